@@ -1,0 +1,38 @@
+//! The windlass binary: arguments, then validated configuration, then run.
+//!
+//! Guarantees: exit code 0 after a clean shutdown and after `--help` and `--version`, 1 otherwise; whatever went wrong
+//! is one line on stderr; a command line that cannot work is refused before anything is opened or sent.
+
+mod args;
+mod config;
+mod duration;
+mod feature_gates;
+mod known_flags;
+mod logging;
+mod wiring;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use args::Stop;
+
+fn main() -> ExitCode {
+    let outcome = match wiring::Process::from_args(std::env::args_os()) {
+        Ok(process) => process.run(),
+        Err(Stop::Print(text)) => std::io::stdout().write_all(text.as_bytes()).map_err(anyhow::Error::from),
+        Err(Stop::Refused(problem)) => Err(problem.into()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nobody may be reading; the exit code says the same.
+            let _ = writeln!(std::io::stderr(), "windlass: {}", one_line(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Messages from below may span lines; an operator's search for the cause starts from one.
+fn one_line(error: &anyhow::Error) -> String {
+    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+}

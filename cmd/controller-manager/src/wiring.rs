@@ -1,0 +1,104 @@
+//! Which controllers, on which runtime, against which cluster: the parts put together.
+//!
+//! Guarantees: nothing is opened before every argument has been checked; the process ends as soon as the manager has,
+//! without waiting for threads that look up names.
+
+use std::ffi::OsString;
+
+use anyhow::{Context as _, Result, anyhow};
+use tokio::runtime::{Builder, Runtime};
+use windlass::client::load_config;
+use windlass::controller::{Descriptor, Registration};
+use windlass::env::Env;
+use windlass::manager::{Manager, ManagerError, ShutdownSignals};
+use windlass_controllers::Options;
+
+use crate::args::{self, Stop};
+use crate::config::{Config, InvalidFlag};
+use crate::logging;
+
+/// A process that is ready to run.
+#[derive(Debug)]
+pub(crate) struct Process {
+    env: Env,
+    config: Config,
+}
+
+impl Process {
+    /// From a command line, which begins with the program's name.
+    ///
+    /// # Errors
+    /// When there is nothing to run: help was asked for, or an argument cannot be used.
+    pub(crate) fn from_args(words: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
+        let known = known_controllers();
+        let args = args::parse(words, &known)?;
+        let env = Env::system("windlass");
+        let config =
+            Config::from_args(args, &known, &identity(&env)).map_err(|flag| Stop::Refused(flag.into()))?;
+        Ok(Self { env, config })
+    }
+
+    /// Runs until a signal, or until something makes it impossible to go on.
+    ///
+    /// # Errors
+    /// Whatever kept it from starting, from going on, or from stopping cleanly.
+    pub(crate) fn run(self) -> Result<()> {
+        logging::install(self.config.logging)?;
+        // One provider for the whole process, chosen here and not by whichever library asks first.
+        let provider = rustls::crypto::ring::default_provider().install_default();
+        provider.map_err(|_| anyhow!("a TLS provider is installed already"))?;
+        let runtime = Builder::new_multi_thread().enable_all().build().context("cannot start a runtime")?;
+        let outcome = runtime.block_on(self.manage());
+        end(runtime);
+        outcome
+    }
+
+    async fn manage(self) -> Result<()> {
+        let Self { env, config } = self;
+        let Config { cluster, manager, controllers, logging: _ } = config;
+        let cluster = load_config(cluster.kubeconfig.as_deref(), cluster.master.as_deref()).await?;
+        let server = cluster.cluster_url.to_string();
+        let signals = ShutdownSignals::from_process(&env).context("cannot listen for signals")?;
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            identity = manager.identity,
+            server,
+            "windlass starts"
+        );
+        let manager = Manager::new(env, manager, cluster)?;
+        let manager =
+            windlass_controllers::registrations(&controllers).into_iter().fold(manager, Manager::register);
+        manager.run(signals).await.map_err(|error| explained(error, &server))
+    }
+}
+
+/// The names of the controllers of this binary, whatever their options.
+fn known_controllers() -> Vec<Descriptor> {
+    windlass_controllers::registrations(&Options::default()).iter().map(Registration::descriptor).collect()
+}
+
+/// Who this replica is: the host, for people, and a part that no other incarnation shares.
+fn identity(env: &Env) -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    format!("{host}_{}", env.rng("identity").identifier())
+}
+
+/// Adds what only the binary knows: which flag to turn.
+fn explained(error: ManagerError, server: &str) -> anyhow::Error {
+    match error {
+        ManagerError::AdminBind { address, source } => {
+            let problem = format!("cannot listen on {address}: {source}");
+            let remedy = "choose another port, or 0 to serve nothing";
+            InvalidFlag::new("secure-port", address.port(), problem, remedy).into()
+        }
+        ManagerError::ApiServerUnreachable { .. } => {
+            anyhow!("{error}; check that {server} is the address and that --kubeconfig may use it")
+        }
+        other => other.into(),
+    }
+}
+
+/// Ends the runtime at once: whoever lost its lease must be gone, not wait for a name to be resolved.
+fn end(runtime: Runtime) {
+    runtime.shutdown_background();
+}

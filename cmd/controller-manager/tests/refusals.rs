@@ -1,0 +1,135 @@
+//! What the binary says when it cannot do what it was asked: one line on stderr, exit code 1, the cluster untouched.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+fn windlass(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_windlass"))
+        .args(arguments)
+        // Wherever the test runs, it must not find a cluster by itself.
+        .env_remove("KUBERNETES_SERVICE_HOST")
+        .env_remove("KUBERNETES_SERVICE_PORT")
+        .env_remove("KUBECONFIG")
+        .output()
+        .expect("the binary starts")
+}
+
+/// The one line on stderr of a run that must fail.
+#[track_caller]
+fn refusal(arguments: &[&str]) -> String {
+    let output = windlass(arguments);
+    let complaint = String::from_utf8(output.stderr).expect("stderr is text");
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {complaint}");
+    assert_eq!(output.stdout, b"", "{arguments:?}");
+    let complaints: Vec<_> = complaint.lines().filter(|line| line.starts_with("windlass: ")).collect();
+    assert_eq!(complaints.len(), 1, "{arguments:?}: {complaint}");
+    complaint.lines().last().expect("a line").to_owned()
+}
+
+#[track_caller]
+fn refused_with(arguments: &[&str], parts: &[&str]) {
+    let line = refusal(arguments);
+    for part in parts {
+        assert!(line.contains(part), "{arguments:?}: {part:?} is not in: {line}");
+    }
+}
+
+/// A listener that counts who connects, and tells whoever does that it is no API server.
+fn counting_server() -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = format!("http://{}", listener.local_addr().expect("bound"));
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&connections);
+    let serve = move || {
+        for stream in listener.incoming() {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let Ok(mut stream) = stream else { continue };
+            // Whoever has gone meanwhile needs no answer.
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n");
+        }
+    };
+    #[expect(clippy::disallowed_methods, reason = "a server for another process lives in real time")]
+    std::thread::spawn(serve);
+    (address, connections)
+}
+
+#[test]
+fn help_and_version_are_printed_and_succeed() {
+    for (flag, part) in
+        [("--help", "replicaset-controller"), ("-h", "--leader-elect"), ("--version", "windlass 0.")]
+    {
+        let output = windlass(&[flag]);
+        let text = String::from_utf8(output.stdout).expect("stdout is text");
+        assert!(output.status.success() && output.stderr.is_empty(), "{flag}");
+        assert!(text.contains(part), "{flag}: {text}");
+    }
+}
+
+#[test]
+fn an_unknown_controller_is_named_with_those_there_are() {
+    refused_with(&["--controllers=*,foo"], &["--controllers=*,foo", "\"foo\"", "endpoints-controller"]);
+    refused_with(&["--controllers=deployment"], &["\"deployment\"", "windlass does not have yet"]);
+}
+
+#[test]
+fn a_flag_that_is_not_implemented_is_answered_by_name() {
+    refused_with(
+        &["--node-monitor-period=5s"],
+        &["--node-monitor-period is a kube-controller-manager flag that windlass does not implement yet"],
+    );
+}
+
+#[test]
+fn contradictory_durations_are_refused() {
+    refused_with(
+        &["--leader-elect-renew-deadline=20s"],
+        &["--leader-elect-renew-deadline=20s", "--leader-elect-lease-duration"],
+    );
+}
+
+#[test]
+fn an_unreadable_kubeconfig_is_named() {
+    refused_with(&["--kubeconfig=no/such/file"], &["no/such/file", "--kubeconfig"]);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("kubeconfig");
+    std::fs::write(&path, "clusters: [").expect("written");
+    let path = path.to_str().expect("text");
+    refused_with(&["--kubeconfig", path], &[path, "not valid"]);
+}
+
+#[test]
+fn without_a_cluster_the_remedies_are_named() {
+    refused_with(&[], &["--kubeconfig", "Pod"]);
+    refused_with(&["--master=nonsense"], &["--master", "https://host:port"]);
+}
+
+#[test]
+fn a_port_in_use_is_told_before_the_cluster_hears_of_us() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = taken.local_addr().expect("bound").port();
+    let (server, connections) = counting_server();
+    let (master, port) = (format!("--master={server}"), format!("--secure-port={port}"));
+    refused_with(&[&master, &port], &[&port, "choose another port"]);
+    assert_eq!(connections.load(Ordering::SeqCst), 0, "the API server was asked something");
+}
+
+#[test]
+fn an_api_server_that_is_not_there_is_waited_for_and_then_named() {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = format!("http://{}", free.local_addr().expect("bound"));
+    drop(free);
+    let master = format!("--master={address}");
+    refused_with(&[&master, "--secure-port=0"], &["within 10s", &address, "--kubeconfig"]);
+}
+
+#[test]
+fn an_api_server_that_is_ill_is_waited_for_and_then_named() {
+    let (server, connections) = counting_server();
+    let master = format!("--master={server}");
+    refused_with(&[&master, "--secure-port=0"], &["within 10s", &server]);
+    assert!(connections.load(Ordering::SeqCst) > 1, "it was asked once only");
+}

@@ -1,0 +1,319 @@
+//! A real Kubernetes control plane to try things on: built, started, ended.
+//!
+//! `up` leaves one process behind, the keeper, which owns the plane as a test would; everything else
+//! hangs on it. `down` ends that process and no other: it is known by its id, its start time and the
+//! boot it belongs to, so an id that was given to a stranger since is never signalled.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use clap::{Args, Subcommand};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, setsid};
+use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use windlass_harness::{Assets, Binary, Plane, PlaneOptions, SUPPORTING_CONTROLLERS};
+
+/// What `up` tells the keeper once the plane is on record and the keeper may outlive it.
+const STAY: &str = "stay";
+
+/// How long the keeper may take to end everything.
+const ENDING: Duration = Duration::from_secs(30);
+
+/// The arguments of `cargo xtask control-plane`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    step: Step,
+}
+
+#[derive(Debug, Subcommand)]
+enum Step {
+    /// Build the binaries that are missing, and say where they are.
+    Build,
+    /// Start a plane that stays, and print the path of its kubeconfig.
+    Up(Wanted),
+    /// End the plane that `up` started.
+    Down,
+    /// What stays: owns the plane until it is told to end.
+    #[command(hide = true)]
+    Keep(Wanted),
+}
+
+#[derive(Debug, Args)]
+struct Wanted {
+    /// How many nodes kwok plays.
+    #[arg(long, default_value_t = 3)]
+    nodes: usize,
+
+    /// Which of upstream's own controllers run; `*` for all that upstream enables by default.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_values_t = SUPPORTING_CONTROLLERS.map(String::from))]
+    upstream_controllers: Vec<String>,
+}
+
+/// The plane that is up, as the state file has it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    keeper: ProcessIdentity,
+    kubeconfig: PathBuf,
+}
+
+/// A process that no other will ever be mistaken for.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct ProcessIdentity {
+    pid: u32,
+    /// In clock ticks since boot.
+    start_time: u64,
+    boot: String,
+}
+
+/// Does what `arguments` ask for.
+///
+/// # Errors
+/// When a binary cannot be built, a plane is up already, or one does not start or end.
+pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
+    match arguments.step {
+        Step::Build => build(),
+        Step::Up(wanted) => up(&wanted),
+        Step::Down => down(),
+        Step::Keep(wanted) => keep(wanted),
+    }
+}
+
+fn build() -> anyhow::Result<()> {
+    let assets = Assets::ensure()?;
+    for binary in Binary::ALL {
+        println!("{}", assets.path(binary).display());
+    }
+    Ok(())
+}
+
+fn up(wanted: &Wanted) -> anyhow::Result<()> {
+    let state = State::open()?;
+    if let Some(record) = state.read()?
+        && record.keeper.is_alive()
+    {
+        bail!(
+            "a control plane is up already, its kubeconfig is {}; end it with `cargo xtask control-plane down`",
+            record.kubeconfig.display()
+        );
+    }
+    // Here, where its progress is seen.
+    let assets = Assets::ensure()?;
+    let mut keeper = start_keeper(wanted, &state.keeper_log())?;
+    let outcome = take_over(&mut keeper, &state);
+    let kubeconfig = outcome.with_context(|| format!("see {}", state.keeper_log().display()))?;
+    eprintln!("kubectl is {}", assets.path(Binary::Kubectl).display());
+    eprintln!("end the plane with `cargo xtask control-plane down`");
+    println!("{}", kubeconfig.display());
+    Ok(())
+}
+
+fn start_keeper(wanted: &Wanted, log: &Path) -> anyhow::Result<Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .args(["control-plane", "keep", &format!("--nodes={}", wanted.nodes)])
+        .arg(format!("--upstream-controllers={}", wanted.upstream_controllers.join(",")))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(File::create(log)?);
+    command.spawn().context("starting the keeper")
+}
+
+/// Waits for the keeper's plane and puts it on record; only then may the keeper stay.
+fn take_over(keeper: &mut Child, state: &State) -> anyhow::Result<PathBuf> {
+    let mut orders = keeper.stdin.take().context("the keeper has a pipe for orders")?;
+    let reports = keeper.stdout.take().context("the keeper has a pipe for reports")?;
+    let mut line = String::new();
+    BufReader::new(reports).read_line(&mut line)?;
+    ensure!(line.ends_with('\n'), "the control plane did not start");
+    let kubeconfig = PathBuf::from(line.trim_end());
+    state.write(&Record { keeper: ProcessIdentity::of(keeper.id())?, kubeconfig: kubeconfig.clone() })?;
+    writeln!(orders, "{STAY}")?;
+    Ok(kubeconfig)
+}
+
+fn down() -> anyhow::Result<()> {
+    let state = State::open()?;
+    match state.read()? {
+        Some(record) if record.keeper.end()? => eprintln!("the control plane has ended"),
+        _ => eprintln!("no control plane is up"),
+    }
+    state.remove()
+}
+
+#[tokio::main]
+async fn keep(wanted: Wanted) -> anyhow::Result<()> {
+    // Away from the terminal, whose end must not be the plane's.
+    setsid().context("leaving the terminal's session")?;
+    let mut terminated = signal(SignalKind::terminate())?;
+    let mut orders = read_orders();
+    let options =
+        PlaneOptions::default().nodes(wanted.nodes).upstream_controllers(wanted.upstream_controllers);
+    let plane = tokio::select! {
+        biased;
+        // Whoever wanted it is gone; a start that is dropped leaves nothing behind.
+        _ = orders.recv() => return Ok(()),
+        plane = Plane::start(options) => plane?,
+    };
+    println!("{}", plane.kubeconfig_path().display());
+    if orders.recv().await.as_deref() == Some(STAY) {
+        terminated.recv().await;
+    }
+    plane.stop().await
+}
+
+/// The lines of standard input. A thread reads them, and not the runtime, which would wait for a read
+/// that never ends before it lets the process go.
+fn read_orders() -> mpsc::UnboundedReceiver<String> {
+    let (sender, orders) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        let lines = std::io::stdin().lines().map_while(Result::ok);
+        // Nobody listens any more once the keeper stays.
+        lines.for_each(|line| drop(sender.send(line)));
+    });
+    orders
+}
+
+/// The user's folder of state, held by one command at a time.
+struct State {
+    folder: PathBuf,
+    _lock: File,
+}
+
+impl State {
+    fn open() -> anyhow::Result<Self> {
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let folder = set("XDG_STATE_HOME")
+            .or_else(|| set("HOME").map(|home| home.join(".local/state")))
+            .context("neither XDG_STATE_HOME nor HOME says where the state folder is")?
+            .join("windlass");
+        fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+        let lock = File::create(folder.join("control-plane.lock"))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { folder, _lock: lock }),
+            Err(TryLockError::WouldBlock) => bail!("another `cargo xtask control-plane` is at work"),
+            Err(TryLockError::Error(error)) => Err(error.into()),
+        }
+    }
+
+    fn record(&self) -> PathBuf {
+        self.folder.join("control-plane.json")
+    }
+
+    fn keeper_log(&self) -> PathBuf {
+        self.folder.join("control-plane.log")
+    }
+
+    fn read(&self) -> anyhow::Result<Option<Record>> {
+        let path = self.record();
+        match fs::read(&path) {
+            Ok(text) => {
+                serde_json::from_slice(&text).map(Some).with_context(|| format!("reading {}", path.display()))
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
+        }
+    }
+
+    fn write(&self, record: &Record) -> anyhow::Result<()> {
+        Ok(fs::write(self.record(), serde_json::to_vec_pretty(record)?)?)
+    }
+
+    fn remove(&self) -> anyhow::Result<()> {
+        match fs::remove_file(self.record()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl ProcessIdentity {
+    /// The process that has the id `pid` now.
+    fn of(pid: u32) -> anyhow::Result<Self> {
+        let start_time = start_time(pid).with_context(|| format!("process {pid} has ended"))?;
+        Ok(Self { pid, start_time, boot: boot()? })
+    }
+
+    fn is_alive(&self) -> bool {
+        Self::of(self.pid).is_ok_and(|found| found == *self)
+    }
+
+    /// Asks the process to end and waits until it has; `false` when it had ended already.
+    fn end(&self) -> anyhow::Result<bool> {
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw).context("not a process id")?;
+        // The handle is taken before the look: if the process is the right one then, so is the handle.
+        let handle = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(handle) => handle,
+            Err(rustix::io::Errno::SRCH) => return Ok(false),
+            Err(error) => return Err(error).context("opening a handle on the keeper"),
+        };
+        if !self.is_alive() {
+            return Ok(false);
+        }
+        pidfd_send_signal(&handle, Signal::TERM)?;
+        let asked = Instant::now();
+        while self.is_alive() {
+            ensure!(asked.elapsed() < ENDING, "process {} still runs after {ENDING:?}", self.pid);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(true)
+    }
+}
+
+fn boot() -> anyhow::Result<String> {
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
+/// When a process started, in clock ticks since boot; `None` when it has ended, reaped or not.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name comes in parentheses and may hold anything; the state is what follows it.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut fields = rest.split(' ');
+    let state = fields.next()?;
+    // The start time is the 22nd field of all, the 20th from the state on.
+    let start_time = fields.nth(18)?.parse().ok()?;
+    (state != "Z").then_some(start_time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ended_process_is_neither_alive_nor_signalled() {
+        let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+        let identity = ProcessIdentity::of(child.id()).unwrap();
+        assert!(identity.is_alive());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!identity.is_alive());
+        assert!(!identity.end().unwrap());
+    }
+
+    #[test]
+    fn a_process_with_a_reused_id_is_left_alone() {
+        let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+        let stranger = ProcessIdentity::of(child.id()).unwrap();
+        let recorded = ProcessIdentity { start_time: stranger.start_time - 1, ..stranger };
+        assert!(!recorded.end().unwrap());
+        let other_boot =
+            ProcessIdentity { boot: "another".into(), ..ProcessIdentity::of(child.id()).unwrap() };
+        assert!(!other_boot.end().unwrap());
+        assert!(child.try_wait().unwrap().is_none(), "a stranger was ended");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn the_right_process_is_ended_and_waited_for() {
+        let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+        assert!(ProcessIdentity::of(child.id()).unwrap().end().unwrap());
+        assert!(!child.wait().unwrap().success());
+    }
+}

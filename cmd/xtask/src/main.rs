@@ -1,0 +1,64 @@
+//! Every chore of this workspace as one command: one variant and one module per chore.
+
+// A chore's result is what it prints.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod ci;
+mod control_plane;
+mod demo;
+mod dependencies;
+mod lint;
+mod measure;
+mod steps;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Every chore of this workspace, the same for people and for CI.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Debug, Subcommand)]
+enum Chore {
+    /// Windlass at work on a real control plane, live, until Ctrl-C; builds what is missing first.
+    Demo(demo::Arguments),
+    /// A real Kubernetes control plane on this machine.
+    ControlPlane(control_plane::Arguments),
+    /// Every test, on a real control plane where one is needed; builds what is missing first.
+    Test(test::Arguments),
+    /// Windlass and kube-controller-manager side by side: time, CPU and memory of scaling to 1,000 pods and back.
+    Measure(measure::Arguments),
+    /// Everything that can be checked without running it: formatting, tidy, dependencies, clippy, documentation.
+    Lint,
+    /// What clippy cannot say about this workspace.
+    Tidy,
+    /// What a change must pass: `lint`, then `test`.
+    Ci,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().chore {
+        Chore::Demo(arguments) => demo::run(&arguments),
+        Chore::ControlPlane(arguments) => control_plane::run(arguments),
+        Chore::Test(arguments) => test::run(&arguments),
+        Chore::Measure(arguments) => measure::run(&arguments),
+        Chore::Lint => lint::run(),
+        Chore::Tidy => tidy::run(&workspace::root()),
+        Chore::Ci => ci::run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! `cargo xtask test`: everything that can be run, set-up included.
+//!
+//! Guarantees: builds what the tests need (the control plane, if it is not in the user's cache, and the binary under
+//! test) before the first of them starts; runs every test of the workspace, a failure notwithstanding; a test that
+//! is ignored counts as a failure, since it proves nothing.
+
+use std::fmt;
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
+use anyhow::{Context as _, Result, bail};
+use windlass_harness::Assets;
+
+use crate::steps::Steps;
+use crate::workspace::{cargo, must};
+
+/// What to run.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Arguments {
+    /// Passed on to `cargo test`: packages (`-p windlass-env`), names of tests, `-- --nocapture`.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    rest: Vec<String>,
+}
+
+/// Sets up, tests, sums up.
+///
+/// # Errors
+/// If anything cannot be built, or a test fails or is ignored.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let mut steps = Steps::of("test");
+    let mut ready = steps.step("control plane", || Assets::ensure().map(drop));
+    // A run of the whole workspace builds the binary beside its tests, with the same features, before any test starts.
+    if ready && names_packages(&arguments.rest) {
+        ready = steps.step("binary", || {
+            must(cargo().args(["build", "--locked", "-p", "windlass-controller-manager"]))
+        });
+    }
+    let mut tally = Tally::default();
+    if ready {
+        steps.step("tests", || tests(arguments, &mut tally));
+    }
+    println!("\n{tally}");
+    steps.finish()
+}
+
+fn tests(arguments: &Arguments, tally: &mut Tally) -> Result<()> {
+    let mut command = cargo();
+    command.args(["test", "--locked", "--no-fail-fast"]);
+    if !names_packages(&arguments.rest) {
+        command.arg("--workspace");
+    }
+    let mut child =
+        command.args(&arguments.rest).stdout(Stdio::piped()).spawn().context("cannot start cargo test")?;
+    let output = child.stdout.take().context("cargo test has no output")?;
+    for line in BufReader::new(output).lines() {
+        let line = line.context("cannot read what cargo test says")?;
+        tally.read(&line);
+        println!("{line}");
+    }
+    let status = child.wait().context("cannot wait for cargo test")?;
+    match tally {
+        _ if !status.success() => bail!("cargo test failed ({status})"),
+        Tally { ignored: 1.., .. } => bail!("{} tests were ignored", tally.ignored),
+        _ => Ok(()),
+    }
+}
+
+fn names_packages(arguments: &[String]) -> bool {
+    let own = arguments.iter().take_while(|word| *word != "--");
+    own.clone().any(|word| word.starts_with("-p") || word == "--package" || word.starts_with("--package="))
+}
+
+/// The sum of the result lines of all test programs.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Tally {
+    programs: usize,
+    passed: usize,
+    failed: usize,
+    ignored: usize,
+    failures: Vec<String>,
+}
+
+impl Tally {
+    fn read(&mut self, line: &str) {
+        if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
+            self.failures.push(name.to_owned());
+        }
+        let Some(counts) = line.strip_prefix("test result: ") else { return };
+        self.programs += 1;
+        self.passed += count(counts, " passed");
+        self.failed += count(counts, " failed");
+        self.ignored += count(counts, " ignored");
+    }
+}
+
+/// The number before a word, as in `12 passed`.
+fn count(counts: &str, word: &str) -> usize {
+    let before = counts.split(word).next().unwrap_or_default();
+    before.rsplit([' ', ';']).next().and_then(|number| number.parse().ok()).unwrap_or_default()
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { programs, passed, failed, ignored, failures } = self;
+        write!(f, "{passed} tests passed, {failed} failed, {ignored} ignored, in {programs} programs")?;
+        failures.iter().try_for_each(|name| write!(f, "\n  FAILED {name}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_all_programs_are_summed() {
+        let mut tally = Tally::default();
+        for line in [
+            "running 3 tests",
+            "test a::b ... ok",
+            "test a::c ... FAILED",
+            "test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 4 filtered out; finished in 0.01s",
+            "test result: ok. 40 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 1.00s",
+        ] {
+            tally.read(line);
+        }
+        let expected =
+            Tally { programs: 2, passed: 42, failed: 1, ignored: 2, failures: vec!["a::c".to_owned()] };
+        assert_eq!(tally, expected);
+    }
+
+    #[test]
+    fn a_named_package_replaces_the_workspace() {
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert!(names_packages(&words("-p windlass-env")));
+        assert!(names_packages(&words("--package=windlass-env")));
+        assert!(!names_packages(&words("some_test -- -p")));
+    }
+}

@@ -1,0 +1,64 @@
+//! What clippy cannot say about this workspace, said by a table of small rules.
+//!
+//! Guarantees: every rule is a pure function of the files (and, for one, of what cargo says about the manifests) and
+//! is tested on a workspace that breaks it; findings come in one order, each with a path, a line and a remedy.
+
+mod code;
+mod graph;
+mod layout;
+mod mask;
+mod prose;
+mod tree;
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+
+use graph::Graph;
+use tree::{Finding, Tree};
+
+/// A rule about files, with what it keeps.
+type Rule = (&'static str, fn(&Tree) -> Vec<Finding>);
+
+/// Every rule about files. `ARCHITECTURE.md` says which invariant each one keeps.
+const RULES: &[Rule] = &[
+    ("every select! is biased", code::selects_are_biased),
+    ("nothing wakes in a random order", code::nothing_wakes_at_random),
+    ("time passes through env", code::time_passes_through_env),
+    ("nothing is left undone", code::nothing_is_left_undone),
+    ("anyhow stays at the edge", code::anyhow_stays_at_the_edge),
+    ("functions fit a screen", code::functions_fit_a_screen),
+    ("a crate states its guarantees", layout::crates_state_their_guarantees),
+    ("controllers do not import each other", layout::controllers_stand_alone),
+    ("paths named in documents exist", prose::named_paths_exist),
+    ("links lead somewhere", prose::links_resolve),
+    ("no machine's own paths", prose::no_machine_paths),
+];
+
+/// Checks the workspace at `root` and prints what is wrong with it.
+///
+/// # Errors
+/// If anything is wrong, or cannot be read.
+pub(crate) fn run(root: &Path) -> Result<()> {
+    let started = Instant::now();
+    let tree = Tree::read(root).context("cannot read the workspace")?;
+    let mut findings: Vec<_> = RULES.iter().flat_map(|(name, rule)| named(name, rule(&tree))).collect();
+    findings.extend(named("dependencies point one way", Graph::of_workspace(root)?.violations()));
+    findings.sort();
+    for Finding { path, line, message } in &findings {
+        eprintln!("{path}:{line}: {message}");
+    }
+    let (rules, files) = (RULES.len() + 1, tree.files().count());
+    if !findings.is_empty() {
+        bail!("tidy: {} findings", findings.len());
+    }
+    println!("tidy: {rules} rules hold over {files} files ({:.1?})", started.elapsed());
+    Ok(())
+}
+
+fn named(rule: &str, findings: Vec<Finding>) -> impl Iterator<Item = Finding> {
+    findings
+        .into_iter()
+        .map(move |finding| Finding { message: format!("{} [{rule}]", finding.message), ..finding })
+}

@@ -1,0 +1,113 @@
+//! The address under which a pod serves a Service: which of its IPs, and with what attached.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use k8s_openapi::api::core::v1::{EndpointAddress, ObjectReference, Pod, Service, ServiceSpec};
+
+use crate::shared::pods;
+
+/// What a headless Service has for a cluster IP.
+const NO_CLUSTER_IP: &str = "None";
+
+/// Whether clients are to find the pods themselves, through DNS: the Service asked for no cluster IP.
+pub(super) fn is_headless(spec: &ServiceSpec) -> bool {
+    spec.cluster_ip.as_deref() == Some(NO_CLUSTER_IP)
+}
+
+/// Whether the Service has a cluster IP. One that was not given any yet has none.
+pub(super) fn has_cluster_ip(spec: &ServiceSpec) -> bool {
+    spec.cluster_ip.as_deref().is_some_and(|ip| !ip.is_empty() && ip != NO_CLUSTER_IP)
+}
+
+/// Whether the pod is listed at all, ready or not.
+///
+/// Pods that have ended or have no IP yet are not. Those on their way out are only with `leaving_too`.
+pub(super) fn is_listed(pod: &Pod, leaving_too: bool) -> bool {
+    !pods::is_terminal(pod) && has_ip(pod) && (leaving_too || !pods::is_being_deleted(pod))
+}
+
+/// The pod's address for a Service; `None` when it has no IP of the family the Service speaks, as happens while a
+/// cluster is being moved to dual stack.
+pub(super) fn address(service: &Service, pod: &Pod) -> Option<EndpointAddress> {
+    let spec = service.spec.as_ref()?;
+    let family = Family::of(spec, pod);
+    let ip = pod_ips(pod).filter_map(parse).find(|ip| Family::speaks(*ip) == family)?;
+    let meta = &pod.metadata;
+    Some(EndpointAddress {
+        hostname: hostname(service, pod),
+        ip: ip.to_string(),
+        node_name: Some(pods::node(pod).to_owned()),
+        target_ref: Some(ObjectReference {
+            kind: Some("Pod".into()),
+            namespace: meta.namespace.clone(),
+            name: meta.name.clone(),
+            uid: meta.uid.clone(),
+            ..ObjectReference::default()
+        }),
+    })
+}
+
+/// A pod that names a Service as its subdomain gets a DNS name of its own under it.
+fn hostname(service: &Service, pod: &Pod) -> Option<String> {
+    let spec = pod.spec.as_ref()?;
+    let belongs = spec.subdomain.as_deref().unwrap_or_default() == pods::name(&service.metadata)
+        && service.metadata.namespace == pod.metadata.namespace;
+    spec.hostname.clone().filter(|hostname| belongs && !hostname.is_empty())
+}
+
+fn has_ip(pod: &Pod) -> bool {
+    pod_ip(pod).is_some() || pod_ips(pod).next().is_some()
+}
+
+fn pod_ip(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.pod_ip.as_deref().filter(|ip| !ip.is_empty())
+}
+
+fn pod_ips(pod: &Pod) -> impl Iterator<Item = &str> {
+    let ips = pod.status.as_ref().and_then(|status| status.pod_ips.as_deref()).unwrap_or_default();
+    ips.iter().map(|ip| ip.ip.as_str())
+}
+
+/// A version of the internet protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    /// The family of a Service's endpoints: the first it lists. One that lists none (API servers fill that in, but
+    /// old objects may lack it) speaks what its cluster IP is, and if it has none, what the pod's own IP is.
+    fn of(spec: &ServiceSpec, pod: &Pod) -> Self {
+        let first = spec.ip_families.as_ref().and_then(|families| families.first());
+        if let Some(first) = first {
+            return if first == "IPv6" { Self::V6 } else { Self::V4 };
+        }
+        let ip = if has_cluster_ip(spec) { spec.cluster_ip.as_deref() } else { pod_ip(pod) };
+        ip.and_then(parse).map_or(Self::V4, Self::speaks)
+    }
+
+    fn speaks(ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+}
+
+/// Reads an IP as leniently as old nodes wrote them: leading zeros are decimal, and an IPv4 address in IPv6 clothes
+/// is an IPv4 address. Writing it again yields the canonical form.
+fn parse(text: &str) -> Option<IpAddr> {
+    if text.contains(':') {
+        let ip: Ipv6Addr = text.parse().ok()?;
+        return Some(ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4));
+    }
+    let octets: Vec<u8> = text.split('.').map(octet).collect::<Option<_>>()?;
+    let octets: [u8; 4] = octets.try_into().ok()?;
+    Some(IpAddr::V4(Ipv4Addr::from(octets)))
+}
+
+fn octet(text: &str) -> Option<u8> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if digits { text.parse().ok() } else { None }
+}

@@ -1,0 +1,49 @@
+//! Which port of a pod a port of a Service leads to.
+
+use k8s_openapi::api::core::v1::{Container, EndpointPort, Pod, ServicePort};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use crate::shared::pods;
+
+/// The protocol of a port that names none.
+const DEFAULT_PROTOCOL: &str = "TCP";
+
+/// The port as it stands in an Endpoints object.
+pub(super) fn endpoint_port(port: &ServicePort, number: i32) -> EndpointPort {
+    EndpointPort {
+        name: port.name.clone().filter(|name| !name.is_empty()),
+        port: number,
+        protocol: port.protocol.clone(),
+        app_protocol: port.app_protocol.clone(),
+    }
+}
+
+/// The number of the pod's port that `port` means.
+///
+/// A number means itself, and no target means the Service's own number. A name is looked up, with the protocol, in
+/// the containers and then in the sidecars; `None` when the pod has no such port.
+pub(super) fn find_port(pod: &Pod, port: &ServicePort) -> Option<i32> {
+    match &port.target_port {
+        None => Some(port.port),
+        Some(IntOrString::Int(number)) => Some(*number),
+        Some(IntOrString::String(name)) => named_port(pod, name, protocol(port.protocol.as_deref())),
+    }
+}
+
+/// The protocol with its default filled in.
+pub(super) fn protocol(protocol: Option<&str>) -> &str {
+    protocol.filter(|protocol| !protocol.is_empty()).unwrap_or(DEFAULT_PROTOCOL)
+}
+
+fn named_port(pod: &Pod, name: &str, wanted: &str) -> Option<i32> {
+    let spec = pod.spec.as_ref()?;
+    let sidecars = spec.init_containers.iter().flatten().filter(|container| pods::is_sidecar(container));
+    spec.containers.iter().chain(sidecars).find_map(|container| port_of(container, name, wanted))
+}
+
+fn port_of(container: &Container, name: &str, wanted: &str) -> Option<i32> {
+    let mut ports = container.ports.iter().flatten();
+    let port = ports
+        .find(|port| port.name.as_deref() == Some(name) && protocol(port.protocol.as_deref()) == wanted)?;
+    Some(port.container_port)
+}

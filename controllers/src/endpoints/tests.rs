@@ -1,0 +1,135 @@
+//! Endpoints, decision by decision: one file of cases each.
+
+mod addresses;
+mod packing;
+mod planning;
+mod relevance;
+mod trigger_time;
+mod truncation;
+mod unreadable;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{
+    Container, ContainerPort, EndpointAddress, EndpointPort, EndpointSubset, ObjectReference, Pod, PodIP,
+    Service, ServicePort, ServiceSpec,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use crate::shared::fixtures::{bare_pod, labels, ready_condition, with_labels};
+
+pub(super) const V4: &[&str] = &["IPv4"];
+pub(super) const V6: &[&str] = &["IPv6"];
+pub(super) const V4_V6: &[&str] = &["IPv4", "IPv6"];
+pub(super) const V6_V4: &[&str] = &["IPv6", "IPv4"];
+
+/// Pod `id` with an IP per family and a port 8080.
+pub(super) fn pod(id: usize, ready: bool, families: &[&str]) -> Pod {
+    let ip = |family: &&str| match *family {
+        "IPv4" => format!("1.2.{}.{}", 3 + (4 + id) / 256, (4 + id) % 256),
+        _ => format!("2000::{:x}", 4 + id),
+    };
+    let mut pod = with_labels(bare_pod(&format!("pod{id}")), &[("foo", "bar")]);
+    let ips: Vec<String> = families.iter().map(ip).collect();
+    let status = pod.status.get_or_insert_default();
+    status.pod_ip = ips.first().cloned();
+    status.pod_ips = Some(ips.into_iter().map(|ip| PodIP { ip }).collect());
+    status.conditions = Some(vec![ready_condition(if ready { "True" } else { "False" }, None)]);
+    with_container_ports(pod, &[("port0", 8080, "TCP")])
+}
+
+pub(super) fn with_container_ports(mut pod: Pod, ports: &[(&str, i32, &str)]) -> Pod {
+    let port = |(name, number, protocol): &(&str, i32, &str)| ContainerPort {
+        name: Some((*name).into()),
+        container_port: *number,
+        protocol: Some((*protocol).into()),
+        ..ContainerPort::default()
+    };
+    let container = Container { ports: Some(ports.iter().map(port).collect()), ..Container::default() };
+    pod.spec.get_or_insert_default().containers = vec![container];
+    pod
+}
+
+/// Ready pods first, then others that are not.
+pub(super) fn pods(ready: usize, unready: usize) -> Vec<Arc<Pod>> {
+    (0..ready + unready).map(|id| Arc::new(pod(id, id < ready, V4))).collect()
+}
+
+/// A port `port` of a Service that leads to a target.
+pub(super) fn service_port(protocol: &str, target: IntOrString) -> ServicePort {
+    ServicePort {
+        port: 80,
+        protocol: Some(protocol.into()),
+        target_port: Some(target),
+        ..ServicePort::default()
+    }
+}
+
+/// Service `foo` with a cluster IP, which selects the pods above and leads to their port 8080.
+pub(super) fn service() -> Service {
+    Service {
+        metadata: ObjectMeta {
+            namespace: Some("default".into()),
+            name: Some("foo".into()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(ServiceSpec {
+            cluster_ip: Some("10.0.0.1".into()),
+            ip_families: Some(vec!["IPv4".into()]),
+            ports: Some(vec![service_port("TCP", IntOrString::Int(8080))]),
+            selector: Some(labels(&[("foo", "bar")])),
+            ..ServiceSpec::default()
+        }),
+        ..Service::default()
+    }
+}
+
+/// The Service with its spec changed.
+pub(super) fn service_with(change: impl FnOnce(&mut ServiceSpec)) -> Service {
+    let mut service = service();
+    change(service.spec.get_or_insert_default());
+    service
+}
+
+pub(super) fn address(ip: &str) -> EndpointAddress {
+    EndpointAddress { ip: ip.into(), ..EndpointAddress::default() }
+}
+
+/// An address of a pod known by its UID.
+pub(super) fn address_of(ip: &str, uid: &str) -> EndpointAddress {
+    let target = ObjectReference { uid: Some(uid.into()), ..ObjectReference::default() };
+    EndpointAddress { target_ref: Some(target), ..address(ip) }
+}
+
+/// The address [`pod`] `id` has under [`service`].
+pub(super) fn pod_address(id: usize) -> EndpointAddress {
+    EndpointAddress {
+        node_name: Some(String::new()),
+        target_ref: Some(ObjectReference {
+            kind: Some("Pod".into()),
+            namespace: Some("default".into()),
+            name: Some(format!("pod{id}")),
+            uid: Some(format!("uid-pod{id}")),
+            ..ObjectReference::default()
+        }),
+        ..address(&format!("1.2.3.{}", 4 + id))
+    }
+}
+
+pub(super) fn port(number: i32, protocol: &str) -> EndpointPort {
+    EndpointPort { port: number, protocol: Some(protocol.into()), ..EndpointPort::default() }
+}
+
+/// A subset of ready addresses, others, and ports.
+pub(super) fn subset(
+    ready: impl IntoIterator<Item = EndpointAddress>,
+    unready: impl IntoIterator<Item = EndpointAddress>,
+    ports: impl IntoIterator<Item = EndpointPort>,
+) -> EndpointSubset {
+    EndpointSubset {
+        addresses: super::subsets::some(ready.into_iter().collect()),
+        not_ready_addresses: super::subsets::some(unready.into_iter().collect()),
+        ports: super::subsets::some(ports.into_iter().collect()),
+    }
+}

@@ -1,0 +1,145 @@
+//! Which IP a pod is listed under, whether it is listed at all, and which port is meant.
+
+use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, PodIP};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::{
+    V4, V4_V6, V6, V6_V4, pod, pod_address, service, service_port, service_with, with_container_ports,
+};
+use crate::endpoints::addresses::{address, is_listed};
+use crate::endpoints::ports::find_port;
+use crate::shared::fixtures::{being_deleted, with_phase};
+
+/// The IP of a pod with one of each of `pod_families`, for a Service with a cluster IP and families.
+fn ip(cluster_ip: &str, families: &[&str], pod: &Pod) -> Option<String> {
+    let service = service_with(|spec| {
+        spec.cluster_ip = Some(cluster_ip.into());
+        spec.ip_families = Some(families.iter().map(|family| (*family).to_owned()).collect());
+    });
+    address(&service, pod).map(|address| address.ip)
+}
+
+#[test]
+fn the_first_family_of_the_service_picks_the_ip() {
+    let (first_v4, first_v6) = (Some("1.2.3.4".to_owned()), Some("2000::4".to_owned()));
+    assert_eq!(ip("10.0.0.1", V4, &pod(0, true, V4)), first_v4);
+    assert_eq!(ip("10.0.0.1", V4, &pod(0, true, V4_V6)), first_v4);
+    assert_eq!(ip("10.0.0.1", V4, &pod(0, true, V6_V4)), first_v4);
+    assert_eq!(ip("None", V4, &pod(0, true, V4)), first_v4);
+    assert_eq!(ip("None", V4, &pod(0, true, V4_V6)), first_v4);
+    assert_eq!(ip("3000::1", V6, &pod(0, true, V4_V6)), first_v6);
+    assert_eq!(ip("None", V6, &pod(0, true, V6)), first_v6);
+    assert_eq!(ip("None", V6, &pod(0, true, V4_V6)), first_v6);
+    assert_eq!(ip("3000::1", V6_V4, &pod(0, true, V4_V6)), first_v6);
+    assert_eq!(ip("3000::1", V6, &pod(0, true, V4)), None);
+}
+
+#[test]
+fn a_service_without_families_speaks_what_its_ip_is_or_what_the_pod_speaks() {
+    let v6_pod = pod(0, true, V6);
+    assert_eq!(ip("10.0.0.1", &[], &pod(0, true, V4)).as_deref(), Some("1.2.3.4"));
+    assert_eq!(ip("fd00::1", &[], &v6_pod).as_deref(), Some("2000::4"));
+    assert_eq!(ip("10.0.0.1", &[], &v6_pod), None);
+    assert_eq!(ip("None", &[], &pod(0, true, V4)).as_deref(), Some("1.2.3.4"));
+    assert_eq!(ip("None", &[], &v6_pod).as_deref(), Some("2000::4"));
+}
+
+#[test]
+fn irregular_ips_are_listed_in_their_canonical_form_and_broken_ones_not_at_all() {
+    let with_ip = |ip: &str| {
+        let mut pod = pod(0, true, V4);
+        pod.status.get_or_insert_default().pod_ips = Some(vec![PodIP { ip: ip.into() }]);
+        pod
+    };
+    assert_eq!(ip("None", V4, &with_ip("01.02.003.4")).as_deref(), Some("1.2.3.4"));
+    assert_eq!(ip("None", V4, &with_ip("::ffff:1.2.3.4")).as_deref(), Some("1.2.3.4"));
+    assert_eq!(ip("None", V6, &with_ip("02000:0000::0004")), None);
+    assert_eq!(ip("None", V6, &with_ip("2000:0000::0004")).as_deref(), Some("2000::4"));
+    for broken in ["", "1.2.3", "1.2.3.256", "1.2.3.+4", "<nil>"] {
+        assert_eq!(ip("None", V4, &with_ip(broken)), None, "{broken:?}");
+    }
+}
+
+#[test]
+fn an_address_says_where_the_pod_runs_and_which_pod_it_is() {
+    assert_eq!(address(&service(), &pod(0, true, V4)), Some(pod_address(0)));
+    let mut placed = pod(0, true, V4);
+    placed.spec.get_or_insert_default().node_name = Some("node-1".into());
+    assert_eq!(address(&service(), &placed).and_then(|address| address.node_name).as_deref(), Some("node-1"));
+}
+
+#[test]
+fn a_hostname_is_listed_under_the_service_that_the_pod_names() {
+    let hostname = |namespace: &str, hostname: &str, subdomain: &str| {
+        let mut pod = pod(0, true, V4);
+        pod.metadata.namespace = Some(namespace.into());
+        let spec = pod.spec.get_or_insert_default();
+        (spec.hostname, spec.subdomain) = (Some(hostname.into()), Some(subdomain.into()));
+        address(&service(), &pod).and_then(|address| address.hostname)
+    };
+    assert_eq!(hostname("default", "me", "foo").as_deref(), Some("me"));
+    assert_eq!(hostname("default", "", "foo"), None);
+    assert_eq!(hostname("default", "me", "bar"), None);
+    assert_eq!(hostname("elsewhere", "me", "foo"), None);
+}
+
+#[test]
+fn pods_without_ip_or_future_are_not_listed() {
+    let check = |pod: &Pod, expected: bool, leaving_too: bool| {
+        assert_eq!(is_listed(pod, leaving_too), expected, "{pod:?}");
+    };
+    let alive = pod(0, true, V4);
+    for phase in ["Failed", "Succeeded"] {
+        check(&with_phase(alive.clone(), phase), false, false);
+        check(&with_phase(alive.clone(), phase), false, true);
+    }
+    for phase in ["Pending", "Unknown", "Running"] {
+        check(&with_phase(alive.clone(), phase), true, false);
+    }
+    check(&being_deleted(alive.clone()), false, false);
+    check(&being_deleted(alive.clone()), true, true);
+
+    let mut one_ip = alive.clone();
+    one_ip.status.get_or_insert_default().pod_ips = None;
+    check(&one_ip, true, false);
+    one_ip.status.get_or_insert_default().pod_ip = Some(String::new());
+    check(&one_ip, false, false);
+    let mut several_ips = alive;
+    several_ips.status.get_or_insert_default().pod_ip = None;
+    check(&several_ips, true, false);
+}
+
+#[test]
+fn a_named_port_is_found_by_name_and_protocol_in_containers_then_sidecars() {
+    let named = |name: &str, protocol: &str| service_port(protocol, IntOrString::String(name.into()));
+    let mut pod = with_container_ports(
+        pod(0, true, V4),
+        &[("dns", 53, "UDP"), ("dns", 54, "TCP"), ("http", 80, "TCP")],
+    );
+    let init = |restart: Option<&str>, name: &str, number| Container {
+        restart_policy: restart.map(str::to_owned),
+        ports: Some(vec![ContainerPort {
+            name: Some(name.into()),
+            container_port: number,
+            ..ContainerPort::default()
+        }]),
+        ..Container::default()
+    };
+    pod.spec.get_or_insert_default().init_containers = Some(vec![
+        init(None, "setup", 1),
+        init(Some("Always"), "mesh", 15_000),
+        init(Some("Always"), "http", 81),
+    ]);
+
+    assert_eq!(find_port(&pod, &named("dns", "UDP")), Some(53));
+    assert_eq!(find_port(&pod, &named("dns", "TCP")), Some(54));
+    assert_eq!(find_port(&pod, &named("dns", "SCTP")), None);
+    assert_eq!(find_port(&pod, &named("http", "TCP")), Some(80), "containers come before sidecars");
+    assert_eq!(find_port(&pod, &named("mesh", "TCP")), Some(15_000));
+    assert_eq!(find_port(&pod, &named("setup", "TCP")), None, "an init container that ends serves nothing");
+    assert_eq!(
+        find_port(&pod, &service_port("TCP", IntOrString::Int(7))),
+        Some(7),
+        "numbers are not looked up"
+    );
+}

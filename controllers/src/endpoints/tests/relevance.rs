@@ -1,0 +1,123 @@
+//! Which changes of pods reach which Services.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Pod, PodIP, Service};
+use windlass_informer::{Cause, Event};
+use windlass_object::ObjectKey;
+
+use super::{V4, V4_V6, pod, service};
+use crate::endpoints::relevance::{Concerned, among, concerned_by};
+use crate::shared::fixtures::{being_deleted, labels, with_labels};
+
+/// A Service that selects by labels, or none without a selector.
+fn selecting(name: &str, selector: Option<&[(&str, &str)]>) -> Arc<Service> {
+    let mut service = service();
+    service.metadata.name = Some(name.into());
+    service.spec.get_or_insert_default().selector = selector.map(labels);
+    Arc::new(service)
+}
+
+fn names(concerned: &Concerned<'_>) -> Vec<String> {
+    let services = [
+        selecting("all", Some(&[])),
+        selecting("blue", Some(&[("color", "blue")])),
+        selecting("blue-square", Some(&[("color", "blue"), ("shape", "square")])),
+        selecting("none", None),
+        selecting("red", Some(&[("color", "red")])),
+    ];
+    among(concerned, &services).iter().map(|key| key.name().to_owned()).collect()
+}
+
+/// The Services concerned by an update from one pod to another, of one version even.
+fn concerned_when(cause: Cause, old: Pod, new: Pod) -> Vec<String> {
+    names(&concerned_by(&Event::Updated { old: Arc::new(old), new: Arc::new(new), cause }))
+}
+
+fn concerned(old: Pod, new: Pod) -> Vec<String> {
+    concerned_when(Cause::Watch, old, new)
+}
+
+fn colored(color: &str) -> Pod {
+    with_labels(pod(0, true, V4), &[("color", color)])
+}
+
+fn unready(color: &str) -> Pod {
+    with_labels(pod(0, false, V4), &[("color", color)])
+}
+
+#[test]
+fn a_service_is_concerned_by_pods_it_selects() {
+    let blue_square = labels(&[("color", "blue"), ("shape", "square")]);
+    assert_eq!(names(&Concerned::Selecting(Some(&blue_square))), ["all", "blue", "blue-square"]);
+    assert_eq!(
+        names(&Concerned::Selecting(None)),
+        ["all"],
+        "an empty selector selects all, a missing one nothing"
+    );
+    assert_eq!(names(&Concerned::Nobody), Vec::<String>::new());
+}
+
+#[test]
+fn an_update_that_no_endpoint_shows_concerns_nobody() {
+    let mut annotated = colored("blue");
+    annotated.metadata.annotations = Some(labels(&[("note", "new")]));
+    assert!(concerned(colored("blue"), annotated).is_empty());
+    let mut renamed = colored("blue");
+    renamed.spec.get_or_insert_default().hostname = Some("me".into());
+    assert!(concerned(colored("blue"), renamed).is_empty());
+}
+
+#[test]
+fn only_what_says_it_is_a_resync_concerns_nobody() {
+    let leaving = being_deleted(colored("blue"));
+    assert!(concerned_when(Cause::Resync, leaving.clone(), leaving).is_empty());
+    // After the server went back in time an equal version may carry another state.
+    assert_eq!(concerned_when(Cause::Relist, colored("blue"), unready("blue")), ["all", "blue"]);
+}
+
+#[test]
+fn readiness_ips_and_leaving_concern_all_that_select_the_pod() {
+    assert_eq!(concerned(colored("blue"), unready("blue")), ["all", "blue"]);
+    assert_eq!(concerned(colored("blue"), being_deleted(colored("blue"))), ["all", "blue"]);
+    assert_eq!(concerned(being_deleted(colored("blue")), being_deleted(colored("blue"))), ["all", "blue"]);
+    let second_ip = with_labels(pod(0, true, V4_V6), &[("color", "blue")]);
+    assert_eq!(concerned(colored("blue"), second_ip), ["all", "blue"]);
+    let mut moved = colored("blue");
+    moved.status.get_or_insert_default().pod_ips = Some(vec![PodIP { ip: "9.9.9.9".into() }]);
+    assert_eq!(concerned(colored("blue"), moved), ["all", "blue"]);
+}
+
+#[test]
+fn new_labels_alone_concern_those_that_gain_or_lose_the_pod() {
+    assert_eq!(concerned(colored("blue"), colored("red")), ["blue", "red"]);
+    let square = with_labels(pod(0, true, V4), &[("color", "blue"), ("shape", "square")]);
+    assert_eq!(concerned(colored("blue"), square), ["blue-square"]);
+    let bare = Pod {
+        metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+            labels: None,
+            ..colored("blue").metadata
+        },
+        ..colored("blue")
+    };
+    assert_eq!(
+        concerned(bare.clone(), with_labels(bare, &[])),
+        Vec::<String>::new(),
+        "no labels are no labels"
+    );
+}
+
+#[test]
+fn new_labels_and_a_new_endpoint_concern_all_that_select_the_pod_before_or_after() {
+    assert_eq!(concerned(colored("blue"), unready("red")), ["all", "blue", "red"]);
+}
+
+#[test]
+fn every_service_is_named_once() {
+    let services =
+        [selecting("blue", Some(&[("color", "blue")])), selecting("blue", Some(&[("color", "blue")]))];
+    let blue = labels(&[("color", "blue")]);
+    let expected = BTreeSet::from([ObjectKey::namespaced("default", "blue")]);
+    assert_eq!(among(&Concerned::Selecting(Some(&blue)), &services), expected);
+}

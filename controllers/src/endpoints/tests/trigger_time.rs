@@ -1,0 +1,101 @@
+//! Dates of changes, sync after sync.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use windlass_object::ObjectKey;
+
+use super::service;
+use crate::endpoints::trigger_time::TriggerTimes;
+use crate::shared::fixtures::{at, bare_pod, ready_pod, running_pod};
+
+/// The syncs of one Service, by seconds.
+#[derive(Default)]
+struct Syncs(TriggerTimes);
+
+impl Syncs {
+    fn sync(&mut self, service: &Service, pods: &[Pod], expected: Option<i64>) {
+        let pods: Vec<_> = pods.iter().cloned().map(Arc::new).collect();
+        assert_eq!(self.0.observe(&key(), service, &pods), expected.map(at));
+        self.0.carried_out(&key());
+    }
+
+    /// A sync whose write fails.
+    fn fail(&mut self, service: &Service, pods: &[Pod], expected: Option<i64>) {
+        let pods: Vec<_> = pods.iter().cloned().map(Arc::new).collect();
+        assert_eq!(self.0.observe(&key(), service, &pods), expected.map(at));
+    }
+}
+
+fn key() -> ObjectKey {
+    ObjectKey::namespaced("default", "foo")
+}
+
+fn created(seconds: i64) -> Service {
+    let mut service = service();
+    service.metadata.creation_timestamp = Some(Time(at(seconds)));
+    service
+}
+
+fn pod(name: &str, seconds: i64) -> Pod {
+    ready_pod(name, at(seconds))
+}
+
+#[test]
+fn the_first_sync_is_dated_by_the_creation_of_the_service_whatever_its_pods() {
+    Syncs::default().sync(&created(2), &[], Some(2));
+    Syncs::default().sync(&created(3), &[pod("a", 0), pod("b", 1), pod("c", 5)], Some(3));
+    Syncs::default().sync(&service(), &[pod("a", 1)], None);
+}
+
+#[test]
+fn later_syncs_are_dated_by_the_earliest_change_since() {
+    let mut added = Syncs::default();
+    added.sync(&created(0), &[], Some(0));
+    added.sync(&created(0), &[pod("a", 2), pod("b", 1)], Some(1));
+
+    let mut updated = Syncs::default();
+    updated.sync(&created(0), &[pod("a", 1), pod("b", 2), pod("c", 3)], Some(0));
+    updated.sync(&created(0), &[pod("a", 5), pod("b", 4), pod("c", 3)], Some(4));
+}
+
+#[test]
+fn a_sync_without_change_has_no_date() {
+    let mut syncs = Syncs::default();
+    syncs.sync(&created(0), &[pod("a", 1), pod("b", 2)], Some(0));
+    syncs.sync(&created(0), &[pod("a", 1), pod("b", 2)], None);
+    syncs.sync(&created(0), &[pod("a", 1)], None);
+    syncs.sync(&created(0), &[pod("a", 1), pod("b", 4)], Some(4));
+    let mut changed = created(0);
+    changed.spec.get_or_insert_default().ports = None;
+    syncs.sync(&changed, &[pod("a", 1), pod("b", 4)], None);
+}
+
+#[test]
+fn a_date_is_due_until_it_is_written() {
+    let mut syncs = Syncs::default();
+    syncs.fail(&created(1), &[pod("a", 2)], Some(1));
+    syncs.fail(&created(1), &[pod("a", 2)], Some(1));
+    syncs.sync(&created(1), &[pod("a", 5)], Some(1));
+    syncs.fail(&created(1), &[pod("a", 7)], Some(7));
+    syncs.sync(&created(1), &[pod("a", 7), pod("b", 6)], Some(6));
+    syncs.sync(&created(1), &[pod("a", 7), pod("b", 6)], None);
+}
+
+#[test]
+fn a_service_created_anew_starts_afresh() {
+    let mut syncs = Syncs::default();
+    syncs.sync(&created(0), &[pod("a", 1)], Some(0));
+    syncs.0.forget(&key());
+    syncs.sync(&created(3), &[pod("a", 1)], Some(3));
+    syncs.sync(&created(5), &[pod("a", 1)], Some(5));
+}
+
+#[test]
+fn becoming_unready_is_a_change_too_and_a_pod_without_date_is_none() {
+    let mut syncs = Syncs::default();
+    syncs.sync(&created(0), &[pod("a", 1)], Some(0));
+    syncs.sync(&created(0), &[running_pod("a", "False", Some(at(7)))], Some(7));
+    syncs.sync(&created(0), &[bare_pod("a")], None);
+}

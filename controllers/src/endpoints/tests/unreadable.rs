@@ -1,0 +1,51 @@
+//! Which addresses stay because their pods cannot be decoded.
+
+use k8s_openapi::api::core::v1::{EndpointSubset, Endpoints};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use windlass_informer::Quarantined;
+use windlass_object::{ObjectKey, Uid};
+
+use super::{address, pod_address, pods, port, service, subset};
+use crate::endpoints::plan::{Action, plan};
+use crate::endpoints::unreadable::kept;
+
+fn unreadable(namespace: &str, name: &str, uid: Option<&str>) -> Quarantined {
+    let key = ObjectKey::namespaced(namespace, name);
+    Quarantined { key, uid: uid.map(Uid::from), version: None, error: "not a list".into() }
+}
+
+/// Endpoints of a ready pod 0, a pod 1 that is not, and an address of no pod.
+fn current() -> Endpoints {
+    let metadata = ObjectMeta { namespace: Some("default".into()), ..ObjectMeta::default() };
+    let written = subset([pod_address(0), address("9.9.9.9")], [pod_address(1)], [port(8080, "TCP")]);
+    Endpoints { metadata, subsets: Some(vec![written]) }
+}
+
+fn keeps(pods: &[Quarantined], expected: &[EndpointSubset]) {
+    assert_eq!(kept(Some(&current()), pods), expected);
+}
+
+#[test]
+fn only_addresses_of_pods_that_cannot_be_decoded_stay_as_they_were_written() {
+    let ready = subset([pod_address(0)], [], [port(8080, "TCP")]);
+    let unready = subset([], [pod_address(1)], [port(8080, "TCP")]);
+    keeps(&[], &[]);
+    keeps(&[unreadable("default", "pod0", Some("uid-pod0"))], std::slice::from_ref(&ready));
+    keeps(&[unreadable("default", "pod0", None)], &[ready]);
+    keeps(&[unreadable("default", "pod1", Some("uid-pod1"))], &[unready]);
+    keeps(&[unreadable("default", "pod0", Some("a-namesake"))], &[]);
+    keeps(&[unreadable("elsewhere", "pod0", Some("uid-pod0"))], &[]);
+    assert_eq!(kept(None, &[unreadable("default", "pod0", None)]), []);
+}
+
+#[test]
+fn what_stays_is_packed_with_what_is_known() {
+    let stays = subset([pod_address(1)], [], [port(8080, "TCP")]);
+    let Action::Create(planned) = plan(&service(), &pods(1, 0), &[stays], None, None) else {
+        panic!("there are none yet")
+    };
+    assert_eq!(
+        planned.subsets,
+        Some(vec![subset([pod_address(0), pod_address(1)], [], [port(8080, "TCP")])])
+    );
+}

@@ -1,0 +1,107 @@
+//! The ReplicaSet controller: as many pods as a ReplicaSet wants.
+//!
+//! Watches ReplicaSets and pods. Writes pods (created from the template, deleted, adopted, released) and the status
+//! of ReplicaSets. A sync creates or deletes 500 pods at most, and none while the cache has yet to show what the
+//! previous one did. Which pods go first is [`crate::shared::victims`]; all else that a ReplicaSet shares with a
+//! ReplicationController is [`crate::shared::replica_sync`].
+//!
+//! Refuses to touch pods controlled by anybody else, and any pod while its ReplicaSet is being deleted.
+
+mod status;
+#[cfg(test)]
+mod tests;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use windlass_controller::{Context, Controller, Descriptor, Outcome, ReconcileError, Setup, SetupError};
+use windlass_object::owner::controller_of;
+use windlass_object::time::seconds;
+use windlass_object::{LabelSelector, ObjectKey, SelectorError};
+
+use crate::Options;
+use crate::shared::replica_status::ReplicaStatus;
+use crate::shared::replica_sync::{ReplicaSync, Settings};
+use crate::shared::replicated::Replicated;
+use crate::shared::victims::Costs;
+
+/// The ReplicaSet controller.
+#[derive(Debug)]
+pub struct ReplicaSetController(ReplicaSync<ReplicaSet>);
+
+impl ReplicaSetController {
+    /// Sets the controller up as `options` say.
+    ///
+    /// # Errors
+    /// When a watch cannot be arranged.
+    pub fn with_options(setup: &mut Setup, options: &Options) -> Result<Self, SetupError> {
+        let settings = Settings {
+            workers: options.concurrent_replicaset_syncs,
+            reports_terminating: options.terminating_replicas,
+            costs: if options.pod_deletion_cost { Costs::Honoured } else { Costs::Ignored },
+        };
+        Ok(Self(ReplicaSync::declare(setup, settings)))
+    }
+}
+
+#[async_trait]
+impl Controller for ReplicaSetController {
+    const NAME: &'static str = "replicaset-controller";
+    const DESCRIPTOR: Descriptor =
+        Descriptor::new(Self::NAME).with_aliases(&["replicaset"]).with_queue_name("replicaset");
+
+    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+        Self::with_options(setup, &Options::default())
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        self.0.sync(key, cx).await
+    }
+}
+
+impl Replicated for ReplicaSet {
+    type Condition = ReplicaSetCondition;
+
+    fn desired(&self) -> i32 {
+        self.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
+    }
+
+    fn selector(&self) -> Result<LabelSelector, SelectorError> {
+        match &self.spec {
+            Some(spec) => LabelSelector::from_api(&spec.selector),
+            None => Ok(LabelSelector::nothing()),
+        }
+    }
+
+    fn template(&self) -> Option<&PodTemplateSpec> {
+        self.spec.as_ref()?.template.as_ref()
+    }
+
+    fn min_ready_seconds(&self) -> i32 {
+        self.spec.as_ref().and_then(|spec| spec.min_ready_seconds).unwrap_or_default()
+    }
+
+    /// The ReplicaSets of one Deployment are the steps of its rollout.
+    fn sibling_group(&self) -> Option<String> {
+        controller_of(&self.metadata).map(|controller| controller.uid.clone())
+    }
+
+    fn status(&self) -> ReplicaStatus<ReplicaSetCondition> {
+        status::read(self.status.as_ref())
+    }
+
+    fn set_status(&mut self, status: ReplicaStatus<ReplicaSetCondition>) {
+        self.status = Some(status::written(status));
+    }
+
+    fn failure(reason: &str, message: String, at: Timestamp) -> ReplicaSetCondition {
+        ReplicaSetCondition {
+            type_: "ReplicaFailure".into(),
+            status: "True".into(),
+            reason: Some(reason.into()),
+            message: Some(message),
+            last_transition_time: Some(seconds(at)),
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! What several controllers need. A module here knows no controller; controllers know it.
+
+pub(crate) mod adoption;
+pub(crate) mod api_errors;
+pub(crate) mod availability;
+pub(crate) mod expectations;
+pub(crate) mod owner_events;
+pub(crate) mod pod_control;
+pub(crate) mod pod_template;
+pub(crate) mod pods;
+pub(crate) mod quarantine;
+pub(crate) mod replica_plan;
+pub(crate) mod replica_status;
+pub(crate) mod replica_sync;
+pub(crate) mod replica_work;
+pub(crate) mod replicated;
+pub(crate) mod slow_start;
+pub(crate) mod victims;
+
+#[cfg(test)]
+pub(crate) mod fixtures;

@@ -1,0 +1,121 @@
+//! What a controller has to know about a refused request, and how it tells users about it.
+
+use kube::Error;
+use kube::core::Status;
+
+/// The cause an API server gives when it creates nothing more in a namespace.
+const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
+
+/// The words of the API server, where it has spoken; otherwise the client's.
+///
+/// Users search for these words, so they stand alone, without the client's own framing.
+pub(crate) fn describe(error: &Error) -> String {
+    match status(error) {
+        Some(status) if !status.message.is_empty() => status.message.clone(),
+        Some(_) | None => error.to_string(),
+    }
+}
+
+/// The request never left this process: it shuts down, or leads no longer.
+///
+/// That says nothing of the object, so users are told nothing, and nothing is written down. The next leader will see.
+pub(crate) fn is_kept_back(error: &Error) -> bool {
+    windlass_client::draining(error) || windlass_client::refusal(error).is_some()
+}
+
+/// The object is not there.
+pub(crate) fn is_not_found(error: &Error) -> bool {
+    status(error).is_some_and(|status| status.code == 404)
+}
+
+/// The object is not the one the request was meant for: its UID is not the one in the precondition.
+///
+/// API servers say so in words only. Other conflicts, of the object's state or by a webhook, are none of these.
+pub(crate) fn is_uid_conflict(error: &Error) -> bool {
+    let words = ["Precondition failed: UID", "UID in the precondition"];
+    let says_so = |message: &str| words.iter().any(|words| message.contains(words));
+    status(error).is_some_and(|status| status.code == 409 && says_so(&status.message))
+}
+
+/// The server understood the request and found the object unacceptable.
+pub(crate) fn is_invalid(error: &Error) -> bool {
+    status(error).is_some_and(|status| status.code == 422)
+}
+
+/// The namespace is going away, so everything created in it is refused.
+pub(crate) fn is_namespace_terminating(error: &Error) -> bool {
+    let details = status(error).and_then(|status| status.details.as_ref());
+    details.is_some_and(|details| details.causes.iter().any(|cause| cause.reason == NAMESPACE_TERMINATING))
+}
+
+/// Several failures as one text, each said once.
+pub(crate) fn aggregate(messages: Vec<String>) -> String {
+    let mut distinct: Vec<String> = Vec::new();
+    for message in messages {
+        if !distinct.contains(&message) {
+            distinct.push(message);
+        }
+    }
+    match distinct.as_slice() {
+        [only] => only.clone(),
+        several => format!("[{}]", several.join(", ")),
+    }
+}
+
+fn status(error: &Error) -> Option<&Status> {
+    match error {
+        Error::Api(status) => Some(status),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{aggregate, describe, is_namespace_terminating, is_not_found, is_uid_conflict};
+    use kube::core::Status;
+    use serde_json::json;
+
+    fn refused(status: Status) -> kube::Error {
+        kube::Error::Api(Box::new(status))
+    }
+
+    #[test]
+    fn users_read_the_words_of_the_server() {
+        let quota = refused(Status { code: 403, message: "exceeded quota".into(), ..Status::default() });
+        assert_eq!(describe(&quota), "exceeded quota");
+        assert!(!is_not_found(&quota));
+    }
+
+    #[test]
+    fn only_a_conflict_of_uids_says_that_the_object_is_another() {
+        let conflict =
+            |code, message: &str| refused(Status { code, message: message.into(), ..Status::default() });
+        let stored = "StorageError: invalid object, AdditionalErrorMsg: Precondition failed: UID in precondition: a, UID \
+            in object meta: b";
+        assert!(is_uid_conflict(&conflict(409, stored)));
+        assert!(is_uid_conflict(&conflict(
+            409,
+            "the UID in the precondition (a) does not match the UID in record (b)"
+        )));
+        assert!(!is_uid_conflict(&conflict(409, "Precondition failed: ResourceVersion in precondition: 1")));
+        assert!(!is_uid_conflict(&conflict(409, "the object has been modified")));
+        assert!(!is_uid_conflict(&conflict(422, stored)));
+    }
+
+    #[test]
+    fn a_terminating_namespace_is_known_by_its_cause() {
+        let details = json!({ "causes": [{ "reason": "NamespaceTerminating" }] });
+        let terminating =
+            serde_json::from_value(json!({ "code": 403, "details": details })).expect("a status");
+        assert!(is_namespace_terminating(&refused(terminating)));
+        assert!(!is_namespace_terminating(&refused(Status { code: 403, ..Status::default() })));
+    }
+
+    #[test]
+    fn several_failures_are_told_together_and_once_each() {
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        assert_eq!(aggregate(texts(&["a"])), "a");
+        assert_eq!(aggregate(texts(&["a", "a"])), "a");
+        assert_eq!(aggregate(texts(&["a", "b", "a"])), "[a, b]");
+    }
+}

@@ -1,0 +1,63 @@
+//! When to look again at pods that are ready but have not been ready for long enough.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::pods;
+
+/// How long after `now` the next of `pods` becomes available, judged by the same moment `evaluated_at` at which
+/// the status was computed.
+///
+/// Both moments matter: between computing a status and asking this question a pod may have become available, and
+/// nobody would look again. Such a pod yields zero. `None` means no pod is waiting.
+pub(crate) fn next_check(
+    pods: &[Arc<Pod>],
+    min_ready_seconds: i32,
+    evaluated_at: Timestamp,
+    now: Timestamp,
+) -> Option<Duration> {
+    let waiting =
+        |pod: &Arc<Pod>| Some((pods::available_in(pod, min_ready_seconds, evaluated_at)?, Arc::clone(pod)));
+    let (_, soonest) = pods.iter().filter_map(waiting).min_by_key(|(left, _)| *left)?;
+    Some(pods::available_in(&soonest, min_ready_seconds, now).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::next_check;
+    use crate::shared::fixtures::{at, ready_pod, unready_pod};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    /// Pods named by how long ago they became ready; `None` is not ready.
+    fn check(ready_for: &[Option<i64>], min_ready_seconds: i32, delay: i64, expected: Option<u64>) {
+        let pods: Vec<_> = ready_for
+            .iter()
+            .map(|age| Arc::new(age.map_or_else(|| unready_pod("pod"), |age| ready_pod("pod", at(-age)))))
+            .collect();
+        let next = next_check(&pods, min_ready_seconds, at(0), at(delay));
+        assert_eq!(next, expected.map(Duration::from_secs), "{ready_for:?} {min_ready_seconds} {delay}");
+    }
+
+    #[test]
+    fn the_pod_that_becomes_available_first_sets_the_next_check() {
+        let mixed = [None, Some(2), Some(0), Some(4), None];
+        check(&[], 0, 0, None);
+        check(&[None, None], 0, 0, None);
+        check(&[Some(0), Some(0)], 0, 0, None);
+        check(&mixed, 10, 0, Some(6));
+        check(&[None, Some(15), Some(11), Some(10), None], 10, 0, None);
+        check(&[Some(20)], 30, 0, Some(10));
+        check(&[Some(51)], 50, 0, None);
+    }
+
+    #[test]
+    fn time_spent_since_the_status_was_computed_is_taken_off() {
+        let mixed = [None, Some(2), Some(0), Some(4), None];
+        check(&mixed, 10, 2, Some(4));
+        check(&mixed, 10, 7, Some(0));
+    }
+}

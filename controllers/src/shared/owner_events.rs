@@ -1,0 +1,167 @@
+//! Which owners a change of a pod or of an owner concerns, and what it does to their expectations.
+//!
+//! A pod's controller reference, checked by kind, name and UID, says whose it is. Orphans concern every owner whose
+//! selector wants them, for one of them may adopt. A pod that is asked to go counts as gone at once: its owner is to
+//! replace it now, not when its node has ended it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use windlass_informer::{Cause, Event, TypedLister};
+use windlass_object::ObjectKey;
+use windlass_object::owner::controller_of;
+
+use super::expectations::Expectations;
+use super::pods;
+use super::replicated::Replicated;
+
+/// The owners of one kind, as far as pods concern them.
+pub(crate) trait Owners<R> {
+    /// The owner a reference means, if it still exists.
+    fn referred(&self, namespace: &str, reference: &OwnerReference) -> Option<Arc<R>>;
+    /// The owners that would adopt the pod.
+    fn wanting(&self, pod: &Pod) -> Vec<Arc<R>>;
+}
+
+impl<R: Replicated> Owners<R> for TypedLister<R> {
+    fn referred(&self, namespace: &str, reference: &OwnerReference) -> Option<Arc<R>> {
+        if reference.kind != R::kind(&()) {
+            return None;
+        }
+        let owner = self.get(&ObjectKey::namespaced(namespace, &reference.name))?;
+        (pods::uid(owner.meta()) == reference.uid).then_some(owner)
+    }
+
+    fn wanting(&self, pod: &Pod) -> Vec<Arc<R>> {
+        let Some(labels) = pod.metadata.labels.as_ref().filter(|labels| !labels.is_empty()) else {
+            return Vec::new();
+        };
+        let wants = |owner: &Arc<R>| {
+            owner.selector().is_ok_and(|selector| !selector.is_empty() && selector.matches(labels))
+        };
+        self.namespace(pods::namespace(&pod.metadata)).into_iter().filter(wants).collect()
+    }
+}
+
+/// An owner to be looked at.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Wake {
+    /// At once.
+    Now(ObjectKey),
+    /// When a pod that has just become ready has been so for long enough.
+    After(ObjectKey, Duration),
+}
+
+/// Takes note of a change of an owner. One that is gone, or of the same name but another, leaves no expectations;
+/// those of its successor, which may have begun already, stay.
+pub(crate) fn owner_changed<R: Replicated>(event: &Event<Arc<R>>, expectations: &Expectations) -> Wake {
+    let key = ObjectKey::of(event.object().meta());
+    let gone = match event {
+        Event::Added { .. } => None,
+        Event::Updated { old, new, .. } => (old.meta().uid != new.meta().uid).then_some(old),
+        Event::Deleted { last, .. } => Some(last),
+    };
+    if let Some(gone) = gone {
+        expectations.forget(&key, pods::uid(gone.meta()));
+    }
+    Wake::Now(key)
+}
+
+/// Takes note of a change of a pod.
+pub(crate) fn pod_changed<R: Replicated>(
+    event: &Event<Arc<Pod>>,
+    owners: &impl Owners<R>,
+    expectations: &Expectations,
+) -> Vec<Wake> {
+    let notice = Notice { owners, expectations, kind: std::marker::PhantomData };
+    match event {
+        Event::Added { object, .. } if pods::is_being_deleted(object) => notice.leaving(object),
+        Event::Added { object, .. } => notice.added(object),
+        // Owners have resyncs of their own. Equal versions would prove nothing: a server restored from a backup
+        // gives them anew.
+        Event::Updated { cause: Cause::Resync, .. } => Vec::new(),
+        Event::Updated { old, new, .. } if pods::is_being_deleted(new) => notice.updated_leaving(old, new),
+        Event::Updated { old, new, .. } => notice.updated(old, new),
+        Event::Deleted { last, .. } => notice.leaving(last),
+    }
+}
+
+/// What the cases share.
+struct Notice<'a, R, O> {
+    owners: &'a O,
+    expectations: &'a Expectations,
+    kind: std::marker::PhantomData<fn() -> R>,
+}
+
+impl<R: Replicated, O: Owners<R>> Notice<'_, R, O> {
+    fn added(&self, pod: &Pod) -> Vec<Wake> {
+        if controller_of(&pod.metadata).is_none() {
+            return self.orphan(pod);
+        }
+        let Some(owner) = self.owner(pod) else { return Vec::new() };
+        let key = key_of(&*owner);
+        self.expectations.seen(&key, &pod.metadata);
+        vec![Wake::Now(key)]
+    }
+
+    fn updated(&self, old: &Pod, new: &Pod) -> Vec<Wake> {
+        let (before, after) = (controller_of(&old.metadata), controller_of(&new.metadata));
+        let mut wakes = Vec::new();
+        if before != after {
+            wakes.extend(self.owner(old).map(|owner| Wake::Now(key_of(&*owner))));
+        }
+        match after {
+            Some(_) => wakes.extend(self.owned(old, new)),
+            None if before.is_some() || old.metadata.labels != new.metadata.labels => {
+                wakes.extend(self.orphan(new));
+            }
+            None => {}
+        }
+        wakes
+    }
+
+    fn owned(&self, old: &Pod, new: &Pod) -> Vec<Wake> {
+        let Some(owner) = self.owner(new) else { return Vec::new() };
+        let key = key_of(&*owner);
+        self.expectations.seen(&key, &new.metadata);
+        let mut wakes = vec![Wake::Now(key.clone())];
+        let minimum = u64::try_from(owner.min_ready_seconds()).unwrap_or(0);
+        if minimum > 0 && !pods::is_ready(old) && pods::is_ready(new) {
+            wakes.push(Wake::After(key, Duration::from_secs(minimum)));
+        }
+        wakes
+    }
+
+    fn updated_leaving(&self, old: &Pod, new: &Pod) -> Vec<Wake> {
+        let mut wakes = self.leaving(new);
+        if controller_of(&old.metadata) != controller_of(&new.metadata) {
+            wakes.extend(self.leaving(old));
+        }
+        wakes
+    }
+
+    fn leaving(&self, pod: &Pod) -> Vec<Wake> {
+        let Some(owner) = self.owner(pod) else { return Vec::new() };
+        let key = key_of(&*owner);
+        self.expectations.seen_leaving(&key, &pod.metadata);
+        vec![Wake::Now(key)]
+    }
+
+    /// No owner waits for an orphan, so no expectation is met.
+    fn orphan(&self, pod: &Pod) -> Vec<Wake> {
+        self.owners.wanting(pod).iter().map(|owner| Wake::Now(key_of(&**owner))).collect()
+    }
+
+    fn owner(&self, pod: &Pod) -> Option<Arc<R>> {
+        self.owners.referred(pods::namespace(&pod.metadata), controller_of(&pod.metadata)?)
+    }
+}
+
+fn key_of<R: Replicated>(owner: &R) -> ObjectKey {
+    ObjectKey::of(owner.meta())
+}
+
+#[cfg(test)]
+mod tests;

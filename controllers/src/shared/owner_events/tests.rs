@@ -1,0 +1,208 @@
+//! Whom a change of a pod wakes, and what it does to expectations.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetSpec};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
+use windlass_env::Instant;
+use windlass_informer::{Cause, Event, Observation, Progress};
+use windlass_object::ObjectKey;
+
+use super::{Owners, Wake, owner_changed, pod_changed};
+use crate::shared::expectations::{Expectations, PodCache};
+use crate::shared::fixtures::{
+    at, bare_pod, being_deleted, controlled_by, labels, ready_pod, unready_pod, with_labels,
+};
+use crate::shared::pods;
+use crate::shared::replicated::Replicated;
+
+/// ReplicaSets `web`, which asks for `app: web` and is patient, and `db`, which asks for `app: db` and is not.
+struct Two;
+
+fn owner(name: &str) -> Arc<ReplicaSet> {
+    let selector = LabelSelector { match_labels: Some(labels(&[("app", name)])), ..LabelSelector::default() };
+    let min_ready_seconds = (name == "web").then_some(30);
+    let metadata = ObjectMeta {
+        namespace: Some("default".into()),
+        name: Some(name.into()),
+        uid: Some(format!("uid-{name}")),
+        ..ObjectMeta::default()
+    };
+    let spec = ReplicaSetSpec { selector, min_ready_seconds, ..ReplicaSetSpec::default() };
+    Arc::new(ReplicaSet { metadata, spec: Some(spec), status: None })
+}
+
+impl Owners<ReplicaSet> for Two {
+    fn referred(&self, namespace: &str, reference: &OwnerReference) -> Option<Arc<ReplicaSet>> {
+        let meant = |owner: &Arc<ReplicaSet>| pods::uid(&owner.metadata) == reference.uid;
+        (namespace == "default").then_some(())?;
+        [owner("web"), owner("db")].into_iter().find(meant)
+    }
+
+    fn wanting(&self, pod: &Pod) -> Vec<Arc<ReplicaSet>> {
+        let wants = |owner: &Arc<ReplicaSet>| {
+            owner.selector().is_ok_and(|it| it.matches_optional(pod.metadata.labels.as_ref()))
+        };
+        [owner("web"), owner("db")].into_iter().filter(wants).collect()
+    }
+}
+
+/// A cache that shows every pod alive and has passed no version: only events meet an expectation.
+struct Blind(Pod);
+
+impl PodCache for Blind {
+    fn progress(&self) -> Progress {
+        Progress::default()
+    }
+
+    fn pod(&self, key: &ObjectKey) -> Option<Arc<Pod>> {
+        (*key == ObjectKey::of(&self.0.metadata)).then(|| Arc::new(self.0.clone()))
+    }
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::namespaced("default", name)
+}
+
+fn app(pod: Pod, app: &str) -> Pod {
+    with_labels(pod, &[("app", app)])
+}
+
+fn of(pod: Pod, owner: &str) -> Pod {
+    controlled_by(pod, owner, &format!("uid-{owner}"))
+}
+
+fn added(pod: Pod) -> Event<Arc<Pod>> {
+    Event::Added { object: Arc::new(pod), cause: Cause::Watch }
+}
+
+fn updated(mut old: Pod, mut new: Pod) -> Event<Arc<Pod>> {
+    (old.metadata.resource_version, new.metadata.resource_version) = (Some("1".into()), Some("2".into()));
+    Event::Updated { old: Arc::new(old), new: Arc::new(new), cause: Cause::Watch }
+}
+
+fn deleted(pod: Pod) -> Event<Arc<Pod>> {
+    Event::Deleted { last: Arc::new(pod), observed: Observation::Seen, cause: Cause::Watch }
+}
+
+/// Expects exactly these owners to be woken, at once.
+fn wakes(event: &Event<Arc<Pod>>, expected: &[&str]) {
+    let woken: BTreeSet<_> = pod_changed(event, &Two, &Expectations::default()).into_iter().collect();
+    assert_eq!(woken, expected.iter().map(|name| Wake::Now(key(name))).collect(), "{event:?}");
+}
+
+#[test]
+fn a_pod_with_an_owner_wakes_that_owner_whatever_its_labels() {
+    wakes(&added(of(app(bare_pod("pod"), "db"), "web")), &["web"]);
+    wakes(&deleted(of(bare_pod("pod"), "web")), &["web"]);
+    wakes(&updated(of(app(bare_pod("pod"), "web"), "web"), of(app(bare_pod("pod"), "db"), "web")), &["web"]);
+    wakes(&added(controlled_by(app(bare_pod("pod"), "web"), "web", "another")), &[]);
+}
+
+#[test]
+fn an_orphan_wakes_those_that_want_it_when_it_comes_or_changes_what_they_want() {
+    let (web, db) = (app(bare_pod("pod"), "web"), app(bare_pod("pod"), "db"));
+    wakes(&added(web.clone()), &["web"]);
+    wakes(&added(bare_pod("pod")), &[]);
+    wakes(&updated(web.clone(), db.clone()), &["db"]);
+    wakes(&updated(web.clone(), web.clone()), &[]);
+    wakes(&deleted(web), &[]);
+}
+
+#[test]
+fn a_pod_that_changes_hands_wakes_both_sides() {
+    wakes(&updated(of(app(bare_pod("pod"), "db"), "web"), app(bare_pod("pod"), "db")), &["web", "db"]);
+    wakes(&updated(of(bare_pod("pod"), "web"), of(bare_pod("pod"), "db")), &["web", "db"]);
+    wakes(&updated(app(bare_pod("pod"), "db"), of(app(bare_pod("pod"), "db"), "web")), &["web"]);
+}
+
+#[test]
+fn a_pod_on_its_way_out_that_has_changed_hands_wakes_both_sides() {
+    let leaving = |owner: &str| being_deleted(of(bare_pod("pod"), owner));
+    wakes(&updated(of(bare_pod("pod"), "web"), leaving("db")), &["web", "db"]);
+    wakes(&updated(leaving("web"), being_deleted(bare_pod("pod"))), &["web"]);
+    wakes(&updated(of(app(bare_pod("pod"), "web"), "web"), app(leaving("web"), "db")), &["web"]);
+}
+
+#[test]
+fn only_what_says_it_is_a_resync_wakes_nobody() {
+    let again = |cause| {
+        let pod = Arc::new(of(bare_pod("pod"), "web"));
+        Event::Updated { old: Arc::clone(&pod), new: pod, cause }
+    };
+    wakes(&again(Cause::Resync), &[]);
+    // After the server went back in time an equal version may carry another state.
+    wakes(&again(Cause::Relist), &["web"]);
+}
+
+#[test]
+fn a_pod_that_becomes_ready_wakes_its_owner_again_when_it_will_be_available() {
+    let after = |owner: &str, old: Pod, new: Pod| {
+        let woken = pod_changed(&updated(of(old, owner), of(new, owner)), &Two, &Expectations::default());
+        woken.into_iter().filter(|wake| matches!(wake, Wake::After(..))).collect::<Vec<_>>()
+    };
+    let (ready, unready) = (ready_pod("pod", at(0)), unready_pod("pod"));
+    assert_eq!(
+        after("web", unready.clone(), ready.clone()),
+        [Wake::After(key("web"), Duration::from_secs(30))]
+    );
+    assert_eq!(after("web", ready.clone(), ready.clone()), []);
+    assert_eq!(after("web", ready.clone(), unready.clone()), []);
+    assert_eq!(after("db", unready, ready), []);
+}
+
+/// Whether an event meets the expectation that `pod` goes, and the one that it comes.
+fn meets(pod: &Pod, event: &Event<Arc<Pod>>) -> (bool, bool) {
+    let met = |expect: &dyn Fn(&Expectations), cache: &Blind| {
+        let expectations = Expectations::default();
+        expectations.begin(&key("web"), "uid-web", 0, Instant::ORIGIN);
+        expect(&expectations);
+        pod_changed(event, &Two, &expectations);
+        expectations.satisfied(&key("web"), "uid-web", cache, Instant::ORIGIN)
+    };
+    let shows_it = Blind(pod.clone());
+    let shows_another = Blind(bare_pod("another"));
+    (
+        met(&|expectations| expectations.deleting(&key("web"), &pod.metadata), &shows_it),
+        met(&|expectations| expectations.created(&key("web"), &pod.metadata), &shows_another),
+    )
+}
+
+#[test]
+fn a_pod_that_is_asked_to_go_counts_as_gone_and_one_that_appears_as_come() {
+    let pod = of(bare_pod("pod"), "web");
+    let leaving = being_deleted(pod.clone());
+    assert_eq!(meets(&pod, &added(pod.clone())), (false, true));
+    assert_eq!(meets(&pod, &added(leaving.clone())), (true, true));
+    assert_eq!(meets(&pod, &updated(pod.clone(), pod.clone())), (false, true));
+    assert_eq!(meets(&pod, &updated(pod.clone(), leaving.clone())), (true, true));
+    assert_eq!(meets(&pod, &deleted(pod.clone())), (true, true));
+    let second = of(bare_pod("second"), "web");
+    assert_eq!(meets(&pod, &deleted(second)), (false, false), "each pod is waited for by itself");
+    assert_eq!(meets(&pod, &added(bare_pod("pod"))), (false, false), "nobody waits for an orphan");
+}
+
+#[test]
+fn an_owner_that_is_gone_or_another_leaves_no_expectations() {
+    let waits_after = |event: &Event<Arc<ReplicaSet>>| {
+        let expectations = Expectations::default();
+        expectations.begin(&key("web"), "uid-web", 0, Instant::ORIGIN);
+        expectations.withhold(&key("web"));
+        assert_eq!(owner_changed(event, &expectations), Wake::Now(key("web")));
+        !expectations.satisfied(&key("web"), "uid-web", &Blind(bare_pod("pod")), Instant::ORIGIN)
+    };
+    let (same, cause) = (owner("web"), Cause::Watch);
+    let mut namesake = ReplicaSet::clone(&same);
+    namesake.metadata.uid = Some("another".into());
+    assert!(waits_after(&Event::Added { object: Arc::clone(&same), cause }));
+    assert!(waits_after(&Event::Updated { old: Arc::clone(&same), new: Arc::clone(&same), cause }));
+    assert!(!waits_after(&Event::Updated { old: Arc::clone(&same), new: Arc::new(namesake), cause }));
+    assert!(!waits_after(&Event::Deleted { last: same, observed: Observation::Seen, cause }));
+    let mut predecessor = ReplicaSet::clone(&owner("web"));
+    predecessor.metadata.uid = Some("another".into());
+    let late = Event::Deleted { last: Arc::new(predecessor), observed: Observation::Seen, cause };
+    assert!(waits_after(&late), "the end of a predecessor is none of the owner's");
+}

@@ -1,0 +1,138 @@
+//! Creating, deleting and patching the pods of one owner, and telling users about it on the owner.
+//!
+//! A create is never repeated here: the name is left to the server, so a second attempt makes a second pod. Deletes
+//! and patches carry the UID of the pod they are meant for; a namesake is left alone.
+
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use serde_json::Value;
+use windlass_events::{EventType, Recorder};
+
+use super::api_errors::{describe, is_kept_back, is_namespace_terminating, is_not_found, is_uid_conflict};
+use super::pods;
+
+/// The pods of one owner's namespace, with the owner as the one whom events concern.
+#[derive(Debug)]
+pub(crate) struct PodControl<'a> {
+    api: Api<Pod>,
+    events: &'a Recorder,
+    owner: ObjectReference,
+}
+
+/// Why a pod was not created.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CreateError {
+    /// The template has no labels, so no selector could find the pod.
+    #[error("unable to create pods, no labels")]
+    NoLabels,
+    /// The namespace is going away: no pod can be created in it any more, and nobody needs one.
+    #[error("{}", describe(.0))]
+    NamespaceTerminating(#[source] kube::Error),
+    /// The request failed.
+    #[error("{}", describe(.0))]
+    Request(#[source] kube::Error),
+}
+
+/// Why a pod was not deleted.
+#[derive(Debug, thiserror::Error)]
+#[error("unable to delete pods: {}", describe(.0))]
+pub(crate) struct DeleteError(#[source] kube::Error);
+
+impl CreateError {
+    /// Whether the request never left this process.
+    pub(crate) fn is_kept_back(&self) -> bool {
+        matches!(self, CreateError::Request(error) if is_kept_back(error))
+    }
+}
+
+impl DeleteError {
+    /// Whether the request never left this process.
+    pub(crate) fn is_kept_back(&self) -> bool {
+        is_kept_back(&self.0)
+    }
+}
+
+/// What has come of asking for a deletion.
+#[derive(Debug)]
+pub(crate) enum Deletion {
+    /// The pod is on its way out, or gone: this was its metadata, where the server gave it.
+    Accepted(Option<Box<ObjectMeta>>),
+    /// There was no such pod any more.
+    Gone,
+}
+
+impl<'a> PodControl<'a> {
+    /// The pods in `namespace`, on behalf of `owner`.
+    pub(crate) fn new(
+        client: &Client,
+        namespace: &str,
+        events: &'a Recorder,
+        owner: ObjectReference,
+    ) -> Self {
+        Self { api: Api::namespaced(client.clone(), namespace), events, owner }
+    }
+
+    /// Creates a pod.
+    ///
+    /// # Errors
+    /// [`CreateError`]; users are told, except of a template without labels and of a namespace going away.
+    pub(crate) async fn create(&self, pod: &Pod) -> Result<Pod, CreateError> {
+        if pod.metadata.labels.as_ref().is_none_or(|labels| labels.is_empty()) {
+            return Err(CreateError::NoLabels);
+        }
+        match self.api.create(&PostParams::default(), pod).await {
+            Ok(created) => {
+                self.tell("SuccessfulCreate", &format!("Created pod: {}", pods::name(&created.metadata)));
+                Ok(created)
+            }
+            Err(error) if is_namespace_terminating(&error) => Err(CreateError::NamespaceTerminating(error)),
+            Err(error) => {
+                self.warn("FailedCreate", "Error creating", &error);
+                Err(CreateError::Request(error))
+            }
+        }
+    }
+
+    /// Asks for a pod to be deleted, with the grace it was given.
+    ///
+    /// # Errors
+    /// When the request failed otherwise than by the pod being gone; users are told.
+    pub(crate) async fn delete(&self, pod: &Pod) -> Result<Deletion, DeleteError> {
+        let name = pods::name(&pod.metadata);
+        let preconditions = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
+        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match self.api.delete(name, &parameters).await {
+            Ok(answer) => {
+                self.tell("SuccessfulDelete", &format!("Deleted pod: {name}"));
+                Ok(Deletion::Accepted(answer.left().map(|pod| Box::new(pod.metadata))))
+            }
+            // The pod of this name may be another one by now.
+            Err(error) if is_not_found(&error) || is_uid_conflict(&error) => Ok(Deletion::Gone),
+            Err(error) => {
+                self.warn("FailedDelete", "Error deleting", &error);
+                Err(DeleteError(error))
+            }
+        }
+    }
+
+    /// Applies a strategic merge patch, which is to name the pod's UID.
+    ///
+    /// # Errors
+    /// Whatever the request failed with.
+    pub(crate) async fn patch(&self, pod: &ObjectMeta, patch: &Value) -> Result<(), kube::Error> {
+        self.api.patch(pods::name(pod), &PatchParams::default(), &Patch::Strategic(patch)).await.map(drop)
+    }
+
+    fn tell(&self, reason: &str, note: &str) {
+        self.events.event(&self.owner, EventType::Normal, reason, note);
+    }
+
+    fn warn(&self, reason: &str, what: &str, error: &kube::Error) {
+        if !is_kept_back(error) {
+            let note = format!("{what}: {}", describe(error));
+            self.events.event(&self.owner, EventType::Warning, reason, &note);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! How to get from the pods an owner has to the number it wants.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::victims::{self, Costs};
+
+/// The most pods created or deleted in one sync. What remains is done by the syncs these pods bring about, so one
+/// huge owner cannot keep a worker for itself.
+pub(crate) const BURST: usize = 500;
+
+/// What to do about the number of pods.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Scaling {
+    /// There are as many as wanted.
+    Enough,
+    /// There are too few: create so many.
+    Create(usize),
+    /// There are too many: delete these.
+    Delete {
+        /// The pods to delete, those to give up first in front.
+        victims: Vec<Arc<Pod>>,
+        /// For the histogram of how well old pods were spared; empty when there was no choice.
+        age_ratios: Vec<f64>,
+    },
+}
+
+/// Compares what is there with what is wanted. `related` is asked for the pods whose crowding of nodes counts, and
+/// only when pods have to be chosen.
+pub(crate) fn scale(
+    active: &[Arc<Pod>],
+    desired: i32,
+    related: impl FnOnce() -> Vec<Arc<Pod>>,
+    costs: Costs,
+    now: Timestamp,
+) -> Scaling {
+    let desired = usize::try_from(desired).unwrap_or(0);
+    match active.len().checked_sub(desired) {
+        None => Scaling::Create((desired - active.len()).min(BURST)),
+        Some(0) => Scaling::Enough,
+        Some(excess) => delete(active, excess.min(BURST), related, costs, now),
+    }
+}
+
+fn delete(
+    active: &[Arc<Pod>],
+    count: usize,
+    related: impl FnOnce() -> Vec<Arc<Pod>>,
+    costs: Costs,
+    now: Timestamp,
+) -> Scaling {
+    if count == active.len() {
+        return Scaling::Delete { victims: active.to_vec(), age_ratios: Vec::new() };
+    }
+    let victims = victims::choose(active, &related(), count, costs, now);
+    let age_ratios = victims::age_ratios(active, &victims, now);
+    Scaling::Delete { victims, age_ratios }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BURST, Costs, Scaling, scale};
+    use crate::shared::fixtures::{at, bare_pod, ready_pod, unready_pod};
+    use k8s_openapi::api::core::v1::Pod;
+    use std::sync::Arc;
+
+    fn pods(count: usize) -> Vec<Arc<Pod>> {
+        (0..count).map(|number| Arc::new(bare_pod(&format!("pod-{number:04}")))).collect()
+    }
+
+    fn scaled(active: &[Arc<Pod>], desired: i32) -> Scaling {
+        scale(active, desired, || active.to_vec(), Costs::Honoured, at(0))
+    }
+
+    #[test]
+    fn missing_pods_are_created_up_to_the_burst() {
+        assert_eq!(scaled(&pods(2), 2), Scaling::Enough);
+        assert_eq!(scaled(&pods(0), 2), Scaling::Create(2));
+        assert_eq!(scaled(&pods(3), 503), Scaling::Create(BURST));
+        assert_eq!(scaled(&pods(3), 504), Scaling::Create(BURST));
+    }
+
+    #[test]
+    fn excess_pods_are_deleted_up_to_the_burst() {
+        let deleted = |active: usize, desired| match scaled(&pods(active), desired) {
+            Scaling::Delete { victims, .. } => victims.len(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(deleted(3, 1), 2);
+        assert_eq!(deleted(501, 0), BURST);
+        assert_eq!(deleted(499, 0), 499);
+    }
+
+    #[test]
+    fn related_pods_are_not_looked_up_when_all_have_to_go() {
+        let active = pods(3);
+        let scaling = scale(&active, 0, || unreachable!("nothing is to be chosen"), Costs::Honoured, at(0));
+        assert_eq!(scaling, Scaling::Delete { victims: active, age_ratios: Vec::new() });
+    }
+
+    #[test]
+    fn the_pod_that_does_not_serve_goes_first() {
+        let (serving, idle) = (Arc::new(ready_pod("serving", at(-60))), Arc::new(unready_pod("idle")));
+        let scaling = scaled(&[serving, Arc::clone(&idle)], 1);
+        assert_eq!(scaling, Scaling::Delete { victims: vec![idle], age_ratios: Vec::new() });
+    }
+}

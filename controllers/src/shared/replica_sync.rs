@@ -1,0 +1,321 @@
+//! Keeping the number of pods of a ReplicaSet or ReplicationController, start to end.
+//!
+//! One sync of one owner:
+//!
+//! 1. Has everything the previous sync asked for shown up? Asked *before* the pods are listed: what shows up in
+//!    between is then in the list.
+//! 2. List the owner's pods and the namespace's orphans; adopt and release. If that fails, stop: the count is wrong.
+//! 3. If nothing is outstanding and the owner is not being deleted: create what is missing or delete what is too much.
+//! 4. Write the status, whatever came of step 3.
+//! 5. Ask to be called again when a ready pod becomes available, and soon while something is outstanding or unknown.
+//!
+//! Pods that cannot be decoded are not in any list. An owner that may have such pods neither creates nor deletes:
+//! counting too few, it would create them for ever.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use windlass_controller::{Context, Outcome, ReconcileError, Setup, retry};
+use windlass_informer::{Progress, TypedLister};
+use windlass_metrics::ReplicaSetMetrics;
+use windlass_object::owner::{controller_of, controller_reference};
+use windlass_object::{ObjectKey, Verb};
+use windlass_workqueue::Queue;
+
+use super::adoption::claimed;
+use super::availability::next_check;
+use super::expectations::{Expectations, PodCache};
+use super::owner_events::{Wake, owner_changed, pod_changed};
+use super::pod_control::{CreateError, DeleteError, Deletion};
+use super::pod_template::pod_from_template;
+use super::pods;
+use super::quarantine::{LOOK_AGAIN, may_be_generated_for};
+use super::replica_plan::{Scaling, scale};
+use super::replica_status::{Holdings, ReplicaStatus, calculate};
+use super::replica_work::Work;
+use super::replicated::Replicated;
+use super::slow_start::slow_start;
+use super::victims::Costs;
+
+/// The index of owners by the group of siblings they belong to.
+const SIBLINGS: &str = "siblings";
+
+/// The index of pods by who controls them. All replicated kinds share it.
+const BY_CONTROLLER: &str = "pods-by-controller";
+
+/// What is set about one replicated kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// How many owners are synced at the same time.
+    pub(crate) workers: usize,
+    /// Whether the status says how many pods are on their way out.
+    pub(crate) reports_terminating: bool,
+    /// What the annotation about the cost of losing a pod is worth.
+    pub(crate) costs: Costs,
+}
+
+/// The controller of one replicated kind.
+#[derive(Debug)]
+pub(crate) struct ReplicaSync<R: Replicated> {
+    settings: Settings,
+    owners: TypedLister<R>,
+    pods: TypedLister<Pod>,
+    expectations: Arc<Expectations>,
+    metrics: ReplicaSetMetrics,
+}
+
+/// Why the number of pods could not be mended.
+#[derive(Debug, thiserror::Error)]
+enum ScaleError {
+    #[error(transparent)]
+    Create(CreateError),
+    #[error(transparent)]
+    Delete(DeleteError),
+}
+
+impl ScaleError {
+    /// Whether what failed is this process and not the object.
+    fn is_kept_back(&self) -> bool {
+        match self {
+            ScaleError::Create(error) => error.is_kept_back(),
+            ScaleError::Delete(error) => error.is_kept_back(),
+        }
+    }
+}
+
+impl PodCache for TypedLister<Pod> {
+    fn progress(&self) -> Progress {
+        TypedLister::progress(self)
+    }
+
+    fn pod(&self, key: &ObjectKey) -> Option<Arc<Pod>> {
+        self.get(key)
+    }
+}
+
+impl<R: Replicated> ReplicaSync<R> {
+    /// Declares what keeping replicas takes: watches, requests, handlers and workers.
+    pub(crate) fn declare(setup: &mut Setup, settings: Settings) -> Self {
+        setup.workers(settings.workers);
+        // An uncached read, before the first adoption and after a status was refused.
+        setup.uses::<R>([Verb::Get]);
+        setup.uses_subresource::<R>("status", [Verb::Update]);
+        // Pods refer to their owner as blocking its deletion, which takes the right to set finalizers on it.
+        setup.uses_subresource::<R>("finalizers", [Verb::Update]);
+        setup.uses::<Pod>([Verb::Create, Verb::Patch, Verb::Delete]);
+
+        let expectations = Arc::new(Expectations::default());
+        let theirs = Arc::clone(&expectations);
+        let owners = setup
+            .watch::<R>()
+            .index(SIBLINGS, |owner| siblings_of(&**owner).into_iter().collect())
+            .on_event(move |event, queue| enqueue(owner_changed(event, &theirs), queue))
+            .lister();
+        let (theirs, their_owners) = (Arc::clone(&expectations), owners.clone());
+        let pods = setup
+            .watch::<Pod>()
+            .index(BY_CONTROLLER, by_controller)
+            .on_event(move |event, queue| {
+                for wake in pod_changed(event, &their_owners, &theirs) {
+                    enqueue(wake, queue);
+                }
+            })
+            .lister();
+        Self { settings, owners, pods, expectations, metrics: setup.metrics().replicaset() }
+    }
+
+    /// One sync of one owner.
+    ///
+    /// # Errors
+    /// The first thing that failed. Where both the number of pods and the status could not be mended, the status.
+    pub(crate) async fn sync(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let Some(owner) = self.owners.get(key) else {
+            self.expectations.forget_all(key);
+            return Ok(Outcome::Done);
+        };
+        let satisfied = self.expectations.satisfied(key, pods::uid(owner.meta()), &self.pods, cx.env().now());
+        let selector = match owner.selector() {
+            Ok(selector) => selector,
+            Err(error) => {
+                // No retry mends a selector; its owner's next change comes back here.
+                tracing::error!(%key, kind = %R::kind(&()), %error, "the selector cannot be read");
+                return Ok(Outcome::Done);
+            }
+        };
+        let work = Work::new(key, &*owner, &selector, cx);
+        let pods = self.pods_of(&owner);
+        let active = work.claim(pods.iter().filter(|pod| pods::is_active(pod))).await?;
+        let terminating = self
+            .settings
+            .reports_terminating
+            .then(|| claimed(owner.meta(), &selector, pods.iter().filter(|pod| pods::is_terminating(pod))));
+        let knows_all = self.knows_all_pods(&work);
+        let scaled = if satisfied && owner.meta().deletion_timestamp.is_none() && knows_all {
+            self.scale(&work, &active).await
+        } else {
+            Ok(())
+        };
+        let available_in = self
+            .report(&work, Holdings { active: &active, terminating: terminating.as_deref() }, scaled)
+            .await?;
+        let look_again = (!knows_all).then_some(LOOK_AGAIN);
+        let soonest = [look_again, self.expectations.recheck_in(key, cx.env().now()), available_in];
+        Ok(soonest.into_iter().flatten().min().map_or(Outcome::Done, Outcome::RequeueAfter))
+    }
+
+    /// The pods that have this owner, and the orphans it might adopt.
+    ///
+    /// Orphans are listed first: a pod adopted between the two looks is then in both, instead of in neither.
+    fn pods_of(&self, owner: &R) -> Vec<Arc<Pod>> {
+        let namespace = pods::namespace(owner.meta());
+        let orphans = self.pods.by_index(BY_CONTROLLER, namespace);
+        let mut owned =
+            self.pods.by_index(BY_CONTROLLER, &controlled(namespace, &controller_reference(owner)));
+        // Both are sorted by key, and in one namespace that is by name.
+        let adopted = |orphan: &Arc<Pod>| {
+            owned.binary_search_by(|pod| pods::name(&pod.metadata).cmp(pods::name(&orphan.metadata))).is_ok()
+        };
+        let orphans: Vec<_> = orphans.into_iter().filter(|orphan| !adopted(orphan)).collect();
+        owned.extend(orphans);
+        owned
+    }
+
+    /// Whether no pod that may have been created for the owner is beyond reading.
+    fn knows_all_pods(&self, work: &Work<'_, R>) -> bool {
+        let quarantined = self.pods.quarantined();
+        let looks_ours = |key: &ObjectKey| {
+            key.namespace() == work.key.namespace() && may_be_generated_for(work.key.name(), key.name())
+        };
+        let unknown = quarantined.iter().find(|pod| looks_ours(&pod.key));
+        if let Some(pod) = unknown {
+            tracing::warn!(key = %work.key, pod = %pod.key, "not scaling: a pod that may belong here cannot be decoded");
+        }
+        unknown.is_none()
+    }
+
+    async fn scale(&self, work: &Work<'_, R>, active: &[Arc<Pod>]) -> Result<(), ScaleError> {
+        let related = || self.related_pods(work.owner);
+        match scale(active, work.owner.desired(), related, self.settings.costs, work.cx.env().wall()) {
+            Scaling::Enough => Ok(()),
+            Scaling::Create(count) => self.create(work, count).await.map_err(ScaleError::Create),
+            Scaling::Delete { victims, age_ratios } => {
+                age_ratios
+                    .into_iter()
+                    .for_each(|ratio| self.metrics.sorting_deletion_age_ratio.observe(ratio));
+                self.delete(work, &victims).await.map_err(ScaleError::Delete)
+            }
+        }
+    }
+
+    /// The pods wanted by the owner and its siblings, by selector. None for an owner on its own.
+    fn related_pods(&self, owner: &R) -> Vec<Arc<Pod>> {
+        let Some(group) = siblings_of(owner) else { return Vec::new() };
+        let mut related = BTreeMap::new();
+        for sibling in self.owners.by_index(SIBLINGS, &group) {
+            let Ok(selector) = sibling.selector() else { continue };
+            let wanted = self.pods.select(sibling.meta().namespace.as_deref(), &selector);
+            related.extend(wanted.into_iter().map(|pod| (pods::uid(&pod.metadata).to_owned(), pod)));
+        }
+        related.into_values().collect()
+    }
+
+    async fn create(&self, work: &Work<'_, R>, count: usize) -> Result<(), CreateError> {
+        tracing::debug!(key = %work.key, count, "too few pods: creating");
+        self.expect(work);
+        let template = work.owner.template().cloned().unwrap_or_default();
+        let pod = pod_from_template(&template, &controller_reference(work.owner));
+        let create = || async {
+            let created = work.control.create(&pod).await?;
+            self.expectations.created(work.key, &created.metadata);
+            Ok(())
+        };
+        match slow_start(count, create).await.stopped_by {
+            Some(CreateError::NamespaceTerminating(_)) => {
+                self.expectations.withhold(work.key);
+                Ok(())
+            }
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Whatever is expected from here on is expected in the cache's present epoch.
+    fn expect(&self, work: &Work<'_, R>) {
+        let (uid, epoch) = (pods::uid(work.owner.meta()), self.pods.progress().epoch);
+        self.expectations.begin(work.key, uid, epoch, work.cx.env().now());
+    }
+
+    /// Deletes all at once: none depends on another. Of several failures the first is told, the others have been
+    /// told as events.
+    async fn delete(&self, work: &Work<'_, R>, victims: &[Arc<Pod>]) -> Result<(), DeleteError> {
+        tracing::debug!(key = %work.key, count = victims.len(), "too many pods: deleting");
+        self.expect(work);
+        victims.iter().for_each(|pod| self.expectations.deleting(work.key, &pod.metadata));
+        let results = join_all(victims.iter().map(|pod| self.delete_one(work, pod))).await;
+        results.into_iter().collect()
+    }
+
+    async fn delete_one(&self, work: &Work<'_, R>, pod: &Pod) -> Result<(), DeleteError> {
+        let deletion = work.control.delete(pod).await;
+        match &deletion {
+            Ok(Deletion::Accepted(Some(answer))) => self.expectations.deleted(work.key, answer),
+            Ok(Deletion::Accepted(None)) => {}
+            Ok(Deletion::Gone) | Err(_) => self.expectations.not_deleted(work.key, &pod.metadata),
+        }
+        deletion.map(drop)
+    }
+
+    /// Writes the status, and says when a ready pod becomes available.
+    async fn report(
+        &self,
+        work: &Work<'_, R>,
+        holdings: Holdings<'_>,
+        scaled: Result<(), ScaleError>,
+    ) -> Result<Option<Duration>, ReconcileError> {
+        if scaled.as_ref().is_err_and(ScaleError::is_kept_back) {
+            return scaled.map(|()| None).map_err(retry);
+        }
+        let now = work.cx.env().wall();
+        let failed = scaled.as_ref().err().map(ToString::to_string);
+        let status = calculate(work.owner, holdings, failed.as_deref(), now);
+        let settled = work.write_status(status).await?;
+        scaled.map_err(retry)?;
+
+        let minimum = settled.min_ready_seconds();
+        let ReplicaStatus { ready, available, .. } = settled.status();
+        Ok((minimum > 0 && ready != available).then(|| {
+            let fallback = Duration::from_secs(u64::try_from(minimum).unwrap_or(0));
+            next_check(holdings.active, minimum, now, work.cx.env().wall()).unwrap_or(fallback)
+        }))
+    }
+}
+
+fn enqueue(wake: Wake, queue: &Queue<ObjectKey>) {
+    match wake {
+        Wake::Now(key) => queue.add(key),
+        Wake::After(key, delay) => queue.add_after(key, delay),
+    }
+}
+
+/// Pods with a controller are found by all that identifies it, its namespace included, since a reference names none;
+/// those without by their namespace alone.
+fn by_controller(pod: &Arc<Pod>) -> Vec<String> {
+    let namespace = pods::namespace(&pod.metadata);
+    let value = controller_of(&pod.metadata).map(|controller| controlled(namespace, controller));
+    vec![value.unwrap_or_else(|| namespace.to_owned())]
+}
+
+/// What pods of a namespace with this controller are found by. The namespace itself holds no slash.
+fn controlled(namespace: &str, controller: &OwnerReference) -> String {
+    let OwnerReference { kind, name, uid, .. } = controller;
+    format!("{namespace}/{kind}/{name}/{uid}")
+}
+
+/// The group of siblings an owner belongs to. A group does not extend over namespaces.
+fn siblings_of<R: Replicated>(owner: &R) -> Option<String> {
+    owner.sibling_group().map(|group| format!("{}/{group}", pods::namespace(owner.meta())))
+}

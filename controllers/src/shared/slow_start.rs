@@ -1,0 +1,89 @@
+//! Many calls that are likely to share one fate: a few first, then more and more.
+//!
+//! When pods cannot be created, usually none can: a quota is used up, a webhook is down. Batches of 1, 2, 4, ...
+//! find that out at the price of one request. Within a batch all calls run at once.
+
+use std::future::Future;
+
+use futures_util::future::join_all;
+
+/// The size of the first batch: the number of requests wasted when none can succeed.
+const FIRST_BATCH: usize = 1;
+
+/// What a run of batches has come to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Batches<T, E> {
+    /// The results of calls that succeeded, in the order in which they were made.
+    pub(crate) done: Vec<T>,
+    /// The first failure of the batch that was the last one; `None` when all calls were made and succeeded.
+    pub(crate) stopped_by: Option<E>,
+}
+
+/// Makes `count` calls in growing batches, and stops after a batch in which one failed.
+pub(crate) async fn slow_start<T, E, F>(count: usize, call: impl Fn() -> F) -> Batches<T, E>
+where
+    F: Future<Output = Result<T, E>>,
+{
+    let mut batches = Batches { done: Vec::new(), stopped_by: None };
+    let (mut left, mut size) = (count, FIRST_BATCH);
+    while left > 0 && batches.stopped_by.is_none() {
+        size = size.min(left);
+        for result in join_all((0..size).map(|_| call())).await {
+            match result {
+                Ok(done) => batches.done.push(done),
+                Err(error) => batches.stopped_by = batches.stopped_by.or(Some(error)),
+            }
+        }
+        left -= size;
+        size *= 2;
+    }
+    batches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::slow_start;
+    use std::cell::{Cell, RefCell};
+
+    /// Runs against a call that succeeds `limit` times; expects so many successes and so many calls.
+    async fn check(count: usize, limit: usize, successes: usize, calls: usize) {
+        let made = Cell::new(0);
+        let batches = slow_start(count, || {
+            made.set(made.get() + 1);
+            let call = made.get();
+            async move { if call > limit { Err(call) } else { Ok(call) } }
+        })
+        .await;
+        assert_eq!(batches.done.len(), successes);
+        assert_eq!(
+            batches.stopped_by,
+            (successes < count).then_some(limit + 1),
+            "the first failure is the one told"
+        );
+        assert_eq!(made.get(), calls);
+    }
+
+    #[tokio::test]
+    async fn no_batch_follows_one_with_a_failure() {
+        check(0, 0, 0, 0).await;
+        check(10, 0, 0, 1).await;
+        check(10, 10, 10, 10).await;
+        check(10, 5, 5, 7).await;
+        check(500, 500, 500, 500).await;
+    }
+
+    #[tokio::test]
+    async fn the_calls_of_one_batch_run_at_once() {
+        let (running, most) = (Cell::new(0), RefCell::new(Vec::new()));
+        slow_start(10, || async {
+            running.set(running.get() + 1);
+            tokio::task::yield_now().await;
+            most.borrow_mut().push(running.get());
+            tokio::task::yield_now().await;
+            running.set(running.get() - 1);
+            Ok::<_, ()>(())
+        })
+        .await;
+        assert_eq!(*most.borrow(), [1, 2, 2, 4, 4, 4, 4, 3, 3, 3]);
+    }
+}

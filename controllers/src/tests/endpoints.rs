@@ -1,0 +1,292 @@
+//! Endpoints, from the API server and back.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::api::{namespace_terminating, status};
+use super::world::{World, path, pod_path};
+use crate::Options;
+
+fn service_path(name: &str) -> String {
+    path("api/v1", "services", name)
+}
+
+fn endpoints_path(name: &str) -> String {
+    path("api/v1", "endpoints", name)
+}
+
+fn service() -> Value {
+    let port = json!({ "port": 80, "protocol": "TCP", "targetPort": 8080 });
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "creationTimestamp": "2026-01-01T00:00:00Z" },
+        "spec": { "clusterIP": "10.0.0.1", "ipFamilies": ["IPv4"], "selector": { "app": "web" }, "ports": [port] },
+    })
+}
+
+fn pod(ip: &str, ready: bool) -> Value {
+    let ready = json!({ "type": "Ready", "status": if ready { "True" } else { "False" } });
+    let status = json!({ "phase": "Running", "podIP": ip, "podIPs": [{ "ip": ip }], "conditions": [ready] });
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "labels": { "app": "web" } },
+        "spec": { "nodeName": "node", "containers": [] }, "status": status,
+    })
+}
+
+async fn started(options: &Options, prepare: impl FnOnce(&World)) -> World {
+    let mut world = World::new();
+    prepare(&world);
+    world.start("endpoints-controller", options).await;
+    world.pass(1).await;
+    world
+}
+
+/// A Service with two ready pods and its Endpoints.
+async fn settled(options: &Options) -> World {
+    let world = started(options, |world| {
+        world.api.put(&service_path("web"), service());
+        world.api.put(&pod_path("a"), pod("1.1.1.1", true));
+        world.api.put(&pod_path("b"), pod("1.1.1.2", true));
+    })
+    .await;
+    world.api.requests();
+    world
+}
+
+impl World {
+    /// The IPs of the only subset: ready ones, then others.
+    fn ips(&self) -> (Vec<String>, Vec<String>) {
+        let endpoints = self.api.object(&endpoints_path("web")).expect("the Endpoints");
+        let list = |field: &str| {
+            let addresses = endpoints["subsets"][0][field].as_array().cloned().unwrap_or_default();
+            addresses.iter().map(|address| address["ip"].as_str().unwrap_or_default().to_owned()).collect()
+        };
+        (list("addresses"), list("notReadyAddresses"))
+    }
+}
+
+fn ips(ready: &[&str], unready: &[&str]) -> (Vec<String>, Vec<String>) {
+    let owned = |ips: &[&str]| ips.iter().map(|ip| (*ip).to_owned()).collect();
+    (owned(ready), owned(unready))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pods_of_a_service_are_listed_as_they_come_and_go() {
+    let world = settled(&Options::default()).await;
+    let endpoints = world.api.object(&endpoints_path("web")).expect("the Endpoints");
+    let target = json!({ "kind": "Pod", "namespace": "shop", "name": "a", "uid": "uid-2" });
+    assert_eq!(
+        endpoints["subsets"][0]["addresses"][0],
+        json!({ "ip": "1.1.1.1", "nodeName": "node", "targetRef": target })
+    );
+    assert_eq!(endpoints["subsets"][0]["ports"], json!([{ "port": 8080, "protocol": "TCP" }]));
+    assert_eq!(
+        endpoints["metadata"]["labels"],
+        json!({ "endpoints.kubernetes.io/managed-by": "endpoint-controller" })
+    );
+    assert_eq!(
+        endpoints["metadata"]["annotations"],
+        json!({ "endpoints.kubernetes.io/last-change-trigger-time": "2026-01-01T00:00:00Z" })
+    );
+
+    world.api.put(&pod_path("b"), pod("1.1.1.2", false));
+    world.pass(1).await;
+    assert_eq!(world.ips(), ips(&["1.1.1.1"], &["1.1.1.2"]));
+    world.api.put(&pod_path("c"), pod("1.1.1.3", true));
+    world.pass(1).await;
+    assert_eq!(world.ips(), ips(&["1.1.1.1", "1.1.1.3"], &["1.1.1.2"]));
+    world.api.remove(&pod_path("a"));
+    world.pass(1).await;
+    assert_eq!(world.ips(), ips(&["1.1.1.3"], &["1.1.1.2"]));
+    world.api.put(&pod_path("c"), json!({ "metadata": { "labels": { "app": "other" } } }));
+    world.pass(1).await;
+    assert_eq!(world.ips(), ips(&[], &["1.1.1.2"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_that_no_endpoint_shows_cause_no_request() {
+    let world = settled(&Options::default()).await;
+    world.api.put(&pod_path("a"), json!({ "metadata": { "annotations": { "note": "new" } } }));
+    world.api.put(&service_path("web"), json!({ "spec": { "sessionAffinity": "None" } }));
+    world.pass(3600).await;
+    assert_eq!(world.api.requests(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn endpoints_that_another_controller_sorted_otherwise_are_not_written() {
+    let world = started(&Options::default(), |world| {
+        world.api.put(&service_path("web"), service());
+        let first = world.api.put(&pod_path("a"), pod("1.1.1.1", true))["metadata"]["uid"].clone();
+        let second = world.api.put(&pod_path("b"), pod("1.1.1.2", true))["metadata"]["uid"].clone();
+        let address = |ip: &str, name: &str, uid: &Value| {
+            let target = json!({ "kind": "Pod", "namespace": "shop", "name": name, "uid": uid });
+            json!({ "ip": ip, "nodeName": "node", "targetRef": target })
+        };
+        let addresses = json!([address("1.1.1.2", "b", &second), address("1.1.1.1", "a", &first)]);
+        let subset = json!({ "addresses": addresses, "ports": [{ "port": 8080, "protocol": "TCP" }] });
+        let labels = json!({ "endpoints.kubernetes.io/managed-by": "endpoint-controller" });
+        let theirs = json!({ "metadata": { "labels": labels }, "subsets": [subset] });
+        world.api.put(&endpoints_path("web"), theirs);
+    })
+    .await;
+    assert_eq!(world.api.requests(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn endpoints_go_with_their_service() {
+    let world = settled(&Options::default()).await;
+    world.api.remove(&service_path("web"));
+    world.pass(60).await;
+    assert_eq!(world.api.requests(), [format!("DELETE {}", endpoints_path("web"))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn endpoints_left_over_from_before_are_cleared_away_and_those_of_others_are_not() {
+    let world = started(&Options::default(), |world| {
+        let lock =
+            json!({ "metadata": { "annotations": { "control-plane.alpha.kubernetes.io/leader": "{}" } } });
+        let mut unselective = service();
+        unselective["spec"]["selector"] = Value::Null;
+        world.api.put(&service_path("manual"), unselective);
+        world.api.put(&endpoints_path("left-over"), json!({}));
+        world.api.put(&endpoints_path("lock"), lock);
+        world.api.put(&endpoints_path("manual"), json!({}));
+    })
+    .await;
+    assert_eq!(world.api.requests(), [format!("DELETE {}", endpoints_path("left-over"))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleted_endpoints_are_made_anew_and_edited_ones_stay() {
+    let world = settled(&Options::default()).await;
+    world.api.put(&endpoints_path("web"), json!({ "subsets": [] }));
+    world.pass(60).await;
+    assert_eq!(world.api.requests(), Vec::<String>::new());
+    world.api.remove(&endpoints_path("web"));
+    world.pass(1).await;
+    assert_eq!(world.ips(), ips(&["1.1.1.1", "1.1.1.2"], &[]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_of_pods_within_the_batch_period_become_one_write() {
+    let options = Options { endpoint_updates_batch_period: Duration::from_secs(10), ..Options::default() };
+    let world = settled(&options).await;
+    world.api.put(&pod_path("c"), pod("1.1.1.3", true));
+    world.pass(4).await;
+    world.api.put(&pod_path("d"), pod("1.1.1.4", true));
+    world.pass(4).await;
+    world.api.remove(&pod_path("a"));
+    assert_eq!(world.api.requests(), Vec::<String>::new());
+    world.pass(4).await;
+    assert_eq!(world.api.requests(), [format!("PUT {}", endpoints_path("web"))]);
+    assert_eq!(world.ips(), ips(&["1.1.1.2", "1.1.1.3", "1.1.1.4"], &[]));
+    world.api.put(&service_path("web"), json!({ "metadata": { "labels": { "a": "b" } } }));
+    world.pass(1).await;
+    assert_eq!(world.api.requests(), [format!("PUT {}", endpoints_path("web"))], "Services do not wait");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_fails_is_told_and_given_up_after_fifteen_retries() {
+    let refuse = |world: &World| {
+        world.api.refuse("POST ", usize::MAX, status(403, "Forbidden", "no"));
+        world.api.put(&service_path("web"), service());
+    };
+    let world = started(&Options::default(), refuse).await;
+    world.pass(3600).await;
+    assert_eq!(world.api.requests().len(), 16);
+    let told = (
+        "FailedToCreateEndpoint".to_owned(),
+        "Failed to create endpoint for service shop/web: no".to_owned(),
+    );
+    assert_eq!(world.events()[0], told);
+    world.api.relent();
+    world.api.put(&service_path("web"), json!({ "metadata": { "labels": { "a": "b" } } }));
+    world.pass(1).await;
+    assert!(world.api.object(&endpoints_path("web")).is_some(), "a change revives it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_race_is_told_and_run_again() {
+    let world = settled(&Options::default()).await;
+    world.api.refuse("PUT ", 1, status(409, "Conflict", "modified"));
+    world.api.remove(&pod_path("a"));
+    world.pass(1).await;
+    let told =
+        ("FailedToUpdateEndpoint".to_owned(), "Failed to update endpoint shop/web: modified".to_owned());
+    assert_eq!(world.events(), [told]);
+    assert_eq!(world.ips(), ips(&["1.1.1.2"], &[]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_succeeds_at_last_is_dated_by_the_change_it_answers_to() {
+    let refuse = |world: &World| {
+        world.api.refuse("POST ", 2, status(403, "Forbidden", "no"));
+        world.api.put(&service_path("web"), service());
+    };
+    let world = started(&Options::default(), refuse).await;
+    assert_eq!(world.api.requests().len(), 3);
+    let endpoints = world.api.object(&endpoints_path("web")).expect("the Endpoints");
+    assert_eq!(
+        endpoints["metadata"]["annotations"],
+        json!({ "endpoints.kubernetes.io/last-change-trigger-time": "2026-01-01T00:00:00Z" })
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_on_its_way_out_is_asked_once_and_nobody_is_alarmed() {
+    let world = started(&Options::default(), |world| {
+        world.api.refuse("POST ", usize::MAX, namespace_terminating());
+        world.api.put(&service_path("web"), service());
+    })
+    .await;
+    world.pass(600).await;
+    assert_eq!(world.api.requests().len(), 1);
+    assert_eq!(world.events(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn endpoints_of_a_service_that_cannot_be_decoded_stay() {
+    let world = settled(&Options::default()).await;
+    world.api.put(&service_path("web"), json!({ "spec": { "ports": "not a list" } }));
+    world.pass(60).await;
+    assert_eq!(world.api.requests(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn endpoints_go_soon_after_a_service_that_could_not_be_decoded() {
+    let world = settled(&Options::default()).await;
+    world.api.put(&service_path("web"), json!({ "spec": { "ports": "not a list" } }));
+    world.pass(60).await;
+    world.api.remove(&service_path("web"));
+    world.pass(31).await;
+    assert_eq!(world.api.requests(), [format!("DELETE {}", endpoints_path("web"))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_address_of_a_pod_that_cannot_be_decoded_stays_until_the_pod_is_gone() {
+    let world = settled(&Options::default()).await;
+    world.api.put(&pod_path("a"), json!({ "spec": { "containers": "not a list" } }));
+    world.pass(60).await;
+    assert_eq!(world.api.requests(), Vec::<String>::new());
+    world.api.put(&pod_path("b"), pod("1.1.1.2", false));
+    world.pass(1).await;
+    assert_eq!(world.ips(), ips(&["1.1.1.1"], &["1.1.1.2"]));
+    world.api.remove(&pod_path("a"));
+    world.pass(31).await;
+    assert_eq!(world.ips(), ips(&[], &["1.1.1.2"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_lags_never_makes_a_write_too_many() {
+    let world = settled(&Options::default()).await;
+    world.api.lag(Duration::from_secs(7));
+    world.api.put(&pod_path("c"), pod("1.1.1.3", true));
+    world.pass(8).await;
+    world.api.put(&service_path("web"), json!({ "metadata": { "labels": { "a": "b" } } }));
+    world.pass(60).await;
+    assert_eq!(
+        world.api.requests(),
+        [format!("PUT {0}", endpoints_path("web")), format!("PUT {0}", endpoints_path("web"))]
+    );
+    assert_eq!(world.events(), [], "and none that is lost");
+}

@@ -1,0 +1,572 @@
+//! ReplicaSets and ReplicationControllers, from the API server and back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, ready};
+use serde_json::{Value, json};
+use windlass_client::{Fence, FenceState};
+
+use super::api::{namespace_terminating, status};
+use super::world::{World, path, pod_path};
+use crate::Options;
+
+const POST_POD: &str = "POST /api/v1/namespaces/shop/pods";
+
+fn web() -> String {
+    path("apis/apps/v1", "replicasets", "web")
+}
+
+fn replica_set(replicas: u32) -> Value {
+    let template = json!({
+        "metadata": { "labels": { "app": "web", "tier": "front" }, "annotations": { "note": "kept" } },
+        "spec": { "containers": [{ "name": "main", "image": "web:1" }] },
+    });
+    let selector = json!({ "matchLabels": { "app": "web" } });
+    json!({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet",
+        "spec": { "replicas": replicas, "selector": selector, "template": template },
+    })
+}
+
+/// An orphan that the ReplicaSet wants.
+fn orphan() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "labels": { "app": "web" } },
+        "spec": { "containers": [] }, "status": { "phase": "Running" },
+    })
+}
+
+/// A world with the controller running and a ReplicaSet that has got its pods.
+async fn settled(replicas: u32) -> World {
+    let world = started(|world| drop(world.api.put(&web(), replica_set(replicas)))).await;
+    world.pass(1).await;
+    world.api.requests();
+    world.events();
+    world
+}
+
+/// A world with the controller running on what `prepare` puts there.
+async fn started(prepare: impl FnOnce(&World)) -> World {
+    let mut world = World::new();
+    prepare(&world);
+    world.start("replicaset-controller", &Options::default()).await;
+    world
+}
+
+fn count(requests: &[String], prefix: &str) -> usize {
+    requests.iter().filter(|request| request.starts_with(prefix)).count()
+}
+
+impl World {
+    fn scale(&self, replicas: u32) {
+        self.api.put(&web(), json!({ "spec": { "replicas": replicas } }));
+    }
+
+    fn status(&self) -> Value {
+        self.api.object(&web()).expect("the ReplicaSet")["status"].clone()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn missing_pods_are_created_from_the_template_and_counted() {
+    let world = started(|world| drop(world.api.put(&web(), replica_set(3)))).await;
+    world.pass(1).await;
+    let pods = world.pods();
+    assert_eq!(pods.len(), 3);
+    let owner = json!([{
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-1",
+        "controller": true, "blockOwnerDeletion": true,
+    }]);
+    for pod in &pods {
+        assert_eq!(pod["metadata"]["generateName"], "web-");
+        assert_eq!(pod["metadata"]["labels"], json!({ "app": "web", "tier": "front" }));
+        assert_eq!(pod["metadata"]["annotations"], json!({ "note": "kept" }));
+        assert_eq!(pod["metadata"]["ownerReferences"], owner);
+        assert_eq!(pod["spec"]["containers"][0]["image"], "web:1");
+    }
+    let events = world.events();
+    let created =
+        world.pod_names().into_iter().map(|name| ("SuccessfulCreate".into(), format!("Created pod: {name}")));
+    assert_eq!(events, created.collect::<Vec<_>>());
+    assert_eq!(
+        world.status(),
+        json!({
+            "replicas": 3, "fullyLabeledReplicas": 3, "readyReplicas": 0, "availableReplicas": 0,
+            "terminatingReplicas": 0, "observedGeneration": 1,
+        })
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_settled_causes_no_request() {
+    let world = settled(3).await;
+    world.pass(3600).await;
+    assert_eq!(world.api.requests(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_lags_never_makes_a_pod_too_many() {
+    let world = started(|world| {
+        world.api.put(&web(), replica_set(5));
+        world.api.lag(Duration::from_secs(7));
+    })
+    .await;
+    world.pass(60).await;
+    assert_eq!(count(&world.api.requests(), POST_POD), 5);
+    world.scale(2);
+    world.pass(60).await;
+    assert_eq!(count(&world.api.requests(), "DELETE "), 3);
+    assert_eq!((world.pods().len(), world.status()["replicas"].clone()), (2, json!(2)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_than_a_burst_is_created_in_several_syncs() {
+    let world = started(|world| drop(world.api.put(&web(), replica_set(600)))).await;
+    world.pass(5).await;
+    assert_eq!(count(&world.api.requests(), POST_POD), 600);
+    assert_eq!(world.status()["replicas"], 600);
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphans_are_adopted_after_asking_the_server_once() {
+    let world = started(|world| {
+        world.api.put(&web(), replica_set(2));
+        world.api.put(&pod_path("one"), orphan());
+        world.api.put(&pod_path("two"), orphan());
+    })
+    .await;
+    world.pass(1).await;
+    let requests = world.api.requests();
+    assert_eq!(requests[0], format!("GET {}", web()));
+    assert_eq!(count(&requests, "GET "), 1);
+    assert_eq!(count(&requests, "PATCH /api/v1/namespaces/shop/pods/"), 2);
+    assert_eq!(count(&requests, POST_POD), 0);
+    assert!(world.pods().iter().all(|pod| pod["metadata"]["ownerReferences"][0]["uid"] == "uid-1"));
+    assert_eq!(
+        (&world.status()["replicas"], &world.status()["fullyLabeledReplicas"]),
+        (&json!(2), &json!(0))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_the_server_says_is_leaving_adopts_and_creates_nothing() {
+    let world = settled(0).await;
+    world.api.lag(Duration::from_secs(3600));
+    world.api.put(&web(), json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }));
+    world.api.lag(Duration::ZERO);
+    world.api.put(&pod_path("one"), orphan());
+    world.pass(1).await;
+    let requests = world.api.requests();
+    assert!(count(&requests, "GET ") > 1, "it keeps asking: {requests:?}");
+    assert_eq!(count(&requests, "PATCH ") + count(&requests, "POST ") + count(&requests, "PUT "), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_is_leaving_changes_no_pod_and_still_reports() {
+    let world = started(|world| {
+        let mut leaving = replica_set(2);
+        leaving["metadata"] = json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" });
+        world.api.put(&web(), leaving);
+        world.api.put(&pod_path("one"), orphan());
+    })
+    .await;
+    world.pass(1).await;
+    assert_eq!(world.api.requests(), [format!("PUT {}/status", web())]);
+    assert_eq!(world.status()["observedGeneration"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_the_selector_no_longer_wants_is_released_and_replaced() {
+    let world = settled(2).await;
+    let name = world.pod_names()[0].clone();
+    world.api.put(&pod_path(&name), json!({ "metadata": { "labels": { "app": "debug" } } }));
+    world.pass(1).await;
+    let released = world.api.object(&pod_path(&name)).expect("the pod is left alone");
+    assert_eq!(released["metadata"]["ownerReferences"], json!([]));
+    assert_eq!(count(&world.api.requests(), POST_POD), 1);
+    assert_eq!((world.pods().len(), world.status()["replicas"].clone()), (3, json!(2)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_somebody_else_are_neither_counted_nor_touched() {
+    let world = started(|world| {
+        let mut taken = orphan();
+        taken["metadata"]["ownerReferences"] =
+            json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "other", "uid": "x", "controller": true }]);
+        world.api.put(&pod_path("taken"), taken);
+        world.api.put(&web(), replica_set(2));
+    })
+    .await;
+    world.pass(1).await;
+    let requests = world.api.requests();
+    assert_eq!((count(&requests, POST_POD), count(&requests, "PATCH ")), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_another_namespace_are_no_replicas_whatever_their_owner() {
+    let world = started(|world| {
+        world.api.put(&web(), replica_set(2));
+        let mut foreign = orphan();
+        foreign["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-1", "controller": true,
+        }]);
+        for number in 0..3 {
+            world.api.put(&format!("/api/v1/namespaces/other/pods/foreign-{number}"), foreign.clone());
+        }
+    })
+    .await;
+    world.pass(1).await;
+    assert_eq!(world.api.object(&web()).expect("the ReplicaSet")["metadata"]["uid"], "uid-1");
+    let requests = world.api.requests();
+    assert_eq!(
+        (count(&requests, POST_POD), count(&requests, "DELETE "), count(&requests, "PATCH ")),
+        (2, 0, 0)
+    );
+    assert_eq!(world.status()["replicas"], 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_costs_one_request_per_attempt_and_is_reported_until_it_is_lifted() {
+    let quota = status(403, "Forbidden", "pods is forbidden: exceeded quota");
+    let world = started(|world| {
+        world.api.refuse(POST_POD, usize::MAX, quota);
+        world.api.put(&web(), replica_set(10));
+    })
+    .await;
+    world.pass(1).await;
+    let (attempts, events) = (count(&world.api.requests(), POST_POD), world.events());
+    assert!((2..12).contains(&attempts), "backed off, and one pod each time: {attempts}");
+    let told = ("FailedCreate".to_owned(), "Error creating: pods is forbidden: exceeded quota".to_owned());
+    assert_eq!(events, vec![told; attempts]);
+    let condition = world.status()["conditions"][0].clone();
+    assert_eq!((&condition["type"], &condition["status"]), (&json!("ReplicaFailure"), &json!("True")));
+    assert_eq!(
+        (&condition["reason"], &condition["message"]),
+        (&json!("FailedCreate"), &json!("pods is forbidden: exceeded quota"))
+    );
+    world.api.relent();
+    world.pass(600).await;
+    assert_eq!(world.pods().len(), 10);
+    assert_eq!(world.status().get("conditions"), None);
+}
+
+/// The fence of a process that leads no longer.
+#[derive(Debug)]
+struct Closed;
+
+impl Fence for Closed {
+    fn state(&self) -> FenceState {
+        FenceState::Closed
+    }
+
+    fn closed(&self) -> BoxFuture<'static, ()> {
+        ready(()).boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_this_process_may_not_send_alarms_nobody() {
+    let mut world = World::new();
+    world.fence = Arc::new(Closed);
+    world.api.put(&web(), replica_set(10));
+    world.start("replicaset-controller", &Options::default()).await;
+    world.pass(60).await;
+    assert_eq!(world.events(), [], "it is no fault of the owner's");
+    assert!(world.api.requests().iter().all(|request| request.starts_with("GET")), "nothing was written");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_on_its_way_out_is_asked_once_and_nobody_is_alarmed() {
+    let world = started(|world| {
+        world.api.refuse(POST_POD, usize::MAX, namespace_terminating());
+        world.api.put(&web(), replica_set(10));
+    })
+    .await;
+    world.pass(200).await;
+    assert_eq!(count(&world.api.requests(), POST_POD), 1);
+    assert_eq!(world.events(), []);
+    assert_eq!(world.status().get("conditions"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_without_labels_is_reported_and_sends_nothing() {
+    let world = started(|world| {
+        let mut unlabeled = replica_set(1);
+        unlabeled["spec"]["template"]["metadata"] = json!({});
+        world.api.put(&web(), unlabeled);
+    })
+    .await;
+    world.pass(1).await;
+    assert_eq!(count(&world.api.requests(), POST_POD), 0);
+    assert_eq!(world.events(), []);
+    assert_eq!(world.status()["conditions"][0]["message"], "unable to create pods, no labels");
+}
+
+#[tokio::test(start_paused = true)]
+async fn scaling_down_takes_the_pods_that_serve_least_and_counts_them_until_they_are_gone() {
+    let world = settled(3).await;
+    world.api.delete_gracefully();
+    let names = world.pod_names();
+    world.run_pod(&names[0], true);
+    world.run_pod(&names[1], false);
+    world.run_pod(&names[2], true);
+    world.pass(1).await;
+    world.api.requests();
+    world.scale(2);
+    world.pass(1).await;
+    let deleted = format!("DELETE {}", pod_path(&names[1]));
+    assert_eq!(count(&world.api.requests(), &deleted), 1);
+    assert_eq!(world.events(), [("SuccessfulDelete".to_owned(), format!("Deleted pod: {}", names[1]))]);
+    assert_eq!((&world.status()["replicas"], &world.status()["terminatingReplicas"]), (&json!(2), &json!(1)));
+
+    world.api.remove(&pod_path(&names[1]));
+    world.pass(1).await;
+    assert_eq!(world.status()["terminatingReplicas"], 0);
+    assert_eq!((count(&world.api.requests(), POST_POD), world.pods().len()), (0, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_of_leaving_pods_that_is_not_to_be_reported_is_taken_away() {
+    let mut world = World::new();
+    let mut reported = replica_set(0);
+    reported["status"] = json!({ "replicas": 0, "terminatingReplicas": 2, "observedGeneration": 1 });
+    world.api.put(&web(), reported);
+    let options = Options { terminating_replicas: false, ..Options::default() };
+    world.start("replicaset-controller", &options).await;
+    world.pass(1).await;
+    assert_eq!(world.api.requests(), [format!("PUT {}/status", web())]);
+    assert_eq!(world.status().get("terminatingReplicas"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletion_costs_choose_victims_only_where_they_are_honoured() {
+    let spared = async |pod_deletion_cost: bool| {
+        let mut world = World::new();
+        world.api.put(&web(), replica_set(1));
+        for (name, cost) in [("a", "100"), ("b", "10")] {
+            let mut pod = orphan();
+            pod["metadata"]["annotations"] = json!({ "controller.kubernetes.io/pod-deletion-cost": cost });
+            pod["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+            world.api.put(&pod_path(name), pod);
+        }
+        let options = Options { pod_deletion_cost, ..Options::default() };
+        world.start("replicaset-controller", &options).await;
+        world.pass(1).await;
+        world.pod_names()
+    };
+    assert_eq!(spared(true).await, ["a"]);
+    assert_eq!(spared(false).await, ["b"], "what is left is the UID");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_asked_to_go_is_replaced_before_it_has_gone() {
+    let world = settled(1).await;
+    let name = world.pod_names()[0].clone();
+    world.api.put(&pod_path(&name), json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }));
+    world.pass(1).await;
+    assert_eq!(count(&world.api.requests(), POST_POD), 1);
+    world.api.remove(&pod_path(&name));
+    world.pass(1).await;
+    assert_eq!((count(&world.api.requests(), POST_POD), world.pods().len()), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_pod_is_replaced_and_left_for_others_to_clear_away() {
+    let world = settled(1).await;
+    let name = world.pod_names()[0].clone();
+    world.api.put(&pod_path(&name), json!({ "status": { "phase": "Failed" } }));
+    world.pass(1).await;
+    let requests = world.api.requests();
+    assert_eq!((count(&requests, POST_POD), count(&requests, "DELETE ")), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletions_that_fail_are_told_and_tried_again() {
+    let world = settled(1).await;
+    world.api.refuse("DELETE ", 1, status(403, "Forbidden", "no"));
+    world.scale(0);
+    world.pass(1).await;
+    let reasons: Vec<_> =
+        world.events().into_iter().map(|(reason, note)| format!("{reason}: {note}")).collect();
+    assert_eq!(reasons[0], "FailedDelete: Error deleting: no");
+    assert!(reasons[1].starts_with("SuccessfulDelete: "), "{reasons:?}");
+    assert_eq!(world.pods().len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_has_become_another_counts_as_gone() {
+    let world = settled(1).await;
+    let name = world.pod_names()[0].clone();
+    world.api.lag(Duration::from_secs(3600));
+    world.api.remove(&pod_path(&name));
+    world.api.put(&pod_path(&name), orphan());
+    world.api.lag(Duration::ZERO);
+    world.scale(0);
+    world.pass(1).await;
+    assert!(count(&world.api.requests(), "DELETE ") > 0);
+    assert!(world.api.object(&pod_path(&name)).is_some(), "the namesake is left alone");
+    assert_eq!((world.events(), world.status().get("conditions").cloned()), (vec![], None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_about_anything_else_is_a_deletion_that_failed() {
+    let world = settled(1).await;
+    world.api.refuse("DELETE ", 1, status(409, "Conflict", "a webhook is at work"));
+    world.scale(0);
+    world.pass(1).await;
+    assert_eq!(world.events()[0], ("FailedDelete".into(), "Error deleting: a webhook is at work".into()));
+    assert_eq!(world.pods().len(), 0, "it was tried again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn availability_comes_with_time_alone() {
+    let world = started(|world| {
+        let mut patient = replica_set(1);
+        patient["spec"]["minReadySeconds"] = json!(30);
+        world.api.put(&web(), patient);
+    })
+    .await;
+    world.pass(1).await;
+    world.run_pod(&world.pod_names()[0], true);
+    world.pass(29).await;
+    assert_eq!(
+        (&world.status()["readyReplicas"], &world.status()["availableReplicas"]),
+        (&json!(1), &json!(0))
+    );
+    world.pass(2).await;
+    assert_eq!(world.status()["availableReplicas"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_status_is_tried_once_more_on_a_fresh_copy() {
+    let world = settled(1).await;
+    world.api.refuse(&format!("PUT {}/status", web()), 1, status(409, "Conflict", "modified"));
+    world.run_pod(&world.pod_names()[0], true);
+    world.env.sleep(Duration::from_millis(2)).await;
+    let put = format!("PUT {}/status", web());
+    assert_eq!(world.api.requests(), [put.clone(), format!("GET {}", web()), put]);
+    assert_eq!(world.status()["readyReplicas"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_set_created_anew_has_pods_of_its_own() {
+    let world = settled(2).await;
+    world.api.remove(&web());
+    world.api.put(&web(), replica_set(1));
+    world.pass(1).await;
+    assert_eq!(count(&world.api.requests(), POST_POD), 1);
+    assert_eq!(world.pods().len(), 3, "those of its namesake are the garbage collector's");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_cannot_be_decoded_is_not_replaced_for_ever() {
+    let world = settled(2).await;
+    let name = world.pod_names()[0].clone();
+    world.api.put(&pod_path(&name), json!({ "spec": { "containers": "not a list" } }));
+    world.pass(60).await;
+    assert_eq!(count(&world.api.requests(), POST_POD), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_cannot_be_decoded_is_known_by_what_the_server_left_of_its_owners_name() {
+    let long = path("apis/apps/v1", "replicasets", &"a".repeat(60));
+    let world = started(|world| drop(world.api.put(&long, replica_set(1)))).await;
+    world.pass(1).await;
+    world.api.requests();
+    let name = world.pod_names()[0].clone();
+    world.api.put(&pod_path(&name), json!({ "spec": { "containers": "not a list" } }));
+    world.pass(60).await;
+    assert_eq!((name.len(), count(&world.api.requests(), POST_POD)), (63, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_could_not_be_decoded_is_replaced_soon_after_it_has_gone() {
+    let world = settled(2).await;
+    let name = world.pod_names()[0].clone();
+    world.api.put(&pod_path(&name), json!({ "spec": { "containers": "not a list" } }));
+    world.pass(60).await;
+    world.api.remove(&pod_path(&name));
+    world.pass(31).await;
+    assert_eq!(count(&world.api.requests(), POST_POD), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_another_owner_that_cannot_be_decoded_holds_nobody_up() {
+    let world = settled(2).await;
+    world.api.put(&pod_path("web-front-x7k2p"), json!({ "spec": { "containers": "not a list" } }));
+    world.pass(1).await;
+    world.scale(3);
+    world.pass(1).await;
+    assert_eq!(count(&world.api.requests(), POST_POD), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_selector_sends_nothing() {
+    let world = started(|world| {
+        let mut broken = replica_set(1);
+        broken["spec"]["selector"] = json!({ "matchExpressions": [{ "key": "app", "operator": "Near" }] });
+        world.api.put(&web(), broken);
+    })
+    .await;
+    world.pass(60).await;
+    assert_eq!(world.api.requests(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_on_nodes_crowded_by_the_rollout_go_first() {
+    let mut world = World::new();
+    let rollout = json!([{ "apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "d", "controller": true }]);
+    let labels = json!({ "app": "web" });
+    let pod = |node: &str, owner: Option<&str>| {
+        let mut pod = orphan();
+        pod["metadata"]["labels"] = if owner.is_some() { labels.clone() } else { json!({ "app": "old" }) };
+        pod["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+        pod["spec"]["nodeName"] = json!(node);
+        pod
+    };
+    let mut new = replica_set(2);
+    new["metadata"] = json!({ "ownerReferences": rollout });
+    let mut old = replica_set(1);
+    old["metadata"] = json!({ "ownerReferences": rollout });
+    old["spec"]["selector"]["matchLabels"] = json!({ "app": "old" });
+    old["spec"]["template"]["metadata"]["labels"] = json!({ "app": "old" });
+    world.api.put(&web(), new);
+    world.api.put(&path("apis/apps/v1", "replicasets", "web-old"), old);
+    world.api.put(&pod_path("alone"), pod("quiet", Some("web")));
+    world.api.put(&pod_path("crowded"), pod("busy", Some("web")));
+    world.api.put(&pod_path("older"), pod("busy", None));
+    world.start("replicaset-controller", &Options::default()).await;
+    world.pass(1).await;
+    world.scale(1);
+    world.pass(1).await;
+    assert_eq!(world.pod_names(), ["alone", "older"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn replication_controllers_are_kept_alike_without_counting_pods_that_leave() {
+    let mut world = World::new();
+    let counter = path("api/v1", "replicationcontrollers", "web");
+    let mut controller = replica_set(2);
+    (controller["apiVersion"], controller["kind"]) = (json!("v1"), json!("ReplicationController"));
+    controller["spec"]["selector"] = json!({ "app": "web" });
+    world.api.put(&counter, controller);
+    world.start("replicationcontroller-controller", &Options::default()).await;
+    world.pass(1).await;
+    let pods = world.pods();
+    assert_eq!(pods.len(), 2);
+    let owner = &pods[0]["metadata"]["ownerReferences"][0];
+    assert_eq!((&owner["apiVersion"], &owner["kind"]), (&json!("v1"), &json!("ReplicationController")));
+    let stored = world.api.object(&counter).expect("the controller");
+    assert_eq!(
+        (&stored["status"]["replicas"], stored["status"].get("terminatingReplicas")),
+        (&json!(2), None)
+    );
+
+    world.api.requests();
+    world.api.put(&counter, json!({ "spec": { "replicas": 0 } }));
+    world.pass(1).await;
+    assert_eq!(count(&world.api.requests(), "DELETE "), 2);
+    assert_eq!(world.pods().len(), 0);
+}

@@ -1,0 +1,247 @@
+//! Where the cluster is, and who we are to it.
+//!
+//! A file is used only where one is named: a controller that finds itself in a shell with some other cluster's
+//! `KUBECONFIG` must not start working there. Errors name the file and the remedy on one line, and never quote the
+//! file, which holds secrets.
+
+use std::path::{Path, PathBuf};
+
+use http::Uri;
+use kube::{
+    Config,
+    config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
+};
+
+use crate::error::one_line;
+
+/// Loads the configuration of the cluster: from the named file, or else from the Pod this process runs in.
+///
+/// `master` overrides the server's address. Without a file it stands alone: no credentials are sent to it.
+///
+/// The result holds secrets; it is never to be logged whole.
+///
+/// # Errors
+///
+/// When the file is missing, unreadable or incomplete, when `master` is no address, or when neither was given and
+/// the process does not run in a Pod.
+pub async fn load_config(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<Config, ConfigError> {
+    let server = master.filter(|address| !address.is_empty()).map(server).transpose()?;
+    match (kubeconfig.filter(|path| !path.as_os_str().is_empty()), server) {
+        (Some(path), server) => {
+            let mut config = from_file(path).await?;
+            config.cluster_url = server.unwrap_or(config.cluster_url);
+            if has_userinfo(&config.cluster_url) { Err(ConfigError::Userinfo) } else { Ok(config) }
+        }
+        (None, Some(server)) => Ok(Config::new(server)),
+        (None, None) => Config::incluster().map_err(not_in_cluster),
+    }
+}
+
+/// The configuration of the cluster could not be loaded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// There is no such file, or it may not be read.
+    #[error("cannot read kubeconfig {}: {reason}; name a readable file with --kubeconfig", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system says.
+        reason: String,
+    },
+    /// The file is not the YAML of a kubeconfig.
+    #[error("kubeconfig {} is not valid{}: check its YAML", path.display(), at(place.as_deref()))]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Line and column, where known.
+        place: Option<String>,
+    },
+    /// The file names no current context, or names things that it does not hold.
+    #[error("kubeconfig {} is incomplete: {reason}; `kubectl config view` shows what it holds", path.display())]
+    Incomplete {
+        /// The file.
+        path: PathBuf,
+        /// What is missing.
+        reason: String,
+    },
+    /// No file was named, and the process does not run in a Pod, or its Pod mounts no token.
+    #[error(
+        "no --kubeconfig was given and this is no Pod with a service account ({reason}): give one of the two"
+    )]
+    NoCluster {
+        /// What is missing.
+        reason: String,
+    },
+    /// The server's address is none.
+    #[error("--master {0:?} is no address of a server: write https://host:port")]
+    Master(String),
+    /// The server's address holds a name or a password. It would show up wherever the address does, and is not used
+    /// for anything.
+    #[error(
+        "the server's address must not hold a name or password: write https://host:port, and name the user in the kubeconfig"
+    )]
+    Userinfo,
+}
+
+fn at(place: Option<&str>) -> String {
+    place.map(|place| format!(" ({place})")).unwrap_or_default()
+}
+
+fn server(address: &str) -> Result<Uri, ConfigError> {
+    // Asked of the text, so that an address that is wrong in other ways is not quoted with its password.
+    if address.contains('@') {
+        return Err(ConfigError::Userinfo);
+    }
+    let refused = || ConfigError::Master(address.into());
+    let uri: Uri = address.parse().map_err(|_| refused())?;
+    let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
+    if is_http && uri.host().is_some_and(|host| !host.is_empty()) { Ok(uri) } else { Err(refused()) }
+}
+
+fn has_userinfo(server: &Uri) -> bool {
+    server.authority().is_some_and(|authority| authority.as_str().contains('@'))
+}
+
+async fn from_file(path: &Path) -> Result<Config, ConfigError> {
+    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| unusable(path, error))?;
+    let context = KubeConfigOptions::default();
+    Config::from_custom_kubeconfig(kubeconfig, &context).await.map_err(|error| unusable(path, error))
+}
+
+fn unusable(path: &Path, error: KubeconfigError) -> ConfigError {
+    let path = path.to_path_buf();
+    let incomplete = |reason: String| ConfigError::Incomplete { path: path.clone(), reason };
+    match error {
+        KubeconfigError::ReadConfig(error, path) => {
+            ConfigError::Unreadable { path, reason: error.to_string() }
+        }
+        KubeconfigError::Parse(error) => ConfigError::Malformed { path, place: place(&error.to_string()) },
+        KubeconfigError::CurrentContextNotSet => incomplete("it has no current-context".into()),
+        KubeconfigError::LoadContext(name) => incomplete(format!("it has no context {name:?}")),
+        KubeconfigError::LoadClusterOfContext(name) => {
+            incomplete(format!("it has no cluster for context {name:?}"))
+        }
+        KubeconfigError::MissingClusterUrl => incomplete("its cluster has no server".into()),
+        other => incomplete(one_line(&other)),
+    }
+}
+
+/// Line and column out of a YAML reader's message. The rest of it may quote the file.
+fn place(message: &str) -> Option<String> {
+    let number_after = |word: &str| {
+        let rest = message.split(word).nth(1)?.trim_start_matches([' ', ':']);
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        (!digits.is_empty()).then_some(digits)
+    };
+    Some(format!("line {}, column {}", number_after("line")?, number_after("column")?))
+}
+
+fn not_in_cluster(error: InClusterError) -> ConfigError {
+    ConfigError::NoCluster { reason: one_line(&error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    const WHOLE: &str = "
+apiVersion: v1
+kind: Config
+current-context: here
+contexts: [{name: here, context: {cluster: c, user: u, namespace: web}}]
+clusters: [{name: c, cluster: {server: 'https://example.com:6443'}}]
+users: [{name: u, user: {token: s3cr3t-token}}]
+";
+
+    fn file(text: &str) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file
+    }
+
+    async fn load_error(text: &str) -> ConfigError {
+        load_config(Some(file(text).path()), None).await.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn a_named_file_is_used() {
+        let config = load_config(Some(file(WHOLE).path()), None).await.unwrap();
+        assert_eq!(config.cluster_url, "https://example.com:6443/");
+        assert_eq!(config.default_namespace, "web");
+    }
+
+    #[tokio::test]
+    async fn the_master_overrides_the_server_and_alone_needs_no_file() {
+        let config = load_config(Some(file(WHOLE).path()), Some("http://127.0.0.1:8080")).await.unwrap();
+        assert_eq!(config.cluster_url, "http://127.0.0.1:8080/");
+        let config = load_config(None, Some("http://127.0.0.1:8080")).await.unwrap();
+        assert_eq!(config.cluster_url, "http://127.0.0.1:8080/");
+        assert!(config.auth_info.token.is_none());
+        for address in
+            ["example.com", "example.com:6443", "ftp://example.com", "https://", "http:///x", "a b"]
+        {
+            let error = load_config(None, Some(address)).await.unwrap_err();
+            assert_eq!(error, ConfigError::Master(address.into()));
+        }
+    }
+
+    #[tokio::test]
+    async fn an_address_with_a_password_is_refused_and_not_quoted() {
+        let file = file(&WHOLE.replace("https://", "https://admin:s3cr3t@"));
+        let whole = self::file(WHOLE);
+        for (path, master) in [
+            (Some(file.path()), None),
+            (None, Some("https://admin:s3cr3t@example.com")),
+            (None, Some("ftp://admin:s3cr3t@example.com")),
+            (Some(whole.path()), Some("https://admin@example.com")),
+        ] {
+            let error = load_config(path, master).await.unwrap_err();
+            assert_eq!(error, ConfigError::Userinfo);
+            assert!(!format!("{error} {error:?}").contains("s3cr3t"), "{error:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_missing_file_is_named() {
+        let path = Path::new("/nonexistent/kubeconfig");
+        let error = load_config(Some(path), None).await.unwrap_err().to_string();
+        assert!(error.starts_with("cannot read kubeconfig /nonexistent/kubeconfig: "), "{error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+
+    #[tokio::test]
+    async fn what_a_file_lacks_is_named() {
+        for (take, put, reason) in [
+            ("current-context: here", "", "it has no current-context"),
+            ("current-context: here", "current-context: there", r#"it has no context "there""#),
+            ("clusters: [{name: c,", "clusters: [{name: d,", "it has no cluster for context"),
+        ] {
+            let error = load_error(&WHOLE.replace(take, put)).await;
+            let ConfigError::Incomplete { reason: found, .. } = &error else { panic!("{error:?}") };
+            assert!(found.contains(reason), "{found}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_malformed_file_is_not_quoted() {
+        for broken in [
+            WHOLE.replace("token: s3cr3t-token}}]", "token: [s3cr3t-token"),
+            WHOLE.replace("{token: s3cr3t-token}", "s3cr3t-token"),
+            WHOLE.replace("kind: Config", "kind: {s3cr3t-token: 1}"),
+        ] {
+            let error = load_error(&broken).await;
+            assert!(matches!(error, ConfigError::Malformed { .. }), "{error:?}");
+            assert!(!format!("{error} {error:?}").contains("s3cr3t"), "{error:?}");
+            assert!(!error.to_string().contains('\n'), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn outside_of_a_pod_and_without_a_file_both_remedies_are_named() {
+        let error = load_config(None, None).await.unwrap_err();
+        assert!(matches!(error, ConfigError::NoCluster { .. }), "{error:?}");
+        assert!(error.to_string().contains("--kubeconfig") && error.to_string().contains("Pod"), "{error}");
+    }
+}

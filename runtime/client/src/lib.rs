@@ -1,0 +1,50 @@
+//! Identities, limits, fences and metrics around kube's client; raw list and watch bytes.
+//!
+//! Guarantees:
+//! - Limits are per identity, and first come is first served.
+//! - Every request is counted by verb, resource and code, also one that was refused here or given up by its caller.
+//! - Every request ends: answered, or failed at its deadline. A watch never stays silent for longer than its own
+//!   timeout and 30 s.
+//! - No write leaves without the fence's consent, and one under way is dropped when the fence closes ([`Fence`]).
+//!   Where the fence has a deadline, the server is told not to work beyond it.
+//! - A worker learns of every write it made: that it took effect, or that nobody knows ([`WriteLog`]).
+//! - Nothing that may have taken effect is retried here: only the caller knows whether doing it twice does harm. What
+//!   a busy server turned away (429) and asks for again is sent again, up to ten times and never faster than it asks,
+//!   but for watches and the election; what it then still says is handed to the caller ([`retry_after`],
+//!   [`RequestError::TooManyRequests`]).
+//! - No identity has more than 64 requests on the wire, watches apart.
+//! - After [`Clients::drain`] no worker's request waits: it leaves at once or fails.
+//! - A refusal by any layer leaves the client usable.
+//! - No secret is part of any error or `Debug` output.
+//!
+//! It refuses to decode objects, and to decide what happens after an error.
+//!
+//! The stack is built from kube's parts, not with `ClientBuilder::try_from`, which retries creates that may have
+//! taken effect and knows no deadline.
+
+mod clients;
+mod config;
+mod connect;
+mod error;
+mod raw;
+pub mod request;
+mod stack;
+#[cfg(test)]
+mod tests;
+
+pub use self::{
+    clients::{ClientOptions, Clients, ControllerClients},
+    config::{ConfigError, load_config},
+    error::{
+        ClientError, RequestError, draining, killed, one_line, refusal, retry_after, timed_out, undeclared,
+    },
+    raw::{FrameStream, ListQuery, RawClient, VersionMatch, WatchQuery},
+    stack::{
+        credentials::CredentialsError,
+        deadline::{DeadlineError, SilentError},
+        declared::{DeclaredVerbs, NotDeclaredError},
+        drain::DrainingError,
+        gate::{Fence, FenceState, FencedError, KilledError, OpenFence},
+        write_log::{Write, WriteLog, WriteTarget},
+    },
+};

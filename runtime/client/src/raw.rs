@@ -1,0 +1,263 @@
+//! Lists and watches as bytes: what an informer reads, and nothing decoded.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{
+    StreamExt as _,
+    stream::{self, BoxStream},
+};
+use http::{Request, Response, header};
+use http_body::Body as _;
+use http_body_util::{BodyExt as _, Limited};
+use kube::client::Body;
+use tower::BoxError;
+use windlass_env::Env;
+use windlass_object::{Frame, FrameDecoder, RawList, ResourceKind, Status, wire};
+
+use crate::{
+    error::{LONGEST_REFUSAL, RequestError, advised_by_headers},
+    stack::deadline::{Limit, SILENCE_GRACE, TimedBody},
+};
+
+/// The frames of one watch. Ends when the server ends the watch, or with its first error; a watch that is silent for
+/// its timeout and 30 s more ends with [`RequestError::Silent`].
+pub type FrameStream = BoxStream<'static, Result<Frame, RequestError>>;
+
+/// Sends lists and watches over a `kube::Client`, and hands out bytes.
+///
+/// Nothing is retried here: what to do after an error, and when, is the caller's decision. A list that a busy server
+/// turned away is sent again by the client beneath, if it is one of [`Clients`](crate::Clients).
+#[derive(Clone)]
+pub struct RawClient {
+    client: kube::Client,
+    env: Env,
+}
+
+/// Which objects a list is to hold, and how fresh.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListQuery {
+    /// Label selector.
+    pub labels: Option<String>,
+    /// Field selector.
+    pub fields: Option<String>,
+    /// The longest page, in objects.
+    pub limit: Option<u32>,
+    /// Where the page begins, from the page before. Version and match are then left out, as the server demands.
+    pub continue_token: Option<String>,
+    /// How fresh: none or empty for the newest, `0` for whatever the server's cache holds, or a version.
+    pub version: Option<String>,
+    /// What a version means.
+    pub version_match: Option<VersionMatch>,
+}
+
+/// What the version of a list request means.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum VersionMatch {
+    /// That version or any later one.
+    NotOlderThan,
+    /// That very version.
+    Exact,
+}
+
+/// Which objects a watch is to show, and from when on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WatchQuery {
+    /// Label selector.
+    pub labels: Option<String>,
+    /// Field selector.
+    pub fields: Option<String>,
+    /// Everything after this version is shown. Empty: everything there is first, and then what follows.
+    pub version: String,
+    /// When the server is to end the watch; sent in whole seconds, at least one.
+    pub timeout: Duration,
+    /// Whether the server is to say from time to time how far the watch has come.
+    pub bookmarks: bool,
+}
+
+impl RawClient {
+    /// Over any client. The environment times the silence of watches.
+    pub fn new(client: kube::Client, env: Env) -> Self {
+        Self { client, env }
+    }
+
+    /// One page of a list, over all namespaces or in one.
+    ///
+    /// # Errors
+    ///
+    /// When the server cannot be reached, refuses, or answers with something other than a list.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the request.
+    pub async fn list(
+        &self,
+        kind: &ResourceKind,
+        namespace: Option<&str>,
+        query: &ListQuery,
+    ) -> Result<RawList, RequestError> {
+        let response = self.get(kind, namespace, &query.encode()).await?;
+        Ok(wire::list(collect(response.into_body()).await?)?)
+    }
+
+    /// Starts a watch, over all namespaces or in one.
+    ///
+    /// # Errors
+    ///
+    /// When the server cannot be reached or refuses. What goes wrong later comes as the stream's last item.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future or the stream ends the watch.
+    pub async fn watch(
+        &self,
+        kind: &ResourceKind,
+        namespace: Option<&str>,
+        query: &WatchQuery,
+    ) -> Result<FrameStream, RequestError> {
+        let response = self.get(kind, namespace, &query.encode()).await?;
+        let silence = Limit::Silence(query.timeout_or_least() + SILENCE_GRACE);
+        Ok(frames(TimedBody::new(response.into_body(), self.env.clone(), silence)))
+    }
+
+    async fn get(
+        &self,
+        kind: &ResourceKind,
+        namespace: Option<&str>,
+        query: &str,
+    ) -> Result<Response<Body>, RequestError> {
+        let uri = format!("{}?{query}", kind.url_path(namespace));
+        let request = Request::get(uri)
+            .header(header::ACCEPT, "application/json")
+            // Servers compress watches as many streams in a row, which few readers understand.
+            .header(header::ACCEPT_ENCODING, "identity")
+            .body(Body::empty())
+            .map_err(|error| RequestError::Transport(error.to_string()))?;
+        let response = self.client.send(request).await?;
+        if response.status().is_success() { Ok(response) } else { Err(refusal(response).await) }
+    }
+}
+
+impl std::fmt::Debug for RawClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RawClient").finish_non_exhaustive()
+    }
+}
+
+impl ListQuery {
+    fn encode(&self) -> String {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        append(&mut query, "labelSelector", self.labels.as_deref());
+        append(&mut query, "fieldSelector", self.fields.as_deref());
+        append(&mut query, "limit", self.limit.map(|limit| limit.to_string()).as_deref());
+        append(&mut query, "continue", self.continue_token.as_deref());
+        if self.continue_token.is_none() {
+            let version = self.version.as_deref().filter(|version| !version.is_empty());
+            append(&mut query, "resourceVersion", version);
+            let version_match = version.and(self.version_match).map(VersionMatch::as_str);
+            append(&mut query, "resourceVersionMatch", version_match);
+        }
+        query.finish()
+    }
+}
+
+impl VersionMatch {
+    const fn as_str(self) -> &'static str {
+        match self {
+            VersionMatch::NotOlderThan => "NotOlderThan",
+            VersionMatch::Exact => "Exact",
+        }
+    }
+}
+
+impl WatchQuery {
+    fn encode(&self) -> String {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        append(&mut query, "watch", Some("true"));
+        append(&mut query, "labelSelector", self.labels.as_deref());
+        append(&mut query, "fieldSelector", self.fields.as_deref());
+        append(
+            &mut query,
+            "resourceVersion",
+            Some(self.version.as_str()).filter(|version| !version.is_empty()),
+        );
+        append(&mut query, "timeoutSeconds", Some(&self.timeout_or_least().as_secs().to_string()));
+        append(&mut query, "allowWatchBookmarks", self.bookmarks.then_some("true"));
+        query.finish()
+    }
+
+    /// A timeout of zero would mean the server's own, which may be an hour.
+    fn timeout_or_least(&self) -> Duration {
+        self.timeout.max(Duration::from_secs(1))
+    }
+}
+
+fn append(query: &mut form_urlencoded::Serializer<'_, String>, name: &str, value: Option<&str>) {
+    if let Some(value) = value {
+        query.append_pair(name, value);
+    }
+}
+
+/// Reads a body into one piece, holding no second copy of it.
+async fn collect(mut body: Body) -> Result<Bytes, RequestError> {
+    let expected = usize::try_from(body.size_hint().lower()).unwrap_or(0);
+    let mut whole = BytesMut::with_capacity(expected);
+    while let Some(frame) = body.frame().await {
+        if let Ok(chunk) = frame?.into_data() {
+            whole.extend_from_slice(&chunk);
+        }
+    }
+    Ok(whole.freeze())
+}
+
+async fn refusal(response: Response<Body>) -> RequestError {
+    let (parts, body) = response.into_parts();
+    match Limited::new(body, LONGEST_REFUSAL).collect().await {
+        Ok(body) => {
+            let status: Status = wire::status(parts.status.as_u16(), &body.to_bytes());
+            RequestError::from_status(status, advised_by_headers(&parts.headers))
+        }
+        Err(error) => kube::Error::Service(error).into(),
+    }
+}
+
+fn frames(body: TimedBody<Body>) -> FrameStream {
+    let reader = FrameReader { body, decoder: FrameDecoder::default() };
+    stream::unfold(Some(reader), |reader| async move {
+        let mut reader = reader?;
+        match reader.next().await {
+            Ok(Some(frame)) => Some((Ok(frame), Some(reader))),
+            Ok(None) => None,
+            Err(error) => Some((Err(error), None)),
+        }
+    })
+    .boxed()
+}
+
+struct FrameReader {
+    body: TimedBody<Body>,
+    decoder: FrameDecoder,
+}
+
+impl FrameReader {
+    async fn next(&mut self) -> Result<Option<Frame>, RequestError> {
+        loop {
+            if let Some(frame) = self.decoder.next()? {
+                return Ok(Some(frame));
+            }
+            let Some(chunk) = self.body.frame().await else {
+                return Ok(self.decoder.finish().map(|()| None)?);
+            };
+            if let Ok(chunk) = chunk.map_err(broken)?.into_data() {
+                self.decoder.feed(chunk);
+            }
+        }
+    }
+}
+
+fn broken(error: BoxError) -> RequestError {
+    match error.downcast::<kube::Error>() {
+        Ok(error) => (*error).into(),
+        Err(error) => kube::Error::Service(error).into(),
+    }
+}

@@ -1,0 +1,186 @@
+//! The steps every request passes, and how they are put together.
+//!
+//! From outer to inner: count, declared verbs, write log, drain, repeat, limiter, in flight, deadline, base URI,
+//! credentials, extra headers, gate, wire. The first four belong to one user of the stack; everything from there
+//! inwards is shared by all users of an identity. The election's stack has neither drain nor repeat, limiter or bound.
+//!
+//! No step waits or fails before its future is polled: kube keeps one service behind a queue, and a step that was
+//! not ready there would hold up, and one that failed would end, every caller of that client.
+
+pub(crate) mod count;
+pub(crate) mod credentials;
+pub(crate) mod deadline;
+pub(crate) mod declared;
+pub(crate) mod drain;
+pub(crate) mod gate;
+pub(crate) mod in_flight;
+pub(crate) mod limit;
+pub(crate) mod repeat;
+pub(crate) mod write_log;
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt as _};
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, combinators::UnsyncBoxBody};
+use kube::client::Body;
+use tower::{BoxError, Service, ServiceExt as _};
+
+use crate::request::RequestInfo;
+
+pub(crate) type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
+pub(crate) type Answer = Result<Response<ResponseBody>, BoxError>;
+
+/// What carries a request further inwards.
+pub(crate) trait Carry: Send + Sync {
+    fn send(&self, request: Request<Body>) -> BoxFuture<'static, Answer>;
+}
+
+/// The rest of the stack, as one step sees it.
+pub(crate) type Next = Arc<dyn Carry>;
+
+/// One step: sees every request on its way in and every answer on its way out.
+pub(crate) trait Step: Clone + Send + Sync + 'static {
+    fn handle(self, request: Request<Body>, next: Next) -> impl Future<Output = Answer> + Send;
+}
+
+/// Puts a step before the rest of the stack.
+pub(crate) fn before(step: impl Step, next: Next) -> Next {
+    Arc::new(Stepped { step, next })
+}
+
+struct Stepped<S> {
+    step: S,
+    next: Next,
+}
+
+impl<S: Step> Carry for Stepped<S> {
+    fn send(&self, request: Request<Body>) -> BoxFuture<'static, Answer> {
+        let (step, next) = (self.step.clone(), Arc::clone(&self.next));
+        // The step starts when polled, not here: what it does on starting belongs to the caller's task.
+        async move { step.handle(request, next).await }.boxed()
+    }
+}
+
+/// The innermost part: any tower service.
+pub(crate) fn over<S, B>(service: S) -> Next
+where
+    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    Arc::new(Leaf(service))
+}
+
+struct Leaf<S>(S);
+
+impl<S, B> Carry for Leaf<S>
+where
+    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    fn send(&self, request: Request<Body>) -> BoxFuture<'static, Answer> {
+        let service = self.0.clone();
+        async move {
+            let response = service.oneshot(request).await.map_err(Into::into)?;
+            Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
+        }
+        .boxed()
+    }
+}
+
+/// The stack as a tower service, for kube's layers and for `kube::Client`. Always ready.
+#[derive(Clone)]
+pub(crate) struct AsService(pub(crate) Next);
+
+impl Service<Request<Body>> for AsService {
+    type Response = Response<ResponseBody>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Answer>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        self.0.send(request)
+    }
+}
+
+/// What the steps tell one another about one request. Travels in the request's extensions.
+#[derive(Clone, Debug)]
+pub(crate) struct Notes(Arc<NotesInner>);
+
+#[derive(Debug)]
+struct NotesInner {
+    info: RequestInfo,
+    sent: AtomicBool,
+    held_back_nanos: AtomicU64,
+}
+
+impl Notes {
+    /// The notes of a request; taken anew from its line if no step has made any.
+    pub(crate) fn of(request: &mut Request<Body>) -> Notes {
+        if let Some(notes) = request.extensions().get::<Notes>() {
+            return notes.clone();
+        }
+        let uri = request.uri();
+        let info = RequestInfo::classify(request.method(), uri.path(), uri.query());
+        let notes = Notes(Arc::new(NotesInner {
+            info,
+            sent: AtomicBool::new(false),
+            held_back_nanos: AtomicU64::new(0),
+        }));
+        request.extensions_mut().insert(notes.clone());
+        notes
+    }
+
+    pub(crate) fn info(&self) -> &RequestInfo {
+        &self.0.info
+    }
+
+    /// Says that from here on the server may have seen the request.
+    pub(crate) fn mark_sent(&self) {
+        self.0.sent.store(true, Ordering::Relaxed);
+    }
+
+    /// Says that the server has turned away what it saw: nothing of the request is under way any more.
+    pub(crate) fn mark_refused(&self) {
+        self.0.sent.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the server may have seen the request and has not turned it away.
+    pub(crate) fn was_sent(&self) -> bool {
+        self.0.sent.load(Ordering::Relaxed)
+    }
+
+    /// Says that the request waited for its turn.
+    pub(crate) fn held_back(&self, waited: Duration) {
+        let nanos = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+        self.0.held_back_nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// How long the request waited for its turn, all in all: at the limiter, for a place, after a refusal.
+    pub(crate) fn waited(&self) -> Duration {
+        Duration::from_nanos(self.0.held_back_nanos.load(Ordering::Relaxed))
+    }
+}
+
+/// A body that is already here.
+pub(crate) fn full(body: Bytes) -> ResponseBody {
+    http_body_util::Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync()
+}

@@ -1,0 +1,119 @@
+//! Counts every request, whatever becomes of it.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{Request, StatusCode};
+use kube::client::Body;
+use tower::BoxError;
+use windlass_env::{Env, Instant};
+use windlass_metrics::RequestMetrics;
+
+use super::{
+    Answer, Next, Notes, Step,
+    deadline::DeadlineError,
+    declared::NotDeclaredError,
+    drain::DrainingError,
+    gate::{FencedError, KilledError},
+};
+use crate::request::RequestInfo;
+
+/// One identity's metrics of requests to one server.
+#[derive(Clone)]
+pub(crate) struct Meter {
+    pub(crate) metrics: RequestMetrics,
+    pub(crate) host: Arc<str>,
+}
+
+impl Meter {
+    pub(crate) fn throttled(&self, request: &Request<Body>, notes: &Notes, waited: Duration) {
+        self.metrics.limited(&verb_of(notes.info(), request.method()), &self.host, waited);
+    }
+
+    pub(crate) fn retried(&self, request: &Request<Body>, notes: &Notes, met: StatusCode) {
+        self.metrics.retried(&verb_of(notes.info(), request.method()), met.as_str(), &self.host);
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Count {
+    pub(crate) env: Env,
+    pub(crate) meter: Meter,
+}
+
+impl Step for Count {
+    async fn handle(self, mut request: Request<Body>, next: Next) -> Answer {
+        let notes = Notes::of(&mut request);
+        let mut tally = Tally {
+            verb: verb_of(notes.info(), request.method()),
+            resource: resource_of(notes.info()),
+            started: self.env.now(),
+            code: CANCELLED.into(),
+            notes,
+            count: self,
+        };
+        let answer = next.send(request).await;
+        tally.code = code_of(&answer);
+        answer
+    }
+}
+
+/// A request on its way. Counted when dropped, so that those whose callers gave up are counted too.
+struct Tally {
+    verb: String,
+    resource: String,
+    started: Instant,
+    code: String,
+    notes: Notes,
+    count: Count,
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        let elapsed = self.count.env.now().saturating_duration_since(self.started);
+        // Waiting for a turn says nothing about how fast the server answers.
+        let answered_in = elapsed.saturating_sub(self.notes.waited());
+        let Meter { metrics, host } = &self.count.meter;
+        metrics.observe(&self.verb, &self.resource, &self.code, host, answered_in);
+    }
+}
+
+const CANCELLED: &str = "<cancelled>";
+
+/// The verb; for requests that are not about objects, the method.
+fn verb_of(info: &RequestInfo, method: &http::Method) -> String {
+    match info {
+        RequestInfo::Resource(request) => request.verb.as_str().into(),
+        RequestInfo::Other { .. } => method.as_str().to_ascii_lowercase(),
+    }
+}
+
+/// `replicasets.apps`, `replicasets.apps/status`; empty for requests that are not about objects.
+fn resource_of(info: &RequestInfo) -> String {
+    let Some(request) = info.resource() else { return String::new() };
+    match &request.subresource {
+        Some(subresource) => format!("{}/{subresource}", request.group_resource()),
+        None => request.group_resource().to_string(),
+    }
+}
+
+/// The answer's code, or what kept it from having one.
+fn code_of(answer: &Answer) -> String {
+    match answer {
+        Ok(response) => response.status().as_str().into(),
+        Err(error) => kept_from(error).into(),
+    }
+}
+
+fn kept_from(error: &BoxError) -> &'static str {
+    if error.is::<FencedError>() || error.is::<KilledError>() {
+        "<fenced>"
+    } else if error.is::<NotDeclaredError>() {
+        "<undeclared>"
+    } else if error.is::<DrainingError>() {
+        "<draining>"
+    } else if error.is::<DeadlineError>() {
+        "<timeout>"
+    } else {
+        "<error>"
+    }
+}

@@ -1,0 +1,86 @@
+//! Failures to obtain credentials, told without what they hold.
+//!
+//! kube's own error quotes the plugin's whole command, environment and output with it. It is replaced where it
+//! arises, so that nobody further out, who may log an error with all its causes, ever holds it.
+
+use std::{error::Error, io, path::PathBuf};
+
+use http::Request;
+use kube::client::{AuthError, Body};
+
+use super::{Answer, Next, Step};
+use crate::error::find;
+
+/// Credentials could not be obtained or cannot be sent. Names no secret, no command and no output.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CredentialsError {
+    /// The credential plugin ran and failed.
+    #[error("credential plugin failed ({})", ended(*.code))]
+    PluginFailed {
+        /// Its exit status; `None` if a signal ended it.
+        code: Option<i32>,
+    },
+    /// The credential plugin could not be started.
+    #[error("credential plugin could not be started: {0}")]
+    PluginNotStarted(io::ErrorKind),
+    /// What the credential plugin printed is no credential, or an incomplete one.
+    #[error("credential plugin printed no usable credential")]
+    PluginOutput,
+    /// The configuration of the credential plugin is incomplete.
+    #[error("credential plugin is not fully configured")]
+    PluginConfiguration,
+    /// The token file cannot be read.
+    #[error("cannot read the token file {}: {reason}", path.display())]
+    TokenFile {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system says.
+        reason: io::ErrorKind,
+    },
+    /// Name, password or token contain characters that no header may.
+    #[error("name, password or token cannot be sent in a header")]
+    Header,
+    /// Anything else.
+    #[error("credentials could not be obtained")]
+    Other,
+}
+
+fn ended(code: Option<i32>) -> String {
+    code.map_or_else(|| "ended by a signal".into(), |code| format!("exit status {code}"))
+}
+
+impl CredentialsError {
+    /// What of kube's error among an error and its causes may be told; `None` if it is not about credentials.
+    pub(crate) fn among(error: &(dyn Error + 'static)) -> Option<Self> {
+        find::<AuthError>(error).map(Self::of)
+    }
+
+    fn of(error: &AuthError) -> Self {
+        match error {
+            AuthError::AuthExecRun { out, .. } => Self::PluginFailed { code: out.status.code() },
+            AuthError::AuthExecStart(error) => Self::PluginNotStarted(error.kind()),
+            AuthError::AuthExecParse(_)
+            | AuthError::ExecPluginFailed
+            | AuthError::MalformedTokenExpirationDate(_)
+            | AuthError::UnrefreshableTokenResponse => Self::PluginOutput,
+            AuthError::MissingCommand | AuthError::ExecMissingClusterInfo => Self::PluginConfiguration,
+            AuthError::ReadTokenFile(error, path) => {
+                Self::TokenFile { path: path.clone(), reason: error.kind() }
+            }
+            AuthError::InvalidBasicAuth(_) | AuthError::InvalidBearerToken(_) => Self::Header,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Sits just outside whatever adds credentials.
+#[derive(Copy, Clone)]
+pub(crate) struct HideSecrets;
+
+impl Step for HideSecrets {
+    async fn handle(self, request: Request<Body>, next: Next) -> Answer {
+        next.send(request)
+            .await
+            .map_err(|error| CredentialsError::among(error.as_ref()).map_or(error, Into::into))
+    }
+}

@@ -1,0 +1,173 @@
+//! Limits how many requests an identity sends.
+//!
+//! The budget is a token bucket over the environment's clock. Whoever comes first waits first: waiters queue behind
+//! a fair lock, and only the one at the head looks at the bucket. Opening a watch costs nothing, so that a caller
+//! that must reconnect a hundred watches is not held back when it is furthest behind.
+
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
+
+use governor::{
+    Quota, RateLimiter,
+    clock::Clock,
+    middleware::NoOpMiddleware,
+    state::{InMemoryState, NotKeyed},
+};
+use http::Request;
+use kube::client::Body;
+use tokio::sync::Mutex;
+use windlass_env::Env;
+
+use super::{Answer, Next, Notes, Step, count::Meter};
+
+/// A budget of requests: `burst` at once, then `qps` each second.
+#[derive(Clone)]
+pub(crate) struct Limiter {
+    env: Env,
+    bucket: Option<Arc<Bucket>>,
+}
+
+struct Bucket {
+    limiter: RateLimiter<NotKeyed, InMemoryState, EnvClock, NoOpMiddleware<Duration>>,
+    /// Fair: tokio's mutex hands over in the order of arrival.
+    queue: Mutex<()>,
+}
+
+#[derive(Clone)]
+struct EnvClock(Env);
+
+impl Clock for EnvClock {
+    type Instant = Duration;
+
+    fn now(&self) -> Duration {
+        self.0.now().since_origin()
+    }
+}
+
+impl Limiter {
+    /// A bucket that starts full. `qps` of zero or less, or not a number, means no limit.
+    pub(crate) fn new(env: Env, qps: f64, burst: u32) -> Self {
+        let bucket = quota(qps, burst).map(|quota| {
+            let limiter = RateLimiter::direct_with_clock(quota, EnvClock(env.clone()));
+            Arc::new(Bucket { limiter, queue: Mutex::new(()) })
+        });
+        Self { env, bucket }
+    }
+
+    /// Waits for a request's turn; says how long that took.
+    ///
+    /// Cancel safe: a waiter that is dropped leaves the queue and has used nothing.
+    pub(crate) async fn admit(&self) -> Duration {
+        let Some(bucket) = &self.bucket else { return Duration::ZERO };
+        let came = self.env.now();
+        let _turn = bucket.queue.lock().await;
+        while let Err(full) = bucket.limiter.check() {
+            self.env.sleep(full.wait_time_from(self.env.now().since_origin())).await;
+        }
+        self.env.now().saturating_duration_since(came)
+    }
+}
+
+fn quota(qps: f64, burst: u32) -> Option<Quota> {
+    if !qps.is_finite() || qps <= 0.0 {
+        return None;
+    }
+    let period = Duration::try_from_secs_f64(qps.recip()).ok()?;
+    let burst = NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN);
+    Quota::with_period(period).map(|quota| quota.allow_burst(burst))
+}
+
+#[derive(Clone)]
+pub(crate) struct Limit {
+    pub(crate) limiter: Limiter,
+    pub(crate) meter: Meter,
+}
+
+impl Step for Limit {
+    async fn handle(self, mut request: Request<Body>, next: Next) -> Answer {
+        let notes = Notes::of(&mut request);
+        if !notes.info().is_watch() {
+            let waited = self.limiter.admit().await;
+            notes.held_back(waited);
+            self.meter.throttled(&request, &notes, waited);
+        }
+        next.send(request).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex as StdMutex;
+
+    use futures_util::future::{FutureExt as _, join_all};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_passes_at_once_and_then_requests_are_paced() {
+        let env = Env::virtual_time(1);
+        let limiter = Limiter::new(env.clone(), 10.0, 5);
+        let mut admitted = Vec::new();
+        for _ in 0..10 {
+            limiter.admit().await;
+            admitted.push(env.now().since_origin().as_millis());
+        }
+        assert_eq!(admitted, [0, 0, 0, 0, 0, 100, 200, 300, 400, 500]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_bucket_fills_up_to_its_burst_and_no_further() {
+        let env = Env::virtual_time(1);
+        let limiter = Limiter::new(env.clone(), 10.0, 3);
+        join_all((0..3).map(|_| limiter.admit())).await;
+        env.sleep(Duration::from_secs(3600)).await;
+        let start = env.now();
+        join_all((0..4).map(|_| limiter.admit())).await;
+        assert_eq!(env.now().saturating_duration_since(start), Duration::from_millis(100));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_comes_first_is_served_first() {
+        let env = Env::virtual_time(1);
+        let (limiter, order) = (Limiter::new(env, 100.0, 1), StdMutex::new(Vec::new()));
+        let mut waiters: Vec<_> = (0..20)
+            .map(|number| {
+                let (limiter, order) = (&limiter, &order);
+                Box::pin(async move {
+                    limiter.admit().await;
+                    order.lock().unwrap().push(number);
+                })
+            })
+            .collect();
+        for waiter in &mut waiters {
+            waiter.as_mut().now_or_never();
+        }
+        // The first one passed at once; the others are awaited in reverse, which must not matter.
+        drop(waiters.remove(0));
+        waiters.reverse();
+        join_all(waiters).await;
+        assert_eq!(*order.lock().unwrap(), (0..20).collect::<Vec<_>>());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiter_that_gives_up_holds_nobody_up() {
+        let env = Env::virtual_time(1);
+        let limiter = Limiter::new(env.clone(), 1.0, 1);
+        limiter.admit().await;
+        let mut head = Box::pin(limiter.admit());
+        let mut second = Box::pin(limiter.admit());
+        assert!(head.as_mut().now_or_never().is_none() && second.as_mut().now_or_never().is_none());
+        drop(head);
+        second.await;
+        assert_eq!(env.now().since_origin(), Duration::from_secs(1), "the turn was not used up");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_limit_means_no_waiting() {
+        for qps in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let env = Env::virtual_time(1);
+            let limiter = Limiter::new(env.clone(), qps, 1);
+            join_all((0..1000).map(|_| limiter.admit())).await;
+            assert_eq!(env.now().since_origin(), Duration::ZERO);
+        }
+    }
+}

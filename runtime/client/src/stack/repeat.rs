@@ -1,0 +1,106 @@
+//! Sends again what a busy server turned away.
+//!
+//! Retries belong to the caller, who alone knows whether doing a thing twice does harm; this is the one exception.
+//! A 429 is given before the request takes effect, so that no verb can be done twice, and a server that names a time
+//! asks for the same request again, not for another reconcile: every client of the API is expected to comply, and
+//! few callers would. Errors of the server (5xx) may have taken effect and are never repeated. Nor are refusals that
+//! name no time, as an eviction's that a disruption budget forbids: they stand until something changes.
+//!
+//! Each try passes limiter, deadline and fence anew. Watches are exempt: their readers have a pace of their own.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt as _, TryFutureExt as _};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Collected, Limited};
+use kube::client::Body;
+use tower::BoxError;
+use windlass_env::Env;
+use windlass_object::wire;
+
+use super::{Answer, Next, Notes, ResponseBody, Step, count::Meter, full};
+use crate::error::{LONGEST_REFUSAL, advised_by_headers, advised_by_status};
+
+/// How often a request is sent at most, as other clients of the API do.
+const MOST_TRIES: usize = 10;
+/// A server that says "at once" is busy all the same.
+const SHORTEST_WAIT: Duration = Duration::from_secs(1);
+/// No answer keeps a worker for longer than this between two tries.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+#[derive(Clone)]
+pub(crate) struct Repeat {
+    pub(crate) env: Env,
+    pub(crate) meter: Meter,
+}
+
+impl Step for Repeat {
+    async fn handle(self, mut request: Request<Body>, next: Next) -> Answer {
+        let notes = Notes::of(&mut request);
+        if notes.info().is_watch() {
+            return next.send(request).await;
+        }
+        for _ in 1..MOST_TRIES {
+            // A body that is a stream can be sent once only.
+            let Some(again) = copy(&request) else { break };
+            let response = next.send(request).await?;
+            if response.status() != StatusCode::TOO_MANY_REQUESTS {
+                return Ok(response);
+            }
+            notes.mark_refused();
+            match advice(response).await? {
+                Advice::ComeBack(wait) => self.wait(wait, &notes).await,
+                Advice::None(response) => return Ok(response),
+            }
+            self.meter.retried(&again, &notes, StatusCode::TOO_MANY_REQUESTS);
+            request = again;
+        }
+        next.send(request).await
+    }
+}
+
+impl Repeat {
+    async fn wait(&self, wait: Duration, notes: &Notes) {
+        let wait = wait.clamp(SHORTEST_WAIT, LONGEST_WAIT);
+        self.env.sleep(wait).await;
+        notes.held_back(wait);
+    }
+}
+
+/// What a busy server wants.
+enum Advice {
+    ComeBack(Duration),
+    /// It does not say. Its answer is handed on.
+    None(Response<ResponseBody>),
+}
+
+/// Reads the body only where the headers do not tell, as behind a proxy that drops them.
+async fn advice(response: Response<ResponseBody>) -> Result<Advice, BoxError> {
+    if let Some(wait) = advised_by_headers(response.headers()) {
+        return Ok(Advice::ComeBack(wait));
+    }
+    let (parts, body) = response.into_parts();
+    let body = read(body).await?;
+    let status = wire::status(parts.status.as_u16(), &body);
+    Ok(match advised_by_status(&status) {
+        Some(wait) => Advice::ComeBack(wait),
+        None => Advice::None(Response::from_parts(parts, full(body))),
+    })
+}
+
+/// Boxed, since the compiler cannot tell by itself that reading may move between threads.
+fn read(body: ResponseBody) -> BoxFuture<'static, Result<Bytes, BoxError>> {
+    Limited::new(body, LONGEST_REFUSAL).collect().map_ok(Collected::to_bytes).boxed()
+}
+
+/// The same request once more, with the same notes; `None` if its body is a stream.
+fn copy(request: &Request<Body>) -> Option<Request<Body>> {
+    let mut copy = Request::new(request.body().try_clone()?);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    *copy.headers_mut() = request.headers().clone();
+    *copy.extensions_mut() = request.extensions().clone();
+    Some(copy)
+}

@@ -1,0 +1,200 @@
+//! Tells a worker what it wrote, so that it never again acts on a cache from before its own writes.
+
+use std::{fmt, sync::Arc};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use serde::Deserialize;
+use tower::BoxError;
+use windlass_object::{GroupResource, Head, ObjectKey, ResourceVersion, Uid, Verb, wire};
+
+use super::{Answer, Next, Notes, ResponseBody, Step, full};
+use crate::{
+    error::never_connected,
+    request::{ResourceRequest, parameter},
+};
+
+/// Told of every write of one worker, as its answer comes in.
+pub trait WriteLog: Send + Sync + fmt::Debug + 'static {
+    /// The write took effect.
+    fn wrote(&self, write: Write);
+
+    /// The write may or may not have taken effect: it timed out, was cancelled under way, or failed in the server.
+    /// Only a consistent read can tell.
+    fn ambiguous(&self, target: WriteTarget);
+}
+
+/// What a write was about, known before it is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriteTarget {
+    /// What was to be done.
+    pub verb: Verb,
+    /// Group and resource.
+    pub resource: GroupResource,
+    /// The subresource.
+    pub subresource: Option<String>,
+    /// The namespace; `None` for cluster-scoped objects.
+    pub namespace: Option<String>,
+    /// The name; `None` for creates and for collections.
+    pub name: Option<String>,
+}
+
+/// A write that took effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// What it was about.
+    pub target: WriteTarget,
+    /// The object's key: from the answer, or else from the request.
+    pub key: Option<ObjectKey>,
+    /// The object's identity.
+    pub uid: Option<Uid>,
+    /// The version it now has. `None` when the answer carries none, as for an object that is gone at once.
+    pub version: Option<ResourceVersion>,
+}
+
+impl WriteTarget {
+    fn of(request: &ResourceRequest) -> Self {
+        Self {
+            verb: request.verb,
+            resource: request.group_resource(),
+            subresource: request.subresource.clone(),
+            namespace: request.namespace.clone(),
+            name: request.name.clone(),
+        }
+    }
+
+    fn key(&self) -> Option<ObjectKey> {
+        self.name.as_deref().map(|name| ObjectKey::new(self.namespace.as_deref(), name))
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Log(pub(crate) Arc<dyn WriteLog>);
+
+impl Step for Log {
+    async fn handle(self, mut request: Request<Body>, next: Next) -> Answer {
+        let notes = Notes::of(&mut request);
+        let Some(about) = notes.info().resource().filter(|about| has_effect(about, request.uri().query()))
+        else {
+            return next.send(request).await;
+        };
+        let mut open = OpenWrite { log: self.0, target: Some(WriteTarget::of(about)), notes: notes.clone() };
+        match next.send(request).await {
+            Ok(response) => open.answered(response).await,
+            Err(error) => {
+                open.failed(&error);
+                Err(error)
+            }
+        }
+    }
+}
+
+fn has_effect(about: &ResourceRequest, query: Option<&str>) -> bool {
+    about.verb.is_mutating() && parameter(query, "dryRun").is_none()
+}
+
+/// A write whose outcome is not known. Dropped as such, it is ambiguous, unless it was never sent.
+struct OpenWrite {
+    log: Arc<dyn WriteLog>,
+    /// Taken when the outcome is known.
+    target: Option<WriteTarget>,
+    notes: Notes,
+}
+
+impl OpenWrite {
+    async fn answered(&mut self, response: Response<ResponseBody>) -> Answer {
+        match Outcome::of(response.status()) {
+            Outcome::Refused => {
+                self.target = None;
+                Ok(response)
+            }
+            Outcome::Unknown => Ok(response),
+            Outcome::Done => self.done(response).await,
+        }
+    }
+
+    /// Reads the answer, which is a single object and short, and passes on a copy. Collections are passed unread:
+    /// their answer is long, and names no one version to wait for.
+    async fn done(&mut self, response: Response<ResponseBody>) -> Answer {
+        if self.target.as_ref().is_some_and(|target| target.verb == Verb::DeleteCollection) {
+            return Ok(response);
+        }
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await?.to_bytes();
+        if let Some(written) = written(&body) {
+            self.record(written);
+        }
+        Ok(Response::from_parts(parts, full(body)))
+    }
+
+    fn record(&mut self, written: Written) {
+        let Some(target) = self.target.take() else { return };
+        let Written { key, uid, version } = written;
+        self.log.wrote(Write { key: key.or_else(|| target.key()), uid, version, target });
+    }
+
+    /// A connection that was never made carried nothing.
+    fn failed(&mut self, error: &BoxError) {
+        if never_connected(error.as_ref()) {
+            self.target = None;
+        }
+    }
+}
+
+impl Drop for OpenWrite {
+    fn drop(&mut self) {
+        if let Some(target) = self.target.take().filter(|_| self.notes.was_sent()) {
+            self.log.ambiguous(target);
+        }
+    }
+}
+
+enum Outcome {
+    Done,
+    Refused,
+    Unknown,
+}
+
+impl Outcome {
+    fn of(status: StatusCode) -> Self {
+        if status.is_success() {
+            Outcome::Done
+        } else if status.is_server_error() {
+            Outcome::Unknown
+        } else {
+            Outcome::Refused
+        }
+    }
+}
+
+#[derive(Default)]
+struct Written {
+    key: Option<ObjectKey>,
+    uid: Option<Uid>,
+    version: Option<ResourceVersion>,
+}
+
+/// What an answer says about the object written; `None` when it cannot be read.
+fn written(body: &Bytes) -> Option<Written> {
+    if let Ok(Head { key, uid, version }) = wire::head(body) {
+        return Some(Written { key: Some(key), uid, version });
+    }
+    // A Status stands for an object that is gone, or for one that was acted on through a subresource.
+    let status: StatusBody = serde_json::from_slice(body).ok()?;
+    (status.kind == "Status")
+        .then(|| Written { uid: status.details.uid.map(Into::into), ..Written::default() })
+}
+
+#[derive(Deserialize)]
+struct StatusBody {
+    kind: String,
+    #[serde(default)]
+    details: StatusDetails,
+}
+
+#[derive(Default, Deserialize)]
+struct StatusDetails {
+    uid: Option<String>,
+}

@@ -1,0 +1,218 @@
+//! The whole stack, over a service that plays the server.
+
+mod drained;
+mod fenced;
+mod logged;
+mod raw;
+mod repeated;
+mod secrets;
+mod sockets;
+mod stacked;
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::{
+    FutureExt as _, StreamExt as _,
+    future::BoxFuture,
+    stream::{self, BoxStream},
+};
+use http::{HeaderMap, Method, Request, Response, Uri};
+use http_body_util::{BodyExt as _, StreamBody};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, api::ObjectMeta, client::Body};
+use tower::{BoxError, service_fn};
+use windlass_env::{
+    Env, Instant,
+    cell::{Observer, Publisher, cell},
+};
+use windlass_metrics::Metrics;
+
+use crate::{
+    ClientOptions, Clients, Fence, FenceState, OpenFence, Write, WriteLog, WriteTarget,
+    stack::{ResponseBody, full},
+};
+
+/// A request as the server saw it.
+#[derive(Clone, Debug)]
+struct Seen {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    /// How long the body is, in bytes.
+    length: Option<u64>,
+    at: Instant,
+}
+
+type Reply = BoxFuture<'static, Response<ResponseBody>>;
+
+/// A server in the process, and clients of it.
+struct World {
+    env: Env,
+    metrics: Metrics,
+    clients: Clients,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl World {
+    fn new(serve: impl Fn(&Seen) -> Reply + Clone + Send + Sync + 'static) -> Self {
+        Self::with(ClientOptions { qps: 0.0, ..ClientOptions::default() }, |_| Arc::new(OpenFence), serve)
+    }
+
+    fn fenced(
+        fence: &Arc<TestFence>,
+        serve: impl Fn(&Seen) -> Reply + Clone + Send + Sync + 'static,
+    ) -> Self {
+        let options = ClientOptions { qps: 0.0, ..ClientOptions::default() };
+        Self::with(options, |_| Arc::clone(fence) as Arc<dyn Fence>, serve)
+    }
+
+    fn with(
+        options: ClientOptions,
+        fence: impl FnOnce(&Env) -> Arc<dyn Fence>,
+        serve: impl Fn(&Seen) -> Reply + Clone + Send + Sync + 'static,
+    ) -> Self {
+        let (env, metrics, seen) = (Env::virtual_time(7), Metrics::new(), Arc::<Mutex<Vec<Seen>>>::default());
+        let (clock, log) = (env.clone(), Arc::clone(&seen));
+        let service = service_fn(move |request: Request<Body>| {
+            let (parts, body) = request.into_parts();
+            let (length, at) = (http_body::Body::size_hint(&body).exact(), clock.now());
+            let it = Seen { method: parts.method, uri: parts.uri, headers: parts.headers, length, at };
+            log.lock().unwrap().push(it.clone());
+            serve(&it).map(Ok::<_, BoxError>)
+        });
+        let base = Uri::from_static("http://api.test:6443/prefix");
+        let fence = fence(&env);
+        let clients = Clients::over_service(env.clone(), service, base, options, &metrics, fence).unwrap();
+        Self { env, metrics, clients, seen }
+    }
+
+    fn client(&self) -> kube::Client {
+        self.clients.for_controller("test-controller").unwrap().client()
+    }
+
+    fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    /// When requests arrived, in milliseconds since the clock's origin.
+    fn arrivals(&self) -> Vec<u128> {
+        self.seen().iter().map(|seen| seen.at.since_origin().as_millis()).collect()
+    }
+}
+
+/// Answers everything with one code and body.
+fn answer(code: u16, body: &'static str) -> impl Fn(&Seen) -> Reply + Clone + Send + Sync + 'static {
+    move |_| reply(code, body)
+}
+
+fn reply(code: u16, body: impl Into<Bytes>) -> Reply {
+    let response = Response::builder().status(code).body(full(body.into())).unwrap();
+    futures_util::future::ready(response).boxed()
+}
+
+/// Never answers.
+fn hang(_: &Seen) -> Reply {
+    futures_util::future::pending().boxed()
+}
+
+/// A 200 whose body is a stream of chunks.
+fn streamed(chunks: BoxStream<'static, Bytes>) -> Reply {
+    let frames = chunks.map(|chunk| Ok::<_, BoxError>(http_body::Frame::data(chunk)));
+    let body = StreamBody::new(frames).boxed_unsync();
+    futures_util::future::ready(Response::new(body)).boxed()
+}
+
+/// A body that says this much and then nothing, for ever.
+fn then_silence(chunks: Vec<Bytes>) -> BoxStream<'static, Bytes> {
+    stream::iter(chunks).chain(stream::pending()).boxed()
+}
+
+const CREATED: &str = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"web","uid":"u-1","resourceVersion":"12"}}"#;
+const CONFLICT: &str =
+    r#"{"kind":"Status","status":"Failure","reason":"Conflict","code":409,"message":"changed"}"#;
+
+fn config_map() -> ConfigMap {
+    ConfigMap { metadata: ObjectMeta { name: Some("a".into()), ..Default::default() }, ..Default::default() }
+}
+
+fn config_maps(client: kube::Client) -> Api<ConfigMap> {
+    Api::namespaced(client, "web")
+}
+
+async fn create(client: &kube::Client) -> Result<ConfigMap, kube::Error> {
+    config_maps(client.clone()).create(&Default::default(), &config_map()).await
+}
+
+/// A fence that a test opens and closes.
+#[derive(Debug)]
+struct TestFence {
+    state: Publisher<FenceState>,
+}
+
+impl TestFence {
+    fn new(state: FenceState) -> Arc<Self> {
+        Arc::new(Self { state: cell(state).0 })
+    }
+}
+
+impl Fence for TestFence {
+    fn state(&self) -> FenceState {
+        self.state.get()
+    }
+
+    fn closed(&self) -> BoxFuture<'static, ()> {
+        let mut states: Observer<FenceState> = self.state.observe();
+        async move {
+            if states.wait_until(|state| *state == FenceState::Closed).await.is_err() {
+                futures_util::future::pending::<()>().await;
+            }
+        }
+        .boxed()
+    }
+}
+
+/// What a worker was told of its writes.
+#[derive(Default)]
+struct TestLog {
+    wrote: Mutex<Vec<Write>>,
+    ambiguous: Mutex<Vec<WriteTarget>>,
+}
+
+impl TestLog {
+    fn wrote(&self) -> Vec<Write> {
+        self.wrote.lock().unwrap().clone()
+    }
+
+    fn ambiguous(&self) -> Vec<WriteTarget> {
+        self.ambiguous.lock().unwrap().clone()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.wrote().is_empty() && self.ambiguous().is_empty()
+    }
+}
+
+impl fmt::Debug for TestLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TestLog")
+    }
+}
+
+impl WriteLog for TestLog {
+    fn wrote(&self, write: Write) {
+        self.wrote.lock().unwrap().push(write);
+    }
+
+    fn ambiguous(&self, target: WriteTarget) {
+        self.ambiguous.lock().unwrap().push(target);
+    }
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}

@@ -1,0 +1,151 @@
+use k8s_openapi::api::coordination::v1::Lease;
+
+use super::*;
+use crate::{FencedError, killed, refusal};
+
+fn until(env_at: Duration) -> FenceState {
+    FenceState::Until(Instant::ORIGIN + env_at)
+}
+
+fn timeout_of(seen: &Seen) -> Duration {
+    let value =
+        crate::request::parameter(seen.uri.query(), "timeout").expect("a fenced write names its timeout");
+    Duration::from_millis(value.strip_suffix("ms").unwrap().parse().unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fenced_write_after_the_deadline_is_never_sent() {
+    let fence = TestFence::new(until(seconds(10)));
+    let world = World::fenced(&fence, answer(201, CREATED));
+    let client = world.client();
+    world.env.sleep_until(Instant::ORIGIN + Duration::from_millis(9_001)).await;
+    for _ in 0..3 {
+        let error = create(&client).await.unwrap_err();
+        assert_eq!(refusal(&error), Some(&FencedError::NotSent));
+        world.env.sleep(seconds(5)).await;
+    }
+    fence.state.set(FenceState::Closed);
+    assert_eq!(refusal(&create(&client).await.unwrap_err()), Some(&FencedError::NotSent));
+    assert!(world.seen().is_empty(), "{:?}", world.seen());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_timeout_parameter_never_exceeds_what_remains_and_is_never_zero() {
+    let fence = TestFence::new(FenceState::Open);
+    let world = World::fenced(&fence, answer(201, CREATED));
+    let client = world.client();
+    for remaining in
+        [1_000_000, 1_000_001, 1_999_999, 2_000_000, 9_876_543, 59_999_999, 60_000_000, 3_600_000_000]
+    {
+        let remaining = Duration::from_micros(remaining);
+        fence.state.set(FenceState::Until(world.env.now() + remaining));
+        create(&client).await.unwrap();
+        let timeout = timeout_of(world.seen().last().unwrap());
+        assert!(timeout <= remaining && timeout <= seconds(60), "{timeout:?} of {remaining:?}");
+        assert!(timeout >= seconds(1), "{timeout:?} of {remaining:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_fence_is_asked_when_the_limiter_lets_go_and_not_before() {
+    let options = ClientOptions { qps: 1.0, burst: 1, ..ClientOptions::default() };
+    let fence = TestFence::new(until(Duration::from_millis(2_500)));
+    let world = World::with(options, |_| Arc::clone(&fence) as Arc<dyn Fence>, answer(201, CREATED));
+    let client = world.client();
+    let results: Vec<_> = futures_util::future::join_all((0..3).map(|_| create(&client))).await;
+    assert!(results[0].is_ok() && results[1].is_ok());
+    assert_eq!(refusal(results[2].as_ref().unwrap_err()), Some(&FencedError::NotSent), "0.5 s were left");
+    let timeouts: Vec<_> = world.seen().iter().map(timeout_of).collect();
+    assert_eq!(timeouts, [Duration::from_millis(2_500), Duration::from_millis(1_500)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_under_way_is_dropped_when_the_fence_closes() {
+    let fence = TestFence::new(until(seconds(30)));
+    let world = World::fenced(&fence, hang);
+    let client = world.client();
+    let closing = async {
+        world.env.sleep(seconds(5)).await;
+        fence.state.set(FenceState::Closed);
+    };
+    let (result, ()) = futures_util::future::join(create(&client), closing).await;
+    assert_eq!(refusal(&result.unwrap_err()), Some(&FencedError::Interrupted));
+    assert_eq!(world.env.now().since_origin(), seconds(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_moves_the_deadline_and_drops_nothing() {
+    let fence = TestFence::new(until(seconds(2)));
+    let world = World::fenced(&fence, |_| {
+        async {
+            // Stands for a slow server: longer than the first deadline, shorter than the second.
+            let env = Env::virtual_time(0);
+            env.sleep(Duration::from_secs(4)).await;
+            Response::new(full(CREATED.into()))
+        }
+        .boxed()
+    });
+    let client = world.client();
+    let renewing = async {
+        world.env.sleep(seconds(1)).await;
+        fence.state.set(until(seconds(20)));
+    };
+    let (result, ()) = futures_util::future::join(create(&client), renewing).await;
+    assert!(result.is_ok(), "{result:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_and_exempt_writes_pass_a_closed_fence() {
+    let fence = TestFence::new(FenceState::Closed);
+    let world = World::fenced(&fence, answer(200, r#"{"metadata":{"name":"a"}}"#));
+    let client = world.client();
+    assert!(config_maps(client.clone()).get("a").await.is_ok());
+    let leases: Api<Lease> = Api::namespaced(client, "kube-system");
+    assert!(leases.create(&Default::default(), &Lease::default()).await.is_ok());
+    assert_eq!(world.seen().len(), 2);
+    assert!(world.seen().iter().all(|seen| seen.uri.query().unwrap_or_default().is_empty()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_election_passes_a_closed_fence_and_an_empty_bucket() {
+    let options = ClientOptions { qps: 0.001, burst: 1, ..ClientOptions::default() };
+    let world = World::with(options, |_| TestFence::new(FenceState::Closed), answer(201, CREATED));
+    let election = world.clients.for_election().unwrap();
+    for _ in 0..5 {
+        create(&election).await.unwrap();
+    }
+    assert_eq!(world.arrivals(), [0; 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_fence_adds_nothing_to_a_write() {
+    let world = World::new(answer(201, CREATED));
+    create(&world.client()).await.unwrap();
+    assert_eq!(world.seen()[0].uri.query().unwrap_or_default(), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_environment_sends_nothing() {
+    let world = World::new(answer(200, CREATED));
+    let (client, election) = (world.client(), world.clients.for_election().unwrap());
+    world.env.kill();
+    assert!(killed(&config_maps(client).get("a").await.unwrap_err()));
+    assert!(killed(&create(&election).await.unwrap_err()));
+    assert!(world.seen().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_was_slept_through_comes_too_late_though_no_timer_fired() {
+    // The deadline passes and nobody is told, as when the machine sleeps: timers stand still, and the clock does not.
+    let fence = TestFence::new(until(seconds(5)));
+    let world = World::fenced(&fence, |_| {
+        async {
+            Env::virtual_time(0).sleep(Duration::from_secs(6)).await;
+            Response::new(full(CREATED.into()))
+        }
+        .boxed()
+    });
+    let result = create(&world.client()).await;
+    assert_eq!(refusal(&result.unwrap_err()), Some(&FencedError::Interrupted));
+    assert_eq!(world.env.now().since_origin(), seconds(6));
+}

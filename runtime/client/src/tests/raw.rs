@@ -1,0 +1,160 @@
+use windlass_object::{Frame, ResourceKind, ResourceVersion, WireError};
+
+use super::*;
+use crate::{ListQuery, RawClient, RequestError, VersionMatch, WatchQuery};
+
+fn kind() -> ResourceKind {
+    ResourceKind::of::<ConfigMap>()
+}
+
+fn raw(world: &World) -> RawClient {
+    world.clients.for_informers().unwrap()
+}
+
+fn watch_query() -> WatchQuery {
+    WatchQuery { version: "7".into(), timeout: seconds(300), bookmarks: true, ..Default::default() }
+}
+
+const ADDED: &str = "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"a\"}}}\n";
+
+#[tokio::test(start_paused = true)]
+async fn a_list_asks_for_what_it_was_told_and_decodes_nothing() {
+    let page = r#"{"metadata":{"resourceVersion":"9","continue":"next"},"items":[{"metadata":{"name":"a"}},{"broken":1}]}"#;
+    let world = World::new(answer(200, page));
+    let query = ListQuery {
+        labels: Some("tier in (front,back)".into()),
+        limit: Some(500),
+        version: Some("0".into()),
+        version_match: Some(VersionMatch::NotOlderThan),
+        ..Default::default()
+    };
+    let list = raw(&world).list(&kind(), Some("web"), &query).await.unwrap();
+    assert_eq!((list.items.len(), list.version), (2, Some(ResourceVersion::new("9"))));
+    let seen = &world.seen()[0];
+    assert_eq!(
+        seen.uri.path_and_query().unwrap().as_str(),
+        "/prefix/api/v1/namespaces/web/configmaps?labelSelector=tier+in+%28front%2Cback%29&limit=500&resourceVersion=0&resourceVersionMatch=NotOlderThan"
+    );
+    assert_eq!(seen.headers["accept"], "application/json");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_continued_list_names_no_version() {
+    let world = World::new(answer(200, r#"{"metadata":{},"items":[]}"#));
+    let query = ListQuery {
+        continue_token: Some("a/b=".into()),
+        version: Some("5".into()),
+        version_match: Some(VersionMatch::Exact),
+        ..Default::default()
+    };
+    raw(&world).list(&kind(), None, &query).await.unwrap();
+    assert_eq!(world.seen()[0].uri.query(), Some("continue=a%2Fb%3D"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_version_asks_for_the_newest() {
+    let world = World::new(answer(200, r#"{"metadata":{},"items":[]}"#));
+    let query = ListQuery {
+        version: Some(String::new()),
+        version_match: Some(VersionMatch::Exact),
+        ..Default::default()
+    };
+    raw(&world).list(&kind(), None, &query).await.unwrap();
+    assert_eq!(world.seen()[0].uri.query().unwrap_or_default(), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_hands_out_frames_and_ends_with_the_servers() {
+    let chunks = vec![Bytes::from(&ADDED[..20]), Bytes::from(&ADDED[20..]), Bytes::from(ADDED)];
+    let world = World::new(move |_| streamed(stream::iter(chunks.clone()).boxed()));
+    let frames: Vec<_> = raw(&world).watch(&kind(), None, &watch_query()).await.unwrap().collect().await;
+    let added = Frame::Added(r#"{"metadata":{"name":"a"}}"#.into());
+    assert_eq!(frames, [Ok(added.clone()), Ok(added)]);
+    assert_eq!(
+        world.seen()[0].uri.query(),
+        Some("watch=true&resourceVersion=7&timeoutSeconds=300&allowWatchBookmarks=true")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_watch_ends() {
+    let world = World::new(|_| streamed(then_silence(vec![ADDED.into()])));
+    let frames: Vec<_> = raw(&world).watch(&kind(), None, &watch_query()).await.unwrap().collect().await;
+    assert_eq!((frames.len(), &frames[1]), (2, &Err(RequestError::Silent)));
+    assert_eq!(world.env.now().since_origin(), seconds(300 + 30));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_speaks_up_in_time_goes_on() {
+    let world = World::new(|_| {
+        let env = Env::virtual_time(0);
+        let ticks = stream::unfold((env, 0), |(env, count)| async move {
+            env.sleep(Duration::from_secs(200)).await;
+            (count < 5).then(|| (Bytes::from(ADDED), (env, count + 1)))
+        });
+        streamed(ticks.boxed())
+    });
+    let frames: Vec<_> = raw(&world).watch(&kind(), None, &watch_query()).await.unwrap().collect().await;
+    assert!(frames.len() == 5 && frames.iter().all(Result::is_ok), "{frames:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_ends_a_watch_over_any_client() {
+    let service =
+        service_fn(|_: Request<Body>| async { Ok::<_, BoxError>(streamed(then_silence(vec![])).await) });
+    let env = Env::virtual_time(1);
+    let raw = RawClient::new(kube::Client::new(service, "default"), env.clone());
+    let frames: Vec<_> = raw.watch(&kind(), None, &watch_query()).await.unwrap().collect().await;
+    assert_eq!(frames, [Err(RequestError::Silent)]);
+    assert_eq!(env.now().since_origin(), seconds(330));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_never_answered_ends_at_the_deadline() {
+    let world = World::new(hang);
+    let error = raw(&world).watch(&kind(), None, &watch_query()).await.err().unwrap();
+    assert_eq!(error, RequestError::Deadline);
+    assert_eq!(world.env.now().since_origin(), seconds(60));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_breaks_off_inside_a_frame_says_so() {
+    let world = World::new(|_| streamed(stream::iter([Bytes::from(&ADDED[..10])]).boxed()));
+    let frames: Vec<_> = raw(&world).watch(&kind(), None, &watch_query()).await.unwrap().collect().await;
+    assert_eq!(frames, [Err(RequestError::Wire(WireError::Truncated { bytes: 10 }))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_follows_an_error_of_a_watch() {
+    let chunks = vec![Bytes::from_static(b"{\"type\":\"RENAMED\",\"object\":{}}\n"), Bytes::from(ADDED)];
+    let world = World::new(move |_| streamed(stream::iter(chunks.clone()).boxed()));
+    let frames: Vec<_> = raw(&world).watch(&kind(), None, &watch_query()).await.unwrap().collect().await;
+    assert_eq!(frames, [Err(RequestError::Wire(WireError::UnknownFrame("RENAMED".into())))]);
+}
+
+async fn list_error(serve: impl Fn(&Seen) -> Reply + Clone + Send + Sync + 'static) -> RequestError {
+    raw(&World::new(serve)).list(&kind(), None, &ListQuery::default()).await.unwrap_err()
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_are_told_apart_whatever_their_form() {
+    let expired = r#"{"kind":"Status","status":"Failure","reason":"Expired","code":410,"message":"too old"}"#;
+    assert!(list_error(answer(410, expired)).await.is_expired());
+    assert!(list_error(answer(404, "404 page not found")).await.is_not_found());
+    assert!(list_error(answer(403, "k8s\0binary")).await.is_forbidden());
+    assert_eq!(
+        list_error(answer(200, "k8s\0binary")).await,
+        RequestError::Wire(WireError::ProtobufUnsupported)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_servers_retry_after_is_handed_on() {
+    let error = list_error(|_| {
+        let response =
+            Response::builder().status(429).header("retry-after", "4").body(full("busy".into())).unwrap();
+        futures_util::future::ready(response).boxed()
+    });
+    let RequestError::TooManyRequests { retry_after, status } = error.await else { panic!() };
+    assert_eq!((retry_after, status.message.as_str()), (Some(seconds(4)), "busy"));
+}

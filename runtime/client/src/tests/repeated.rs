@@ -1,0 +1,135 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::{ListQuery, RequestError, WatchQuery, retry_after};
+
+const BUSY: &str = r#"{"kind":"Status","status":"Failure","reason":"TooManyRequests","code":429,"message":"busy","details":{"retryAfterSeconds":2}}"#;
+const FORBIDDEN_BY_BUDGET: &str = r#"{"kind":"Status","status":"Failure","reason":"TooManyRequests","code":429,"message":"a budget forbids it"}"#;
+
+fn busy_for(header: &'static str) -> Reply {
+    let response = Response::builder().status(429).header("retry-after", header).body(full(Bytes::new()));
+    futures_util::future::ready(response.unwrap()).boxed()
+}
+
+/// Busy for the first `times` requests, and then answers.
+fn busy(
+    times: usize,
+    refuse: impl Fn() -> Reply + Clone + Send + Sync + 'static,
+) -> impl Fn(&Seen) -> Reply + Clone + Send + Sync + 'static {
+    let asked = Arc::new(AtomicUsize::new(0));
+    move |_| if asked.fetch_add(1, Ordering::Relaxed) < times { refuse() } else { reply(201, CREATED) }
+}
+
+fn configmaps() -> windlass_object::ResourceKind {
+    windlass_object::ResourceKind::of::<ConfigMap>()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_busy_server_turned_away_is_sent_again_whole_when_it_asks_for_it() {
+    let world = World::new(busy(2, || busy_for("3")));
+    let log = Arc::<TestLog>::default();
+    let clients = world.clients.for_controller("test-controller").unwrap();
+    create(&clients.worker(Arc::clone(&log) as Arc<dyn WriteLog>, None)).await.unwrap();
+    assert_eq!(world.arrivals(), [0, 3_000, 6_000]);
+    let seen = world.seen();
+    assert!(seen[0].length > Some(0), "{:?}", seen[0]);
+    for again in &seen[1..] {
+        assert_eq!(
+            (&again.method, &again.uri, &again.length),
+            (&seen[0].method, &seen[0].uri, &seen[0].length)
+        );
+        assert_eq!(again.headers, seen[0].headers);
+    }
+    assert_eq!((log.wrote().len(), log.ambiguous().len()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_is_at_least_a_second_and_at_most_thirty_and_may_stand_in_the_body() {
+    for (refuse, wait) in [
+        ((|| busy_for("0")) as fn() -> Reply, 1_000),
+        (|| busy_for("86400"), 30_000),
+        (|| reply(429, BUSY), 2_000),
+    ] {
+        let world = World::new(busy(1, refuse));
+        create(&world.client()).await.unwrap();
+        assert_eq!(world.arrivals(), [0, wait]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_ten_tries_the_servers_words_are_handed_on() {
+    let world = World::new(answer(429, BUSY));
+    let error = create(&world.client()).await.unwrap_err();
+    assert_eq!(retry_after(&error), Some(seconds(2)));
+    assert_eq!(world.seen().len(), 10);
+    let text = world.metrics.encode();
+    let line = r#"rest_client_request_retries_total{code="429",host="api.test:6443",verb="POST"} 9"#;
+    assert!(text.lines().any(|it| it == line), "{text}");
+    let waiting = r#"rest_client_request_duration_seconds_sum{host="api.test:6443",verb="POST"} 0"#;
+    assert!(text.lines().any(|it| it == waiting), "waiting is not the server's slowness: {text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_that_names_no_time_stands_and_errors_of_the_server_are_never_repeated() {
+    for (code, body) in
+        [(429, FORBIDDEN_BY_BUDGET), (429, "busy"), (500, BUSY), (503, BUSY), (504, BUSY), (409, CONFLICT)]
+    {
+        let world = World::new(answer(code, body));
+        let error = create(&world.client()).await.unwrap_err();
+        assert!(matches!(error, kube::Error::Api(_)), "{code}: {error:?}");
+        assert_eq!(world.seen().len(), 1, "{code}: {body}");
+    }
+    let world = World::new(|_| {
+        let response = Response::builder().status(503).header("retry-after", "1").body(full(Bytes::new()));
+        futures_util::future::ready(response.unwrap()).boxed()
+    });
+    create(&world.client()).await.unwrap_err();
+    assert_eq!(world.seen().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_and_the_election_are_told_at_once_and_lists_are_sent_again() {
+    let world = World::new(answer(429, BUSY));
+    let informers = world.clients.for_informers().unwrap();
+    let watch = WatchQuery { timeout: seconds(300), ..WatchQuery::default() };
+    let Err(RequestError::TooManyRequests { retry_after, .. }) =
+        informers.watch(&configmaps(), None, &watch).await
+    else {
+        panic!("a watch is refused")
+    };
+    assert_eq!(retry_after, Some(seconds(2)));
+    create(&world.clients.for_election().unwrap()).await.unwrap_err();
+    assert_eq!(world.arrivals(), [0, 0]);
+    informers.list(&configmaps(), None, &ListQuery::default()).await.unwrap_err();
+    assert_eq!(world.seen().len(), 2 + 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_try_passes_limiter_and_fence_and_has_a_deadline_of_its_own() {
+    let options = ClientOptions { qps: 0.2, burst: 1, ..ClientOptions::default() };
+    let fence = TestFence::new(FenceState::Until(Instant::ORIGIN + seconds(9)));
+    let world = World::with(options, |_| Arc::clone(&fence) as Arc<dyn Fence>, |_| busy_for("1"));
+    let error = create(&world.client()).await.unwrap_err();
+    assert_eq!(crate::refusal(&error), Some(&crate::FencedError::NotSent));
+    assert_eq!(world.arrivals(), [0, 5_000], "paced by the limiter, and held back by the fence at last");
+
+    let answered = Arc::new(AtomicUsize::new(0));
+    let world =
+        World::new(
+            move |seen| {
+                if answered.fetch_add(1, Ordering::Relaxed) < 3 { busy_for("30") } else { hang(seen) }
+            },
+        );
+    assert!(crate::timed_out(&create(&world.client()).await.unwrap_err()));
+    assert_eq!(world.env.now().since_origin(), seconds(3 * 30 + 60));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_gives_up_while_waiting_to_come_back_has_written_nothing() {
+    let world = World::new(|_| busy_for("30"));
+    let log = Arc::<TestLog>::default();
+    let clients = world.clients.for_controller("test-controller").unwrap();
+    let worker = clients.worker(Arc::clone(&log) as Arc<dyn WriteLog>, None);
+    assert!(world.env.timeout(seconds(1), create(&worker)).await.is_err());
+    assert!(log.is_empty(), "what was turned away is not ambiguous");
+}

@@ -1,0 +1,88 @@
+//! Secrets of credential plugins. A real plugin is run, so that kube's own errors are what is hidden.
+
+use std::error::Error;
+
+use kube::{Config, config::ExecConfig};
+use serde_json::json;
+
+use super::*;
+use crate::{ClientError, CredentialsError, RequestError, one_line};
+
+/// A shell that plays a credential plugin, with a secret in its environment.
+fn plugin(script: &str) -> ExecConfig {
+    let exec = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script],
+        "env": [{"name": "PASSWORD", "value": "s3cr3t-environment"}], "interactiveMode": "Never",
+    });
+    serde_json::from_value(exec).unwrap()
+}
+
+fn config(script: &str) -> Config {
+    let mut config = Config::new(Uri::from_static("http://127.0.0.1:1"));
+    config.auth_info.exec = Some(plugin(script));
+    config
+}
+
+fn clients(config: Config) -> Result<Clients, ClientError> {
+    let env = Env::system("test");
+    Clients::new(env, config, ClientOptions::default(), &Metrics::new(), Arc::new(OpenFence))
+}
+
+/// Everything that anybody may print of an error: itself and its causes, for people and for debugging.
+fn printed(error: &(dyn Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| (*error).source());
+    let each: Vec<_> = causes.map(|cause| format!("{cause} {cause:?} {cause:#?}")).collect();
+    format!("{} {}", one_line(error), each.join(" "))
+}
+
+#[tokio::test]
+async fn a_credential_plugins_environment_and_output_are_never_told() {
+    for (script, expected) in [
+        (
+            "echo s3cr3t-output; echo s3cr3t-error >&2; exit 3",
+            CredentialsError::PluginFailed { code: Some(3) },
+        ),
+        ("echo s3cr3t-output", CredentialsError::PluginOutput),
+        ("echo '{\"kind\": \"s3cr3t-output\", \"status\": 1}'", CredentialsError::PluginOutput),
+    ] {
+        let error = clients(config(script)).unwrap_err();
+        let ClientError::Credentials(found) = &error else { panic!("{}", printed(&error)) };
+        assert_eq!(*found, expected);
+        assert!(!printed(&error).contains("s3cr3t"), "{}", printed(&error));
+    }
+    let failed = CredentialsError::PluginFailed { code: Some(3) };
+    assert_eq!(failed.to_string(), "credential plugin failed (exit status 3)");
+}
+
+#[tokio::test]
+async fn a_plugin_that_fails_later_is_not_quoted_by_any_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let ran = directory.path().join("ran");
+    // The first credential has expired when it is printed, so that the first request asks for another.
+    let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"s3cr3t-token","expirationTimestamp":"2020-01-01T00:00:00Z"}}"#;
+    let script = format!(
+        "if [ -e {ran} ]; then echo s3cr3t-output; exit 4; fi; touch {ran}; echo '{credential}'",
+        ran = ran.display()
+    );
+    let clients = clients(config(&script)).unwrap();
+    let workers = clients.for_controller("test-controller").unwrap();
+    let log = Arc::<TestLog>::default();
+    let worker = workers.worker(Arc::clone(&log) as Arc<dyn WriteLog>, None);
+    for client in [worker, workers.client(), clients.for_election().unwrap(), clients.for_health()] {
+        let error = create(&client).await.unwrap_err();
+        let told = printed(&error);
+        assert!(told.contains("credential plugin failed (exit status 4)"), "{told}");
+        assert!(!told.contains("s3cr3t"), "{told}");
+        let error = RequestError::from(error);
+        assert!(matches!(error, RequestError::Transport(_)), "{error:?}");
+        assert!(!printed(&error).contains("s3cr3t"), "{error:?}");
+    }
+    assert!(log.is_empty(), "a request without credentials was not sent");
+}
+
+#[test]
+fn one_line_hides_kubes_own_error_below_any_wrapping() {
+    let inner = kube::client::AuthError::AuthExec("s3cr3t".into());
+    let error = kube::Error::Service(Box::new(kube::Error::Auth(inner)));
+    assert_eq!(one_line(&error), CredentialsError::Other.to_string());
+}

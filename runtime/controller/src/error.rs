@@ -1,0 +1,159 @@
+//! How a reconcile fails, and how a controller fails to be built.
+
+use std::error::Error;
+
+use windlass_client::{NotDeclaredError, RequestError};
+
+/// Any error, sendable between workers.
+pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
+
+/// Why a reconcile did not succeed, and whether trying again can help.
+#[derive(Debug, thiserror::Error)]
+pub enum ReconcileError {
+    /// Trying again can help: the key is backed off. `?` on a client's error ends here.
+    #[error("{0}")]
+    Retry(#[source] BoxError),
+    /// Trying again cannot help: the key waits for its next change.
+    #[error("{0}")]
+    Terminal(#[source] BoxError),
+}
+
+/// A failure that trying again may mend, from a message or an error.
+pub fn retry(cause: impl Into<BoxError>) -> ReconcileError {
+    ReconcileError::Retry(cause.into())
+}
+
+/// A failure that only a change of the object can mend, from a message or an error.
+pub fn terminal(cause: impl Into<BoxError>) -> ReconcileError {
+    ReconcileError::Terminal(cause.into())
+}
+
+/// How loudly a failure is told.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Loudness {
+    /// Part of normal work: another writer was faster, leadership has ended, or the process shuts down.
+    Expected,
+    /// Somebody may want to know.
+    Unexpected,
+}
+
+impl ReconcileError {
+    /// See [`retry`].
+    pub fn retry(cause: impl Into<BoxError>) -> Self {
+        retry(cause)
+    }
+
+    /// See [`terminal`].
+    pub fn terminal(cause: impl Into<BoxError>) -> Self {
+        terminal(cause)
+    }
+
+    /// Whether the cause is an optimistic-concurrency conflict: somebody else wrote the object first, and the next
+    /// attempt reads what they wrote.
+    pub fn is_conflict(&self) -> bool {
+        self.causes().any(is_conflict)
+    }
+
+    /// How loudly the worker tells of this failure.
+    pub(crate) fn loudness(&self) -> Loudness {
+        let expected = self.causes().any(|cause| is_conflict(cause) || is_held_back(cause));
+        if expected { Loudness::Expected } else { Loudness::Unexpected }
+    }
+
+    fn causes(&self) -> impl Iterator<Item = &(dyn Error + 'static)> {
+        let (Self::Retry(first) | Self::Terminal(first)) = self;
+        causes(first.as_ref())
+    }
+}
+
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}
+
+impl From<kube::Error> for ReconcileError {
+    /// A request that was refused because the controller never declared it is terminal, since no retry changes the
+    /// program; everything else is worth another attempt.
+    fn from(error: kube::Error) -> Self {
+        match windlass_client::undeclared(&error) {
+            Some(cause) => terminal(Undeclared { cause: cause.clone() }),
+            None => retry(error),
+        }
+    }
+}
+
+impl From<RequestError> for ReconcileError {
+    fn from(error: RequestError) -> Self {
+        match error {
+            RequestError::NotDeclared(cause) => terminal(Undeclared { cause }),
+            error => retry(error),
+        }
+    }
+}
+
+/// A request that the controller did not declare, with the line that would.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{cause}; add to its setup: setup.uses_rule(Rule::new({:?}, {:?}, [Verb::{:?}]))",
+    .cause.group, .cause.resource, .cause.verb
+)]
+struct Undeclared {
+    #[source]
+    cause: NotDeclaredError,
+}
+
+fn is_conflict(cause: &(dyn Error + 'static)) -> bool {
+    matches!(cause.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 409 && status.reason == "Conflict")
+}
+
+/// Whether this side, and not the server, kept the request from leaving, as it does when its time is over.
+fn is_held_back(cause: &(dyn Error + 'static)) -> bool {
+    let held_back = |error: &kube::Error| {
+        windlass_client::refusal(error).is_some()
+            || windlass_client::killed(error)
+            || windlass_client::draining(error)
+    };
+    cause.downcast_ref().is_some_and(held_back)
+}
+
+/// Why a controller could not be set up. All of these are found before anything is sent to a cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The controller refused its configuration.
+    #[error("{0}")]
+    Invalid(#[source] BoxError),
+    /// A watch could not be arranged: an index name taken twice, for instance.
+    #[error("watching {kind}: {message}")]
+    Watch {
+        /// The kind that was to be watched.
+        kind: String,
+        /// What the informer said.
+        message: String,
+    },
+    /// No worker was asked for, so nothing would ever be reconciled.
+    #[error("a controller needs at least one worker")]
+    NoWorkers,
+}
+
+impl SetupError {
+    /// The controller refuses its configuration, for this reason.
+    pub fn invalid(cause: impl Into<BoxError>) -> Self {
+        Self::Invalid(cause.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_client::{DrainingError, FencedError};
+
+    use super::*;
+
+    #[test]
+    fn what_this_side_kept_from_leaving_is_told_quietly_and_tried_again() {
+        for cause in [BoxError::from(DrainingError), BoxError::from(FencedError::NotSent)] {
+            let error = ReconcileError::from(kube::Error::Service(cause));
+            assert!(matches!(error, ReconcileError::Retry(_)));
+            assert_eq!(error.loudness(), Loudness::Expected);
+        }
+        assert_eq!(retry("another failure").loudness(), Loudness::Unexpected);
+    }
+}

@@ -1,0 +1,91 @@
+//! Where handlers meet the queue: the trait, enqueue, workers, outcomes.
+//!
+//! A controller is one [`Controller`] implementation. [`Controller::setup`] declares, once and without a cluster, what
+//! it watches and writes; informers, roles, documentation and the check that refuses an undeclared request all follow
+//! from that one declaration. [`Controller::reconcile`] brings one key to its desired state and names the outcome.
+//!
+//! Guarantees:
+//! - A panic in a handler, a mapper, a start hook or a reconcile is caught, counted and logged; a reconcile's key is
+//!   backed off. It takes down neither its worker nor its process.
+//! - A key that keeps failing backs off alone: other keys go on at full speed.
+//! - A reconcile never runs on a cache older than its own key's last write (read-your-writes). A write whose fate is
+//!   unknown holds its key until the cache has passed a fresh consistent read, or has followed its source for 5 s
+//!   after one, in which the write would have shown.
+//! - A request that was not declared in `setup` is refused before it leaves the process, with the line to add.
+//! - Nothing reaches the queue before [`Prepared::start`]: a standby keeps warm caches and an empty queue, so a long
+//!   wait for leadership costs no memory, and a new leader sees every object once, as after a restart.
+//! - Once told to stop, a worker takes no new key and finishes the one it has.
+//!
+//! What it refuses: to retry a request inside a reconcile (the queue retries), to bound how long a reconcile runs (a
+//! stuck one is shown by [`Workers::health`]), and to write anything by itself.
+
+mod context;
+mod declared;
+mod descriptor;
+mod enqueue;
+mod error;
+mod freshness;
+mod outcome;
+mod registration;
+mod setup;
+mod stale_skips;
+mod worker_pool;
+mod writes;
+
+#[cfg(test)]
+mod tests;
+
+use async_trait::async_trait;
+use windlass_object::ObjectKey;
+use windlass_workqueue::Queue;
+
+pub use crate::context::Context;
+pub use crate::declared::DeclaredRules;
+pub use crate::descriptor::Descriptor;
+pub use crate::enqueue::{by_owner, by_self};
+pub use crate::error::{BoxError, ReconcileError, SetupError, retry, terminal};
+pub use crate::outcome::Outcome;
+pub use crate::registration::{Declaration, Prepared, Registration, Resources};
+pub use crate::setup::{Setup, Watch};
+pub use crate::worker_pool::{Busy, Workers};
+
+/// A controller: what it watches and writes, and how one key is brought to its desired state.
+///
+/// The trait is used generically (its name is a constant, so it is not object-safe); [`Registration`] is how a
+/// registry holds many of them.
+#[async_trait]
+pub trait Controller: Send + Sync + Sized + 'static {
+    /// The name by which users switch this controller on and off, such as `replicaset-controller`.
+    const NAME: &'static str;
+
+    /// The other names a controller goes by. All follow from [`Self::NAME`] unless stated.
+    const DESCRIPTOR: Descriptor = Descriptor::new(Self::NAME);
+
+    /// Declares what the controller watches and writes, and builds it.
+    ///
+    /// Synchronous, does no I/O and runs without a cluster; it may run more than once in a process (printing roles
+    /// runs it too), so it has no effects beyond `setup`. Listers taken here are filled when the manager runs.
+    ///
+    /// # Errors
+    /// When the controller cannot be built from its configuration.
+    fn setup(setup: &mut Setup) -> Result<Self, SetupError>;
+
+    /// Brings the world in line with what `key` asks for.
+    ///
+    /// Reads come from listers, writes go through [`Context::client`]. The key's object may be gone: that is a state
+    /// like any other. No two calls with one key run at the same time.
+    ///
+    /// # Errors
+    /// [`ReconcileError::Retry`] backs the key off and tries again; [`ReconcileError::Terminal`] waits for the next
+    /// change.
+    ///
+    /// # Cancel safety
+    /// The future is dropped at any await when leadership is lost or a shutdown is aborted, so every prefix of its
+    /// writes must be a state that a later reconcile can pick up.
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError>;
+
+    /// Called once, after the caches are synced and the initial objects are enqueued, before the first worker starts.
+    /// The place for keys that no event brings, such as leftovers of objects deleted while nobody led, or the one key
+    /// of a controller that works by period.
+    fn started(&self, _queue: &Queue<ObjectKey>) {}
+}

@@ -1,0 +1,440 @@
+//! A whole controller against a small API server in the process, in virtual time.
+
+pub(crate) mod api;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::json;
+use windlass_client::{ClientOptions, Clients, OpenFence};
+use windlass_env::{Env, Instant};
+use windlass_events::Recorder;
+use windlass_informer::{ApiSources, FactoryOptions, InformerFactory, TypedLister};
+use windlass_metrics::Metrics;
+use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Verb};
+use windlass_workqueue::{RateLimiter, default_limiter};
+
+use self::api::{FakeApi, Fault};
+use crate::{
+    Context, Controller, Outcome, ReconcileError, Registration, Resources, Setup, SetupError, Workers,
+    by_self, retry, terminal,
+};
+
+/// When each key was reconciled.
+#[derive(Clone, Default)]
+struct Diary(Arc<Mutex<Vec<(Instant, String)>>>);
+
+impl Diary {
+    fn note(&self, env: &Env, key: &ObjectKey) {
+        self.0.lock().expect("no panic while noting").push((env.now(), key.name().to_owned()));
+    }
+
+    fn times(&self, name: &str) -> Vec<Instant> {
+        let entries = self.0.lock().expect("no panic while noting");
+        entries.iter().filter(|(_, key)| key == name).map(|(at, _)| *at).collect()
+    }
+}
+
+/// Does to each ConfigMap what the ConfigMap's name says.
+struct Obedient {
+    diary: Diary,
+    maps: TypedLister<ConfigMap>,
+}
+
+#[async_trait]
+impl Controller for Obedient {
+    const NAME: &'static str = "obedient";
+
+    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+        obedient(setup, Diary::default())
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        self.diary.note(cx.env(), key);
+        match key.name() {
+            "panics" => panic!("as told"),
+            "fails" => Err(retry("as told")),
+            "hopeless" => Err(terminal("as told")),
+            "later" => Ok(Outcome::RequeueAfter(Duration::from_secs(60))),
+            "slow" => {
+                cx.env().sleep(Duration::from_secs(5)).await;
+                Ok(Outcome::Done)
+            }
+            "undeclared" => {
+                api_of(cx).create(&PostParams::default(), &ConfigMap::default()).await?;
+                Ok(Outcome::Done)
+            }
+            "counter" => self.count(key, cx).await,
+            _ => Ok(Outcome::Done),
+        }
+    }
+}
+
+impl Obedient {
+    /// Adds one to what the cache shows, until ten. A cache older than the last write would make it write twice.
+    async fn count(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let map = self.maps.get(key).ok_or_else(|| retry("not cached"))?;
+        let count =
+            map.data.iter().flatten().find(|(name, _)| *name == "count").map_or("0", |(_, value)| value);
+        let count: u32 = count.parse().map_err(retry)?;
+        if count == 10 {
+            return Ok(Outcome::Done);
+        }
+        let patch = json!({ "data": { "count": (count + 1).to_string() } });
+        api_of(cx).patch(key.name(), &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(Outcome::RequeueAfter(Duration::from_millis(1)))
+    }
+}
+
+fn obedient(setup: &mut Setup, diary: Diary) -> Result<Obedient, SetupError> {
+    setup.uses::<ConfigMap>([Verb::Patch]);
+    setup.workers(2);
+    let maps = setup.watch::<ConfigMap>().enqueue(by_self).lister();
+    Ok(Obedient { diary, maps })
+}
+
+fn api_of(cx: &Context) -> Api<ConfigMap> {
+    Api::namespaced(cx.client().clone(), "shop")
+}
+
+/// A world with one controller in it.
+struct World {
+    env: Env,
+    api: FakeApi,
+    metrics: Metrics,
+    diary: Diary,
+}
+
+impl World {
+    fn new() -> Self {
+        let env = Env::virtual_time(7);
+        let api = FakeApi::new(env.clone());
+        Self { env, api, metrics: Metrics::new(), diary: Diary::default() }
+    }
+
+    fn with(maps: &[&str]) -> Self {
+        let world = Self::new();
+        maps.iter().for_each(|name| world.put(name));
+        world
+    }
+
+    fn put(&self, name: &str) {
+        self.api.put(&path(name), json!({ "apiVersion": "v1", "kind": "ConfigMap" }));
+    }
+
+    async fn start(&self) -> Workers {
+        let diary = self.diary.clone();
+        let registration =
+            Registration::with(Obedient::DESCRIPTOR, move |setup| obedient(setup, diary.clone()));
+        self.start_with(registration).await
+    }
+
+    async fn start_with(&self, registration: Registration) -> Workers {
+        let (env, metrics) = (self.env.clone(), self.metrics.clone());
+        let options = ClientOptions { qps: 0.0, ..ClientOptions::default() };
+        let uri = http::Uri::from_static("http://fake");
+        let clients =
+            Clients::over_service(env.clone(), self.api.clone(), uri, options, &metrics, Arc::new(OpenFence))
+                .expect("clients");
+        let reader = clients.for_informers().expect("reader");
+        let factory = InformerFactory::new(env.clone(), metrics.clone(), FactoryOptions::default());
+        let prepared = registration.prepare(env.clone(), metrics, factory.clone()).expect("set up");
+        factory.start(Arc::new(ApiSources::new(reader.clone())));
+        factory.wait_for_sync(Some(Duration::from_secs(10))).await.expect("synced");
+        let clients = clients.for_controller(Obedient::NAME).expect("clients");
+        let resources = Resources { env, clients, reader, events: Recorder::discarding() };
+        prepared.start(resources).await.expect("started")
+    }
+
+    async fn pass(&self, seconds: u64) {
+        self.env.sleep(Duration::from_secs(seconds)).await;
+    }
+
+    fn count(&self) -> Option<String> {
+        let map = self.api.object(&path("counter"))?;
+        Some(map["data"]["count"].as_str()?.to_owned())
+    }
+}
+
+fn path(name: &str) -> String {
+    format!("/api/v1/namespaces/shop/configmaps/{name}")
+}
+
+fn gaps(times: &[Instant]) -> Vec<Duration> {
+    times.windows(2).map(|pair| pair[1].saturating_duration_since(pair[0])).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_is_caught_counted_and_backed_off_while_other_keys_go_on() {
+    let world = World::with(&["panics", "calm"]);
+    let workers = world.start().await;
+    world.pass(1).await;
+    world.put("calm");
+    world.pass(1).await;
+    assert_eq!(world.diary.times("calm").len(), 2, "another key is reconciled as if nothing had happened");
+    let times = world.diary.times("panics");
+    let metrics = world.metrics.reconcile(Obedient::NAME);
+    assert_eq!(metrics.panics.get(), times.len() as u64);
+    assert!((6..12).contains(&times.len()), "backed off, not spinning: {} attempts in 2 s", times.len());
+    assert!(gaps(&times).is_sorted(), "each pause is at least as long as the one before");
+    assert!(workers.health(Duration::from_secs(60))().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_keeps_failing_backs_off_alone() {
+    let world = World::with(&["fails", "hopeless", "later"]);
+    let _workers = world.start().await;
+    for _ in 0..5 {
+        world.pass(61).await;
+        world.put("calm");
+    }
+    let failing = gaps(&world.diary.times("fails"));
+    assert!(failing.iter().any(|gap| *gap >= Duration::from_secs(80)), "{failing:?}");
+    world.pass(1).await;
+    assert_eq!(world.diary.times("calm").len(), 5, "a healthy key never waits for a failing one");
+    assert_eq!(world.diary.times("hopeless").len(), 1, "a terminal failure waits for a change");
+    assert_eq!(world.diary.times("later").len(), 6, "once at the start and once a minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_never_runs_on_a_cache_older_than_its_own_last_write() {
+    let world = World::with(&["counter"]);
+    world.api.delay_watches(Duration::from_secs(1));
+    let _workers = world.start().await;
+    world.pass(60).await;
+    assert_eq!(world.count().as_deref(), Some("10"));
+    assert_eq!(world.api.work().len(), 10, "every write built on the one before: {:?}", world.api.work());
+    assert!(world.metrics.reconcile(Obedient::NAME).stale_skips.get() > 0, "the cache was in fact behind");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_of_unknown_fate_holds_its_key_until_the_cache_has_passed_a_fresh_read() {
+    let world = World::with(&["counter"]);
+    world.api.delay_watches(Duration::from_secs(1));
+    world.api.fail(Some(Fault::SwallowNextAnswer));
+    let _workers = world.start().await;
+    let lists = world.api.lists();
+    world.pass(120).await;
+    assert_eq!(world.count().as_deref(), Some("10"));
+    assert_eq!(world.api.work().len(), 10, "the write that was never answered is not made twice");
+    assert!(world.api.lists() > lists, "a fresh read told that it had happened");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_of_unknown_fate_holds_its_key_for_seconds_not_until_the_next_bookmark() {
+    let world = World::with(&["counter"]);
+    world.api.fail(Some(Fault::RefuseNextWrite));
+    let _workers = world.start().await;
+    // What else is stored moves the server's version on, but not that of the cache.
+    world.api.put("/api/v1/namespaces/shop/secrets/other", json!({}));
+    world.pass(4).await;
+    assert_eq!(world.count(), None, "the write may yet show");
+    world.pass(3).await;
+    assert_eq!(world.count().as_deref(), Some("10"), "no bookmark was needed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_of_unknown_fate_holds_its_key_while_the_cache_is_cut_off() {
+    let world = World::with(&["counter"]);
+    world.api.fail(Some(Fault::RefuseNextWrite));
+    let _workers = world.start().await;
+    world.api.put("/api/v1/namespaces/shop/secrets/other", json!({}));
+    world.pass(1).await;
+    world.api.fail(Some(Fault::CollectionsRefused));
+    world.api.cut_watches();
+    world.pass(9).await;
+    assert_eq!(world.count(), None, "a cache that follows nothing shows nothing");
+    world.api.fail(None);
+    world.pass(4).await;
+    assert_eq!(world.count(), None, "the write has its whole time again");
+    world.pass(16).await;
+    assert_eq!(world.count().as_deref(), Some("10"));
+}
+
+/// A world whose API server stopped answering just after a write of unknown fate.
+async fn silent_with_a_doubt() -> (World, Workers) {
+    let world = World::with(&["counter"]);
+    world.api.fail(Some(Fault::RefuseNextWrite));
+    let workers = world.start().await;
+    world.env.sleep(Duration::from_millis(1)).await;
+    world.api.fail(Some(Fault::Silent));
+    world.pass(1).await;
+    assert_eq!(workers.busy().len(), 1, "the worker asks whether the write happened");
+    (world, workers)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_tell_whether_a_write_happened_keeps_its_worker_for_seconds() {
+    let (world, workers) = silent_with_a_doubt().await;
+    world.env.sleep(Duration::from_millis(2020)).await;
+    assert_eq!(workers.busy(), [], "other keys get their turn");
+    assert_eq!(world.metrics.reconcile(Obedient::NAME).stale_skips.get(), 1);
+    world.api.fail(None);
+    world.pass(15).await;
+    assert_eq!(world.count().as_deref(), Some("10"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_told_to_stop_do_not_wait_for_caches() {
+    let (world, mut workers) = silent_with_a_doubt().await;
+    let begun = world.env.now();
+    workers.stop();
+    workers.ended().await;
+    assert_eq!(world.env.now(), begun);
+}
+
+/// A limiter with a defect: it does not like one key.
+struct Touchy(Box<dyn RateLimiter<ObjectKey>>);
+
+impl RateLimiter<ObjectKey> for Touchy {
+    fn when(&mut self, now: Instant, key: &ObjectKey) -> Duration {
+        self.0.when(now, key)
+    }
+
+    fn forget(&mut self, key: &ObjectKey) {
+        self.0.forget(key);
+    }
+
+    fn attempts(&self, key: &ObjectKey) -> u32 {
+        assert_ne!(key.name(), "odd", "a limiter with a defect");
+        self.0.attempts(key)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limiter_that_panics_is_counted_and_ends_no_worker() {
+    let world = World::with(&["odd", "calm"]);
+    let diary = world.diary.clone();
+    let registration = Registration::with(Obedient::DESCRIPTOR, move |setup| {
+        setup.limiter(Box::new(Touchy(default_limiter())));
+        obedient(setup, diary.clone())
+    });
+    let workers = world.start_with(registration).await;
+    world.pass(11).await;
+    world.put("calm");
+    world.pass(1).await;
+    assert_eq!(world.diary.times("calm").len(), 2);
+    assert_eq!(world.metrics.reconcile(Obedient::NAME).panics.get(), 3, "once every five seconds");
+    assert_eq!(world.metrics.reconcile(Obedient::NAME).active_workers.get(), 0);
+    assert!(workers.health(Duration::from_secs(60))().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_highest_version_of_all_writes_is_told_for_a_successor() {
+    let world = World::with(&["counter", "calm"]);
+    let mut workers = world.start().await;
+    assert!(workers.written().is_empty());
+    world.pass(1).await;
+    workers.stop();
+    workers.ended().await;
+    let counter = world.api.object(&path("counter")).expect("stored");
+    let version = ResourceVersion::new(counter["metadata"]["resourceVersion"].as_str().expect("a version"));
+    world.put("calm");
+    assert_eq!(workers.written(), BTreeMap::from([(GroupResource::new("", "configmaps"), version)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_was_not_declared_is_refused_and_not_retried() {
+    let world = World::with(&["undeclared"]);
+    let _workers = world.start().await;
+    world.pass(60).await;
+    assert_eq!(world.api.work(), Vec::<String>::new());
+    assert_eq!(world.diary.times("undeclared").len(), 1);
+    assert_eq!(world.metrics.reconcile(Obedient::NAME).total.terminal.get(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_told_to_stop_take_no_new_key_and_finish_the_one_they_have() {
+    let world = World::with(&["slow"]);
+    let mut workers = world.start().await;
+    world.pass(1).await;
+    assert_eq!(workers.busy().iter().map(|busy| busy.key.name().to_owned()).collect::<Vec<_>>(), ["slow"]);
+    assert!(workers.health(Duration::from_millis(500))().is_err(), "a key held for too long is told");
+    let begun = world.env.now();
+    workers.stop();
+    world.put("calm");
+    workers.ended().await;
+    assert_eq!(world.env.now().saturating_duration_since(begun), Duration::from_secs(4));
+    assert_eq!(world.diary.times("calm"), []);
+    assert_eq!(
+        world.metrics.reconcile(Obedient::NAME).total.success.get(),
+        1,
+        "the slow one came to its end"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_a_mapper_or_start_hook_is_counted_and_takes_down_nothing() {
+    struct Clumsy(Diary);
+
+    #[async_trait]
+    impl Controller for Clumsy {
+        const NAME: &'static str = "clumsy";
+
+        fn setup(_: &mut Setup) -> Result<Self, SetupError> {
+            Err(SetupError::invalid("set up with a diary"))
+        }
+
+        async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+            self.0.note(cx.env(), key);
+            Ok(Outcome::Done)
+        }
+
+        fn started(&self, _: &windlass_workqueue::Queue<ObjectKey>) {
+            panic!("at the start");
+        }
+    }
+
+    let world = World::with(&["bad", "good"]);
+    let diary = world.diary.clone();
+    let registration = Registration::with(Clumsy::DESCRIPTOR, move |setup| {
+        setup.watch::<ConfigMap>().enqueue(|map| {
+            assert_ne!(map.metadata.name.as_deref(), Some("bad"), "a mapper with a defect");
+            by_self(map)
+        });
+        Ok(Clumsy(diary.clone()))
+    });
+    let _workers = world.start_with(registration).await;
+    world.pass(1).await;
+    assert_eq!(world.diary.times("good").len(), 1);
+    assert_eq!(world.metrics.reconcile("clumsy").panics.get(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_controller_declares_is_known_without_a_cluster_and_as_often_as_asked() {
+    let env = Env::virtual_time(1);
+    let registration = Registration::of::<Obedient>();
+    for _ in 0..2 {
+        let declaration = registration.declaration(&env).expect("declared");
+        let rules: BTreeMap<String, Vec<Verb>> = declaration
+            .rules
+            .into_iter()
+            .map(|rule| (rule.resource.into_owned(), rule.verbs.into_iter().collect()))
+            .collect();
+        assert_eq!(rules["configmaps"], [Verb::List, Verb::Watch, Verb::Patch]);
+        assert_eq!(rules["events"], [Verb::Create, Verb::Patch]);
+        assert_eq!(declaration.watches.len(), 1);
+    }
+    assert_eq!(env.tasks(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_without_workers_or_with_an_index_twice_is_refused_at_setup() {
+    let refused = |declare: fn(&mut Setup)| {
+        let registration = Registration::with(Obedient::DESCRIPTOR, move |setup| {
+            let obedient = obedient(setup, Diary::default());
+            declare(setup);
+            obedient
+        });
+        registration.declaration(&Env::virtual_time(1)).map(drop)
+    };
+    assert!(matches!(refused(|setup| setup.workers(0)), Err(SetupError::NoWorkers)));
+    let twice = refused(|setup| {
+        setup.watch::<ConfigMap>().index("name", |_| Vec::new()).index("name", |_| Vec::new());
+    });
+    assert!(matches!(twice, Err(SetupError::Watch { .. })), "{twice:?}");
+}

@@ -1,0 +1,367 @@
+//! Workers: each takes one key at a time, waits until the key's own writes are visible, reconciles, and settles.
+//!
+//! One small function per step, in the order in which a key meets them: `next`, `process`, `reconcile`, `attempt`,
+//! `settle`. No panic in any of them ends a worker. A worker that is told to stop waits for nothing but the reconcile
+//! that runs.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::{self, Either};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+use windlass_client::one_line;
+use windlass_env::{Env, Instant, Task, caught};
+use windlass_events::Recorder;
+use windlass_metrics::ReconcileMetrics;
+use windlass_object::{GroupResource, ObjectKey, ResourceVersion};
+use windlass_workqueue::{Item, Queue};
+
+use crate::context::Context;
+use crate::error::{Loudness, ReconcileError};
+use crate::freshness::{Freshness, Gate};
+use crate::outcome::{Attempt, Outcome, Settlement, settle};
+use crate::registration::Reconcile;
+use crate::stale_skips::StaleSkips;
+use crate::writes::WorkerLog;
+
+/// How long a key waits for its next turn after a panic outside of its reconcile: with a limiter that panics there is
+/// no back-off to go by, and a defect does not pass within milliseconds.
+const AFTER_PANIC: Duration = Duration::from_secs(5);
+
+/// What the workers of one controller have in common.
+pub(crate) struct Shared {
+    pub(crate) name: &'static str,
+    pub(crate) controller: Arc<dyn Reconcile>,
+    pub(crate) queue: Queue<ObjectKey>,
+    pub(crate) stop: CancellationToken,
+    pub(crate) env: Env,
+    pub(crate) events: Recorder,
+    pub(crate) gate: Gate,
+    pub(crate) metrics: ReconcileMetrics,
+    pub(crate) stale_skips: StaleSkips,
+    pub(crate) max_retries: Option<u32>,
+    pub(crate) activity: Activity,
+}
+
+/// One worker, with a client of its own so that its writes are told apart from those of its siblings.
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) number: usize,
+    pub(crate) client: kube::Client,
+    pub(crate) log: Arc<WorkerLog>,
+}
+
+impl Worker {
+    /// Works until told to stop.
+    pub(crate) async fn run(self) {
+        let _seat = Seat::take(&self.shared, self.number);
+        while let Some(item) = self.next().await {
+            if let Err(message) = caught(self.process(&item)).await {
+                self.survive(item.key(), &message);
+            }
+            drop(item);
+            // A controller that never waits must still let others have a turn.
+            tokio::task::coop::consume_budget().await;
+        }
+    }
+
+    /// The next key; none once the worker is to stop, whatever is still queued: the next leader sees it all again.
+    async fn next(&self) -> Option<Item<ObjectKey>> {
+        self.unless_stopped(self.shared.queue.get()).await.flatten()
+    }
+
+    /// What `wait` comes to; nothing if the worker is told to stop before that.
+    async fn unless_stopped<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
+        match future::select(pin!(self.shared.stop.cancelled()), pin!(wait)).await {
+            Either::Left(((), _)) => None,
+            Either::Right((come, _)) => Some(come),
+        }
+    }
+
+    async fn process(&self, item: &Item<ObjectKey>) {
+        let key = item.key();
+        let _busy = Turn::begin(&self.shared, self.number, key);
+        match self.unless_stopped(self.shared.gate.pass(key)).await {
+            Some(Freshness::Fresh) => self.reconcile(key).await,
+            Some(Freshness::Stale { resource, again_after }) => self.skip(key, &resource, again_after),
+            // Like a key that is still queued: the next leader sees it.
+            None => {}
+        }
+    }
+
+    /// Goes on after a panic that was not the controller's: above all one of a limiter, which is its user's code. The
+    /// key gets another turn, at a time that the limiter is not asked about.
+    fn survive(&self, key: &ObjectKey, message: &str) {
+        self.shared.metrics.panics.inc();
+        tracing::error!(controller = self.shared.name, %key, message, "a panic beside the reconcile: trying again");
+        self.shared.queue.add_after(key.clone(), AFTER_PANIC);
+    }
+
+    /// Puts a key off whose cache does not show its last write yet. That is no failure of the key's: its back-off, which
+    /// may be minutes, has no part in it.
+    fn skip(&self, key: &ObjectKey, resource: &GroupResource, again_after: Duration) {
+        self.shared.stale_skips.count(resource);
+        tracing::debug!(controller = self.shared.name, %key, "skipped: the cache is older than the key's last write");
+        self.shared.queue.add_after(key.clone(), again_after);
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) {
+        let span = tracing::info_span!("reconcile", controller = self.shared.name, %key);
+        let failures = self.shared.queue.attempts(key);
+        let attempt = self.attempt(key, failures, &span).await;
+        let settlement = settle(&attempt, failures, self.shared.max_retries);
+        span.in_scope(|| self.tell(&attempt, settlement, failures));
+        self.count(&attempt);
+        self.settle(key, settlement);
+    }
+
+    async fn attempt(&self, key: &ObjectKey, failures: u32, span: &tracing::Span) -> Attempt {
+        let Shared { env, events, .. } = &*self.shared;
+        let context = Context::new(self.client.clone(), events.clone(), env.clone(), failures, span.clone());
+        self.log.begin(key);
+        let begun = env.now();
+        // Inside an async block, so that a panic before the first await is caught as well.
+        let reconcile = async { self.shared.controller.reconcile(key, &context).await };
+        let ended = caught(reconcile.instrument(span.clone())).await;
+        self.shared.metrics.duration.observe(env.now().saturating_duration_since(begun).as_secs_f64());
+        ended.map_or_else(Attempt::Panicked, Attempt::Returned)
+    }
+
+    fn settle(&self, key: &ObjectKey, settlement: Settlement) {
+        let queue = &self.shared.queue;
+        match settlement {
+            Settlement::BackOff => queue.add_rate_limited(key.clone()),
+            Settlement::Forget | Settlement::GiveUp => queue.forget(key),
+            Settlement::ForgetThenAfter(delay) => {
+                queue.forget(key);
+                queue.add_after(key.clone(), delay);
+            }
+        }
+    }
+
+    fn count(&self, attempt: &Attempt) {
+        let metrics = &self.shared.metrics;
+        match attempt {
+            Attempt::Returned(Ok(Outcome::Done)) => metrics.total.success.inc(),
+            Attempt::Returned(Ok(Outcome::RequeueAfter(_))) => metrics.total.requeue_after.inc(),
+            Attempt::Returned(Err(ReconcileError::Retry(_))) => metrics.total.error.inc(),
+            Attempt::Returned(Err(ReconcileError::Terminal(_))) => metrics.total.terminal.inc(),
+            Attempt::Panicked(_) => {
+                metrics.total.panic.inc();
+                metrics.panics.inc();
+            }
+        }
+    }
+
+    fn tell(&self, attempt: &Attempt, settlement: Settlement, failures: u32) {
+        match attempt {
+            Attempt::Returned(Ok(outcome)) => tracing::debug!(?outcome, "reconciled"),
+            Attempt::Returned(Err(error)) => tell_failure(error, settlement, failures),
+            Attempt::Panicked(message) => tracing::error!(%message, failures, "panicked: backing off"),
+        }
+    }
+}
+
+fn tell_failure(error: &ReconcileError, settlement: Settlement, failures: u32) {
+    let loudness = error.loudness();
+    let terminal = matches!(error, ReconcileError::Terminal(_));
+    let error = one_line(error);
+    match (settlement, loudness) {
+        _ if terminal => tracing::error!(error, "failed for good: waiting for its next change"),
+        (Settlement::GiveUp, _) => {
+            tracing::warn!(error, failures, "failed too often: dropped until its next change");
+        }
+        (_, Loudness::Expected) => tracing::debug!(error, failures, "failed as may happen: backing off"),
+        (_, Loudness::Unexpected) => tracing::warn!(error, failures, "failed: backing off"),
+    }
+}
+
+/// What each worker is doing, for whoever asks how the controller fares.
+#[derive(Clone, Debug)]
+pub(crate) struct Activity(Arc<Vec<Mutex<Seated>>>);
+
+/// What one worker is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Seated {
+    /// It has not started.
+    NotYet,
+    /// It waits for a key.
+    Idle,
+    /// It has a key.
+    Busy(Busy),
+    /// It has ended.
+    Ended,
+}
+
+/// A key that a worker has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Busy {
+    /// The key.
+    pub key: ObjectKey,
+    /// When the worker took it.
+    pub since: Instant,
+}
+
+impl Activity {
+    pub(crate) fn new(workers: usize) -> Self {
+        Self(Arc::new((0..workers).map(|_| Mutex::new(Seated::NotYet)).collect()))
+    }
+
+    fn seat(&self, number: usize) -> MutexGuard<'_, Seated> {
+        self.0[number].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn seats(&self) -> Vec<Seated> {
+        (0..self.0.len()).map(|number| self.seat(number).clone()).collect()
+    }
+
+    fn busy(&self) -> Vec<Busy> {
+        let busy = |seated| match seated {
+            Seated::Busy(busy) => Some(busy),
+            Seated::NotYet | Seated::Idle | Seated::Ended => None,
+        };
+        self.seats().into_iter().filter_map(busy).collect()
+    }
+}
+
+/// A worker's place in the activity, given up when the worker ends for whatever reason.
+struct Seat {
+    activity: Activity,
+    number: usize,
+}
+
+impl Seat {
+    fn take(shared: &Shared, number: usize) -> Self {
+        *shared.activity.seat(number) = Seated::Idle;
+        Self { activity: shared.activity.clone(), number }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        *self.activity.seat(self.number) = Seated::Ended;
+    }
+}
+
+/// One key's time with a worker.
+struct Turn<'a> {
+    shared: &'a Shared,
+    number: usize,
+}
+
+impl<'a> Turn<'a> {
+    fn begin(shared: &'a Shared, number: usize, key: &ObjectKey) -> Self {
+        *shared.activity.seat(number) = Seated::Busy(Busy { key: key.clone(), since: shared.env.now() });
+        shared.metrics.active_workers.inc();
+        Self { shared, number }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *self.shared.activity.seat(self.number) = Seated::Idle;
+        self.shared.metrics.active_workers.dec();
+    }
+}
+
+/// The running workers of one controller. Dropping this neither stops nor forgets them: [`Workers::stop`] and
+/// [`Workers::ended`] do, in that order.
+pub struct Workers {
+    name: &'static str,
+    queue: Queue<ObjectKey>,
+    stop: CancellationToken,
+    env: Env,
+    activity: Activity,
+    gate: Gate,
+    tasks: Vec<Task<()>>,
+}
+
+impl Workers {
+    /// Starts `workers`, each as a task of its own.
+    pub(crate) fn start(shared: &Arc<Shared>, workers: Vec<Worker>) -> Self {
+        let spawn = |worker: Worker| {
+            let name = format!("{} worker {}", shared.name, worker.number);
+            shared.env.spawn(name, worker.run())
+        };
+        Self {
+            name: shared.name,
+            queue: shared.queue.clone(),
+            stop: shared.stop.clone(),
+            env: shared.env.clone(),
+            activity: shared.activity.clone(),
+            gate: shared.gate.clone(),
+            tasks: workers.into_iter().map(spawn).collect(),
+        }
+    }
+
+    /// The controller's name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// No worker takes another key, and the queue takes no more. Reconciles that run go on to their end.
+    pub fn stop(&self) {
+        self.stop.cancel();
+        self.queue.shut_down();
+    }
+
+    /// Waits until every worker has ended.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again.
+    pub async fn ended(&mut self) {
+        while let Some(task) = self.tasks.last_mut() {
+            // How it ended is no matter here: a panic has been logged under the task's name.
+            let _ended = task.await;
+            self.tasks.pop();
+        }
+    }
+
+    /// Ends every worker at its next await, and what it reconciles with it.
+    pub fn abort(&self) {
+        self.stop();
+        self.tasks.iter().for_each(Task::abort);
+    }
+
+    /// The highest version that a write of this controller returned, by resource: what the caches of whoever goes on
+    /// with its work must show first. Final once the workers have [ended](Self::ended).
+    pub fn written(&self) -> BTreeMap<GroupResource, ResourceVersion> {
+        self.gate.ledger.lock().written(|resource| self.gate.caches.epoch(resource))
+    }
+
+    /// The keys that workers have now.
+    pub fn busy(&self) -> Vec<Busy> {
+        self.activity.busy()
+    }
+
+    /// A check that fails when a worker has had one key for longer than `stuck_after`, or has ended without being
+    /// told to.
+    pub fn health(
+        &self,
+        stuck_after: Duration,
+    ) -> impl Fn() -> Result<(), String> + Send + Sync + 'static + use<> {
+        let (activity, env, stop) = (self.activity.clone(), self.env.clone(), self.stop.clone());
+        move || {
+            if !stop.is_cancelled() && activity.seats().contains(&Seated::Ended) {
+                return Err("a worker has ended".to_owned());
+            }
+            let age = |busy: &Busy| env.now().saturating_duration_since(busy.since);
+            match activity.busy().into_iter().find(|busy| age(busy) > stuck_after) {
+                Some(busy) => Err(format!("{} has been reconciled for {:?}", busy.key, age(&busy))),
+                None => Ok(()),
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Workers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Workers")
+            .field("name", &self.name)
+            .field("activity", &self.activity)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,456 @@
+//! Read-your-writes, the bookkeeping: which versions each key's cache must have passed before the next reconcile.
+//!
+//! [`Ledger`] is pure. Per key and resource it keeps the highest version written, or that a write's fate is unknown,
+//! together with the epoch of the cache in which it was written: a new epoch (a restored etcd) voids the entry, since
+//! versions of two epochs cannot be compared. Per resource it keeps the highest version of all, for a successor whose
+//! caches must show it. [`WorkerLog`] feeds it from the client's write log.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use windlass_client::{Write, WriteLog, WriteTarget};
+use windlass_env::{Env, Instant};
+use windlass_object::{GroupResource, ObjectKey, ResourceVersion};
+
+use crate::freshness::Caches;
+
+/// For how long after a consistent read a write of unknown fate may still show, on a cache that follows its source.
+/// A watch tells of a write within milliseconds, so a thousandfold of that has told whether it happened. The cache's
+/// *version* may take up to a minute to pass that of the read, where nothing changes and only bookmarks move it.
+const SHOWS_WITHIN: Duration = Duration::from_secs(5);
+
+/// What one key's cache of one resource must show before the key is reconciled again.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Wanted {
+    /// The highest version written, if a version is known.
+    pub(crate) version: Option<ResourceVersion>,
+    /// Whether there may be a write beyond it.
+    pub(crate) doubt: Doubt,
+    /// The epoch of the cache when this was recorded.
+    pub(crate) epoch: u64,
+    /// When this was last recorded.
+    pub(crate) since: Instant,
+}
+
+/// Whether there may be a write whose version is not known.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Doubt {
+    /// Every write was answered.
+    None,
+    /// A write may or may not have happened.
+    Open,
+    /// It happened, if at all, before a consistent read.
+    Before {
+        /// The version of the read.
+        read: ResourceVersion,
+        /// When it was answered, or when the cache was last seen not to follow its source, if that was later.
+        at: Instant,
+    },
+}
+
+impl Wanted {
+    fn known(version: ResourceVersion, epoch: u64, since: Instant) -> Self {
+        Self { version: Some(version), doubt: Doubt::None, epoch, since }
+    }
+
+    fn unknown(epoch: u64, since: Instant) -> Self {
+        Self { version: None, doubt: Doubt::Open, epoch, since }
+    }
+
+    /// Both this and `later`, unless they are of different epochs: then only `later` still means anything.
+    fn and(self, later: Self) -> Self {
+        if self.epoch != later.epoch {
+            return later;
+        }
+        let doubt = if later.doubt == Doubt::None { self.doubt } else { later.doubt };
+        Self { version: higher(self.version, later.version), doubt, ..later }
+    }
+
+    /// The version beyond which nothing is waited for; none while there is no such version.
+    pub(crate) fn bound(&self) -> Option<ResourceVersion> {
+        match &self.doubt {
+            Doubt::None => self.version.clone(),
+            Doubt::Open => None,
+            Doubt::Before { read, .. } => higher(self.version.clone(), Some(read.clone())),
+        }
+    }
+
+    /// Whether a cache that has `shown` some versions need not be waited for at `now`. One that `follows` its source
+    /// and has not shown a doubtful write for long enough never will: it did not happen, or has been shown.
+    pub(crate) fn is_met(
+        &self,
+        shown: impl Fn(&ResourceVersion) -> bool,
+        follows: bool,
+        now: Instant,
+    ) -> bool {
+        let settled = match &self.doubt {
+            Doubt::None => true,
+            Doubt::Open => false,
+            Doubt::Before { read, at } => {
+                shown(read) || follows && now.saturating_duration_since(*at) >= SHOWS_WITHIN
+            }
+        };
+        settled && self.version.as_ref().is_none_or(shown)
+    }
+}
+
+fn higher(one: Option<ResourceVersion>, other: Option<ResourceVersion>) -> Option<ResourceVersion> {
+    match (one, other) {
+        (Some(a), Some(b)) => Some(if a > b { a } else { b }),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Below this many keys a sweep is not worth its time.
+const SWEEP_FLOOR: usize = 1024;
+
+/// What each key still waits for.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    keys: BTreeMap<ObjectKey, BTreeMap<GroupResource, Wanted>>,
+    highest: BTreeMap<GroupResource, Highest>,
+    skips: BTreeMap<ObjectKey, u32>,
+    sweep_at: usize,
+}
+
+/// The highest version written of a resource.
+#[derive(Clone, Debug)]
+struct Highest {
+    version: ResourceVersion,
+    /// The epoch of its cache at that time, if it has one.
+    epoch: Option<u64>,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self {
+            keys: BTreeMap::new(),
+            highest: BTreeMap::new(),
+            skips: BTreeMap::new(),
+            sweep_at: SWEEP_FLOOR,
+        }
+    }
+}
+
+impl Ledger {
+    /// Records a write that returned `version`. A version that cannot be compared is not recorded: waiting for it
+    /// would never end.
+    pub(crate) fn wrote(
+        &mut self,
+        key: &ObjectKey,
+        resource: &GroupResource,
+        version: &ResourceVersion,
+        epoch: u64,
+        now: Instant,
+    ) {
+        if version.is_comparable() {
+            self.record(key, resource, Wanted::known(version.clone(), epoch, now));
+        }
+    }
+
+    /// Records a write whose fate is unknown.
+    pub(crate) fn ambiguous(&mut self, key: &ObjectKey, resource: &GroupResource, epoch: u64, now: Instant) {
+        self.record(key, resource, Wanted::unknown(epoch, now));
+    }
+
+    fn record(&mut self, key: &ObjectKey, resource: &GroupResource, wanted: Wanted) {
+        let resources = self.keys.entry(key.clone()).or_default();
+        let merged = match resources.remove(resource) {
+            Some(earlier) => earlier.and(wanted),
+            None => wanted,
+        };
+        resources.insert(resource.clone(), merged);
+    }
+
+    /// What `key` waits for.
+    pub(crate) fn wanted(&self, key: &ObjectKey) -> Vec<(GroupResource, Wanted)> {
+        let resources = self.keys.get(key).into_iter().flatten();
+        resources.map(|(resource, wanted)| (resource.clone(), wanted.clone())).collect()
+    }
+
+    /// Removes what was waited for, unless something was recorded since `wanted` was read.
+    pub(crate) fn satisfied(&mut self, key: &ObjectKey, resource: &GroupResource, wanted: &Wanted) {
+        let Some(resources) = self.keys.get_mut(key) else { return };
+        if resources.get(resource) == Some(wanted) {
+            resources.remove(resource);
+        }
+        if resources.is_empty() {
+            self.keys.remove(key);
+        }
+    }
+
+    /// Notes that something of `resource` was written, by whichever key, watched or not.
+    pub(crate) fn reached(
+        &mut self,
+        resource: &GroupResource,
+        version: &ResourceVersion,
+        epoch: Option<u64>,
+    ) {
+        let passed = |last: &Highest| last.epoch == epoch && last.version >= *version;
+        if version.is_comparable() && !self.highest.get(resource).is_some_and(passed) {
+            self.highest.insert(resource.clone(), Highest { version: version.clone(), epoch });
+        }
+    }
+
+    /// The highest version written of each resource, but for those written before the cache's present epoch.
+    pub(crate) fn written(
+        &self,
+        epoch: impl Fn(&GroupResource) -> Option<u64>,
+    ) -> BTreeMap<GroupResource, ResourceVersion> {
+        let present = self.highest.iter().filter(|(resource, highest)| highest.epoch == epoch(resource));
+        present.map(|(resource, highest)| (resource.clone(), highest.version.clone())).collect()
+    }
+
+    /// Puts the version of a consistent read in the place of an unknown fate, unless something was recorded since.
+    pub(crate) fn resolve(
+        &mut self,
+        key: &ObjectKey,
+        resource: &GroupResource,
+        wanted: &Wanted,
+        read: ResourceVersion,
+        now: Instant,
+    ) -> Wanted {
+        let resolved = Wanted { doubt: Doubt::Before { read, at: now }, ..wanted.clone() };
+        let slot = self.keys.get_mut(key).and_then(|resources| resources.get_mut(resource));
+        if let Some(slot) = slot.filter(|slot| *slot == wanted) {
+            slot.clone_from(&resolved);
+        }
+        resolved
+    }
+
+    /// The cache does not follow its source: the time in which a doubtful write would have shown begins anew.
+    pub(crate) fn unfollowed(
+        &mut self,
+        key: &ObjectKey,
+        resource: &GroupResource,
+        wanted: &Wanted,
+        now: Instant,
+    ) {
+        if let Doubt::Before { read, .. } = &wanted.doubt {
+            self.resolve(key, resource, wanted, read.clone(), now);
+        }
+    }
+
+    /// Counts a turn of `key` that passed without a reconcile, because a cache was behind.
+    pub(crate) fn skipped(&mut self, key: &ObjectKey) {
+        *self.skips.entry(key.clone()).or_default() += 1;
+    }
+
+    /// How many turns of `key` in a row were skipped.
+    pub(crate) fn skips(&self, key: &ObjectKey) -> u32 {
+        self.skips.get(key).copied().unwrap_or_default()
+    }
+
+    /// The caches have caught up with `key`.
+    pub(crate) fn forget_skips(&mut self, key: &ObjectKey) {
+        self.skips.remove(key);
+    }
+
+    /// Forgets what caches have passed long ago, for keys that never come back. Runs only when the ledger has doubled
+    /// since the last time, so its cost is spread over the writes that filled it.
+    pub(crate) fn sweep_if_grown(&mut self, passed: impl Fn(&GroupResource, &Wanted) -> bool) {
+        if self.keys.len() < self.sweep_at {
+            return;
+        }
+        self.keys.retain(|_, resources| {
+            resources.retain(|resource, wanted| !passed(resource, wanted));
+            !resources.is_empty()
+        });
+        self.sweep_at = SWEEP_FLOOR.max(self.keys.len() * 2);
+    }
+}
+
+/// The ledger of one controller, shared by its workers: a key may meet another worker next time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SharedLedger(Arc<Mutex<Ledger>>);
+
+impl SharedLedger {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Ledger> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The write log of one worker: its client's writes belong to the key the worker has, or had last if a task outlived
+/// its reconcile.
+pub(crate) struct WorkerLog {
+    env: Env,
+    ledger: SharedLedger,
+    caches: Arc<Caches>,
+    current: Mutex<Option<ObjectKey>>,
+}
+
+impl WorkerLog {
+    pub(crate) fn new(env: Env, ledger: SharedLedger, caches: Arc<Caches>) -> Self {
+        Self { env, ledger, caches, current: Mutex::new(None) }
+    }
+
+    /// From here on writes belong to `key`.
+    pub(crate) fn begin(&self, key: &ObjectKey) {
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(key.clone());
+    }
+
+    fn record(&self, target: &WriteTarget, write: impl FnOnce(&mut Ledger, &ObjectKey, u64, Instant)) {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // A resource this controller does not watch has no cache that could be stale.
+        let (Some(key), Some(epoch)) = (current, self.caches.epoch(&target.resource)) else { return };
+        let mut ledger = self.ledger.lock();
+        write(&mut ledger, &key, epoch, self.env.now());
+        ledger.sweep_if_grown(|resource, wanted| self.caches.passed(resource, wanted));
+    }
+}
+
+impl WriteLog for WorkerLog {
+    fn wrote(&self, write: Write) {
+        // A delete that answered with a bare status has no version to wait for; expectations cover deletes.
+        let Some(version) = &write.version else { return };
+        let resource = &write.target.resource;
+        self.ledger.lock().reached(resource, version, self.caches.epoch(resource));
+        self.record(&write.target, |ledger, key, epoch, now| {
+            ledger.wrote(key, resource, version, epoch, now);
+        });
+    }
+
+    fn ambiguous(&self, target: WriteTarget) {
+        self.record(&target, |ledger, key, epoch, now| ledger.ambiguous(key, &target.resource, epoch, now));
+    }
+}
+
+impl std::fmt::Debug for WorkerLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WorkerLog").field("current", &self.current).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pods() -> GroupResource {
+        GroupResource::new("", "pods")
+    }
+
+    fn key() -> ObjectKey {
+        ObjectKey::namespaced("shop", "web")
+    }
+
+    fn version(number: u64) -> ResourceVersion {
+        ResourceVersion::new(&number.to_string())
+    }
+
+    fn only(ledger: &Ledger) -> Wanted {
+        let [(_, wanted)] = ledger.wanted(&key()).try_into().expect("one resource is waited for");
+        wanted
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_highest_version_of_one_key_and_resource_is_waited_for() {
+        let now = Env::virtual_time(1).now();
+        let mut ledger = Ledger::default();
+        for number in [9, 100, 11] {
+            ledger.wrote(&key(), &pods(), &version(number), 0, now);
+        }
+        assert_eq!(only(&ledger).version, Some(version(100)));
+        assert_eq!(ledger.wanted(&ObjectKey::namespaced("shop", "other")), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_version_that_is_no_number_is_not_waited_for() {
+        let mut ledger = Ledger::default();
+        ledger.wrote(&key(), &pods(), &ResourceVersion::new("opaque"), 0, Env::virtual_time(1).now());
+        assert_eq!(ledger.wanted(&key()), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_of_a_new_epoch_voids_those_of_the_old() {
+        let now = Env::virtual_time(1).now();
+        let mut ledger = Ledger::default();
+        ledger.wrote(&key(), &pods(), &version(500), 0, now);
+        ledger.wrote(&key(), &pods(), &version(7), 1, now);
+        assert_eq!(only(&ledger), Wanted::known(version(7), 1, now));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unknown_fate_stays_until_a_read_resolves_it() {
+        let now = Env::virtual_time(1).now();
+        let mut ledger = Ledger::default();
+        ledger.ambiguous(&key(), &pods(), 0, now);
+        ledger.wrote(&key(), &pods(), &version(5), 0, now);
+        let wanted = only(&ledger);
+        assert_eq!((wanted.doubt.clone(), wanted.bound()), (Doubt::Open, None));
+        ledger.resolve(&key(), &pods(), &wanted, version(9), now);
+        let resolved = only(&ledger);
+        assert_eq!((&resolved.version, resolved.bound()), (&Some(version(5)), Some(version(9))));
+        ledger.wrote(&key(), &pods(), &version(7), 0, now);
+        assert_eq!((only(&ledger).version, only(&ledger).doubt), (Some(version(7)), resolved.doubt));
+        ledger.ambiguous(&key(), &pods(), 0, now);
+        assert_eq!(only(&ledger).doubt, Doubt::Open, "another one needs another read");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_doubtful_write_is_waited_for_until_it_is_passed_or_would_long_have_shown() {
+        let now = Env::virtual_time(1).now();
+        let doubt = Doubt::Before { read: version(9), at: now };
+        let wanted = Wanted { doubt, ..Wanted::known(version(5), 0, now) };
+        let (early, late) = (now + SHOWS_WITHIN - Duration::from_nanos(1), now + SHOWS_WITHIN);
+        let at = |number: u64| move |wanted: &ResourceVersion| version(number) >= *wanted;
+        assert!(wanted.is_met(at(9), false, now), "passed");
+        assert!(wanted.is_met(at(5), true, late), "it did not happen, or has been shown");
+        assert!(!wanted.is_met(at(8), true, early) && !wanted.is_met(at(8), false, late));
+        assert!(!wanted.is_met(at(4), true, late), "a write that surely happened is waited for all the same");
+        assert!(!Wanted::unknown(0, now).is_met(at(100), true, late), "a read comes first");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cache_that_does_not_follow_its_source_is_given_the_whole_time_again() {
+        let now = Env::virtual_time(1).now();
+        let mut ledger = Ledger::default();
+        ledger.ambiguous(&key(), &pods(), 0, now);
+        let open = only(&ledger);
+        let resolved = ledger.resolve(&key(), &pods(), &open, version(9), now);
+        let later = now + Duration::from_secs(4);
+        ledger.unfollowed(&key(), &pods(), &resolved, later);
+        assert_eq!(only(&ledger).doubt, Doubt::Before { read: version(9), at: later });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_highest_version_of_each_resource_is_told_unless_the_server_went_back_since() {
+        let (mut ledger, sets) = (Ledger::default(), GroupResource::new("apps", "replicasets"));
+        for number in [9, 100, 11] {
+            ledger.reached(&pods(), &version(number), Some(0));
+        }
+        ledger.reached(&sets, &version(7), None);
+        ledger.reached(&sets, &ResourceVersion::new("opaque"), None);
+        let epoch = |of_pods: u64| move |resource: &GroupResource| (*resource == pods()).then_some(of_pods);
+        let all = BTreeMap::from([(pods(), version(100)), (sets.clone(), version(7))]);
+        assert_eq!(ledger.written(epoch(0)), all);
+        assert_eq!(ledger.written(epoch(1)), BTreeMap::from([(sets, version(7))]));
+        ledger.reached(&pods(), &version(3), Some(1));
+        assert_eq!(ledger.written(epoch(1))[&pods()], version(3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_recorded_meanwhile_is_not_cleared_by_an_older_wait() {
+        let now = Env::virtual_time(1).now();
+        let mut ledger = Ledger::default();
+        ledger.wrote(&key(), &pods(), &version(5), 0, now);
+        let waited_for = only(&ledger);
+        ledger.wrote(&key(), &pods(), &version(6), 0, now);
+        ledger.satisfied(&key(), &pods(), &waited_for);
+        assert_eq!(only(&ledger).version, Some(version(6)));
+        let current = only(&ledger);
+        ledger.satisfied(&key(), &pods(), &current);
+        assert!(ledger.keys.is_empty(), "nothing is kept for a key that waits for nothing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_that_never_come_back_are_swept_once_their_writes_were_seen() {
+        let now = Env::virtual_time(1).now();
+        let mut ledger = Ledger::default();
+        for number in 1..=SWEEP_FLOOR as u64 {
+            ledger.wrote(&ObjectKey::cluster(&number.to_string()), &pods(), &version(number), 0, now);
+        }
+        ledger.sweep_if_grown(|_, wanted| wanted.version < Some(version(1000)));
+        assert_eq!(ledger.keys.len(), SWEEP_FLOOR - 999);
+    }
+}

@@ -1,0 +1,491 @@
+//! Acquire, hold, release: what is decided elsewhere, done here.
+//!
+//! The three verbs take `&mut self`, so that at most one of them runs, and keep all they know in the elector, so that
+//! any of them may be dropped at any await and called again. A write that was cut off this way may or may not have
+//! taken effect: until the Lease has been fetched again, what is known of it is *stale* and no write builds on it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use windlass_client::RawClient;
+use windlass_env::cell::{self, Observer, Publisher};
+use windlass_env::{Env, Instant, Rng};
+use windlass_metrics::{ElectionMetrics, Metrics};
+use windlass_object::time;
+
+use crate::config::{ElectionConfig, ElectionConfigError};
+use crate::decide::{Step, View, decide};
+use crate::error::{ElectionError, LeaseError, LeaseLost, LossReason};
+use crate::fence::LeaderFence;
+use crate::leadership::{HealthCheck, LastRenewal, Leadership};
+use crate::lease_api::LeaseApi;
+use crate::lease_watch::{LeaseWatch, Sighting};
+use crate::record::{Claim, Record, strictly_after};
+use crate::written::{Predecessor, Written};
+
+/// How much longer than the retry period a pause may be, drawn anew each time: upstream's factor. It keeps standbys
+/// that failed together from trying again together.
+const JITTER: f64 = 1.2;
+
+/// One replica's part in an election.
+pub struct Elector {
+    env: Env,
+    config: ElectionConfig,
+    api: LeaseApi,
+    watch: LeaseWatch,
+    fence: Arc<LeaderFence>,
+    leadership: Publisher<Leadership>,
+    last_renewal: LastRenewal,
+    metrics: ElectionMetrics,
+    rng: Rng,
+    role: Role,
+    view: View,
+    /// Whether the view must be fetched before the next write.
+    stale: bool,
+    /// Whether the Lease may name us: a write was sent, and not undone since.
+    may_hold: bool,
+    /// Whom the lease was last taken from, or was about to be when a write was cut off.
+    predecessor: Predecessor,
+    /// The last time written, so that the next is later.
+    stamped: Option<MicroTime>,
+    /// The failure told of last; the same one is not told again.
+    complaint: Option<String>,
+}
+
+/// Leading or not. The deadline of a term lives in the fence, where those who write look.
+#[derive(Copy, Clone, Debug)]
+enum Role {
+    Standby,
+    Leading { renew_at: Instant },
+}
+
+impl Elector {
+    /// An elector that has not begun. `client` should have a connection of its own and no rate limit, `watch` may be
+    /// shared; the fence is closed until [`acquire`](Self::acquire) returns.
+    ///
+    /// # Errors
+    ///
+    /// A configuration that does not [validate](ElectionConfig::validate).
+    ///
+    /// # Panics
+    ///
+    /// If one `env` is given to two electors of the same Lease, whose random pauses would be the same.
+    pub fn new(
+        env: Env,
+        config: ElectionConfig,
+        client: kube::Client,
+        watch: RawClient,
+        fence: Arc<LeaderFence>,
+        metrics: &Metrics,
+    ) -> Result<Self, ElectionConfigError> {
+        config.validate()?;
+        let lease = format!("{}/{}", config.lease_namespace, config.lease_name);
+        let metrics = metrics.election(&config.lease_name);
+        metrics.master_status.set(0);
+        Ok(Self {
+            api: LeaseApi::new(env.clone(), client, watch, &config),
+            watch: LeaseWatch::new(env.clone()),
+            leadership: cell::cell(Leadership::Following { holder: None }).0,
+            rng: env.rng(&format!("election/{lease}")),
+            env,
+            config,
+            fence,
+            last_renewal: LastRenewal::default(),
+            metrics,
+            role: Role::Standby,
+            view: View::Unknown,
+            stale: true,
+            may_hold: false,
+            predecessor: Predecessor::Silent,
+            stamped: None,
+            complaint: None,
+        })
+    }
+
+    /// The fence this elector opens and closes.
+    pub fn fence(&self) -> Arc<LeaderFence> {
+        self.fence.clone()
+    }
+
+    /// This replica's place in the election, as it changes.
+    pub fn leadership(&self) -> Observer<Leadership> {
+        self.leadership.observe()
+    }
+
+    /// What is known of the writes of whoever led before this replica. It holds for the term that
+    /// [`acquire`](Self::acquire) began; work starts once caches show these writes.
+    pub fn predecessor(&self) -> &Predecessor {
+        &self.predecessor
+    }
+
+    /// A check that fails once the lease is held here, has not been renewed for its duration and 20 s more, and
+    /// nobody has stepped down: the task that holds it is stuck.
+    pub fn health(&self) -> HealthCheck {
+        self.last_renewal.health(self.env.clone(), self.lease_name(), self.config.lease_duration)
+    }
+
+    /// Stands by until this replica leads, then returns with the fence open. Returns at once while it leads.
+    ///
+    /// A server that cannot be reached or refuses is tried again after a pause of 1 to 2.2 retry periods, without
+    /// end; each change of the failure is logged once.
+    ///
+    /// # Errors
+    ///
+    /// [`ElectionError::Refused`] if the server calls the Lease invalid, which no repetition can cure.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe. A write in flight may still win the lease; the next call, or a release, finds out.
+    pub async fn acquire(&mut self) -> Result<(), ElectionError> {
+        if matches!(self.role, Role::Leading { .. }) && self.fence.open_until().is_none() {
+            self.lose(self.missed_deadline());
+        }
+        while matches!(self.role, Role::Standby) {
+            if let Err(failure) = self.stand_by().await {
+                self.stale = true;
+                self.recover(failure).await?;
+            }
+        }
+        self.watch.stop();
+        Ok(())
+    }
+
+    /// Renews until the lease is lost; then the fence is closed. Run it beside the work, and stop the work when it
+    /// returns.
+    ///
+    /// A renewal that fails is tried again each retry period, as long as the fence is open.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: calling it again continues where it was. While nobody calls it, nobody renews, and the fence closes by
+    /// itself.
+    pub async fn hold(&mut self) -> LeaseLost {
+        loop {
+            let Role::Leading { renew_at } = self.role else {
+                return LeaseLost { reason: LossReason::NotHeld };
+            };
+            let Some(deadline) = self.fence.open_until() else { return self.lose(self.missed_deadline()) };
+            self.env.sleep_until(renew_at.min(deadline)).await;
+            if self.fence.open_until().is_none() {
+                continue;
+            }
+            match self.renew_before(deadline).await {
+                Ok(()) => self.complaint = None,
+                Err(LeaseError::Lost(reason)) => return self.lose(reason),
+                Err(failure) => self.complain("cannot renew the lease", &failure),
+            }
+        }
+    }
+
+    /// Closes the fence, then gives the lease back if the configuration says so and the Lease, fetched anew, still
+    /// names this replica. Call it after the work has ended: the next leader may start while this runs.
+    ///
+    /// `written` is what this term wrote, for the successor to wait for. `None` if it did nothing, not even wait for
+    /// what its own predecessor wrote: then that is handed on, if it was told.
+    ///
+    /// Conflicts are tried again; the whole is bounded by the renew deadline.
+    ///
+    /// # Errors
+    ///
+    /// The lease could not be given back, and a standby takes over when it expires.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: the fence is closed before the first await, and calling it again continues.
+    pub async fn release(&mut self, written: Option<&Written>) -> Result<(), ElectionError> {
+        self.step_down(Leadership::Following { holder: None });
+        self.watch.stop();
+        if !self.config.release_on_exit || !self.may_hold {
+            return Ok(());
+        }
+        let within = self.config.renew_deadline;
+        let written = written.or(self.predecessor.written()).cloned();
+        match self.env.clone().timeout(within, self.give_back(written.as_ref())).await {
+            Ok(outcome) => outcome.map_err(|error| ElectionError::Release { message: error.to_string() }),
+            Err(_) => Err(ElectionError::ReleaseTimedOut { within }),
+        }
+    }
+}
+
+/// Standing by.
+impl Elector {
+    /// Takes one step towards leading.
+    async fn stand_by(&mut self) -> Result<(), LeaseError> {
+        match self.next_step() {
+            Step::Look => self.look().await,
+            Step::Create => {
+                self.predecessor = Predecessor::Silent;
+                self.claim(Record::first).await
+            }
+            Step::TakeOver => {
+                // Kept before the write, whose answer may be lost: a lease that is reclaimed was taken from the same.
+                self.predecessor = self.view.predecessor();
+                self.claim_over(Record::taken_over).await
+            }
+            Step::Reclaim => self.claim_over(Record::renewed).await,
+            Step::WaitUntil(expiry) => {
+                self.follow(expiry).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Decides what a failed step means, and pauses before the next.
+    async fn recover(&mut self, failure: LeaseError) -> Result<(), ElectionError> {
+        // The next look is newer than what a running watch has yet to tell, or tells nothing at all any more.
+        self.watch.stop();
+        let pause = match failure {
+            // Whoever wrote first is seen by the next look. The pause only keeps losers apart.
+            LeaseError::Conflict => self.spread(),
+            LeaseError::Invalid(message) => return Err(ElectionError::Refused { message }),
+            failure => {
+                self.complain("cannot acquire the lease", &failure);
+                self.pause()
+            }
+        };
+        self.env.sleep(pause).await;
+        Ok(())
+    }
+
+    fn next_step(&self) -> Step {
+        if self.stale {
+            return Step::Look;
+        }
+        decide(&self.view, &self.config.identity, self.config.lease_duration, self.env.now())
+    }
+
+    /// Waits until the lease expires or something is learned of it. The watch is opened beside the wait, so that one
+    /// which hangs delays nothing.
+    async fn follow(&mut self, expiry: Instant) {
+        self.complaint = None;
+        let wake = expiry + self.spread();
+        let pause = self.pause();
+        let sighting = tokio::select! {
+            biased;
+            sighting = self.watch.next(&self.api, self.view.version(), pause) => sighting,
+            () = self.env.sleep_until(wake) => return,
+        };
+        match sighting {
+            Sighting::Changed(lease) => self.observe(*lease),
+            Sighting::Deleted => self.vanished(),
+            Sighting::Lost => self.stale = true,
+        }
+    }
+
+    async fn claim_over(&mut self, next: fn(&Record, &Claim<'_>) -> Record) -> Result<(), LeaseError> {
+        let previous = self.view.record().cloned();
+        self.claim(|claim| previous.map_or_else(|| Record::first(claim), |previous| next(&previous, claim)))
+            .await
+    }
+
+    /// Writes ourselves into the Lease and, if that succeeds, leads from the moment it was sent.
+    async fn claim(&mut self, next: impl FnOnce(&Claim<'_>) -> Record) -> Result<(), LeaseError> {
+        let sent = self.write(next).await?;
+        if !self.fence.open(sent + self.config.renew_deadline) {
+            return Err(LeaseError::TooLate);
+        }
+        self.role = Role::Leading { renew_at: sent + self.config.retry_period };
+        self.complaint = None;
+        self.last_renewal.set(Some(sent));
+        self.metrics.master_status.set(1);
+        self.leadership.set(Leadership::Leading);
+        tracing::info!(lease = %self.lease_name(), identity = %self.config.identity, "became leader");
+        Ok(())
+    }
+}
+
+/// Leading.
+impl Elector {
+    /// One attempt to renew, over before the deadline whatever happens.
+    async fn renew_before(&mut self, deadline: Instant) -> Result<(), LeaseError> {
+        let env = self.env.clone();
+        let begun = env.now();
+        let budget = self.config.attempt().min(deadline.saturating_duration_since(begun));
+        let outcome = env.timeout(budget, self.renew()).await.unwrap_or(Err(LeaseError::Timeout(budget)));
+        // Only an attempt that came to its end is followed by a pause: one that was cut off is repeated at once.
+        self.role = Role::Leading { renew_at: begun + self.config.retry_period };
+        outcome
+    }
+
+    /// Renews over the state last seen; if that is stale, or turns out to be, over what the server says now.
+    async fn renew(&mut self) -> Result<(), LeaseError> {
+        if !self.stale {
+            match self.prolong().await {
+                Err(LeaseError::Conflict | LeaseError::NotFound(_)) => {}
+                outcome => return outcome,
+            }
+        }
+        self.metrics.slowpath.inc();
+        self.look().await?;
+        self.check_still_ours()?;
+        self.prolong().await
+    }
+
+    /// A Lease that is gone is ours to write again; one that names another, or nobody, is not.
+    fn check_still_ours(&self) -> Result<(), LeaseError> {
+        let Some(observation) = self.view.seen() else { return Ok(()) };
+        match observation.record.holder.as_deref() {
+            Some(holder) if holder == self.config.identity => Ok(()),
+            Some(holder) => Err(LeaseError::Lost(LossReason::Taken { holder: holder.to_owned() })),
+            None => Err(LeaseError::Lost(LossReason::Blanked)),
+        }
+    }
+
+    async fn prolong(&mut self) -> Result<(), LeaseError> {
+        let previous = self.view.record().cloned();
+        let next = |claim: &Claim<'_>| {
+            previous.map_or_else(|| Record::first(claim), |previous| previous.renewed(claim))
+        };
+        let sent = self.write(next).await?;
+        if !self.fence.extend(sent + self.config.renew_deadline) {
+            return Err(LeaseError::Lost(self.missed_deadline()));
+        }
+        self.last_renewal.set(Some(sent));
+        Ok(())
+    }
+
+    fn missed_deadline(&self) -> LossReason {
+        LossReason::Deadline {
+            within: self.config.renew_deadline,
+            last_error: self.complaint.clone().unwrap_or_else(|| "nobody renewed".to_owned()),
+        }
+    }
+
+    fn lose(&mut self, reason: LossReason) -> LeaseLost {
+        self.step_down(Leadership::Lost);
+        self.stale = true;
+        self.predecessor = Predecessor::Silent;
+        tracing::warn!(lease = %self.lease_name(), identity = %self.config.identity, %reason, "stopped leading");
+        LeaseLost { reason }
+    }
+
+    fn step_down(&mut self, to: Leadership) {
+        self.fence.close();
+        self.role = Role::Standby;
+        self.last_renewal.set(None);
+        self.metrics.master_status.set(0);
+        self.leadership.set(to);
+    }
+
+    async fn give_back(&mut self, written: Option<&Written>) -> Result<(), LeaseError> {
+        loop {
+            self.look().await?;
+            let ours = self.view.seen().filter(|seen| seen.record.is_held_by(&self.config.identity)).cloned();
+            let Some(ours) = ours else {
+                self.may_hold = false;
+                return Ok(());
+            };
+            let released = ours.record.released(self.stamp());
+            self.stale = true;
+            match self.api.replace(&ours.lease, released, written).await {
+                Ok(lease) => {
+                    self.observe(lease);
+                    self.may_hold = false;
+                    tracing::info!(lease = %self.lease_name(), identity = %self.config.identity, "released the lease");
+                    return Ok(());
+                }
+                // Somebody touched the Lease in between: whether it is still ours is for the next look to say.
+                Err(LeaseError::Conflict | LeaseError::NotFound(_)) => {
+                    let pause = self.spread();
+                    self.env.sleep(pause).await;
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+}
+
+/// Reading and writing, and what is kept of it.
+impl Elector {
+    /// Fetches the Lease.
+    async fn look(&mut self) -> Result<(), LeaseError> {
+        match self.api.get().await? {
+            Some(lease) => self.observe(lease),
+            None => self.vanished(),
+        }
+        self.stale = false;
+        Ok(())
+    }
+
+    /// Writes a record naming ourselves over the state last seen, and says when the request was sent.
+    async fn write(&mut self, next: impl FnOnce(&Claim<'_>) -> Record) -> Result<Instant, LeaseError> {
+        let now = self.stamp();
+        let claim =
+            Claim { identity: &self.config.identity, duration_seconds: self.config.lease_seconds(), now };
+        let record = next(&claim);
+        self.stale = true;
+        self.may_hold = true;
+        let sent = self.env.now();
+        let lease = match self.view.seen() {
+            Some(seen) => self.api.replace(&seen.lease, record, None).await?,
+            None => self.api.create(record).await?,
+        };
+        self.view.observe(lease, self.env.now());
+        self.stale = false;
+        Ok(sent)
+    }
+
+    /// A time for the record: the wall's, but later than any we wrote, and than any the Lease has under our name.
+    fn stamp(&mut self) -> MicroTime {
+        let ours = self.view.record().filter(|record| record.is_held_by(&self.config.identity));
+        let seen = ours.and_then(|record| record.renewed.clone());
+        let stamp = strictly_after(time::micros(self.env.wall()), self.stamped.clone().max(seen).as_ref());
+        self.stamped = Some(stamp.clone());
+        stamp
+    }
+
+    fn observe(&mut self, lease: Lease) {
+        self.view.observe(lease, self.env.now());
+        self.publish_holder();
+    }
+
+    fn vanished(&mut self) {
+        self.view.vanished();
+        self.publish_holder();
+    }
+
+    /// Tells observers whom this replica follows, if that changed. A leader follows nobody, and a replica that
+    /// releases has said so already.
+    fn publish_holder(&self) {
+        let holder = self.view.holder().filter(|holder| *holder != self.config.identity).map(str::to_owned);
+        let following = Leadership::Following { holder };
+        if matches!(self.role, Role::Standby) && self.leadership.get() != following {
+            tracing::info!(lease = %self.lease_name(), holder = self.view.holder(), "the lease is held");
+            self.leadership.set(following);
+        }
+    }
+
+    /// Logs a failure, unless it is the one logged last.
+    fn complain(&mut self, what: &str, failure: &LeaseError) {
+        let complaint = failure.to_string();
+        if self.complaint.as_ref() != Some(&complaint) {
+            tracing::warn!(lease = %self.lease_name(), error = %complaint, "{what}");
+            self.complaint = Some(complaint);
+        }
+    }
+
+    fn pause(&mut self) -> Duration {
+        self.rng.jitter(self.config.retry_period, JITTER)
+    }
+
+    fn spread(&mut self) -> Duration {
+        self.rng.between(Duration::ZERO, self.config.spread())
+    }
+
+    fn lease_name(&self) -> String {
+        format!("{}/{}", self.config.lease_namespace, self.config.lease_name)
+    }
+}
+
+impl fmt::Debug for Elector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Elector")
+            .field("lease", &self.lease_name())
+            .field("identity", &self.config.identity)
+            .field("role", &self.role)
+            .finish_non_exhaustive()
+    }
+}

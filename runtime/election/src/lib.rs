@@ -1,0 +1,58 @@
+//! One active replica: a Lease, a monotonic clock and a fence.
+//!
+//! Several replicas of a process run; one of them acts. They agree on which through one `Lease` object. This crate
+//! keeps that agreement and says, at any moment, whether *this* replica may write.
+//!
+//! # Guarantees
+//!
+//! - **At most one replica acts**, as long as the clocks of any two replicas run at rates whose ratio stays within
+//!   `lease_duration / renew_deadline` (1.5 by default: twenty per cent fast here and twenty per cent slow there).
+//!   Where the clocks *stand* does not matter: every deadline is counted on this replica's monotonic clock, and the
+//!   times written in the Lease are never compared with it.
+//! - **The holder counts from when it sent**, a standby from when it received. Whatever the wire delays, the holder's
+//!   [fence](LeaderFence) is closed before a standby may take over, because the renew deadline is the shorter one.
+//! - **Every renewal changes the record**, and counts only if the server gave the object a new resource version. A
+//!   renewal that changes nothing is invisible to standbys, and so must not prolong anything.
+//! - **A release is taken over at once and an expiry on time**: standbys watch the Lease, and sleep until the very
+//!   moment at which it expires. Where the watch fails they poll.
+//! - **A release never takes the Lease from another**: it writes only over a record, just fetched, that names this
+//!   replica.
+//! - **A release tells what was written**: it annotates the Lease with the highest version of each resource, so that a
+//!   successor which takes over within milliseconds can wait for caches that show it ([`Elector::predecessor`]).
+//! - A Lease that is deleted while held is not up for grabs: standbys that saw it wait until it would have expired.
+//!
+//! # What it refuses
+//!
+//! It starts nothing by itself, has no destructor that writes, and does not fence anything: it only answers
+//! [`windlass_client::Fence`], which the client asks before each write. It does not record events either; whoever
+//! wants to tell of a change of leadership observes [`Elector::leadership`].
+//!
+//! # Use
+//!
+//! ```text
+//! let fence = LeaderFence::new(env.clone());            // closed
+//! let mut elector = Elector::new(env, config, client, watch, fence, &metrics)?;
+//! elector.acquire().await?;                             // the fence is open from here on
+//! let lost = elector.hold().await;                      // beside the work, until the lease is lost
+//! elector.release(Some(&written)).await?;               // or, after the work has ended: give it back
+//! ```
+
+mod config;
+mod decide;
+mod elector;
+mod error;
+mod fence;
+mod leadership;
+mod lease_api;
+mod lease_watch;
+mod record;
+#[cfg(test)]
+mod tests;
+mod written;
+
+pub use config::{ElectionConfig, ElectionConfigError};
+pub use elector::Elector;
+pub use error::{ElectionError, LeaseLost, LossReason};
+pub use fence::LeaderFence;
+pub use leadership::{HealthCheck, Leadership};
+pub use written::{Predecessor, WRITTEN_ANNOTATION, Written};

@@ -1,0 +1,176 @@
+//! Readings, sleeps and wall time: the machine's own, or tokio's paused clock seen through an integer rate.
+//!
+//! True time is what tokio's timer counts, in whole milliseconds. Local time is what the instance believes:
+//! `floor(true * numerator / denominator)`. A sleep is turned back with `ceil` and then rounded up to the timer's
+//! grid, because a floored deadline would be early nearly always.
+
+use std::future::pending;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::Instant;
+
+/// The wall time at a virtual clock's origin: 2026-01-01T00:00:00Z, in seconds of the Unix epoch.
+const VIRTUAL_EPOCH_SECONDS: i64 = 1_767_225_600;
+
+const NANOS_PER_SECOND: u128 = 1_000_000_000;
+const NANOS_PER_MILLISECOND: u128 = 1_000_000;
+
+/// Longest single wait asked of tokio's timer; longer sleeps wait in several steps. A year is inside its wheel.
+const LONGEST_STEP: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+#[derive(Copy, Clone, Debug)]
+pub(crate) enum Clock {
+    System,
+    Virtual { origin: tokio::time::Instant, rate: Rate, wall_offset: SignedDuration },
+}
+
+/// Local time over true time.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rate {
+    numerator: u32,
+    denominator: u32,
+}
+
+impl Clock {
+    pub(crate) fn system() -> Clock {
+        Clock::System
+    }
+
+    pub(crate) fn virtual_time() -> Clock {
+        Clock::Virtual {
+            origin: tokio::time::Instant::now(),
+            rate: Rate { numerator: 1, denominator: 1 },
+            wall_offset: SignedDuration::ZERO,
+        }
+    }
+
+    pub(crate) fn with_rate(self, numerator: u32, denominator: u32) -> Clock {
+        assert!(
+            numerator > 0 && denominator > 0,
+            "a clock's rate {numerator}/{denominator} must be positive"
+        );
+        match self {
+            Clock::System => panic!("the system clock has no rate to set"),
+            Clock::Virtual { origin, wall_offset, .. } => {
+                Clock::Virtual { origin, rate: Rate { numerator, denominator }, wall_offset }
+            }
+        }
+    }
+
+    pub(crate) fn with_wall_offset(self, wall_offset: SignedDuration) -> Clock {
+        match self {
+            Clock::System => panic!("the system clock has no wall offset to set"),
+            Clock::Virtual { origin, rate, .. } => Clock::Virtual { origin, rate, wall_offset },
+        }
+    }
+
+    pub(crate) fn now(self) -> Instant {
+        match self {
+            Clock::System => Instant::from_origin(boot_time()),
+            Clock::Virtual { origin, rate, .. } => Instant::from_origin(rate.local(origin.elapsed())),
+        }
+    }
+
+    pub(crate) fn wall(self) -> Timestamp {
+        match self {
+            Clock::System => Timestamp::now(),
+            Clock::Virtual { wall_offset, .. } => virtual_wall(self.now(), wall_offset),
+        }
+    }
+
+    pub(crate) async fn sleep_until(self, at: Instant) {
+        // The reading decides, not the timer: the machine may have slept, a step may have been cut short, and
+        // tokio's clock counts something else than ours.
+        while self.now() < at {
+            match self.next_step(at) {
+                Some(wake) => tokio::time::sleep_until(wake).await,
+                None => pending().await,
+            }
+        }
+    }
+
+    /// When tokio's timer is to wake a sleep that lasts until `at`, or `None` if `at` never comes.
+    fn next_step(self, at: Instant) -> Option<tokio::time::Instant> {
+        let now = tokio::time::Instant::now();
+        let wake = match self {
+            Clock::System if at == Instant::NEVER => None,
+            Clock::System => now.checked_add(at.saturating_duration_since(self.now()).min(LONGEST_STEP)),
+            Clock::Virtual { origin, rate, .. } => {
+                origin.checked_add(whole_milliseconds(rate.true_time(at)?)?)
+            }
+        }?;
+        Some(wake.min(now + LONGEST_STEP))
+    }
+}
+
+impl Rate {
+    /// The local reading at a true time: rounded down.
+    fn local(self, true_time: Duration) -> Duration {
+        let nanos = true_time.as_nanos() * u128::from(self.numerator) / u128::from(self.denominator);
+        from_nanos(nanos).unwrap_or(Duration::MAX)
+    }
+
+    /// The first true time at which the local reading is `at`: rounded up. `None` beyond representable time.
+    fn true_time(self, at: Instant) -> Option<Duration> {
+        let scaled = at.since_origin().as_nanos() * u128::from(self.denominator);
+        from_nanos(scaled.div_ceil(u128::from(self.numerator)))
+    }
+}
+
+/// `duration` rounded up to the grid on which tokio's timer fires. `None` beyond representable time.
+fn whole_milliseconds(duration: Duration) -> Option<Duration> {
+    from_nanos(duration.as_nanos().div_ceil(NANOS_PER_MILLISECOND) * NANOS_PER_MILLISECOND)
+}
+
+fn from_nanos(nanos: u128) -> Option<Duration> {
+    let seconds = u64::try_from(nanos / NANOS_PER_SECOND).ok()?;
+    let rest = u32::try_from(nanos % NANOS_PER_SECOND).ok()?;
+    Some(Duration::new(seconds, rest))
+}
+
+/// Time since the machine booted, including the time it slept: a leader that slept through its lease must notice.
+fn boot_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or(Duration::ZERO)
+}
+
+/// Saturates at the ends of the calendar.
+fn virtual_wall(now: Instant, offset: SignedDuration) -> Timestamp {
+    let elapsed = SignedDuration::try_from(now.since_origin()).unwrap_or(SignedDuration::MAX);
+    let since_epoch =
+        SignedDuration::from_secs(VIRTUAL_EPOCH_SECONDS).saturating_add(elapsed).saturating_add(offset);
+    let end = if since_epoch.is_negative() { Timestamp::MIN } else { Timestamp::MAX };
+    Timestamp::from_duration(since_epoch).unwrap_or(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_true_time_of_a_deadline_is_the_first_at_which_the_local_clock_has_reached_it(
+            numerator in 1u32.., denominator in 1u32.., nanos in 1u64..,
+        ) {
+            let rate = Rate { numerator, denominator };
+            let at = Instant::from_origin(Duration::from_nanos(nanos));
+            let true_time = rate.true_time(at).expect("within representable time");
+            prop_assert!(rate.local(true_time) >= at.since_origin());
+            if let Some(before) = true_time.checked_sub(Duration::from_nanos(1)) {
+                prop_assert!(rate.local(before) < at.since_origin());
+            }
+        }
+
+        #[test]
+        fn the_grid_is_reached_from_below(nanos: u64) {
+            let exact = Duration::from_nanos(nanos);
+            let rounded = whole_milliseconds(exact).expect("within representable time");
+            prop_assert!(rounded >= exact && rounded - exact < Duration::from_millis(1));
+            prop_assert_eq!(rounded.subsec_nanos() % 1_000_000, 0);
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The only door to clocks, timers, wall time, randomness and tasks.
+//!
+//! An [`Env`] is a cheap value handed down through constructors, one per running instance and incarnation. Code
+//! that reaches the world only through it runs unchanged on a real machine and inside a simulation, where one seed
+//! replays one history.
+//!
+//! Guarantees, each with a test of that name:
+//! - No sleep ends early in local time, whatever the rate of the clock.
+//! - The system clock also runs while the machine sleeps, so a deadline that passed meanwhile has passed.
+//! - A stream of random numbers depends on its own name only: draws on one stream never shift another.
+//! - Every task is tracked by name from `spawn` until its destructors have run.
+//! - [`Env::kill`] first closes the gate, then stops tasks in the order they were spawned; nothing spawned later runs.
+//! - A panicking task takes down nothing else, and its message is returned.
+//! - Whoever waits, for a cell or for the end of tasks, wakes in registration order.
+//!
+//! What it refuses: global state (two Envs in one process know nothing of each other), detached tasks, and any
+//! order that comes from a randomly seeded hash.
+
+pub mod cell;
+mod clock;
+mod instant;
+mod panics;
+mod rng;
+mod tasks;
+#[cfg(test)]
+mod tests;
+mod waiters;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::{self, Either};
+use jiff::{SignedDuration, Timestamp};
+
+pub use crate::instant::Instant;
+pub use crate::panics::{caught, caught_now};
+pub use crate::rng::Rng;
+pub use crate::tasks::{Task, TaskError};
+
+use crate::clock::Clock;
+use crate::tasks::Tasks;
+
+/// The time limit of [`Env::timeout`] passed before the future completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the time limit passed")]
+pub struct Elapsed;
+
+/// One instance's door to time, chance and tasks. Cloning is cheap and yields the same door.
+#[derive(Clone)]
+pub struct Env {
+    clock: Clock,
+    seed: u64,
+    identity: Arc<Identity>,
+    streams: Arc<Mutex<BTreeSet<String>>>,
+    tasks: Arc<Tasks>,
+}
+
+#[derive(Debug)]
+struct Identity {
+    instance: String,
+    incarnation: u64,
+}
+
+impl Env {
+    /// The machine's own: `CLOCK_BOOTTIME`, its wall time, and randomness seeded by the operating system.
+    ///
+    /// # Panics
+    /// If the operating system hands out no random bytes, which a kernel that has booted does not do.
+    pub fn system(instance: &str) -> Env {
+        Env::build(Clock::system(), rng::operating_system_seed(), instance, 0)
+    }
+
+    /// Time over tokio's clock, which a test runs paused, with randomness and wall time that follow from `seed`.
+    ///
+    /// Time starts at zero when this is called. The wall time starts at 2026-01-01T00:00:00Z and advances with the
+    /// clock. Call it inside the runtime whose clock is meant: outside of one, readings do not follow the pause.
+    pub fn virtual_time(seed: u64) -> Env {
+        Env::build(Clock::virtual_time(), seed, "main", 0)
+    }
+
+    /// The same Env with a clock that runs `numerator / denominator` times as fast as true time.
+    ///
+    /// The rate acts on readings and on sleeps alike, counted from the clock's origin.
+    ///
+    /// # Panics
+    /// On the system clock, whose rate is not ours to set, and if either number is zero.
+    #[must_use]
+    pub fn with_rate(self, numerator: u32, denominator: u32) -> Env {
+        Env { clock: self.clock.with_rate(numerator, denominator), ..self }
+    }
+
+    /// The same Env with its wall time set off by `offset`. [`Env::now`] and timers are untouched.
+    ///
+    /// # Panics
+    /// On the system clock, whose wall time is not ours to set.
+    #[must_use]
+    pub fn with_wall_offset(self, offset: SignedDuration) -> Env {
+        Env { clock: self.clock.with_wall_offset(offset), ..self }
+    }
+
+    /// A fresh Env of the same world for the `n`th life of `instance`: the same clock, rate and wall offset, but
+    /// its own tasks, its own gate and its own streams.
+    #[must_use]
+    pub fn incarnation(&self, instance: &str, n: u64) -> Env {
+        Env::build(self.clock, self.seed, instance, n)
+    }
+
+    /// The name this instance was given.
+    pub fn instance(&self) -> &str {
+        &self.identity.instance
+    }
+
+    /// The local monotonic time.
+    pub fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// The wall time: for timestamps that people and other machines read, never for measuring or for deadlines.
+    pub fn wall(&self) -> Timestamp {
+        self.clock.wall()
+    }
+
+    /// Completes once `duration` of local time has passed since this call, never earlier.
+    ///
+    /// # Cancel safety
+    /// Dropping the future disarms the timer.
+    pub fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send + 'static + use<> {
+        self.sleep_until(self.now() + duration)
+    }
+
+    /// Completes once [`Env::now`] has reached `at`, never earlier, and without waiting if it already has.
+    ///
+    /// A deadline too far away to be told from never (such as `now + Duration::MAX`) never comes, and arms no timer.
+    ///
+    /// # Cancel safety
+    /// Dropping the future disarms the timer.
+    pub fn sleep_until(&self, at: Instant) -> impl Future<Output = ()> + Send + 'static + use<> {
+        self.clock.sleep_until(at)
+    }
+
+    /// The output of `future`, if it completes within `limit` of local time. A future that is ready when the limit
+    /// passes still wins.
+    ///
+    /// # Errors
+    /// [`Elapsed`] when the limit passed first; `future` is dropped.
+    ///
+    /// # Cancel safety
+    /// As that of `future`.
+    pub async fn timeout<F: Future>(&self, limit: Duration, future: F) -> Result<F::Output, Elapsed> {
+        let sleep = self.sleep(limit);
+        match future::select(pin!(future), pin!(sleep)).await {
+            Either::Left((output, _)) => Ok(output),
+            Either::Right(((), _)) => Err(Elapsed),
+        }
+    }
+
+    /// The stream of random numbers called `name`.
+    ///
+    /// # Panics
+    /// If this Env has already handed out `name`: two owners of one stream would draw the same numbers.
+    pub fn rng(&self, name: &str) -> Rng {
+        let fresh = self.streams.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+        assert!(fresh, "the random stream {name:?} is taken twice in {self:?}");
+        Rng::stream(self.seed, &self.identity.instance, self.identity.incarnation, name)
+    }
+
+    /// Runs `future` as a task of its own, tracked as `name` until its destructors have run.
+    ///
+    /// After [`Env::kill`] the future is dropped unpolled and the [`Task`] says [`TaskError::Aborted`].
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn spawn<F>(&self, name: impl Into<String>, future: F) -> Task<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        Tasks::spawn(&self.tasks, name.into(), future)
+    }
+
+    /// Whether [`Env::kill`] has not been called.
+    pub fn alive(&self) -> bool {
+        self.tasks.open()
+    }
+
+    /// Stops this instance as a crash would: closes the gate, then aborts every task in spawn order.
+    ///
+    /// No aborted task is polled again, save the one that calls this, which runs to its next await. Destructors run
+    /// before virtual time moves. Calling it twice is calling it once.
+    pub fn kill(&self) {
+        self.tasks.kill();
+    }
+
+    /// The names of the living tasks, in spawn order.
+    pub fn tasks(&self) -> Vec<String> {
+        self.tasks.names()
+    }
+
+    /// Completes when no task of this Env lives. Never completes inside one of its own tasks.
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the wait.
+    pub async fn tasks_ended(&self) {
+        self.tasks.ended().await;
+    }
+
+    fn build(clock: Clock, seed: u64, instance: &str, incarnation: u64) -> Env {
+        Env {
+            clock,
+            seed,
+            identity: Arc::new(Identity { instance: instance.to_owned(), incarnation }),
+            streams: Arc::default(),
+            tasks: Arc::default(),
+        }
+    }
+}
+
+impl fmt::Debug for Env {
+    /// Leaves the seed out: on a real machine it is what every identifier follows from.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Env")
+            .field("instance", &self.identity.instance)
+            .field("incarnation", &self.identity.incarnation)
+            .field("clock", &self.clock)
+            .finish_non_exhaustive()
+    }
+}

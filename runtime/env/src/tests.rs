@@ -1,0 +1,548 @@
+//! The guarantees, one test each.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use proptest::prelude::*;
+use tokio::task::yield_now;
+
+use crate::cell::{Closed, cell};
+use crate::{Elapsed, Env, Instant, TaskError, caught, caught_now};
+
+/// What happened, in the order in which it did.
+#[derive(Clone, Default)]
+struct Journal(Arc<Mutex<Vec<String>>>);
+
+impl Journal {
+    fn note(&self, line: impl Into<String>) {
+        self.0.lock().unwrap().push(line.into());
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+/// Notes its name when it is dropped.
+struct Noting(Journal, String);
+
+impl Drop for Noting {
+    fn drop(&mut self) {
+        self.0.note(format!("dropped {}", self.1));
+    }
+}
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// Runs `future` on a runtime whose clock is paused.
+fn paused<F: Future>(future: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.expect("a runtime with a paused clock").block_on(future)
+}
+
+mod time {
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn no_sleep_ends_early_or_a_millisecond_late_under_any_rate(
+            numerator in 1u32..2_000_000, denominator in 1u32..2_000_000,
+            naps in prop::collection::vec(0u64..30_000_000_000, 1..20),
+        ) {
+            paused(async {
+                let env = Env::virtual_time(1).with_rate(numerator, denominator);
+                let true_time = Env::virtual_time(1);
+                for nap in naps {
+                    let nap = Duration::from_nanos(nap);
+                    let (deadline, before) = (env.now() + nap, true_time.now());
+                    env.sleep_until(deadline).await;
+                    assert!(env.now() >= deadline, "woke {:?} early", deadline - env.now());
+                    let slept = true_time.now() - before;
+                    // One nanosecond for the floored reading, one millisecond for the timer's grid.
+                    let wanted = (nap.as_nanos() + 1) * u128::from(denominator) / u128::from(numerator);
+                    assert!(slept.as_nanos() <= wanted + 1_000_001, "slept {slept:?} for {wanted} ns");
+                    assert_eq!(slept.as_nanos() % 1_000_000, 0, "true time left its grid");
+                }
+            });
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fast_clock_reads_more_and_wakes_sooner() {
+        let true_time = Env::virtual_time(1);
+        let fast = Env::virtual_time(1).with_rate(3, 2);
+        fast.sleep(ms(3_000)).await;
+        assert_eq!(true_time.now() - Instant::ORIGIN, ms(2_000));
+        assert_eq!(fast.now() - Instant::ORIGIN, ms(3_000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_past_deadline_and_a_zero_sleep_return_without_moving_time() {
+        let env = Env::virtual_time(1);
+        env.sleep(ms(5)).await;
+        let before = env.now();
+        env.sleep(Duration::ZERO).await;
+        env.sleep_until(Instant::ORIGIN).await;
+        assert_eq!(env.now(), before);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sleep_counts_from_its_call_and_not_from_its_first_poll() {
+        let env = Env::virtual_time(1);
+        let sleep = env.sleep(ms(10));
+        env.sleep(ms(8)).await;
+        sleep.await;
+        assert_eq!(env.now() - Instant::ORIGIN, ms(10));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn never_never_comes() {
+        let env = Env::virtual_time(1).with_rate(2, 3);
+        for never in [Instant::NEVER, env.now() + Duration::MAX] {
+            let waited = env.timeout(Duration::from_secs(200 * 365 * 86_400), env.sleep_until(never)).await;
+            assert_eq!(waited, Err(Elapsed));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sleep_of_many_years_is_as_long_as_it_says() {
+        let env = Env::virtual_time(1);
+        let years = Duration::from_secs(7 * 365 * 86_400);
+        env.sleep(years).await;
+        assert_eq!(env.now() - Instant::ORIGIN, years);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_timeout_yields_the_output_or_elapses_on_time() {
+        let env = Env::virtual_time(1);
+        assert_eq!(env.timeout(ms(10), async { 7 }).await, Ok(7));
+        assert_eq!(env.timeout(Duration::ZERO, async { 7 }).await, Ok(7), "a ready future beats the limit");
+        assert_eq!(env.timeout(ms(10), std::future::pending::<()>()).await, Err(Elapsed));
+        assert_eq!(env.now() - Instant::ORIGIN, ms(10));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wall_time_starts_at_a_fixed_date_and_follows_the_clock_and_its_offset() {
+        let env = Env::virtual_time(1);
+        let shifted = env.clone().with_wall_offset(SignedDuration::from_secs(-60));
+        env.sleep(ms(1_500)).await;
+        assert_eq!(env.wall().to_string(), "2026-01-01T00:00:01.5Z");
+        assert_eq!(shifted.wall().to_string(), "2025-12-31T23:59:01.5Z");
+        assert_eq!(shifted.now(), env.now(), "an offset touches wall time only");
+    }
+
+    #[tokio::test]
+    async fn the_system_clock_never_runs_back_and_its_sleeps_are_never_early() {
+        let env = Env::system("a");
+        let deadline = env.now() + ms(3);
+        env.sleep_until(deadline).await;
+        assert!(env.now() >= deadline);
+        assert!(env.wall().as_second() > 1_767_225_600);
+        assert_eq!(env.timeout(ms(1), env.sleep_until(Instant::NEVER)).await, Err(Elapsed));
+    }
+
+    #[test]
+    fn the_system_clock_refuses_a_rate_and_an_offset() {
+        assert!(caught_now(|| Env::system("a").with_rate(1, 2)).is_err());
+        assert!(caught_now(|| Env::system("a").with_wall_offset(SignedDuration::ZERO)).is_err());
+        assert!(caught_now(|| Env::virtual_time(1).with_rate(0, 2)).is_err());
+    }
+
+    #[test]
+    fn instants_saturate_at_both_ends() {
+        let late = Instant::NEVER + ms(1);
+        assert_eq!(late, Instant::NEVER);
+        assert_eq!(Instant::ORIGIN - ms(1), Instant::ORIGIN);
+        assert_eq!(Instant::ORIGIN - late, Duration::ZERO);
+        assert_eq!(late.checked_add(ms(1)), None);
+        assert_eq!(Instant::ORIGIN.checked_sub(ms(1)), None);
+    }
+}
+
+mod chance {
+    use super::*;
+
+    fn draws(rng: &mut crate::Rng) -> Vec<u64> {
+        (0..8).map(|_| rng.next_u64()).collect()
+    }
+
+    #[test]
+    fn draws_on_one_stream_do_not_shift_another() {
+        let quiet = Env::virtual_time(7);
+        let expected = draws(&mut quiet.rng("b"));
+
+        let busy = Env::virtual_time(7);
+        let (mut a, mut b) = (busy.rng("a"), busy.rng("b"));
+        draws(&mut a);
+        let first: Vec<u64> = (0..4).map(|_| b.next_u64()).collect();
+        draws(&mut a);
+        let rest: Vec<u64> = (0..4).map(|_| b.next_u64()).collect();
+        assert_eq!([first, rest].concat(), expected);
+    }
+
+    #[test]
+    fn seed_instance_incarnation_and_name_each_make_another_stream() {
+        let env = Env::virtual_time(7);
+        let streams = [
+            env.rng("a"),
+            env.rng("b"),
+            Env::virtual_time(8).rng("a"),
+            env.incarnation("other", 0).rng("a"),
+            env.incarnation("main", 1).rng("a"),
+            env.incarnation("maina", 0).rng(""),
+        ];
+        let distinct: std::collections::BTreeSet<Vec<u64>> =
+            streams.into_iter().map(|mut rng| draws(&mut rng)).collect();
+        assert_eq!(distinct.len(), 6);
+    }
+
+    /// Replays recorded against one release must mean the same in the next.
+    #[test]
+    fn a_seed_means_the_same_for_ever() {
+        let mut rng = Env::virtual_time(42).rng("a");
+        assert_eq!(rng.next_u64(), PINNED.0);
+        assert_eq!(rng.identifier(), PINNED.1);
+    }
+
+    const PINNED: (u64, &str) = (12_827_737_812_701_317_359, "0513638a-9a9e-4916-86cf-db6ca2f39d1f");
+
+    #[test]
+    fn a_name_taken_twice_panics_and_names_it() {
+        let env = Env::virtual_time(7);
+        let _taken = env.rng("backoff");
+        let refusal = caught_now(|| env.clone().rng("backoff")).expect_err("taken twice");
+        assert!(refusal.contains("backoff"), "{refusal}");
+        let _other_life = env.incarnation("main", 1).rng("backoff");
+    }
+
+    #[test]
+    fn two_systems_draw_differently() {
+        assert_ne!(draws(&mut Env::system("a").rng("x")), draws(&mut Env::system("a").rng("x")));
+    }
+
+    proptest! {
+        #[test]
+        fn every_draw_stays_in_its_range(seed: u64, n in 1u64.., lo in 0u64..1 << 40, span in 0u64..1 << 40) {
+            let mut rng = Env::virtual_time(seed).rng("x");
+            let (lo, hi) = (Duration::from_nanos(lo), Duration::from_nanos(lo + span));
+            for _ in 0..16 {
+                prop_assert!(rng.below(n) < n);
+                prop_assert!((0.0..1.0).contains(&rng.unit()));
+                let between = rng.between(lo, hi);
+                prop_assert!(between == lo || (lo..hi).contains(&between));
+                let jittered = rng.jitter(lo, 0.5);
+                prop_assert!(jittered >= lo && jittered <= lo.mul_f64(1.5) + Duration::from_nanos(2));
+            }
+            prop_assert_eq!(rng.jitter(lo, -1.0), lo);
+            prop_assert_eq!(rng.between(hi, lo), hi);
+        }
+    }
+
+    #[test]
+    fn small_ranges_are_drawn_evenly() {
+        let mut rng = Env::virtual_time(3).rng("dice");
+        let mut faces = [0u32; 6];
+        for _ in 0..60_000 {
+            faces[usize::try_from(rng.below(6)).unwrap()] += 1;
+        }
+        assert!(faces.iter().all(|count| (9_500..10_500).contains(count)), "{faces:?}");
+    }
+
+    #[test]
+    fn an_identifier_has_the_shape_of_a_version_4_uuid() {
+        let mut rng = Env::virtual_time(3).rng("id");
+        let (first, second) = (rng.identifier(), rng.identifier());
+        assert_ne!(first, second);
+        let groups: Vec<&str> = first.split('-').collect();
+        assert_eq!(groups.iter().map(|group| group.len()).collect::<Vec<_>>(), [8, 4, 4, 4, 12]);
+        assert!(groups[2].starts_with('4') && "89ab".contains(&groups[3][..1]), "{first}");
+    }
+}
+
+mod tasks {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_is_tracked_by_name_in_spawn_order_until_it_ends() {
+        let env = Env::virtual_time(1);
+        let slow = env.spawn("slow", env.sleep(ms(20)));
+        let fast = env.spawn("fast", env.sleep(ms(10)));
+        assert_eq!(env.tasks(), ["slow", "fast"]);
+        fast.await.unwrap();
+        assert_eq!(env.tasks(), ["slow"]);
+        slow.await.unwrap();
+        assert!(env.tasks().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn dropping_the_handle_neither_stops_nor_untracks() {
+        let (env, journal) = (Env::virtual_time(1), Journal::default());
+        drop(env.spawn("a", {
+            let (env, journal) = (env.clone(), journal.clone());
+            async move {
+                env.sleep(ms(5)).await;
+                journal.note("ran");
+            }
+        }));
+        assert_eq!(env.tasks(), ["a"]);
+        env.tasks_ended().await;
+        assert_eq!(journal.lines(), ["ran"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_returns_its_message_and_others_live() {
+        let env = Env::virtual_time(1);
+        let other = env.spawn("other", {
+            let env = env.clone();
+            async move {
+                env.sleep(ms(5)).await;
+                3
+            }
+        });
+        let outcome = env.spawn("bad", async { panic!("broken {}", 1) as () }).await;
+        assert_eq!(outcome, Err(TaskError::Panicked("broken 1".to_owned())));
+        assert_eq!(other.await, Ok(3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_aborted_task_says_so() {
+        let env = Env::virtual_time(1);
+        let task = env.spawn("a", std::future::pending::<()>());
+        task.abort();
+        assert_eq!(task.await, Err(TaskError::Aborted));
+        assert!(env.tasks().is_empty() && env.alive());
+    }
+
+    fn dropping(env: &Env, journal: &Journal, name: &str) -> crate::Task<()> {
+        let (env, guard) = (env.clone(), Noting(journal.clone(), name.to_owned()));
+        env.clone().spawn(name, async move {
+            let guard = guard;
+            env.sleep(ms(1_000)).await;
+            guard.0.note("survived");
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn kill_stops_tasks_in_spawn_order_before_time_moves() {
+        let (env, journal) = (Env::virtual_time(1), Journal::default());
+        let tasks: Vec<_> = ["a", "b", "c"].iter().map(|name| dropping(&env, &journal, name)).collect();
+        env.sleep(ms(10)).await;
+        env.kill();
+        env.tasks_ended().await;
+        assert_eq!(journal.lines(), ["dropped a", "dropped b", "dropped c"]);
+        assert_eq!(env.now() - Instant::ORIGIN, ms(10));
+        for task in tasks {
+            assert_eq!(task.await, Err(TaskError::Aborted));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_spawned_after_kill_ever_runs() {
+        let (env, journal) = (Env::virtual_time(1), Journal::default());
+        env.kill();
+        assert!(!env.alive());
+        let late = env.spawn("late", {
+            let journal = journal.clone();
+            async move { journal.note("ran") }
+        });
+        assert!(env.tasks().is_empty());
+        assert_eq!(late.await, Err(TaskError::Aborted));
+        assert!(journal.lines().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_kills_its_own_env_finds_the_gate_closed_at_once() {
+        let (env, journal) = (Env::virtual_time(1), Journal::default());
+        let task = env.spawn("self", {
+            let (env, journal) = (env.clone(), journal.clone());
+            async move {
+                env.kill();
+                let child = env.spawn("child", std::future::ready(()));
+                journal.note(format!("alive {}, child {:?}", env.alive(), child.await));
+                yield_now().await;
+                journal.note("polled after kill");
+            }
+        });
+        assert_eq!(task.await, Err(TaskError::Aborted));
+        assert_eq!(journal.lines(), ["alive false, child Err(Aborted)"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_incarnation_lives_and_dies_by_itself_on_the_same_clock() {
+        let env = Env::virtual_time(1).with_rate(2, 1);
+        let first = env.incarnation("a", 1);
+        let second = env.incarnation("a", 2);
+        let task = second.spawn("b", second.sleep(ms(10)));
+        first.kill();
+        assert!(env.alive() && second.alive());
+        assert_eq!(task.await, Ok(()));
+        assert_eq!(first.now(), env.now());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tasks_ended_wakes_in_registration_order() {
+        let (env, watchers, journal) = (Env::virtual_time(1), Env::virtual_time(2), Journal::default());
+        let task = env.spawn("work", env.sleep(ms(5)));
+        for name in ["c", "a", "b"] {
+            let (env, journal) = (env.clone(), journal.clone());
+            drop(watchers.spawn(name, async move {
+                env.tasks_ended().await;
+                journal.note(name);
+            }));
+            yield_now().await;
+        }
+        task.await.unwrap();
+        watchers.tasks_ended().await;
+        assert_eq!(journal.lines(), ["c", "a", "b"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn with_no_task_there_is_nothing_to_wait_for() {
+        Env::virtual_time(1).tasks_ended().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_destructor_counts_as_part_of_its_task() {
+        struct Looks(Env, Journal);
+        impl Drop for Looks {
+            fn drop(&mut self) {
+                self.1.note(self.0.tasks().join(","));
+            }
+        }
+        let (env, journal) = (Env::virtual_time(1), Journal::default());
+        let looks = Looks(env.clone(), journal.clone());
+        env.spawn("a", async move { drop(looks) }).await.unwrap();
+        let looks = Looks(env.clone(), journal.clone());
+        let task = env.spawn("b", async move {
+            let _looks = looks;
+            std::future::pending::<()>().await;
+        });
+        yield_now().await;
+        task.abort();
+        assert_eq!(task.await, Err(TaskError::Aborted));
+        assert_eq!(journal.lines(), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_spawn_into_a_runtime_that_is_going_down_leaves_no_trace() {
+        struct Spawns(Env);
+        impl Drop for Spawns {
+            fn drop(&mut self) {
+                drop(self.0.spawn("late", std::future::pending::<()>()));
+            }
+        }
+        let env = Env::virtual_time(1);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        {
+            let env = env.clone();
+            runtime.block_on(async move {
+                let spawns = Spawns(env.clone());
+                drop(env.spawn("a", async move {
+                    let _spawns = spawns;
+                    std::future::pending::<()>().await;
+                }));
+                yield_now().await;
+            });
+        }
+        drop(runtime);
+        assert!(env.tasks().is_empty(), "{:?}", env.tasks());
+    }
+
+    #[tokio::test]
+    async fn a_caught_panic_is_a_value() {
+        assert_eq!(caught(async { 1 }).await, Ok(1));
+        assert_eq!(caught(async { panic!("one") as u8 }).await, Err("one".to_owned()));
+        assert_eq!(caught_now(|| -> u8 { panic!("{}", "two") }), Err("two".to_owned()));
+        let wordless = caught_now(|| -> u8 { std::panic::panic_any(7) });
+        assert_eq!(wordless, Err("a panic without a message".to_owned()));
+    }
+}
+
+mod cells {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn observers_wake_in_registration_order_time_and_again() {
+        let (env, journal) = (Env::virtual_time(1), Journal::default());
+        let (publisher, observer) = cell(0);
+        for name in ["c", "a", "d", "b"] {
+            let (mut observer, journal) = (observer.clone(), journal.clone());
+            drop(env.spawn(name, async move {
+                while let Ok(value) = observer.changed().await {
+                    journal.note(format!("{name}{value}"));
+                }
+                journal.note(format!("{name} closed"));
+            }));
+        }
+        for value in 1..=2 {
+            yield_now().await;
+            publisher.set(value);
+        }
+        yield_now().await;
+        drop(publisher);
+        env.tasks_ended().await;
+        let expected = ["c1", "a1", "d1", "b1", "c2", "a2", "d2", "b2"];
+        assert_eq!(journal.lines()[..8], expected);
+        assert_eq!(journal.lines()[8..], ["c closed", "a closed", "d closed", "b closed"]);
+    }
+
+    #[tokio::test]
+    async fn the_current_value_counts_as_seen_and_only_the_newest_is_told() {
+        let (publisher, mut observer) = cell(0);
+        publisher.set(1);
+        publisher.set(2);
+        assert_eq!(observer.get(), 2);
+        assert_eq!(observer.changed().await, Ok(2), "get does not count as seeing");
+        let mut late = publisher.observe();
+        publisher.update(|value| *value += 1);
+        assert_eq!(late.changed().await, Ok(3));
+        assert_eq!(observer.clone().changed().await, Ok(3), "a clone has seen what its original has");
+        assert_eq!(publisher.get(), 3);
+    }
+
+    #[tokio::test]
+    async fn the_last_value_is_told_before_the_closing() {
+        let (publisher, mut observer) = cell(0);
+        let second = publisher.clone();
+        drop(publisher);
+        second.set(1);
+        drop(second);
+        assert_eq!(observer.changed().await, Ok(1));
+        assert_eq!(observer.changed().await, Err(Closed));
+        assert_eq!(observer.wait_until(|value| *value == 1).await, Ok(1), "what is there needs no publisher");
+        assert_eq!(observer.wait_until(|value| *value == 2).await, Err(Closed));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wait_until_passes_over_what_is_not_wanted() {
+        let env = Env::virtual_time(1);
+        let (publisher, mut observer) = cell(0);
+        let task = env.spawn("wait", async move { observer.wait_until(|value| *value >= 2).await });
+        for value in 1..=2 {
+            yield_now().await;
+            assert!(!task.is_finished());
+            publisher.set(value);
+        }
+        assert_eq!(task.await, Ok(Ok(2)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cancelled_wait_has_seen_nothing() {
+        let env = Env::virtual_time(1);
+        let (publisher, mut observer) = cell(0);
+        assert_eq!(env.timeout(ms(1), observer.changed()).await, Err(Elapsed));
+        publisher.set(1);
+        assert_eq!(observer.changed().await, Ok(1));
+    }
+
+    #[tokio::test]
+    async fn a_panic_inside_an_update_leaves_the_cell_usable() {
+        let (publisher, observer) = cell(0);
+        assert!(caught_now(|| publisher.update(|_| panic!("oops"))).is_err());
+        publisher.set(5);
+        assert_eq!(observer.get(), 5);
+    }
+}

@@ -1,0 +1,43 @@
+//! Wakers in registration order: whoever asked first is woken first, whatever a hash or an address says.
+
+use std::collections::BTreeMap;
+use std::task::Waker;
+
+/// A place in a [`Waiters`] list. Kept by the waiting future between polls.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place(u64);
+
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    next: u64,
+    wakers: BTreeMap<Place, Waker>,
+}
+
+impl Waiters {
+    /// Registers `waker`, at the place already held if there is one.
+    pub(crate) fn register(&mut self, place: &mut Option<Place>, waker: &Waker) {
+        let place = *place.get_or_insert_with(|| {
+            self.next += 1;
+            Place(self.next)
+        });
+        self.wakers.entry(place).and_modify(|held| held.clone_from(waker)).or_insert_with(|| waker.clone());
+    }
+
+    pub(crate) fn withdraw(&mut self, place: Option<Place>) {
+        if let Some(place) = place {
+            self.wakers.remove(&place);
+        }
+    }
+
+    /// Everyone who waits, in registration order, to be woken once the lock around this list is released.
+    pub(crate) fn take(&mut self) -> Vec<Waker> {
+        std::mem::take(&mut self.wakers).into_values().collect()
+    }
+}
+
+/// Wakes in the given order. Call it without holding a lock: a waker may run code of its own.
+pub(crate) fn wake_all(wakers: Vec<Waker>) {
+    for waker in wakers {
+        waker.wake();
+    }
+}

@@ -1,0 +1,83 @@
+//! Combining events that differ in words alone. Pure.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use windlass_env::Instant;
+
+use crate::correlator::{CAPACITY, Subject};
+use crate::lru::Lru;
+
+/// From this many different notes on, one Event stands for all further ones.
+const DISTINCT: usize = 10;
+
+/// Notes further apart than this have nothing to do with each other.
+const INTERVAL: Duration = Duration::from_secs(600);
+
+/// What events have in common that differ in their note alone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Theme {
+    pub(crate) subject: Subject,
+    pub(crate) kind: String,
+    pub(crate) reason: String,
+}
+
+/// Which notes were seen of each theme.
+#[derive(Debug)]
+pub(crate) struct Aggregator {
+    themes: Lru<Theme, Notes>,
+}
+
+#[derive(Debug)]
+struct Notes {
+    distinct: BTreeSet<String>,
+    last: Instant,
+}
+
+impl Aggregator {
+    pub(crate) fn new() -> Self {
+        Self { themes: Lru::new(CAPACITY) }
+    }
+
+    /// Takes in one more note, and says whether its event is to be combined with others of its theme.
+    pub(crate) fn combines(&mut self, theme: &Theme, note: &str, now: Instant) -> bool {
+        let notes = self.themes.touch(theme, || Notes { distinct: BTreeSet::new(), last: now });
+        if now.saturating_duration_since(notes.last) > INTERVAL {
+            notes.distinct.clear();
+        }
+        notes.last = now;
+        notes.distinct.insert(note.to_owned());
+        if notes.distinct.len() < DISTINCT {
+            return false;
+        }
+        // One short of the threshold: the next new note combines too, and memory stays bounded.
+        notes.distinct.pop_first();
+        true
+    }
+}
+
+/// The note of an Event that stands for many. These words are the ones that tools look for.
+pub(crate) fn combined_note(note: &str) -> String {
+    format!("(combined from similar events): {note}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_env::Env;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_tenth_different_note_within_ten_minutes_is_combined() {
+        let mut aggregator = Aggregator::new();
+        let theme =
+            Theme { subject: Subject::default(), kind: "Normal".to_owned(), reason: "Created".to_owned() };
+        let start = Env::virtual_time(1).now();
+        for number in 0..9 {
+            assert!(!aggregator.combines(&theme, &format!("pod {number}"), start));
+            assert!(!aggregator.combines(&theme, "pod 0", start), "a repeat is not a new note");
+        }
+        assert!(aggregator.combines(&theme, "pod 9", start));
+        assert!(aggregator.combines(&theme, "pod 10", start + INTERVAL));
+        assert!(!aggregator.combines(&theme, "pod 11", start + INTERVAL * 2 + Duration::from_millis(1)));
+    }
+}

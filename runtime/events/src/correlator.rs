@@ -1,0 +1,235 @@
+//! From what happened to what to send: a new Event, a higher count, or nothing. Pure.
+//!
+//! In order: events that differ in words alone are [combined](crate::aggregate), repeats are counted, and what exceeds
+//! the object's share is [muted](crate::spam). A muted repeat is counted all the same, so that the next one sent
+//! tells the true number.
+
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde_json::json;
+use windlass_env::Instant;
+use windlass_object::time;
+
+use crate::aggregate::{Aggregator, Theme, combined_note};
+use crate::lru::Lru;
+use crate::recorder::Occurrence;
+use crate::spam::SpamFilter;
+
+/// How many entries each memory of repetition keeps.
+pub(crate) const CAPACITY: usize = 4096;
+
+/// Where Events about objects without a namespace live.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// What to send.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Verdict {
+    /// A new Event.
+    Create(Box<Event>),
+    /// A change to an Event sent before, and the whole of it in case it is gone by now.
+    Patch { body: serde_json::Value, whole: Box<Event> },
+    /// Nothing.
+    Drop,
+}
+
+/// The object an event is about, without the version, which differs between repeats.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Subject {
+    api_version: Option<String>,
+    kind: Option<String>,
+    namespace: Option<String>,
+    name: Option<String>,
+    uid: Option<String>,
+}
+
+/// What repeats of one Event have in common.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    theme: Theme,
+    field_path: Option<String>,
+    /// The note; nothing for an Event that stands for many.
+    note: Option<String>,
+}
+
+/// The Event that repeats are counted on.
+#[derive(Clone, Debug)]
+struct First {
+    name: String,
+    count: i32,
+    at: Time,
+}
+
+/// Remembers what one component has said.
+#[derive(Debug)]
+pub(crate) struct Correlator {
+    component: String,
+    aggregator: Aggregator,
+    firsts: Lru<Key, First>,
+    filter: SpamFilter,
+}
+
+impl Correlator {
+    pub(crate) fn new(component: &str) -> Self {
+        Self {
+            component: component.to_owned(),
+            aggregator: Aggregator::new(),
+            firsts: Lru::new(CAPACITY),
+            filter: SpamFilter::new(),
+        }
+    }
+
+    /// What to send of this occurrence, handled at `now`.
+    pub(crate) fn correlate(&mut self, mut occurrence: Occurrence, now: Instant) -> Verdict {
+        let key = self.key(&mut occurrence, now);
+        let first = self.count(&key, &occurrence);
+        if !self.filter.admits(&key.theme.subject, &key.theme.kind, now) {
+            return Verdict::Drop;
+        }
+        let event = Box::new(event(&self.component, occurrence, &first));
+        if first.count == 1 {
+            Verdict::Create(event)
+        } else {
+            Verdict::Patch { body: patch(&event), whole: event }
+        }
+    }
+
+    /// What this occurrence repeats; rewrites its note if it is combined with others.
+    fn key(&mut self, occurrence: &mut Occurrence, now: Instant) -> Key {
+        let theme = Theme {
+            subject: Subject::of(&occurrence.regarding),
+            kind: occurrence.kind.as_str().to_owned(),
+            reason: occurrence.reason.clone(),
+        };
+        let field_path = occurrence.regarding.field_path.clone();
+        if self.aggregator.combines(&theme, &occurrence.note, now) {
+            occurrence.note = combined_note(&occurrence.note);
+            return Key { theme, field_path, note: None };
+        }
+        Key { theme, field_path, note: Some(occurrence.note.clone()) }
+    }
+
+    fn count(&mut self, key: &Key, occurrence: &Occurrence) -> First {
+        let first = self.firsts.touch(key, || First {
+            name: occurrence.name.clone(),
+            count: 0,
+            at: time::seconds(occurrence.at),
+        });
+        first.count = first.count.saturating_add(1);
+        first.clone()
+    }
+}
+
+impl Subject {
+    fn of(reference: &ObjectReference) -> Self {
+        Self {
+            api_version: reference.api_version.clone(),
+            kind: reference.kind.clone(),
+            namespace: reference.namespace.clone(),
+            name: reference.name.clone(),
+            uid: reference.uid.clone(),
+        }
+    }
+}
+
+fn event(component: &str, occurrence: Occurrence, first: &First) -> Event {
+    let namespace = occurrence.regarding.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
+    Event {
+        metadata: ObjectMeta {
+            name: Some(first.name.clone()),
+            namespace: Some(namespace),
+            ..ObjectMeta::default()
+        },
+        involved_object: occurrence.regarding,
+        type_: Some(occurrence.kind.as_str().to_owned()),
+        reason: Some(occurrence.reason),
+        message: Some(occurrence.note),
+        count: Some(first.count),
+        first_timestamp: Some(first.at.clone()),
+        last_timestamp: Some(time::seconds(occurrence.at)),
+        source: Some(EventSource { component: Some(component.to_owned()), host: None }),
+        reporting_component: Some(component.to_owned()),
+        reporting_instance: Some(String::new()),
+        ..Event::default()
+    }
+}
+
+/// What a repeat changes.
+fn patch(event: &Event) -> serde_json::Value {
+    json!({ "count": event.count, "lastTimestamp": event.last_timestamp, "message": event.message })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recorder::EventType;
+    use std::time::Duration;
+    use windlass_env::Env;
+
+    fn occurrence(env: &Env, name: &str, note: &str) -> Occurrence {
+        let regarding = ObjectReference { name: Some("web".to_owned()), ..ObjectReference::default() };
+        Occurrence {
+            name: name.to_owned(),
+            regarding,
+            kind: EventType::Normal,
+            reason: "Created".to_owned(),
+            note: note.to_owned(),
+            at: env.wall(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_first_event_is_created_in_the_default_namespace_if_its_object_has_none() {
+        let env = Env::virtual_time(1);
+        let verdict = Correlator::new("tester").correlate(occurrence(&env, "web.1", "one"), env.now());
+        let Verdict::Create(event) = verdict else { panic!("{verdict:?}") };
+        assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
+        assert_eq!(event.metadata.name.as_deref(), Some("web.1"));
+        assert_eq!(event.source.and_then(|source| source.component).as_deref(), Some("tester"));
+        assert_eq!(event.reporting_component.as_deref(), Some("tester"));
+        assert_eq!((event.count, event.first_timestamp), (Some(1), event.last_timestamp));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_repeat_changes_count_time_and_note_of_the_first_and_nothing_else() {
+        let env = Env::virtual_time(1);
+        let mut correlator = Correlator::new("tester");
+        correlator.correlate(occurrence(&env, "web.1", "one"), env.now());
+        env.sleep(Duration::from_secs(5)).await;
+        let verdict = correlator.correlate(occurrence(&env, "web.2", "one"), env.now());
+        let Verdict::Patch { body, whole } = verdict else { panic!("{verdict:?}") };
+        assert_eq!(whole.metadata.name.as_deref(), Some("web.1"));
+        assert_ne!(whole.first_timestamp, whole.last_timestamp);
+        let expected = json!({ "count": 2, "lastTimestamp": time::seconds(env.wall()), "message": "one" });
+        assert_eq!(body, expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_notes_of_one_reason_end_up_in_one_event() {
+        let env = Env::virtual_time(1);
+        let mut correlator = Correlator::new("tester");
+        let mut send = |number: u32| {
+            let occurrence = occurrence(&env, &format!("web.{number}"), &format!("pod {number}"));
+            correlator.correlate(occurrence, env.now())
+        };
+        for number in 0..9 {
+            assert!(matches!(send(number), Verdict::Create(_)));
+        }
+        let Verdict::Create(tenth) = send(9) else { panic!("the tenth begins a combined event") };
+        assert_eq!(tenth.message.as_deref(), Some("(combined from similar events): pod 9"));
+        let Verdict::Patch { whole, .. } = send(10) else { panic!("the eleventh is counted on it") };
+        assert_eq!((whole.metadata.name.as_deref(), whole.count), (Some("web.9"), Some(2)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_muted_repeat_is_counted_all_the_same() {
+        let env = Env::virtual_time(1);
+        let mut correlator = Correlator::new("tester");
+        let verdicts: Vec<_> =
+            (0..30).map(|_| correlator.correlate(occurrence(&env, "web.1", "one"), env.now())).collect();
+        assert_eq!(verdicts.iter().filter(|verdict| **verdict == Verdict::Drop).count(), 5);
+        env.sleep(Duration::from_secs(300)).await;
+        let verdict = correlator.correlate(occurrence(&env, "web.2", "one"), env.now());
+        let Verdict::Patch { whole, .. } = verdict else { panic!("{verdict:?}") };
+        assert_eq!(whole.count, Some(31));
+    }
+}

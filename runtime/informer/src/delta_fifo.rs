@@ -1,0 +1,554 @@
+//! The queue between reflector and store: every change, in the order it arrived.
+//!
+//! Guarantees:
+//! - Nothing is reordered, merged or lost between `add`, `update`, `delete`, `replace`, `resync` and `pop`.
+//! - A replacement is one entry. It is unfolded when it is popped, against the objects known at that moment,
+//!   into the deletions that follow from it and what it lists; the consumer gets both in one batch and can
+//!   apply them at once. A resync is one entry too.
+//! - `has_synced` turns true only once the first batch has been processed, not when it was handed out.
+//! - The producer can wait for space, so that a burst is held back at the source and not in memory.
+//!
+//! It refuses a second consumer: order would mean nothing.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use windlass_object::{Head, ObjectKey, ResourceVersion};
+
+/// One object as it came from the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item<S> {
+    /// Key, identity and version, read without decoding the rest.
+    pub head: Head,
+    /// The rest.
+    pub body: Body<S>,
+}
+
+/// What became of the bytes of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body<S> {
+    /// They were decoded.
+    Decoded(S),
+    /// They could not be decoded, for this reason.
+    Undecodable(Arc<str>),
+}
+
+/// One change, ready to be applied to a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delta<S> {
+    /// The object was added.
+    Added(Item<S>),
+    /// The object was modified.
+    Updated(Item<S>),
+    /// The object was deleted; the item is its last state, if that can be decoded.
+    Deleted(Item<S>),
+    /// The object is part of a replacement.
+    Replaced(Item<S>),
+    /// A replacement does not list the object, which was known: it must have been deleted.
+    Vanished(ObjectKey),
+    /// Nothing happened; the object is to be looked at again.
+    Sync(ObjectKey),
+    /// Nothing happened up to this version.
+    Bookmark(ResourceVersion),
+}
+
+/// What one `pop` hands out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Batch<S> {
+    /// Changes that arrived one by one, in order.
+    Changes(Vec<Delta<S>>),
+    /// A whole replacement, unfolded: first what vanished, then what is listed.
+    Replacement {
+        /// Deletions and replaced items.
+        deltas: Vec<Delta<S>>,
+        /// The version of the list, how it was read, and whether it is the first.
+        list: ListFacts,
+    },
+}
+
+/// What is to be known about a list besides its items.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListFacts {
+    /// The version of the collection.
+    pub version: ResourceVersion,
+    /// Whether the list is the newest state there was, and may therefore contradict what is known.
+    pub consistent: bool,
+    /// Whether it was the first to enter this queue, before any other change.
+    pub initial: bool,
+}
+
+/// The objects a consumer holds, against which replacements and resyncs are unfolded.
+pub trait KnownObjects {
+    /// Every key.
+    fn keys(&self) -> Vec<ObjectKey>;
+    /// Every key that is not among `listed`.
+    fn missing_from(&self, listed: &BTreeSet<&ObjectKey>) -> Vec<ObjectKey>;
+}
+
+/// The queue was closed, and everything in it has been handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the queue is closed")]
+pub struct Closed;
+
+/// The queue. Shared by one producer (the reflector), one consumer (the processing loop) and a resync timer.
+pub struct DeltaFifo<S> {
+    state: Mutex<State<S>>,
+    capacity: usize,
+    arrived: Notify,
+    space: Notify,
+}
+
+struct State<S> {
+    entries: VecDeque<Entry<S>>,
+    first: First,
+    closed: bool,
+}
+
+enum Entry<S> {
+    Change(Delta<S>),
+    ReplaceAll { items: Vec<Item<S>>, list: ListFacts },
+    SyncAll,
+}
+
+/// How far the first batch has come.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum First {
+    /// Nothing has arrived.
+    Awaited,
+    /// A replacement came first and has not been processed.
+    Queued,
+    /// It has been processed, or something else came first, which makes the first batch an empty one.
+    Processed,
+}
+
+impl<S> DeltaFifo<S> {
+    /// How many entries are let in before [`space`](Self::space) makes the producer wait. Two batches: the
+    /// consumer works on one while the other fills.
+    pub const CAPACITY: usize = 2 * Self::BATCH;
+    /// How many changes one `pop` hands out at most: enough to spread the cost of publishing a snapshot.
+    pub const BATCH: usize = 1000;
+
+    /// An empty queue.
+    pub fn new() -> Self {
+        let state = State { entries: VecDeque::new(), first: First::Awaited, closed: false };
+        Self {
+            state: Mutex::new(state),
+            capacity: Self::CAPACITY,
+            arrived: Notify::new(),
+            space: Notify::new(),
+        }
+    }
+
+    /// Queues the arrival of an object.
+    pub fn add(&self, item: Item<S>) {
+        self.change(Delta::Added(item));
+    }
+
+    /// Queues the arrival of an object, unless something about its key is already queued, which then is
+    /// newer.
+    pub fn add_if_not_present(&self, item: Item<S>) {
+        let mut state = self.lock();
+        if !state.entries.iter().any(|entry| entry.concerns(&item.head.key)) {
+            self.push_change(&mut state, Delta::Added(item));
+        }
+    }
+
+    /// Queues a change of an object.
+    pub fn update(&self, item: Item<S>) {
+        self.change(Delta::Updated(item));
+    }
+
+    /// Queues the deletion of an object, known or not.
+    pub fn delete(&self, item: Item<S>) {
+        self.change(Delta::Deleted(item));
+    }
+
+    /// Queues the news that nothing happened up to `version`.
+    pub fn bookmark(&self, version: ResourceVersion) {
+        self.push(&mut self.lock(), Entry::Change(Delta::Bookmark(version)));
+    }
+
+    /// Queues a whole list, as one entry. `consistent` says whether it is the newest state there was.
+    pub fn replace(&self, items: Vec<Item<S>>, version: ResourceVersion, consistent: bool) {
+        let mut state = self.lock();
+        let initial = state.first == First::Awaited;
+        if initial {
+            state.first = First::Queued;
+        }
+        let list = ListFacts { version, consistent, initial };
+        self.push(&mut state, Entry::ReplaceAll { items, list });
+    }
+
+    /// Queues another look at every object known when this is popped, as one entry.
+    pub fn resync(&self) {
+        self.push(&mut self.lock(), Entry::SyncAll);
+    }
+
+    /// Waits for something to be queued and gives it to `process`: up to [`BATCH`](Self::BATCH) changes, or
+    /// one replacement or resync. No lock is held while `process` runs.
+    ///
+    /// # Errors
+    /// [`Closed`] once the queue is closed and empty.
+    ///
+    /// # Cancel safety
+    /// Nothing is taken out before the last await.
+    pub async fn pop<R>(
+        &self,
+        known: &impl KnownObjects,
+        process: impl FnOnce(Batch<S>) -> R,
+    ) -> Result<R, Closed> {
+        loop {
+            let arrived = self.arrived.notified();
+            if let Some(taken) = self.take()? {
+                let result = process(taken.unfold(known));
+                self.processed();
+                return Ok(result);
+            }
+            arrived.await;
+        }
+    }
+
+    /// Waits until fewer entries are queued than the queue is meant to hold.
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the wait.
+    pub async fn space(&self) {
+        loop {
+            let space = self.space.notified();
+            let (queued, closed) = {
+                let state = self.lock();
+                (state.entries.len(), state.closed)
+            };
+            if queued < self.capacity || closed {
+                return;
+            }
+            space.await;
+        }
+    }
+
+    /// Whether the first batch has been processed: the first replacement, if nothing came before it.
+    pub fn has_synced(&self) -> bool {
+        let state = self.lock();
+        // A replacement that was taken but not yet processed still counts as queued.
+        state.first == First::Processed
+    }
+
+    /// Closes the queue: what is queued is still handed out, what comes later is dropped.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.arrived.notify_one();
+        self.space.notify_waiters();
+    }
+
+    /// How many entries are queued.
+    pub fn len(&self) -> usize {
+        self.lock().entries.len()
+    }
+
+    /// Whether nothing is queued.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn change(&self, delta: Delta<S>) {
+        self.push_change(&mut self.lock(), delta);
+    }
+
+    fn push_change(&self, state: &mut State<S>, delta: Delta<S>) {
+        if state.first == First::Awaited {
+            state.first = First::Processed;
+        }
+        self.push(state, Entry::Change(delta));
+    }
+
+    fn push(&self, state: &mut State<S>, entry: Entry<S>) {
+        if !state.closed {
+            state.entries.push_back(entry);
+            self.arrived.notify_one();
+        }
+    }
+
+    fn take(&self) -> Result<Option<Taken<S>>, Closed> {
+        let mut state = self.lock();
+        let taken = Taken::from(&mut state.entries);
+        match taken {
+            None if state.closed => Err(Closed),
+            taken => Ok(taken),
+        }
+    }
+
+    fn processed(&self) {
+        let mut state = self.lock();
+        let replacement_waits = state.entries.iter().any(Entry::is_initial);
+        if state.first == First::Queued && !replacement_waits {
+            state.first = First::Processed;
+        }
+        drop(state);
+        self.space.notify_waiters();
+    }
+
+    /// No code of others runs under this lock, so poison cannot mean a broken queue.
+    fn lock(&self) -> MutexGuard<'_, State<S>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What was taken out, before it is unfolded.
+enum Taken<S> {
+    Changes(Vec<Delta<S>>),
+    ReplaceAll(Vec<Item<S>>, ListFacts),
+    SyncAll,
+}
+
+impl<S> Taken<S> {
+    fn from(entries: &mut VecDeque<Entry<S>>) -> Option<Self> {
+        Some(match entries.pop_front()? {
+            Entry::ReplaceAll { items, list } => Taken::ReplaceAll(items, list),
+            Entry::SyncAll => Taken::SyncAll,
+            Entry::Change(first) => Taken::Changes(changes(first, entries)),
+        })
+    }
+
+    fn unfold(self, known: &impl KnownObjects) -> Batch<S> {
+        match self {
+            Taken::Changes(deltas) => Batch::Changes(deltas),
+            Taken::SyncAll => Batch::Changes(known.keys().into_iter().map(Delta::Sync).collect()),
+            Taken::ReplaceAll(items, list) => {
+                let vanished = known.missing_from(&items.iter().map(|item| &item.head.key).collect());
+                let vanished = vanished.into_iter().map(Delta::Vanished);
+                let deltas = vanished.chain(items.into_iter().map(Delta::Replaced)).collect();
+                Batch::Replacement { deltas, list }
+            }
+        }
+    }
+}
+
+/// `first` and the changes that follow it directly, up to a whole batch.
+fn changes<S>(first: Delta<S>, entries: &mut VecDeque<Entry<S>>) -> Vec<Delta<S>> {
+    let mut deltas = vec![first];
+    while deltas.len() < DeltaFifo::<()>::BATCH {
+        match entries.pop_front() {
+            Some(Entry::Change(delta)) => deltas.push(delta),
+            Some(other) => {
+                entries.push_front(other);
+                break;
+            }
+            None => break,
+        }
+    }
+    deltas
+}
+
+impl<S> Entry<S> {
+    fn is_initial(&self) -> bool {
+        matches!(self, Entry::ReplaceAll { list, .. } if list.initial)
+    }
+
+    fn concerns(&self, key: &ObjectKey) -> bool {
+        match self {
+            Entry::Change(delta) => delta.key() == Some(key),
+            Entry::ReplaceAll { items, .. } => items.iter().any(|item| item.head.key == *key),
+            Entry::SyncAll => false,
+        }
+    }
+}
+
+impl<S> Delta<S> {
+    /// Whom the change is about; `None` for a bookmark.
+    pub fn key(&self) -> Option<&ObjectKey> {
+        match self {
+            Delta::Added(item) | Delta::Updated(item) | Delta::Deleted(item) | Delta::Replaced(item) => {
+                Some(&item.head.key)
+            }
+            Delta::Vanished(key) | Delta::Sync(key) => Some(key),
+            Delta::Bookmark(_) => None,
+        }
+    }
+}
+
+impl<S> Default for DeltaFifo<S> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S> fmt::Debug for DeltaFifo<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        f.debug_struct("DeltaFifo")
+            .field("queued", &state.entries.len())
+            .field("closed", &state.closed)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::pin::pin;
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    struct Known(Vec<ObjectKey>);
+
+    impl KnownObjects for Known {
+        fn keys(&self) -> Vec<ObjectKey> {
+            self.0.clone()
+        }
+
+        fn missing_from(&self, listed: &BTreeSet<&ObjectKey>) -> Vec<ObjectKey> {
+            self.0.iter().filter(|key| !listed.contains(key)).cloned().collect()
+        }
+    }
+
+    fn known(names: &[&str]) -> Known {
+        Known(names.iter().map(|name| ObjectKey::cluster(name)).collect())
+    }
+
+    fn item(name: &str, version: u32) -> Item<u32> {
+        let head = Head {
+            key: ObjectKey::cluster(name),
+            uid: None,
+            version: Some(ResourceVersion::new(&version.to_string())),
+        };
+        Item { head, body: Body::Decoded(version) }
+    }
+
+    fn at(version: u32) -> ResourceVersion {
+        ResourceVersion::new(&version.to_string())
+    }
+
+    fn pop(fifo: &DeltaFifo<u32>, known: &Known) -> Batch<u32> {
+        fifo.pop(known, |batch| batch)
+            .now_or_never()
+            .expect("something is queued")
+            .expect("the queue is open")
+    }
+
+    #[test]
+    fn changes_are_handed_out_in_the_order_they_arrived_unmerged() {
+        let fifo = DeltaFifo::new();
+        fifo.add(item("a", 1));
+        fifo.update(item("b", 2));
+        fifo.update(item("a", 3));
+        fifo.delete(item("a", 4));
+        fifo.bookmark(at(9));
+        let expected = vec![
+            Delta::Added(item("a", 1)),
+            Delta::Updated(item("b", 2)),
+            Delta::Updated(item("a", 3)),
+            Delta::Deleted(item("a", 4)),
+            Delta::Bookmark(at(9)),
+        ];
+        assert_eq!(pop(&fifo, &known(&[])), Batch::Changes(expected));
+    }
+
+    #[test]
+    fn a_replacement_is_one_entry_and_is_unfolded_against_what_is_known_when_it_is_popped() {
+        let fifo = DeltaFifo::new();
+        fifo.replace(vec![item("b", 5), item("c", 4)], at(7), true);
+        assert_eq!(fifo.len(), 1);
+        let deltas = vec![
+            Delta::Vanished(ObjectKey::cluster("a")),
+            Delta::Replaced(item("b", 5)),
+            Delta::Replaced(item("c", 4)),
+        ];
+        let list = ListFacts { version: at(7), consistent: true, initial: true };
+        assert_eq!(pop(&fifo, &known(&["a", "b"])), Batch::Replacement { deltas, list });
+    }
+
+    #[test]
+    fn a_resync_is_one_entry_about_everything_known_when_it_is_popped() {
+        let fifo = DeltaFifo::<u32>::new();
+        fifo.resync();
+        assert_eq!(fifo.len(), 1);
+        let deltas = ["a", "b"].map(|name| Delta::Sync(ObjectKey::cluster(name))).to_vec();
+        assert_eq!(pop(&fifo, &known(&["a", "b"])), Batch::Changes(deltas));
+    }
+
+    #[test]
+    fn a_batch_ends_before_a_replacement_and_at_its_bound() {
+        let fifo = DeltaFifo::new();
+        for version in 0..1001 {
+            fifo.add(item("a", version));
+        }
+        fifo.replace(vec![], at(2000), false);
+        let sizes: Vec<usize> = (0..3)
+            .map(|_| match pop(&fifo, &known(&[])) {
+                Batch::Changes(deltas) => deltas.len(),
+                Batch::Replacement { .. } => 0,
+            })
+            .collect();
+        assert_eq!(sizes, [1000, 1, 0]);
+    }
+
+    #[test]
+    fn add_if_not_present_yields_to_whatever_is_queued_for_the_key() {
+        let fifo = DeltaFifo::new();
+        fifo.update(item("a", 2));
+        fifo.replace(vec![item("b", 3)], at(3), true);
+        for name in ["a", "b", "c"] {
+            fifo.add_if_not_present(item(name, 1));
+        }
+        assert_eq!(fifo.len(), 3);
+        pop(&fifo, &known(&[]));
+        pop(&fifo, &known(&[]));
+        assert_eq!(pop(&fifo, &known(&[])), Batch::Changes(vec![Delta::Added(item("c", 1))]));
+    }
+
+    #[test]
+    fn synced_means_the_first_replacement_has_been_processed() {
+        let fifo = DeltaFifo::new();
+        assert!(!fifo.has_synced());
+        fifo.replace(vec![item("a", 1)], at(1), true);
+        fifo.update(item("a", 2));
+        let during = fifo.pop(&known(&[]), |_| fifo.has_synced()).now_or_never();
+        assert_eq!((during, fifo.has_synced()), (Some(Ok(false)), true));
+    }
+
+    #[test]
+    fn a_change_before_any_replacement_makes_the_first_batch_empty() {
+        let fifo = DeltaFifo::new();
+        fifo.add(item("a", 1));
+        assert!(fifo.has_synced());
+        fifo.replace(vec![], at(2), true);
+        assert!(fifo.has_synced());
+    }
+
+    #[test]
+    fn a_closed_queue_hands_out_what_it_holds_and_takes_nothing_more() {
+        let fifo = DeltaFifo::new();
+        fifo.add(item("a", 1));
+        fifo.close();
+        fifo.add(item("b", 2));
+        assert_eq!(pop(&fifo, &known(&[])), Batch::Changes(vec![Delta::Added(item("a", 1))]));
+        assert_eq!(fifo.pop(&known(&[]), |_| ()).now_or_never(), Some(Err(Closed)));
+    }
+
+    #[tokio::test]
+    async fn closing_wakes_a_waiting_consumer_and_a_waiting_producer() {
+        let fifo = DeltaFifo::<u32>::new();
+        let nothing = known(&[]);
+        let mut consumer = pin!(fifo.pop(&nothing, |_| ()));
+        assert_eq!(consumer.as_mut().now_or_never(), None);
+        fifo.close();
+        assert_eq!(consumer.await, Err(Closed));
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_makes_its_producer_wait_until_a_batch_was_processed() {
+        let fifo = DeltaFifo::new();
+        for version in 0..u32::try_from(DeltaFifo::<u32>::CAPACITY).unwrap() {
+            fifo.space().now_or_never().expect("there is space");
+            fifo.add(item("a", version));
+        }
+        let mut space = pin!(fifo.space());
+        assert_eq!(space.as_mut().now_or_never(), None);
+        pop(&fifo, &known(&[]));
+        assert_eq!(space.now_or_never(), Some(()));
+    }
+}

@@ -1,0 +1,88 @@
+//! What can go wrong for those who use an informer. What goes wrong between informer and server is not an
+//! error but a state: it is retried for ever and told through [`NotSynced`] and the metrics.
+
+use std::fmt;
+
+use windlass_object::ResourceKind;
+
+use crate::list_watch::Selection;
+
+/// Why a handler or an index could not be added.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InformerError {
+    /// The informer has been shut down and will tell nobody anything any more.
+    #[error("the informer of {informer} has been shut down")]
+    Stopped {
+        /// Which informer.
+        informer: String,
+    },
+    /// An index of that name exists. Its function may be another, so it is not silently shared.
+    #[error("the informer of {informer} already has an index {index:?}")]
+    DuplicateIndex {
+        /// Which informer.
+        informer: String,
+        /// The name that is taken.
+        index: &'static str,
+    },
+}
+
+/// Some informers have not received their initial list.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct NotSynced {
+    /// Those that are behind, in the order of their kinds.
+    pub laggards: Vec<Laggard>,
+}
+
+/// An informer that has not received its initial list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Laggard {
+    /// Of what kind.
+    pub kind: ResourceKind,
+    /// Which objects of that kind.
+    pub selection: Selection,
+    /// Why it is behind, as far as it knows.
+    pub lag: Lag,
+}
+
+/// Why an informer is behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lag {
+    /// It was made after the factory was last started.
+    NotStarted,
+    /// It was shut down first.
+    Stopped,
+    /// Nothing has failed so far; the list is on its way.
+    Listing,
+    /// Its last attempt failed.
+    Failing {
+        /// With this error.
+        last_error: String,
+    },
+}
+
+impl fmt::Display for NotSynced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} informer(s) not synced", self.laggards.len())?;
+        for (i, laggard) in self.laggards.iter().enumerate() {
+            write!(f, "{} {laggard}", if i == 0 { ":" } else { ";" })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Laggard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): {}", self.kind, self.selection, self.lag)
+    }
+}
+
+impl fmt::Display for Lag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Lag::NotStarted => f.write_str("never started"),
+            Lag::Stopped => f.write_str("shut down"),
+            Lag::Listing => f.write_str("still listing"),
+            Lag::Failing { last_error } => write!(f, "last error: {last_error}"),
+        }
+    }
+}

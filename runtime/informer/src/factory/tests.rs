@@ -1,0 +1,257 @@
+//! Many informers together.
+
+use std::sync::mpsc as blocking;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use windlass_object::Dynamic;
+
+use super::*;
+use crate::error::{InformerError, Lag};
+use crate::testing::*;
+
+fn rig() -> (Rig, Arc<Server>) {
+    let server = Server::new();
+    server.set("a", "first");
+    (Rig::new(), server)
+}
+
+/// A server for ConfigMaps; of all else nothing is ever heard.
+struct Partly(Arc<Server>, Arc<Script>);
+
+impl Sources for Partly {
+    fn source(&self, kind: &ResourceKind, selection: &Selection) -> Arc<dyn crate::ListerWatcher> {
+        match kind.plural.as_ref() {
+            "configmaps" => Only(Arc::clone(&self.0)).source(kind, selection),
+            _ => Only(Arc::clone(&self.1)).source(kind, selection),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn there_is_one_informer_per_kind_selection_and_representation() {
+    let (rig, server) = rig();
+    let again = rig.factory.typed::<ConfigMap>();
+    let filtered = rig.factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace("elsewhere"));
+    let dynamic = rig.factory.informer(Dynamic::new(ResourceKind::of::<ConfigMap>()), Selection::default());
+    again.add_index("shared", |_| vec!["x".to_owned()]).unwrap();
+    rig.start(&server);
+    rig.settle().await;
+    assert_eq!(rig.lister.by_index("shared", "x").len(), 1, "both handles are of one informer");
+    assert_eq!((filtered.lister().len(), dynamic.lister().len()), (1, 1));
+    assert_eq!(rig.counts().lists.get(), 3);
+    assert_eq!(rig.factory.kinds().len(), 2, "kinds are told once per selection");
+}
+
+#[tokio::test(start_paused = true)]
+async fn starting_twice_starts_nothing_twice_and_a_later_informer_needs_another_start() {
+    let (rig, server) = rig();
+    rig.start(&server);
+    rig.start(&server);
+    rig.settle().await;
+    assert_eq!((rig.counts().lists.get(), server.watchers()), (1, 1));
+    let late = rig.factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace("default"));
+    rig.settle().await;
+    assert!(!late.is_running() && !late.has_synced());
+    rig.start(&server);
+    rig.factory.wait_for_sync(None).await.unwrap();
+    assert_eq!((late.lister().len(), server.watchers()), (1, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_sync_names_the_laggards_and_their_last_error() {
+    let (rig, server) = rig();
+    rig.factory.typed::<Secret>();
+    let answers = (0..100).map(|_| Answer::List(Err(refusal(403, "Forbidden"))));
+    let refusing = Script::new(&rig.env, answers);
+    rig.factory.start(Arc::new(Partly(server, refusing)));
+    rig.factory.typed::<Namespace>();
+    let behind = rig.factory.wait_for_sync(Some(Duration::from_secs(10))).await.unwrap_err();
+    let lags: Vec<_> = behind.laggards.iter().map(|it| (it.kind.plural.as_ref(), it.lag.clone())).collect();
+    let [("namespaces", Lag::NotStarted), ("secrets", Lag::Failing { last_error })] = lags.as_slice() else {
+        panic!("{lags:?}");
+    };
+    assert!(last_error.contains("403"), "{last_error}");
+    assert!(behind.to_string().contains("secrets.v1 (all): last error: list: "), "{behind}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_sync_without_a_limit_ends_although_some_were_never_started() {
+    let (rig, server) = rig();
+    rig.start(&server);
+    rig.factory.typed::<Secret>();
+    let behind = rig.factory.wait_for_sync(None).await.unwrap_err();
+    assert_eq!(behind.laggards.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_hangs_or_fails_slows_nobody_but_its_own_informer() {
+    for answers in [vec![], vec![Answer::List(Err(refusal(500, "InternalError")))]] {
+        let (rig, server) = rig();
+        let (stuck, log) = (rig.factory.typed::<Secret>(), Log::default());
+        log.attach(&rig.informer, "log");
+        let source = Script::new(&rig.env, answers);
+        rig.factory.start(Arc::new(Partly(Arc::clone(&server), source)));
+        rig.settle().await;
+        for round in 0..20 {
+            let version = server.set("a", &round.to_string());
+            rig.settle().await;
+            assert_eq!(rig.informer.version(), Some(at(version)));
+        }
+        assert_eq!((log.events().len(), stuck.has_synced()), (21, false));
+    }
+}
+
+/// A sound server for the first who asks, and a defect for everyone after.
+struct FirstOnly(Arc<Server>, Arc<Script>, Mutex<bool>);
+
+impl Sources for FirstOnly {
+    fn source(&self, kind: &ResourceKind, selection: &Selection) -> Arc<dyn crate::ListerWatcher> {
+        match std::mem::replace(&mut *self.2.lock().unwrap(), true) {
+            false => Only(Arc::clone(&self.0)).source(kind, selection),
+            true => Only(Arc::clone(&self.1)).source(kind, selection),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_that_died_is_found_although_another_of_the_same_kind_and_selection_lives() {
+    let (rig, server) = rig();
+    let kind = ResourceKind::of::<ConfigMap>();
+    let dynamic = rig.factory.informer(Dynamic::new(kind.clone()), Selection::default());
+    assert!(!rig.informer.is_following(), "nothing has been started");
+    // Asked for a list where its script has a watch, it panics, and its reflector with it.
+    let defect = Script::new(&rig.env, [Answer::Watch(Ok(vec![]))]);
+    rig.factory.start(Arc::new(FirstOnly(server, defect, Mutex::new(false))));
+    rig.settle().await;
+    assert_eq!(rig.factory.stuck(), [(kind, Selection::default())]);
+    assert!(rig.informer.is_following() != dynamic.is_following());
+    rig.factory.shutdown().await;
+    assert_eq!(rig.factory.stuck(), []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whether_informers_live_is_told_while_one_is_busy_with_a_batch() {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let factory = InformerFactory::new(Env::system("test"), Metrics::new(), FactoryOptions::default());
+    let (informer, server) = (factory.typed::<ConfigMap>(), Server::new());
+    server.set("a", "first");
+    let (began, busy) = blocking::channel();
+    let (let_go, gate) = blocking::channel::<()>();
+    let (ended, outcome) = blocking::channel();
+    let gate = Mutex::new(gate);
+    let slow = move |_: &ConfigMap| {
+        began.send(()).unwrap();
+        ended.send(gate.lock().unwrap().recv_timeout(PATIENCE)).unwrap();
+        vec![]
+    };
+    informer.add_index("slow", move |object| slow(object)).unwrap();
+    factory.start(Arc::new(Only(server)));
+    busy.recv_timeout(PATIENCE).unwrap();
+    assert!(informer.is_running() && informer.is_following() && factory.stuck().is_empty());
+    let_go.send(()).unwrap();
+    assert_eq!(outcome.recv_timeout(PATIENCE), Ok(Ok(())), "nobody had to wait for the batch");
+    factory.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_ends_every_task_and_leaves_what_is_stored_readable() {
+    let (rig, server) = rig();
+    let handle = Log::default().attach(&rig.informer, "log");
+    rig.factory.typed::<Secret>();
+    rig.start(&server);
+    rig.settle().await;
+    assert!(!rig.env.tasks().is_empty());
+    rig.factory.shutdown().await;
+    assert_eq!((rig.env.tasks(), server.watchers()), (vec![], 0));
+    assert_eq!(rig.held(), ["a@1=first"]);
+    let stopped = rig.informer.add_handler("late", |_: &Told| {}).unwrap_err();
+    assert!(matches!(stopped, InformerError::Stopped { .. }));
+    rig.start(&server);
+    assert!(!rig.informer.is_running() && !handle.synced().await);
+    rig.factory.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_ends_in_the_midst_of_a_list_a_watch_and_a_wait() {
+    let refused = Answer::List(Err(refusal(500, "InternalError")));
+    for answers in [vec![], vec![Answer::List(Ok(page(1, &[])))], vec![refused]] {
+        let rig = Rig::new();
+        let script = Script::new(&rig.env, answers);
+        rig.start(&script);
+        rig.settle().await;
+        let began = rig.env.now();
+        rig.factory.shutdown().await;
+        assert_eq!((rig.env.now(), rig.env.tasks()), (began, vec![]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_sync_is_told_when_the_informer_is_shut_down() {
+    let rig = Rig::new();
+    let script = Script::new(&rig.env, []);
+    rig.start(&script);
+    let (waited, ()) = future::join(rig.factory.wait_for_sync(None), rig.factory.shutdown()).await;
+    assert_eq!(waited.unwrap_err().laggards[0].lag, Lag::Stopped);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_of_everything_is_preferred_as_a_source_of_versions() {
+    let rig = Rig::new();
+    let resource = ResourceKind::of::<Secret>().group_resource();
+    assert!(rig.factory.version_source(&resource).is_none());
+    rig.factory.informer(Typed::<Secret>::new(), Selection::in_namespace("a"));
+    assert!(rig.factory.version_source(&resource).unwrap().filtered());
+    rig.factory.typed::<Secret>();
+    assert!(!rig.factory.version_source(&resource).unwrap().filtered());
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_cache_of_a_resource_is_a_source_of_versions() {
+    let rig = Rig::new();
+    let resource = ResourceKind::of::<Secret>().group_resource();
+    rig.factory.informer(Typed::<Secret>::new(), Selection::in_namespace("a"));
+    rig.factory.typed::<Secret>();
+    assert_eq!(rig.factory.version_sources(&resource).len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_is_in_trouble_from_a_failure_until_it_follows_again() {
+    let (rig, server) = rig();
+    assert_eq!(rig.factory.troubled(), [], "what was never started misses nothing it should have");
+    rig.start(&server);
+    rig.settle().await;
+    assert_eq!(rig.factory.troubled(), []);
+    server.cut(Some(refusal(500, "InternalError")));
+    server.fail_next(refusal(503, "ServiceUnavailable"));
+    rig.settle().await;
+    let [(kind, trouble)] = rig.factory.troubled().try_into().expect("one is in trouble");
+    assert!(kind.plural == "configmaps" && trouble.contains("50"), "{trouble}");
+    let source = rig.factory.version_source(&kind.group_resource()).expect("a cache");
+    assert!(!source.follows());
+    server.heal();
+    rig.env.sleep(Duration::from_secs(60)).await;
+    assert!(rig.factory.troubled().is_empty() && source.follows());
+    rig.env.kill();
+    rig.settle().await;
+    assert_eq!(rig.factory.troubled().len(), 1, "a dead informer follows nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_factory_of_one_namespace_leaves_kinds_without_namespaces_alone() {
+    let options = FactoryOptions { namespace: Some("web".to_owned()), ..FactoryOptions::default() };
+    let rig = Rig::with_options(options);
+    assert_eq!(rig.informer.selection().namespace.as_deref(), Some("web"));
+    assert!(!rig.factory.typed::<Namespace>().is_filtered());
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_factories_of_different_names_share_an_environment() {
+    let (rig, server) = rig();
+    let options = FactoryOptions { name: "second".to_owned(), ..FactoryOptions::default() };
+    let second = InformerFactory::new(rig.env.clone(), rig.metrics.clone(), options);
+    second.typed::<ConfigMap>();
+    rig.start(&server);
+    second.start(Arc::new(Only(Arc::clone(&server))));
+    second.wait_for_sync(None).await.unwrap();
+    rig.factory.wait_for_sync(None).await.unwrap();
+}

@@ -1,0 +1,54 @@
+//! API server to local truth. Knows nothing of work queues.
+//!
+//! An [`InformerFactory`] keeps one [`SharedInformer`] per kind and selection. Each lists and watches its
+//! objects, keeps them in a store that [`Lister`]s read, and tells [`Handler`]s what changed:
+//!
+//! ```text
+//! ListerWatcher -> reflector -> DeltaFifo -> processing loop -> store -> processor -> handlers
+//! ```
+//!
+//! Guarantees, each with a test of that name:
+//! - Handlers for one key see states in an order the API server produced.
+//! - A handler is told every state the store went through, however slow it is, up to sixteen that wait of one
+//!   object.
+//! - A delete is delivered even when it happened during an outage; it carries the last known state and says
+//!   whether it was seen.
+//! - The store already holds the state a handler is told of.
+//! - The store's version never moves back, except into a new epoch, when a consistent list proves that the
+//!   server did.
+//! - `has_synced` of a handle means that this handler has seen the initial list.
+//! - A failing watch slows nobody but itself; neither does a slow or panicking handler.
+//! - An object that cannot be decoded is counted, reported with its name, quarantined and retried when it
+//!   changes, and never hides its neighbours.
+//! - After any fault stops, cache equals server.
+//! - Readers never block the writer.
+//!
+//! What it refuses: to run code of handlers under a lock, to merge changes of two objects that bore one name,
+//! and to guess: what is inferred says so ([`Observation`]), and so does what is not known
+//! ([`Lister::is_quarantined`]).
+
+mod backoff;
+pub mod delta_fifo;
+mod error;
+mod factory;
+mod handler;
+mod indexer;
+mod list_watch;
+mod lister;
+mod processor;
+mod reflector;
+mod shared_informer;
+mod store;
+mod sync;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+pub use crate::error::{InformerError, Lag, Laggard, NotSynced};
+pub use crate::factory::{FactoryOptions, InformerFactory};
+pub use crate::handler::{Cause, Event, Handler, HandlerHandle, Observation};
+pub use crate::list_watch::{ApiSources, ListRequest, ListerWatcher, Selection, Sources, WatchRequest};
+pub use crate::lister::{Labelled, Lister, TypedLister};
+pub use crate::shared_informer::{SharedInformer, VersionSource};
+pub use crate::store::{Progress, Quarantined};

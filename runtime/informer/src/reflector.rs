@@ -1,0 +1,348 @@
+//! Keeps one selection of one kind in step with its source: list, then watch, for ever.
+//!
+//! Guarantees:
+//! - After a loss it goes on from the last version it passed on; only if that version is gone does it list
+//!   anew, and wherever a server says so (at a list, at a later page, at the start of a watch or within it)
+//!   the next list is a consistent one.
+//! - What it does next is decided in [`state`], without effects; here is one small function per state.
+//! - It never gives up and never spins: every failure costs a wait ([`Backoff`]), the server's own wish
+//!   included. A watch that worked for a good while before its connection was lost costs hardly any.
+//! - It does not run ahead of the store by more than the queue's bound.
+//!
+//! It refuses to know about handlers, indexes and readers.
+
+mod intake;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use windlass_client::{FrameStream, RequestError, VersionMatch};
+use windlass_env::{Env, Instant, Rng};
+use windlass_metrics::InformerMetrics;
+use windlass_object::{Frame, RawList, Representation, ResourceVersion, Status, WireError};
+
+use self::intake::Intake;
+use self::state::{Fault, Freshness, Next, State, WatchEnd};
+use crate::backoff::{self, Backoff};
+use crate::delta_fifo::{DeltaFifo, Item};
+use crate::list_watch::{ListRequest, ListerWatcher, WatchRequest};
+use crate::store::Store;
+use crate::sync::yield_now;
+
+/// How many objects a page holds: large enough to be few, small enough for a server to make without strain.
+/// The number every other client uses, so servers are tuned for it.
+const PAGE: u32 = 500;
+/// A watch lasts at least this long: reopening is cheap, but not free.
+const SHORTEST_WINDOW: Duration = Duration::from_secs(100);
+/// And less than this, so that a watch that went dead without a word is found out within minutes. Each draws
+/// its own, so that watches opened together do not end together.
+const LONGEST_WINDOW: Duration = Duration::from_secs(200);
+
+/// The list-and-watch loop of one informer.
+pub(crate) struct Reflector<R: Representation> {
+    informer: Arc<str>,
+    source: Arc<dyn ListerWatcher>,
+    fifo: Arc<DeltaFifo<R::Stored>>,
+    intake: Intake<R>,
+    env: Env,
+    windows: Rng,
+    backoff: Backoff,
+    metrics: InformerMetrics,
+    trouble: Trouble,
+    /// The newest version that was passed on.
+    passed_on: Option<ResourceVersion>,
+}
+
+/// What a reflector is made of.
+pub(crate) struct Parts<R: Representation> {
+    pub(crate) informer: Arc<str>,
+    /// Tells this reflector's random numbers from those of any other in the same [`Env`].
+    pub(crate) stream: String,
+    pub(crate) source: Arc<dyn ListerWatcher>,
+    pub(crate) representation: R,
+    pub(crate) fifo: Arc<DeltaFifo<R::Stored>>,
+    pub(crate) store: Arc<Store<R::Stored>>,
+    pub(crate) env: Env,
+    pub(crate) metrics: InformerMetrics,
+    pub(crate) trouble: Trouble,
+}
+
+/// The last failure that nothing good has followed yet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trouble(Arc<Mutex<Option<String>>>);
+
+/// A list that arrived completely.
+struct Listing<S> {
+    items: Vec<Item<S>>,
+    version: ResourceVersion,
+}
+
+/// Why a list did not arrive.
+#[derive(Debug, thiserror::Error)]
+enum ListFailure {
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error("the list carries no resource version, so nothing can be watched from it")]
+    Unversioned,
+}
+
+impl<R: Representation> Reflector<R> {
+    pub(crate) fn new(parts: Parts<R>) -> Self {
+        let Parts { informer, stream, source, representation, fifo, store, env, metrics, trouble } = parts;
+        let intake = Intake::new(Arc::clone(&informer), &representation, store, metrics.clone());
+        let windows = env.rng(&format!("{stream}/watch windows"));
+        let backoff = Backoff::new(env.rng(&format!("{stream}/backoff")));
+        Self { informer, source, fifo, intake, env, windows, backoff, metrics, trouble, passed_on: None }
+    }
+
+    /// Runs until dropped.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any await; what was passed on is whole.
+    pub(crate) async fn run(mut self) {
+        let mut state = State::Listing(Freshness::Consistent);
+        loop {
+            state = match state {
+                State::Listing(freshness) => self.list(freshness).await,
+                State::Watching(version) => self.watch(version).await,
+                State::BackingOff { trouble, at_least, then } => self.back_off(trouble, at_least, then).await,
+            };
+        }
+    }
+
+    async fn list(&mut self, freshness: Freshness) -> State {
+        self.metrics.lists.inc();
+        match self.fetch(&freshness).await {
+            Ok(listing) => self.replace(&freshness, listing),
+            Err(failure) => {
+                self.metrics.list_errors.inc();
+                self.report("list", &failure);
+                state::after_failed_list(freshness, failure.fault())
+            }
+        }
+    }
+
+    fn replace(&mut self, freshness: &Freshness, listing: Listing<R::Stored>) -> State {
+        let Listing { items, version } = listing;
+        let next = state::after_list(freshness, version.clone());
+        if !matches!(next, State::Watching(_)) {
+            tracing::warn!(informer = %self.informer, %version, "a list is older than it may be; reading the newest");
+            return next;
+        }
+        self.fifo.replace(items, version.clone(), *freshness == Freshness::Consistent);
+        self.passed_on = Some(version);
+        self.backoff.healthy(self.env.now());
+        self.trouble.clear();
+        next
+    }
+
+    /// Every page of a list. A page whose token has expired turns the whole into one unpaged, consistent
+    /// list.
+    async fn fetch(&mut self, freshness: &Freshness) -> Result<Listing<R::Stored>, ListFailure> {
+        let mut request = first_page(freshness);
+        let (mut items, mut version, mut unpaged) = (Vec::new(), None, false);
+        loop {
+            let token_in_use = request.continue_token.is_some();
+            match self.source.list(request).await {
+                Ok(page) => {
+                    version = version.or_else(|| page.version.clone());
+                    self.take_page(&page, version.as_ref(), &mut items).await;
+                    let Some(token) = page.continue_token else { break };
+                    request = next_page(token);
+                }
+                Err(error) if error.is_expired() && token_in_use && !unpaged => {
+                    unpaged = true;
+                    version = None;
+                    items.clear();
+                    request = ListRequest::default();
+                }
+                Err(error) => return Err(error.into()),
+            }
+            yield_now().await;
+        }
+        Ok(Listing { items, version: version.ok_or(ListFailure::Unversioned)? })
+    }
+
+    async fn take_page(
+        &mut self,
+        page: &RawList,
+        version: Option<&ResourceVersion>,
+        items: &mut Vec<Item<R::Stored>>,
+    ) {
+        // A list from before what was passed on begins a new epoch: what is held at a version may not be what
+        // the server now has at that version.
+        let went_back = matches!((version, &self.passed_on), (Some(listed), Some(held)) if listed < held);
+        items.extend(self.intake.page(&page.items, !went_back).await);
+    }
+
+    async fn watch(&mut self, version: ResourceVersion) -> State {
+        self.metrics.watches.inc();
+        let request = WatchRequest {
+            version: version.as_str().to_owned(),
+            timeout: self.windows.between(SHORTEST_WINDOW, LONGEST_WINDOW),
+            bookmarks: true,
+        };
+        let mut reached = version;
+        let end = match self.source.watch(request).await {
+            Ok(stream) => self.follow(stream, &mut reached).await,
+            Err(error) => self.watch_failed(&error),
+        };
+        state::after_watch(reached, end)
+    }
+
+    /// Passes on what a watch tells, until it ends.
+    async fn follow(&mut self, mut stream: FrameStream, reached: &mut ResourceVersion) -> WatchEnd {
+        self.trouble.clear();
+        let opened = self.env.now();
+        let mut moved = false;
+        loop {
+            self.fifo.space().await;
+            match stream.next().await {
+                Some(Ok(Frame::Error(status))) => return self.refused(*status),
+                // Versions move by themselves on a busy server, so a bookmark is no news.
+                Some(Ok(Frame::Bookmark { version, .. })) => self.bookmark(version, reached),
+                Some(Ok(frame)) => match self.pass_on(frame, reached) {
+                    Ok(newer) => moved |= newer,
+                    Err(error) => return self.watch_failed(&RequestError::Wire(error)),
+                },
+                Some(Err(error)) => return self.broken(&error, opened),
+                None => return self.closed(opened, moved),
+            }
+            self.backoff.healthy(opened);
+        }
+    }
+
+    fn bookmark(&mut self, version: ResourceVersion, reached: &mut ResourceVersion) {
+        self.fifo.bookmark(version.clone());
+        let _forward = self.moved_to(version, reached);
+    }
+
+    /// Passes a change on, and says whether it is newer than what was reached. One whose head cannot be read
+    /// could be about any object, so it fails the watch.
+    fn pass_on(&mut self, frame: Frame, reached: &mut ResourceVersion) -> Result<bool, WireError> {
+        let version = match frame {
+            Frame::Added(raw) => {
+                let item = self.intake.item(&raw)?;
+                let version = item.head.version.clone();
+                self.fifo.add(item);
+                version
+            }
+            Frame::Modified(raw) => {
+                let item = self.intake.item(&raw)?;
+                let version = item.head.version.clone();
+                self.fifo.update(item);
+                version
+            }
+            Frame::Deleted(raw) => {
+                let item = self.intake.deleted(&raw)?;
+                let version = item.head.version.clone();
+                self.fifo.delete(item);
+                version
+            }
+            Frame::Bookmark { .. } | Frame::Error(_) => None,
+        };
+        Ok(version.is_some_and(|version| self.moved_to(version, reached)))
+    }
+
+    /// Whether that is forward; of versions that cannot be compared nobody knows.
+    fn moved_to(&mut self, version: ResourceVersion, reached: &mut ResourceVersion) -> bool {
+        let order = version.partial_cmp(reached);
+        // A server that repeats itself does not send the next watch back in time.
+        if order != Some(Ordering::Less) {
+            *reached = version.clone();
+            self.passed_on = Some(version);
+        }
+        order == Some(Ordering::Greater)
+    }
+
+    fn closed(&mut self, opened: Instant, moved: bool) -> WatchEnd {
+        let end = WatchEnd::Closed { lasted: self.since(opened), moved };
+        if end.is_healthy() {
+            self.backoff.healthy(opened);
+        }
+        end
+    }
+
+    /// An open watch broke. One that was cut off after a good while is counted, but is no cause for concern.
+    fn broken(&mut self, error: &RequestError, opened: Instant) -> WatchEnd {
+        let end = WatchEnd::broken(Fault::of(error), self.since(opened));
+        if end != WatchEnd::CutOff {
+            return self.watch_failed(error);
+        }
+        self.metrics.watch_errors.inc();
+        tracing::debug!(informer = %self.informer, %error, "a watch was cut off; it is resumed");
+        end
+    }
+
+    fn since(&self, then: Instant) -> Duration {
+        self.env.now().saturating_duration_since(then)
+    }
+
+    fn refused(&mut self, status: Status) -> WatchEnd {
+        self.watch_failed(&RequestError::from_status(status, None))
+    }
+
+    fn watch_failed(&mut self, error: &RequestError) -> WatchEnd {
+        self.metrics.watch_errors.inc();
+        self.report("watch", error);
+        WatchEnd::Failed(Fault::of(error))
+    }
+
+    async fn back_off(&mut self, trouble: backoff::Trouble, at_least: Option<Duration>, then: Next) -> State {
+        let ramp = self.backoff.after_failure(trouble, self.env.now());
+        self.env.sleep(at_least.map_or(ramp, |at_least| ramp.max(at_least))).await;
+        state::after_wait(then)
+    }
+
+    fn report(&self, what: &str, error: &dyn fmt::Display) {
+        let message = format!("{what}: {error}");
+        tracing::warn!(informer = %self.informer, error = message, "an informer cannot follow its source");
+        self.trouble.set(message);
+    }
+}
+
+/// The first page of a list. A list at a version is asked for in one piece: servers answer it from memory,
+/// which they do not do page by page.
+fn first_page(freshness: &Freshness) -> ListRequest {
+    match freshness {
+        Freshness::Consistent => ListRequest { limit: Some(PAGE), ..ListRequest::default() },
+        Freshness::NotOlderThan(version) => ListRequest {
+            version: Some(version.as_str().to_owned()),
+            version_match: Some(VersionMatch::NotOlderThan),
+            ..ListRequest::default()
+        },
+    }
+}
+
+fn next_page(token: String) -> ListRequest {
+    ListRequest { limit: Some(PAGE), continue_token: Some(token), ..ListRequest::default() }
+}
+
+impl ListFailure {
+    fn fault(&self) -> Fault {
+        match self {
+            ListFailure::Request(error) => Fault::of(error),
+            ListFailure::Unversioned => Fault::Other,
+        }
+    }
+}
+
+impl Trouble {
+    pub(crate) fn get(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, message: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
+    }
+
+    fn clear(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}

@@ -1,0 +1,277 @@
+//! The states of a reflector, and what follows from what. No effects here.
+
+use std::time::Duration;
+
+use windlass_client::RequestError;
+use windlass_object::{ResourceVersion, WireError};
+
+use crate::backoff::{Backoff, Trouble};
+
+/// A stream that ended sooner than this without news is no better than a refusal.
+const SHORTEST_WATCH: Duration = Duration::from_secs(1);
+/// A stream that was open this long worked, whatever ended it: balancers and proxies cut what is old or idle, many
+/// of them every minute. Not shorter than the longest step of the ramp, so that a source that breaks every watch
+/// is not asked more often for it.
+const LONG_WATCH: Duration = Backoff::LONGEST;
+/// The longest wait a server can ask for. It asks on its own behalf and wants relief, not silence: beyond this it
+/// may as well say so again, and a broken answer must not silence an informer for hours.
+const LONGEST_WISH: Duration = Duration::from_secs(60);
+
+/// What a reflector is about to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Read everything.
+    Listing(Freshness),
+    /// Follow what changes after this version.
+    Watching(ResourceVersion),
+    /// Wait as long as the ramp says and at least this long, then go on.
+    BackingOff {
+        /// Which ramp.
+        trouble: Trouble,
+        /// What the server asked for, if it did, within reason.
+        at_least: Option<Duration>,
+        /// What comes then.
+        then: Next,
+    },
+}
+
+/// What follows a wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    List(Freshness),
+    Watch(ResourceVersion),
+}
+
+/// How new a list has to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Freshness {
+    /// The newest there is, whatever is already held.
+    Consistent,
+    /// At least as new as what is already held. Cheaper for the server, and enough unless versions were lost.
+    NotOlderThan(ResourceVersion),
+}
+
+/// What a failure is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The version asked for is too old or too new for the server: only a consistent list helps.
+    VersionUnavailable,
+    /// The server wants to be asked later.
+    Throttled(Option<Duration>),
+    /// Nobody answered, or the connection was lost: nothing follows about the state of the server.
+    Unreachable,
+    /// Anything else.
+    Other,
+}
+
+/// How a watch ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WatchEnd {
+    /// The server closed it, as it does when the time is up.
+    Closed {
+        /// How long it was open.
+        lasted: Duration,
+        /// Whether it told of a change newer than everything before it.
+        moved: bool,
+    },
+    /// It was open for a good while, and then the connection was lost.
+    CutOff,
+    /// It failed.
+    Failed(Fault),
+}
+
+impl Fault {
+    pub(crate) fn of(error: &RequestError) -> Self {
+        match error {
+            error if error.is_expired() || error.is_too_large_version() => Fault::VersionUnavailable,
+            RequestError::TooManyRequests { retry_after, .. } => Fault::Throttled(*retry_after),
+            RequestError::ConnectionRefused(_)
+            | RequestError::Transport(_)
+            | RequestError::Deadline
+            | RequestError::Silent => Fault::Unreachable,
+            // The connection was cut in the middle of a frame; what was cut off comes again.
+            RequestError::Wire(WireError::Truncated { .. }) => Fault::Unreachable,
+            _ => Fault::Other,
+        }
+    }
+}
+
+impl WatchEnd {
+    /// How a watch ended that had been accepted and was open for so long when it broke.
+    pub(crate) fn broken(fault: Fault, lasted: Duration) -> Self {
+        match fault {
+            Fault::Unreachable if lasted >= LONG_WATCH => WatchEnd::CutOff,
+            fault => WatchEnd::Failed(fault),
+        }
+    }
+
+    /// Whether the watch did what watches do.
+    pub(crate) fn is_healthy(&self) -> bool {
+        match self {
+            // What was told before proves nothing: who replays one old change and closes would be asked again
+            // without end and without a wait.
+            WatchEnd::Closed { lasted, moved } => *moved || *lasted >= SHORTEST_WATCH,
+            WatchEnd::CutOff | WatchEnd::Failed(_) => false,
+        }
+    }
+}
+
+/// A list failed.
+pub(crate) fn after_failed_list(freshness: Freshness, fault: Fault) -> State {
+    match (freshness, fault) {
+        // Asked at once, for the question was at fault and not the server; the new one cannot fail that way
+        // again.
+        (Freshness::NotOlderThan(_), Fault::VersionUnavailable) => State::Listing(Freshness::Consistent),
+        (freshness, fault) => back_off(&fault, Next::List(freshness)),
+    }
+}
+
+/// A list arrived.
+pub(crate) fn after_list(freshness: &Freshness, version: ResourceVersion) -> State {
+    match freshness {
+        // The server broke its word; only the newest state can tell whether it went back in time.
+        Freshness::NotOlderThan(held) if version < *held => State::Listing(Freshness::Consistent),
+        _ => State::Watching(version),
+    }
+}
+
+/// A watch that had come to `version` ended.
+pub(crate) fn after_watch(version: ResourceVersion, end: WatchEnd) -> State {
+    match end {
+        WatchEnd::Closed { .. } if end.is_healthy() => State::Watching(version),
+        WatchEnd::Closed { .. } => back_off(&Fault::Other, Next::Watch(version)),
+        WatchEnd::CutOff => {
+            State::BackingOff { trouble: Trouble::CutOff, at_least: None, then: Next::Watch(version) }
+        }
+        WatchEnd::Failed(fault) => {
+            let then = match fault {
+                Fault::VersionUnavailable => Next::List(Freshness::Consistent),
+                Fault::Throttled(_) | Fault::Unreachable => Next::Watch(version),
+                Fault::Other => Next::List(Freshness::NotOlderThan(version)),
+            };
+            back_off(&fault, then)
+        }
+    }
+}
+
+/// A wait is over.
+pub(crate) fn after_wait(then: Next) -> State {
+    match then {
+        Next::List(freshness) => State::Listing(freshness),
+        Next::Watch(version) => State::Watching(version),
+    }
+}
+
+fn back_off(fault: &Fault, then: Next) -> State {
+    let (trouble, at_least) = match fault {
+        Fault::Unreachable => (Trouble::Unreachable, None),
+        Fault::Throttled(wish) => (Trouble::Refused, wish.map(|wish| wish.min(LONGEST_WISH))),
+        Fault::VersionUnavailable | Fault::Other => (Trouble::Refused, None),
+    };
+    State::BackingOff { trouble, at_least, then }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(text: &str) -> ResourceVersion {
+        ResourceVersion::new(text)
+    }
+
+    fn not_older_than(text: &str) -> Freshness {
+        Freshness::NotOlderThan(version(text))
+    }
+
+    fn closed_after(lasted: Duration, moved: bool) -> State {
+        after_watch(version("5"), WatchEnd::Closed { lasted, moved })
+    }
+
+    fn broken_after(fault: Fault, lasted: Duration) -> State {
+        after_watch(version("5"), WatchEnd::broken(fault, lasted))
+    }
+
+    #[test]
+    fn a_list_at_an_unavailable_version_is_asked_for_consistently_at_once() {
+        let state = after_failed_list(not_older_than("5"), Fault::VersionUnavailable);
+        assert_eq!(state, State::Listing(Freshness::Consistent));
+    }
+
+    #[test]
+    fn a_consistent_list_that_fails_is_never_repeated_without_a_wait() {
+        for fault in [Fault::VersionUnavailable, Fault::Throttled(None), Fault::Unreachable, Fault::Other] {
+            let state = after_failed_list(Freshness::Consistent, fault.clone());
+            assert_eq!(state, back_off(&fault, Next::List(Freshness::Consistent)));
+        }
+    }
+
+    #[test]
+    fn a_list_older_than_it_may_be_is_not_believed() {
+        assert_eq!(after_list(&not_older_than("10"), version("9")), State::Listing(Freshness::Consistent));
+        assert_eq!(after_list(&not_older_than("10"), version("10")), State::Watching(version("10")));
+        assert_eq!(after_list(&Freshness::Consistent, version("9")), State::Watching(version("9")));
+    }
+
+    #[test]
+    fn a_watch_that_closes_as_it_should_is_resumed_at_once() {
+        assert_eq!(closed_after(Duration::from_secs(100), false), State::Watching(version("5")));
+        assert_eq!(closed_after(Duration::from_millis(1), true), State::Watching(version("5")));
+    }
+
+    #[test]
+    fn a_watch_that_closes_at_once_without_news_is_resumed_after_a_wait() {
+        assert_eq!(
+            closed_after(Duration::from_millis(999), false),
+            back_off(&Fault::Other, Next::Watch(version("5")))
+        );
+    }
+
+    #[test]
+    fn a_lost_connection_climbs_no_ramp_if_the_watch_was_open_for_a_good_while() {
+        let resumed =
+            |trouble| State::BackingOff { trouble, at_least: None, then: Next::Watch(version("5")) };
+        let almost = LONG_WATCH - Duration::from_millis(1);
+        assert_eq!(broken_after(Fault::Unreachable, LONG_WATCH), resumed(Trouble::CutOff));
+        assert_eq!(broken_after(Fault::Unreachable, almost), resumed(Trouble::Unreachable));
+    }
+
+    #[test]
+    fn what_a_server_says_counts_however_long_the_watch_was_open() {
+        for fault in [Fault::VersionUnavailable, Fault::Throttled(None), Fault::Other] {
+            let said = after_watch(version("5"), WatchEnd::Failed(fault.clone()));
+            assert_eq!(broken_after(fault, LONG_WATCH * 2), said);
+        }
+    }
+
+    #[test]
+    fn no_server_can_ask_for_more_than_a_minute_of_silence() {
+        for (wish, granted) in [(59, 59), (60, 60), (61, 60), (u64::MAX, 60)] {
+            let wish = Fault::Throttled(Some(Duration::from_secs(wish)));
+            let State::BackingOff { at_least, .. } = back_off(&wish, Next::Watch(version("5"))) else {
+                unreachable!("a fault costs a wait")
+            };
+            assert_eq!(at_least, Some(Duration::from_secs(granted)));
+        }
+    }
+
+    #[test]
+    fn a_watch_at_an_unavailable_version_leads_to_a_consistent_list() {
+        let state = after_watch(version("5"), WatchEnd::Failed(Fault::VersionUnavailable));
+        assert_eq!(state, back_off(&Fault::VersionUnavailable, Next::List(Freshness::Consistent)));
+    }
+
+    #[test]
+    fn neither_throttling_nor_a_lost_connection_costs_a_list() {
+        let wait = Some(Duration::from_secs(7));
+        let throttled = after_watch(version("5"), WatchEnd::Failed(Fault::Throttled(wait)));
+        assert_eq!(throttled, back_off(&Fault::Throttled(wait), Next::Watch(version("5"))));
+        let unreachable = after_watch(version("5"), WatchEnd::Failed(Fault::Unreachable));
+        assert_eq!(unreachable, back_off(&Fault::Unreachable, Next::Watch(version("5"))));
+    }
+
+    #[test]
+    fn an_unknown_failure_of_a_watch_leads_to_a_list_no_older_than_what_is_held() {
+        let state = after_watch(version("5"), WatchEnd::Failed(Fault::Other));
+        assert_eq!(state, back_off(&Fault::Other, Next::List(not_older_than("5"))));
+    }
+}

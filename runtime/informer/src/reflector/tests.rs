@@ -1,0 +1,436 @@
+//! The reflector as its source sees it: what is asked, when, and what is made of the answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use tokio::sync::mpsc;
+use windlass_client::{RequestError, VersionMatch};
+use windlass_metrics::Metrics;
+use windlass_object::{Frame, RawList, Typed, WireError, wire};
+
+use super::*;
+use crate::testing::*;
+
+fn consistent() -> Asked {
+    Asked::List(ListRequest { limit: Some(500), ..ListRequest::default() })
+}
+
+fn unpaged() -> Asked {
+    Asked::List(ListRequest::default())
+}
+
+fn not_older_than(version: u64) -> Asked {
+    Asked::List(ListRequest {
+        version: Some(version.to_string()),
+        version_match: Some(VersionMatch::NotOlderThan),
+        ..ListRequest::default()
+    })
+}
+
+fn continued(token: &str) -> Asked {
+    Asked::List(ListRequest {
+        limit: Some(500),
+        continue_token: Some(token.to_owned()),
+        ..ListRequest::default()
+    })
+}
+
+fn watch(version: u64) -> Asked {
+    Asked::Watch(version.to_string())
+}
+
+fn listed(version: u64, names: &[&str]) -> Answer {
+    let items: Vec<_> = names.iter().map(|name| object(name, &format!("uid-{name}"), version, "v")).collect();
+    Answer::List(Ok(page(version, &items)))
+}
+
+fn first_page_of(version: u64, token: &str, names: &[&str]) -> Answer {
+    let Answer::List(Ok(list)) = listed(version, names) else { unreachable!("a list was made") };
+    Answer::List(Ok(RawList { continue_token: Some(token.to_owned()), ..list }))
+}
+
+fn played(plays: Vec<Play>) -> Answer {
+    Answer::Watch(Ok(plays))
+}
+
+fn stalls() -> Answer {
+    played(vec![Play::Stall])
+}
+
+fn modified(name: &str, version: u64) -> Play {
+    Play::Tell(Frame::Modified(object(name, &format!("uid-{name}"), version, "v")))
+}
+
+fn busy(seconds: u32) -> RequestError {
+    let body = format!(r#"{{"status":"Failure","code":429,"details":{{"retryAfterSeconds":{seconds}}}}}"#);
+    RequestError::from_status(wire::status(429, body.as_bytes()), None)
+}
+
+/// What is asked when the answers are these, within a time that is enough for all of them.
+async fn play(answers: Vec<Answer>) -> (Rig, Arc<Script>) {
+    let rig = Rig::new();
+    let script = Script::new(&rig.env, answers);
+    rig.start(&script);
+    rig.env.sleep(LONG).await;
+    (rig, script)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_list_is_the_newest_state_in_pages_and_the_watch_goes_on_from_it() {
+    let (rig, script) = play(vec![
+        first_page_of(7, "two", &["a"]),
+        first_page_of(7, "three", &["b"]),
+        listed(7, &["c"]),
+        stalls(),
+    ])
+    .await;
+    assert_eq!(script.asked(), [consistent(), continued("two"), continued("three"), watch(7)]);
+    assert_eq!(rig.held(), ["a@7=v", "b@7=v", "c@7=v"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_window_is_drawn_anew_within_its_bounds() {
+    let watches = (0..4).map(|_| played(vec![Play::Wait(Duration::from_secs(2))]));
+    let (_rig, script) = play([listed(1, &[])].into_iter().chain(watches).chain([stalls()]).collect()).await;
+    let windows = script.windows();
+    assert!(windows.iter().all(|window| (SHORTEST_WINDOW..LONGEST_WINDOW).contains(window)), "{windows:?}");
+    assert!(windows.windows(2).all(|pair| pair[0] != pair[1]), "{windows:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_after_a_loss_need_only_be_as_new_as_what_is_held() {
+    let (_rig, script) = play(vec![
+        listed(5, &["a"]),
+        played(vec![modified("a", 6), Play::Tell(error_frame(&refusal(500, "InternalError")))]),
+        listed(8, &["a"]),
+        stalls(),
+    ])
+    .await;
+    assert_eq!(script.asked(), [consistent(), watch(5), not_older_than(6), watch(8)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_at_an_expired_version_is_repeated_consistently_at_once() {
+    let (rig, script) = play(vec![
+        listed(5, &[]),
+        Answer::Watch(Err(refusal(500, "InternalError"))),
+        Answer::List(Err(gone())),
+        listed(9, &["a"]),
+        stalls(),
+    ])
+    .await;
+    assert_eq!(script.asked(), [consistent(), watch(5), not_older_than(5), consistent(), watch(9)]);
+    assert_eq!((script.gaps()[2], rig.held()), (Duration::ZERO, vec!["a@9=v".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_too_large_for_the_server_leads_to_a_consistent_list_in_each_of_its_forms() {
+    let old = r#"{"status":"Failure","code":504,"reason":"Timeout","message":"Too large resource version: 5, current: 1"}"#;
+    let new = r#"{"status":"Failure","code":504,"reason":"Timeout","message":"later","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"x"}]}}"#;
+    let oldest = r#"{"status":"Failure","code":500,"message":"Too large resource version: 5, current: 1"}"#;
+    for body in [old, new, oldest] {
+        let refusal = RequestError::from_status(wire::status(504, body.as_bytes()), None);
+        let (_rig, script) = play(vec![
+            listed(5, &[]),
+            Answer::Watch(Err(self::refusal(500, "InternalError"))),
+            Answer::List(Err(refusal)),
+            listed(9, &[]),
+            stalls(),
+        ])
+        .await;
+        assert_eq!(script.asked()[2..], [not_older_than(5), consistent(), watch(9)], "{body}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_whose_token_expired_leads_to_one_unpaged_consistent_list() {
+    let (rig, script) =
+        play(vec![first_page_of(7, "two", &["a"]), Answer::List(Err(gone())), listed(9, &["b"]), stalls()])
+            .await;
+    assert_eq!(script.asked(), [consistent(), continued("two"), unpaged(), watch(9)]);
+    assert_eq!(rig.held(), ["b@9=v"], "what the first attempt had fetched is gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_refused_because_its_version_expired_leads_to_a_consistent_list() {
+    let (rig, script) =
+        play(vec![listed(5, &["a"]), Answer::Watch(Err(gone())), listed(9, &["b"]), stalls()]).await;
+    assert_eq!(script.asked(), [consistent(), watch(5), consistent(), watch(9)]);
+    assert_eq!(rig.held(), ["b@9=v"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_told_in_a_frame_that_its_version_expired_leads_to_a_consistent_list() {
+    let (_rig, script) =
+        play(vec![listed(5, &[]), played(vec![Play::Tell(error_frame(&gone()))]), listed(9, &[]), stalls()])
+            .await;
+    assert_eq!(script.asked(), [consistent(), watch(5), consistent(), watch(9)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_says_gone_for_ever_is_asked_ever_less_often() {
+    let rounds = (0..5).flat_map(|_| [listed(5, &[]), Answer::Watch(Err(gone()))]);
+    let (_rig, script) = play(rounds.chain([listed(5, &[]), stalls()]).collect()).await;
+    let waits: Vec<Duration> = script.gaps().into_iter().skip(1).step_by(2).collect();
+    assert!(waits.iter().zip([800, 1600, 3200]).all(|(wait, least)| wait.as_millis() >= least), "{waits:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn throttling_costs_no_list_and_the_wait_asked_for_is_kept() {
+    let (_rig, script) = play(vec![
+        listed(5, &[]),
+        Answer::Watch(Err(busy(17))),
+        played(vec![modified("a", 6), Play::Tell(error_frame(&busy(9)))]),
+        stalls(),
+    ])
+    .await;
+    assert_eq!(script.asked(), [consistent(), watch(5), watch(5), watch(6)]);
+    assert!(script.gaps()[1] >= Duration::from_secs(17) && script.gaps()[2] >= Duration::from_secs(9));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_connection_costs_no_list() {
+    let refused = || Answer::Watch(Err(RequestError::ConnectionRefused("nobody listens".to_owned())));
+    let (_rig, script) = play(vec![listed(5, &[]), refused(), refused(), stalls()]).await;
+    assert_eq!(script.asked(), [consistent(), watch(5), watch(5), watch(5)]);
+    assert!(script.gaps()[1] >= Backoff::FIRST && script.gaps()[2] >= Backoff::FIRST * 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_breaks_is_resumed_after_the_last_thing_it_told() {
+    let cut = RequestError::Transport("connection reset".to_owned());
+    let truncated = RequestError::Wire(WireError::Truncated { bytes: 3 });
+    let (_rig, script) = play(vec![
+        listed(5, &[]),
+        played(vec![modified("a", 6), Play::Fail(cut)]),
+        played(vec![Play::Tell(bookmark(20)), Play::Fail(RequestError::Silent)]),
+        played(vec![Play::Fail(truncated)]),
+        stalls(),
+    ])
+    .await;
+    assert_eq!(script.asked(), [consistent(), watch(5), watch(6), watch(20), watch(20)]);
+}
+
+fn connection_lost() -> Play {
+    Play::Fail(RequestError::Transport("connection reset".to_owned()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_is_blind_for_a_moment_only_however_often_its_watches_are_cut_off_after_a_good_while() {
+    let minute = || Play::Wait(Duration::from_secs(60));
+    let truncated = || Play::Fail(RequestError::Wire(WireError::Truncated { bytes: 3 }));
+    let rounds = (0..5u64).flat_map(|round| {
+        let told = modified("a", 6 + round);
+        [played(vec![told, minute(), connection_lost()]), played(vec![minute(), truncated()])]
+    });
+    let (rig, script) = play([listed(5, &["a"])].into_iter().chain(rounds).chain([stalls()]).collect()).await;
+    rig.env.sleep(LONG * 2).await;
+    let gaps = script.gaps();
+    let longest = Duration::from_secs(60) + Backoff::FIRST * 2;
+    assert!(gaps.len() == 11 && gaps.iter().all(|gap| *gap <= longest), "{gaps:?}");
+    assert_eq!((rig.counts().lists.get(), rig.informer.last_error()), (1, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_cut_off_early_are_resumed_ever_later() {
+    let early = Duration::from_secs(5);
+    let rounds =
+        (0..6u64).map(|round| played(vec![modified("a", 6 + round), Play::Wait(early), connection_lost()]));
+    let (_rig, script) =
+        play([listed(5, &["a"])].into_iter().chain(rounds).chain([stalls()]).collect()).await;
+    let gaps = script.gaps();
+    assert!(gaps.len() == 7 && gaps[6] >= early + Duration::from_secs(25), "{gaps:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_only_repeats_what_is_known_and_closes_is_resumed_after_a_wait() {
+    let repeats = || played(vec![modified("a", 6)]);
+    let (_rig, script) =
+        play(vec![listed(9, &["a"]), repeats(), played(vec![modified("a", 9)]), repeats(), stalls()]).await;
+    let gaps = script.gaps();
+    let waits = [Backoff::FIRST, Backoff::FIRST * 2, Backoff::FIRST * 4];
+    assert!(gaps.len() == 4 && gaps[1..].iter().zip(waits).all(|(gap, least)| *gap >= least), "{gaps:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_closes_after_news_is_resumed_at_once() {
+    let (_rig, script) = play(vec![listed(5, &["a"]), played(vec![modified("a", 6)]), stalls()]).await;
+    assert_eq!(script.gaps()[1], Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_server_can_silence_an_informer_for_long() {
+    let (_rig, script) =
+        play(vec![listed(5, &[]), Answer::Watch(Err(busy(u32::from(u16::MAX)))), stalls()]).await;
+    assert_eq!(script.gaps()[1..], [Duration::from_secs(60)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_established_watch_is_the_end_of_the_last_error() {
+    let rig = Rig::new();
+    let script = Script::new(&rig.env, [listed(5, &[]), Answer::Watch(Err(busy(17))), stalls()]);
+    rig.start(&script);
+    rig.settle().await;
+    assert!(rig.informer.last_error().is_some_and(|error| error.contains("watch: ")));
+    rig.env.sleep(LONG).await;
+    assert_eq!(rig.informer.last_error(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmarks_move_the_version_of_the_watch_and_of_the_store() {
+    let (rig, script) = play(vec![
+        listed(5, &["a"]),
+        played(vec![Play::Tell(bookmark(30)), Play::Wait(Duration::from_secs(60))]),
+        stalls(),
+    ])
+    .await;
+    assert_eq!(script.asked().last(), Some(&watch(30)));
+    assert_eq!(rig.informer.version(), Some(at(30)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_when_its_time_is_up_is_resumed_at_once() {
+    let (_rig, script) =
+        play(vec![listed(5, &[]), played(vec![Play::Wait(Duration::from_secs(150))]), stalls()]).await;
+    assert_eq!(script.asked(), [consistent(), watch(5), watch(5)]);
+    assert_eq!(script.gaps()[1], Duration::from_secs(150));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_at_once_without_news_is_resumed_after_a_wait_and_without_a_list() {
+    let (_rig, script) = play(vec![listed(5, &[]), played(vec![]), played(vec![]), stalls()]).await;
+    assert_eq!(script.asked(), [consistent(), watch(5), watch(5), watch(5)]);
+    assert!(script.gaps()[1] >= Backoff::FIRST && script.gaps()[2] >= Backoff::FIRST * 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_server_is_asked_ever_less_often_whether_or_not_its_lists_arrive() {
+    let failing = || refusal(500, "InternalError");
+    let lists = (0..6).map(|_| Answer::List(Err(failing())));
+    let (_rig, script) = play(lists.chain([listed(1, &[]), stalls()]).collect()).await;
+    let gaps = script.gaps();
+    assert!(
+        gaps[..6].windows(2).all(|pair| pair[1] * 2 >= pair[0]) && gaps[5] >= Duration::from_secs(25),
+        "{gaps:?}"
+    );
+
+    let watches = (0..6).flat_map(|_| [listed(1, &[]), Answer::Watch(Err(failing()))]);
+    let (_rig, script) = play(watches.chain([listed(1, &[]), stalls()]).collect()).await;
+    assert!(script.gaps()[11] >= Duration::from_secs(25), "{:?}", script.gaps());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_error_on_a_watch_leads_to_a_list_that_takes_out_what_was_lost() {
+    let (rig, _script) = play(vec![
+        listed(5, &["a", "b"]),
+        played(vec![Play::Tell(error_frame(&refusal(500, "StoreReadError")))]),
+        listed(6, &["b"]),
+        stalls(),
+    ])
+    .await;
+    assert_eq!(rig.held(), ["b@6=v"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_about_nobody_knows_whom_leads_to_a_list() {
+    let headless = Play::Tell(Frame::Modified(r#"{"metadata":{}}"#.into()));
+    let (rig, script) = play(vec![
+        listed(5, &["a"]),
+        played(vec![modified("a", 6), headless, Play::Stall]),
+        listed(8, &["a"]),
+        stalls(),
+    ])
+    .await;
+    assert_eq!(script.asked(), [consistent(), watch(5), not_older_than(6), watch(8)]);
+    assert_eq!(rig.counts().decode_failures.get(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_about_nobody_knows_whom_hides_no_other() {
+    let items = [r#"{"metadata":{}}"#.into(), object("a", "u", 3, "v"), "7".into()];
+    let (rig, _script) = play(vec![Answer::List(Ok(page(5, &items))), stalls()]).await;
+    assert_eq!((rig.held(), rig.counts().decode_failures.get()), (vec!["a@3=v".to_owned()], 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_without_a_version_is_not_believed() {
+    let (rig, script) = play(vec![Answer::List(Ok(RawList::default())), listed(5, &["a"]), stalls()]).await;
+    assert_eq!(script.asked(), [consistent(), consistent(), watch(5)]);
+    assert_eq!(rig.held(), ["a@5=v"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_older_than_was_asked_for_is_not_believed_unless_it_is_the_newest_there_is() {
+    let (rig, script) = play(vec![
+        listed(50, &["a"]),
+        Answer::Watch(Err(refusal(500, "InternalError"))),
+        listed(20, &["b"]),
+        listed(20, &["b"]),
+        stalls(),
+    ])
+    .await;
+    assert_eq!(script.asked(), [consistent(), watch(50), not_older_than(50), consistent(), watch(20)]);
+    let progress = rig.informer.version_changes().get();
+    assert_eq!((rig.held(), progress.version, progress.epoch), (vec!["b@20=v".to_owned()], Some(at(20)), 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_repeats_itself_sends_nobody_back_in_time() {
+    let (rig, script) = play(vec![
+        listed(5, &["a"]),
+        played(vec![modified("a", 9), modified("a", 6), Play::Tell(bookmark(7))]),
+        stalls(),
+    ])
+    .await;
+    assert_eq!((rig.held(), script.asked().last()), (vec!["a@9=v".to_owned()], Some(&watch(9))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_watches_and_their_errors_are_counted_and_the_last_error_is_kept_until_something_succeeds() {
+    let rig = Rig::new();
+    let script = Script::new(
+        &rig.env,
+        [
+            Answer::List(Err(refusal(403, "Forbidden"))),
+            listed(5, &[]),
+            Answer::Watch(Err(refusal(500, "InternalError"))),
+            listed(5, &[]),
+            stalls(),
+        ],
+    );
+    rig.start(&script);
+    rig.settle().await;
+    assert!(rig.informer.last_error().is_some_and(|error| error.contains("list: ") && error.contains("403")));
+    rig.env.sleep(LONG).await;
+    let counts = rig.counts();
+    assert_eq!((counts.lists.get(), counts.list_errors.get()), (3, 1));
+    assert_eq!((counts.watches.get(), counts.watch_errors.get()), (2, 1));
+    assert_eq!(rig.informer.last_error(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_is_held_back_at_the_source_when_the_store_does_not_keep_up() {
+    let env = Env::virtual_time(1);
+    let (frames, receiver) = mpsc::unbounded_channel();
+    let capacity = DeltaFifo::<Arc<ConfigMap>>::CAPACITY;
+    for version in 6..6 + 2 * u64::try_from(capacity).unwrap() {
+        frames.send(Frame::Modified(object("a", "uid-a", version, "v"))).unwrap();
+    }
+    let fifo = Arc::new(DeltaFifo::new());
+    let reflector = Reflector::new(Parts {
+        informer: "configmaps".into(),
+        stream: "test".to_owned(),
+        source: Script::new(&env, [listed(5, &["a"]), played(vec![Play::Live(receiver)])]),
+        representation: Typed::<ConfigMap>::new(),
+        fifo: Arc::clone(&fifo),
+        store: Arc::new(Store::new()),
+        env: env.clone(),
+        metrics: Metrics::new().informer("", "v1", "configmaps"),
+        trouble: Trouble::default(),
+    });
+    let task = env.spawn("reflector", reflector.run());
+    env.sleep(LONG).await;
+    assert_eq!(fifo.len(), capacity);
+    task.abort();
+}

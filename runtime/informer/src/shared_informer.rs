@@ -1,0 +1,511 @@
+//! Reflector, queue, store and handlers of one kind and selection, as one.
+//!
+//! ```text
+//! source -> reflector -> DeltaFifo -> processing loop -> store -> handlers, each in a task of its own
+//! ```
+//!
+//! An informer is made without a source and does nothing until its factory starts it with one. Listers,
+//! handlers and indexes may be added before that or at any time after.
+
+use std::any::TypeId;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Bound;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{self, BoxFuture, Either};
+use tokio_util::sync::CancellationToken;
+use windlass_env::cell::{Observer, Publisher, cell};
+use windlass_env::{Env, Task};
+use windlass_metrics::{InformerMetrics, Metrics};
+use windlass_object::{ObjectKey, Representation, ResourceKind, ResourceVersion};
+
+use crate::delta_fifo::{Batch, DeltaFifo};
+use crate::error::{InformerError, Lag};
+use crate::handler::{Handler, HandlerHandle};
+use crate::list_watch::{ListerWatcher, Selection};
+use crate::lister::Lister;
+use crate::processor::{Listener, Processor, Replay};
+use crate::reflector::{Parts, Reflector, Trouble};
+use crate::store::{Applied, Change, Progress, Snapshot, Store, StoreWriter};
+use crate::sync::{self, yield_now};
+
+/// How many objects of a snapshot are prepared at once for a handler that is told all of them.
+const CHUNK: usize = 64;
+
+/// One kind and selection, kept in step with its source and shared by everyone who needs it. Cheap to clone.
+pub struct SharedInformer<R: Representation> {
+    inner: Arc<Inner<R>>,
+}
+
+/// How far the cache of a resource has come: what read-your-writes asks.
+pub trait VersionSource: Send + Sync {
+    /// Everything up to this version is in the store; `None` before the initial list.
+    fn version(&self) -> Option<ResourceVersion>;
+
+    /// Whether objects may be missing by choice. A write to one that is not selected brings no event, so its
+    /// version may be reached only with the next bookmark.
+    fn filtered(&self) -> bool;
+
+    /// How many times the server went back in time. Versions of different epochs cannot be compared.
+    fn epoch(&self) -> u64;
+
+    /// Whether the source is being followed, as far as is known: nothing failed last. Changes then arrive within
+    /// milliseconds, even where the version stands still because nothing changes.
+    fn follows(&self) -> bool;
+
+    /// Waits until everything up to `wanted` is in the store, at most for `within`. True also if a new epoch
+    /// begins meanwhile, which makes the question meaningless, and for a version that cannot be compared.
+    fn reached(&self, wanted: ResourceVersion, within: Duration) -> BoxFuture<'_, bool>;
+}
+
+struct Inner<R: Representation> {
+    name: Arc<str>,
+    /// Begins the names of this informer's tasks and random streams.
+    path: String,
+    env: Env,
+    representation: R,
+    kind: ResourceKind,
+    selection: Selection,
+    store: Arc<Store<R::Stored>>,
+    fifo: Arc<DeltaFifo<R::Stored>>,
+    /// Held for the moment in which a batch is applied and distributed, or a handler or index is added: never
+    /// across an await, and never by a reader.
+    hub: Mutex<Hub<R>>,
+    /// Whether the hub is in its running phase, for those who must not wait for the hub.
+    running: AtomicBool,
+    /// Cancelled by the end, of whatever kind, of a task that follows the source.
+    unfollowed: CancellationToken,
+    progress: Publisher<Progress>,
+    trouble: Trouble,
+    stop: CancellationToken,
+    metrics: InformerMetrics,
+}
+
+struct Hub<R: Representation> {
+    writer: StoreWriter<R::Stored>,
+    /// The indexes whose functions capture nothing, so that each is known by its type.
+    known_indexes: BTreeMap<&'static str, TypeId>,
+    processor: Processor<R::Read>,
+    phase: Phase<R::Read>,
+}
+
+/// A handler whose informer has not been started.
+type Waiting<T> = (Arc<Listener<T>>, Box<dyn Handler<T>>);
+
+enum Phase<T> {
+    /// Not started: these handlers have no tasks yet.
+    Created(Vec<Waiting<T>>),
+    Running(Vec<Task<()>>),
+    Stopped,
+}
+
+impl<R: Representation> SharedInformer<R> {
+    pub(crate) fn new(
+        env: &Env,
+        metrics: &Metrics,
+        factory: &str,
+        representation: R,
+        selection: Selection,
+    ) -> Self {
+        let kind = representation.kind();
+        let name: Arc<str> = match selection.is_filtered() {
+            true => format!("{kind} ({selection})").into(),
+            false => kind.to_string().into(),
+        };
+        let store = Arc::new(Store::new());
+        let hub = Hub {
+            writer: StoreWriter::new(Arc::clone(&store), R::head),
+            known_indexes: BTreeMap::new(),
+            processor: Processor::new(),
+            phase: Phase::Created(Vec::new()),
+        };
+        let inner = Inner {
+            path: format!("{factory}/{name}/{}", std::any::type_name::<R>()),
+            name,
+            env: env.clone(),
+            metrics: metrics.informer(&kind.group, &kind.version, &kind.plural),
+            representation,
+            kind,
+            selection,
+            store,
+            fifo: Arc::new(DeltaFifo::new()),
+            hub: Mutex::new(hub),
+            running: AtomicBool::new(false),
+            unfollowed: CancellationToken::new(),
+            progress: cell(Progress::default()).0,
+            trouble: Trouble::default(),
+            stop: CancellationToken::new(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The kind of the objects.
+    pub fn kind(&self) -> &ResourceKind {
+        &self.inner.kind
+    }
+
+    /// Which objects of that kind.
+    pub fn selection(&self) -> &Selection {
+        &self.inner.selection
+    }
+
+    /// A reader of the objects. It may be made before the informer is started, and is empty until then.
+    pub fn lister(&self) -> Lister<R> {
+        Lister::new(Arc::clone(&self.inner.store), Arc::clone(&self.inner.name))
+    }
+
+    /// Adds a handler, before the informer is started or at any time after.
+    ///
+    /// One that comes late is first told of everything there is, as additions by the initial list, then of
+    /// what has changed since. Nobody else is held up by that.
+    ///
+    /// # Errors
+    ///
+    /// [`InformerError::Stopped`] once the informer is shut down.
+    ///
+    /// # Panics
+    ///
+    /// If the informer is running and this is called outside a tokio runtime: the handler needs a task.
+    pub fn add_handler(
+        &self,
+        name: &str,
+        handler: impl Handler<R::Read>,
+    ) -> Result<HandlerHandle, InformerError> {
+        let listener = Arc::new(Listener::new(name, self.inner.metrics.clone()));
+        let mut hub = self.inner.lock();
+        let task = match &mut hub.phase {
+            Phase::Stopped => return Err(InformerError::Stopped { informer: self.inner.name.to_string() }),
+            Phase::Created(waiting) => {
+                waiting.push((Arc::clone(&listener), Box::new(handler)));
+                None
+            }
+            Phase::Running(_) => Some(self.inner.spawn_handler(Arc::clone(&listener), Box::new(handler))),
+        };
+        hub.attach(&listener, task);
+        drop(hub);
+        Ok(HandlerHandle::new(name.to_owned(), listener.state(), listener))
+    }
+
+    /// Adds an index over what is and will be stored, before the informer is started or at any time after.
+    /// `function` says under which values an object is found; it must not call back into this informer.
+    ///
+    /// Whoever adds the same function under the same name shares the index. A function can be told to be the
+    /// same if it captures nothing: a named function, say.
+    ///
+    /// # Errors
+    ///
+    /// [`InformerError::DuplicateIndex`] if the name belongs to what may be another function; nothing is
+    /// changed then.
+    pub fn add_index<F>(&self, name: &'static str, function: F) -> Result<(), InformerError>
+    where
+        F: Fn(&R::Read) -> Vec<String> + Send + Sync + 'static,
+    {
+        let identity = (size_of::<F>() == 0).then(TypeId::of::<F>);
+        let function = move |stored: &R::Stored| function(&R::read(stored));
+        let mut hub = self.inner.lock();
+        if hub.writer.add_index(name, Arc::new(function)) {
+            hub.known_indexes.extend(identity.map(|identity| (name, identity)));
+            return Ok(());
+        }
+        let same = identity.is_some() && hub.known_indexes.get(name) == identity.as_ref();
+        let taken = || InformerError::DuplicateIndex { informer: self.inner.name.to_string(), index: name };
+        same.then_some(()).ok_or_else(taken)
+    }
+
+    /// Whether the initial list is in the store. Handlers may still be busy with it:
+    /// [`HandlerHandle::has_synced`].
+    pub fn has_synced(&self) -> bool {
+        self.inner.progress.get().synced
+    }
+
+    /// Waits until the initial list is in the store; `false` if the informer is shut down before that.
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the wait.
+    pub async fn synced(&self) -> bool {
+        let synced = sync::synced(self.inner.progress.observe());
+        let stopped = self.inner.stop.cancelled();
+        matches!(future::select(pin!(synced), pin!(stopped)).await, Either::Left((true, _)))
+    }
+
+    /// Everything up to this version is in the store; `None` before the initial list.
+    pub fn version(&self) -> Option<ResourceVersion> {
+        self.inner.progress.get().version
+    }
+
+    /// Whether objects may be missing by choice: the selection is not everything.
+    pub fn is_filtered(&self) -> bool {
+        self.inner.selection.is_filtered()
+    }
+
+    /// How far the store has come, as it goes on.
+    pub fn version_changes(&self) -> Observer<Progress> {
+        self.inner.progress.observe()
+    }
+
+    /// What the informer last failed at, if nothing has succeeded since.
+    pub fn last_error(&self) -> Option<String> {
+        self.inner.trouble.get()
+    }
+
+    /// How many times an index function panicked.
+    pub fn index_panics(&self) -> u64 {
+        self.inner.lock().writer.index_panics()
+    }
+
+    /// Whether the informer has been started, and is not shut down. Answered at once, however busy the informer
+    /// is.
+    pub fn is_running(&self) -> bool {
+        self.inner.running.load(Ordering::Acquire)
+    }
+
+    /// Whether the informer is running and the tasks that follow its source are alive. They outlast every
+    /// failure of the source, so an informer that is running and does not follow has met a defect, and only a
+    /// new process will follow again. Answered at once, however busy the informer is.
+    pub fn is_following(&self) -> bool {
+        self.is_running() && !self.inner.unfollowed.is_cancelled()
+    }
+
+    /// Why changes may be missing right now, if the informer knows of a reason.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let dead = || (!self.is_following()).then(|| "it does not follow its source".to_owned());
+        self.last_error().or_else(dead)
+    }
+
+    /// Starts following `source`, unless it was started or shut down before.
+    pub(crate) fn start(&self, source: impl FnOnce() -> Arc<dyn ListerWatcher>, resync: Option<Duration>) {
+        let mut hub = self.inner.lock();
+        let Phase::Created(waiting) = &mut hub.phase else { return };
+        let handlers = std::mem::take(waiting);
+        let mut tasks = vec![self.inner.spawn_reflector(source()), self.inner.spawn_processing_loop()];
+        tasks.extend(resync.map(|period| self.inner.spawn_resync(period)));
+        tasks.extend(
+            handlers.into_iter().map(|(listener, handler)| self.inner.spawn_handler(listener, handler)),
+        );
+        hub.phase = Phase::Running(tasks);
+        self.inner.running.store(true, Ordering::Release);
+    }
+
+    /// Stops everything, and returns once it has ended. Handlers finish the change they are being told of.
+    pub(crate) async fn stop(&self) {
+        let phase = {
+            let mut hub = self.inner.lock();
+            hub.processor.close();
+            self.inner.running.store(false, Ordering::Release);
+            std::mem::replace(&mut hub.phase, Phase::Stopped)
+        };
+        self.inner.stop.cancel();
+        self.inner.fifo.close();
+        let Phase::Running(tasks) = phase else { return };
+        for task in tasks {
+            // A panic in a task has been reported under its name by the Env.
+            let _ended = task.await;
+        }
+    }
+
+    /// Why there is no initial list yet.
+    pub(crate) fn lag(&self) -> Lag {
+        match &self.inner.lock().phase {
+            Phase::Created(_) => Lag::NotStarted,
+            Phase::Stopped => Lag::Stopped,
+            Phase::Running(_) => match self.inner.trouble.get() {
+                Some(last_error) => Lag::Failing { last_error },
+                None => Lag::Listing,
+            },
+        }
+    }
+}
+
+impl<R: Representation> Inner<R> {
+    fn spawn_reflector(&self, source: Arc<dyn ListerWatcher>) -> Task<()> {
+        let reflector = Reflector::new(Parts {
+            informer: Arc::clone(&self.name),
+            stream: self.path.clone(),
+            source,
+            representation: self.representation.clone(),
+            fifo: Arc::clone(&self.fifo),
+            store: Arc::clone(&self.store),
+            env: self.env.clone(),
+            metrics: self.metrics.clone(),
+            trouble: self.trouble.clone(),
+        });
+        let (stop, alive) = (self.stop.clone(), self.unfollowed.clone().drop_guard());
+        self.spawn("reflector", async move {
+            let _alive = alive;
+            stop.run_until_cancelled(reflector.run()).await;
+        })
+    }
+
+    fn spawn_processing_loop(self: &Arc<Self>) -> Task<()> {
+        let (inner, alive) = (Arc::clone(self), self.unfollowed.clone().drop_guard());
+        self.spawn("processing loop", async move {
+            let _alive = alive;
+            while inner.fifo.pop(&*inner.store, |batch| inner.process(batch)).await.is_ok() {
+                yield_now().await;
+            }
+        })
+    }
+
+    /// The timer of resyncs. It is not the reflector's, so relists do not restart it.
+    fn spawn_resync(self: &Arc<Self>, period: Duration) -> Task<()> {
+        let inner = Arc::clone(self);
+        self.spawn("resync", async move {
+            let ticks = async {
+                loop {
+                    inner.env.sleep(period).await;
+                    inner.fifo.resync();
+                }
+            };
+            inner.stop.run_until_cancelled(ticks).await;
+        })
+    }
+
+    fn spawn_handler(
+        &self,
+        listener: Arc<Listener<R::Read>>,
+        handler: Box<dyn Handler<R::Read>>,
+    ) -> Task<()> {
+        let name = format!("handler {}", listener.name());
+        self.spawn(&name, listener.run(handler))
+    }
+
+    fn spawn(&self, what: &str, future: impl Future<Output = ()> + Send + 'static) -> Task<()> {
+        self.env.spawn(format!("informer {}: {what}", self.name), future)
+    }
+
+    /// One turn of the processing loop: the store first, then those who wait for versions, then the handlers.
+    fn process(&self, batch: Batch<R::Stored>) {
+        let began = self.env.now();
+        {
+            let mut hub = self.lock();
+            let panics = hub.writer.index_panics();
+            let applied = hub.writer.apply(batch);
+            self.metrics.handler_panics.inc_by(hub.writer.index_panics() - panics);
+            self.tell_progress(&hub.writer.snapshot());
+            hub.distribute(applied);
+        }
+        self.metrics.queued_items.set(i64::try_from(self.fifo.len()).unwrap_or(i64::MAX));
+        let took = self.env.now().saturating_duration_since(began);
+        self.metrics.processing_latency.observe(took.as_secs_f64());
+    }
+
+    fn tell_progress(&self, snapshot: &Snapshot<R::Stored>) {
+        self.metrics.objects.set(i64::try_from(snapshot.objects().len()).unwrap_or(i64::MAX));
+        let progress = snapshot.progress();
+        if *progress == self.progress.get() {
+            return;
+        }
+        if let Some(version) = &progress.version {
+            self.metrics.reached(version.as_str());
+        }
+        self.progress.set(progress.clone());
+    }
+
+    /// Code of others that runs under this lock is guarded (index functions), so poison cannot mean a broken
+    /// hub.
+    fn lock(&self) -> MutexGuard<'_, Hub<R>> {
+        self.hub.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<R: Representation> Hub<R> {
+    /// Lets a handler in. What it is told from here on is what follows the snapshot it is given: no gap, no
+    /// overlap.
+    fn attach(&mut self, listener: &Arc<Listener<R::Read>>, task: Option<Task<()>>) {
+        if let (Phase::Running(tasks), Some(task)) = (&mut self.phase, task) {
+            tasks.retain(|task| !task.is_finished());
+            tasks.push(task);
+        }
+        let snapshot = self.writer.snapshot();
+        if !snapshot.objects().is_empty() {
+            listener.replay(replay::<R>(Arc::clone(&snapshot)));
+        }
+        if snapshot.progress().synced {
+            listener.initial_list_ended();
+        }
+        self.processor.add(Arc::clone(listener));
+    }
+
+    fn distribute(&mut self, applied: Applied<R::Stored>) {
+        self.processor.forget_removed();
+        if !self.processor.is_empty() {
+            match applied {
+                Applied::Filled => self.fill(),
+                Applied::Changes(changes) => self.tell(changes),
+            }
+        }
+        if self.writer.snapshot().progress().synced {
+            self.processor.initial_list_ended();
+        }
+    }
+
+    fn fill(&mut self) {
+        let snapshot = self.writer.snapshot();
+        self.processor.fill(|| replay::<R>(Arc::clone(&snapshot)));
+    }
+
+    fn tell(&mut self, changes: Vec<Change<R::Stored>>) {
+        for Change { key, uid, event } in changes {
+            self.processor.distribute(&key, uid.as_ref(), &event.map(|stored| R::read(&stored)));
+        }
+    }
+}
+
+/// The objects of a snapshot in the order of their keys, each made not long before it is told.
+fn replay<R: Representation>(snapshot: Arc<Snapshot<R::Stored>>) -> Replay<R::Read> {
+    let mut told: Option<ObjectKey> = None;
+    let chunks = std::iter::from_fn(move || {
+        let untold = (told.as_ref().map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let rest = snapshot.objects().range::<_, ObjectKey>(untold).take(CHUNK);
+        let (keys, objects): (Vec<_>, Vec<_>) = rest.map(|(key, object)| (key, R::read(object))).unzip();
+        told = keys.last().map(|key| (*key).clone());
+        told.is_some().then_some(objects)
+    });
+    Box::new(chunks.flatten())
+}
+
+impl<R: Representation> VersionSource for SharedInformer<R> {
+    fn version(&self) -> Option<ResourceVersion> {
+        SharedInformer::version(self)
+    }
+
+    fn filtered(&self) -> bool {
+        self.is_filtered()
+    }
+
+    fn epoch(&self) -> u64 {
+        self.inner.progress.get().epoch
+    }
+
+    fn follows(&self) -> bool {
+        self.trouble().is_none()
+    }
+
+    fn reached(&self, wanted: ResourceVersion, within: Duration) -> BoxFuture<'_, bool> {
+        let reached = sync::reached(self.inner.progress.observe(), wanted);
+        self.inner.env.timeout(within, reached).map(|outcome| outcome == Ok(true)).boxed()
+    }
+}
+
+impl<R: Representation> Clone for SharedInformer<R> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<R: Representation> fmt::Debug for SharedInformer<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedInformer")
+            .field("name", &self.inner.name)
+            .field("progress", &self.inner.progress.get())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

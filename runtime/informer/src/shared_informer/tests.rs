@@ -1,0 +1,537 @@
+//! An informer as its users see it: listers, handlers, indexes and versions, over a small versioned server.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc as blocking;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future;
+use k8s_openapi::api::core::v1::ConfigMap;
+use windlass_client::RequestError;
+use windlass_env::Env;
+use windlass_metrics::Metrics;
+use windlass_object::{LabelSelector, Typed};
+
+use super::*;
+use crate::testing::*;
+use crate::{Event, FactoryOptions, InformerFactory};
+
+/// A running informer over a server that holds these objects.
+async fn running(names: &[&str]) -> (Rig, Arc<Server>, Log) {
+    let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
+    for name in names {
+        server.set(name, "first");
+    }
+    log.attach(&rig.informer, "log");
+    rig.start(&server);
+    rig.settle().await;
+    (rig, server, log)
+}
+
+fn cut_connection() -> Option<RequestError> {
+    Some(RequestError::Transport("connection reset".to_owned()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn handlers_are_told_of_the_initial_list_and_of_every_change_with_its_cause() {
+    let (rig, server, log) = running(&["a"]).await;
+    assert_eq!(log.take(), ["+a@1=first InitialList"]);
+    server.set("b", "x");
+    server.set("a", "y");
+    server.delete("b");
+    rig.settle().await;
+    assert_eq!(log.take(), ["+b@2=x Watch", "-b@4=end Watch Seen", "~a@1=first>a@3=y Watch"]);
+    assert_eq!(rig.held(), ["a@3=y"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn handlers_for_one_key_see_states_in_an_order_the_server_produced() {
+    let (rig, server, log) = running(&["a"]).await;
+    for round in 0..30 {
+        server.set("a", &round.to_string());
+        if round % 7 == 0 {
+            server.cut(cut_connection());
+            server.compact(round % 2 == 0);
+        }
+        if round % 3 == 0 {
+            rig.env.sleep(Duration::from_secs(1)).await;
+        }
+    }
+    rig.env.sleep(LONG).await;
+    let versions =
+        |event: &Told| event.object().metadata.resource_version.as_deref().map(ResourceVersion::new);
+    let told: Vec<_> = log.events().iter().filter_map(versions).collect();
+    assert!(told.windows(2).all(|pair| pair[0] < pair[1]), "{told:?}");
+    assert_eq!(told.last(), Some(&at(31)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_during_an_outage_is_delivered_as_seen_if_the_history_is_there_and_inferred_if_not() {
+    let (rig, server, log) = running(&["a", "b"]).await;
+    log.take();
+    server.cut(cut_connection());
+    server.delete("a");
+    rig.env.sleep(LONG).await;
+    assert_eq!(log.take(), ["-a@3=end Watch Seen"]);
+    server.cut(cut_connection());
+    server.delete("b");
+    server.compact(false);
+    rig.env.sleep(LONG).await;
+    assert_eq!(log.take(), ["-b@2=first Relist Inferred"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_recreated_during_an_outage_is_a_deletion_and_an_addition() {
+    let (rig, server, log) = running(&["a"]).await;
+    log.take();
+    server.cut(cut_connection());
+    server.delete("a");
+    server.set("a", "second");
+    server.compact(true);
+    rig.env.sleep(LONG).await;
+    assert_eq!(log.take(), ["-a@1=first Relist Inferred", "+a@3=second Relist"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_relist_handlers_are_told_only_what_differs() {
+    let (rig, server, log) = running(&["a", "b", "c"]).await;
+    log.take();
+    server.cut(cut_connection());
+    server.set("b", "changed");
+    server.delete("c");
+    server.set("d", "new");
+    server.compact(false);
+    rig.env.sleep(LONG).await;
+    let told = log.take();
+    assert_eq!(told, ["-c@3=first Relist Inferred", "~b@2=first>b@4=changed Relist", "+d@6=new Relist"]);
+    assert!(rig.counts().lists.get() == 2, "the reflector did list again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_store_already_holds_the_state_a_handler_is_told_of() {
+    let (rig, server) = (Rig::new(), Server::new());
+    let (lister, behind) = (rig.lister.clone(), Arc::new(Mutex::new(Vec::new())));
+    let found = Arc::clone(&behind);
+    let check = move |event: &Told| {
+        let object = event.object();
+        let held = lister.get(&ObjectKey::of(&object.metadata));
+        let holds = match event {
+            Event::Deleted { .. } => held.is_none(),
+            Event::Added { .. } | Event::Updated { .. } => held.as_ref() == Some(object),
+        };
+        if !holds {
+            found.lock().unwrap().push(brief_event(event));
+        }
+    };
+    rig.informer.add_handler("check", check).unwrap();
+    server.set("a", "first");
+    rig.start(&server);
+    rig.settle().await;
+    for round in 0..5 {
+        server.set("a", &round.to_string());
+        rig.settle().await;
+    }
+    server.delete("a");
+    rig.settle().await;
+    assert_eq!(*behind.lock().unwrap(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_handler_is_told_everything_there_is_then_what_changes_and_stops_nobody() {
+    let (rig, server, early) = running(&["a", "b"]).await;
+    early.take();
+    let late = Log::default();
+    let handle = late.attach(&rig.informer, "late");
+    // Before the late handler's task has run at all, the others go on.
+    server.set("a", "second");
+    server.delete("b");
+    assert!(!handle.has_synced());
+    rig.settle().await;
+    assert!(handle.has_synced());
+    let told = late.take();
+    assert_eq!(
+        told,
+        [
+            "+a@1=first InitialList",
+            "+b@2=first InitialList",
+            "~a@1=first>a@3=second Watch",
+            "-b@4=end Watch Seen"
+        ]
+    );
+    assert_eq!(early.take(), ["~a@1=first>a@3=second Watch", "-b@4=end Watch Seen"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn synced_of_a_handle_means_that_this_handler_has_seen_the_initial_list() {
+    let (rig, server) = (Rig::new(), Server::new());
+    server.set("a", "first");
+    let (told, handle_seen) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(None::<HandlerHandle>)));
+    let (counted, handle) = (Arc::clone(&told), Arc::clone(&handle_seen));
+    let count = move |_: &Told| {
+        let synced = handle.lock().unwrap().as_ref().is_some_and(HandlerHandle::has_synced);
+        assert!(!synced, "synced before it was told");
+        *counted.lock().unwrap() += 1;
+    };
+    *handle_seen.lock().unwrap() = Some(rig.informer.add_handler("count", count).unwrap());
+    let empty = rig.informer.add_handler("idle", |_: &Told| {}).unwrap();
+    assert!(!empty.has_synced());
+    rig.start(&server);
+    assert!(empty.synced().await);
+    rig.settle().await;
+    assert!(handle_seen.lock().unwrap().as_ref().unwrap().has_synced());
+    assert_eq!((*told.lock().unwrap(), rig.counts().handler_panics.get()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_of_an_empty_initial_list_becomes_synced() {
+    let (rig, _server, log) = running(&[]).await;
+    let late = log.attach(&rig.informer, "late");
+    assert!(late.synced().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panicking_handler_is_counted_goes_on_becomes_synced_and_harms_nobody() {
+    let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
+    for name in ["a", "b"] {
+        server.set(name, "first");
+    }
+    let told = log.clone();
+    let panics = move |event: &Told| {
+        told.push(event.clone());
+        panic!("a bug in a handler");
+    };
+    let handle = rig.informer.add_handler("panics", panics).unwrap();
+    let bystander = Log::default();
+    bystander.attach(&rig.informer, "bystander");
+    rig.start(&server);
+    rig.settle().await;
+    server.set("a", "second");
+    rig.settle().await;
+    assert!(handle.has_synced());
+    assert_eq!((log.events().len(), rig.counts().handler_panics.get()), (3, 3));
+    assert_eq!(bystander.events().len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_slow_handler_delays_only_itself_and_is_told_what_it_missed_up_to_a_bound() {
+    let (env, metrics) = (Env::system("test"), Metrics::new());
+    let factory = InformerFactory::new(env, metrics, FactoryOptions::default());
+    let (informer, server, slow, quick) =
+        (factory.typed::<ConfigMap>(), Server::new(), Log::default(), Log::default());
+    let (let_go, wait) = blocking::channel::<()>();
+    let told = slow.clone();
+    let blocks = move |event: &Told| {
+        told.push(event.clone());
+        // Held until the test lets go of the sender; after that every call returns at once.
+        wait.recv().unwrap_err();
+    };
+    informer.add_handler("slow", blocks).unwrap();
+    quick.attach(&informer, "quick");
+    server.set("a", "first");
+    factory.start(Arc::new(Only(Arc::clone(&server))));
+    informer.synced().await;
+    while slow.events().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    for round in 0..100 {
+        server.set("a", &round.to_string());
+    }
+    server.delete("a");
+    let last = server.set("a", "last");
+    let mut progress = informer.version_changes();
+    progress.wait_until(|progress| progress.version == Some(at(last))).await.unwrap();
+    while quick.take().last().map(String::as_str) != Some("+a@103=last Watch") {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(slow.take(), ["+a@1=first InitialList"]);
+    drop(let_go);
+    while slow.events().len() < 17 {
+        tokio::task::yield_now().await;
+    }
+    let missed = slow.take();
+    assert_eq!(missed[..2], ["~a@1=first>a@87=85 Watch", "~a@87=85>a@88=86 Watch"]);
+    let end = ["~a@100=98>a@101=99 Watch", "-a@102=end Watch Seen", "+a@103=last Watch"];
+    assert_eq!(missed[14..], end);
+    factory.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removed_handler_is_told_nothing_more_even_if_it_removes_itself() {
+    let (rig, server, log) = running(&["a"]).await;
+    let (own, told) = (Arc::new(Mutex::new(None::<HandlerHandle>)), Arc::new(Mutex::new(0)));
+    let (handle, count) = (Arc::clone(&own), Arc::clone(&told));
+    let removes_itself = move |_: &Told| {
+        *count.lock().unwrap() += 1;
+        if let Some(handle) = &*handle.lock().unwrap() {
+            handle.remove();
+        }
+    };
+    *own.lock().unwrap() = Some(rig.informer.add_handler("once", removes_itself).unwrap());
+    rig.settle().await;
+    server.set("b", "first");
+    rig.settle().await;
+    assert_eq!(*told.lock().unwrap(), 1);
+    assert!(!rig.env.tasks().iter().any(|task| task.ends_with("handler once")), "its task has ended");
+    let handle = own.lock().unwrap().take().unwrap();
+    assert!(!handle.synced().await);
+    assert_eq!(log.events().len(), 2, "the other handler was told both");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_may_add_handlers_and_indexes() {
+    let (rig, server) = (Rig::new(), Server::new());
+    server.set("a", "first");
+    let (informer, log) = (rig.informer.clone(), Log::default());
+    let (inner, mut added) = (log.clone(), false);
+    let adds = move |_: &Told| {
+        if !std::mem::replace(&mut added, true) {
+            inner.attach(&informer, "added");
+            informer.add_index("added", |_| vec!["x".to_owned()]).unwrap();
+        }
+    };
+    rig.informer.add_handler("adds", adds).unwrap();
+    rig.start(&server);
+    rig.settle().await;
+    assert_eq!(
+        (log.take(), rig.lister.by_index("added", "x").len()),
+        (vec!["+a@1=first InitialList".to_owned()], 1)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_undecodable_object_is_counted_named_quarantined_retried_when_it_changes_and_hides_no_neighbour() {
+    let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
+    log.attach(&rig.informer, "log");
+    server.set("a", "first");
+    server.spoil("b");
+    server.set("c", "first");
+    rig.start(&server);
+    rig.settle().await;
+    assert_eq!(rig.held(), ["a@1=first", "c@3=first"]);
+    assert_eq!((rig.lister.is_quarantined(&key("b")), rig.counts().decode_failures.get()), (true, 1));
+    let quarantined = rig.lister.quarantined().remove(0);
+    assert_eq!((quarantined.key, quarantined.version), (key("b"), Some(at(2))));
+    server.set("b", "repaired");
+    rig.settle().await;
+    assert_eq!((rig.held().len(), rig.lister.quarantined().len()), (3, 0));
+    assert_eq!(log.take(), ["+a@1=first InitialList", "+c@3=first InitialList", "+b@4=repaired Watch"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_turns_undecodable_is_not_served_as_it_was() {
+    let (rig, server, log) = running(&["a", "b"]).await;
+    log.take();
+    let version = server.spoil("a");
+    rig.settle().await;
+    assert_eq!(log.take(), ["-a@1=first Watch Inferred"]);
+    assert_eq!((rig.held(), rig.lister.is_quarantined(&key("a"))), (vec!["b@2=first".to_owned()], true));
+    assert_eq!(rig.informer.version(), Some(at(version)));
+    server.delete("a");
+    rig.settle().await;
+    assert_eq!((log.take(), rig.lister.quarantined().len()), (vec![], 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_undecodable_object_is_not_decoded_again_at_the_same_version() {
+    let (rig, server, _log) = running(&["a"]).await;
+    server.spoil("b");
+    rig.settle().await;
+    server.compact(false);
+    server.pass_time();
+    server.compact(false);
+    server.cut(cut_connection());
+    rig.env.sleep(LONG).await;
+    assert_eq!((rig.counts().lists.get(), rig.counts().decode_failures.get()), (2, 1));
+    assert!(rig.lister.is_quarantined(&key("b")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restored_server_begins_a_new_epoch_and_the_cache_follows_it() {
+    let (rig, server, log) = running(&["a", "b"]).await;
+    let (backup, version) = (server.objects(), server.version());
+    server.set("a", "lost");
+    server.set("c", "lost too");
+    rig.settle().await;
+    log.take();
+    server.restore(backup, version);
+    // The restored server gives the versions it gave before to other states.
+    server.set("a", "other");
+    rig.env.sleep(LONG).await;
+    assert_eq!(rig.held(), ["a@3=other", "b@2=first"]);
+    let told = log.take();
+    assert_eq!(
+        told,
+        ["-c@4=lost too Relist Inferred", "~a@3=lost>a@3=other Relist", "~b@2=first>b@2=first Relist"]
+    );
+    assert_eq!((VersionSource::epoch(&rig.informer), rig.informer.version()), (1, Some(at(3))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn indexes_answer_from_the_same_moment_and_may_be_added_while_running() {
+    let (rig, server, _log) = running(&["a", "b"]).await;
+    let by_value =
+        |object: &Arc<ConfigMap>| object.data.iter().flat_map(|data| data.values().cloned()).collect();
+    rig.informer.add_index("value", by_value).unwrap();
+    server.set("c", "second");
+    rig.settle().await;
+    let found =
+        |value: &str| rig.lister.by_index("value", value).iter().map(|it| brief(it)).collect::<Vec<_>>();
+    assert_eq!(
+        (found("first"), found("second")),
+        (vec!["a@1=first".into(), "b@2=first".into()], vec!["c@3=second".to_owned()])
+    );
+    assert_eq!(rig.lister.index_values("value"), ["first", "second"]);
+    let taken = rig.informer.add_index("value", |_| Vec::new()).unwrap_err();
+    assert!(matches!(taken, InformerError::DuplicateIndex { index: "value", .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_function_under_the_same_name_is_one_index() {
+    fn everything(_: &Arc<ConfigMap>) -> Vec<String> {
+        vec!["all".to_owned()]
+    }
+    let (rig, _server, _log) = running(&["a"]).await;
+    rig.informer.add_index("all", everything).unwrap();
+    rig.informer.add_index("all", everything).unwrap();
+    assert_eq!(rig.lister.by_index("all", "all").len(), 1);
+    let suffix = "all".to_owned();
+    rig.informer.add_index("captured", move |_| vec![suffix.clone()]).unwrap();
+    for refused in [rig.informer.add_index("captured", everything), rig.informer.add_index("all", |_| vec![])]
+    {
+        assert!(matches!(refused, Err(InformerError::DuplicateIndex { .. })));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "has no index \"valeu\"")]
+async fn an_index_that_does_not_exist_is_not_an_empty_answer() {
+    let (rig, _server, _log) = running(&["a"]).await;
+    rig.lister.by_index("valeu", "first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panicking_index_function_keeps_the_object_and_is_counted() {
+    let (rig, server) = (Rig::new(), Server::new());
+    let panics = |object: &Arc<ConfigMap>| -> Vec<String> {
+        assert!(object.metadata.name.as_deref() != Some("b"), "a bug in an index function");
+        vec!["all".to_owned()]
+    };
+    rig.informer.add_index("brittle", panics).unwrap();
+    for name in ["a", "b", "c"] {
+        server.set(name, "first");
+    }
+    rig.start(&server);
+    rig.settle().await;
+    assert_eq!((rig.held().len(), rig.lister.by_index("brittle", "all").len()), (3, 2));
+    assert_eq!((rig.informer.index_panics(), rig.counts().handler_panics.get()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn listers_read_by_key_namespace_and_labels_in_the_order_of_keys() {
+    let rig = Rig::new();
+    let labelled = |namespace: &str, name: &str, tier: &str| {
+        format!(
+            r#"{{"metadata":{{"name":"{name}","namespace":"{namespace}","uid":"{namespace}{name}","resourceVersion":"1","labels":{{"tier":"{tier}"}}}}}}"#
+        )
+        .into()
+    };
+    let items = [
+        labelled("b", "x", "front"),
+        labelled("a", "z", "front"),
+        labelled("a", "y", "back"),
+        labelled("aa", "x", "front"),
+    ];
+    let script = Script::new(&rig.env, [Answer::List(Ok(page(5, &items)))]);
+    rig.start(&script);
+    rig.settle().await;
+    let names = |objects: Vec<Arc<ConfigMap>>| -> Vec<String> {
+        objects.iter().map(|object| ObjectKey::of(&object.metadata).to_string()).collect()
+    };
+    assert_eq!(names(rig.lister.list()), ["a/y", "a/z", "aa/x", "b/x"]);
+    assert_eq!(names(rig.lister.namespace("a")), ["a/y", "a/z"]);
+    let front = LabelSelector::from_map(&BTreeMap::from([("tier".to_owned(), "front".to_owned())]));
+    assert_eq!(names(rig.lister.select(None, &front)), ["a/z", "aa/x", "b/x"]);
+    assert_eq!(names(rig.lister.select(Some("a"), &front)), ["a/z"]);
+    assert!(rig.lister.get(&ObjectKey::namespaced("a", "x")).is_none());
+    assert_eq!((rig.lister.len(), rig.lister.is_empty()), (4, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_a_version_ends_when_it_is_reached_when_time_is_up_or_when_an_epoch_begins() {
+    let (rig, server, _log) = running(&["a"]).await;
+    let source: &dyn VersionSource = &rig.informer;
+    let within = Duration::from_secs(1);
+    assert!(source.reached(at(1), Duration::ZERO).await, "what is held is reached");
+    assert!(source.reached(ResourceVersion::new("opaque"), Duration::ZERO).await, "nobody can say");
+    assert!(!source.reached(at(2), within).await);
+    let write = async { server.set("a", "second") };
+    assert!(future::join(source.reached(at(2), within), write).await.0);
+    server.pass_time();
+    let told = async { server.bookmark() };
+    assert!(
+        future::join(source.reached(at(3), within), told).await.0,
+        "a bookmark tells as well as a change"
+    );
+    let restored = async { server.restore(BTreeMap::new(), 1) };
+    let (reached, ()) = future::join(source.reached(at(1000), LONG), restored).await;
+    assert!(reached && source.epoch() == 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_is_not_reached_before_the_initial_list() {
+    let rig = Rig::new();
+    let source: &dyn VersionSource = &rig.informer;
+    assert!(!source.reached(at(1), Duration::from_secs(1)).await);
+    assert_eq!((source.version(), source.filtered(), source.epoch()), (None, false, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn resyncs_come_on_time_whatever_happens_to_the_watch_and_say_what_they_are() {
+    let period = Duration::from_secs(600);
+    let rig = Rig::with_options(FactoryOptions { resync: Some(period), ..FactoryOptions::default() });
+    let (server, log) = (Server::new(), Log::default());
+    server.set("a", "first");
+    log.attach(&rig.informer, "log");
+    rig.start(&server);
+    rig.env.sleep(period - Duration::from_secs(100)).await;
+    log.take();
+    server.compact(true);
+    server.pass_time();
+    server.compact(true);
+    server.cut(cut_connection());
+    rig.env.sleep(Duration::from_secs(99)).await;
+    assert_eq!((log.take(), rig.counts().lists.get()), (vec![], 2));
+    rig.env.sleep(Duration::from_secs(2)).await;
+    assert_eq!(log.take(), ["~a@1=first>a@1=first Resync"]);
+    rig.env.sleep(period).await;
+    assert_eq!(log.take().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_tell_how_many_objects_are_held_and_at_which_version() {
+    let (rig, server, _log) = running(&["a", "b"]).await;
+    server.delete("a");
+    rig.settle().await;
+    let counts = rig.counts();
+    assert_eq!((counts.objects.get(), counts.queued_items.get()), (1, 0));
+    assert!((counts.store_resource_version.get() - 3.0).abs() < f64::EPSILON);
+    assert!(counts.processing_latency.get_sample_count() >= 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_environment_that_is_killed_stops_the_informer_and_leaves_its_objects_readable() {
+    let (rig, server, log) = running(&["a"]).await;
+    rig.env.kill();
+    rig.env.tasks_ended().await;
+    server.set("b", "unheard");
+    assert_eq!((log.take().len(), rig.held().len(), server.watchers()), (1, 1, 0));
+}
+
+#[test]
+fn an_informer_is_named_for_what_it_holds() {
+    let env = Env::virtual_time(1);
+    let selection = Selection { labels: Some("a=b".to_owned()), ..Selection::in_namespace("web") };
+    let informer = SharedInformer::new(&env, &Metrics::new(), "f", Typed::<ConfigMap>::new(), selection);
+    assert_eq!(&*informer.inner.name, "configmaps.v1 (namespace web, labels a=b)");
+    assert!(informer.is_filtered());
+}

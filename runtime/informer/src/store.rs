@@ -1,0 +1,424 @@
+//! The objects of one informer: one writer, any number of readers, and readers never hold up the writer.
+//!
+//! The writer changes a working copy and publishes it whole, as an immutable [`Snapshot`] that shares all but
+//! the changed branches with the one before. A reader loads the newest and keeps it as long as it likes.
+//!
+//! Guarantees:
+//! - A snapshot is one moment: objects, indexes, quarantine and version belong together.
+//! - The version never moves back within an epoch. A consistent list at a lower version (a restored etcd)
+//!   begins a new epoch, loudly; versions of different epochs cannot be compared, and nothing held is trusted
+//!   to be current.
+//! - What cannot be decoded is not served: neither under its key nor as an older state of itself. It stands
+//!   in quarantine with its version and the reason until it changes, vanishes or is deleted.
+//!
+//! Why an object that turned undecodable is taken out instead of being kept as last known: what a cache holds
+//! then follows from the server's state alone and not from when this process was started, for after a
+//! restart, or on a standby that takes over, the older state would be missing too. Keeping it would also let
+//! the store claim a version at which the object was no longer that. Handlers are told of a deletion that was
+//! *inferred*; a controller to which absence is dangerous asks
+//! [`Lister::quarantined`](crate::Lister::quarantined) first.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use imbl::OrdMap;
+use windlass_object::{Head, ObjectKey, ResourceVersion, Uid};
+
+use crate::delta_fifo::{Batch, Body, Delta, Item, KnownObjects, ListFacts};
+use crate::handler::{Cause, Event, Observation};
+use crate::indexer::{Index, IndexFunction, Indexers, Indexes};
+
+/// How far a store has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The store holds everything up to this version, and nothing later. `None` before the first list.
+    pub version: Option<ResourceVersion>,
+    /// How many times a consistent list went back in versions. Versions of different epochs cannot be
+    /// compared.
+    pub epoch: u64,
+    /// Whether the initial list has arrived.
+    pub synced: bool,
+}
+
+/// An object that is there but cannot be decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quarantined {
+    /// Which object.
+    pub key: ObjectKey,
+    /// Its identity, if readable.
+    pub uid: Option<Uid>,
+    /// The version that cannot be decoded, if readable.
+    pub version: Option<ResourceVersion>,
+    /// Why not.
+    pub error: Arc<str>,
+}
+
+/// One moment of a store.
+pub(crate) struct Snapshot<S> {
+    objects: OrdMap<ObjectKey, S>,
+    indexes: Indexes,
+    quarantined: OrdMap<ObjectKey, Quarantined>,
+    progress: Progress,
+}
+
+/// The newest snapshot, for readers.
+pub(crate) struct Store<S> {
+    current: ArcSwap<Snapshot<S>>,
+}
+
+/// The one who changes a store.
+pub(crate) struct StoreWriter<S> {
+    store: Arc<Store<S>>,
+    working: Snapshot<S>,
+    indexers: Indexers<S>,
+    /// Key, identity and version of a stored object.
+    head: fn(&S) -> Head,
+}
+
+/// What happened to one object when a batch was applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change<S> {
+    pub(crate) key: ObjectKey,
+    pub(crate) uid: Option<Uid>,
+    pub(crate) event: Event<S>,
+}
+
+/// What a batch led to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Applied<S> {
+    /// These changes, in order.
+    Changes(Vec<Change<S>>),
+    /// The initial list filled an empty store: every object in it is news.
+    Filled,
+}
+
+/// Whether an object at the version that is already held can be taken to be unchanged.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Trust {
+    /// Yes: within an epoch a version is given once.
+    Versions,
+    /// No: this list begins a new epoch, in which versions are given anew.
+    Nothing,
+}
+
+impl Progress {
+    /// Whether everything up to `wanted` has arrived. A version that cannot be compared counts as reached:
+    /// waiting for it would never end.
+    pub fn has_reached(&self, wanted: &ResourceVersion) -> bool {
+        self.version.as_ref().is_some_and(|version| version.reached(wanted).unwrap_or(true))
+    }
+}
+
+impl<S> Snapshot<S> {
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    pub(crate) fn objects(&self) -> &OrdMap<ObjectKey, S> {
+        &self.objects
+    }
+
+    pub(crate) fn index(&self, name: &str) -> Option<&Index> {
+        self.indexes.get(name)
+    }
+
+    pub(crate) fn quarantined(&self) -> &OrdMap<ObjectKey, Quarantined> {
+        &self.quarantined
+    }
+}
+
+impl<S> Store<S> {
+    pub(crate) fn new() -> Self {
+        Self { current: ArcSwap::from_pointee(Snapshot::default()) }
+    }
+
+    /// The newest snapshot. Never waits.
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot<S>> {
+        self.current.load_full()
+    }
+}
+
+impl<S> KnownObjects for Store<S> {
+    fn keys(&self) -> Vec<ObjectKey> {
+        self.snapshot().objects.keys().cloned().collect()
+    }
+
+    fn missing_from(&self, listed: &BTreeSet<&ObjectKey>) -> Vec<ObjectKey> {
+        let snapshot = self.snapshot();
+        let known = snapshot.objects.keys().chain(snapshot.quarantined.keys());
+        known.filter(|key| !listed.contains(key)).cloned().collect()
+    }
+}
+
+impl<S: Clone> StoreWriter<S> {
+    /// A writer for an empty store. `head` reads key, identity and version of what is stored.
+    pub(crate) fn new(store: Arc<Store<S>>, head: fn(&S) -> Head) -> Self {
+        Self { store, working: Snapshot::default(), indexers: Indexers::new(), head }
+    }
+
+    /// Applies a batch as one transaction and publishes the outcome.
+    pub(crate) fn apply(&mut self, batch: Batch<S>) -> Applied<S> {
+        let applied = match batch {
+            Batch::Changes(deltas) => Applied::Changes(self.change(deltas)),
+            Batch::Replacement { deltas, list } => self.replace(deltas, list),
+        };
+        self.publish();
+        applied
+    }
+
+    /// Adds an index over what is and will be stored; `false` if the name is taken.
+    pub(crate) fn add_index(&mut self, name: &'static str, function: IndexFunction<S>) -> bool {
+        let added = self.indexers.add(&mut self.working.indexes, name, function, self.working.objects.iter());
+        self.publish();
+        added
+    }
+
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot<S>> {
+        self.store.snapshot()
+    }
+
+    pub(crate) fn index_panics(&self) -> u64 {
+        self.indexers.panics()
+    }
+
+    fn publish(&self) {
+        self.store.current.store(Arc::new(self.working.clone()));
+    }
+
+    fn change(&mut self, deltas: Vec<Delta<S>>) -> Vec<Change<S>> {
+        let mut changes = Vec::with_capacity(deltas.len());
+        for delta in deltas {
+            self.one(delta, &mut changes);
+        }
+        changes
+    }
+
+    /// A change that arrived alone.
+    fn one(&mut self, delta: Delta<S>, changes: &mut Vec<Change<S>>) {
+        match delta {
+            Delta::Bookmark(version) => self.advance(Some(version)),
+            Delta::Sync(key) => self.sync(&key, changes),
+            Delta::Vanished(key) => self.vanish(&key, Cause::Relist, changes),
+            Delta::Added(item) | Delta::Updated(item) | Delta::Replaced(item) => {
+                self.advance(item.head.version.clone());
+                if !self.is_stale(&item.head) {
+                    self.present(item, Cause::Watch, Trust::Versions, changes);
+                }
+            }
+            Delta::Deleted(item) => {
+                self.advance(item.head.version.clone());
+                if !self.is_stale(&item.head) {
+                    self.delete(item, changes);
+                }
+            }
+        }
+    }
+
+    fn replace(&mut self, deltas: Vec<Delta<S>>, list: ListFacts) -> Applied<S> {
+        let trust = self.move_to(&list);
+        let cause = if self.working.progress.synced { Cause::Relist } else { Cause::InitialList };
+        let fills = list.initial && self.working.objects.is_empty();
+        self.working.progress.synced = true;
+        let mut changes = Vec::new();
+        for delta in deltas {
+            match delta {
+                Delta::Vanished(key) => self.vanish(&key, cause, &mut changes),
+                Delta::Replaced(item) => self.present(item, cause, trust, &mut changes),
+                other => self.one(other, &mut changes),
+            }
+            if fills {
+                // Everything is news: readers of news get the snapshot, not a second list as long as the
+                // first.
+                changes.clear();
+            }
+        }
+        if fills { Applied::Filled } else { Applied::Changes(changes) }
+    }
+
+    /// Moves to the version of a list, into a new epoch if a consistent list went back.
+    fn move_to(&mut self, list: &ListFacts) -> Trust {
+        let progress = &mut self.working.progress;
+        let went_back = progress.version.as_ref().is_some_and(|version| list.version < *version);
+        if !(went_back && list.consistent) {
+            self.advance(Some(list.version.clone()));
+            return Trust::Versions;
+        }
+        progress.epoch += 1;
+        tracing::warn!(
+            held = progress.version.as_ref().map(ResourceVersion::as_str),
+            listed = list.version.as_str(),
+            epoch = progress.epoch,
+            "the server went back in time: a consistent list is older than what is held; a new epoch begins"
+        );
+        progress.version = Some(list.version.clone());
+        Trust::Nothing
+    }
+
+    /// Moves the version forward; one that cannot be compared replaces only another such.
+    fn advance(&mut self, to: Option<ResourceVersion>) {
+        let Some(to) = to else { return };
+        let held = &mut self.working.progress.version;
+        let forward = match held.as_ref().and_then(|held| to.partial_cmp(held)) {
+            Some(order) => order == Ordering::Greater,
+            None => held.as_ref().is_none_or(|held| !held.is_comparable()),
+        };
+        if forward {
+            *held = Some(to);
+        }
+    }
+
+    /// Whether something newer is already held under the key. A server that repeats itself undoes nothing.
+    fn is_stale(&self, head: &Head) -> bool {
+        let held = self.held_version(&head.key);
+        matches!((&head.version, held), (Some(told), Some(held)) if *told < held)
+    }
+
+    fn held_version(&self, key: &ObjectKey) -> Option<ResourceVersion> {
+        let quarantined = self.working.quarantined.get(key).and_then(|it| it.version.clone());
+        self.working.objects.get(key).and_then(|object| (self.head)(object).version).or(quarantined)
+    }
+
+    /// The object is there, as the item says.
+    fn present(&mut self, item: Item<S>, cause: Cause, trust: Trust, changes: &mut Vec<Change<S>>) {
+        match item.body {
+            Body::Decoded(object) => self.put(item.head, object, cause, trust, changes),
+            Body::Undecodable(error) => self.quarantine(item.head, error, cause, changes),
+        }
+    }
+
+    fn put(&mut self, head: Head, object: S, cause: Cause, trust: Trust, changes: &mut Vec<Change<S>>) {
+        self.working.quarantined.remove(&head.key);
+        let Some(old) = self.working.objects.get(&head.key).cloned() else {
+            return self.insert(head, object, cause, changes);
+        };
+        let held = (self.head)(&old);
+        if !same_identity(&held, &head) {
+            self.vanish(&head.key, cause, changes);
+            return self.insert(head, object, cause, changes);
+        }
+        if trust == Trust::Versions && held.version.is_some() && held.version == head.version {
+            return;
+        }
+        self.keep(&head.key, object.clone());
+        let event = Event::Updated { old, new: object, cause };
+        changes.push(Change { key: head.key, uid: head.uid, event });
+    }
+
+    fn insert(&mut self, head: Head, object: S, cause: Cause, changes: &mut Vec<Change<S>>) {
+        self.keep(&head.key, object.clone());
+        changes.push(Change { key: head.key, uid: head.uid, event: Event::Added { object, cause } });
+    }
+
+    fn quarantine(&mut self, head: Head, error: Arc<str>, cause: Cause, changes: &mut Vec<Change<S>>) {
+        self.vanish(&head.key, cause, changes);
+        let Head { key, uid, version } = head;
+        self.working.quarantined.insert(key.clone(), Quarantined { key, uid, version, error });
+    }
+
+    /// The object is not there any more, although nobody saw it go.
+    fn vanish(&mut self, key: &ObjectKey, cause: Cause, changes: &mut Vec<Change<S>>) {
+        if let Some((last, uid)) = self.take(key) {
+            let event = Event::Deleted { last, observed: Observation::Inferred, cause };
+            changes.push(Change { key: key.clone(), uid, event });
+        }
+    }
+
+    /// The object's deletion was seen. Of an object that was never held nobody is told.
+    fn delete(&mut self, item: Item<S>, changes: &mut Vec<Change<S>>) {
+        let Item { head, body } = item;
+        let Some(held) = self.working.objects.get(&head.key).map(self.head) else {
+            self.working.quarantined.remove(&head.key);
+            return;
+        };
+        if !same_identity(&held, &head) {
+            // It is a later bearer of the name whose end was seen; that of the one held was not.
+            return self.vanish(&head.key, Cause::Watch, changes);
+        }
+        let Some((held, uid)) = self.take(&head.key) else { return };
+        let last = match body {
+            Body::Decoded(last) => last,
+            Body::Undecodable(_) => held,
+        };
+        let event = Event::Deleted { last, observed: Observation::Seen, cause: Cause::Watch };
+        changes.push(Change { key: head.key, uid, event });
+    }
+
+    fn sync(&self, key: &ObjectKey, changes: &mut Vec<Change<S>>) {
+        let Some(object) = self.working.objects.get(key) else { return };
+        let uid = (self.head)(object).uid;
+        let event = Event::Updated { old: object.clone(), new: object.clone(), cause: Cause::Resync };
+        changes.push(Change { key: key.clone(), uid, event });
+    }
+
+    fn keep(&mut self, key: &ObjectKey, object: S) {
+        self.indexers.file(&mut self.working.indexes, key, &object);
+        self.working.objects.insert(key.clone(), object);
+    }
+
+    /// Takes an object out of everything it is in.
+    fn take(&mut self, key: &ObjectKey) -> Option<(S, Option<Uid>)> {
+        self.working.quarantined.remove(key);
+        let object = self.working.objects.remove(key)?;
+        self.working.indexes.forget(key);
+        let uid = (self.head)(&object).uid;
+        Some((object, uid))
+    }
+}
+
+/// Whether two heads under one key are of one object. An identity that is not told is no evidence against it.
+fn same_identity(a: &Head, b: &Head) -> bool {
+    !matches!((&a.uid, &b.uid), (Some(a), Some(b)) if a != b)
+}
+
+impl<S> Default for Snapshot<S> {
+    fn default() -> Self {
+        Self {
+            objects: OrdMap::new(),
+            indexes: Indexes::default(),
+            quarantined: OrdMap::new(),
+            progress: Progress::default(),
+        }
+    }
+}
+
+impl<S> Clone for Snapshot<S> {
+    fn clone(&self) -> Self {
+        Self {
+            objects: self.objects.clone(),
+            indexes: self.indexes.clone(),
+            quarantined: self.quarantined.clone(),
+            progress: self.progress.clone(),
+        }
+    }
+}
+
+impl<S> fmt::Debug for Snapshot<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot")
+            .field("objects", &self.objects.len())
+            .field("quarantined", &self.quarantined.len())
+            .field("progress", &self.progress)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S> fmt::Debug for Store<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.current.load().fmt(f)
+    }
+}
+
+impl<S> fmt::Debug for StoreWriter<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreWriter")
+            .field("working", &self.working)
+            .field("indexers", &self.indexers)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

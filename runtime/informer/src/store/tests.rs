@@ -1,0 +1,198 @@
+//! The store alone: what it makes of batches.
+
+use windlass_object::{Decoder as _, Representation as _, Typed, wire};
+
+use super::*;
+use crate::testing::{at, brief, brief_event, key, object};
+
+type Map = k8s_openapi::api::core::v1::ConfigMap;
+type Writer = StoreWriter<Arc<Map>>;
+
+fn writer() -> Writer {
+    StoreWriter::new(Arc::new(Store::new()), Typed::<Map>::head)
+}
+
+fn item(name: &str, uid: &str, version: u64) -> Item<Arc<Map>> {
+    let raw = object(name, uid, version, "v");
+    let decoded = Typed::<Map>::new().decoder().decode(&raw).expect("a sound object");
+    Item { head: wire::head(&raw).expect("a sound head"), body: Body::Decoded(decoded) }
+}
+
+fn spoiled(name: &str, uid: &str, version: u64) -> Item<Arc<Map>> {
+    Item { body: Body::Undecodable("spoiled".into()), ..item(name, uid, version) }
+}
+
+fn list(writer: &mut Writer, version: u64, consistent: bool, items: Vec<Item<Arc<Map>>>) -> Vec<String> {
+    let vanished = writer.store.missing_from(&items.iter().map(|item| &item.head.key).collect());
+    let deltas = vanished.into_iter().map(Delta::Vanished).chain(items.into_iter().map(Delta::Replaced));
+    let initial = !writer.working.progress.synced;
+    let list = ListFacts { version: at(version), consistent, initial };
+    told(writer.apply(Batch::Replacement { deltas: deltas.collect(), list }))
+}
+
+fn change(writer: &mut Writer, delta: Delta<Arc<Map>>) -> Vec<String> {
+    told(writer.apply(Batch::Changes(vec![delta])))
+}
+
+fn told(applied: Applied<Arc<Map>>) -> Vec<String> {
+    match applied {
+        Applied::Filled => vec!["filled".to_owned()],
+        Applied::Changes(changes) => changes.iter().map(|change| brief_event(&change.event)).collect(),
+    }
+}
+
+fn held(writer: &Writer) -> Vec<String> {
+    writer.store.snapshot().objects().values().map(|object| brief(object)).collect()
+}
+
+fn version(writer: &Writer) -> Option<ResourceVersion> {
+    writer.store.snapshot().progress().version.clone()
+}
+
+#[test]
+fn the_version_follows_lists_events_deletes_and_bookmarks() {
+    let mut writer = writer();
+    assert_eq!(version(&writer), None);
+    list(&mut writer, 3, true, vec![item("a", "u", 2)]);
+    assert_eq!(version(&writer), Some(at(3)));
+    change(&mut writer, Delta::Updated(item("a", "u", 4)));
+    assert_eq!(version(&writer), Some(at(4)));
+    change(&mut writer, Delta::Deleted(item("a", "u", 5)));
+    assert_eq!(version(&writer), Some(at(5)));
+    change(&mut writer, Delta::Bookmark(at(9)));
+    assert_eq!(version(&writer), Some(at(9)));
+}
+
+#[test]
+fn the_version_never_moves_back() {
+    let mut writer = writer();
+    list(&mut writer, 10, true, vec![item("a", "u", 8)]);
+    assert_eq!(change(&mut writer, Delta::Updated(item("a", "u", 7))), Vec::<String>::new());
+    change(&mut writer, Delta::Bookmark(at(9)));
+    change(&mut writer, Delta::Added(item("b", "w", 9)));
+    list(&mut writer, 9, false, vec![item("a", "u", 8)]);
+    assert_eq!((version(&writer), writer.store.snapshot().progress().epoch), (Some(at(10)), 0));
+}
+
+#[test]
+fn a_consistent_list_at_a_lower_version_begins_an_epoch_in_which_no_version_is_trusted() {
+    let mut writer = writer();
+    list(&mut writer, 10, true, vec![item("a", "u", 8), item("b", "w", 9)]);
+    let told = list(&mut writer, 9, true, vec![item("a", "u", 8)]);
+    assert_eq!(told, ["-b@9=v Relist Inferred", "~a@8=v>a@8=v Relist"]);
+    let progress = writer.store.snapshot().progress().clone();
+    assert_eq!((progress.version, progress.epoch), (Some(at(9)), 1));
+}
+
+#[test]
+fn a_relist_tells_only_what_differs() {
+    let mut writer = writer();
+    assert_eq!(
+        list(&mut writer, 3, true, vec![item("a", "u", 1), item("b", "w", 2), item("c", "x", 3)]),
+        ["filled"]
+    );
+    let told = list(&mut writer, 9, false, vec![item("a", "u", 1), item("b", "w", 5), item("d", "y", 6)]);
+    assert_eq!(told, ["-c@3=v Relist Inferred", "~b@2=v>b@5=v Relist", "+d@6=v Relist"]);
+}
+
+#[test]
+fn another_uid_under_the_same_key_is_a_deletion_and_an_addition() {
+    let mut writer = writer();
+    list(&mut writer, 1, true, vec![item("a", "u", 1)]);
+    let told = list(&mut writer, 5, false, vec![item("a", "other", 4)]);
+    assert_eq!(told, ["-a@1=v Relist Inferred", "+a@4=v Relist"]);
+    let told = change(&mut writer, Delta::Added(item("a", "third", 7)));
+    assert_eq!(told, ["-a@4=v Watch Inferred", "+a@7=v Watch"]);
+}
+
+#[test]
+fn the_end_of_a_later_bearer_of_a_name_ends_the_one_that_is_held_unseen() {
+    let mut writer = writer();
+    list(&mut writer, 1, true, vec![item("a", "u", 1)]);
+    assert_eq!(change(&mut writer, Delta::Deleted(item("a", "other", 5))), ["-a@1=v Watch Inferred"]);
+    assert_eq!(held(&writer), Vec::<String>::new());
+}
+
+#[test]
+fn a_deletion_carries_its_own_state_or_else_the_last_known_one() {
+    let mut writer = writer();
+    list(&mut writer, 2, true, vec![item("a", "u", 1), item("b", "w", 2)]);
+    assert_eq!(change(&mut writer, Delta::Deleted(item("a", "u", 3))), ["-a@3=v Watch Seen"]);
+    assert_eq!(change(&mut writer, Delta::Deleted(spoiled("b", "w", 4))), ["-b@2=v Watch Seen"]);
+}
+
+#[test]
+fn of_the_deletion_of_an_object_that_was_never_held_nobody_is_told() {
+    let mut writer = writer();
+    list(&mut writer, 1, true, vec![]);
+    assert_eq!(change(&mut writer, Delta::Deleted(item("a", "u", 2))), Vec::<String>::new());
+    assert_eq!(version(&writer), Some(at(2)));
+}
+
+#[test]
+fn an_object_that_turns_undecodable_is_taken_out_and_stands_in_quarantine_until_it_changes() {
+    let mut writer = writer();
+    list(&mut writer, 2, true, vec![item("a", "u", 1), item("b", "w", 2)]);
+    assert_eq!(change(&mut writer, Delta::Updated(spoiled("a", "u", 3))), ["-a@1=v Watch Inferred"]);
+    assert_eq!(held(&writer), ["b@2=v"]);
+    let snapshot = writer.store.snapshot();
+    let quarantined = &snapshot.quarantined()[&key("a")];
+    assert_eq!((quarantined.version.clone(), &*quarantined.error), (Some(at(3)), "spoiled"));
+    assert_eq!(change(&mut writer, Delta::Updated(item("a", "u", 4))), ["+a@4=v Watch"]);
+    assert!(writer.store.snapshot().quarantined().is_empty());
+}
+
+#[test]
+fn a_quarantined_object_leaves_quarantine_when_it_is_deleted_or_not_listed() {
+    let mut writer = writer();
+    list(&mut writer, 2, true, vec![spoiled("a", "u", 1), spoiled("b", "w", 2)]);
+    assert_eq!(change(&mut writer, Delta::Deleted(spoiled("a", "u", 3))), Vec::<String>::new());
+    assert_eq!(writer.store.snapshot().quarantined().len(), 1);
+    assert_eq!(list(&mut writer, 4, false, vec![]), Vec::<String>::new());
+    assert!(writer.store.snapshot().quarantined().is_empty());
+}
+
+#[test]
+fn a_resync_tells_of_everything_held_and_changes_nothing() {
+    let mut writer = writer();
+    list(&mut writer, 2, true, vec![item("a", "u", 1)]);
+    assert_eq!(change(&mut writer, Delta::Sync(key("a"))), ["~a@1=v>a@1=v Resync"]);
+    assert_eq!(change(&mut writer, Delta::Sync(key("b"))), Vec::<String>::new());
+}
+
+#[test]
+fn readers_never_block_the_writer_however_many_moments_they_hold() {
+    let mut writer = writer();
+    list(&mut writer, 1, true, vec![]);
+    let reader = Arc::clone(&writer.store);
+    let mut moments = Vec::new();
+    for version in 2..100 {
+        moments.push((reader.snapshot(), reader.current.load()));
+        change(&mut writer, Delta::Added(item(&format!("object-{version}"), "u", version)));
+    }
+    let sizes: Vec<usize> = moments.iter().map(|(held, _)| held.objects().len()).collect();
+    assert_eq!((sizes, held(&writer).len()), ((0..98).collect(), 98));
+}
+
+#[test]
+fn a_reader_keeps_the_moment_it_loaded() {
+    let mut writer = writer();
+    list(&mut writer, 2, true, vec![item("a", "u", 1)]);
+    let before = writer.store.snapshot();
+    change(&mut writer, Delta::Deleted(item("a", "u", 3)));
+    assert_eq!((before.objects().len(), held(&writer).len()), (1, 0));
+}
+
+#[test]
+fn a_version_that_is_no_number_never_stops_the_store() {
+    let mut writer = writer();
+    let opaque = ResourceVersion::new("opaque-1");
+    change(&mut writer, Delta::Bookmark(opaque.clone()));
+    assert_eq!(version(&writer), Some(opaque));
+    change(&mut writer, Delta::Bookmark(ResourceVersion::new("opaque-2")));
+    assert_eq!(version(&writer), Some(ResourceVersion::new("opaque-2")));
+    assert!(writer.store.snapshot().progress().has_reached(&at(1_000_000)));
+    change(&mut writer, Delta::Bookmark(at(5)));
+    change(&mut writer, Delta::Bookmark(ResourceVersion::new("opaque-3")));
+    assert_eq!(version(&writer), Some(at(5)));
+}

@@ -1,0 +1,36 @@
+//! Waiting for informers to have their initial lists.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use windlass_env::cell::Observer;
+use windlass_object::ResourceVersion;
+
+use crate::store::Progress;
+
+/// Lets other tasks run before the caller goes on. Writers and handlers that find work without end call it,
+/// so that none of them keeps a thread to itself.
+pub(crate) async fn yield_now() {
+    let mut yielded = false;
+    poll_fn(|cx| {
+        if yielded {
+            return Poll::Ready(());
+        }
+        yielded = true;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Waits for the initial list; `false` if the informer ended first.
+pub(crate) async fn synced(mut progress: Observer<Progress>) -> bool {
+    progress.wait_until(|progress| progress.synced).await.is_ok()
+}
+
+/// Waits until everything up to `wanted` is held, or until a new epoch makes the question meaningless;
+/// `false` if the informer ended first.
+pub(crate) async fn reached(mut progress: Observer<Progress>, wanted: ResourceVersion) -> bool {
+    let epoch = progress.get().epoch;
+    progress.wait_until(|now| now.epoch != epoch || now.has_reached(&wanted)).await.is_ok()
+}

@@ -1,0 +1,487 @@
+//! What the tests of this crate stand on: a source that plays a script, a source that is a small versioned
+//! server, and handlers that write down what they are told.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use k8s_openapi::api::core::v1::ConfigMap;
+use tokio::sync::mpsc;
+use windlass_client::{FrameStream, RequestError};
+use windlass_env::{Env, Instant};
+use windlass_metrics::Metrics;
+use windlass_object::{Frame, ObjectKey, RawList, ResourceKind, ResourceVersion, Typed, wire};
+
+use crate::{
+    Event, FactoryOptions, HandlerHandle, InformerFactory, ListRequest, ListerWatcher, Selection,
+    SharedInformer, Sources, TypedLister, WatchRequest,
+};
+
+pub(crate) type Informer = SharedInformer<Typed<ConfigMap>>;
+pub(crate) type Told = Event<Arc<ConfigMap>>;
+
+/// Long enough for every backoff there is to pass, several times over.
+pub(crate) const LONG: Duration = Duration::from_secs(300);
+
+pub(crate) fn key(name: &str) -> ObjectKey {
+    ObjectKey::namespaced("default", name)
+}
+
+pub(crate) fn at(version: u64) -> ResourceVersion {
+    ResourceVersion::new(&version.to_string())
+}
+
+/// A ConfigMap as it travels. `value` is its only datum.
+pub(crate) fn object(name: &str, uid: &str, version: u64, value: &str) -> Bytes {
+    format!(
+        r#"{{"metadata":{{"name":"{name}","namespace":"default","uid":"{uid}","resourceVersion":"{version}"}},"data":{{"value":"{value}"}}}}"#
+    )
+    .into()
+}
+
+/// A ConfigMap whose head can be read and whose body cannot.
+pub(crate) fn undecodable(name: &str, uid: &str, version: u64) -> Bytes {
+    format!(
+        r#"{{"metadata":{{"name":"{name}","namespace":"default","uid":"{uid}","resourceVersion":"{version}"}},"data":7}}"#
+    )
+    .into()
+}
+
+pub(crate) fn page(version: u64, items: &[Bytes]) -> RawList {
+    RawList { version: Some(at(version)), items: items.to_vec(), ..RawList::default() }
+}
+
+pub(crate) fn refusal(code: u16, reason: &str) -> RequestError {
+    let body = format!(r#"{{"status":"Failure","code":{code},"reason":"{reason}","message":"{reason}"}}"#);
+    RequestError::from_status(wire::status(code, body.as_bytes()), None)
+}
+
+pub(crate) fn gone() -> RequestError {
+    refusal(410, "Expired")
+}
+
+/// The same refusal as a frame within a watch.
+pub(crate) fn error_frame(error: &RequestError) -> Frame {
+    Frame::Error(Box::new(error.status().expect("only a server's refusal comes in a frame").clone()))
+}
+
+pub(crate) fn bookmark(version: u64) -> Frame {
+    Frame::Bookmark { version: at(version), initial_events_end: false }
+}
+
+/// Lets everything run that can run without waiting for a timer of a millisecond or more.
+pub(crate) async fn settle(env: &Env) {
+    env.sleep(Duration::from_millis(1)).await;
+}
+
+/// Name, version and value of an object.
+pub(crate) fn brief(object: &ConfigMap) -> String {
+    let meta = &object.metadata;
+    let value = object.data.as_ref().and_then(|data| data.get("value")).map_or("", String::as_str);
+    format!(
+        "{}@{}={value}",
+        meta.name.as_deref().unwrap_or(""),
+        meta.resource_version.as_deref().unwrap_or("")
+    )
+}
+
+/// An event in few words: `+a@1=x InitialList`, `~a@1=x>a@2=y Watch`, `-a@2=y Watch Seen`.
+pub(crate) fn brief_event(event: &Told) -> String {
+    match event {
+        Event::Added { object, cause } => format!("+{} {cause:?}", brief(object)),
+        Event::Updated { old, new, cause } => format!("~{}>{} {cause:?}", brief(old), brief(new)),
+        Event::Deleted { last, observed, cause } => format!("-{} {cause:?} {observed:?}", brief(last)),
+    }
+}
+
+/// Writes down what a handler is told.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<Told>>>);
+
+impl Log {
+    pub(crate) fn attach(&self, informer: &Informer, name: &str) -> HandlerHandle {
+        let log = self.clone();
+        informer.add_handler(name, move |event: &Told| log.push(event.clone())).expect("the informer lives")
+    }
+
+    pub(crate) fn push(&self, event: Told) {
+        lock(&self.0).push(event);
+    }
+
+    pub(crate) fn events(&self) -> Vec<Told> {
+        lock(&self.0).clone()
+    }
+
+    /// What was told since this was last asked, in few words.
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *lock(&self.0)).iter().map(brief_event).collect()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A factory with one informer of ConfigMaps.
+pub(crate) struct Rig {
+    pub(crate) env: Env,
+    pub(crate) factory: InformerFactory,
+    pub(crate) informer: Informer,
+    pub(crate) lister: TypedLister<ConfigMap>,
+    pub(crate) metrics: Metrics,
+}
+
+impl Rig {
+    pub(crate) fn new() -> Self {
+        Self::with_options(FactoryOptions::default())
+    }
+
+    pub(crate) fn with_options(options: FactoryOptions) -> Self {
+        let (env, metrics) = (Env::virtual_time(1), Metrics::new());
+        let factory = InformerFactory::new(env.clone(), metrics.clone(), options);
+        let informer = factory.typed::<ConfigMap>();
+        let lister = informer.lister();
+        Self { env, factory, informer, lister, metrics }
+    }
+
+    pub(crate) fn start<S: ListerWatcher>(&self, source: &Arc<S>) {
+        self.factory.start(Arc::new(Only(Arc::clone(source))));
+    }
+
+    pub(crate) async fn settle(&self) {
+        settle(&self.env).await;
+    }
+
+    /// What the store holds, in few words.
+    pub(crate) fn held(&self) -> Vec<String> {
+        self.lister.list().iter().map(|object| brief(object)).collect()
+    }
+
+    /// The metrics of this informer, whose handles all share their numbers.
+    pub(crate) fn counts(&self) -> windlass_metrics::InformerMetrics {
+        self.metrics.informer("", "v1", "configmaps")
+    }
+}
+
+/// One source for everything.
+pub(crate) struct Only<S>(pub(crate) Arc<S>);
+
+impl<S: ListerWatcher> Sources for Only<S> {
+    fn source(&self, _kind: &ResourceKind, _selection: &Selection) -> Arc<dyn ListerWatcher> {
+        Arc::clone(&self.0) as Arc<dyn ListerWatcher>
+    }
+}
+
+/// What a source was asked, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    List(ListRequest),
+    Watch(String),
+}
+
+/// A source that answers what it was told to, in order, and falls silent when the script is at its end.
+pub(crate) struct Script {
+    env: Env,
+    answers: Mutex<VecDeque<Answer>>,
+    asked: Mutex<Vec<(Instant, Asked)>>,
+    windows: Mutex<Vec<Duration>>,
+}
+
+pub(crate) enum Answer {
+    List(Result<RawList, RequestError>),
+    Watch(Result<Vec<Play>, RequestError>),
+}
+
+/// What happens on a watch. At the end of the list the stream ends.
+pub(crate) enum Play {
+    Tell(Frame),
+    Fail(RequestError),
+    Wait(Duration),
+    Stall,
+    Live(mpsc::UnboundedReceiver<Frame>),
+}
+
+impl Script {
+    pub(crate) fn new(env: &Env, answers: impl IntoIterator<Item = Answer>) -> Arc<Self> {
+        Arc::new(Self {
+            env: env.clone(),
+            answers: Mutex::new(answers.into_iter().collect()),
+            asked: Mutex::default(),
+            windows: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        lock(&self.asked).iter().map(|(_, asked)| asked.clone()).collect()
+    }
+
+    /// How long it took from each question to the next.
+    pub(crate) fn gaps(&self) -> Vec<Duration> {
+        let asked = lock(&self.asked);
+        asked.windows(2).map(|pair| pair[1].0.saturating_duration_since(pair[0].0)).collect()
+    }
+
+    /// The time limits of the watches.
+    pub(crate) fn windows(&self) -> Vec<Duration> {
+        lock(&self.windows).clone()
+    }
+
+    fn next(&self, asked: Asked) -> Option<Answer> {
+        lock(&self.asked).push((self.env.now(), asked));
+        lock(&self.answers).pop_front()
+    }
+}
+
+#[async_trait]
+impl ListerWatcher for Script {
+    async fn list(&self, request: ListRequest) -> Result<RawList, RequestError> {
+        match self.next(Asked::List(request)) {
+            Some(Answer::List(answer)) => answer,
+            Some(Answer::Watch(_)) => panic!("the script says that a watch comes now, not a list"),
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn watch(&self, request: WatchRequest) -> Result<FrameStream, RequestError> {
+        lock(&self.windows).push(request.timeout);
+        match self.next(Asked::Watch(request.version)) {
+            Some(Answer::Watch(answer)) => answer.map(|plays| play(&self.env, plays)),
+            Some(Answer::List(_)) => panic!("the script says that a list comes now, not a watch"),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+fn play(env: &Env, plays: Vec<Play>) -> FrameStream {
+    let env = env.clone();
+    let one = move |play| {
+        let env = env.clone();
+        async move {
+            match play {
+                Play::Tell(frame) => stream::iter([Ok(frame)]).boxed(),
+                Play::Fail(error) => stream::iter([Err(error)]).boxed(),
+                Play::Stall => stream::pending().boxed(),
+                Play::Live(frames) => live(frames).map(Ok).boxed(),
+                Play::Wait(wait) => {
+                    env.sleep(wait).await;
+                    stream::empty().boxed()
+                }
+            }
+        }
+    };
+    stream::iter(plays).then(one).flatten().boxed()
+}
+
+fn live<T>(receiver: mpsc::UnboundedReceiver<T>) -> impl stream::Stream<Item = T> {
+    stream::unfold(receiver, |mut receiver| async { receiver.recv().await.map(|item| (item, receiver)) })
+}
+
+/// A small API server for one resource: versions, history, compaction, pages, streams that can be cut.
+#[derive(Default)]
+pub(crate) struct Server {
+    world: Mutex<World>,
+}
+
+#[derive(Default)]
+struct World {
+    version: u64,
+    created: u64,
+    objects: BTreeMap<String, Kept>,
+    history: Vec<(u64, Frame)>,
+    /// Changes up to this version are forgotten.
+    compacted: u64,
+    streams: Vec<mpsc::UnboundedSender<Result<Frame, RequestError>>>,
+    /// What is left of lists whose pages were not all fetched, by token.
+    pages: BTreeMap<String, (u64, Vec<Bytes>)>,
+    page_size: Option<usize>,
+    /// Answers to the next requests.
+    failures: VecDeque<RequestError>,
+    /// Whether a watch from a forgotten version is refused in a frame, as servers with a cache do.
+    refuses_in_frames: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) uid: String,
+    pub(crate) version: u64,
+    pub(crate) raw: Bytes,
+    pub(crate) decodable: bool,
+}
+
+impl Server {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Creates the object or changes it.
+    pub(crate) fn set(&self, name: &str, value: &str) -> u64 {
+        self.write(name, true, |uid, version| object(name, uid, version, value))
+    }
+
+    /// Creates the object or changes it, to something that cannot be decoded.
+    pub(crate) fn spoil(&self, name: &str) -> u64 {
+        self.write(name, false, |uid, version| undecodable(name, uid, version))
+    }
+
+    pub(crate) fn delete(&self, name: &str) {
+        let world = &mut *lock(&self.world);
+        let Some(kept) = world.objects.remove(name) else { return };
+        world.version += 1;
+        let last = match kept.decodable {
+            true => object(name, &kept.uid, world.version, "end"),
+            false => undecodable(name, &kept.uid, world.version),
+        };
+        world.tell(Frame::Deleted(last));
+    }
+
+    /// Moves the version on, as a write to another resource does.
+    pub(crate) fn pass_time(&self) {
+        lock(&self.world).version += 1;
+    }
+
+    pub(crate) fn bookmark(&self) {
+        let world = &mut *lock(&self.world);
+        let frame = bookmark(world.version);
+        world.streams.retain(|stream| stream.send(Ok(frame.clone())).is_ok());
+    }
+
+    /// Forgets the history.
+    pub(crate) fn compact(&self, refuses_in_frames: bool) {
+        let world = &mut *lock(&self.world);
+        world.compacted = world.version;
+        world.history.clear();
+        world.pages.clear();
+        world.refuses_in_frames = refuses_in_frames;
+    }
+
+    /// Ends every stream, with an error or as if its time were up.
+    pub(crate) fn cut(&self, error: Option<RequestError>) {
+        for stream in std::mem::take(&mut lock(&self.world).streams) {
+            if let Some(error) = &error {
+                let frame =
+                    if error.status().is_some() { Ok(error_frame(error)) } else { Err(error.clone()) };
+                // A stream whose reader is gone needs no error.
+                let _unheard = stream.send(frame);
+            }
+        }
+    }
+
+    pub(crate) fn fail_next(&self, error: RequestError) {
+        lock(&self.world).failures.push_back(error);
+    }
+
+    pub(crate) fn heal(&self) {
+        lock(&self.world).failures.clear();
+    }
+
+    pub(crate) fn set_page_size(&self, size: usize) {
+        lock(&self.world).page_size = Some(size);
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        lock(&self.world).version
+    }
+
+    pub(crate) fn objects(&self) -> BTreeMap<String, Kept> {
+        lock(&self.world).objects.clone()
+    }
+
+    /// Goes back to a backup: these objects at that version, with no memory of what came after.
+    pub(crate) fn restore(&self, objects: BTreeMap<String, Kept>, version: u64) {
+        let world = &mut *lock(&self.world);
+        world.objects = objects;
+        world.version = version;
+        world.compacted = version;
+        world.history.clear();
+        world.pages.clear();
+        world.streams.clear();
+    }
+
+    pub(crate) fn watchers(&self) -> usize {
+        let world = &mut *lock(&self.world);
+        world.streams.retain(|stream| !stream.is_closed());
+        world.streams.len()
+    }
+
+    fn write(&self, name: &str, decodable: bool, raw: impl FnOnce(&str, u64) -> Bytes) -> u64 {
+        let world = &mut *lock(&self.world);
+        world.version += 1;
+        let version = world.version;
+        let known = world.objects.get(name).map(|kept| kept.uid.clone());
+        world.created += u64::from(known.is_none());
+        let uid = known.clone().unwrap_or_else(|| format!("uid-{}", world.created));
+        let raw = raw(&uid, version);
+        world.objects.insert(name.to_owned(), Kept { uid, version, raw: raw.clone(), decodable });
+        world.tell(if known.is_some() { Frame::Modified(raw) } else { Frame::Added(raw) });
+        version
+    }
+}
+
+impl World {
+    fn tell(&mut self, frame: Frame) {
+        self.history.push((self.version, frame.clone()));
+        self.streams.retain(|stream| stream.send(Ok(frame.clone())).is_ok());
+    }
+
+    fn fail(&mut self) -> Result<(), RequestError> {
+        self.failures.pop_front().map_or(Ok(()), Err)
+    }
+
+    fn first_page(&mut self, request: &ListRequest) -> Result<RawList, RequestError> {
+        let wanted =
+            request.version.as_deref().map(|version| version.parse::<u64>().expect("a version of ours"));
+        if wanted.is_some_and(|wanted| wanted > self.version) {
+            return Err(refusal(504, "Too large resource version"));
+        }
+        let items = self.objects.values().map(|kept| kept.raw.clone()).collect();
+        let paged = request.limit.is_some();
+        Ok(self.cut_page(self.version, items, paged))
+    }
+
+    fn cut_page(&mut self, version: u64, mut items: Vec<Bytes>, paged: bool) -> RawList {
+        let size = self.page_size.filter(|_| paged).unwrap_or(usize::MAX);
+        let rest = items.split_off(items.len().min(size));
+        let mut list = page(version, &items);
+        if !rest.is_empty() {
+            let token = format!("{version}/{}", rest.len());
+            self.pages.insert(token.clone(), (version, rest));
+            list.continue_token = Some(token);
+        }
+        list
+    }
+}
+
+#[async_trait]
+impl ListerWatcher for Server {
+    async fn list(&self, request: ListRequest) -> Result<RawList, RequestError> {
+        let world = &mut *lock(&self.world);
+        world.fail()?;
+        match &request.continue_token {
+            None => world.first_page(&request),
+            Some(token) => {
+                let (version, rest) = world.pages.remove(token).ok_or_else(gone)?;
+                Ok(world.cut_page(version, rest, true))
+            }
+        }
+    }
+
+    async fn watch(&self, request: WatchRequest) -> Result<FrameStream, RequestError> {
+        let world = &mut *lock(&self.world);
+        world.fail()?;
+        let from: u64 = request.version.parse().expect("a version of ours");
+        if from < world.compacted || from > world.version {
+            return match world.refuses_in_frames {
+                true => Ok(stream::iter([Ok(error_frame(&gone()))]).boxed()),
+                false => Err(gone()),
+            };
+        }
+        let missed: Vec<_> = world.history.iter().filter(|(version, _)| *version > from).cloned().collect();
+        let (sender, receiver) = mpsc::unbounded_channel();
+        world.streams.push(sender);
+        Ok(stream::iter(missed).map(|(_, frame)| Ok(frame)).chain(live(receiver)).boxed())
+    }
+}

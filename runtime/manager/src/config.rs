@@ -1,0 +1,121 @@
+//! Validated settings of a whole process.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use windlass_client::ClientOptions;
+use windlass_election::{ElectionConfig, ElectionConfigError};
+
+use crate::selection::ControllerSelection;
+
+/// How a manager runs. [`ManagerConfig::new`] gives the defaults, which are kube-controller-manager's unless a reason
+/// is stated.
+#[derive(Clone, Debug)]
+pub struct ManagerConfig {
+    /// What the process calls itself: the source of its events and the `manager` label of its metrics. Default
+    /// `windlass`.
+    pub name: String,
+    /// Who this replica is, unique per incarnation: a restarted process is somebody else.
+    pub identity: String,
+    /// Which of the registered controllers run. Default: all that are on by default.
+    pub controllers: ControllerSelection,
+    /// How replicas agree on one that acts; `None` for a process that is always alone. Default: elected.
+    pub election: Option<ElectionConfig>,
+    /// Where health and metrics are served; `None` for nowhere. Port 0 takes any free port. Default `None`: an address
+    /// is the operator's to give.
+    pub admin: Option<SocketAddr>,
+    /// Limits and deadlines of requests.
+    pub client: ClientOptions,
+    /// How often, at least, handlers are told of every cached object again; the true period is drawn once between this
+    /// and its double, so that replicas do not beat in time. Zero for never. Default 12 h.
+    pub resync: Duration,
+    /// Spreads the start of controllers: each waits for a random time between this and its double. Default zero.
+    pub start_interval: Duration,
+    /// How long running reconciles may take to end after the first signal. Zero waits for ever. Default 10 s.
+    pub shutdown_timeout: Duration,
+    /// How long the API server may take to answer at start. Default 10 s.
+    pub api_server_wait: Duration,
+    /// For how long one key may be reconciled before liveness fails. Default 30 min: every single request ends within
+    /// its own deadline, so nothing but a deadlock takes that long.
+    pub worker_stuck_after: Duration,
+}
+
+impl ManagerConfig {
+    /// The defaults, for a replica of this identity.
+    pub fn new(identity: impl Into<String>) -> Self {
+        let identity = identity.into();
+        Self {
+            name: "windlass".to_owned(),
+            election: Some(ElectionConfig::new(identity.clone())),
+            identity,
+            controllers: ControllerSelection::default(),
+            admin: None,
+            client: ClientOptions::default(),
+            resync: Duration::from_secs(12 * 60 * 60),
+            start_interval: Duration::ZERO,
+            shutdown_timeout: Duration::from_secs(10),
+            api_server_wait: Duration::from_secs(10),
+            worker_stuck_after: Duration::from_secs(30 * 60),
+        }
+    }
+
+    /// Checks what can be checked without a cluster.
+    ///
+    /// # Errors
+    /// The first rule broken.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        for (what, value) in [("name", &self.name), ("identity", &self.identity)] {
+            if value.is_empty() {
+                return Err(ConfigError::Empty { what });
+            }
+        }
+        for (what, value) in
+            [("API server wait", self.api_server_wait), ("stuck worker limit", self.worker_stuck_after)]
+        {
+            if value.is_zero() {
+                return Err(ConfigError::Zero { what });
+            }
+        }
+        self.election.as_ref().map_or(Ok(()), |election| Ok(election.validate()?))
+    }
+}
+
+/// Why a [`ManagerConfig`] cannot be run with.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// A name is missing.
+    #[error("the manager needs {what}, and it is empty")]
+    Empty {
+        /// Which one.
+        what: &'static str,
+    },
+    /// A duration that bounds something is zero, so nothing could ever succeed.
+    #[error("the {what} must be longer than zero")]
+    Zero {
+        /// Which one.
+        what: &'static str,
+    },
+    /// The election's settings contradict each other.
+    #[error(transparent)]
+    Election(#[from] ElectionConfigError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid() {
+        assert_eq!(ManagerConfig::new("me").validate(), Ok(()));
+    }
+
+    #[test]
+    fn what_could_never_work_is_refused() {
+        assert_eq!(ManagerConfig::new("").validate(), Err(ConfigError::Empty { what: "identity" }));
+        let hasty = ManagerConfig { api_server_wait: Duration::ZERO, ..ManagerConfig::new("me") };
+        assert_eq!(hasty.validate(), Err(ConfigError::Zero { what: "API server wait" }));
+        let mut contradictory = ManagerConfig::new("me");
+        contradictory.election.as_mut().expect("elected").retry_period = Duration::ZERO;
+        assert!(matches!(contradictory.validate(), Err(ConfigError::Election(_))));
+    }
+}

@@ -1,0 +1,257 @@
+//! The controllers of one process: prepared, started together, drained together.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio_util::sync::CancellationToken;
+use windlass_client::{Clients, RawClient};
+use windlass_controller::{Prepared, Resources, Workers};
+use windlass_election::Written;
+use windlass_env::{Env, Rng, Task};
+use windlass_events::{Recorder, Sink, recorder};
+use windlass_metrics::Metrics;
+
+use crate::config::ManagerConfig;
+use crate::error::ManagerError;
+use crate::health::Health;
+
+/// How often stragglers are told of when they are waited for without end.
+const PATIENT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How long the last events may take to be sent. An API server that is slow to answer must not delay the hand-over:
+/// events are told as well as may be, and to lose one does no harm.
+const FLUSH: Duration = Duration::from_millis(500);
+
+/// How long what was aborted may take to be gone.
+const HURRY: Duration = Duration::from_secs(1);
+
+/// The controllers that the configuration selects.
+pub(crate) struct Controllers {
+    parts: Parts,
+    waiting: Vec<Prepared>,
+    working: Vec<Workers>,
+    written: Written,
+    recorders: Recorders,
+    spread: Rng,
+}
+
+/// What starting a controller takes from its process.
+#[derive(Clone)]
+pub(crate) struct Parts {
+    pub(crate) env: Env,
+    pub(crate) clients: Clients,
+    pub(crate) reader: RawClient,
+    pub(crate) metrics: Metrics,
+    pub(crate) health: Health,
+    pub(crate) config: Arc<ManagerConfig>,
+}
+
+impl Controllers {
+    pub(crate) fn new(parts: Parts, prepared: Vec<Prepared>) -> Self {
+        let spread = parts.env.rng("controller start interval");
+        Self {
+            parts,
+            waiting: prepared,
+            working: Vec::new(),
+            written: Written::new(),
+            recorders: Recorders::default(),
+            spread,
+        }
+    }
+
+    /// Starts every controller, each after a wait of its own, and returns when all work.
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves some controllers working; [`Controllers::drain`] stops those.
+    pub(crate) async fn start(&mut self) -> Result<(), ManagerError> {
+        let mut starts = FuturesUnordered::new();
+        for prepared in self.waiting.drain(..) {
+            let descriptor = prepared.descriptor();
+            let resources = self.recorders.resources(&self.parts, descriptor.client_name)?;
+            let wait = self.spread.jitter(self.parts.config.start_interval, 1.0);
+            starts.push(start_one(self.parts.env.clone(), wait, prepared, resources));
+        }
+        // Each is kept as soon as it works, so that whoever drops this future can still stop it.
+        while let Some(started) = starts.next().await {
+            let workers = started?;
+            announce(&self.parts, &workers);
+            self.working.push(workers);
+        }
+        Ok(())
+    }
+
+    /// The highest version written of each resource by the controllers that have been drained.
+    pub(crate) fn written(&self) -> &Written {
+        &self.written
+    }
+
+    /// Takes no more keys, lets no request wait for its turn any more, and waits for running reconciles; aborts what is
+    /// left after the shutdown timeout. Then sends the events that were recorded, as far as that is done in a moment:
+    /// they are writes, so the lease is kept for them, and a standby waits.
+    pub(crate) async fn drain(&mut self) -> Result<(), ManagerError> {
+        self.working.iter().for_each(Workers::stop);
+        self.parts.clients.drain();
+        let drained = self.all_ended().await;
+        if drained.is_err() {
+            self.abort_workers().await;
+        }
+        self.recorders.flush(&self.parts.env).await;
+        self.retire();
+        drained
+    }
+
+    /// Ends everything at its next await.
+    pub(crate) async fn abort(&mut self) {
+        self.abort_workers().await;
+        self.recorders.abort().await;
+        self.retire();
+    }
+
+    /// Ends every worker at its next await, and waits for that: not for long, since one that never awaits never ends.
+    async fn abort_workers(&mut self) {
+        self.working.iter().for_each(Workers::abort);
+        let env = self.parts.env.clone();
+        if env.timeout(HURRY, ended(&mut self.working)).await.is_err() {
+            tracing::error!(stragglers = ?self.stragglers(), "these reconciles do not even stop: they never await");
+        }
+    }
+
+    fn retire(&mut self) {
+        for workers in self.working.drain(..) {
+            running(&self.parts, workers.name(), false);
+            merge(&mut self.written, workers.written());
+        }
+    }
+
+    async fn all_ended(&mut self) -> Result<(), ManagerError> {
+        let (env, limit) = (self.parts.env.clone(), self.parts.config.shutdown_timeout);
+        let begun = env.now();
+        let interval = if limit.is_zero() { PATIENT_INTERVAL } else { limit / 3 };
+        loop {
+            if env.timeout(interval, ended(&mut self.working)).await.is_ok() {
+                return Ok(());
+            }
+            let (waited, stragglers) = (env.now().saturating_duration_since(begun), self.stragglers());
+            if !limit.is_zero() && waited >= limit {
+                return Err(ManagerError::ShutdownTimeout { waited, stragglers });
+            }
+            tracing::warn!(?waited, ?stragglers, "still waiting for reconciles to end");
+        }
+    }
+
+    fn stragglers(&self) -> Vec<String> {
+        let of = |workers: &Workers| -> Vec<String> {
+            workers.busy().iter().map(|busy| format!("{}: {}", workers.name(), busy.key)).collect()
+        };
+        self.working.iter().flat_map(of).collect()
+    }
+}
+
+impl fmt::Debug for Controllers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controllers")
+            .field("waiting", &self.waiting)
+            .field("working", &self.working)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Keeps the higher version of each resource.
+fn merge(into: &mut Written, written: Written) {
+    for (resource, version) in written {
+        let highest = into.entry(resource).or_insert_with(|| version.clone());
+        if *highest < version {
+            *highest = version;
+        }
+    }
+}
+
+async fn ended(working: &mut [Workers]) {
+    for workers in working {
+        workers.ended().await;
+    }
+}
+
+async fn start_one(
+    env: Env,
+    wait: Duration,
+    prepared: Prepared,
+    resources: Resources,
+) -> Result<Workers, ManagerError> {
+    let controller = prepared.descriptor().name;
+    env.sleep(wait).await;
+    let workers =
+        prepared.start(resources).await.map_err(|source| ManagerError::Setup { controller, source })?;
+    tracing::info!(controller, "started");
+    Ok(workers)
+}
+
+/// Tells probes and metrics of a controller that works.
+fn announce(parts: &Parts, workers: &Workers) {
+    parts.health.live(workers.name(), Arc::new(workers.health(parts.config.worker_stuck_after)));
+    running(parts, workers.name(), true);
+}
+
+fn running(parts: &Parts, controller: &str, runs: bool) {
+    let gauge = parts.metrics.manager().running(controller, &parts.config.name);
+    gauge.set(i64::from(runs));
+}
+
+/// The event recorders, one per identity: controllers may share one, and with it the limits on events.
+#[derive(Default)]
+pub(crate) struct Recorders {
+    by_component: BTreeMap<String, Recorder>,
+    stop: CancellationToken,
+    sinks: Vec<Task<()>>,
+}
+
+impl Recorders {
+    /// What a controller of this identity gets.
+    fn resources(&mut self, parts: &Parts, client_name: &str) -> Result<Resources, ManagerError> {
+        let clients = parts.clients.for_controller(client_name)?;
+        let events = match self.by_component.get(client_name) {
+            Some(recorder) => recorder.clone(),
+            None => self.open(parts, client_name, clients.client()),
+        };
+        Ok(Resources { env: parts.env.clone(), clients, reader: parts.reader.clone(), events })
+    }
+
+    fn open(&mut self, parts: &Parts, component: &str, client: kube::Client) -> Recorder {
+        let (recorder, sink) = recorder(parts.env.clone(), component, &parts.metrics);
+        self.by_component.insert(component.to_owned(), recorder.clone());
+        self.run(&parts.env, component, sink, client);
+        recorder
+    }
+
+    /// Sends what comes to `sink` with `client` from now on.
+    pub(crate) fn run(&mut self, env: &Env, component: &str, sink: Sink, client: kube::Client) {
+        let name = format!("events of {component}");
+        self.sinks.push(env.spawn(name, sink.run(client, self.stop.clone())));
+    }
+
+    /// Sends what was recorded and ends: after [`FLUSH`], whether all is sent or not.
+    pub(crate) async fn flush(&mut self, env: &Env) {
+        self.stop.cancel();
+        if env.timeout(FLUSH, self.ended()).await.is_err() {
+            tracing::warn!("some events were not sent in time and are dropped");
+            self.abort().await;
+        }
+    }
+
+    /// Ends without sending.
+    pub(crate) async fn abort(&mut self) {
+        self.sinks.iter().for_each(Task::abort);
+        self.ended().await;
+    }
+
+    async fn ended(&mut self) {
+        while let Some(sink) = self.sinks.last_mut() {
+            // How it ended is no matter here: a panic has been logged under the task's name.
+            let _ended = sink.await;
+            self.sinks.pop();
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Why a manager does not run, or stopped running.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use windlass_client::ClientError;
+use windlass_controller::SetupError;
+use windlass_election::{ElectionError, LeaseLost};
+
+use crate::config::ConfigError;
+use crate::registry::RegistryError;
+use crate::selection::UnknownController;
+
+/// Why [`Manager::run`](crate::Manager::run) did not end with a clean shutdown.
+#[derive(Debug, thiserror::Error)]
+pub enum ManagerError {
+    /// The configuration contradicts itself.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Two controllers claim one name.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// The configuration names a controller that is not registered.
+    #[error(transparent)]
+    UnknownController(#[from] UnknownController),
+    /// A controller could not be set up or started.
+    #[error("setting up {controller}: {source}")]
+    Setup {
+        /// Which one.
+        controller: &'static str,
+        /// What it said.
+        source: SetupError,
+    },
+    /// No client could be built from the cluster's configuration.
+    #[error("building the client: {0}")]
+    Client(#[from] ClientError),
+    /// The admin server's address could not be bound. Nothing has been asked of the cluster yet.
+    #[error("serving health and metrics on {address}: {source}")]
+    AdminBind {
+        /// The address.
+        address: SocketAddr,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The API server did not answer in time.
+    #[error("the API server did not become healthy within {waited:?}: {last}")]
+    ApiServerUnreachable {
+        /// How long it was waited for.
+        waited: Duration,
+        /// How the last attempt failed.
+        last: String,
+    },
+    /// The election cannot go on: the API server calls the Lease invalid, for instance.
+    #[error("leader election: {0}")]
+    Election(#[from] ElectionError),
+    /// Another replica leads now, or may. The process must end: its successor starts from a clean state.
+    #[error("leader election: {0}")]
+    LeaseLost(#[from] LeaseLost),
+    /// Some reconciles did not end within the shutdown timeout and were aborted. The lease was left to expire, since
+    /// their last writes may still be on their way.
+    #[error("gave up after {waited:?} waiting for {} to end: {}", count(stragglers.len()), stragglers.join(", "))]
+    ShutdownTimeout {
+        /// How long they were waited for.
+        waited: Duration,
+        /// What was still running, as `controller: key`.
+        stragglers: Vec<String>,
+    },
+    /// A second signal came before the first was obeyed. The lease was left to expire.
+    #[error("aborted by a second signal")]
+    Aborted,
+}
+
+fn count(stragglers: usize) -> String {
+    if stragglers == 1 { "one reconcile".to_owned() } else { format!("{stragglers} reconciles") }
+}

@@ -1,0 +1,200 @@
+//! Which controllers run: the rules of `--controllers`.
+//!
+//! The list is read in order and the first entry that names a controller decides: `name` switches it on, `-name` off.
+//! A controller that no entry names is on if the list has a `*` and the controller is on by default. Aliases count as
+//! the name they stand for. An entry that names nothing known is an error, since it is a typing mistake or a
+//! controller that somebody relies on.
+
+use std::str::FromStr;
+
+use windlass_controller::Descriptor;
+
+/// The `--controllers` list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControllerSelection(Vec<Entry>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Entry {
+    /// `*`
+    EveryDefault,
+    /// `name`
+    On(String),
+    /// `-name`
+    Off(String),
+}
+
+impl Default for ControllerSelection {
+    /// Every controller that is on by default.
+    fn default() -> Self {
+        Self(vec![Entry::EveryDefault])
+    }
+}
+
+impl<S: AsRef<str>> FromIterator<S> for ControllerSelection {
+    /// From the entries as a user writes them. Spaces around an entry and empty entries are ignored.
+    fn from_iter<I: IntoIterator<Item = S>>(entries: I) -> Self {
+        let entry = |entry: S| match entry.as_ref().trim() {
+            "" => None,
+            "*" => Some(Entry::EveryDefault),
+            text => Some(match text.strip_prefix('-') {
+                Some(name) => Entry::Off(name.to_owned()),
+                None => Entry::On(text.to_owned()),
+            }),
+        };
+        Self(entries.into_iter().filter_map(entry).collect())
+    }
+}
+
+impl FromStr for ControllerSelection {
+    type Err = std::convert::Infallible;
+
+    /// From one text with commas between entries.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(text.split(',').collect())
+    }
+}
+
+impl ControllerSelection {
+    /// From the entries as a user writes them: `["*", "-ttl-controller"]`.
+    pub fn parse<S: AsRef<str>>(entries: impl IntoIterator<Item = S>) -> Self {
+        entries.into_iter().collect()
+    }
+
+    /// The names, among `known`, of the controllers that run, in the order of `known`.
+    ///
+    /// # Errors
+    /// When an entry names a controller that is not known.
+    pub fn resolve(&self, known: &[Descriptor]) -> Result<Vec<&'static str>, UnknownController> {
+        let entries: Vec<Resolved> =
+            self.0.iter().map(|entry| resolve(entry, known)).collect::<Result<_, _>>()?;
+        Ok(known.iter().filter(|one| is_on(one, &entries)).map(|one| one.name).collect())
+    }
+}
+
+/// An entry whose name is canonical.
+#[derive(Copy, Clone)]
+enum Resolved {
+    EveryDefault,
+    On(&'static str),
+    Off(&'static str),
+}
+
+fn resolve(entry: &Entry, known: &[Descriptor]) -> Result<Resolved, UnknownController> {
+    Ok(match entry {
+        Entry::EveryDefault => Resolved::EveryDefault,
+        Entry::On(name) => Resolved::On(canonical(name, known)?),
+        Entry::Off(name) => Resolved::Off(canonical(name, known)?),
+    })
+}
+
+fn canonical(name: &str, known: &[Descriptor]) -> Result<&'static str, UnknownController> {
+    let named = known.iter().find(|one| one.name == name || one.aliases.contains(&name));
+    named
+        .map(|one| one.name)
+        .ok_or_else(|| UnknownController { name: name.to_owned(), closest: closest(name, known) })
+}
+
+fn is_on(controller: &Descriptor, entries: &[Resolved]) -> bool {
+    let explicit = entries.iter().find_map(|entry| match entry {
+        Resolved::On(name) if *name == controller.name => Some(true),
+        Resolved::Off(name) if *name == controller.name => Some(false),
+        _ => None,
+    });
+    let by_default =
+        || controller.enabled_by_default && entries.iter().any(|e| matches!(e, Resolved::EveryDefault));
+    explicit.unwrap_or_else(by_default)
+}
+
+/// An entry of `--controllers` names no known controller.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name:?} is not in the list of known controllers{}", hint(.closest))]
+pub struct UnknownController {
+    /// The name as written, without a leading `-`.
+    pub name: String,
+    /// The known name most like it, if any is.
+    pub closest: Option<&'static str>,
+}
+
+fn hint(closest: &Option<&'static str>) -> String {
+    closest.map_or_else(String::new, |closest| format!("; did you mean {closest:?}?"))
+}
+
+/// The canonical name whose own spelling, or that of one of its aliases, is nearest: near enough that a user may have
+/// meant it, which is to say that at most a third of it would have to change.
+fn closest(name: &str, known: &[Descriptor]) -> Option<&'static str> {
+    let spellings = known.iter().flat_map(|one| {
+        std::iter::once(one.name).chain(one.aliases.iter().copied()).map(|spelling| (spelling, one.name))
+    });
+    let scored = spellings.map(|(spelling, canonical)| (distance(name, spelling), spelling, canonical));
+    scored
+        .filter(|(distance, spelling, _)| distance * 3 <= spelling.chars().count().max(3))
+        .min_by_key(|(distance, ..)| *distance)
+        .map(|(_, _, canonical)| canonical)
+}
+
+/// How many letters must be added, removed or exchanged to make one text of the other (Levenshtein).
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (i, a) in one.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, b) in other.iter().enumerate() {
+            let exchanged = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = exchanged.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: [Descriptor; 3] = [
+        Descriptor::new("endpoints-controller").with_aliases(&["endpoint"]),
+        Descriptor::new("replicaset-controller").with_aliases(&["replicaset"]),
+        Descriptor::new("token-cleaner-controller").with_aliases(&["tokencleaner"]).disabled_by_default(),
+    ];
+
+    #[test]
+    fn entries_select_as_the_table_says() {
+        let (endpoints, sets, tokens) =
+            ("endpoints-controller", "replicaset-controller", "token-cleaner-controller");
+        let table: [(&str, &[&str]); 11] = [
+            ("*", &[endpoints, sets]),
+            ("", &[]),
+            ("*,-replicaset-controller", &[endpoints]),
+            ("-replicaset-controller,*", &[endpoints]),
+            ("*,-replicaset", &[endpoints]),
+            ("*,token-cleaner-controller", &[endpoints, sets, tokens]),
+            ("tokencleaner", &[tokens]),
+            ("replicaset,-replicaset-controller", &[sets]),
+            ("-replicaset-controller,replicaset", &[]),
+            ("-endpoint", &[]),
+            (" endpoint , replicaset ", &[endpoints, sets]),
+        ];
+        for (text, expected) in table {
+            let selection: ControllerSelection = text.parse().expect("parsing cannot fail");
+            assert_eq!(selection.resolve(&KNOWN).as_deref(), Ok(expected), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_an_error_that_names_the_closest_known_one() {
+        let refused = |text: &str| ControllerSelection::parse([text]).resolve(&KNOWN).unwrap_err();
+        let error = refused("-replicasets-controler");
+        assert_eq!(error.closest, Some("replicaset-controller"));
+        assert_eq!(
+            error.to_string(),
+            "\"replicasets-controler\" is not in the list of known controllers; did you mean \"replicaset-controller\"?"
+        );
+        assert_eq!(
+            refused("endpont").closest,
+            Some("endpoints-controller"),
+            "an alias leads to its controller"
+        );
+        assert_eq!(refused("foo").to_string(), "\"foo\" is not in the list of known controllers");
+        assert_eq!(refused("-*").name, "*");
+    }
+}

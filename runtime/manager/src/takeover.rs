@@ -1,0 +1,80 @@
+//! The barrier of a takeover: what the last leader wrote is in this replica's caches before this one acts.
+//!
+//! A standby that is told of a release within milliseconds may have caches that do not show the last writes yet: it
+//! would count no pods where five hundred have just been created, and create them again. Which writes to wait for:
+//!
+//! - Of a predecessor that *released* the lease, the Lease says up to which version of each resource it wrote. Every
+//!   cache of those resources has to reach them, which takes as long as its watch does. A resource without a cache
+//!   here is read by nobody, and versions that cannot be compared are not waited for.
+//! - One that *fell silent* has not written since its renew deadline, and its lease expired seconds later: a cache that
+//!   follows its source has seen everything. Caches that do not follow theirs are waited for.
+//!
+//! What it refuses: to hold a replica back for good. After [`PATIENCE`] it says what is missing and lets go: a cluster
+//! without a leader is worse than one with caches that are behind, and each write of a key still waits for the last.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future;
+use windlass_election::{Predecessor, Written};
+use windlass_env::Env;
+use windlass_informer::{InformerFactory, VersionSource};
+use windlass_object::{GroupResource, ResourceVersion};
+
+/// How long the barrier holds at most. A watch shows a write within milliseconds and is back within seconds; a cache
+/// filtered by label, which another's write may never move, waits this long when the last write left its selection.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often caches that do not follow their source are looked at.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Returns once the caches show what `predecessor` wrote, or after [`PATIENCE`].
+///
+/// # Cancel safety
+/// Changes nothing; may be dropped and called again.
+pub(crate) async fn caught_up(env: &Env, factory: &InformerFactory, predecessor: &Predecessor) {
+    let begun = env.now();
+    let behind = match predecessor {
+        Predecessor::Released(written) => behind(factory, written).await,
+        Predecessor::Silent => in_trouble(env, factory).await,
+    };
+    let waited = env.now().saturating_duration_since(begun);
+    if behind.is_empty() {
+        tracing::debug!(?waited, "the caches show what the last leader wrote");
+    } else {
+        tracing::warn!(?waited, ?behind, "going on although caches may not show what the last leader wrote");
+    }
+}
+
+/// Waits for every cache of what was written; tells which did not get there.
+async fn behind(factory: &InformerFactory, written: &Written) -> Vec<String> {
+    let waits = written.iter().flat_map(|(resource, version)| {
+        factory.version_sources(resource).into_iter().map(move |cache| reached(cache, resource, version))
+    });
+    future::join_all(waits).await.into_iter().flatten().collect()
+}
+
+/// Waits for one cache; tells of it if it did not get there.
+async fn reached(
+    cache: Arc<dyn VersionSource>,
+    resource: &GroupResource,
+    version: &ResourceVersion,
+) -> Option<String> {
+    if cache.reached(version.clone(), PATIENCE).await {
+        return None;
+    }
+    let at = cache.version();
+    Some(format!("{resource} at {}, not {version}", at.as_ref().map_or("nothing", ResourceVersion::as_str)))
+}
+
+/// Waits until every informer follows its source; tells which do not.
+async fn in_trouble(env: &Env, factory: &InformerFactory) -> Vec<String> {
+    let deadline = env.now() + PATIENCE;
+    loop {
+        let troubled = factory.troubled();
+        if troubled.is_empty() || env.now() >= deadline {
+            return troubled.iter().map(|(kind, trouble)| format!("{kind}: {trouble}")).collect();
+        }
+        env.sleep(LOOK).await;
+    }
+}

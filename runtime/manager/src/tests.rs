@@ -1,0 +1,675 @@
+//! Whole managers against a small API server in the process, in virtual time; and the admin server on a real socket.
+
+#[path = "../../controller/src/tests/api.rs"]
+mod api;
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use windlass_client::{ClientOptions, Clients};
+use windlass_controller::{
+    Context, Controller, Descriptor, Outcome, ReconcileError, Registration, Setup, SetupError, by_self,
+};
+use windlass_election::WRITTEN_ANNOTATION;
+use windlass_env::{Env, Instant, Task};
+use windlass_events::EventType;
+use windlass_informer::TypedLister;
+use windlass_metrics::Metrics;
+use windlass_object::{GroupResource, ObjectKey, Rule, Verb};
+
+use self::api::{FakeApi, Fault};
+use crate::{
+    AdminServer, Health, Manager, ManagerConfig, ManagerError, Probe, Registry, ShutdownSignals,
+    ShutdownTrigger,
+};
+
+/// Signs each ConfigMap with the name of its replica, in two writes ten seconds apart.
+struct Scribe {
+    maps: TypedLister<ConfigMap>,
+}
+
+#[async_trait]
+impl Controller for Scribe {
+    const NAME: &'static str = "scribe";
+
+    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+        setup.uses::<ConfigMap>([Verb::Patch]);
+        Ok(Self { maps: setup.watch::<ConfigMap>().enqueue(by_self).lister() })
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let (begun, done) = (begun_by(cx.env().instance()), done_by(cx.env().instance()));
+        let data = self.maps.get(key).and_then(|map| map.data.clone()).unwrap_or_default();
+        if data.get("scribe") == Some(&done) {
+            return Ok(Outcome::Done);
+        }
+        let maps: Api<ConfigMap> = Api::namespaced(cx.client().clone(), "shop");
+        let write = |text: &str| Patch::Merge(json!({ "data": { "scribe": text } }));
+        maps.patch(key.name(), &PatchParams::default(), &write(&begun)).await?;
+        cx.env().sleep(Duration::from_secs(10)).await;
+        maps.patch(key.name(), &PatchParams::default(), &write(&done)).await?;
+        cx.events().event(&map_reference(key), EventType::Normal, "Signed", "signed twice");
+        Ok(Outcome::Done)
+    }
+}
+
+/// Writes two hundred times at once, whatever the limiter says.
+struct Hasty;
+
+#[async_trait]
+impl Controller for Hasty {
+    const NAME: &'static str = "hasty";
+
+    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+        setup.uses::<ConfigMap>([Verb::Patch]);
+        setup.watch::<ConfigMap>().enqueue(by_self);
+        Ok(Self)
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let maps: Api<ConfigMap> = Api::namespaced(cx.client().clone(), "shop");
+        let patch = Patch::Merge(json!({ "data": { "scribe": "hasty" } }));
+        let writes =
+            (0..200).map(|_| async { maps.patch(key.name(), &PatchParams::default(), &patch).await });
+        join_all(writes).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+        Ok(Outcome::Done)
+    }
+}
+
+fn map_reference(key: &ObjectKey) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("ConfigMap".to_owned()),
+        namespace: key.namespace().map(str::to_owned),
+        name: Some(key.name().to_owned()),
+        ..ObjectReference::default()
+    }
+}
+
+fn begun_by(replica: &str) -> String {
+    format!("begun by {replica}")
+}
+
+fn done_by(replica: &str) -> String {
+    format!("done by {replica}")
+}
+
+const MAP: &str = "/api/v1/namespaces/shop/configmaps/web";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windlass";
+
+/// One API server and a clock.
+struct World {
+    env: Env,
+    api: FakeApi,
+}
+
+/// One manager in it.
+struct Replica {
+    env: Env,
+    health: Health,
+    metrics: Metrics,
+    trigger: ShutdownTrigger,
+    run: Task<Result<(), ManagerError>>,
+}
+
+impl World {
+    fn new() -> Self {
+        let env = Env::virtual_time(3);
+        let api = FakeApi::new(env.clone());
+        api.put(MAP, json!({ "apiVersion": "v1", "kind": "ConfigMap" }));
+        Self { env, api }
+    }
+
+    fn manager(&self, env: &Env, config: ManagerConfig) -> Manager {
+        let api = self.api.clone();
+        let connect = move |env: &Env, config: &ManagerConfig, metrics: &Metrics, fence| {
+            let uri = http::Uri::from_static("http://fake");
+            Clients::over_service(env.clone(), api, uri, config.client.clone(), metrics, fence)
+        };
+        Manager::with_clients(env.clone(), config, connect).expect("a valid configuration")
+    }
+
+    fn start(&self, name: &str) -> Replica {
+        self.start_with(ManagerConfig {
+            shutdown_timeout: Duration::from_secs(30),
+            ..ManagerConfig::new(name)
+        })
+    }
+
+    fn start_with(&self, config: ManagerConfig) -> Replica {
+        self.start_controller(config, Registration::of::<Scribe>())
+    }
+
+    fn start_controller(&self, config: ManagerConfig, registration: Registration) -> Replica {
+        let env = self.env.incarnation(&config.identity, 0);
+        let manager = self.manager(&env, config).register(registration);
+        let (trigger, signals) = ShutdownSignals::manual();
+        let (health, metrics) = (manager.health().clone(), manager.metrics().clone());
+        // In the world's own Env, so that the manager's tasks can be counted without it.
+        let run = self.env.spawn("manager", manager.run(signals));
+        Replica { env, health, metrics, trigger, run }
+    }
+
+    async fn pass(&self, seconds: u64) {
+        self.env.sleep(Duration::from_secs(seconds)).await;
+    }
+
+    fn scribbled(&self) -> Value {
+        self.api.object(MAP).expect("the map")["data"]["scribe"].clone()
+    }
+
+    /// What the Lease says of who released it.
+    fn written(&self) -> Value {
+        self.api.object(LEASE).expect("the lease")["metadata"]["annotations"][WRITTEN_ANNOTATION].clone()
+    }
+
+    /// A Lease that somebody released with this annotation.
+    fn released_with(&self, annotation: &str) {
+        let metadata = json!({ "annotations": { WRITTEN_ANNOTATION: annotation } });
+        self.api.put(LEASE, json!({ "metadata": metadata, "spec": { "holderIdentity": "" } }));
+    }
+
+    fn holder(&self) -> Value {
+        self.api.object(LEASE).map_or(Value::Null, |lease| lease["spec"]["holderIdentity"].clone())
+    }
+}
+
+impl Replica {
+    async fn ended(self) -> Result<(), ManagerError> {
+        let end = self.run.await.expect("the manager does not panic");
+        assert_eq!(self.env.tasks(), Vec::<String>::new(), "every task has ended when run returns");
+        end
+    }
+
+    fn ready(&self) -> bool {
+        self.health.report(Probe::Ready).passed()
+    }
+}
+
+fn since(env: &Env, begun: Instant) -> Duration {
+    env.now().saturating_duration_since(begun)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_signal_awaits_running_reconciles_before_the_lease_is_released() {
+    let world = World::new();
+    let replica = world.start("one");
+    world.pass(5).await;
+    assert_eq!((world.scribbled(), world.holder()), (json!(begun_by("one")), json!("one")));
+    replica.trigger.fire();
+    world.pass(1).await;
+    assert_eq!(world.holder(), json!("one"), "the lease is held while something may write");
+    assert!(!replica.ready(), "on the way out");
+    assert!(replica.ended().await.is_ok());
+    assert_eq!(world.scribbled(), json!(done_by("one")));
+    assert_ne!(world.holder(), json!("one"), "released in the end");
+    let writes = world.api.writes();
+    assert!(
+        writes.last().is_some_and(|write| write.contains("/leases/")),
+        "the release is the last write: {writes:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_with_hundreds_of_queued_writes_hands_over_at_once() {
+    let world = World::new();
+    let client = ClientOptions { qps: 20.0, burst: 30, ..ClientOptions::default() };
+    let config = ManagerConfig { client, ..ManagerConfig::new("one") };
+    let replica = world.start_controller(config, Registration::of::<Hasty>());
+    world.pass(2).await;
+    let (written, errors) = (world.api.work().len(), replica.metrics.reconcile("hasty").total.error.clone());
+    assert!((50..100).contains(&written), "the limiter holds the rest back: {written} were sent");
+    let begun = world.env.now();
+    replica.trigger.fire();
+    assert!(replica.ended().await.is_ok());
+    assert!(since(&world.env, begun) < Duration::from_millis(100), "{:?}", since(&world.env, begun));
+    assert_eq!(world.holder(), json!(""), "the lease is released");
+    assert!(world.api.work().len() <= written + 1, "who had to wait was not sent");
+    assert_eq!(errors.get(), 1, "the reconcile is to be made again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manager_may_be_called_like_one_of_its_controllers() {
+    let world = World::new();
+    let replica = world.start_with(ManagerConfig { name: "scribe".to_owned(), ..ManagerConfig::new("one") });
+    world.pass(15).await;
+    replica.trigger.fire();
+    assert!(replica.ended().await.is_ok());
+    let events = world.api.writes().into_iter().filter(|write| write.contains("/events")).count();
+    assert_eq!(events, 2, "one of the election and one of the controller");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_is_renewed_while_a_long_reconcile_is_awaited() {
+    let world = World::new();
+    let config = ManagerConfig { shutdown_timeout: Duration::ZERO, ..ManagerConfig::new("one") };
+    let mut election = config.election.clone().expect("elected");
+    election.lease_duration = Duration::from_secs(4);
+    election.renew_deadline = Duration::from_secs(3);
+    election.retry_period = Duration::from_secs(1);
+    let replica = world.start_with(ManagerConfig { election: Some(election), ..config });
+    world.pass(3).await;
+    replica.trigger.fire();
+    assert!(replica.ended().await.is_ok(), "the drain outlasted the lease's duration twice over");
+    assert_eq!(world.scribbled(), json!(done_by("one")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_signal_aborts_at_once_and_leaves_the_lease_to_expire() {
+    let world = World::new();
+    let replica = world.start("one");
+    world.pass(5).await;
+    replica.trigger.fire();
+    world.pass(1).await;
+    let begun = world.env.now();
+    replica.trigger.fire();
+    assert!(matches!(replica.ended().await, Err(ManagerError::Aborted)));
+    assert!(since(&world.env, begun) < Duration::from_millis(10));
+    assert_eq!((world.scribbled(), world.holder()), (json!(begun_by("one")), json!("one")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_takes_too_long_names_its_stragglers_and_keeps_the_lease() {
+    let world = World::new();
+    let config = ManagerConfig { shutdown_timeout: Duration::from_secs(3), ..ManagerConfig::new("one") };
+    let replica = world.start_with(config);
+    world.pass(5).await;
+    replica.trigger.fire();
+    let begun = world.env.now();
+    let Err(ManagerError::ShutdownTimeout { stragglers, .. }) = replica.ended().await else {
+        panic!("timed out")
+    };
+    assert_eq!(stragglers, ["scribe: shop/web"]);
+    assert!(since(&world.env, begun) < Duration::from_secs(4));
+    assert_eq!(world.holder(), json!("one"), "its last write may still be on the way");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lease_ends_the_run_at_once_and_nothing_is_written_after() {
+    let world = World::new();
+    let replica = world.start("one");
+    world.pass(5).await;
+    assert_eq!(world.scribbled(), json!(begun_by("one")));
+    let mut lease = world.api.object(LEASE).expect("the lease");
+    lease["spec"]["holderIdentity"] = json!("other");
+    world.api.put(LEASE, lease);
+    assert!(matches!(replica.ended().await, Err(ManagerError::LeaseLost(_))));
+    let writes = world.api.work().len();
+    world.pass(60).await;
+    assert_eq!(world.api.work().len(), writes);
+    assert_eq!(world.scribbled(), json!(begun_by("one")), "the reconcile that ran was stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_cannot_be_renewed_is_lost_within_its_deadline() {
+    let world = World::new();
+    let replica = world.start("one");
+    world.pass(5).await;
+    world.api.fail(Some(Fault::LeasesRefused));
+    let begun = world.env.now();
+    assert!(matches!(replica.ended().await, Err(ManagerError::LeaseLost(_))));
+    assert!(since(&world.env, begun) <= Duration::from_secs(11));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_is_synced_and_ready_and_does_nothing_until_it_leads() {
+    let world = World::new();
+    let one = world.start("one");
+    world.pass(20).await;
+    let two = world.start("two");
+    world.pass(20).await;
+    assert!(two.ready(), "{}", two.health.report(Probe::Ready).details());
+    assert_eq!(world.holder(), json!("one"));
+    assert_eq!(world.api.work().len(), 2, "the standby wrote nothing");
+    one.trigger.fire();
+    assert!(one.ended().await.is_ok());
+    world.pass(3).await;
+    assert_eq!(world.holder(), json!("two"), "a release is taken over at once");
+    assert_eq!(world.scribbled(), json!(begun_by("two")), "and the new leader works");
+    two.trigger.fire();
+    assert!(two.ended().await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_that_is_told_to_stop_leaves_the_lease_to_its_holder() {
+    let world = World::new();
+    let one = world.start("one");
+    world.pass(20).await;
+    let two = world.start("two");
+    world.pass(5).await;
+    two.trigger.fire();
+    assert!(two.ended().await.is_ok());
+    assert_eq!(world.holder(), json!("one"));
+    one.trigger.fire();
+    assert!(one.ended().await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn liveness_fails_when_an_informer_has_died_and_not_when_the_api_server_is_away() {
+    let world = World::new();
+    let replica = world.start_with(ManagerConfig { election: None, ..ManagerConfig::new("one") });
+    world.pass(5).await;
+    world.api.fail(Some(Fault::Silent));
+    world.pass(600).await;
+    assert!(replica.health.report(Probe::Live).passed());
+    replica.env.kill();
+    world.pass(1).await;
+    let live = replica.health.report(Probe::Live);
+    assert!(live.details().contains("[-]informers failed"), "{}", live.details());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_an_election_work_begins_as_soon_as_caches_are_synced() {
+    let world = World::new();
+    let config = ManagerConfig { election: None, ..ManagerConfig::new("one") };
+    let replica = world.start_with(config);
+    world.pass(1).await;
+    assert_eq!(world.scribbled(), json!(begun_by("one")));
+    replica.trigger.fire();
+    assert!(replica.ended().await.is_ok());
+    assert_eq!(world.holder(), Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_does_not_answer_is_one_clear_error() {
+    let world = World::new();
+    world.api.fail(Some(Fault::Silent));
+    let begun = world.env.now();
+    let Err(error) = world.start("one").ended().await else { panic!("it cannot start") };
+    assert!(matches!(error, ManagerError::ApiServerUnreachable { .. }));
+    assert_eq!(error.to_string(), "the API server did not become healthy within 10s: no answer");
+    assert!(since(&world.env, begun) <= Duration::from_secs(10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_signal_during_the_start_stops_what_was_started() {
+    let world = World::new();
+    world.api.fail(Some(Fault::Silent));
+    let replica = world.start("one");
+    world.pass(1).await;
+    replica.trigger.fire();
+    assert!(replica.ended().await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_registration_of_one_name_or_alias_is_an_error() {
+    let world = World::new();
+    let manager = world.manager(&world.env, ManagerConfig::new("one"));
+    let manager = manager.register(Registration::of::<Scribe>()).register(Registration::of::<Scribe>());
+    let (_trigger, signals) = ShutdownSignals::manual();
+    assert!(matches!(manager.run(signals).await, Err(ManagerError::Registry(_))));
+
+    let mut registry = Registry::new();
+    let named = |descriptor| Registration::with(descriptor, Scribe::setup);
+    registry
+        .register(named(Descriptor::new("scribe").with_aliases(&["writer"])))
+        .expect("the first of its name");
+    let error = registry.register(named(Descriptor::new("author").with_aliases(&["writer"]))).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the controller name \"writer\" is registered twice: by scribe and by author"
+    );
+    assert_eq!((registry.names(), registry.aliases()), (vec!["scribe"], vec![("writer", "scribe")]));
+}
+
+/// What was asked of the API server, as resource and verb, off the counter of requests.
+fn asked(metrics: &Metrics) -> BTreeSet<(String, Verb)> {
+    let label = |line: &str, name: &str| {
+        let (_, rest) = line.split_once(&format!("{name}=\""))?;
+        Some(rest.split_once('"')?.0.to_owned())
+    };
+    let text = metrics.encode();
+    let lines = text.lines().filter(|line| line.starts_with("windlass_client_requests_total{"));
+    lines.filter_map(|line| Some((label(line, "resource")?, label(line, "verb")?.parse().ok()?))).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn declarations_name_every_request_of_a_whole_run() {
+    let world = World::new();
+    let (one, two) = pair(&world).await;
+    let metrics = [one.metrics.clone(), two.metrics.clone()];
+    world.pass(15).await;
+    one.trigger.fire();
+    assert!(one.ended().await.is_ok());
+    world.pass(15).await;
+    two.trigger.fire();
+    assert!(two.ended().await.is_ok());
+    let mut asked: BTreeSet<_> = metrics.iter().flat_map(asked).collect();
+    // Not about a resource, and granted to everybody.
+    assert!(asked.remove(&(String::new(), Verb::Get)), "{asked:?}");
+
+    let mut registry = Registry::new();
+    registry.register(Registration::of::<Scribe>()).expect("the first of its name");
+    let declarations = registry.declarations(&world.env).expect("declared");
+    let names: Vec<_> = declarations.iter().map(|one| one.descriptor.name).collect();
+    assert_eq!(names, ["scribe", Registry::PROCESS.name]);
+    let granted = |rule: &Rule| -> Vec<_> {
+        let resource = GroupResource::new(rule.group.clone(), rule.resource.clone()).to_string();
+        rule.verbs.iter().map(|verb| (resource.clone(), *verb)).collect()
+    };
+    let rules = declarations.iter().flat_map(|one| &one.rules);
+    let spare = BTreeSet::from([("events".to_owned(), Verb::Patch)]);
+    assert_eq!(rules.flat_map(granted).collect::<BTreeSet<_>>(), &asked | &spare, "nor anything else");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_nobody_knows_is_an_error_before_anything_starts() {
+    let world = World::new();
+    let config =
+        ManagerConfig { controllers: "scrbe".parse().expect("infallible"), ..ManagerConfig::new("one") };
+    let error = world.start_with(config).ended().await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "\"scrbe\" is not in the list of known controllers; did you mean \"scribe\"?"
+    );
+    assert_eq!(world.api.lists(), 0);
+}
+
+/// A holder that works, and a standby.
+async fn pair(world: &World) -> (Replica, Replica) {
+    let one = world.start("one");
+    world.pass(5).await;
+    (one, world.start("two"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_tells_the_highest_version_written_of_each_resource() {
+    let world = World::new();
+    let one = world.start("one");
+    world.pass(20).await;
+    assert_eq!(world.written(), Value::Null, "a lease that is held tells nothing");
+    one.trigger.fire();
+    assert!(one.ended().await.is_ok());
+    let version = world.api.object(MAP).expect("the map")["metadata"]["resourceVersion"].clone();
+    assert_eq!(world.written(), json!(json!({ "configmaps": version }).to_string()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_acts_once_its_caches_show_what_the_last_one_wrote() {
+    let world = World::new();
+    let (one, two) = pair(&world).await;
+    world.pass(1).await;
+    world.api.delay_watches(Duration::from_secs(3));
+    one.trigger.fire();
+    assert!(one.ended().await.is_ok());
+    world.pass(2).await;
+    assert_eq!(world.holder(), json!("two"), "the release is taken over at once");
+    assert_eq!(world.scribbled(), json!(done_by("one")), "its cache does not show this yet");
+    world.pass(2).await;
+    assert_eq!(world.scribbled(), json!(begun_by("two")));
+    two.trigger.fire();
+    assert!(two.ended().await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_caches_that_follow_a_new_leader_acts_within_a_second_of_the_release() {
+    let world = World::new();
+    let (one, _two) = pair(&world).await;
+    world.pass(1).await;
+    one.trigger.fire();
+    assert!(one.ended().await.is_ok());
+    world.pass(1).await;
+    assert_eq!(world.scribbled(), json!(begun_by("two")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_release_tells_holds_nobody_back_that_need_not_wait() {
+    for annotation in
+        ["", "{", "[1]", r#"{"configmaps":9999}"#, r#"{"configmaps":"opaque"}"#, r#"{"pods":"9999"}"#]
+    {
+        let world = World::new();
+        world.released_with(annotation);
+        let one = world.start("one");
+        world.pass(1).await;
+        assert_eq!(world.scribbled(), json!(begun_by("one")), "{annotation}");
+        one.env.kill();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_never_comes_is_waited_for_ten_seconds() {
+    let world = World::new();
+    world.released_with(r#"{"configmaps":"9999"}"#);
+    let one = world.start("one");
+    world.pass(9).await;
+    assert_eq!((world.holder(), world.scribbled()), (json!("one"), Value::Null));
+    world.pass(2).await;
+    assert_eq!(world.scribbled(), json!(begun_by("one")));
+    one.trigger.fire();
+    assert!(one.ended().await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_stops_before_it_caught_up_hands_on_what_it_was_to_wait_for() {
+    let world = World::new();
+    let annotation = r#"{"configmaps":"9999"}"#;
+    world.released_with(annotation);
+    let one = world.start("one");
+    world.pass(5).await;
+    assert_eq!((world.holder(), world.written()), (json!("one"), Value::Null));
+    one.trigger.fire();
+    assert!(one.ended().await.is_ok());
+    assert_eq!((world.holder(), world.written()), (json!(""), json!(annotation)));
+}
+
+/// The holder crashes, and the caches of the standby are cut off when it takes over.
+async fn taken_over_in_trouble() -> (World, Replica) {
+    let world = World::new();
+    let (one, two) = pair(&world).await;
+    world.pass(15).await;
+    one.env.kill();
+    world.pass(12).await;
+    world.api.fail(Some(Fault::CollectionsRefused));
+    world.api.cut_watches();
+    world.pass(4).await;
+    assert_eq!((world.holder(), world.scribbled()), (json!("two"), json!(done_by("one"))));
+    (world, two)
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_crash_a_new_leader_waits_for_caches_that_are_cut_off() {
+    let (world, two) = taken_over_in_trouble().await;
+    world.pass(2).await;
+    assert_eq!(world.scribbled(), json!(done_by("one")));
+    world.api.fail(None);
+    world.pass(5).await;
+    assert_eq!(world.scribbled(), json!(begun_by("two")));
+    two.trigger.fire();
+    assert!(two.ended().await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn caches_that_stay_cut_off_are_waited_for_ten_seconds() {
+    let (world, two) = taken_over_in_trouble().await;
+    world.pass(5).await;
+    assert_eq!(world.scribbled(), json!(done_by("one")));
+    world.pass(6).await;
+    assert_eq!(world.scribbled(), json!(begun_by("two")));
+    two.env.kill();
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_that_nobody_accepts_delay_a_release_by_half_a_second() {
+    let world = World::new();
+    let one = world.start("one");
+    world.pass(5).await;
+    world.api.fail(Some(Fault::EventsSilent));
+    one.trigger.fire();
+    world.pass(5).await;
+    let begun = world.env.now();
+    assert!(one.ended().await.is_ok());
+    assert!(since(&world.env, begun) <= Duration::from_millis(600), "{:?}", since(&world.env, begun));
+    assert_eq!((world.scribbled(), world.holder()), (json!(done_by("one")), json!("")));
+}
+
+/// What the admin server answers to one request.
+async fn ask(address: SocketAddr, request: &str) -> String {
+    let mut connection = TcpStream::connect(address).await.expect("connected");
+    let request = format!("{request} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n");
+    connection.write_all(request.as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).await.expect("answered");
+    answer
+}
+
+#[tokio::test]
+async fn the_admin_server_answers_probes_and_scrapers_and_nothing_else() {
+    let env = Env::system("admin");
+    let metrics = Metrics::new();
+    let health = Health::new(metrics.clone());
+    let caches = Arc::new(AtomicBool::new(false));
+    let synced = Arc::clone(&caches);
+    health.ready(
+        "caches",
+        Arc::new(move || synced.load(Ordering::Relaxed).then_some(()).ok_or("no".to_owned())),
+    );
+    let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let server =
+        AdminServer::start(&env, anywhere, metrics.clone(), health.clone()).await.expect("a free port");
+    let address = server.address();
+
+    let not_ready = ask(address, "GET /readyz").await;
+    assert!(not_ready.starts_with("HTTP/1.1 500") && not_ready.contains("[-]caches failed: reason withheld"));
+    assert!(ask(address, "GET /readyz?exclude=caches").await.ends_with("\r\n\r\nok"));
+    caches.store(true, Ordering::Relaxed);
+    assert!(ask(address, "GET /readyz").await.ends_with("\r\n\r\nok"));
+    assert!(
+        ask(address, "GET /readyz?verbose").await.contains("[+]caches ok\n[+]ping ok\nreadyz check passed\n")
+    );
+    assert!(ask(address, "GET /livez/ping").await.starts_with("HTTP/1.1 200"));
+    assert!(ask(address, "GET /livez/nobody").await.starts_with("HTTP/1.1 404"));
+    assert!(ask(address, "GET /metrics").await.contains("kubernetes_healthcheck{"));
+    assert!(ask(address, "HEAD /healthz").await.starts_with("HTTP/1.1 200"));
+    assert!(ask(address, "POST /healthz").await.starts_with("HTTP/1.1 405"));
+    assert!(ask(address, "GET /debug").await.starts_with("HTTP/1.1 404"));
+
+    let taken = AdminServer::start(&env, address, metrics, health).await.expect_err("the port is taken");
+    assert!(taken.to_string().starts_with(&format!("serving health and metrics on {address}: ")));
+    server.stop().await;
+    env.tasks_ended().await;
+    assert!(TcpStream::connect(address).await.is_err(), "nobody listens any more");
+}
+
+#[tokio::test]
+async fn a_client_that_sends_nothing_does_not_keep_the_admin_server_from_stopping() {
+    let env = Env::system("admin");
+    let metrics = Metrics::new();
+    let health = Health::new(metrics.clone());
+    let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let server = AdminServer::start(&env, anywhere, metrics, health).await.expect("a free port");
+    let mut silent = TcpStream::connect(server.address()).await.expect("connected");
+    silent.write_all(b"GET /metr").await.expect("sent");
+    assert!(ask(server.address(), "GET /livez").await.starts_with("HTTP/1.1 200"));
+    server.stop().await;
+    env.tasks_ended().await;
+}

@@ -1,0 +1,443 @@
+//! Handles: structs of children resolved once, so that an operation costs an atomic and no label look-up.
+//!
+//! Two handles of the same labels share their children. Each `…Families` struct holds the vectors of one group and
+//! makes its handle.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::{
+    Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+};
+
+use crate::Hooks;
+use crate::families::Families;
+use crate::names;
+
+/// The `name` label of informers: upstream puts the name of the process's informer factory here.
+const INFORMER_FACTORY: &str = "windlass";
+
+/// How many of a resource version's digits a float holds exactly.
+const EXACT_DIGITS: usize = 15;
+
+/// One work queue's metrics.
+#[derive(Clone)]
+pub struct WorkqueueMetrics {
+    /// Keys waiting, including those to be run again after their worker is done.
+    pub depth: IntGauge,
+    /// Keys taken in.
+    pub adds: IntCounter,
+    /// Seconds between add and get.
+    pub queue_duration: Histogram,
+    /// Seconds between get and done.
+    pub work_duration: Histogram,
+    /// Seconds for which the keys held now have been held, summed. Set it in a hook: see
+    /// [`WorkqueueMetrics::on_gather`].
+    pub unfinished_work: Gauge,
+    /// Seconds for which the key held longest has been held.
+    pub longest_running: Gauge,
+    /// Adds that asked for a delay.
+    pub retries: IntCounter,
+    hooks: Arc<Hooks>,
+}
+
+impl WorkqueueMetrics {
+    /// As [`Metrics::on_gather`](crate::Metrics::on_gather): the ages of what is held now are only worth computing
+    /// when somebody looks. The hook lives as long as the registry, so it should hold its queue weakly.
+    pub fn on_gather(&self, hook: Box<dyn Fn() + Send + Sync>) {
+        self.hooks.add(hook);
+    }
+}
+
+impl fmt::Debug for WorkqueueMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkqueueMetrics").field("depth", &self.depth.get()).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct WorkqueueFamilies {
+    depth: IntGaugeVec,
+    adds: IntCounterVec,
+    queue_duration: HistogramVec,
+    work_duration: HistogramVec,
+    unfinished_work: GaugeVec,
+    longest_running: GaugeVec,
+    retries: IntCounterVec,
+}
+
+impl WorkqueueFamilies {
+    pub(crate) fn new(families: Families<'_>) -> Self {
+        WorkqueueFamilies {
+            depth: families.gauge(&names::WORKQUEUE_DEPTH),
+            adds: families.counter(&names::WORKQUEUE_ADDS),
+            queue_duration: families.histogram(&names::WORKQUEUE_QUEUE_DURATION),
+            work_duration: families.histogram(&names::WORKQUEUE_WORK_DURATION),
+            unfinished_work: families.float_gauge(&names::WORKQUEUE_UNFINISHED_WORK),
+            longest_running: families.float_gauge(&names::WORKQUEUE_LONGEST_RUNNING),
+            retries: families.counter(&names::WORKQUEUE_RETRIES),
+        }
+    }
+
+    pub(crate) fn handle(&self, name: &str, hooks: Arc<Hooks>) -> WorkqueueMetrics {
+        let labels = &[name];
+        WorkqueueMetrics {
+            depth: self.depth.with_label_values(labels),
+            adds: self.adds.with_label_values(labels),
+            queue_duration: self.queue_duration.with_label_values(labels),
+            work_duration: self.work_duration.with_label_values(labels),
+            unfinished_work: self.unfinished_work.with_label_values(labels),
+            longest_running: self.longest_running.with_label_values(labels),
+            retries: self.retries.with_label_values(labels),
+            hooks,
+        }
+    }
+}
+
+/// One identity's requests to the API server. Codes and resources are open sets, so here children are looked up per
+/// request: next to a network round trip that is nothing.
+#[derive(Clone, Debug)]
+pub struct RequestMetrics {
+    identity: Arc<str>,
+    families: RequestFamilies,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct RequestFamilies {
+    requests: IntCounterVec,
+    duration: HistogramVec,
+    limited: HistogramVec,
+    retries: IntCounterVec,
+    by_identity: IntCounterVec,
+}
+
+impl RequestFamilies {
+    pub(crate) fn new(families: Families<'_>) -> Self {
+        RequestFamilies {
+            requests: families.counter(&names::REQUESTS),
+            duration: families.histogram(&names::REQUEST_DURATION),
+            limited: families.histogram(&names::REQUEST_LIMITED),
+            retries: families.counter(&names::REQUEST_RETRIES),
+            by_identity: families.counter(&names::CLIENT_REQUESTS),
+        }
+    }
+
+    pub(crate) fn handle(&self, identity: &str) -> RequestMetrics {
+        RequestMetrics { identity: identity.into(), families: self.clone() }
+    }
+}
+
+impl RequestMetrics {
+    /// Counts one request and its duration.
+    ///
+    /// `verb` is the Kubernetes verb in lower case (`get`, `list`, `deletecollection`, ...); the HTTP method that
+    /// upstream's families show follows from it. `resource` is the plural with its subresource (`pods/status`).
+    /// `code` is the status code, or `<error>` when no response came, as upstream writes it.
+    pub fn observe(&self, verb: &str, resource: &str, code: &str, host: &str, elapsed: Duration) {
+        let method = http_method(verb);
+        self.families.requests.with_label_values(&[code, method, host]).inc();
+        self.families.duration.with_label_values(&[method, host]).observe(elapsed.as_secs_f64());
+        self.families.by_identity.with_label_values(&[verb, resource, code, &*self.identity]).inc();
+    }
+
+    /// Notes how long a request waited in the client's own limiter.
+    pub fn limited(&self, verb: &str, host: &str, waited: Duration) {
+        self.families.limited.with_label_values(&[http_method(verb), host]).observe(waited.as_secs_f64());
+    }
+
+    /// Counts a request that is sent again because the attempt before it met `code`.
+    pub fn retried(&self, verb: &str, code: &str, host: &str) {
+        self.families.retries.with_label_values(&[code, http_method(verb), host]).inc();
+    }
+}
+
+/// The HTTP method that carries a Kubernetes verb.
+fn http_method(verb: &str) -> &'static str {
+    match verb {
+        "create" => "POST",
+        "update" => "PUT",
+        "patch" => "PATCH",
+        "delete" | "deletecollection" => "DELETE",
+        _ => "GET",
+    }
+}
+
+/// One lease's metrics.
+#[derive(Clone, Debug)]
+pub struct ElectionMetrics {
+    /// 1 while this process holds the lease.
+    pub master_status: IntGauge,
+    /// Renewals that had to read the lease first.
+    pub slowpath: IntCounter,
+}
+
+#[derive(Debug)]
+pub(crate) struct ElectionFamilies {
+    master_status: IntGaugeVec,
+    slowpath: IntCounterVec,
+}
+
+impl ElectionFamilies {
+    pub(crate) fn new(families: Families<'_>) -> Self {
+        ElectionFamilies {
+            master_status: families.gauge(&names::LEADER_STATUS),
+            slowpath: families.counter(&names::LEADER_SLOWPATH),
+        }
+    }
+
+    pub(crate) fn handle(&self, lease: &str) -> ElectionMetrics {
+        ElectionMetrics {
+            master_status: self.master_status.with_label_values(&[lease]),
+            slowpath: self.slowpath.with_label_values(&[lease]),
+        }
+    }
+}
+
+/// One informer's metrics. Informers of one resource with different selections share them.
+#[derive(Clone, Debug)]
+pub struct InformerMetrics {
+    /// Objects in the store.
+    pub objects: IntGauge,
+    /// Deltas between watch and store.
+    pub queued_items: IntGauge,
+    /// The last digits of the store's version; see [`InformerMetrics::reached`].
+    pub store_resource_version: Gauge,
+    /// Full lists taken.
+    pub lists: IntCounter,
+    /// Watches started.
+    pub watches: IntCounter,
+    /// Lists that failed.
+    pub list_errors: IntCounter,
+    /// Watches that failed.
+    pub watch_errors: IntCounter,
+    /// Objects put in quarantine.
+    pub decode_failures: IntCounter,
+    /// Panics caught in handlers.
+    pub handler_panics: IntCounter,
+    /// Seconds from leaving the queue until the handlers are told.
+    pub processing_latency: Histogram,
+}
+
+impl InformerMetrics {
+    /// Notes the resource version that the store has reached, by as many of its last digits as a float holds. A
+    /// version that is no number leaves the gauge as it is.
+    pub fn reached(&self, version: &str) {
+        let last = version.len().saturating_sub(EXACT_DIGITS);
+        if let Some(Ok(digits)) = version.get(last..).map(str::parse::<u64>) {
+            self.store_resource_version.set(digits as f64);
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct InformerFamilies {
+    objects: IntGaugeVec,
+    queued_items: IntGaugeVec,
+    store_resource_version: GaugeVec,
+    lists: IntCounterVec,
+    watches: IntCounterVec,
+    list_errors: IntCounterVec,
+    watch_errors: IntCounterVec,
+    decode_failures: IntCounterVec,
+    handler_panics: IntCounterVec,
+    processing_latency: HistogramVec,
+}
+
+impl InformerFamilies {
+    pub(crate) fn new(families: Families<'_>) -> Self {
+        InformerFamilies {
+            objects: families.gauge(&names::INFORMER_OBJECTS),
+            queued_items: families.gauge(&names::INFORMER_QUEUED),
+            store_resource_version: families.float_gauge(&names::INFORMER_VERSION),
+            lists: families.counter(&names::INFORMER_LISTS),
+            watches: families.counter(&names::INFORMER_WATCHES),
+            list_errors: families.counter(&names::INFORMER_LIST_ERRORS),
+            watch_errors: families.counter(&names::INFORMER_WATCH_ERRORS),
+            decode_failures: families.counter(&names::INFORMER_DECODE_FAILURES),
+            handler_panics: families.counter(&names::INFORMER_HANDLER_PANICS),
+            processing_latency: families.histogram(&names::INFORMER_LATENCY),
+        }
+    }
+
+    pub(crate) fn handle(&self, group: &str, version: &str, resource: &str) -> InformerMetrics {
+        let labels = &[INFORMER_FACTORY, group, version, resource];
+        InformerMetrics {
+            objects: self.objects.with_label_values(labels),
+            queued_items: self.queued_items.with_label_values(labels),
+            store_resource_version: self.store_resource_version.with_label_values(labels),
+            lists: self.lists.with_label_values(labels),
+            watches: self.watches.with_label_values(labels),
+            list_errors: self.list_errors.with_label_values(labels),
+            watch_errors: self.watch_errors.with_label_values(labels),
+            decode_failures: self.decode_failures.with_label_values(labels),
+            handler_panics: self.handler_panics.with_label_values(labels),
+            processing_latency: self.processing_latency.with_label_values(labels),
+        }
+    }
+}
+
+/// One controller's metrics.
+#[derive(Clone, Debug)]
+pub struct ReconcileMetrics {
+    /// Reconciles, by how they ended.
+    pub total: ReconcileResults,
+    /// Seconds a reconcile takes.
+    pub duration: Histogram,
+    /// Workers that are reconciling now.
+    pub active_workers: IntGauge,
+    /// Workers there are.
+    pub max_concurrent: IntGauge,
+    /// Panics caught.
+    pub panics: IntCounter,
+    /// Reconciles put off because the cache was older than the controller's own last write.
+    pub stale_skips: IntCounter,
+}
+
+/// How reconciles ended.
+#[derive(Clone, Debug)]
+pub struct ReconcileResults {
+    /// Done.
+    pub success: IntCounter,
+    /// A retryable error.
+    pub error: IntCounter,
+    /// To be run again, with the limiter's delay.
+    pub requeue: IntCounter,
+    /// To be run again after a delay the controller chose.
+    pub requeue_after: IntCounter,
+    /// An error that no retry would mend.
+    pub terminal: IntCounter,
+    /// A panic.
+    pub panic: IntCounter,
+}
+
+#[derive(Debug)]
+pub(crate) struct ReconcileFamilies {
+    total: IntCounterVec,
+    duration: HistogramVec,
+    active_workers: IntGaugeVec,
+    max_concurrent: IntGaugeVec,
+    panics: IntCounterVec,
+    stale_skips: IntCounterVec,
+}
+
+impl ReconcileFamilies {
+    pub(crate) fn new(families: Families<'_>) -> Self {
+        ReconcileFamilies {
+            total: families.counter(&names::RECONCILES),
+            duration: families.histogram(&names::RECONCILE_DURATION),
+            active_workers: families.gauge(&names::ACTIVE_WORKERS),
+            max_concurrent: families.gauge(&names::MAX_CONCURRENT_RECONCILES),
+            panics: families.counter(&names::RECONCILE_PANICS),
+            stale_skips: families.counter(&names::STALE_SYNC_SKIPS),
+        }
+    }
+
+    pub(crate) fn handle(&self, controller: &str) -> ReconcileMetrics {
+        let result = |result| self.total.with_label_values(&[controller, result]);
+        let labels = &[controller];
+        ReconcileMetrics {
+            total: ReconcileResults {
+                success: result("success"),
+                error: result("error"),
+                requeue: result("requeue"),
+                requeue_after: result("requeue_after"),
+                terminal: result("terminal"),
+                panic: result("panic"),
+            },
+            duration: self.duration.with_label_values(labels),
+            active_workers: self.active_workers.with_label_values(labels),
+            max_concurrent: self.max_concurrent.with_label_values(labels),
+            panics: self.panics.with_label_values(labels),
+            stale_skips: self.stale_skips.with_label_values(labels),
+        }
+    }
+}
+
+/// The metrics of events for users.
+#[derive(Clone, Debug)]
+pub struct EventMetrics {
+    /// Events recorded.
+    pub recorded: IntCounter,
+    /// Events the API server accepted.
+    pub sent: IntCounter,
+    /// Events never sent.
+    pub dropped: IntCounter,
+    /// Events the API server did not accept.
+    pub failed: IntCounter,
+}
+
+impl EventMetrics {
+    pub(crate) fn new(families: Families<'_>) -> Self {
+        let single = |family| families.counter(family).with_label_values::<&str>(&[]);
+        EventMetrics {
+            recorded: single(&names::EVENTS_RECORDED),
+            sent: single(&names::EVENTS_SENT),
+            dropped: single(&names::EVENTS_DROPPED),
+            failed: single(&names::EVENTS_FAILED),
+        }
+    }
+}
+
+/// The metrics of the process as a whole.
+#[derive(Clone, Debug)]
+pub struct ManagerMetrics {
+    running: IntGaugeVec,
+    healthcheck: IntGaugeVec,
+    healthchecks: IntCounterVec,
+}
+
+/// One health check's metrics, for one endpoint.
+#[derive(Clone, Debug)]
+pub struct HealthcheckMetrics {
+    latest: IntGauge,
+    success: IntCounter,
+    error: IntCounter,
+}
+
+impl ManagerMetrics {
+    pub(crate) fn new(families: Families<'_>) -> Self {
+        families.gauge(&names::BUILD_INFO).with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        ManagerMetrics {
+            running: families.gauge(&names::RUNNING_CONTROLLERS),
+            healthcheck: families.gauge(&names::HEALTHCHECK),
+            healthchecks: families.counter(&names::HEALTHCHECKS),
+        }
+    }
+
+    /// The gauge that is 1 while `controller` runs in `manager`.
+    pub fn running(&self, controller: &str, manager: &str) -> IntGauge {
+        self.running.with_label_values(&[controller, manager])
+    }
+
+    /// The metrics of the health check `name` at the endpoint `kind`: `healthz`, `livez` or `readyz`.
+    pub fn healthcheck(&self, name: &str, kind: &str) -> HealthcheckMetrics {
+        HealthcheckMetrics {
+            latest: self.healthcheck.with_label_values(&[name, kind]),
+            success: self.healthchecks.with_label_values(&[name, kind, "success"]),
+            error: self.healthchecks.with_label_values(&[name, kind, "error"]),
+        }
+    }
+}
+
+impl HealthcheckMetrics {
+    /// Notes one result.
+    pub fn observe(&self, healthy: bool) {
+        self.latest.set(i64::from(healthy));
+        if healthy { self.success.inc() } else { self.error.inc() }
+    }
+}
+
+/// The metrics of the ReplicaSet controller that upstream exports.
+#[derive(Clone, Debug)]
+pub struct ReplicaSetMetrics {
+    /// The age of a chosen Pod over that of the youngest.
+    pub sorting_deletion_age_ratio: Histogram,
+}
+
+impl ReplicaSetMetrics {
+    pub(crate) fn new(families: Families<'_>) -> Self {
+        let ratio = families.histogram(&names::SORTING_DELETION_AGE_RATIO);
+        ReplicaSetMetrics { sorting_deletion_age_ratio: ratio.with_label_values::<&str>(&[]) }
+    }
+}

@@ -1,0 +1,206 @@
+//! Every metric name, help and unit in one table; one registry value per manager.
+//!
+//! Guarantees:
+//! - [`names`] is the only place where a family of this project is named, and every family in it has a handle.
+//! - What upstream's controller manager exports keeps upstream's name and labels.
+//! - Handles hold resolved children: an operation costs an atomic and no label look-up (requests excepted).
+//! - Two [`Metrics`] values in one process are independent.
+//!
+//! What it refuses: a global registry, and names made up at the place of use. A controller with a family of its own
+//! registers it through [`Metrics::custom_counter`] and its siblings.
+
+mod custom;
+mod families;
+mod handles;
+pub mod names;
+mod process;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prometheus::{Registry, TextEncoder};
+
+pub use prometheus::{Gauge, Histogram, IntCounter, IntGauge};
+
+pub use crate::handles::{
+    ElectionMetrics, EventMetrics, HealthcheckMetrics, InformerMetrics, ManagerMetrics, ReconcileMetrics,
+    ReconcileResults, ReplicaSetMetrics, RequestMetrics, WorkqueueMetrics,
+};
+
+use crate::custom::Custom;
+use crate::families::Families;
+use crate::handles::{
+    ElectionFamilies, InformerFamilies, ReconcileFamilies, RequestFamilies, WorkqueueFamilies,
+};
+use crate::process::ProcessFamilies;
+
+/// The content type of what [`Metrics::encode`] returns.
+pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+
+/// One manager's metrics. Cloning is cheap and yields the same registry.
+#[derive(Clone)]
+pub struct Metrics {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    registry: Registry,
+    workqueues: WorkqueueFamilies,
+    requests: RequestFamilies,
+    elections: ElectionFamilies,
+    informers: InformerFamilies,
+    reconciles: ReconcileFamilies,
+    events: EventMetrics,
+    manager: ManagerMetrics,
+    replicaset: ReplicaSetMetrics,
+    process: ProcessFamilies,
+    custom: Custom,
+    hooks: Arc<Hooks>,
+}
+
+/// What runs before metrics are gathered, in registration order.
+#[derive(Default)]
+pub(crate) struct Hooks(Mutex<Vec<Arc<dyn Fn() + Send + Sync>>>);
+
+impl Metrics {
+    /// An empty registry with every family of the table in it.
+    #[expect(clippy::new_without_default, reason = "a registry is made on purpose, once per manager")]
+    pub fn new() -> Metrics {
+        let registry = Registry::new();
+        let families = Families(&registry);
+        let inner = Inner {
+            workqueues: WorkqueueFamilies::new(families),
+            requests: RequestFamilies::new(families),
+            elections: ElectionFamilies::new(families),
+            informers: InformerFamilies::new(families),
+            reconciles: ReconcileFamilies::new(families),
+            events: EventMetrics::new(families),
+            manager: ManagerMetrics::new(families),
+            replicaset: ReplicaSetMetrics::new(families),
+            process: ProcessFamilies::new(families),
+            custom: Custom::default(),
+            hooks: Arc::default(),
+            registry,
+        };
+        Metrics { inner: Arc::new(inner) }
+    }
+
+    /// Everything in Prometheus' text format, after the hooks have run and the process has been looked at.
+    pub fn encode(&self) -> String {
+        self.inner.hooks.run();
+        self.inner.process.refresh();
+        let families = self.inner.registry.gather();
+        // A registry yields whole families only, and a String takes whatever is written to it.
+        TextEncoder::new().encode_to_string(&families).expect("gathered families encode")
+    }
+
+    /// Runs `hook` before each gathering, for gauges that are only worth computing when somebody looks.
+    ///
+    /// The hook lives as long as the registry: hold what it reads weakly.
+    pub fn on_gather(&self, hook: Box<dyn Fn() + Send + Sync>) {
+        self.inner.hooks.add(hook);
+    }
+
+    /// The metrics of the work queue `name`.
+    pub fn workqueue(&self, name: &str) -> WorkqueueMetrics {
+        self.inner.workqueues.handle(name, Arc::clone(&self.inner.hooks))
+    }
+
+    /// The metrics of the requests that `identity` sends to the API server.
+    pub fn requests(&self, identity: &str) -> RequestMetrics {
+        self.inner.requests.handle(identity)
+    }
+
+    /// The metrics of the election for the lease `lease`.
+    pub fn election(&self, lease: &str) -> ElectionMetrics {
+        self.inner.elections.handle(lease)
+    }
+
+    /// The metrics of the informer for one resource; `group` is empty for the core group.
+    pub fn informer(&self, group: &str, version: &str, resource: &str) -> InformerMetrics {
+        self.inner.informers.handle(group, version, resource)
+    }
+
+    /// The metrics of `controller`'s workers.
+    pub fn reconcile(&self, controller: &str) -> ReconcileMetrics {
+        self.inner.reconciles.handle(controller)
+    }
+
+    /// The metrics of events for users.
+    pub fn events(&self) -> EventMetrics {
+        self.inner.events.clone()
+    }
+
+    /// The metrics of the process as a whole: which controllers run, and how its health checks end.
+    pub fn manager(&self) -> ManagerMetrics {
+        self.inner.manager.clone()
+    }
+
+    /// The metrics of the ReplicaSet controller.
+    pub fn replicaset(&self) -> ReplicaSetMetrics {
+        self.inner.replicaset.clone()
+    }
+
+    /// A counter of a controller's own, with the given labels and their values; made once, shared afterwards. The
+    /// name should end with `_total`.
+    ///
+    /// # Panics
+    /// If Prometheus does not allow the name or a label, or if the name exists with another kind, other labels or in
+    /// the table.
+    pub fn custom_counter(&self, name: &str, help: &str, labels: &[(&str, &str)]) -> IntCounter {
+        self.inner.custom.counter(&self.inner.registry, name, help, labels)
+    }
+
+    /// A gauge of a controller's own, as [`Metrics::custom_counter`].
+    ///
+    /// # Panics
+    /// As [`Metrics::custom_counter`].
+    pub fn custom_gauge(&self, name: &str, help: &str, labels: &[(&str, &str)]) -> IntGauge {
+        self.inner.custom.gauge(&self.inner.registry, name, help, labels)
+    }
+
+    /// A histogram of a controller's own without labels; made once with the given upper bounds, shared afterwards.
+    /// The name should end with its unit.
+    ///
+    /// # Panics
+    /// As [`Metrics::custom_counter`], and if the bounds do not rise.
+    pub fn custom_histogram(&self, name: &str, help: &str, buckets: Vec<f64>) -> Histogram {
+        self.inner.custom.histogram(&self.inner.registry, name, help, buckets, &[])
+    }
+
+    /// A histogram of a controller's own with labels, as [`Metrics::custom_histogram`].
+    ///
+    /// # Panics
+    /// As [`Metrics::custom_histogram`].
+    pub fn custom_histogram_with(
+        &self,
+        name: &str,
+        help: &str,
+        buckets: Vec<f64>,
+        labels: &[(&str, &str)],
+    ) -> Histogram {
+        self.inner.custom.histogram(&self.inner.registry, name, help, buckets, labels)
+    }
+}
+
+impl Hooks {
+    pub(crate) fn add(&self, hook: Box<dyn Fn() + Send + Sync>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(hook.into());
+    }
+
+    /// Runs the hooks outside the lock, so that a hook may add another.
+    fn run(&self) {
+        let hooks = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for hook in hooks {
+            hook();
+        }
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,208 @@
+//! The one table of every metric family: name, help, unit, kind, labels, buckets.
+//!
+//! Names that upstream's controller manager exports are kept to the letter, so that dashboards and alerts carry over;
+//! families of our own begin with `windlass_`. A name ends with its unit, and a counter with `_total`.
+
+/// All there is to know about one family before anything is measured.
+#[derive(Debug)]
+pub struct Family {
+    /// The full name.
+    pub name: &'static str,
+    /// One sentence for people.
+    pub help: &'static str,
+    /// What one of it is.
+    pub unit: Unit,
+    /// Which type of metric it is.
+    pub kind: Kind,
+    /// The names of its labels, in the order in which handles give their values.
+    pub labels: &'static [&'static str],
+}
+
+/// What a family counts in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Events or things: a plain number.
+    Count,
+    /// Seconds, fractions included.
+    Seconds,
+    /// Bytes.
+    Bytes,
+    /// Zero or one.
+    Flag,
+    /// A quotient without a unit.
+    Ratio,
+    /// Digits of a resource version.
+    Version,
+}
+
+/// A family's type.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// Only ever goes up, in whole steps.
+    Counter,
+    /// Only ever goes up, in fractions.
+    FloatCounter,
+    /// Goes up and down, in whole steps.
+    Gauge,
+    /// Goes up and down, in fractions.
+    FloatGauge,
+    /// Observations sorted into buckets.
+    Histogram(Buckets),
+}
+
+/// The upper bounds of a histogram's buckets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Buckets {
+    /// These.
+    Fixed(&'static [f64]),
+    /// `count` of them: `start`, `start * factor`, and so on.
+    Exponential {
+        /// The first bound.
+        start: f64,
+        /// What each bound is multiplied with to yield the next.
+        factor: f64,
+        /// How many bounds there are.
+        count: usize,
+    },
+}
+
+/// From ten nanoseconds to ten seconds: upstream's bounds for queues.
+const QUEUE_BUCKETS: Buckets = Buckets::Exponential { start: 1e-8, factor: 10.0, count: 10 };
+
+/// Upstream's bounds for requests to the API server.
+const REQUEST_BUCKETS: Buckets =
+    Buckets::Fixed(&[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0]);
+
+/// Upstream's bounds for the processing of watch events.
+const PROCESSING_BUCKETS: Buckets =
+    Buckets::Fixed(&[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0]);
+
+/// From a pass that finds nothing to do to one that writes hundreds of objects.
+const RECONCILE_BUCKETS: Buckets = Buckets::Fixed(&[
+    0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+]);
+
+const INFORMER_LABELS: &[&str] = &["name", "group", "version", "resource"];
+const CONTROLLER_LABELS: &[&str] = &["controller"];
+
+macro_rules! families {
+    ($($(#[$group:meta])* $constant:ident: $kind:expr, $unit:ident, $name:literal, $labels:expr, $help:literal;)*) => {
+        $(
+            #[doc = $help]
+            pub const $constant: Family =
+                Family { name: $name, help: $help, unit: Unit::$unit, kind: $kind, labels: $labels };
+        )*
+
+        /// Every family there is.
+        pub const ALL: &[&Family] = &[$(&$constant),*];
+    };
+}
+
+families! {
+    // Work queues, named as upstream names them.
+    WORKQUEUE_DEPTH: Kind::Gauge, Count, "workqueue_depth", &["name"],
+        "Keys that wait in the queue, including those to be run again once their worker is done.";
+    WORKQUEUE_ADDS: Kind::Counter, Count, "workqueue_adds_total", &["name"],
+        "Keys the queue has taken in; an add that meets the same key already waiting is not counted.";
+    WORKQUEUE_QUEUE_DURATION: Kind::Histogram(QUEUE_BUCKETS), Seconds, "workqueue_queue_duration_seconds", &["name"],
+        "How long a key waits in the queue before a worker gets it.";
+    WORKQUEUE_WORK_DURATION: Kind::Histogram(QUEUE_BUCKETS), Seconds, "workqueue_work_duration_seconds", &["name"],
+        "How long a worker holds a key.";
+    WORKQUEUE_UNFINISHED_WORK: Kind::FloatGauge, Seconds, "workqueue_unfinished_work_seconds", &["name"],
+        "The sum of the times for which workers have held the keys they hold now; it grows while workers are stuck.";
+    WORKQUEUE_LONGEST_RUNNING: Kind::FloatGauge, Seconds, "workqueue_longest_running_processor_seconds", &["name"],
+        "The longest time for which a worker has held the key it holds now.";
+    WORKQUEUE_RETRIES: Kind::Counter, Count, "workqueue_retries_total", &["name"],
+        "Adds that asked for a delay, be it by a limiter or by the caller.";
+
+    // Requests to the API server.
+    REQUESTS: Kind::Counter, Count, "rest_client_requests_total", &["code", "method", "host"],
+        "Requests to the API server, by status code, HTTP method and host.";
+    REQUEST_DURATION: Kind::Histogram(REQUEST_BUCKETS), Seconds, "rest_client_request_duration_seconds", &["verb", "host"],
+        "How long requests to the API server take, from leaving the limiter to the response's head.";
+    REQUEST_LIMITED: Kind::Histogram(REQUEST_BUCKETS), Seconds, "rest_client_rate_limiter_duration_seconds", &["verb", "host"],
+        "How long requests to the API server wait in the client's own limiter.";
+    REQUEST_RETRIES: Kind::Counter, Count, "rest_client_request_retries_total", &["code", "verb", "host"],
+        "Requests to the API server that were sent again, by what the attempt before them met.";
+    CLIENT_REQUESTS: Kind::Counter, Count, "windlass_client_requests_total", &["verb", "resource", "code", "identity"],
+        "Requests to the API server, by Kubernetes verb, resource, status code and the identity that sent them.";
+
+    // Leader election.
+    LEADER_STATUS: Kind::Gauge, Flag, "leader_election_master_status", &["name"],
+        "Whether this process holds the lease: 1 if it does, 0 if it stands by.";
+    LEADER_SLOWPATH: Kind::Counter, Count, "leader_election_slowpath_total", &["name"],
+        "Renewals of the lease that had to read it first.";
+
+    // Informers. The first three are upstream's.
+    INFORMER_QUEUED: Kind::Gauge, Count, "informer_queued_items", INFORMER_LABELS,
+        "Deltas that wait between the watch and the store.";
+    INFORMER_LATENCY: Kind::Histogram(PROCESSING_BUCKETS), Seconds, "informer_processing_latency_seconds", INFORMER_LABELS,
+        "How long a delta takes from leaving the queue until the store has it and the handlers are told.";
+    INFORMER_VERSION: Kind::FloatGauge, Version, "informer_store_resource_version", INFORMER_LABELS,
+        "The fifteen least significant digits of the resource version that the store has reached.";
+    INFORMER_OBJECTS: Kind::Gauge, Count, "windlass_informer_objects", INFORMER_LABELS,
+        "Objects in the informer's store.";
+    INFORMER_LISTS: Kind::Counter, Count, "windlass_informer_lists_total", INFORMER_LABELS,
+        "Full lists taken from the API server.";
+    INFORMER_WATCHES: Kind::Counter, Count, "windlass_informer_watches_total", INFORMER_LABELS,
+        "Watches started at the API server.";
+    INFORMER_LIST_ERRORS: Kind::Counter, Count, "windlass_informer_list_errors_total", INFORMER_LABELS,
+        "Lists that failed.";
+    INFORMER_WATCH_ERRORS: Kind::Counter, Count, "windlass_informer_watch_errors_total", INFORMER_LABELS,
+        "Watches that failed, at their start or on the way.";
+    INFORMER_DECODE_FAILURES: Kind::Counter, Count, "windlass_informer_decode_failures_total", INFORMER_LABELS,
+        "Objects that could not be decoded and were put in quarantine.";
+    INFORMER_HANDLER_PANICS: Kind::Counter, Count, "windlass_informer_handler_panics_total", INFORMER_LABELS,
+        "Panics caught in event handlers.";
+
+    // Controllers.
+    RECONCILES: Kind::Counter, Count, "windlass_reconcile_total", &["controller", "result"],
+        "Reconciles, by how they ended.";
+    RECONCILE_DURATION: Kind::Histogram(RECONCILE_BUCKETS), Seconds, "windlass_reconcile_duration_seconds", CONTROLLER_LABELS,
+        "How long a reconcile takes.";
+    ACTIVE_WORKERS: Kind::Gauge, Count, "windlass_active_workers", CONTROLLER_LABELS,
+        "Workers that are reconciling now.";
+    MAX_CONCURRENT_RECONCILES: Kind::Gauge, Count, "windlass_max_concurrent_reconciles", CONTROLLER_LABELS,
+        "Workers there are.";
+    RECONCILE_PANICS: Kind::Counter, Count, "windlass_reconcile_panics_total", CONTROLLER_LABELS,
+        "Panics caught in reconciles and in the functions that map events to keys.";
+    STALE_SYNC_SKIPS: Kind::Counter, Count, "windlass_stale_sync_skips_total", CONTROLLER_LABELS,
+        "Reconciles put off because the cache had not yet seen the controller's own last write.";
+    SORTING_DELETION_AGE_RATIO: Kind::Histogram(Buckets::Exponential { start: 0.25, factor: 2.0, count: 6 }), Ratio,
+        "replicaset_controller_sorting_deletion_age_ratio", &[],
+        "The age of a ready Pod chosen for deletion over that of the youngest ready Pod at the time; below 2 when all is well.";
+
+    // Events for users.
+    EVENTS_RECORDED: Kind::Counter, Count, "windlass_events_recorded_total", &[],
+        "Events that controllers recorded.";
+    EVENTS_SENT: Kind::Counter, Count, "windlass_events_sent_total", &[],
+        "Events that the API server accepted, as new objects or as counts on old ones.";
+    EVENTS_DROPPED: Kind::Counter, Count, "windlass_events_dropped_total", &[],
+        "Events that were never sent because the buffer was full or a limit was reached.";
+    EVENTS_FAILED: Kind::Counter, Count, "windlass_events_failed_total", &[],
+        "Events that the API server did not accept.";
+
+    // The process.
+    RUNNING_CONTROLLERS: Kind::Gauge, Flag, "running_managed_controllers", &["name", "manager"],
+        "Whether a controller runs in this process.";
+    HEALTHCHECK: Kind::Gauge, Flag, "kubernetes_healthcheck", &["name", "type"],
+        "The latest result of a health check: 1 if it passed.";
+    HEALTHCHECKS: Kind::Counter, Count, "kubernetes_healthchecks_total", &["name", "type", "status"],
+        "Results of health checks.";
+    BUILD_INFO: Kind::Gauge, Flag, "windlass_build_info", &["version"],
+        "Always 1, labelled with the version of this build.";
+    PROCESS_CPU: Kind::FloatCounter, Seconds, "process_cpu_seconds_total", &[],
+        "Processor time spent by this process, user and system.";
+    PROCESS_RESIDENT: Kind::Gauge, Bytes, "process_resident_memory_bytes", &[],
+        "Memory of this process that is in RAM.";
+    PROCESS_VIRTUAL: Kind::Gauge, Bytes, "process_virtual_memory_bytes", &[],
+        "Address space of this process.";
+    PROCESS_START: Kind::FloatGauge, Seconds, "process_start_time_seconds", &[],
+        "When this process started, in seconds since the Unix epoch.";
+    PROCESS_OPEN_FDS: Kind::Gauge, Count, "process_open_fds", &[],
+        "File descriptors this process has open.";
+    PROCESS_MAX_FDS: Kind::Gauge, Count, "process_max_fds", &[],
+        "File descriptors this process may have open.";
+    PROCESS_THREADS: Kind::Gauge, Count, "process_threads", &[],
+        "Threads of this process.";
+}

@@ -1,0 +1,132 @@
+//! What the kernel says about this process, read from `/proc` when somebody looks.
+//!
+//! Where there is no `/proc`, the families are absent rather than zero.
+
+use std::fs;
+
+use prometheus::{CounterVec, Gauge, IntGaugeVec};
+use rustix::process::{Resource, getrlimit};
+
+use crate::families::Families;
+use crate::names;
+
+/// The families of one registry.
+#[derive(Debug)]
+pub(crate) struct ProcessFamilies {
+    cpu: CounterVec,
+    resident: IntGaugeVec,
+    virtual_memory: IntGaugeVec,
+    start: Gauge,
+    open_fds: IntGaugeVec,
+    max_fds: IntGaugeVec,
+    threads: IntGaugeVec,
+}
+
+/// The fields of `/proc/self/stat` that are wanted.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    cpu_ticks: u64,
+    threads: i64,
+    start_ticks: u64,
+    virtual_bytes: i64,
+    resident_pages: i64,
+}
+
+impl ProcessFamilies {
+    pub(crate) fn new(families: Families<'_>) -> Self {
+        ProcessFamilies {
+            cpu: families.float_counter(&names::PROCESS_CPU),
+            resident: families.gauge(&names::PROCESS_RESIDENT),
+            virtual_memory: families.gauge(&names::PROCESS_VIRTUAL),
+            start: families.single_float_gauge(&names::PROCESS_START),
+            open_fds: families.gauge(&names::PROCESS_OPEN_FDS),
+            max_fds: families.gauge(&names::PROCESS_MAX_FDS),
+            threads: families.gauge(&names::PROCESS_THREADS),
+        }
+    }
+
+    /// Reads the kernel's numbers. One that cannot be read keeps its last value.
+    pub(crate) fn refresh(&self) {
+        if let Some(stat) = read("/proc/self/stat").as_deref().and_then(Stat::parse) {
+            self.take(&stat);
+        }
+        if let Ok(descriptors) = fs::read_dir("/proc/self/fd") {
+            // The look itself holds one descriptor open.
+            set(&self.open_fds, i64::try_from(descriptors.count().saturating_sub(1)).unwrap_or(i64::MAX));
+        }
+        if let Some(limit) = getrlimit(Resource::Nofile).current {
+            set(&self.max_fds, i64::try_from(limit).unwrap_or(i64::MAX));
+        }
+    }
+
+    fn take(&self, stat: &Stat) {
+        let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
+        let page = i64::try_from(rustix::param::page_size()).unwrap_or(i64::MAX);
+        let cpu = self.cpu.with_label_values::<&str>(&[]);
+        // Two gathers at once may read in one order and write in the other; a counter only goes forward.
+        cpu.inc_by((stat.cpu_ticks as f64 / ticks_per_second - cpu.get()).max(0.0));
+        set(&self.threads, stat.threads);
+        set(&self.virtual_memory, stat.virtual_bytes);
+        set(&self.resident, stat.resident_pages.saturating_mul(page));
+        if let Some(boot) = read("/proc/stat").as_deref().and_then(boot_seconds) {
+            self.start.set(boot as f64 + stat.start_ticks as f64 / ticks_per_second);
+        }
+    }
+}
+
+impl Stat {
+    /// Reads proc(5)'s line. The second field is the command in parentheses and may hold anything, parentheses and
+    /// spaces too, so counting starts behind the last one.
+    fn parse(line: &str) -> Option<Stat> {
+        let fields: Vec<&str> = line.get(line.rfind(')')? + 1..)?.split_ascii_whitespace().collect();
+        // proc(5) numbers fields from 1, and the first behind the command is number 3.
+        let field = |number: usize| fields.get(number - 3).copied();
+        let (user, system): (u64, u64) = (field(14)?.parse().ok()?, field(15)?.parse().ok()?);
+        Some(Stat {
+            cpu_ticks: user + system,
+            threads: field(20)?.parse().ok()?,
+            start_ticks: field(22)?.parse().ok()?,
+            virtual_bytes: field(23)?.parse().ok()?,
+            resident_pages: field(24)?.parse().ok()?,
+        })
+    }
+}
+
+/// When the machine booted, in seconds since the Unix epoch, from `/proc/stat`.
+fn boot_seconds(stat: &str) -> Option<u64> {
+    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
+}
+
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok()
+}
+
+fn set(family: &IntGaugeVec, value: i64) {
+    family.with_label_values::<&str>(&[]).set(value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_with_parentheses_and_spaces_does_not_shift_the_fields() {
+        let line = "7 (a ) b) S 1 7 7 0 -1 4194304 9 0 0 0 120 34 0 0 20 0 5 0 9000 123456 789 0 0";
+        let stat = Stat {
+            cpu_ticks: 154,
+            threads: 5,
+            start_ticks: 9000,
+            virtual_bytes: 123_456,
+            resident_pages: 789,
+        };
+        assert_eq!(Stat::parse(line), Some(stat));
+        assert_eq!(Stat::parse("7 (a) S 1"), None);
+        assert_eq!(Stat::parse(""), None);
+    }
+
+    #[test]
+    fn the_boot_time_is_found_among_other_lines() {
+        assert_eq!(boot_seconds("cpu 1 2\nbtime 1700000000\nprocesses 3\n"), Some(1_700_000_000));
+        assert_eq!(boot_seconds("cpu 1 2\n"), None);
+    }
+}

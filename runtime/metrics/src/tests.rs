@@ -1,0 +1,247 @@
+//! The table's rules and the registry's guarantees.
+
+use std::collections::BTreeSet;
+use std::panic::catch_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::Metrics;
+use crate::families::bounds;
+use crate::names::{self, Family, Kind, Unit};
+
+/// One of every handle, each moved once, so that every family shows.
+fn all_moved() -> Metrics {
+    let metrics = Metrics::new();
+    drop(metrics.workqueue("replicaset"));
+    let requests = metrics.requests("replicaset-controller");
+    requests.observe("create", "pods", "201", "10.0.0.1:443", Duration::from_millis(3));
+    requests.limited("list", "10.0.0.1:443", Duration::from_millis(1));
+    requests.retried("get", "429", "10.0.0.1:443");
+    drop(metrics.election("windlass"));
+    drop(metrics.informer("apps", "v1", "replicasets"));
+    drop(metrics.reconcile("replicaset-controller"));
+    metrics.manager().running("replicaset-controller", "windlass").set(1);
+    metrics.manager().healthcheck("leaderElection", "healthz").observe(true);
+    metrics
+}
+
+fn families() -> impl Iterator<Item = &'static Family> {
+    names::ALL.iter().copied()
+}
+
+#[test]
+fn every_family_in_the_table_has_a_handle_and_shows() {
+    let text = all_moved().encode();
+    for family in families() {
+        assert!(text.contains(&format!("# HELP {} ", family.name)), "{} is missing", family.name);
+    }
+}
+
+#[test]
+fn every_exported_family_is_in_the_table() {
+    let named: BTreeSet<&str> = families().map(|family| family.name).collect();
+    for line in all_moved().encode().lines().filter_map(|line| line.strip_prefix("# HELP ")) {
+        let name = line.split(' ').next().unwrap_or_default();
+        assert!(named.contains(name), "{name} is not in the table");
+    }
+}
+
+#[test]
+fn no_name_stands_twice() {
+    let distinct: BTreeSet<&str> = families().map(|family| family.name).collect();
+    assert_eq!(distinct.len(), names::ALL.len());
+}
+
+#[test]
+fn every_family_has_a_sentence_of_help() {
+    for family in families() {
+        let first = family.help.chars().next();
+        assert!(first.is_some_and(char::is_uppercase) && family.help.ends_with('.'), "{}", family.name);
+    }
+}
+
+#[test]
+fn every_name_ends_with_its_unit_and_counters_with_total() {
+    for family in families() {
+        let counter = matches!(family.kind, Kind::Counter | Kind::FloatCounter);
+        assert_eq!(family.name.ends_with("_total"), counter, "{}", family.name);
+        let stem = family.name.trim_end_matches("_total");
+        assert_eq!(stem.ends_with("_seconds"), family.unit == Unit::Seconds, "{}", family.name);
+        assert_eq!(stem.ends_with("_bytes"), family.unit == Unit::Bytes, "{}", family.name);
+        assert_eq!(stem.ends_with("_ratio"), family.unit == Unit::Ratio, "{}", family.name);
+        assert_eq!(stem.ends_with("_version"), family.unit == Unit::Version, "{}", family.name);
+    }
+}
+
+#[test]
+fn every_histograms_bounds_rise() {
+    for family in families() {
+        if let Kind::Histogram(buckets) = family.kind {
+            assert!(bounds(buckets).is_sorted_by(|low, high| low < high), "{}", family.name);
+        }
+    }
+}
+
+#[test]
+fn upstreams_queue_families_carry_upstreams_names_label_and_buckets() {
+    let metrics = Metrics::new();
+    let queue = metrics.workqueue("replicaset");
+    queue.adds.inc();
+    queue.depth.set(3);
+    queue.retries.inc_by(2);
+    queue.queue_duration.observe(0.000_000_05);
+    queue.work_duration.observe(2.0);
+    queue.unfinished_work.set(1.5);
+    queue.longest_running.set(0.5);
+    let text = metrics.encode();
+    for line in [
+        "workqueue_adds_total{name=\"replicaset\"} 1",
+        "workqueue_depth{name=\"replicaset\"} 3",
+        "workqueue_retries_total{name=\"replicaset\"} 2",
+        "workqueue_queue_duration_seconds_bucket{name=\"replicaset\",le=\"0.00000001\"} 0",
+        "workqueue_queue_duration_seconds_bucket{name=\"replicaset\",le=\"0.0000001\"} 1",
+        "workqueue_queue_duration_seconds_count{name=\"replicaset\"} 1",
+        "workqueue_work_duration_seconds_sum{name=\"replicaset\"} 2",
+        "workqueue_unfinished_work_seconds{name=\"replicaset\"} 1.5",
+        "workqueue_longest_running_processor_seconds{name=\"replicaset\"} 0.5",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+    }
+    let queue_buckets =
+        text.lines().filter(|line| line.starts_with("workqueue_queue_duration_seconds_bucket"));
+    assert_eq!(queue_buckets.count(), 11, "ten bounds and infinity");
+}
+
+#[test]
+fn a_request_is_counted_as_upstream_counts_it_and_by_identity() {
+    let metrics = Metrics::new();
+    let requests = metrics.requests("endpoint-controller");
+    requests.observe("deletecollection", "pods", "200", "h", Duration::from_millis(30));
+    requests.observe("watch", "pods", "200", "h", Duration::from_millis(30));
+    let text = metrics.encode();
+    assert!(
+        text.contains("rest_client_requests_total{code=\"200\",host=\"h\",method=\"DELETE\"} 1"),
+        "{text}"
+    );
+    assert!(text.contains("rest_client_requests_total{code=\"200\",host=\"h\",method=\"GET\"} 1"), "{text}");
+    assert!(
+        text.contains("rest_client_request_duration_seconds_count{host=\"h\",verb=\"DELETE\"} 1"),
+        "{text}"
+    );
+    let own = "windlass_client_requests_total{code=\"200\",identity=\"endpoint-controller\",resource=\"pods\",\
+               verb=\"deletecollection\"} 1";
+    assert!(text.contains(own), "{text}");
+}
+
+#[test]
+fn two_registries_in_one_process_are_independent() {
+    let (first, second) = (Metrics::new(), Metrics::new());
+    first.workqueue("a").adds.inc();
+    assert_eq!(second.workqueue("a").adds.get(), 0);
+    assert!(!second.clone().encode().contains("workqueue_adds_total{name=\"a\"} 1"));
+}
+
+#[test]
+fn handles_of_the_same_labels_share_their_children() {
+    let metrics = Metrics::new();
+    metrics.reconcile("a").total.success.inc();
+    assert_eq!(metrics.clone().reconcile("a").total.success.get(), 1);
+    assert_eq!(metrics.reconcile("b").total.success.get(), 0);
+}
+
+#[test]
+fn hooks_run_before_each_gathering_in_order_and_may_add_hooks() {
+    let metrics = Metrics::new();
+    let (runs, gauge) = (Arc::new(AtomicUsize::new(0)), metrics.workqueue("a").unfinished_work);
+    let inner: Weak<AtomicUsize> = Arc::downgrade(&runs);
+    let handle = metrics.workqueue("a");
+    metrics.workqueue("a").on_gather(Box::new(move || {
+        gauge.set(7.0);
+        let inner = inner.clone();
+        handle.on_gather(Box::new(move || {
+            if let Some(runs) = inner.upgrade() {
+                runs.fetch_add(1, Ordering::Relaxed);
+            }
+        }));
+    }));
+    assert!(metrics.encode().contains("workqueue_unfinished_work_seconds{name=\"a\"} 7"));
+    assert_eq!(runs.load(Ordering::Relaxed), 0);
+    metrics.encode();
+    assert_eq!(runs.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn the_process_shows_what_the_kernel_says() {
+    let metrics = Metrics::new();
+    let value = |name: &str| -> f64 {
+        let text = metrics.encode();
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")).map(str::to_owned));
+        line.unwrap_or_else(|| panic!("{name} is missing")).parse().expect("a number")
+    };
+    assert!(value("process_resident_memory_bytes") > 100_000.0);
+    assert!(value("process_virtual_memory_bytes") >= value("process_resident_memory_bytes"));
+    assert!(value("process_start_time_seconds") > 1_600_000_000.0);
+    assert!(value("process_threads") >= 1.0);
+    assert!(value("process_max_fds") >= value("process_open_fds"));
+    assert!(value("process_cpu_seconds_total") >= 0.0);
+}
+
+#[test]
+fn the_stores_version_shows_its_last_fifteen_digits() {
+    let metrics = Metrics::new();
+    let informer = metrics.informer("", "v1", "pods");
+    informer.reached("12345");
+    assert!((informer.store_resource_version.get() - 12_345.0).abs() < 0.5);
+    informer.reached("9123456789012345");
+    assert!((informer.store_resource_version.get() - 123_456_789_012_345.0).abs() < 0.5);
+    informer.reached("not a number");
+    assert!((informer.store_resource_version.get() - 123_456_789_012_345.0).abs() < 0.5);
+    let label = "windlass_informer_objects{group=\"\",name=\"windlass\",resource=\"pods\",version=\"v1\"} 0";
+    assert!(metrics.encode().contains(label));
+}
+
+#[test]
+fn a_health_checks_latest_result_and_its_history_show() {
+    let metrics = Metrics::new();
+    let check = metrics.manager().healthcheck("leaderElection", "healthz");
+    check.observe(true);
+    check.observe(false);
+    let text = metrics.encode();
+    assert!(text.contains("kubernetes_healthcheck{name=\"leaderElection\",type=\"healthz\"} 0"), "{text}");
+    for status in ["success", "error"] {
+        let line =
+            format!("healthchecks_total{{name=\"leaderElection\",status=\"{status}\",type=\"healthz\"}} 1");
+        assert!(text.contains(&line), "{text}");
+    }
+}
+
+#[test]
+fn a_custom_family_is_made_once_and_shared() {
+    let metrics = Metrics::new();
+    let changes =
+        |operation| metrics.custom_counter("x_changes_total", "Changes.", &[("operation", operation)]);
+    changes("create").inc();
+    changes("create").inc();
+    changes("delete").inc();
+    assert_eq!((changes("create").get(), changes("delete").get()), (2, 1));
+    for _ in 0..2 {
+        metrics.custom_histogram("x_skew_seconds", "Skew.", vec![1.0, 2.0]).observe(1.5);
+    }
+    metrics.custom_gauge("x_slices", "Slices.", &[]).set(4);
+    let text = metrics.encode();
+    assert!(text.contains("x_skew_seconds_count 2") && text.contains("x_slices 4"), "{text}");
+}
+
+#[test]
+fn a_custom_family_that_contradicts_another_is_refused() {
+    let refused = |f: fn(&Metrics)| {
+        let metrics = Metrics::new();
+        metrics.custom_counter("x_total", "X.", &[("a", "1")]);
+        catch_unwind(std::panic::AssertUnwindSafe(|| f(&metrics))).is_err()
+    };
+    assert!(refused(|metrics| drop(metrics.custom_gauge("x_total", "X.", &[]))), "another kind");
+    assert!(refused(|metrics| drop(metrics.custom_counter("x_total", "X.", &[]))), "other labels");
+    assert!(refused(|metrics| drop(metrics.custom_gauge("workqueue_depth", "X.", &[]))), "in the table");
+    assert!(refused(|metrics| drop(metrics.custom_gauge("not a name", "X.", &[]))), "illegal");
+}

@@ -1,0 +1,158 @@
+//! Conditions of a status: lists in which each type stands once at most.
+
+use k8s_openapi::{
+    api::{
+        apps::v1::{DaemonSetCondition, DeploymentCondition, ReplicaSetCondition, StatefulSetCondition},
+        autoscaling::v2::HorizontalPodAutoscalerCondition,
+        batch::v1::JobCondition,
+        core::v1::{
+            NamespaceCondition, NodeCondition, PersistentVolumeClaimCondition, PodCondition,
+            ReplicationControllerCondition,
+        },
+    },
+    apimachinery::pkg::apis::meta::v1::{Condition as MetaCondition, Time},
+};
+
+/// What the many condition types have in common.
+pub trait Condition: Clone + PartialEq {
+    /// What the condition is about: `Ready`, `Progressing`.
+    fn of_type(&self) -> &str;
+    /// `True`, `False` or `Unknown`.
+    fn status(&self) -> &str;
+    /// When the status last changed, where the type records it.
+    fn last_transition(&self) -> Option<&Time>;
+    /// Records when the status last changed; `None` says nothing is known.
+    fn set_last_transition(&mut self, at: Option<Time>);
+}
+
+/// The condition of a type.
+pub fn find<'a, C: Condition>(conditions: &'a [C], of_type: &str) -> Option<&'a C> {
+    conditions.iter().find(|condition| condition.of_type() == of_type)
+}
+
+/// Whether the condition of a type stands and is `True`.
+pub fn is_true<C: Condition>(conditions: &[C], of_type: &str) -> bool {
+    find(conditions, of_type).is_some_and(|condition| condition.status() == "True")
+}
+
+/// Puts a condition in the place of the one of its type, or at the end, and says whether anything changed.
+///
+/// The time of the last transition is kept when the status stays what it was: a new reason or message is no
+/// transition.
+pub fn set<C: Condition>(conditions: &mut Vec<C>, mut condition: C) -> bool {
+    let Some(present) = conditions.iter_mut().find(|present| present.of_type() == condition.of_type()) else {
+        conditions.push(condition);
+        return true;
+    };
+    if present.status() == condition.status() {
+        condition.set_last_transition(present.last_transition().cloned());
+    }
+    let changed = *present != condition;
+    *present = condition;
+    changed
+}
+
+/// Takes away the condition of a type, and says whether there was one.
+pub fn remove<C: Condition>(conditions: &mut Vec<C>, of_type: &str) -> bool {
+    let before = conditions.len();
+    conditions.retain(|condition| condition.of_type() != of_type);
+    conditions.len() != before
+}
+
+macro_rules! conditions {
+    ($($condition:ty),* $(,)?) => {$(
+        impl Condition for $condition {
+            fn of_type(&self) -> &str {
+                &self.type_
+            }
+            fn status(&self) -> &str {
+                &self.status
+            }
+            fn last_transition(&self) -> Option<&Time> {
+                self.last_transition_time.as_ref()
+            }
+            fn set_last_transition(&mut self, at: Option<Time>) {
+                self.last_transition_time = at;
+            }
+        }
+    )*};
+}
+
+conditions![
+    DaemonSetCondition,
+    DeploymentCondition,
+    HorizontalPodAutoscalerCondition,
+    JobCondition,
+    NamespaceCondition,
+    NodeCondition,
+    PersistentVolumeClaimCondition,
+    PodCondition,
+    ReplicaSetCondition,
+    ReplicationControllerCondition,
+    StatefulSetCondition,
+];
+
+/// The common condition always carries a transition time; setting none leaves it as it is.
+impl Condition for MetaCondition {
+    fn of_type(&self) -> &str {
+        &self.type_
+    }
+    fn status(&self) -> &str {
+        &self.status
+    }
+    fn last_transition(&self) -> Option<&Time> {
+        Some(&self.last_transition_time)
+    }
+    fn set_last_transition(&mut self, at: Option<Time>) {
+        if let Some(at) = at {
+            self.last_transition_time = at;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time;
+
+    fn ready(status: &str, reason: &str, second: i64) -> PodCondition {
+        PodCondition {
+            type_: "Ready".into(),
+            status: status.into(),
+            reason: Some(reason.into()),
+            last_transition_time: Some(time::seconds(jiff::Timestamp::from_second(second).unwrap())),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_type_stands_once() {
+        let mut conditions = Vec::new();
+        assert!(set(&mut conditions, ready("False", "Starting", 1)));
+        assert!(set(&mut conditions, ready("True", "Started", 2)));
+        assert_eq!(conditions, [ready("True", "Started", 2)]);
+        assert!(is_true(&conditions, "Ready"));
+    }
+
+    #[test]
+    fn setting_what_already_stands_changes_nothing() {
+        let mut conditions = vec![ready("True", "Started", 1)];
+        assert!(!set(&mut conditions, ready("True", "Started", 9)));
+        assert_eq!(conditions, [ready("True", "Started", 1)]);
+    }
+
+    #[test]
+    fn a_new_reason_is_no_transition() {
+        let mut conditions = vec![ready("False", "Starting", 1)];
+        assert!(set(&mut conditions, ready("False", "Failing", 9)));
+        assert_eq!(conditions, [ready("False", "Failing", 1)]);
+    }
+
+    #[test]
+    fn removing_says_whether_there_was_one() {
+        let mut conditions = vec![ready("True", "Started", 1)];
+        assert!(!remove(&mut conditions, "Initialized"));
+        assert!(remove(&mut conditions, "Ready"));
+        assert!(find(&conditions, "Ready").is_none());
+    }
+}

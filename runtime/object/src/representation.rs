@@ -1,0 +1,281 @@
+//! What an informer keeps of an object, and what its readers get.
+
+use std::{any::TypeId, borrow::Cow, fmt, marker::PhantomData, sync::Arc};
+
+use bytes::Bytes;
+use kube::core::{DynamicObject, ObjectMeta, Resource, TypeMeta};
+use serde::de::DeserializeOwned;
+
+use crate::{Head, ObjectKey, ResourceKind, ResourceVersion, Scoped, wire::reason_without_values};
+
+/// Turns the bytes of one object into what is stored.
+///
+/// A decoder is a value owned by the one writer of a store, so that it may hold what helps it: an interner, a
+/// template, a scratch buffer.
+pub trait Decoder: Send + 'static {
+    /// What is stored.
+    type Stored;
+
+    /// Decodes one object, as an item of a list or the object of a watch frame. Items of lists may lack
+    /// `apiVersion` and `kind`.
+    ///
+    /// # Errors
+    ///
+    /// When the bytes are not such an object. The decoder stays usable.
+    fn decode(&mut self, raw: &Bytes) -> Result<Self::Stored, DecodeError>;
+}
+
+/// What an informer keeps of each object of a kind, and what readers get.
+///
+/// There is no implementation for all types at once: kinds known only at run time and views of a few fields are
+/// representations too. Stores, handlers, index functions and listers speak of `Stored` and `Read` alone.
+pub trait Representation: Clone + Send + Sync + 'static {
+    /// What the store holds, one per object.
+    type Stored: Clone + Send + Sync + 'static;
+    /// What readers and handlers get.
+    type Read: Clone + Send + Sync + 'static;
+    /// Makes `Stored` from bytes.
+    type Decoder: Decoder<Stored = Self::Stored>;
+
+    /// The kind of the objects.
+    fn kind(&self) -> ResourceKind;
+
+    /// A decoder, for one writer.
+    fn decoder(&self) -> Self::Decoder;
+
+    /// What a reader gets of a stored object. Cheap: it is called once per object and reader.
+    fn read(stored: &Self::Stored) -> Self::Read;
+
+    /// Key, identity and version of a stored object.
+    fn head(stored: &Self::Stored) -> Head;
+
+    /// Tells one representation from another; together with the kind it tells one informer from another.
+    fn identity() -> TypeId {
+        TypeId::of::<Self>()
+    }
+}
+
+/// The whole object as its Rust type, shared. `managedFields` are dropped when decoding: nobody reads them, and
+/// they are a third of a typical object.
+pub struct Typed<K>(PhantomData<fn() -> K>);
+
+impl<K> Typed<K> {
+    /// The representation.
+    pub const fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<K> Default for Typed<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K> Clone for Typed<K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K> Copy for Typed<K> {}
+
+impl<K> fmt::Debug for Typed<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Typed<{}>", std::any::type_name::<K>())
+    }
+}
+
+impl<K> Representation for Typed<K>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
+    K::Scope: Scoped,
+{
+    type Stored = Arc<K>;
+    type Read = Arc<K>;
+    type Decoder = TypedDecoder<K>;
+
+    fn kind(&self) -> ResourceKind {
+        ResourceKind::of::<K>()
+    }
+
+    fn decoder(&self) -> TypedDecoder<K> {
+        TypedDecoder(PhantomData)
+    }
+
+    fn read(stored: &Arc<K>) -> Arc<K> {
+        Arc::clone(stored)
+    }
+
+    fn head(stored: &Arc<K>) -> Head {
+        head_of(stored.meta())
+    }
+}
+
+/// Decodes whole objects; see [`Typed`].
+pub struct TypedDecoder<K>(PhantomData<fn() -> K>);
+
+impl<K> fmt::Debug for TypedDecoder<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TypedDecoder<{}>", std::any::type_name::<K>())
+    }
+}
+
+impl<K> Decoder for TypedDecoder<K>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
+{
+    type Stored = Arc<K>;
+
+    fn decode(&mut self, raw: &Bytes) -> Result<Arc<K>, DecodeError> {
+        let mut object: K = decode_json(raw, || K::kind(&()))?;
+        object.meta_mut().managed_fields = None;
+        Ok(Arc::new(object))
+    }
+}
+
+/// An object of a kind known only at run time, as kube's `DynamicObject`, shared. `managedFields` are dropped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dynamic {
+    kind: ResourceKind,
+}
+
+impl Dynamic {
+    /// Objects of this kind.
+    pub const fn new(kind: ResourceKind) -> Self {
+        Self { kind }
+    }
+}
+
+impl Representation for Dynamic {
+    type Stored = Arc<DynamicObject>;
+    type Read = Arc<DynamicObject>;
+    type Decoder = DynamicDecoder;
+
+    fn kind(&self) -> ResourceKind {
+        self.kind.clone()
+    }
+
+    fn decoder(&self) -> DynamicDecoder {
+        DynamicDecoder {
+            types: TypeMeta { api_version: self.kind.api_version(), kind: self.kind.kind.to_string() },
+        }
+    }
+
+    fn read(stored: &Arc<DynamicObject>) -> Arc<DynamicObject> {
+        Arc::clone(stored)
+    }
+
+    fn head(stored: &Arc<DynamicObject>) -> Head {
+        head_of(&stored.metadata)
+    }
+}
+
+/// Decodes objects of a kind known at run time; gives those that lack it their `apiVersion` and `kind`.
+#[derive(Debug)]
+pub struct DynamicDecoder {
+    types: TypeMeta,
+}
+
+impl Decoder for DynamicDecoder {
+    type Stored = Arc<DynamicObject>;
+
+    fn decode(&mut self, raw: &Bytes) -> Result<Arc<DynamicObject>, DecodeError> {
+        let mut object: DynamicObject = decode_json(raw, || Cow::Borrowed(self.types.kind.as_str()))?;
+        object.metadata.managed_fields = None;
+        object.types.get_or_insert_with(|| self.types.clone());
+        Ok(Arc::new(object))
+    }
+}
+
+/// The bytes are not an object of the kind that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// JSON of another shape, or none.
+    #[error("this is no {kind}: {reason}")]
+    Json {
+        /// The kind that was asked for.
+        kind: String,
+        /// What the JSON reader found, with line and column.
+        reason: String,
+    },
+    /// A representation refused the object for reasons of its own.
+    #[error("this is no {kind}: {reason}")]
+    Refused {
+        /// The kind that was asked for.
+        kind: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+fn decode_json<'k, T: DeserializeOwned>(
+    raw: &Bytes,
+    kind: impl FnOnce() -> Cow<'k, str>,
+) -> Result<T, DecodeError> {
+    serde_json::from_slice(raw).map_err(|error| DecodeError::Json {
+        kind: kind().into_owned(),
+        reason: reason_without_values(&error),
+    })
+}
+
+fn head_of(meta: &ObjectMeta) -> Head {
+    Head {
+        key: ObjectKey::of(meta),
+        uid: meta.uid.as_deref().map(Into::into),
+        version: meta.resource_version.as_deref().map(ResourceVersion::new),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+
+    use super::*;
+
+    const POD: &str = r#"{"metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7",
+        "managedFields":[{"manager":"m","operation":"Update"}]},"spec":{"containers":[]}}"#;
+
+    #[test]
+    fn managed_fields_are_dropped() {
+        let typed = Typed::<Pod>::new().decoder().decode(&POD.into()).unwrap();
+        assert_eq!(typed.metadata.managed_fields, None);
+        let dynamic = Dynamic::new(ResourceKind::of::<Pod>()).decoder().decode(&POD.into()).unwrap();
+        assert_eq!(dynamic.metadata.managed_fields, None);
+    }
+
+    #[test]
+    fn the_head_of_what_is_stored_is_the_head_on_the_wire() {
+        let typed = Typed::<Pod>::new().decoder().decode(&POD.into()).unwrap();
+        assert_eq!(Typed::<Pod>::head(&typed), crate::wire::head(POD.as_bytes()).unwrap());
+    }
+
+    #[test]
+    fn an_item_without_its_kind_gets_it_back() {
+        let dynamic = Dynamic::new(ResourceKind::of::<Pod>()).decoder().decode(&POD.into()).unwrap();
+        let types = dynamic.types.clone().unwrap();
+        assert_eq!((types.api_version.as_str(), types.kind.as_str()), ("v1", "Pod"));
+        assert_eq!(dynamic.data["spec"]["containers"], serde_json::json!([]));
+    }
+
+    #[test]
+    fn a_broken_object_is_refused_by_name_and_the_decoder_goes_on() {
+        let mut decoder = Typed::<Pod>::new().decoder();
+        let error =
+            decoder.decode(&r#"{"metadata":{"name":"a"},"spec":{"containers":7}}"#.into()).unwrap_err();
+        assert!(error.to_string().starts_with("this is no Pod: "), "{error}");
+        assert!(decoder.decode(&POD.into()).is_ok());
+    }
+
+    #[test]
+    fn an_error_does_not_quote_the_object() {
+        let raw = r#"{"metadata":{"name":"a"},"spec":{"containers":"s3cr3t, \"so to speak\""}}"#.into();
+        let error = Typed::<Pod>::new().decoder().decode(&raw).unwrap_err().to_string();
+        assert!(error.contains("line 1") && !error.contains("s3cr3t") && !error.contains("speak"), "{error}");
+    }
+
+    #[test]
+    fn representations_of_different_types_are_told_apart() {
+        assert_ne!(Typed::<Pod>::identity(), Dynamic::identity());
+    }
+}

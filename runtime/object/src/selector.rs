@@ -1,0 +1,264 @@
+//! Which labels are meant.
+//!
+//! A thin face over kube's selector, which has no word for "nothing" and takes any expression as it comes. Here
+//! an expression the API server would refuse is refused, and a selector that selects nothing still selects
+//! nothing when it is written into a request.
+
+use std::{collections::BTreeMap, fmt};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1;
+use kube::core::{Expression, Selector, SelectorExt};
+
+/// A predicate over labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelSelector(Matching);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Matching {
+    Nothing,
+    All(Selector),
+}
+
+impl LabelSelector {
+    /// The selector an API object carries. An empty one selects everything.
+    ///
+    /// A selector that is *absent* selects nothing in most places of the API; callers say
+    /// [`LabelSelector::nothing`] there.
+    ///
+    /// # Errors
+    ///
+    /// When an operator is unknown, has values where it takes none or none where it needs some, or when a key or
+    /// value is not one a label can have.
+    pub fn from_api(selector: &v1::LabelSelector) -> Result<Self, SelectorError> {
+        let equalities = selector.match_labels.iter().flatten().map(equality);
+        let requirements = selector.match_expressions.iter().flatten().map(requirement);
+        let expressions = equalities.chain(requirements).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self(Matching::All(expressions.into_iter().collect())))
+    }
+
+    /// The labels of a Service's or ReplicationController's selector, all of which must be there. An empty map
+    /// selects everything.
+    pub fn from_map(labels: &BTreeMap<String, String>) -> Self {
+        Self(Matching::All(labels.clone().into_iter().collect()))
+    }
+
+    /// Selects every object.
+    pub fn everything() -> Self {
+        Self(Matching::All(Selector::default()))
+    }
+
+    /// Selects no object.
+    pub fn nothing() -> Self {
+        Self(Matching::Nothing)
+    }
+
+    /// Whether an object with these labels is selected.
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        match &self.0 {
+            Matching::Nothing => false,
+            Matching::All(selector) => selector.matches(labels),
+        }
+    }
+
+    /// Whether an object without or with these labels is selected, as metadata holds them.
+    pub fn matches_optional(&self, labels: Option<&BTreeMap<String, String>>) -> bool {
+        match labels {
+            Some(labels) => self.matches(labels),
+            None => self.matches(&BTreeMap::new()),
+        }
+    }
+
+    /// Whether nothing is asked for, and so everything selected.
+    pub fn is_empty(&self) -> bool {
+        match &self.0 {
+            Matching::Nothing => false,
+            Matching::All(selector) => selector.selects_all(),
+        }
+    }
+}
+
+/// As `labelSelector=` takes it. Nothing is written as a contradiction: the empty text would select everything.
+impl fmt::Display for LabelSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Matching::Nothing => f.write_str("nothing,!nothing"),
+            Matching::All(selector) => selector.fmt(f),
+        }
+    }
+}
+
+/// A selector that API servers would refuse.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectorError {
+    /// The operator is none of `In`, `NotIn`, `Exists` and `DoesNotExist`.
+    #[error("{operator:?} is not an operator of label selectors")]
+    Operator {
+        /// The operator as written.
+        operator: String,
+    },
+    /// `In` and `NotIn` need values.
+    #[error("{operator} on {key:?} needs at least one value")]
+    NoValues {
+        /// The key of the expression.
+        key: String,
+        /// `In` or `NotIn`.
+        operator: String,
+    },
+    /// `Exists` and `DoesNotExist` take no values.
+    #[error("{operator} on {key:?} takes no values")]
+    Values {
+        /// The key of the expression.
+        key: String,
+        /// `Exists` or `DoesNotExist`.
+        operator: String,
+    },
+    /// No label can have this key.
+    #[error("{0:?} is not a label key")]
+    Key(String),
+    /// No label can have this value.
+    #[error("{0:?} is not a label value")]
+    Value(String),
+}
+
+fn equality((key, value): (&String, &String)) -> Result<Expression, SelectorError> {
+    check_key(key)?;
+    check_value(value)?;
+    Ok(Expression::Equal(key.clone(), value.clone()))
+}
+
+fn requirement(written: &v1::LabelSelectorRequirement) -> Result<Expression, SelectorError> {
+    let (key, operator) = (written.key.clone(), written.operator.clone());
+    let values = written.values.as_deref().unwrap_or_default();
+    check_key(&key)?;
+    values.iter().try_for_each(|value| check_value(value))?;
+    match (operator.as_str(), values.is_empty()) {
+        ("In", false) => Ok(Expression::In(key, values.iter().cloned().collect())),
+        ("NotIn", false) => Ok(Expression::NotIn(key, values.iter().cloned().collect())),
+        ("Exists", true) => Ok(Expression::Exists(key)),
+        ("DoesNotExist", true) => Ok(Expression::DoesNotExist(key)),
+        ("In" | "NotIn", true) => Err(SelectorError::NoValues { key, operator }),
+        ("Exists" | "DoesNotExist", false) => Err(SelectorError::Values { key, operator }),
+        _ => Err(SelectorError::Operator { operator }),
+    }
+}
+
+/// The API's longest label name and value, in bytes.
+const LONGEST_NAME: usize = 63;
+/// The API's longest prefix of a label key, in bytes.
+const LONGEST_PREFIX: usize = 253;
+
+fn check_key(key: &str) -> Result<(), SelectorError> {
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    if prefix.is_none_or(is_subdomain) && !name.is_empty() && is_label_text(name) {
+        Ok(())
+    } else {
+        Err(SelectorError::Key(key.into()))
+    }
+}
+
+fn check_value(value: &str) -> Result<(), SelectorError> {
+    if is_label_text(value) { Ok(()) } else { Err(SelectorError::Value(value.into())) }
+}
+
+/// Letters and digits, with `-`, `_` and `.` between them.
+fn is_label_text(text: &str) -> bool {
+    let edge = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    bytes.len() <= LONGEST_NAME
+        && edge(bytes.first())
+        && edge(bytes.last())
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
+}
+
+/// Lower-case DNS labels joined by dots.
+fn is_subdomain(text: &str) -> bool {
+    text.len() <= LONGEST_PREFIX && text.split('.').all(is_dns_label)
+}
+
+fn is_dns_label(text: &str) -> bool {
+    let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(plain)
+        && bytes.last().is_some_and(plain)
+        && bytes.iter().all(|byte| plain(byte) || *byte == b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+    }
+
+    fn expression(key: &str, operator: &str, values: &[&str]) -> v1::LabelSelector {
+        v1::LabelSelector {
+            match_expressions: Some(vec![v1::LabelSelectorRequirement {
+                key: key.into(),
+                operator: operator.into(),
+                values: Some(values.iter().map(|value| (*value).into()).collect()),
+            }]),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn an_empty_selector_selects_everything_and_nothing_selects_nothing() {
+        let empty = LabelSelector::from_api(&v1::LabelSelector::default()).unwrap();
+        assert!(empty.is_empty() && empty == LabelSelector::everything());
+        assert!(empty.matches(&labels(&[])) && empty.matches_optional(None));
+        assert!(!LabelSelector::nothing().is_empty());
+        assert!(!LabelSelector::nothing().matches(&labels(&[("nothing", "")])));
+    }
+
+    #[test]
+    fn nothing_is_never_written_as_everything() {
+        assert_eq!(LabelSelector::everything().to_string(), "");
+        assert_eq!(LabelSelector::nothing().to_string(), "nothing,!nothing");
+    }
+
+    #[test]
+    fn expressions_match_as_the_api_server_matches() {
+        let (front, back, bare) = (labels(&[("tier", "front")]), labels(&[("tier", "back")]), labels(&[]));
+        let cases = [
+            ("In", &["front", "side"][..], [true, false, false]),
+            ("NotIn", &["front"][..], [false, true, true]),
+            ("Exists", &[][..], [true, true, false]),
+            ("DoesNotExist", &[][..], [false, false, true]),
+        ];
+        for (operator, values, expected) in cases {
+            let selector = LabelSelector::from_api(&expression("tier", operator, values)).unwrap();
+            assert_eq!([&front, &back, &bare].map(|it| selector.matches(it)), expected, "{operator}");
+        }
+    }
+
+    #[test]
+    fn labels_and_expressions_are_both_required() {
+        let api = v1::LabelSelector {
+            match_labels: Some(labels(&[("app", "web")])),
+            ..expression("tier", "In", &["front"])
+        };
+        let selector = LabelSelector::from_api(&api).unwrap();
+        assert!(selector.matches(&labels(&[("app", "web"), ("tier", "front")])));
+        assert!(!selector.matches(&labels(&[("app", "web")])));
+        assert_eq!(selector.to_string(), "app=web,tier in (front)");
+    }
+
+    #[test]
+    fn what_api_servers_refuse_is_refused() {
+        let refused = |selector: &v1::LabelSelector| LabelSelector::from_api(selector).unwrap_err();
+        assert!(matches!(refused(&expression("a", "Near", &[])), SelectorError::Operator { .. }));
+        assert!(matches!(refused(&expression("a", "In", &[])), SelectorError::NoValues { .. }));
+        assert!(matches!(refused(&expression("a", "Exists", &["b"])), SelectorError::Values { .. }));
+        assert!(matches!(refused(&expression("a", "In", &["-b"])), SelectorError::Value(_)));
+        for key in ["", "-a", "a b", "Example.com/a", "example.com/", "a/b/c", &"a".repeat(64)] {
+            assert!(matches!(refused(&expression(key, "Exists", &[])), SelectorError::Key(_)), "{key:?}");
+        }
+        for key in ["a", "A_b.c-9", "example.com/a", "x.y-z.io/A"] {
+            assert!(LabelSelector::from_api(&expression(key, "Exists", &[])).is_ok(), "{key:?}");
+        }
+    }
+}

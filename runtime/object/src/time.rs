@@ -1,0 +1,79 @@
+//! Timestamps as objects carry them.
+//!
+//! The API's time types hold nanoseconds in memory and write fewer: a value taken from a clock never equals the
+//! copy that comes back from the server, and whoever compares the two writes for ever. Values made here are cut
+//! to what is written, so that what is written is what is read back.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+
+/// A `Time`, cut to whole seconds, towards the past.
+pub fn seconds(at: Timestamp) -> Time {
+    Time(floor(at, NANOS_PER_SECOND))
+}
+
+/// A `MicroTime`, cut to whole microseconds, towards the past.
+pub fn micros(at: Timestamp) -> MicroTime {
+    MicroTime(floor(at, NANOS_PER_MICROSECOND))
+}
+
+/// The form in which Go writes a time of full precision: UTC, `Z`, the fraction without trailing zeros.
+pub fn rfc3339_nanos(at: Timestamp) -> String {
+    at.to_string()
+}
+
+const NANOS_PER_SECOND: i128 = 1_000_000_000;
+const NANOS_PER_MICROSECOND: i128 = 1_000;
+
+/// The last multiple of `unit` not after `at`; `at` itself where that would fall before the beginning of time.
+fn floor(at: Timestamp, unit: i128) -> Timestamp {
+    let nanos = at.as_nanosecond();
+    Timestamp::from_nanosecond(nanos - nanos.rem_euclid(unit)).unwrap_or(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// From the year 1 to the year 9999: what RFC 3339 can write.
+    fn any_time() -> impl Strategy<Value = Timestamp> {
+        (-62_135_596_800i64..253_402_207_200, 0i32..1_000_000_000).prop_map(|(second, nano)| {
+            Timestamp::from_nanosecond(i128::from(second) * 1_000_000_000 + i128::from(nano)).unwrap()
+        })
+    }
+
+    fn read_back<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) -> T {
+        serde_json::from_str(&serde_json::to_string(value).unwrap()).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_what_is_read_back(at in any_time()) {
+            prop_assert_eq!(read_back(&seconds(at)), seconds(at));
+            prop_assert_eq!(read_back(&micros(at)), micros(at));
+        }
+
+        #[test]
+        fn a_cut_time_is_never_in_the_future_and_less_than_a_unit_in_the_past(at in any_time()) {
+            let (second, micro) = (seconds(at).0, micros(at).0);
+            prop_assert!(second <= micro && micro <= at);
+            prop_assert!(at.as_nanosecond() - second.as_nanosecond() < 1_000_000_000);
+            prop_assert!(at.as_nanosecond() - micro.as_nanosecond() < 1_000);
+        }
+
+        #[test]
+        fn full_precision_survives_print(at in any_time()) {
+            prop_assert_eq!(rfc3339_nanos(at).parse::<Timestamp>().unwrap(), at);
+        }
+    }
+
+    #[test]
+    fn full_precision_is_printed_as_go_prints_it() {
+        let print = |text: &str| rfc3339_nanos(text.parse().unwrap());
+        assert_eq!(print("2026-03-01T12:00:00Z"), "2026-03-01T12:00:00Z");
+        assert_eq!(print("2026-03-01T12:00:00.120Z"), "2026-03-01T12:00:00.12Z");
+        assert_eq!(print("2026-03-01T13:00:00.000000009+01:00"), "2026-03-01T12:00:00.000000009Z");
+    }
+}

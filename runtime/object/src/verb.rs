@@ -1,0 +1,128 @@
+//! What may be done to a resource, in the words of the API server's authorizer.
+
+use std::{borrow::Cow, collections::BTreeSet, fmt, str::FromStr};
+
+/// What a request does to a resource, as roles and admission name it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verb {
+    /// Read one object.
+    Get,
+    /// Read a collection.
+    List,
+    /// Follow a collection or one object.
+    Watch,
+    /// Make a new object.
+    Create,
+    /// Replace an object.
+    Update,
+    /// Change parts of an object; server-side apply too.
+    Patch,
+    /// Remove one object.
+    Delete,
+    /// Remove every object that a selector matches.
+    DeleteCollection,
+}
+
+impl Verb {
+    /// Every verb, in the order of declaration.
+    pub const ALL: [Verb; 8] = [
+        Verb::Get,
+        Verb::List,
+        Verb::Watch,
+        Verb::Create,
+        Verb::Update,
+        Verb::Patch,
+        Verb::Delete,
+        Verb::DeleteCollection,
+    ];
+
+    /// The verb as roles write it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Verb::Get => "get",
+            Verb::List => "list",
+            Verb::Watch => "watch",
+            Verb::Create => "create",
+            Verb::Update => "update",
+            Verb::Patch => "patch",
+            Verb::Delete => "delete",
+            Verb::DeleteCollection => "deletecollection",
+        }
+    }
+
+    /// Whether the verb changes the cluster.
+    pub const fn is_mutating(self) -> bool {
+        match self {
+            Verb::Get | Verb::List | Verb::Watch => false,
+            Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => true,
+        }
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Verb {
+    type Err = ParseVerbError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Verb::ALL.into_iter().find(|verb| verb.as_str() == text).ok_or_else(|| ParseVerbError(text.into()))
+    }
+}
+
+/// The text names no verb.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a verb: get, list, watch, create, update, patch, delete or deletecollection")]
+pub struct ParseVerbError(String);
+
+/// One line of a role: what may be done to one resource of one group.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rule {
+    /// The API group; empty for the core group.
+    pub group: Cow<'static, str>,
+    /// The plural resource, with its subresource where one is meant: `pods`, `pods/status`.
+    pub resource: Cow<'static, str>,
+    /// What may be done.
+    pub verbs: BTreeSet<Verb>,
+}
+
+impl Rule {
+    /// A rule for `resource` of `group`.
+    pub fn new(
+        group: impl Into<Cow<'static, str>>,
+        resource: impl Into<Cow<'static, str>>,
+        verbs: impl IntoIterator<Item = Verb>,
+    ) -> Self {
+        Self { group: group.into(), resource: resource.into(), verbs: verbs.into_iter().collect() }
+    }
+
+    /// Whether this rule permits `verb` on `resource` (with its subresource) of `group`.
+    pub fn permits(&self, verb: Verb, group: &str, resource: &str) -> bool {
+        self.group == group && self.resource == resource && self.verbs.contains(&verb)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_printed_verb_parses_back() {
+        for verb in Verb::ALL {
+            assert_eq!(verb.to_string().parse(), Ok(verb));
+        }
+        assert!("escalate".parse::<Verb>().is_err());
+    }
+
+    #[test]
+    fn a_rule_for_a_resource_says_nothing_about_its_subresources() {
+        let rule = Rule::new("", "pods", [Verb::Get, Verb::Patch]);
+        assert!(rule.permits(Verb::Patch, "", "pods"));
+        assert!(!rule.permits(Verb::Patch, "", "pods/status"));
+        assert!(!rule.permits(Verb::Delete, "", "pods"));
+        assert!(!rule.permits(Verb::Get, "metrics.k8s.io", "pods"));
+    }
+}

@@ -1,0 +1,94 @@
+//! The order of resource versions.
+
+use std::{cmp::Ordering, fmt, sync::Arc};
+
+/// The version of an object or of a collection, as the API server wrote it.
+///
+/// Two versions of *one* group and resource are ordered by length, then by digits, which is the order of the
+/// numbers they spell, at any length. A version that is not a positive number without leading zeros is not
+/// comparable: it equals itself and stands in no order to any other. `"0"` ("any version") and `""` ("the
+/// newest") are words of requests, never versions of anything, and are not comparable either.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct ResourceVersion(Arc<str>);
+
+impl ResourceVersion {
+    /// Takes the version as it stands, comparable or not.
+    pub fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// The version as the API server wrote it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether this version stands in an order to others.
+    pub fn is_comparable(&self) -> bool {
+        let digits = self.0.as_bytes();
+        digits.first().is_some_and(|first| *first != b'0') && digits.iter().all(u8::is_ascii_digit)
+    }
+
+    /// Whether a store at this version already holds everything up to `wanted`; `None` when nobody can say.
+    pub fn reached(&self, wanted: &ResourceVersion) -> Option<bool> {
+        self.partial_cmp(wanted).map(Ordering::is_ge)
+    }
+}
+
+impl PartialOrd for ResourceVersion {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        if self == other {
+            return Some(Ordering::Equal);
+        }
+        if !self.is_comparable() || !other.is_comparable() {
+            return None;
+        }
+        Some(self.0.len().cmp(&other.0.len()).then_with(|| self.0.cmp(&other.0)))
+    }
+}
+
+impl fmt::Display for ResourceVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ResourceVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn version(text: &str) -> ResourceVersion {
+        ResourceVersion::new(text)
+    }
+
+    proptest! {
+        #[test]
+        fn versions_are_ordered_as_the_numbers_they_spell(a in 1u128.., b in 1u128..) {
+            prop_assert_eq!(version(&a.to_string()).partial_cmp(&version(&b.to_string())), Some(a.cmp(&b)));
+        }
+
+        #[test]
+        fn the_order_does_not_end_where_integers_do(digits in "[1-9][0-9]{40,80}") {
+            let longer = format!("{digits}0");
+            prop_assert!(version(&digits) < version(&longer));
+            prop_assert_eq!(version(&digits).reached(&version(&longer)), Some(false));
+            prop_assert_eq!(version(&longer).reached(&version(&digits)), Some(true));
+        }
+
+        #[test]
+        fn a_malformed_version_stands_in_no_order(malformed in "(0[0-9]*|[0-9]*[a-z. +-][0-9]*|)", number in 1u64..) {
+            let (malformed, number) = (version(&malformed), version(&number.to_string()));
+            prop_assert!(!malformed.is_comparable());
+            prop_assert_eq!(malformed.partial_cmp(&number), None);
+            prop_assert_eq!(number.reached(&malformed), None);
+            prop_assert_eq!(malformed.reached(&malformed.clone()), Some(true));
+        }
+    }
+}

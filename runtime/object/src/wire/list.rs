@@ -1,0 +1,233 @@
+//! Splitting lists, and reading the heads of objects.
+
+use std::{borrow::Cow, fmt};
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{WireError, expect_json};
+use crate::{ObjectKey, ResourceVersion, Uid};
+
+/// What can be said about an object without decoding it: enough to quarantine, to delete and to choose a shard.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Head {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// Its identity, where it carries a readable one.
+    pub uid: Option<Uid>,
+    /// Its version, where it carries a readable one.
+    pub version: Option<ResourceVersion>,
+}
+
+/// Reads the head of one object. Fields that are no text count as absent, whatever else is wrong with them.
+///
+/// # Errors
+///
+/// When the bytes are not a JSON object, or name no object.
+pub fn head(raw: &[u8]) -> Result<Head, WireError> {
+    expect_json(raw)?;
+    let object: RawObject<'_> =
+        serde_json::from_slice(raw).map_err(|error| WireError::malformed("object", &error))?;
+    let meta = object.metadata.unwrap_or_default();
+    let name = text(meta.name).filter(|name| !name.is_empty());
+    let name =
+        name.ok_or_else(|| WireError::Malformed { what: "object", reason: "it has no name".into() })?;
+    Ok(Head {
+        key: ObjectKey::new(text(meta.namespace).as_deref(), &name),
+        uid: text(meta.uid).map(|uid| uid.as_ref().into()),
+        version: text(meta.resource_version).map(|version| ResourceVersion::new(&version)),
+    })
+}
+
+/// One page of a list, cut into items that are not decoded.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct RawList {
+    /// The version of the collection.
+    pub version: Option<ResourceVersion>,
+    /// Where the next page begins; `None` on the last.
+    pub continue_token: Option<String>,
+    /// How many items follow on later pages, where the server says so.
+    pub remaining: Option<u64>,
+    /// The objects, as slices of the body. They lack `apiVersion` and `kind`, except those of custom resources.
+    pub items: Vec<Bytes>,
+}
+
+/// Counts the items and shows none of them.
+impl fmt::Debug for RawList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawList")
+            .field("version", &self.version)
+            .field("continue_token", &self.continue_token)
+            .field("remaining", &self.remaining)
+            .field("items", &self.items.len())
+            .finish()
+    }
+}
+
+/// Cuts the body of a list into its items.
+///
+/// # Errors
+///
+/// When the body is not a JSON list. Items that are JSON but no objects are passed on: one that cannot be
+/// decoded must not fail the others.
+pub fn list(body: Bytes) -> Result<RawList, WireError> {
+    expect_json(&body)?;
+    let page: RawPage<'_> =
+        serde_json::from_slice(&body).map_err(|error| WireError::malformed("list", &error))?;
+    let meta = page.metadata.unwrap_or_default();
+    let items =
+        page.items.ok_or_else(|| WireError::Malformed { what: "list", reason: "it has no items".into() })?;
+    Ok(RawList {
+        version: meta.resource_version.filter(|it| !it.is_empty()).map(|it| ResourceVersion::new(&it)),
+        continue_token: meta.continue_token.filter(|it| !it.is_empty()).map(Cow::into_owned),
+        remaining: meta.remaining_item_count.and_then(|count| count.try_into().ok()),
+        items: items.0.into_iter().map(|item| body.slice_ref(item.get().as_bytes())).collect(),
+    })
+}
+
+/// The text a JSON value spells, if it is text.
+fn text(raw: Option<&RawValue>) -> Option<Cow<'_, str>> {
+    raw.and_then(|raw| serde_json::from_str::<Text<'_>>(raw.get()).ok()).map(|text| text.0)
+}
+
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+#[derive(Deserialize)]
+struct RawObject<'a> {
+    #[serde(borrow)]
+    metadata: Option<RawMeta<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawMeta<'a> {
+    #[serde(borrow)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow)]
+    namespace: Option<&'a RawValue>,
+    #[serde(borrow)]
+    uid: Option<&'a RawValue>,
+    #[serde(borrow)]
+    resource_version: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct RawPage<'a> {
+    #[serde(borrow)]
+    metadata: Option<RawPageMeta<'a>>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    items: Option<Items<'a>>,
+}
+
+/// The items; Go writes an empty slice it never touched as `null`.
+struct Items<'a>(Vec<&'a RawValue>);
+
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Items<'de>>, D::Error> {
+    let items = Option::<Vec<&'de RawValue>>::deserialize(deserializer)?;
+    Ok(Some(Items(items.unwrap_or_default())))
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawPageMeta<'a> {
+    #[serde(borrow)]
+    resource_version: Option<Cow<'a, str>>,
+    #[serde(borrow, rename = "continue")]
+    continue_token: Option<Cow<'a, str>>,
+    remaining_item_count: Option<i64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_cut_where_its_items_begin_and_end() {
+        let body = Bytes::from_static(
+            br#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"42","continue":"tok","remainingItemCount":3},
+               "items":[{"metadata":{"name":"a"}} , {"metadata":{"name":"b"},"spec":"]}"} ]}"#,
+        );
+        let page = list(body.clone()).unwrap();
+        assert_eq!(page.version, Some(ResourceVersion::new("42")));
+        assert_eq!((page.continue_token.as_deref(), page.remaining), (Some("tok"), Some(3)));
+        assert_eq!(
+            page.items,
+            [&br#"{"metadata":{"name":"a"}}"#[..], br#"{"metadata":{"name":"b"},"spec":"]}"}"#]
+        );
+        let (body, item) = (body.as_ptr_range(), page.items[1].as_ptr());
+        assert!(body.contains(&item), "items are slices of the body, not copies");
+    }
+
+    #[test]
+    fn an_item_that_is_no_object_fails_nobody() {
+        let page = list(Bytes::from_static(
+            br#"{"metadata":{"resourceVersion":"1"},"items":[7,{"metadata":{"name":"a"}}]}"#,
+        ))
+        .unwrap();
+        assert!(head(&page.items[0]).is_err());
+        assert_eq!(head(&page.items[1]).unwrap().key, ObjectKey::cluster("a"));
+    }
+
+    #[test]
+    fn items_may_be_null_but_not_missing() {
+        assert_eq!(list(Bytes::from_static(br#"{"metadata":{},"items":null}"#)).unwrap(), RawList::default());
+        let error = list(Bytes::from_static(br#"{"kind":"Status","metadata":{}}"#)).unwrap_err();
+        assert!(matches!(error, WireError::Malformed { what: "list", .. }), "{error}");
+    }
+
+    #[test]
+    fn an_empty_continue_token_ends_the_list() {
+        let page =
+            list(Bytes::from_static(br#"{"metadata":{"continue":"","resourceVersion":"1"},"items":[]}"#))
+                .unwrap();
+        assert_eq!(page.continue_token, None);
+    }
+
+    #[test]
+    fn the_format_is_told_by_the_first_bytes() {
+        assert_eq!(list(Bytes::from_static(b"k8s\0\n\x0a")), Err(WireError::ProtobufUnsupported));
+        assert_eq!(head(b"k8s\0\n\x0a"), Err(WireError::ProtobufUnsupported));
+        let page = list(Bytes::from_static(b"<html>502 Bad Gateway</html>"));
+        assert_eq!(page, Err(WireError::NotJson { excerpt: "<html>502 Bad Gateway</html>".into() }));
+        assert!(list(Bytes::from_static(b" \n{\"items\":[]}")).is_ok());
+    }
+
+    #[test]
+    fn a_head_is_read_whatever_the_body_holds() {
+        let raw = br#"{"spec":{"containers":7},"metadata":{"name":"a\u0062","namespace":"n","uid":"u","resourceVersion":"9","labels":3},"status":[]}"#;
+        let head = head(raw).unwrap();
+        assert_eq!(head.key, ObjectKey::namespaced("n", "ab"));
+        assert_eq!((head.uid, head.version), (Some("u".into()), Some(ResourceVersion::new("9"))));
+    }
+
+    #[test]
+    fn unreadable_fields_of_a_head_count_as_absent() {
+        let head =
+            head(br#"{"metadata":{"name":"a","namespace":null,"uid":7,"resourceVersion":{}}}"#).unwrap();
+        assert_eq!(head, Head { key: ObjectKey::cluster("a"), uid: None, version: None });
+    }
+
+    #[test]
+    fn what_objects_hold_is_not_printed() {
+        let page = list(Bytes::from_static(br#"{"metadata":{},"items":[{"data":"s3cr3t"}]}"#)).unwrap();
+        let error = list(Bytes::from_static(br#"{"metadata":"s3cr3t","items":[]}"#)).unwrap_err();
+        let printed = format!("{page:?} {error} {error:?}");
+        assert!(printed.contains("items: 1") && !printed.contains("s3cr3t"), "{printed}");
+    }
+
+    #[test]
+    fn an_object_without_a_name_has_no_head() {
+        for raw in [
+            "{}",
+            r#"{"metadata":null}"#,
+            r#"{"metadata":{"name":""}}"#,
+            r#"{"metadata":{"name":1}}"#,
+            "[]",
+            "7",
+        ] {
+            assert!(head(raw.as_bytes()).is_err(), "{raw}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! One call of `get`: takes a key, or joins the line and perhaps holds the alarm.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+
+use tokio::task::coop;
+use windlass_env::Instant;
+
+use crate::waiters::Seat;
+use crate::{Key, Shared};
+
+pub(crate) struct Getter<'a, K: Key> {
+    shared: &'a Shared<K>,
+    seat: Option<Seat>,
+    alarm: Option<Alarm>,
+}
+
+/// A timer for the earliest delayed key.
+struct Alarm {
+    at: Instant,
+    sleep: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+/// What a look at the queue yields.
+enum Look<K> {
+    Key(K),
+    Finished,
+    /// In the line, with the time to arm the alarm for, if it is this getter's business.
+    Wait(Option<Instant>),
+}
+
+impl<'a, K: Key> Getter<'a, K> {
+    pub(crate) fn new(shared: &'a Shared<K>) -> Self {
+        Getter { shared, seat: None, alarm: None }
+    }
+
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<K>> {
+        // A worker whose keys never make it wait would otherwise keep the thread from everybody else.
+        let turn = ready!(coop::poll_proceed(cx));
+        loop {
+            let outcome = match self.look(cx.waker()) {
+                Look::Key(key) => Some(key),
+                Look::Finished => None,
+                Look::Wait(alarm) => {
+                    self.arm(alarm);
+                    ready!(self.poll_alarm(cx));
+                    continue;
+                }
+            };
+            turn.made_progress();
+            return Poll::Ready(outcome);
+        }
+    }
+
+    fn look(&mut self, waker: &Waker) -> Look<K> {
+        let (look, wakes) = {
+            let (mut inner, now) = self.shared.enter();
+            inner.waiters.arrive(&mut self.seat);
+            let look = if let Some(key) = inner.state.take(now) {
+                inner.waiters.leave(&mut self.seat);
+                Look::Key(key)
+            } else if inner.state.is_finished() {
+                inner.waiters.leave(&mut self.seat);
+                Look::Finished
+            } else {
+                let earliest = inner.state.earliest();
+                Look::Wait(inner.waiters.wait(&mut self.seat, waker, earliest))
+            };
+            (look, inner.settle())
+        };
+        wakes.wake();
+        look
+    }
+
+    fn arm(&mut self, at: Option<Instant>) {
+        if self.alarm.as_ref().map(|alarm| alarm.at) != at {
+            self.alarm = at.map(|at| Alarm { at, sleep: Box::pin(self.shared.env.sleep_until(at)) });
+        }
+    }
+
+    /// Ready when the alarm has rung; pending without one.
+    fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.alarm {
+            None => Poll::Pending,
+            Some(alarm) => {
+                ready!(alarm.sleep.as_mut().poll(cx));
+                self.alarm = None;
+                Poll::Ready(())
+            }
+        }
+    }
+}
+
+impl<K: Key> Drop for Getter<'_, K> {
+    /// Passes on what it was told, and the alarm if it held it.
+    fn drop(&mut self) {
+        if self.seat.is_some() {
+            let wakes = {
+                let mut inner = self.shared.inner();
+                inner.waiters.leave(&mut self.seat);
+                inner.settle()
+            };
+            wakes.wake();
+        }
+    }
+}

@@ -1,0 +1,644 @@
+//! The guarantees, one test each; then the queue against a model, and against workers that come and go.
+
+mod model;
+mod workers;
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::task::yield_now;
+use windlass_env::{Env, Instant, TaskError};
+use windlass_metrics::Metrics;
+
+use crate::{Exponential, Item, Queue, RateLimiter, default_limiter};
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn at(n: u64) -> Instant {
+    Instant::ORIGIN + ms(n)
+}
+
+fn queue(env: &Env) -> Queue<&'static str> {
+    Queue::new(env.clone(), "test", default_limiter(), Metrics::new().workqueue("test"))
+}
+
+fn started() -> (Env, Queue<&'static str>) {
+    let env = Env::virtual_time(1);
+    let queue = queue(&env);
+    (env, queue)
+}
+
+/// What `get` says without waiting: `None` when it would wait.
+fn try_get<K: crate::Key>(queue: &Queue<K>) -> Option<Option<Item<K>>> {
+    queue.get().now_or_never()
+}
+
+/// The key that is ready. Panics when there is none.
+fn ready<K: crate::Key>(queue: &Queue<K>) -> Item<K> {
+    try_get(queue).expect("a key is ready").expect("the queue is open")
+}
+
+fn nothing_ready<K: crate::Key>(queue: &Queue<K>) -> bool {
+    try_get(queue).is_none()
+}
+
+/// Gets and releases every key that is ready.
+fn all_ready(queue: &Queue<&'static str>) -> Vec<&'static str> {
+    std::iter::from_fn(|| try_get(queue)?.map(|item| *item.key())).collect()
+}
+
+#[derive(Clone, Default)]
+struct Journal(Arc<Mutex<Vec<String>>>);
+
+impl Journal {
+    fn note(&self, line: impl Into<String>) {
+        self.0.lock().unwrap().push(line.into());
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+/// A worker that notes what it gets and when, and releases it at once.
+fn noting_worker(env: &Env, queue: &Queue<&'static str>, journal: &Journal, name: &'static str) {
+    let (spawner, env, queue, journal) = (env.clone(), env.clone(), queue.clone(), journal.clone());
+    drop(spawner.spawn(name, async move {
+        while let Some(item) = queue.get().await {
+            journal.note(format!("{name} {} {}", item.key(), env.now().since_origin().as_millis()));
+        }
+        journal.note(format!("{name} ends"));
+    }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_never_handed_to_two_workers_at_once() {
+    let (_env, queue) = started();
+    queue.add("a");
+    let held = ready(&queue);
+    queue.add("a");
+    assert!(nothing_ready(&queue));
+    assert_eq!(queue.len(), 0);
+    drop(held);
+    assert_eq!(ready(&queue).key(), &"a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_add_during_processing_is_not_lost_and_runs_once_more() {
+    let (_env, queue) = started();
+    queue.add("a");
+    let held = ready(&queue);
+    queue.add("a");
+    queue.add("a");
+    drop(held);
+    assert_eq!(all_ready(&queue), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn adds_before_processing_collapse_into_one() {
+    let (_env, queue) = started();
+    for _ in 0..3 {
+        queue.add("a");
+    }
+    assert_eq!(queue.len(), 1);
+    assert_eq!(all_ready(&queue), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_come_in_the_order_in_which_they_became_ready() {
+    let (_env, queue) = started();
+    ["c", "a", "b", "a", "c"].into_iter().for_each(|key| queue.add(key));
+    assert_eq!(all_ready(&queue), ["c", "a", "b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_added_again_while_held_joins_the_back_when_its_worker_is_done() {
+    let (_env, queue) = started();
+    queue.add("a");
+    let held = ready(&queue);
+    queue.add("a");
+    queue.add("b");
+    drop(held);
+    assert_eq!(all_ready(&queue), ["b", "a"]);
+}
+
+mod delays {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_delayed_add_keeps_the_earliest_of_the_times_asked_for() {
+        let (env, queue) = started();
+        queue.add_after("a", ms(50));
+        queue.add_after("a", ms(20));
+        queue.add_after("a", ms(90));
+        env.sleep(ms(19)).await;
+        assert!(nothing_ready(&queue));
+        env.sleep(ms(1)).await;
+        assert_eq!(all_ready(&queue), ["a"]);
+        env.sleep(ms(1_000)).await;
+        assert!(nothing_ready(&queue), "one run, not three");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn delayed_keys_come_in_the_order_of_their_times_and_then_of_their_arrival() {
+        let (env, queue) = started();
+        [("d", 30), ("b", 20), ("c", 20), ("a", 10)]
+            .into_iter()
+            .for_each(|(key, delay)| queue.add_after(key, ms(delay)));
+        env.sleep(ms(40)).await;
+        assert_eq!(all_ready(&queue), ["a", "b", "c", "d"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_came_due_while_all_were_busy_comes_before_a_later_add() {
+        let (env, queue) = started();
+        queue.add_after("due", ms(5));
+        env.sleep(ms(6)).await;
+        queue.add("later");
+        assert_eq!(queue.len(), 2);
+        assert_eq!(all_ready(&queue), ["due", "later"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_delay_of_zero_is_an_add() {
+        let (_env, queue) = started();
+        queue.add_after("a", Duration::ZERO);
+        assert_eq!(all_ready(&queue), ["a"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_delayed_add_can_be_cancelled_until_it_comes_due() {
+        let (env, queue) = started();
+        queue.add_after("a", ms(10));
+        queue.add_after("b", ms(10));
+        assert!(queue.cancel_delayed(&"a"));
+        assert!(!queue.cancel_delayed(&"a"), "there is none left");
+        env.sleep(ms(10)).await;
+        assert!(!queue.cancel_delayed(&"b"), "beyond recall");
+        assert_eq!(all_ready(&queue), ["b"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_add_leaves_an_appointment_standing() {
+        let (env, queue) = started();
+        queue.add_after("a", ms(10));
+        queue.add("a");
+        assert_eq!(all_ready(&queue), ["a"]);
+        env.sleep(ms(10)).await;
+        assert_eq!(all_ready(&queue), ["a"], "the run before could not see the world of now");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_add_supersedes_a_pending_retry_of_the_same_key_only() {
+        let (env, queue) = started();
+        queue.add_rate_limited("a");
+        queue.add_rate_limited("b");
+        queue.add("a");
+        assert_eq!(all_ready(&queue), ["a"]);
+        env.sleep(ms(1_000)).await;
+        assert_eq!(all_ready(&queue), ["b"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_retry_that_meets_an_appointment_brings_it_forward_and_makes_it_stand() {
+        let (env, queue) = started();
+        queue.add_after("a", ms(100));
+        queue.add_rate_limited("a");
+        queue.add("a");
+        assert_eq!(all_ready(&queue), ["a"]);
+        env.sleep(ms(5)).await;
+        assert_eq!(all_ready(&queue), ["a"], "at the retry's time, by the appointment's rule");
+        env.sleep(ms(1_000)).await;
+        assert!(nothing_ready(&queue));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_comes_due_while_held_runs_once_more() {
+        let (env, queue) = started();
+        queue.add("a");
+        let held = ready(&queue);
+        queue.add_after("a", ms(5));
+        env.sleep(ms(5)).await;
+        assert!(nothing_ready(&queue));
+        drop(held);
+        assert_eq!(all_ready(&queue), ["a"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failing_key_backs_off_alone_until_it_is_forgotten() {
+        let (env, queue) = started();
+        for delay in [5, 10, 20] {
+            queue.add_rate_limited("bad");
+            env.sleep(ms(delay - 1)).await;
+            assert!(nothing_ready(&queue), "{delay}");
+            env.sleep(ms(1)).await;
+            assert_eq!(all_ready(&queue), ["bad"]);
+        }
+        assert_eq!((queue.attempts(&"bad"), queue.attempts(&"good")), (3, 0));
+        queue.forget(&"bad");
+        assert_eq!(queue.attempts(&"bad"), 0);
+        queue.add_rate_limited("bad");
+        env.sleep(ms(5)).await;
+        assert_eq!(all_ready(&queue), ["bad"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_limiter_put_in_place_later_decides_from_then_on() {
+        let (env, queue) = started();
+        queue.replace_limiter(Box::new(Exponential::new(ms(700), ms(700))));
+        queue.add_rate_limited("a");
+        env.sleep(ms(699)).await;
+        assert!(nothing_ready(&queue));
+        env.sleep(ms(1)).await;
+        assert_eq!(all_ready(&queue), ["a"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_limiter_that_panics_breaks_nothing_but_the_call() {
+        struct Broken;
+        impl RateLimiter<&'static str> for Broken {
+            fn when(&mut self, _now: Instant, _key: &&'static str) -> Duration {
+                panic!("broken")
+            }
+            fn forget(&mut self, _key: &&'static str) {}
+            fn attempts(&self, _key: &&'static str) -> u32 {
+                0
+            }
+        }
+        let (_env, queue) = started();
+        queue.replace_limiter(Box::new(Broken));
+        assert!(windlass_env::caught_now(|| queue.add_rate_limited("a")).is_err());
+        queue.forget(&"a");
+        queue.add("a");
+        assert_eq!(all_ready(&queue), ["a"]);
+    }
+}
+
+mod waiting {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiting_worker_gets_a_delayed_key_on_time() {
+        let (env, queue) = started();
+        queue.add_after("a", ms(20));
+        let item = queue.get().await.expect("the queue is open");
+        assert_eq!((*item.key(), env.now()), ("a", at(20)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_earlier_delayed_key_rearms_who_waits_already() {
+        let (env, queue) = started();
+        let journal = Journal::default();
+        queue.add_after("late", ms(1_000));
+        noting_worker(&env, &queue, &journal, "w");
+        env.sleep(ms(10)).await;
+        queue.add_after("early", ms(5));
+        env.sleep(ms(2_000)).await;
+        assert_eq!(journal.lines(), ["w early 15", "w late 1000"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cancelling_the_earliest_rearms_for_the_next() {
+        let (env, queue) = started();
+        let journal = Journal::default();
+        queue.add_after("a", ms(10));
+        queue.add_after("b", ms(30));
+        noting_worker(&env, &queue, &journal, "w");
+        yield_now().await;
+        queue.cancel_delayed(&"a");
+        env.sleep(ms(100)).await;
+        assert_eq!(journal.lines(), ["w b 30"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cancelled_get_that_had_been_told_passes_the_word_on() {
+        let (env, queue) = started();
+        let mut told = Box::pin(queue.get());
+        assert!(poll_fn(|cx| Poll::Ready(told.poll_unpin(cx).is_pending())).await, "first in line");
+        let journal = Journal::default();
+        noting_worker(&env, &queue, &journal, "second");
+        yield_now().await;
+        queue.add("a");
+        yield_now().await;
+        assert!(journal.lines().is_empty(), "the first in line was told, and has not looked yet");
+        drop(told);
+        yield_now().await;
+        assert_eq!(journal.lines(), ["second a 0"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cancelled_get_that_held_the_alarm_hands_it_over() {
+        let (env, queue) = started();
+        queue.add_after("a", ms(20));
+        let mut holder = Box::pin(queue.get());
+        assert!(poll_fn(|cx| Poll::Ready(holder.poll_unpin(cx).is_pending())).await, "holds the alarm");
+        let journal = Journal::default();
+        noting_worker(&env, &queue, &journal, "second");
+        env.sleep(ms(5)).await;
+        drop(holder);
+        env.sleep(ms(100)).await;
+        assert_eq!(journal.lines(), ["second a 20"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_longest_is_served_first_and_one_add_wakes_one() {
+        let (env, queue) = started();
+        let journal = Journal::default();
+        for name in ["w3", "w1", "w2"] {
+            let (queue, journal) = (queue.clone(), journal.clone());
+            drop(env.spawn(name, async move {
+                let item = queue.get().await.expect("the queue is open");
+                journal.note(format!("{name} {}", item.key()));
+            }));
+        }
+        yield_now().await;
+        queue.add("a");
+        queue.add("b");
+        yield_now().await;
+        assert_eq!(journal.lines(), ["w3 a", "w1 b"]);
+        queue.add("c");
+        yield_now().await;
+        assert_eq!(journal.lines()[2..], ["w2 c"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_that_come_due_together_reach_all_who_wait() {
+        let (env, queue) = started();
+        let started = Journal::default();
+        for name in ["w1", "w2", "w3"] {
+            let (queue, started, spawner, env) = (queue.clone(), started.clone(), env.clone(), env.clone());
+            drop(spawner.spawn(name, async move {
+                let item = queue.get().await.expect("the queue is open");
+                started.note(format!("{name} {}", item.key()));
+                env.sleep(ms(1_000)).await;
+            }));
+        }
+        ["a", "b", "c"].into_iter().for_each(|key| queue.add_after(key, ms(10)));
+        env.sleep(ms(11)).await;
+        assert_eq!(started.lines().len(), 3, "{:?}", started.lines());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_whose_keys_never_make_it_wait_leaves_others_their_turn() {
+        let (env, queue) = started();
+        let journal = Journal::default();
+        queue.add("a");
+        let greedy = env.spawn("greedy", {
+            let queue = queue.clone();
+            async move {
+                while let Some(item) = queue.get().await {
+                    queue.add(item.key());
+                }
+            }
+        });
+        for turn in 0..3 {
+            yield_now().await;
+            journal.note(format!("turn {turn}"));
+        }
+        greedy.abort();
+        assert_eq!(greedy.await, Err(TaskError::Aborted));
+        assert_eq!(journal.lines().len(), 3);
+    }
+}
+
+mod endings {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn after_shut_down_adds_are_ignored_and_queued_keys_are_still_handed_out() {
+        let (env, queue) = started();
+        queue.add("a");
+        queue.add("b");
+        queue.add_after("delayed", ms(5));
+        queue.shut_down();
+        queue.shut_down();
+        queue.add("late");
+        queue.add_after("late", ms(1));
+        queue.add_rate_limited("late");
+        assert!(queue.is_shut_down() && !queue.cancel_delayed(&"delayed"));
+        env.sleep(ms(100)).await;
+        assert_eq!(all_ready(&queue), ["a", "b"]);
+        assert!(matches!(try_get(&queue), Some(None)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shut_down_ends_everybody_who_waits() {
+        let (env, queue) = started();
+        let journal = Journal::default();
+        queue.add_after("never", ms(500));
+        for name in ["w1", "w2", "w3"] {
+            noting_worker(&env, &queue, &journal, name);
+        }
+        env.sleep(ms(1)).await;
+        queue.shut_down();
+        env.tasks_ended().await;
+        assert_eq!(journal.lines(), ["w1 ends", "w2 ends", "w3 ends"]);
+        assert_eq!(env.now(), at(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn draining_ends_only_when_nothing_is_queued_and_nothing_is_in_flight() {
+        let (env, queue) = started();
+        let drained = env.spawn("drain", {
+            let queue = queue.clone();
+            async move { queue.drained().await }
+        });
+        ["held", "queued"].into_iter().for_each(|key| queue.add(key));
+        let held = ready(&queue);
+        queue.add("held");
+        yield_now().await;
+        assert!(!drained.is_finished(), "open");
+        queue.shut_down();
+        yield_now().await;
+        assert!(!drained.is_finished(), "one held, one queued");
+        drop(ready(&queue));
+        yield_now().await;
+        assert!(!drained.is_finished(), "one held");
+        drop(held);
+        yield_now().await;
+        assert!(!drained.is_finished(), "added again before the shut-down, so queued again");
+        drop(ready(&queue));
+        drained.await.expect("drains");
+        queue.drained().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_empty_queue_is_drained_once_it_is_shut_down() {
+        let (env, queue) = started();
+        let drained = env.spawn("drain", {
+            let queue = queue.clone();
+            async move { queue.drained().await }
+        });
+        yield_now().await;
+        assert!(!drained.is_finished());
+        queue.shut_down();
+        assert_eq!(drained.await, Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_added_again_reaches_another_worker_when_its_own_dies_during_the_drain() {
+        let (env, queue) = started();
+        let journal = Journal::default();
+        queue.add("a");
+        let held = ready(&queue);
+        queue.add("a");
+        noting_worker(&env, &queue, &journal, "other");
+        yield_now().await;
+        queue.shut_down();
+        yield_now().await;
+        assert!(journal.lines().is_empty(), "a key is still to come, so the other waits on");
+        drop(held);
+        queue.drained().await;
+        env.tasks_ended().await;
+        assert_eq!(journal.lines(), ["other a 0", "other ends"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_while_holding_an_item_releases_it() {
+        let (env, queue) = started();
+        queue.add("a");
+        let panicking = env.spawn("w", {
+            let queue = queue.clone();
+            async move {
+                let item = queue.get().await;
+                queue.add("a");
+                assert!(item.is_none(), "broken");
+            }
+        });
+        assert!(matches!(panicking.await, Err(TaskError::Panicked(message)) if message == "broken"));
+        assert_eq!(all_ready(&queue), ["a"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_aborted_worker_releases_its_item() {
+        let (env, queue) = started();
+        queue.add("a");
+        let worker = env.spawn("w", {
+            let queue = queue.clone();
+            async move {
+                let _item = queue.get().await;
+                std::future::pending::<()>().await;
+            }
+        });
+        yield_now().await;
+        assert!(format!("{queue:?}").contains("in_flight: 1"), "{queue:?}");
+        env.kill();
+        env.tasks_ended().await;
+        assert_eq!(worker.await, Err(TaskError::Aborted));
+        queue.add("a");
+        assert_eq!(all_ready(&queue), ["a"]);
+    }
+}
+
+mod accounting {
+    use super::*;
+
+    fn measured() -> (Env, Metrics, Queue<&'static str>) {
+        let (env, metrics) = (Env::virtual_time(1), Metrics::new());
+        let queue = Queue::new(env.clone(), "q", default_limiter(), metrics.workqueue("q"));
+        (env, metrics, queue)
+    }
+
+    fn close(found: f64, wanted: f64) -> bool {
+        (found - wanted).abs() < 1e-9
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn adds_depth_and_times_follow_upstreams_rules() {
+        let (env, metrics, queue) = measured();
+        let seen = metrics.workqueue("q");
+        let counts = || (seen.adds.get(), seen.depth.get());
+        queue.add("a");
+        assert_eq!(counts(), (1, 1));
+        env.sleep(ms(50)).await;
+        queue.add("a");
+        assert_eq!(counts(), (1, 1), "collapsed");
+
+        let held = ready(&queue);
+        assert_eq!(counts(), (1, 0));
+        assert!(close(seen.queue_duration.get_sample_sum(), 0.050));
+        queue.add("a");
+        assert_eq!(counts(), (2, 1), "to be run again counts as waiting");
+        env.sleep(ms(25)).await;
+        queue.add("a");
+        assert_eq!(counts(), (2, 1));
+        drop(held);
+        assert_eq!(counts(), (2, 1));
+        assert!(close(seen.work_duration.get_sample_sum(), 0.025));
+
+        env.sleep(ms(10)).await;
+        drop(ready(&queue));
+        assert_eq!(counts(), (2, 0));
+        assert!(close(seen.queue_duration.get_sample_sum(), 0.050 + 0.035), "counted from the add");
+        assert_eq!((seen.queue_duration.get_sample_count(), seen.work_duration.get_sample_count()), (2, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_add_that_asked_for_a_delay_counts_as_a_retry() {
+        let (env, metrics, queue) = measured();
+        let seen = metrics.workqueue("q");
+        queue.add("a");
+        assert_eq!(seen.retries.get(), 0);
+        queue.add_rate_limited("b");
+        queue.add_after("c", ms(5));
+        queue.add_after("d", Duration::ZERO);
+        assert_eq!((seen.retries.get(), seen.adds.get()), (3, 2), "a delayed add counts when it comes due");
+        env.sleep(ms(8)).await;
+        assert_eq!(queue.len(), 4);
+        assert_eq!(seen.adds.get(), 4);
+        queue.shut_down();
+        queue.add_after("e", ms(1));
+        assert_eq!(seen.retries.get(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_delayed_keys_waiting_time_starts_when_it_comes_due() {
+        let (env, metrics, queue) = measured();
+        queue.add_after("a", ms(5));
+        env.sleep(ms(8)).await;
+        drop(ready(&queue));
+        assert!(close(metrics.workqueue("q").queue_duration.get_sample_sum(), 0.003));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_ages_of_what_is_held_show_when_somebody_looks() {
+        let (env, metrics, queue) = measured();
+        queue.add("a");
+        queue.add("b");
+        let first = ready(&queue);
+        env.sleep(ms(2_000)).await;
+        let second = ready(&queue);
+        env.sleep(ms(1_000)).await;
+        let shows = |line: &str| {
+            let text = metrics.encode();
+            assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+        };
+        shows("workqueue_unfinished_work_seconds{name=\"q\"} 4");
+        shows("workqueue_longest_running_processor_seconds{name=\"q\"} 3");
+        drop(first);
+        shows("workqueue_unfinished_work_seconds{name=\"q\"} 1");
+        drop(second);
+        shows("workqueue_longest_running_processor_seconds{name=\"q\"} 0");
+        queue.add_after("c", ms(1));
+        env.sleep(ms(1)).await;
+        shows("workqueue_depth{name=\"q\"} 1");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_queue_that_is_gone_leaves_nothing_waiting_in_the_gauges() {
+        let (_env, metrics, queue) = measured();
+        queue.add("a");
+        queue.add("b");
+        let held = ready(&queue);
+        queue.add("a");
+        drop(queue);
+        drop(held);
+        assert_eq!(metrics.workqueue("q").depth.get(), 0);
+        assert!(metrics.encode().contains("workqueue_unfinished_work_seconds{name=\"q\"} 0"));
+    }
+}

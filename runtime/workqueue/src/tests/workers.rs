@@ -1,0 +1,158 @@
+//! The queue against workers that wait, give up, come back and die: no wakeup is lost, and no key is held twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use windlass_env::{Env, Instant, Rng};
+use windlass_metrics::Metrics;
+
+use super::ms;
+use crate::{Queue, default_limiter};
+
+fn queue(env: &Env) -> Queue<u32> {
+    Queue::new(env.clone(), "q", default_limiter(), Metrics::new().workqueue("q"))
+}
+
+fn paused<F: Future>(future: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.expect("a runtime with a paused clock").block_on(future)
+}
+
+type Handed = Arc<Mutex<BTreeMap<u32, Instant>>>;
+
+/// Gets keys, but gives up waiting after a random while and starts anew. Notes when each key came.
+async fn fickle_worker(env: Env, queue: Queue<u32>, mut rng: Rng, handed: Handed) {
+    loop {
+        let patience = rng.between(Duration::ZERO, ms(12));
+        match env.timeout(patience, queue.get()).await {
+            Ok(Some(item)) => drop(handed.lock().unwrap().insert(*item.key(), env.now())),
+            Ok(None) => return,
+            Err(_) => {}
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_key_reaches_an_idle_worker_on_the_millisecond_whoever_gives_up_waiting(
+        seed: u64,
+        workers in 1usize..5,
+        plan in prop::collection::vec((0u64..10, 0u64..40), 1..60),
+    ) {
+        paused(async {
+            let env = Env::virtual_time(seed);
+            let (queue, handed) = (queue(&env), Handed::default());
+            for n in 0..workers {
+                let name = format!("worker {n}");
+                let worker = fickle_worker(env.clone(), queue.clone(), env.rng(&name), Arc::clone(&handed));
+                drop(env.spawn(name, worker));
+            }
+            let mut expected = BTreeMap::new();
+            for (key, (gap, delay)) in (0..).zip(plan) {
+                env.sleep(ms(gap)).await;
+                queue.add_after(key, ms(delay));
+                expected.insert(key, env.now() + ms(delay));
+            }
+            env.sleep(ms(60)).await;
+            queue.shut_down();
+            env.tasks_ended().await;
+            assert_eq!(*handed.lock().unwrap(), expected);
+        });
+    }
+}
+
+/// What workers hold now, and when the latest run of each key began.
+#[derive(Default)]
+struct Ledger {
+    held: BTreeSet<u32>,
+    began: BTreeMap<u32, Instant>,
+}
+
+/// Holds each key for a random while, and sometimes dies with it.
+async fn busy_worker(env: Env, queue: Queue<u32>, mut rng: Rng, ledger: Arc<Mutex<Ledger>>) {
+    while let Some(item) = queue.get().await {
+        let key = *item.key();
+        {
+            let mut ledger = ledger.lock().unwrap();
+            assert!(ledger.held.insert(key), "{key} is with two workers");
+            ledger.began.insert(key, env.now());
+        }
+        let patience = rng.between(Duration::ZERO, ms(9));
+        let _ = env.timeout(patience, env.sleep(ms(5))).await;
+        ledger.lock().unwrap().held.remove(&key);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_key_is_with_two_workers_and_every_add_is_followed_by_a_run(
+        seed: u64,
+        workers in 1usize..5,
+        plan in prop::collection::vec((0u64..4, 0u32..4, 0u64..10), 1..80),
+    ) {
+        paused(async {
+            let env = Env::virtual_time(seed);
+            let (queue, ledger) = (queue(&env), Arc::<Mutex<Ledger>>::default());
+            let tasks: Vec<_> = (0..workers).map(|n| {
+                let name = format!("worker {n}");
+                let worker = busy_worker(env.clone(), queue.clone(), env.rng(&name), Arc::clone(&ledger));
+                env.spawn(name, worker)
+            }).collect();
+            let mut wanted = BTreeMap::new();
+            for (gap, key, delay) in plan {
+                env.sleep(ms(gap)).await;
+                queue.add_after(key, ms(delay));
+                wanted.insert(key, env.now());
+            }
+            env.sleep(ms(1_000)).await;
+            queue.shut_down();
+            queue.drained().await;
+            for task in tasks {
+                assert_eq!(task.await, Ok(()));
+            }
+            for (key, added) in wanted {
+                assert!(ledger.lock().unwrap().began[&key] >= added, "{key} did not run after its last add");
+            }
+        });
+    }
+}
+
+/// Real threads and the real clock. Nothing here depends on speed: the limit only turns a hang into a failure.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn on_real_threads_every_key_is_run_and_none_by_two() {
+    const KEYS: u32 = 50;
+    const ROUNDS: u32 = 200;
+    let env = Env::system("test");
+    let queue = queue(&env);
+    let ledger = Arc::<Mutex<(BTreeSet<u32>, u32)>>::default();
+    for n in 0..6 {
+        let (queue, ledger) = (queue.clone(), Arc::clone(&ledger));
+        drop(env.spawn(format!("worker {n}"), async move {
+            while let Some(item) = queue.get().await {
+                assert!(ledger.lock().unwrap().0.insert(*item.key()), "two workers");
+                tokio::task::yield_now().await;
+                let mut ledger = ledger.lock().unwrap();
+                ledger.0.remove(item.key());
+                ledger.1 += 1;
+            }
+        }));
+    }
+    for round in 0..ROUNDS {
+        (0..KEYS).for_each(|key| queue.add_after(key, Duration::from_micros(u64::from(round % 3) * 700)));
+        tokio::task::yield_now().await;
+    }
+    env.sleep(ms(5)).await;
+    queue.shut_down();
+    let drained = env.timeout(Duration::from_secs(60), queue.drained()).await;
+    assert!(drained.is_ok(), "a wakeup was lost: {queue:?}");
+    env.tasks_ended().await;
+    let (held, runs) = &*ledger.lock().unwrap();
+    assert!(held.is_empty());
+    assert!((KEYS..=KEYS * ROUNDS).contains(runs), "{runs}");
+}

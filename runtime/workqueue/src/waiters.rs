@@ -1,0 +1,141 @@
+//! Who waits for a key, in order, and which of them holds the alarm for the earliest delayed one.
+//!
+//! Three rules keep wakeups from getting lost:
+//! - As long as keys are ready and somebody waits, at least as many have been told as there are keys for, or the next
+//!   one who leaves tells another.
+//! - One who was told and leaves without a key passes the word on.
+//! - As long as a key is delayed and somebody waits, one of them holds an alarm no later than its time, or has been
+//!   nudged to take it.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use windlass_env::Instant;
+
+/// A getter's place in the line. Kept by the getter between polls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seat(u64);
+
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    seated: u64,
+    line: VecDeque<(Seat, Waker)>,
+    /// How many have been told of a key and have not been back since.
+    told: usize,
+    alarm: Option<Alarm>,
+}
+
+#[derive(Debug)]
+struct Alarm {
+    holder: Seat,
+    at: Instant,
+}
+
+/// Wakers to be woken once the lock is released.
+#[derive(Debug)]
+#[must_use = "a waker that is dropped is a wakeup lost"]
+pub(crate) enum Wakes {
+    None,
+    One(Waker),
+    All(VecDeque<(Seat, Waker)>),
+}
+
+impl Wakes {
+    pub(crate) fn wake(self) {
+        match self {
+            Wakes::None => {}
+            Wakes::One(waker) => waker.wake(),
+            Wakes::All(line) => line.into_iter().for_each(|(_, waker)| waker.wake()),
+        }
+    }
+}
+
+impl Waiters {
+    /// A getter is being polled: if it had been told, it is back now, and out of the line.
+    pub(crate) fn arrive(&mut self, seat: &mut Option<Seat>) {
+        if seat.is_some_and(|seat| self.position(seat).is_none()) {
+            self.told -= 1;
+            *seat = None;
+        }
+    }
+
+    /// A getter found nothing: it joins the line, or keeps its place. Returns the time to arm its alarm for, if the
+    /// alarm is its business.
+    pub(crate) fn wait(
+        &mut self,
+        seat: &mut Option<Seat>,
+        waker: &Waker,
+        earliest: Option<Instant>,
+    ) -> Option<Instant> {
+        let seat = self.sit(seat, waker);
+        if self.alarm.as_ref().is_some_and(|alarm| alarm.holder != seat) {
+            return None;
+        }
+        self.alarm = earliest.map(|at| Alarm { holder: seat, at });
+        earliest
+    }
+
+    /// A getter leaves, with a key or without.
+    pub(crate) fn leave(&mut self, seat: &mut Option<Seat>) {
+        let Some(left) = seat.take() else { return };
+        match self.position(left) {
+            Some(position) => drop(self.line.remove(position)),
+            None => self.told -= 1,
+        }
+        self.release_alarm(left);
+    }
+
+    /// Who is to be woken, with `ready` keys to hand out and the next delayed one coming due at `earliest`.
+    pub(crate) fn next(&mut self, ready: usize, earliest: Option<Instant>) -> Wakes {
+        if ready > self.told {
+            let Some((seat, waker)) = self.line.pop_front() else { return Wakes::None };
+            self.told += 1;
+            self.release_alarm(seat);
+            return Wakes::One(waker);
+        }
+        self.nudge(earliest)
+    }
+
+    /// Everybody, because there is nothing left to wait for.
+    pub(crate) fn all(&mut self) -> Wakes {
+        self.told += self.line.len();
+        self.alarm = None;
+        if self.line.is_empty() { Wakes::None } else { Wakes::All(std::mem::take(&mut self.line)) }
+    }
+
+    /// Wakes whoever should set an alarm or set it earlier. They keep their place in the line.
+    fn nudge(&self, earliest: Option<Instant>) -> Wakes {
+        let Some(earliest) = earliest else { return Wakes::None };
+        let waker = match &self.alarm {
+            Some(alarm) if alarm.at <= earliest => None,
+            Some(alarm) => self.position(alarm.holder).map(|position| &self.line[position].1),
+            None => self.line.front().map(|(_, waker)| waker),
+        };
+        waker.cloned().map_or(Wakes::None, Wakes::One)
+    }
+
+    fn sit(&mut self, seat: &mut Option<Seat>, waker: &Waker) -> Seat {
+        if let Some(seat) = *seat
+            && let Some(position) = self.position(seat)
+        {
+            self.line[position].1.clone_from(waker);
+            return seat;
+        }
+        self.seated += 1;
+        let taken = Seat(self.seated);
+        self.line.push_back((taken, waker.clone()));
+        *seat = Some(taken);
+        taken
+    }
+
+    fn release_alarm(&mut self, seat: Seat) {
+        if self.alarm.as_ref().is_some_and(|alarm| alarm.holder == seat) {
+            self.alarm = None;
+        }
+    }
+
+    /// Lines are as long as there are idle workers: a handful.
+    fn position(&self, seat: Seat) -> Option<usize> {
+        self.line.iter().position(|(seated, _)| *seated == seat)
+    }
+}

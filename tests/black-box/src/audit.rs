@@ -1,0 +1,128 @@
+//! The API server's own record of who wrote what.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{BufRead as _, BufReader},
+    path::PathBuf,
+};
+
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+use tempfile::TempDir;
+use windlass_harness::PlaneOptions;
+
+const POLICY: &str = r#"
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  verbs: [create, update, patch, delete, deletecollection]
+- level: None
+"#;
+
+/// A folder that an API server writes its audit log to.
+#[derive(Debug)]
+pub struct Audit {
+    folder: TempDir,
+}
+
+/// One write the API server answered.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Write {
+    /// create, update, patch, delete
+    pub verb: String,
+    /// Who asked, by its own account.
+    #[serde(default)]
+    pub user_agent: String,
+    /// What was written.
+    pub object_ref: Option<Target>,
+    /// How it was answered.
+    pub response_status: Option<Answer>,
+}
+
+/// What was written.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Target {
+    /// Plural name of the resource.
+    #[serde(default)]
+    pub resource: String,
+    /// `status`, `scale` and the like.
+    #[serde(default)]
+    pub subresource: String,
+    /// Namespace, if it has one.
+    #[serde(default)]
+    pub namespace: String,
+    /// Name, empty for a create with a generated name.
+    #[serde(default)]
+    pub name: String,
+}
+
+/// How a write was answered.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Answer {
+    /// HTTP status code.
+    pub code: u16,
+}
+
+impl Audit {
+    /// A fresh folder with a policy that records every write.
+    ///
+    /// # Errors
+    /// The file system's refusal.
+    pub fn new() -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("windlass-audit-").tempdir()?;
+        std::fs::write(folder.path().join("policy.yaml"), POLICY)?;
+        Ok(Self { folder })
+    }
+
+    /// Makes the API server of these options write here.
+    #[must_use]
+    pub fn record(&self, options: PlaneOptions) -> PlaneOptions {
+        options
+            .api_server_arg(format!(
+                "--audit-policy-file={}",
+                self.folder.path().join("policy.yaml").display()
+            ))
+            .api_server_arg(format!("--audit-log-path={}", self.log().display()))
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("audit.log")
+    }
+
+    /// All writes so far by clients whose user agent starts with `agent` and, unless `clients` is empty, ends with one of
+    /// these. Leases and events are left out: they keep time and tell stories, they do not keep objects.
+    ///
+    /// # Errors
+    /// An unreadable log.
+    pub fn writes(&self, agent: &str, clients: &[&str]) -> Result<Vec<Write>> {
+        let file = File::open(self.log()).context("opening the audit log")?;
+        let mut writes = Vec::new();
+        for line in BufReader::new(file).lines() {
+            let write: Write = serde_json::from_str(&line?).context("reading the audit log")?;
+            let resource = write.object_ref.as_ref().map_or("", |target| target.resource.as_str());
+            let named = write.user_agent.starts_with(agent)
+                && (clients.is_empty() || clients.iter().any(|client| write.user_agent.ends_with(client)));
+            if named && !matches!(resource, "leases" | "events") {
+                writes.push(write);
+            }
+        }
+        Ok(writes)
+    }
+}
+
+/// Writes by verb, resource and outcome: `create pods 201` and how often.
+pub fn tally(writes: &[Write]) -> BTreeMap<String, usize> {
+    let mut tally = BTreeMap::new();
+    for write in writes {
+        let target = write.object_ref.clone().unwrap_or_default();
+        let slash = if target.subresource.is_empty() { "" } else { "/" };
+        let code = write.response_status.map_or(0, |answer| answer.code);
+        let name = format!("{} {}{slash}{} {code}", write.verb, target.resource, target.subresource);
+        *tally.entry(name).or_insert(0) += 1;
+    }
+    tally
+}

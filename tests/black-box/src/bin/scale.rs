@@ -1,0 +1,127 @@
+//! Measures both managers side by side while one ReplicaSet behind a Service goes 0 -> 1,000 -> 0 pods.
+//!
+//! Each runs alone on a fresh plane of the same kind, with the same limits, one after the other, `ROUNDS` times in turn:
+//! what is comparable is the ratio, not the second.
+
+#![allow(clippy::print_stdout, reason = "its output is its purpose")]
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::{
+    apps::v1::ReplicaSet,
+    core::v1::{Endpoints, Pod},
+};
+use windlass_black_box::{
+    fixtures::service,
+    subject::{Running, Subject},
+    workload::Workload as _,
+    world::World,
+};
+use windlass_harness::{Plane, PlaneOptions};
+
+const PODS: i32 = 1000;
+const NODES: usize = 12;
+const PATIENCE: Duration = Duration::from_secs(180);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The kernel's unit of processor time, as Linux has fixed it for user space.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+#[derive(Debug)]
+struct Figures {
+    idle_mib: f64,
+    peak_mib: f64,
+    up: Duration,
+    down: Duration,
+    cpu_up: f64,
+    cpu_down: f64,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let rounds: usize = std::env::args().nth(1).map_or(Ok(1), |text| text.parse()).context("rounds")?;
+    for round in 0..rounds {
+        for subject in [Subject::Upstream, Subject::Windlass] {
+            let figures = measure(subject).await.with_context(|| format!("{subject:?}"))?;
+            println!(
+                "round {round} {subject:?}: up {:.1?} down {:.1?}, CPU {:.2} s up {:.2} s down, RSS {:.0} MiB idle {:.0} MiB peak",
+                figures.up,
+                figures.down,
+                figures.cpu_up,
+                figures.cpu_down,
+                figures.idle_mib,
+                figures.peak_mib
+            );
+        }
+    }
+    Ok(())
+}
+
+async fn measure(subject: Subject) -> Result<Figures> {
+    let plane = Plane::start(PlaneOptions::default().nodes(NODES)).await?;
+    let running = subject.start(&plane, &[]).await?;
+    let world = World { client: plane.client().await, namespace: plane.namespace("scale").await? };
+    let mut set = ReplicaSet::new("web", 0);
+    set.template_mut().spec.get_or_insert_default().scheduler_name = None;
+    world.create(&set).await?;
+    world.create(&service("web", &[80])).await?;
+    until(|| async { Ok(world.find::<Endpoints>("web").await?.is_some()) }).await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+
+    let idle_mib = memory(&running, "VmRSS")?;
+    let at_start = processor_seconds(&running)?;
+    let up = scale(&world, PODS).await?;
+    let at_top = processor_seconds(&running)?;
+    let down = scale(&world, 0).await?;
+    let at_end = processor_seconds(&running)?;
+    let peak_mib = memory(&running, "VmHWM")?;
+    drop(running);
+    plane.stop().await?;
+    Ok(Figures { idle_mib, peak_mib, up, down, cpu_up: at_top - at_start, cpu_down: at_end - at_top })
+}
+
+/// Scales and waits until status and endpoints say so.
+async fn scale(world: &World, replicas: i32) -> Result<Duration> {
+    let started = Instant::now();
+    world.update::<ReplicaSet>("web", |set| set.set_desired(replicas)).await?;
+    until(|| async {
+        let counts = world.get::<ReplicaSet>("web").await?.counts();
+        if (counts.replicas, counts.ready) != (replicas, replicas) {
+            return Ok(false);
+        }
+        let pods = world.api::<Pod>().list_metadata(&kube::api::ListParams::default()).await?.items.len();
+        Ok(i32::try_from(pods)? == replicas
+            && i32::try_from(world.ready_addresses("web").await?)? == replicas)
+    })
+    .await?;
+    Ok(started.elapsed())
+}
+
+async fn until<F: Future<Output = Result<bool>>>(mut look: impl FnMut() -> F) -> Result<()> {
+    let started = Instant::now();
+    while !look().await? {
+        anyhow::ensure!(started.elapsed() < PATIENCE, "not there after {PATIENCE:?}");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(())
+}
+
+fn memory(running: &Running, field: &str) -> Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", running.pid()))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).context("no such field")?;
+    let kib: f64 = line.trim_start_matches(':').trim().trim_end_matches(" kB").trim().parse()?;
+    Ok(kib / 1024.0)
+}
+
+fn processor_seconds(running: &Running) -> Result<f64> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", running.pid()))?;
+    let after_name = stat.rsplit(')').next().context("an empty stat")?;
+    let fields: Vec<&str> = after_name.split_whitespace().collect();
+    // Fields 14 and 15 of the whole line, user and system time; the first after the name is field 3.
+    let ticks: f64 =
+        fields.get(11).context("utime")?.parse::<f64>()? + fields.get(12).context("stime")?.parse::<f64>()?;
+    Ok(ticks / TICKS_PER_SECOND)
+}

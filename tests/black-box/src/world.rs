@@ -1,0 +1,179 @@
+//! One namespace of a plane and the few verbs the scenarios use on it.
+
+use std::fmt::Debug;
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::core::v1::{Endpoints, Pod},
+};
+use kube::{
+    Api, Client, Resource,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+/// What every kind in these scenarios is: namespaced, typed, and serialisable.
+pub trait Kind:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+    + Serialize
+    + DeserializeOwned
+    + Clone
+    + Debug
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<K> Kind for K where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Serialize
+        + DeserializeOwned
+        + Clone
+        + Debug
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// A namespace of its own on a running plane.
+#[derive(Clone)]
+pub struct World {
+    /// Administrator's client, without client-side limits.
+    pub client: Client,
+    /// The namespace's name.
+    pub namespace: String,
+}
+
+impl Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World").field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}
+
+impl World {
+    /// The typed interface to one kind in this namespace.
+    pub fn api<K: Kind>(&self) -> Api<K> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Creates `object`.
+    ///
+    /// # Errors
+    /// The API server's refusal.
+    pub async fn create<K: Kind>(&self, object: &K) -> Result<K> {
+        let name = object.meta().name.clone().unwrap_or_default();
+        self.api::<K>()
+            .create(&PostParams::default(), object)
+            .await
+            .with_context(|| format!("creating {} {}/{name}", K::kind(&()), self.namespace))
+    }
+
+    /// Reads one object.
+    ///
+    /// # Errors
+    /// The API server's refusal, absence included.
+    pub async fn get<K: Kind>(&self, name: &str) -> Result<K> {
+        Ok(self.api::<K>().get(name).await?)
+    }
+
+    /// Reads one object that may be absent.
+    ///
+    /// # Errors
+    /// The API server's refusal, absence excluded.
+    pub async fn find<K: Kind>(&self, name: &str) -> Result<Option<K>> {
+        Ok(self.api::<K>().get_opt(name).await?)
+    }
+
+    /// Changes an object with optimistic concurrency, as often as it takes.
+    ///
+    /// # Errors
+    /// Any refusal but a conflict.
+    pub async fn update<K: Kind>(&self, name: &str, change: impl Fn(&mut K)) -> Result<K> {
+        self.replace(name, change, false).await
+    }
+
+    /// Changes an object's status with optimistic concurrency, as often as it takes.
+    ///
+    /// # Errors
+    /// Any refusal but a conflict.
+    pub async fn update_status<K: Kind>(&self, name: &str, change: impl Fn(&mut K)) -> Result<K> {
+        self.replace(name, change, true).await
+    }
+
+    async fn replace<K: Kind>(&self, name: &str, change: impl Fn(&mut K), status: bool) -> Result<K> {
+        loop {
+            let mut object = self.get::<K>(name).await?;
+            change(&mut object);
+            let params = PostParams::default();
+            let outcome = if status {
+                self.api::<K>().replace_status(name, &params, &object).await
+            } else {
+                self.api::<K>().replace(name, &params, &object).await
+            };
+            match outcome {
+                Ok(object) => return Ok(object),
+                Err(kube::Error::Api(refusal)) if refusal.code == 409 => {}
+                Err(error) => return Err(error).with_context(|| format!("updating {name}")),
+            }
+        }
+    }
+
+    /// Applies a JSON merge patch.
+    ///
+    /// # Errors
+    /// The API server's refusal.
+    pub async fn merge<K: Kind>(&self, name: &str, patch: Value) -> Result<K> {
+        Ok(self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
+    }
+
+    /// Deletes one object as `kubectl delete --wait=false` does.
+    ///
+    /// # Errors
+    /// The API server's refusal.
+    pub async fn delete<K: Kind>(&self, name: &str) -> Result<()> {
+        self.delete_with::<K>(name, &DeleteParams::default()).await
+    }
+
+    /// Deletes one object at once, whatever grace it asks for.
+    ///
+    /// # Errors
+    /// The API server's refusal.
+    pub async fn delete_now<K: Kind>(&self, name: &str) -> Result<()> {
+        self.delete_with::<K>(name, &DeleteParams::default().grace_period(0)).await
+    }
+
+    async fn delete_with<K: Kind>(&self, name: &str, params: &DeleteParams) -> Result<()> {
+        self.api::<K>().delete(name, params).await.with_context(|| format!("deleting {name}"))?;
+        Ok(())
+    }
+
+    /// All objects of one kind, in the order of their names.
+    ///
+    /// # Errors
+    /// The API server's refusal.
+    pub async fn list<K: Kind>(&self) -> Result<Vec<K>> {
+        Ok(self.api::<K>().list(&ListParams::default()).await?.items)
+    }
+
+    /// How many ready addresses the Endpoints of that name have; none while there are no such Endpoints.
+    ///
+    /// # Errors
+    /// The API server's refusal, absence excluded.
+    pub async fn ready_addresses(&self, name: &str) -> Result<usize> {
+        let subsets = self.find::<Endpoints>(name).await?.and_then(|endpoints| endpoints.subsets);
+        let addresses = subsets.into_iter().flatten().flat_map(|subset| subset.addresses.unwrap_or_default());
+        Ok(addresses.count())
+    }
+
+    /// The pods carrying `labels` (`key=value,...`), in the order of their names.
+    ///
+    /// # Errors
+    /// The API server's refusal.
+    pub async fn pods(&self, labels: &str) -> Result<Vec<Pod>> {
+        Ok(self.api::<Pod>().list(&ListParams::default().labels(labels)).await?.items)
+    }
+}

@@ -1,0 +1,115 @@
+//! The same script against upstream's controllers and against ours ends, after every step, in the same objects.
+//!
+//! Two runs against upstream come first: they must agree with each other, or the script itself would be at fault.
+//! The seed is printed; `WINDLASS_SEED` chooses another, `WINDLASS_STEPS` another length.
+
+#![expect(clippy::print_stdout, reason = "the seed and the counts are what this test is run for")]
+
+mod observe;
+mod play;
+mod script;
+
+use anyhow::{Context as _, Result, ensure};
+use play::Step;
+use windlass_black_box::{
+    audit::{Write, tally},
+    stage::on_plane,
+    subject::{CLIENTS, Subject},
+    world::World,
+};
+use windlass_harness::PlaneOptions;
+
+const SEED: u64 = 20_361;
+const STEPS: usize = 200;
+
+struct Run {
+    recording: Vec<Step>,
+    writes: Vec<Write>,
+}
+
+async fn run(subject: Subject, seed: u64, steps: usize) -> Result<Run> {
+    let options = PlaneOptions::default().nodes(0).scheduler(false);
+    on_plane(options, async |plane, audit| {
+        let running = subject.start(plane, &[]).await?;
+        let namespace = plane.namespace("differential").await?;
+        let world = World { client: plane.client().await, namespace: namespace.clone() };
+        let recording = play::play(&world, seed, steps)
+            .await
+            .with_context(|| format!("{subject:?}, seed {seed}, log {}", running.log().display()))?;
+        let mut writes = audit.writes(subject.user_agent(), &CLIENTS)?;
+        writes.retain(|write| write.object_ref.as_ref().is_some_and(|target| target.namespace == namespace));
+        Ok(Run { recording, writes })
+    })
+    .await
+}
+
+fn same(seed: u64, left: (&str, &[Step]), right: (&str, &[Step])) -> Result<()> {
+    for (index, (one, other)) in left.1.iter().zip(right.1).enumerate() {
+        ensure!(
+            one.operation == other.operation,
+            "seed {seed}, step {index}: {} did {:?}, {} did {:?}",
+            left.0,
+            one.operation,
+            right.0,
+            other.operation
+        );
+        let names = one.world.keys().chain(other.world.keys());
+        for name in names {
+            ensure!(
+                one.world.get(name) == other.world.get(name),
+                "seed {seed}, step {index}, after {:?}: {name}\n{}: {:?}\n{}: {:?}",
+                one.operation,
+                left.0,
+                one.world.get(name),
+                right.0,
+                other.world.get(name)
+            );
+        }
+    }
+    ensure!(left.1.len() == right.1.len(), "recordings of different length");
+    Ok(())
+}
+
+fn number(variable: &str, default: u64) -> Result<u64> {
+    match std::env::var(variable) {
+        Ok(text) => text.parse().with_context(|| format!("{variable}={text} is no number")),
+        Err(_) => Ok(default),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ours_ends_every_step_where_upstream_does_and_never_writes_more() -> Result<()> {
+    let seed = number("WINDLASS_SEED", SEED)?;
+    let steps = usize::try_from(number("WINDLASS_STEPS", STEPS as u64)?)?;
+    println!("seed {seed}, {steps} steps");
+    let (upstream, control, ours) = tokio::try_join!(
+        run(Subject::Upstream, seed, steps),
+        run(Subject::Upstream, seed, steps),
+        run(Subject::chosen()?, seed, steps),
+    )?;
+    same(seed, ("upstream", &upstream.recording), ("upstream again", &control.recording))
+        .context("the script is not deterministic")?;
+    same(seed, ("upstream", &upstream.recording), ("windlass", &ours.recording))?;
+
+    println!("writes by upstream: {} {:#?}", upstream.writes.len(), tally(&upstream.writes));
+    println!("writes by upstream again: {}", control.writes.len());
+    println!("writes by windlass: {} {:#?}", ours.writes.len(), tally(&ours.writes));
+    let created = ours.writes.iter().filter(|write| is_pod_creation(write)).count();
+    println!(
+        "writes per pod created: upstream {:.3}, windlass {:.3}",
+        ratio(upstream.writes.len(), upstream.writes.iter().filter(|write| is_pod_creation(write)).count()),
+        ratio(ours.writes.len(), created),
+    );
+    let bound = upstream.writes.len().max(control.writes.len());
+    ensure!(ours.writes.len() <= bound, "windlass wrote {} times, upstream {bound}", ours.writes.len());
+    Ok(())
+}
+
+fn is_pod_creation(write: &Write) -> bool {
+    write.verb == "create" && write.object_ref.as_ref().is_some_and(|target| target.resource == "pods")
+}
+
+#[expect(clippy::cast_precision_loss, reason = "small counts, printed to three digits")]
+fn ratio(part: usize, whole: usize) -> f64 {
+    part as f64 / whole.max(1) as f64
+}

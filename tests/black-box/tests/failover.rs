@@ -1,0 +1,122 @@
+//! Two managers and one lease: somebody acts, never two, and the hand-over is as quick as promised.
+
+#![expect(clippy::print_stdout, reason = "how long a hand-over took is part of the result")]
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use jiff::Timestamp;
+use k8s_openapi::api::{apps::v1::ReplicaSet, coordination::v1::Lease};
+use kube::Api;
+use rustix::process::{Pid, Signal, kill_process};
+use windlass_black_box::{
+    audit::Audit, fixtures::LABEL, stage::on_plane, subject::ready, wait::eventually,
+    workload::Workload as _, world::World,
+};
+use windlass_harness::{Manager, PlaneOptions};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Pair {
+    world: World,
+    leader: Manager,
+    standby: Manager,
+}
+
+/// Runs `body` with a leader at work and a standby that is synced.
+async fn with_a_pair(body: impl AsyncFnOnce(Pair, &Audit) -> Result<()>) -> Result<()> {
+    on_plane(PlaneOptions::default().nodes(0).scheduler(false), async |plane, audit| {
+        let world = World { client: plane.client().await, namespace: plane.namespace("failover").await? };
+        let leader = Manager::start(plane, &[]).await?;
+        ready(&leader, PATIENCE).await?;
+        eventually("the first manager holds the lease", || lease(&world), |it| !holder(it).is_empty())
+            .await?;
+        let standby = Manager::start(plane, &[]).await?;
+        ready(&standby, PATIENCE).await?;
+        somebody_acts(&world, "before").await?;
+        body(Pair { world, leader, standby }, audit).await
+    })
+    .await
+}
+
+async fn lease(world: &World) -> Result<Lease> {
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), "kube-system");
+    Ok(leases.get_opt("windlass").await?.unwrap_or_default())
+}
+
+fn holder(lease: &Lease) -> String {
+    lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default()
+}
+
+fn renewed(lease: &Lease) -> Option<Timestamp> {
+    Some(lease.spec.as_ref()?.renew_time.as_ref()?.0)
+}
+
+/// Asks for one pod and waits until somebody made it.
+async fn somebody_acts(world: &World, name: &str) -> Result<()> {
+    let before = world.pods(LABEL).await?.len();
+    world.create(&ReplicaSet::new(name, 1)).await?;
+    eventually("a pod was made", || world.pods(LABEL), |pods| pods.len() == before + 1).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn when_the_leader_is_killed_the_standby_acts_within_18_seconds_of_its_last_renewal() -> Result<()> {
+    with_a_pair(async |Pair { world, leader, standby: _standby }, _| {
+        leader.kill();
+        let first = lease(&world).await?;
+        somebody_acts(&world, "after").await?;
+        let elapsed = Timestamp::now().duration_since(renewed(&first).context("a held lease was renewed")?);
+        println!("the standby acted {elapsed:#} after the last renewal of the killed leader");
+        ensure!(elapsed.as_secs_f64() < 18.0, "it took {elapsed:#}");
+        ensure!(holder(&lease(&world).await?) != holder(&first), "the lease has another holder");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn when_the_leader_is_asked_to_stop_the_standby_acts_within_a_second() -> Result<()> {
+    with_a_pair(async |Pair { world, leader, standby: _standby }, _| {
+        let asked = Instant::now();
+        leader.terminate();
+        somebody_acts(&world, "after").await?;
+        let elapsed = asked.elapsed();
+        println!("the standby acted {elapsed:?} after the leader was asked to stop");
+        ensure!(elapsed < Duration::from_secs(1), "it took {elapsed:?}");
+        let status = leader.wait_exit(PATIENCE).await?;
+        ensure!(status.success(), "a clean stop ended with {status}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_leader_that_lost_its_lease_exits_with_failure_and_writes_nothing_more() -> Result<()> {
+    with_a_pair(async |Pair { world, leader, standby }, audit| {
+        let first = holder(&lease(&world).await?);
+        signal(&leader, Signal::STOP)?;
+        // Work the sleeper will want to do when it wakes.
+        somebody_acts(&world, "meanwhile").await?;
+        ensure!(holder(&lease(&world).await?) != first, "the standby holds the lease");
+        standby.terminate();
+        ensure!(standby.wait_exit(PATIENCE).await?.success(), "the second leader stops cleanly");
+        let before = audit.writes("windlass/", &[])?.len();
+        world.create(&ReplicaSet::new("tempting", 3)).await?;
+
+        signal(&leader, Signal::CONT)?;
+        let status = leader.wait_exit(Duration::from_secs(5)).await?;
+        ensure!(!status.success(), "a lost lease ended with {status}");
+        let log = std::fs::read_to_string(leader.log())?;
+        ensure!(log.contains("the lease is lost"), "the log does not say why:\n{log}");
+        let after = audit.writes("windlass/", &[])?.len();
+        ensure!(after == before, "{} writes after the lease was lost", after - before);
+        Ok(())
+    })
+    .await
+}
+
+fn signal(manager: &Manager, signal: Signal) -> Result<()> {
+    let pid = Pid::from_raw(i32::try_from(manager.pid())?).context("a process id is not zero")?;
+    Ok(kill_process(pid, signal)?)
+}

@@ -1,0 +1,116 @@
+//! Upstream's gates that change what these controllers do, switched off and on again.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
+use windlass_black_box::{
+    fixtures::{LABEL, pairs},
+    stage::on_plane,
+    subject::{Subject, ready},
+    wait::eventually,
+    workload::{Workload as _, create_stable, stable},
+    world::World,
+};
+use windlass_harness::{Manager, Plane, PlaneOptions};
+
+/// Runs `body` with a manager of its own that has these gates, and ends that manager.
+async fn with_gates(plane: &Plane, gates: &str, body: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
+    ensure!(Subject::chosen()? == Subject::Windlass, "gates are given to windlass alone");
+    let gates = format!("--feature-gates={gates}");
+    let manager = Manager::start(plane, &["--leader-elect=false", &gates]).await?;
+    ready(&manager, Duration::from_secs(30)).await?;
+    body().await?;
+    manager.terminate();
+    let status = manager.wait_exit(Duration::from_secs(10)).await?;
+    ensure!(status.success(), "the manager ended with {status}");
+    Ok(())
+}
+
+async fn world(plane: &Plane, name: &str) -> Result<World> {
+    Ok(World { client: plane.client().await, namespace: plane.namespace(name).await? })
+}
+
+async fn terminating_becomes(world: &World, expected: Option<i32>) -> Result<()> {
+    eventually(
+        &format!("terminatingReplicas is {expected:?}"),
+        || world.get::<ReplicaSet>("web"),
+        |set| (set.counts().terminating, set.counts().replicas) == (expected, 5),
+    )
+    .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn gates_switch_what_upstream_switches_with_them() -> Result<()> {
+    on_plane(PlaneOptions::default().nodes(0).scheduler(false), async |plane, _| {
+        terminating_replicas(plane).await?;
+        deletion_costs(plane).await
+    })
+    .await
+}
+
+/// Counted while the gate is on, absent while it is off, whatever was there before.
+async fn terminating_replicas(plane: &Plane) -> Result<()> {
+    let world = world(plane, "terminating").await?;
+    let mut set = ReplicaSet::new("web", 5);
+    let spec = set.template_mut().spec.get_or_insert_default();
+    // Bound to a node that does not exist and given a long grace, a deleted pod stays as it is.
+    spec.node_name = Some("no-such-node".to_owned());
+    spec.termination_grace_period_seconds = Some(300);
+    with_gates(plane, "DeploymentReplicaSetTerminatingReplicas=false", async || {
+        create_stable(&world, &set).await?;
+        delete_one(&world).await?;
+        stable::<ReplicaSet>(&world, "web").await?;
+        terminating_becomes(&world, None).await
+    })
+    .await?;
+    with_gates(plane, "DeploymentReplicaSetTerminatingReplicas=true", async || {
+        delete_one(&world).await?;
+        terminating_becomes(&world, Some(2)).await
+    })
+    .await?;
+    with_gates(plane, "DeploymentReplicaSetTerminatingReplicas=false", async || {
+        terminating_becomes(&world, None).await
+    })
+    .await
+}
+
+/// Deletes one pod that is not on its way out yet.
+async fn delete_one(world: &World) -> Result<()> {
+    let pods = eventually("five pods stay", || staying(world), |pods| pods.len() == 5).await?;
+    world.delete::<Pod>(&pods[0]).await
+}
+
+async fn staying(world: &World) -> Result<Vec<String>> {
+    let pods = world.pods(LABEL).await?.into_iter();
+    let staying = pods.filter(|pod| pod.metadata.deletion_timestamp.is_none());
+    Ok(staying.filter_map(|pod| pod.metadata.name).collect())
+}
+
+/// With the gate off the pod that restarted goes, however dear it is.
+async fn deletion_costs(plane: &Plane) -> Result<()> {
+    let world = world(plane, "costs").await?;
+    with_gates(plane, "PodDeletionCost=false", async || {
+        create_stable(&world, &ReplicaSet::new("web", 2)).await?;
+        let pods = eventually("two pods exist", || staying(&world), |pods| pods.len() == 2).await?;
+        for (name, (cost, restarts)) in pods.iter().zip([("1000", 5), ("100", 0)]) {
+            let cost = pairs(&[("controller.kubernetes.io/pod-deletion-cost", cost)]);
+            world.update::<Pod>(name, |pod| pod.metadata.annotations = Some(cost.clone())).await?;
+            world
+                .update_status::<Pod>(name, |pod| {
+                    pod.status.get_or_insert_default().container_statuses =
+                        Some(vec![k8s_openapi::api::core::v1::ContainerStatus {
+                            restart_count: restarts,
+                            ..Default::default()
+                        }]);
+                })
+                .await?;
+        }
+        world.update::<ReplicaSet>("web", |set| set.set_desired(1)).await?;
+        let left = eventually("one pod remains", || staying(&world), |pods| pods.len() == 1).await?;
+        ensure!(left[0] == pods[1], "the costly pod stayed although costs do not count");
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,93 @@
+//! The API server goes away under load and comes back: nothing is lost, nothing is doubled.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use futures_util::future::try_join_all;
+use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
+use windlass_black_box::{
+    audit::Audit,
+    fixtures::{pairs, service},
+    stage::on_plane,
+    subject::ready,
+    wait::eventually,
+    workload::Workload as _,
+    world::World,
+};
+use windlass_harness::{Manager, Plane, PlaneOptions};
+
+const SETS: usize = 10;
+const REPLICAS: i32 = 30;
+const DOWN: Duration = Duration::from_secs(4);
+
+fn name(index: usize) -> String {
+    format!("web-{index}")
+}
+
+async fn create_set(world: &World, index: usize) -> Result<()> {
+    let labels = pairs(&[("app", &name(index))]);
+    let mut set = ReplicaSet::new(&name(index), REPLICAS);
+    set.spec.get_or_insert_default().selector.match_labels = Some(labels.clone());
+    let template = set.template_mut();
+    template.metadata.get_or_insert_default().labels = Some(labels.clone());
+    template.spec.get_or_insert_default().scheduler_name = None;
+    world.create(&set).await?;
+    let mut front = service(&name(index), &[80]);
+    front.spec.get_or_insert_default().selector = Some(labels);
+    world.create(&front).await?;
+    Ok(())
+}
+
+async fn ready_pods(world: &World, app: &str) -> Result<usize> {
+    let pods = world.pods(&format!("app={app}")).await?;
+    let is_ready = |pod: &Pod| {
+        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+        conditions.into_iter().flatten().any(|it| it.type_ == "Ready" && it.status == "True")
+    };
+    Ok(pods.iter().filter(|pod| is_ready(pod)).count())
+}
+
+#[tokio::test]
+async fn an_api_server_restarted_under_load_loses_nothing_and_doubles_nothing() -> Result<()> {
+    on_plane(PlaneOptions::default(), restart_under_load).await
+}
+
+async fn restart_under_load(plane: &Plane, audit: &Audit) -> Result<()> {
+    let world = World { client: plane.client().await, namespace: plane.namespace("outage").await? };
+    let manager = Manager::start(plane, &["--kube-api-qps=300", "--kube-api-burst=50"]).await?;
+    ready(&manager, Duration::from_secs(30)).await?;
+
+    try_join_all((0..SETS).map(|index| create_set(&world, index))).await?;
+    eventually("creation is under way", || world.pods(""), |pods| pods.len() > 60).await?;
+    plane.stop_api_server().await?;
+    tokio::time::sleep(DOWN).await;
+    plane.start_api_server().await?;
+    let world = World { client: plane.client().await, ..world };
+
+    let each = usize::try_from(REPLICAS)?;
+    eventually("every pod exists", || world.pods(""), |pods| pods.len() >= SETS * each).await?;
+    for index in 0..SETS {
+        everything_is_told(&world, index).await?;
+    }
+    let pods = world.pods("").await?.len();
+    ensure!(pods == SETS * each, "{pods} pods for {} wanted", SETS * each);
+    let deletes = audit.writes("windlass/", &[])?.into_iter().filter(|write| write.verb == "delete").count();
+    ensure!(deletes == 0, "{deletes} pods were made too many and deleted");
+    ensure!(manager.exited().is_none(), "the manager did not survive the outage");
+    Ok(())
+}
+
+/// Every pod of a set is ready; the set's status and the Service's endpoints say so.
+async fn everything_is_told(world: &World, index: usize) -> Result<()> {
+    let set = name(index);
+    let each = usize::try_from(REPLICAS)?;
+    eventually("every pod is ready", || ready_pods(world, &set), |count| *count == each).await?;
+    eventually("every pod is an address", || world.ready_addresses(&set), |count| *count == each).await?;
+    eventually(
+        "the status is complete",
+        || world.get::<ReplicaSet>(&set),
+        |set| set.counts().ready == REPLICAS,
+    )
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! What a controller finds when it starts: pods to adopt, pods too many, endpoints nobody needs any more.
+//!
+//! The plane creates these objects before the subject runs (`plane.rs`); each test then watches one outcome.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::{
+    api::{
+        apps::v1::ReplicaSet,
+        core::v1::{Endpoints, Pod, ReplicationController},
+    },
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+use kube::Client;
+use windlass_black_box::{
+    fixtures::{LABEL, owner, pod},
+    wait::eventually,
+    workload::{Workload, stable},
+    world::World,
+};
+
+use crate::plane;
+
+/// How the pod of a case refers to the workload before the subject starts, and what is left of it after.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reference {
+    OwnerOnly,
+    None,
+    Controller,
+    OwnerBesideAnotherController,
+}
+
+const CASES: [(&str, Reference); 4] = [
+    ("adopt-owner-only", Reference::OwnerOnly),
+    ("adopt-orphan", Reference::None),
+    ("adopt-own", Reference::Controller),
+    ("adopt-foreign", Reference::OwnerBesideAnotherController),
+];
+
+impl Reference {
+    fn before<W: Workload>(self, workload: &W) -> Vec<OwnerReference> {
+        let ours = |controller| owner(W::API_VERSION, W::KIND, "web", &workload.uid(), controller, None);
+        let other = owner(W::API_VERSION, W::KIND, "another", "1", Some(true), None);
+        match self {
+            Reference::OwnerOnly => vec![ours(None)],
+            Reference::None => vec![],
+            Reference::Controller => vec![ours(Some(true))],
+            Reference::OwnerBesideAnotherController => vec![other, ours(None)],
+        }
+    }
+
+    fn after<W: Workload>(self, workload: &W) -> Vec<OwnerReference> {
+        let adopted = owner(W::API_VERSION, W::KIND, "web", &workload.uid(), Some(true), Some(true));
+        match self {
+            Reference::OwnerOnly | Reference::None => vec![adopted],
+            Reference::Controller | Reference::OwnerBesideAnotherController => self.before(workload),
+        }
+    }
+}
+
+fn namespace_of<W: Workload>(case: &str) -> String {
+    format!("{case}-{}", W::KIND.to_lowercase())
+}
+
+/// Creates everything the tests below expect to find, while no subject runs.
+pub(crate) async fn prepare(client: &Client) -> Result<()> {
+    prepare_for::<ReplicaSet>(client).await?;
+    prepare_for::<ReplicationController>(client).await?;
+    prepare_leftovers(client).await
+}
+
+async fn prepare_for<W: Workload>(client: &Client) -> Result<()> {
+    for (case, reference) in CASES {
+        let world = plane::named_world(client, &namespace_of::<W>(case)).await?;
+        let workload = world.create(&W::new("web", 1)).await?;
+        let mut found = pod("found");
+        found.metadata.owner_references = Some(reference.before(&workload));
+        world.create(&found).await?;
+    }
+    let world = plane::named_world(client, &namespace_of::<W>("extra")).await?;
+    world.create(&W::new("web", 2)).await?;
+    for index in 0..3 {
+        world.create(&pod(&format!("pod-{index}"))).await?;
+    }
+    Ok(())
+}
+
+async fn prepare_leftovers(client: &Client) -> Result<()> {
+    let world = plane::named_world(client, "leftovers").await?;
+    let mut leftover = Endpoints::default();
+    leftover.metadata.name = Some("leftover".to_owned());
+    world.create(&leftover).await?;
+    let mut leader = leftover.clone();
+    leader.metadata.name = Some("leader".to_owned());
+    leader.metadata.annotations =
+        Some(windlass_black_box::fixtures::pairs(&[("control-plane.alpha.kubernetes.io/leader", "{}")]));
+    world.create(&leader).await?;
+    Ok(())
+}
+
+async fn adoption<W: Workload>(case: usize) -> Result<()> {
+    let (case, reference) = CASES[case];
+    let world = plane::prepared_world(&namespace_of::<W>(case)).await?;
+    let workload = world.get::<W>("web").await?;
+    let expected = reference.after(&workload);
+    eventually(
+        &format!("the pod's owners become {expected:?}"),
+        || world.get::<Pod>("found"),
+        |pod| pod.metadata.owner_references.clone().unwrap_or_default() == expected,
+    )
+    .await?;
+    stable::<W>(&world, "web").await?;
+    let pod = world.get::<Pod>("found").await?;
+    ensure!(pod.metadata.owner_references.unwrap_or_default() == expected, "and stay so");
+    Ok(())
+}
+
+async fn extra_pods<W: Workload>() -> Result<()> {
+    let world: World = plane::prepared_world(&namespace_of::<W>("extra")).await?;
+    stable::<W>(&world, "web").await?;
+    eventually("two of three pods remain", || world.pods(LABEL), |pods| pods.len() == 2).await?;
+    Ok(())
+}
+
+macro_rules! adoption {
+    ($module:ident, $kind:ty) => {
+        mod $module {
+            use anyhow::Result;
+
+            #[tokio::test]
+            async fn an_owner_that_is_no_controller_is_promoted() -> Result<()> {
+                super::adoption::<$kind>(0).await
+            }
+
+            #[tokio::test]
+            async fn an_orphan_is_adopted() -> Result<()> {
+                super::adoption::<$kind>(1).await
+            }
+
+            #[tokio::test]
+            async fn a_pod_already_controlled_is_left_as_it_is() -> Result<()> {
+                super::adoption::<$kind>(2).await
+            }
+
+            #[tokio::test]
+            async fn a_pod_with_another_controller_is_left_as_it_is() -> Result<()> {
+                super::adoption::<$kind>(3).await
+            }
+
+            #[tokio::test]
+            async fn pods_too_many_are_adopted_and_one_deleted() -> Result<()> {
+                super::extra_pods::<$kind>().await
+            }
+        }
+    };
+}
+
+adoption!(replica_set, k8s_openapi::api::apps::v1::ReplicaSet);
+adoption!(replication_controller, k8s_openapi::api::core::v1::ReplicationController);
+
+#[tokio::test]
+async fn endpoints_without_a_service_are_removed_unless_they_hold_a_leader() -> Result<()> {
+    let world = plane::prepared_world("leftovers").await?;
+    eventually("the leftover is gone", || world.find::<Endpoints>("leftover"), Option::is_none).await?;
+    ensure!(world.find::<Endpoints>("leader").await?.is_some(), "a leader record was deleted");
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! The plane and the subject that all scenarios share.
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::{Api, Client, api::PostParams};
+use tokio::sync::OnceCell;
+use windlass_black_box::{
+    subject::{Running, Subject},
+    wait::eventually,
+    world::World,
+};
+use windlass_harness::{Plane, PlaneOptions};
+
+use crate::before_start;
+
+struct Stage {
+    plane: Plane,
+    _subject: Running,
+}
+
+static STAGE: OnceCell<Stage> = OnceCell::const_new();
+
+/// Both families, so that a Service may choose its first.
+const SERVICE_RANGES: &str = "--service-cluster-ip-range=10.96.0.0/16,2001:db8:1::/112";
+
+async fn stage() -> Result<&'static Stage> {
+    STAGE
+        .get_or_try_init(|| async {
+            // No garbage collector: some scenarios name owners that do not exist.
+            let options = PlaneOptions::default()
+                .nodes(0)
+                .scheduler(false)
+                .upstream_controllers(["serviceaccount-controller"])
+                .api_server_arg(SERVICE_RANGES);
+            let plane = Plane::start(options).await.context("starting the plane of the scenarios")?;
+            before_start::prepare(&plane.client().await).await.context("preparing what a start finds")?;
+            let subject = Subject::chosen()?.start(&plane, &[]).await?;
+            Ok(Stage { plane, _subject: subject })
+        })
+        .await
+}
+
+/// A fresh namespace on the shared plane.
+pub(crate) async fn world(scenario: &str) -> Result<World> {
+    let stage = stage().await?;
+    let namespace = stage.plane.namespace(scenario).await?;
+    Ok(World { client: stage.plane.client().await, namespace })
+}
+
+/// A namespace that was prepared before the subject started.
+pub(crate) async fn prepared_world(namespace: &str) -> Result<World> {
+    let stage = stage().await?;
+    Ok(World { client: stage.plane.client().await, namespace: namespace.to_owned() })
+}
+
+/// Creates a namespace of this very name and waits until it takes pods.
+pub(crate) async fn named_world(client: &Client, name: &str) -> Result<World> {
+    let mut namespace = Namespace::default();
+    namespace.metadata.name = Some(name.to_owned());
+    Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
+    let world = World { client: client.clone(), namespace: name.to_owned() };
+    eventually(
+        "the namespace has its default service account",
+        || world.find::<ServiceAccount>("default"),
+        Option::is_some,
+    )
+    .await?;
+    Ok(world)
+}

@@ -1,0 +1,143 @@
+//! What only ReplicaSets promise: an immutable selector, terminating replicas, and no finalizer of their own.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
+use windlass_black_box::{
+    fixtures::{LABEL, pairs},
+    wait::eventually,
+    workload::{Workload as _, create_stable, stable},
+};
+
+use crate::plane::world;
+
+#[tokio::test]
+async fn a_selector_cannot_be_changed() -> Result<()> {
+    let world = world("selector").await?;
+    let mut set = world.create(&ReplicaSet::new("web", 0)).await?;
+    let other = pairs(&[("other", "label")]);
+    set.spec.get_or_insert_default().selector.match_labels = Some(other.clone());
+    set.template_mut().metadata.get_or_insert_default().labels = Some(other);
+    set.metadata.resource_version = None;
+    let refusal = world
+        .api::<ReplicaSet>()
+        .replace("web", &kube::api::PostParams::default(), &set)
+        .await
+        .expect_err("a changed selector is refused")
+        .to_string();
+    ensure!(refusal.contains("Invalid value") && refusal.contains("field is immutable"), "{refusal}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn terminating_replicas_are_counted_and_do_not_count_as_replicas() -> Result<()> {
+    let world = world("terminating").await?;
+    let mut set = ReplicaSet::new("web", 5);
+    let spec = set.template_mut().spec.get_or_insert_default();
+    // Bound to a node that does not exist and given a long grace, a deleted pod stays as it is.
+    spec.node_name = Some("no-such-node".to_owned());
+    spec.termination_grace_period_seconds = Some(300);
+    create_stable(&world, &set).await?;
+    let pods = eventually("five pods exist", || world.pods(LABEL), |pods| pods.len() == 5).await?;
+    let name = |index: usize| pods[index].metadata.name.clone().unwrap_or_default();
+
+    world.delete::<Pod>(&name(0)).await?;
+    world.delete::<Pod>(&name(1)).await?;
+    stable::<ReplicaSet>(&world, "web").await?;
+    terminating_becomes(&world, 2).await?;
+    world.delete_now::<Pod>(&name(0)).await?;
+    terminating_becomes(&world, 1).await?;
+    world.delete_now::<Pod>(&name(1)).await?;
+    terminating_becomes(&world, 0).await?;
+    Ok(())
+}
+
+async fn terminating_becomes(world: &windlass_black_box::world::World, count: i32) -> Result<()> {
+    eventually(
+        &format!("{count} replicas are terminating and five are kept"),
+        || world.get::<ReplicaSet>("web"),
+        |set| (set.counts().terminating, set.counts().replicas) == (Some(count), 5),
+    )
+    .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn deletion_adds_no_finalizer_and_stops_replacement() -> Result<()> {
+    let world = world("gc-policy").await?;
+    let held = "test.example/hold";
+    let mut set = ReplicaSet::new("web", 2);
+    set.metadata.finalizers = Some(vec![held.to_owned()]);
+    create_stable(&world, &set).await?;
+    let pods = eventually("two pods exist", || world.pods(LABEL), |pods| pods.len() == 2).await?;
+    world.delete::<ReplicaSet>("web").await?;
+    let deleting = eventually(
+        "the set is marked for deletion",
+        || world.get::<ReplicaSet>("web"),
+        |set| set.metadata.deletion_timestamp.is_some(),
+    )
+    .await?;
+    ensure!(
+        deleting.metadata.finalizers.as_deref() == Some(&[held.to_owned()]),
+        "finalizers became {:?}",
+        deleting.metadata.finalizers
+    );
+    // A set on its way out reports what it has, and makes no more.
+    world.delete::<Pod>(pods[0].metadata.name.as_deref().unwrap_or_default()).await?;
+    eventually(
+        "the status of a deleting set still follows its pods",
+        || world.get::<ReplicaSet>("web"),
+        |set| set.counts().replicas == 1,
+    )
+    .await?;
+    ensure!(world.pods(LABEL).await?.len() == 1, "a deleting set made a pod");
+    world.update::<ReplicaSet>("web", |set| set.metadata.finalizers = None).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_refused_create_is_reported_and_clears_once_it_succeeds() -> Result<()> {
+    let world = world("quota").await?;
+    let quota: k8s_openapi::api::core::v1::ResourceQuota = serde_json::from_value(serde_json::json!({
+        "metadata": {"name": "few"}, "spec": {"hard": {"count/pods": "2"}}
+    }))?;
+    world.create(&quota).await?;
+    // Admission refuses everything until the quota's usage has been counted once.
+    world
+        .api::<k8s_openapi::api::core::v1::ResourceQuota>()
+        .patch_status(
+            "few",
+            &kube::api::PatchParams::default(),
+            &kube::api::Patch::Merge(serde_json::json!({
+                "status": {"hard": {"count/pods": "2"}, "used": {"count/pods": "0"}}
+            })),
+        )
+        .await?;
+    world.create(&ReplicaSet::new("web", 4)).await?;
+    let set = eventually(
+        "the condition says that pods could not be created",
+        || world.get::<ReplicaSet>("web"),
+        |set| failure(set).is_some() && set.counts().replicas == 2,
+    )
+    .await?;
+    ensure!(failure(&set).as_deref() == Some("FailedCreate"), "reason is {:?}", failure(&set));
+    ensure!(world.pods(LABEL).await?.len() == 2, "more pods than the quota allows");
+
+    world.delete::<k8s_openapi::api::core::v1::ResourceQuota>("few").await?;
+    // The next attempt may be a back-off away; any change of the set asks for one at once.
+    world
+        .merge::<ReplicaSet>("web", serde_json::json!({"metadata": {"annotations": {"try": "again"}}}))
+        .await?;
+    eventually(
+        "the condition is gone once all pods exist",
+        || world.get::<ReplicaSet>("web"),
+        |set| failure(set).is_none() && set.counts().replicas == 4,
+    )
+    .await?;
+    Ok(())
+}
+
+fn failure(set: &ReplicaSet) -> Option<String> {
+    let conditions = set.status.as_ref()?.conditions.as_ref()?;
+    let failure = conditions.iter().find(|condition| condition.type_ == "ReplicaFailure")?;
+    failure.reason.clone()
+}

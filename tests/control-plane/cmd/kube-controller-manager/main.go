@@ -1,0 +1,17 @@
+// Command kube-controller-manager is Kubernetes' own controller manager, unchanged.
+package main
+
+import (
+	"os"
+	_ "time/tzdata" // CronJob time zones, wherever the machine keeps none.
+
+	"k8s.io/component-base/cli"
+	_ "k8s.io/component-base/logs/json/register"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo"
+	_ "k8s.io/component-base/metrics/prometheus/version"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+)
+
+func main() {
+	os.Exit(cli.Run(app.NewControllerManagerCommand()))
+}

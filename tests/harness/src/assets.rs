@@ -1,0 +1,345 @@
+//! The control plane's binaries: found, or built from source once.
+//!
+//! Each binary is looked for in the folder that `KUBEBUILDER_ASSETS` names, as users of envtest
+//! expect, then in the user's cache, under a key made of the sources it is built from. What is
+//! missing is built with Go. Processes that find the same binary missing build it once: the others
+//! wait for the first.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Instant;
+
+use anyhow::{Context, bail, ensure};
+
+use crate::logs::say;
+
+/// The version stamped into upstream's binaries, as released.
+const VERSION: (&str, &str, &str) = ("v1.36.3", "1", "36");
+
+/// The oldest Go that builds the control plane, major and minor.
+const GO: (u32, u32) = (1, 26);
+
+/// The stages that kwok's nodes and pods go through, as a file in the cache.
+const STAGES: &str = "kwok-stages.yaml";
+
+/// A program of the control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Binary {
+    /// The store beneath the API server.
+    Etcd,
+    /// The API server.
+    KubeApiserver,
+    /// Upstream's controller manager.
+    KubeControllerManager,
+    /// The scheduler.
+    KubeScheduler,
+    /// The command line.
+    Kubectl,
+    /// Plays the kubelets.
+    Kwok,
+    /// Prints kwok's stages; needed only to build [`Assets::kwok_stages`].
+    KwokStages,
+    /// Ties a program's life to ours.
+    Supervise,
+}
+
+impl Binary {
+    /// Every program there is.
+    pub const ALL: [Self; 8] = [
+        Self::Etcd,
+        Self::KubeApiserver,
+        Self::KubeControllerManager,
+        Self::KubeScheduler,
+        Self::Kubectl,
+        Self::Kwok,
+        Self::KwokStages,
+        Self::Supervise,
+    ];
+
+    /// The file's name, and that of the folder under `cmd/` it is built from.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Etcd => "etcd",
+            Self::KubeApiserver => "kube-apiserver",
+            Self::KubeControllerManager => "kube-controller-manager",
+            Self::KubeScheduler => "kube-scheduler",
+            Self::Kubectl => "kubectl",
+            Self::Kwok => "kwok",
+            Self::KwokStages => "kwok-stages",
+            Self::Supervise => "supervise",
+        }
+    }
+}
+
+/// Binaries that are there.
+#[derive(Debug, Clone)]
+pub struct Assets {
+    cache: PathBuf,
+    preferred: Option<PathBuf>,
+}
+
+impl Assets {
+    /// Finds every binary, building those that are missing. Building from nothing takes about four
+    /// minutes on two cores; it blocks the thread.
+    ///
+    /// # Errors
+    /// When a binary is missing and Go is too, or is too old, or fails to build it; when the cache
+    /// cannot be written.
+    pub fn ensure() -> anyhow::Result<Self> {
+        let source = source_folder();
+        let assets = Self {
+            cache: cache_folder()?.join(key(&source)?),
+            preferred: std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from),
+        };
+        if !assets.missing().is_empty() {
+            assets.build_missing(&source)?;
+        }
+        Ok(assets)
+    }
+
+    /// Where `binary` lies.
+    #[must_use]
+    pub fn path(&self, binary: Binary) -> PathBuf {
+        let preferred = self.preferred.as_ref().map(|folder| folder.join(binary.name()));
+        preferred.filter(|path| path.is_file()).unwrap_or_else(|| self.cache.join(binary.name()))
+    }
+
+    /// The stages that kwok's nodes and pods go through.
+    #[must_use]
+    pub fn kwok_stages(&self) -> PathBuf {
+        self.cache.join(STAGES)
+    }
+
+    /// The folder of what was built from source.
+    #[must_use]
+    pub fn cache(&self) -> &Path {
+        &self.cache
+    }
+
+    fn missing(&self) -> Vec<Binary> {
+        let mut missing: Vec<Binary> =
+            Binary::ALL.into_iter().filter(|binary| !self.path(*binary).is_file()).collect();
+        if !self.kwok_stages().is_file() && !missing.contains(&Binary::KwokStages) {
+            missing.push(Binary::KwokStages);
+        }
+        missing
+    }
+
+    fn build_missing(&self, source: &Path) -> anyhow::Result<()> {
+        let go = Go::find(source)?;
+        fs::create_dir_all(&self.cache).with_context(|| format!("creating {}", self.cache.display()))?;
+        let lock = File::create(self.cache.join("build.lock"))?;
+        lock.lock().context("waiting for another build of the control plane")?;
+        // Whoever held the lock before us may have built it all.
+        let missing = self.missing();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<&str> = missing.iter().map(|binary| binary.name()).collect();
+        say(&format!("building {} from source, once; about four minutes from nothing", names.join(", ")));
+        let started = Instant::now();
+        self.build(&go, &names)?;
+        if missing.contains(&Binary::KwokStages) {
+            self.write_stages()?;
+        }
+        say(&format!("built in {} s into {}", started.elapsed().as_secs(), self.cache.display()));
+        Ok(())
+    }
+
+    /// Builds into a folder aside, then moves each file into place: a file in the cache is whole.
+    fn build(&self, go: &Go, names: &[&str]) -> anyhow::Result<()> {
+        let aside = tempfile::tempdir_in(&self.cache)?;
+        go.build(names, aside.path())?;
+        for name in names {
+            fs::rename(aside.path().join(name), self.cache.join(name))
+                .with_context(|| format!("moving {name} into {}", self.cache.display()))?;
+        }
+        Ok(())
+    }
+
+    fn write_stages(&self) -> anyhow::Result<()> {
+        let output = Command::new(self.path(Binary::KwokStages)).output()?;
+        let stages = succeeded(output, "kwok-stages")?;
+        let aside = tempfile::NamedTempFile::new_in(&self.cache)?;
+        fs::write(aside.path(), stages)?;
+        aside.persist(self.kwok_stages())?;
+        Ok(())
+    }
+}
+
+/// A Go new enough.
+struct Go {
+    source: PathBuf,
+}
+
+impl Go {
+    fn find(source: &Path) -> anyhow::Result<Self> {
+        let wanted = format!(
+            "the control plane is built from source: install Go {}.{} or later (https://go.dev/dl)",
+            GO.0, GO.1
+        );
+        let go = Self { source: source.to_owned() };
+        // Asked in the module's folder, Go answers with the toolchain it would switch to.
+        let output = match go.command().args(["env", "GOVERSION"]).output() {
+            Ok(output) => output,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => bail!("`go` was not found; {wanted}"),
+            Err(error) => return Err(error).context("running `go env GOVERSION`"),
+        };
+        let version = succeeded(output, "go env GOVERSION").with_context(|| wanted.clone())?;
+        ensure!(
+            parse_go_version(version.trim()).is_some_and(|found| found >= GO),
+            "`go` is {}, which is too old; {wanted}",
+            version.trim()
+        );
+        Ok(go)
+    }
+
+    fn build(&self, names: &[&str], into: &Path) -> anyhow::Result<()> {
+        let status = self
+            .command()
+            .args([
+                "build",
+                "-mod=readonly",
+                "-buildvcs=false",
+                "-trimpath",
+                "-ldflags",
+                &linker_flags(),
+                "-o",
+            ])
+            .arg(into)
+            .args(names.iter().map(|name| format!("./cmd/{name}")))
+            .status()
+            .context("running `go build`")?;
+        ensure!(status.success(), "`go build` of {} failed: {status}", names.join(", "));
+        Ok(())
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new("go");
+        command.current_dir(&self.source).env("CGO_ENABLED", "0").env("GOWORK", "off").env_remove("GOFLAGS");
+        command
+    }
+}
+
+/// Stamps the version where upstream's own build does, in both modules that report one.
+fn linker_flags() -> String {
+    let (version, major, minor) = VERSION;
+    let mut flags = String::from("-s -w");
+    for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
+        for (name, value) in [("gitVersion", version), ("gitMajor", major), ("gitMinor", minor)] {
+            flags += &format!(" -X {package}.{name}={value}");
+        }
+    }
+    flags
+}
+
+fn parse_go_version(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.strip_prefix("go")?.split(['.', 'r', 'b', '-', ' ']);
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+fn succeeded(output: Output, what: &str) -> anyhow::Result<String> {
+    ensure!(
+        output.status.success(),
+        "`{what}` failed: {}; {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// The Go module, beside this crate.
+fn source_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../control-plane")
+}
+
+/// The folder in the user's cache under which each version of the control plane has one.
+pub(crate) fn cache_folder() -> anyhow::Result<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = set("XDG_CACHE_HOME")
+        .or_else(|| set("HOME").map(|home| home.join(".cache")))
+        .context("neither XDG_CACHE_HOME nor HOME says where the cache folder is")?;
+    Ok(cache.join("windlass").join("control-plane"))
+}
+
+/// A key that changes with the sources and with how they are built.
+fn key(source: &Path) -> anyhow::Result<String> {
+    // The hash need not withstand anybody, and a change of it costs one build.
+    let mut hasher = DefaultHasher::new();
+    hasher.write(linker_flags().as_bytes());
+    for path in sources(source)? {
+        hasher.write(path.as_os_str().as_encoded_bytes());
+        let text = fs::read(source.join(&path)).with_context(|| format!("reading {}", path.display()))?;
+        hasher.write(&text);
+    }
+    Ok(format!("{}-{:016x}", VERSION.0, hasher.finish()))
+}
+
+/// The files that decide what is built, in a fixed order, relative to the module.
+fn sources(source: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
+    let mut files = BTreeSet::from([PathBuf::from("go.mod"), PathBuf::from("go.sum")]);
+    let read = |folder: &Path| {
+        fs::read_dir(source.join(folder))
+            .with_context(|| format!("listing {}", source.join(folder).display()))
+    };
+    for entry in read(Path::new("cmd"))? {
+        let folder = Path::new("cmd").join(entry?.file_name());
+        for file in read(&folder)? {
+            let path = folder.join(file?.file_name());
+            if path.extension() == Some(OsStr::new("go")) {
+                files.insert(path);
+            }
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn go_versions_compare_as_numbers() {
+        assert_eq!(parse_go_version("go1.26.8"), Some((1, 26)));
+        assert_eq!(parse_go_version("go1.27rc1"), Some((1, 27)));
+        assert!(parse_go_version("go1.9").unwrap() < GO);
+        assert_eq!(parse_go_version("devel"), None);
+    }
+
+    #[test]
+    fn the_key_changes_with_a_main_and_not_with_other_files() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("cmd/etcd")).unwrap();
+        for name in ["go.mod", "go.sum", "cmd/etcd/main.go"] {
+            fs::write(folder.path().join(name), name).unwrap();
+        }
+        let before = key(folder.path()).unwrap();
+        fs::write(folder.path().join("cmd/etcd/README"), "words").unwrap();
+        assert_eq!(key(folder.path()).unwrap(), before);
+        fs::write(folder.path().join("cmd/etcd/main.go"), "other").unwrap();
+        assert_ne!(key(folder.path()).unwrap(), before);
+    }
+
+    #[test]
+    fn what_the_user_provides_comes_before_what_was_built_binary_by_binary() {
+        let provided = tempfile::tempdir().unwrap();
+        fs::write(provided.path().join("etcd"), "").unwrap();
+        let assets = Assets { cache: PathBuf::from("/cache"), preferred: Some(provided.path().to_owned()) };
+        assert_eq!(assets.path(Binary::Etcd), provided.path().join("etcd"));
+        assert_eq!(assets.path(Binary::Kwok), Path::new("/cache/kwok"));
+        assert!(!assets.missing().contains(&Binary::Etcd));
+    }
+
+    #[test]
+    fn every_binary_has_a_main() {
+        for binary in Binary::ALL {
+            assert!(source_folder().join("cmd").join(binary.name()).join("main.go").is_file(), "{binary:?}");
+        }
+    }
+}

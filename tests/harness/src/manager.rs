@@ -1,0 +1,222 @@
+//! Our own controller manager, as a process beside a plane.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::plane::Plane;
+use crate::ports::Port;
+use crate::process::{Process, Program};
+
+/// The environment variable that names the binary to test.
+const BINARY_VARIABLE: &str = "WINDLASS_BIN";
+
+/// The binary's file name.
+const BINARY: &str = "windlass";
+
+/// How long the admin server may take to answer.
+const SCRAPE: Duration = Duration::from_secs(10);
+
+/// A running controller manager. Dropping it kills it.
+#[derive(Debug)]
+pub struct Manager {
+    process: Process,
+    admin: Port,
+}
+
+impl Manager {
+    /// Starts the `windlass` binary against `plane` with `args`, and returns when the process runs;
+    /// whether it is ready is another question, see [`get`](Self::get).
+    ///
+    /// It acts as the plane's administrator unless `args` name another `--kubeconfig`, and its admin
+    /// server listens on a port of its own on loopback (`--secure-port` is the harness's to set). The binary is the one that `WINDLASS_BIN`
+    /// names, else the one built beside the running test.
+    ///
+    /// # Errors
+    /// When there is no binary, or it cannot be started.
+    // Symmetric with `Plane::start`, and free to await readiness one day.
+    #[allow(clippy::unused_async)]
+    pub async fn start(plane: &Plane, args: &[&str]) -> anyhow::Result<Self> {
+        static STARTED: AtomicUsize = AtomicUsize::new(0);
+        let admin = Port::reserve()?;
+        let mut arguments: Vec<String> = args.iter().map(ToString::to_string).collect();
+        if !names(args, "--kubeconfig") {
+            arguments.push(format!("--kubeconfig={}", plane.kubeconfig_path().display()));
+        }
+        arguments.push(format!("--secure-port={}", admin.number()));
+        let program = Program::new(binary()?, arguments);
+        let name = format!("windlass-{}", STARTED.fetch_add(1, Ordering::Relaxed));
+        Ok(Self { process: plane.start_beside(&program, &name)?, admin })
+    }
+
+    /// The id of the process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Asks it to stop, by `SIGTERM`.
+    pub fn terminate(&self) {
+        self.process.terminate();
+    }
+
+    /// Kills it, by `SIGKILL`.
+    pub fn kill(&self) {
+        self.process.kill();
+    }
+
+    /// Its exit status, once it has ended.
+    #[must_use]
+    pub fn exited(&self) -> Option<ExitStatus> {
+        self.process.exited()
+    }
+
+    /// Waits until it has ended.
+    ///
+    /// # Errors
+    /// When it still runs after `within`; the error has the end of its log.
+    pub async fn wait_exit(&self, within: Duration) -> anyhow::Result<ExitStatus> {
+        self.process.wait_exit(within).await
+    }
+
+    /// The file that holds all it prints, to standard error and to standard output.
+    #[must_use]
+    pub fn log(&self) -> &Path {
+        self.process.log()
+    }
+
+    /// Where its admin server listens, as `127.0.0.1:<port>`.
+    #[must_use]
+    pub fn admin_address(&self) -> String {
+        format!("127.0.0.1:{}", self.admin.number())
+    }
+
+    /// Asks its admin server for `path`, such as `/readyz`; returns the status code and the body.
+    ///
+    /// # Errors
+    /// When nobody listens yet, or no answer comes in ten seconds.
+    pub async fn get(&self, path: &str) -> anyhow::Result<(u16, String)> {
+        let address = self.admin_address();
+        let answer = tokio::time::timeout(SCRAPE, exchange(&address, path)).await;
+        parse_answer(&answer.with_context(|| format!("no answer to {path} in {SCRAPE:?}"))??)
+    }
+
+    /// All its metrics, in Prometheus' text format.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get), and when the answer is not 200.
+    pub async fn metrics(&self) -> anyhow::Result<String> {
+        let (code, body) = self.get("/metrics").await?;
+        ensure!(code == 200, "/metrics answered {code}: {body}");
+        Ok(body)
+    }
+
+    /// The sum of all samples of metric `name` whose labels contain each of `labels`, written as in
+    /// the text format: `result="error"`. `None` when there is no such sample.
+    ///
+    /// # Errors
+    /// As [`metrics`](Self::metrics).
+    pub async fn metric(&self, name: &str, labels: &[&str]) -> anyhow::Result<Option<f64>> {
+        Ok(sum_samples(&self.metrics().await?, name, labels))
+    }
+}
+
+fn names(args: &[&str], flag: &str) -> bool {
+    args.iter().any(|arg| arg.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('=')))
+}
+
+/// The binary under test.
+fn binary() -> anyhow::Result<PathBuf> {
+    if let Some(path) = std::env::var_os(BINARY_VARIABLE).map(PathBuf::from) {
+        ensure!(path.is_file(), "{BINARY_VARIABLE} names {}, which is not a file", path.display());
+        return Ok(path);
+    }
+    binary_beside(&std::env::current_exe()?)
+}
+
+/// The binary built with the program `test`, which lies in `<profile>/deps`, `<profile>/examples` or,
+/// as the binary does, in `<profile>` itself.
+fn binary_beside(test: &Path) -> anyhow::Result<PathBuf> {
+    let found =
+        test.ancestors().skip(1).take(2).map(|folder| folder.join(BINARY)).find(|path| path.is_file());
+    found.with_context(|| {
+        format!(
+            "there is no `{BINARY}` beside {}: run `cargo build -p windlass-controller-manager`",
+            test.display()
+        )
+    })
+}
+
+async fn exchange(address: &str, path: &str) -> anyhow::Result<String> {
+    let mut stream = TcpStream::connect(address).await.with_context(|| format!("connecting to {address}"))?;
+    // HTTP/1.0: the answer is not chunked and ends with the connection.
+    let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await?;
+    Ok(String::from_utf8(answer)?)
+}
+
+fn parse_answer(answer: &str) -> anyhow::Result<(u16, String)> {
+    let Some((head, body)) = answer.split_once("\r\n\r\n") else { bail!("not an HTTP answer: {answer:?}") };
+    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+    Ok((code.with_context(|| format!("no status code in {head:?}"))?, body.to_owned()))
+}
+
+fn sum_samples(text: &str, name: &str, labels: &[&str]) -> Option<f64> {
+    let samples = text.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        let (pairs, value) = rest.rsplit_once(' ')?;
+        let named_exactly = pairs.is_empty() || pairs.starts_with('{');
+        let matches = named_exactly && labels.iter().all(|label| pairs.contains(label));
+        matches.then(|| value.parse::<f64>().ok())?
+    });
+    samples.fold(None, |sum, sample| Some(sum.unwrap_or(0.0) + sample))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# TYPE requests_total counter\n\
+        requests_total{code=\"200\",verb=\"get\"} 3\n\
+        requests_total{code=\"404\",verb=\"get\"} 2\n\
+        requests_total_other 9\n\
+        up 1\n";
+
+    #[test]
+    fn samples_are_summed_over_labels_not_asked_for() {
+        assert_eq!(sum_samples(TEXT, "requests_total", &[]), Some(5.0));
+        assert_eq!(sum_samples(TEXT, "requests_total", &["code=\"404\""]), Some(2.0));
+        assert_eq!(sum_samples(TEXT, "up", &[]), Some(1.0));
+        assert_eq!(sum_samples(TEXT, "requests_total", &["verb=\"put\""]), None);
+    }
+
+    #[test]
+    fn an_answer_is_split_into_code_and_body() {
+        assert_eq!(parse_answer("HTTP/1.0 503 no\r\nA: b\r\n\r\nnot yet").unwrap(), (503, "not yet".into()));
+        assert!(parse_answer("").is_err());
+    }
+
+    #[test]
+    fn the_binary_of_the_tests_own_profile_is_taken_and_a_missing_one_named_with_its_remedy() {
+        let profile = tempfile::tempdir().unwrap();
+        let test = profile.path().join("deps").join("scenarios-0123");
+        let complaint = binary_beside(&test).unwrap_err().to_string();
+        assert!(complaint.contains("cargo build -p windlass-controller-manager"), "{complaint}");
+        std::fs::write(profile.path().join(BINARY), "").unwrap();
+        assert_eq!(binary_beside(&test).unwrap(), profile.path().join(BINARY));
+    }
+
+    #[test]
+    fn a_kubeconfig_of_the_tests_own_is_respected() {
+        assert!(names(&["--kubeconfig=x"], "--kubeconfig"));
+        assert!(names(&["--kubeconfig", "x"], "--kubeconfig"));
+        assert!(!names(&["--kubeconfigs=x"], "--kubeconfig"));
+    }
+}

@@ -1,0 +1,482 @@
+//! A control plane: started, used, broken on purpose, stopped.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::api::{ObjectMeta, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, ResourceExt};
+use tokio::net::UnixStream;
+use tokio::sync::{Mutex, OnceCell};
+use tokio::time::timeout;
+
+use crate::assets::{Assets, Binary};
+use crate::components::{self, identity};
+use crate::layout::Layout;
+use crate::logs;
+use crate::nodes::{self, Untainting};
+use crate::options::PlaneOptions;
+use crate::pki::Authority;
+use crate::ports::Port;
+use crate::process::{Janitor, Process, Program};
+
+/// How long anything may take to become ready: thirty times what it takes on two idle cores, for
+/// machines that are busy building.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How often what is awaited is looked at.
+const POLL: Duration = Duration::from_millis(20);
+
+/// How long a killed process may take to be gone.
+const DYING: Duration = Duration::from_secs(10);
+
+/// How many ports are tried when others keep coming first.
+const PORT_ATTEMPTS: usize = 5;
+
+/// A running control plane. Dropping it kills all its processes and removes its files.
+#[derive(Debug)]
+pub struct Plane {
+    // In the order in which they go: the processes before the folders they write to.
+    api_server: Mutex<Option<Process>>,
+    supporting_controllers: Option<Process>,
+    scheduler: Option<Process>,
+    kwok: Mutex<Option<Process>>,
+    etcd: Process,
+    port: Port,
+    config: kube::Config,
+    kubeconfig: PathBuf,
+    logs: PathBuf,
+    options: PlaneOptions,
+    nodes: AtomicUsize,
+    controller_managers: AtomicUsize,
+    ground: Ground,
+}
+
+// Starting and stopping.
+impl Plane {
+    /// Starts a plane and returns when it is ready, about four seconds later; minutes later when the
+    /// binaries must first be built.
+    ///
+    /// # Errors
+    /// When a binary can be neither found nor built, and when a process ends or is not ready in two
+    /// minutes; the logs are then kept.
+    ///
+    /// # Cancel safety
+    /// A dropped start leaves nothing behind.
+    pub async fn start(options: PlaneOptions) -> anyhow::Result<Self> {
+        let assets = tokio::task::spawn_blocking(Assets::ensure).await??;
+        // Whoever installed one before us may keep it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let ground = Ground::prepare(assets)?;
+        let layout = ground.layout.clone();
+        let (etcd, api_server, port) = match ground.start_servers(&options).await {
+            Ok(servers) => servers,
+            Err(error) => {
+                logs::keep(layout.run());
+                return Err(error);
+            }
+        };
+        let plane = Self {
+            api_server: Mutex::new(Some(api_server)),
+            supporting_controllers: None,
+            scheduler: None,
+            kwok: Mutex::new(None),
+            etcd,
+            config: admin_config(&layout).await?,
+            kubeconfig: layout.kubeconfig(identity::ADMIN),
+            logs: layout.logs(),
+            port,
+            options,
+            nodes: AtomicUsize::new(0),
+            controller_managers: AtomicUsize::new(0),
+            ground,
+        };
+        plane.complete().await
+    }
+
+    /// The plane that all tests of this process share, with the default options; started by the
+    /// first who asks. Any panic in the process keeps its logs.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start); the next who asks tries again.
+    pub async fn shared() -> anyhow::Result<&'static Self> {
+        static SHARED: OnceCell<Plane> = OnceCell::const_new();
+        let start = || async {
+            let plane = Self::start(PlaneOptions::default()).await?;
+            keep_logs_on_panic(plane.ground.layout.run().to_owned());
+            Ok(plane)
+        };
+        SHARED.get_or_try_init(start).await
+    }
+
+    /// Stops everything and removes the plane's files, logs included unless they are to be kept.
+    ///
+    /// # Errors
+    /// When a killed process does not go, or the files cannot be removed.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        let supporting = [self.supporting_controllers.take(), self.scheduler.take()];
+        let mut processes: Vec<Process> = supporting.into_iter().flatten().collect();
+        processes.extend(self.kwok.lock().await.take());
+        processes.extend(self.api_server.lock().await.take());
+        for process in &processes {
+            process.kill();
+        }
+        self.etcd.kill();
+        for process in processes.iter().chain([&self.etcd]) {
+            process.wait_exit(DYING).await?;
+        }
+        match self.ground.janitor.take() {
+            Some(janitor) => tokio::task::spawn_blocking(|| janitor.finish()).await?,
+            None => Ok(()),
+        }
+    }
+
+    /// Starts what works on the API server, and waits until it has begun to.
+    async fn complete(mut self) -> anyhow::Result<Self> {
+        // Marked before the plane is dropped, and its files with it.
+        self.start_supporting().await.inspect_err(|_| self.keep_logs())?;
+        Ok(self)
+    }
+
+    async fn start_supporting(&mut self) -> anyhow::Result<()> {
+        if !self.options.upstream_controllers.is_empty() {
+            self.supporting_controllers = Some(self.start_supporting_controllers()?);
+        }
+        if self.options.scheduler {
+            self.scheduler = Some(self.start_scheduler().await?);
+        }
+        self.await_service_account("default").await?;
+        self.add_nodes(self.options.nodes).await
+    }
+
+    fn start_supporting_controllers(&self) -> anyhow::Result<Process> {
+        let options = &self.options;
+        let controllers: Vec<&str> = options.upstream_controllers.iter().map(String::as_str).collect();
+        let mut arguments =
+            components::controller_manager(&self.ground.layout, &controllers, options.authorization_rbac);
+        arguments.extend(components::limits(options));
+        arguments.extend(options.extra_controller_manager_args.iter().cloned());
+        self.ground.start_isolated(Binary::KubeControllerManager, "kube-controller-manager", &arguments)
+    }
+
+    async fn start_scheduler(&self) -> anyhow::Result<Process> {
+        let config = self.ground.layout.run().join("scheduler.json");
+        let settings = components::scheduler_config(&self.ground.layout, &self.options);
+        tokio::fs::write(&config, settings.to_string()).await?;
+        self.ground.start_isolated(Binary::KubeScheduler, "kube-scheduler", &components::scheduler(&config))
+    }
+}
+
+// Using it.
+impl Plane {
+    /// The kubeconfig of an administrator.
+    #[must_use]
+    pub fn kubeconfig_path(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// A new kubeconfig for `user`, in `group` if one is given, who under RBAC may do only what is
+    /// bound to either. `name` names the file and may be used once per plane.
+    ///
+    /// # Errors
+    /// When the certificate cannot be made or written.
+    pub fn kubeconfig_for(&self, name: &str, user: &str, group: Option<&str>) -> anyhow::Result<PathBuf> {
+        let path = self.ground.layout.kubeconfig(name);
+        ensure!(!path.exists(), "there is a kubeconfig named {name} already");
+        self.ground.authority.kubeconfig(name, user, group, &server_url(&self.port))?;
+        Ok(path)
+    }
+
+    /// The settings of an administrator's client: no client-side limit and no retry, so that a test
+    /// sees every answer of the server.
+    #[must_use]
+    pub fn config(&self) -> kube::Config {
+        self.config.clone()
+    }
+
+    /// A new client of an administrator, bound to the calling runtime.
+    ///
+    /// # Panics
+    /// When the settings, from which a client has been made before, no longer make one.
+    // A client is made on the runtime that drives its connections, hence `async`.
+    #[allow(clippy::unused_async)]
+    pub async fn client(&self) -> Client {
+        Client::try_from(self.config()).expect("these settings made a client at the start")
+    }
+
+    /// Creates a namespace that no other test has, whose name begins with `prefix`, and returns its
+    /// name once its `default` service account is there.
+    ///
+    /// # Errors
+    /// When the API server refuses, or the account does not appear in two minutes.
+    pub async fn namespace(&self, prefix: &str) -> anyhow::Result<String> {
+        let namespaces: Api<Namespace> = Api::all(self.client().await);
+        let metadata = ObjectMeta { generate_name: Some(format!("{prefix}-")), ..ObjectMeta::default() };
+        let namespace = Namespace { metadata, ..Namespace::default() };
+        let name = namespaces.create(&PostParams::default(), &namespace).await?.name_any();
+        self.await_service_account(&name).await?;
+        Ok(name)
+    }
+
+    /// Adds `count` nodes, named `node-0` and on, and returns when pods can be scheduled on them.
+    /// The first of them start kwok.
+    ///
+    /// # Errors
+    /// When kwok does not start, or a node is not ready in two minutes.
+    pub async fn add_nodes(&self, count: usize) -> anyhow::Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        let mut kwok = self.kwok.lock().await;
+        let kwok = match &mut *kwok {
+            Some(kwok) => kwok,
+            none => none.insert(self.start_kwok()?),
+        };
+        let first = self.nodes.fetch_add(count, Ordering::Relaxed);
+        let names: BTreeSet<String> = (first..first + count).map(|number| format!("node-{number}")).collect();
+        let untainting = match self.options.runs_upstream("node-lifecycle-controller") {
+            true => Untainting::Upstream,
+            false => Untainting::Ours,
+        };
+        let api = Api::all(self.client().await);
+        nodes::create(&api, &names).await?;
+        await_from(kwok, "new nodes take pods", async || nodes::settle(&api, &names, untainting).await).await
+    }
+
+    /// Starts another of upstream's controller managers, with upstream's own defaults and without
+    /// leader election, for the controllers named and with the arguments given. It ends when the
+    /// value returned is dropped.
+    ///
+    /// # Errors
+    /// When it cannot be started. What it makes of its arguments is in its log.
+    pub fn start_upstream_controllers(&self, controllers: &[&str], args: &[&str]) -> anyhow::Result<Process> {
+        let rbac = self.options.authorization_rbac;
+        let mut arguments = components::controller_manager(&self.ground.layout, controllers, rbac);
+        arguments.extend(args.iter().map(ToString::to_string));
+        let number = self.controller_managers.fetch_add(1, Ordering::Relaxed);
+        let name = format!("upstream-controllers-{number}");
+        self.ground.start_isolated(Binary::KubeControllerManager, &name, &arguments)
+    }
+
+    /// Runs kubectl as an administrator and returns what it prints.
+    ///
+    /// # Errors
+    /// When it fails; the error has what it complained of.
+    pub async fn kubectl(&self, args: &[&str]) -> anyhow::Result<String> {
+        let output = tokio::process::Command::new(self.ground.assets.path(Binary::Kubectl))
+            .env("KUBECONFIG", self.kubeconfig_path())
+            .env("HOME", self.ground.layout.home())
+            .args(args)
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await?;
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "kubectl {}: {}", args.join(" "), complaint.trim());
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// The folder of the logs of all processes.
+    #[must_use]
+    pub fn logs_dir(&self) -> &Path {
+        &self.logs
+    }
+
+    /// Keeps the logs when the plane goes, and prints where they are.
+    pub fn keep_logs(&self) {
+        logs::keep(self.ground.layout.run());
+    }
+
+    /// Starts `program`, with our environment, as a process that ends with us at the latest.
+    pub(crate) fn start_beside(&self, program: &Program, name: &str) -> anyhow::Result<Process> {
+        self.ground.start(program, name)
+    }
+
+    fn start_kwok(&self) -> anyhow::Result<Process> {
+        let arguments = components::kwok(&self.ground.layout, &self.ground.assets.kwok_stages());
+        self.ground.start_isolated(Binary::Kwok, "kwok", &arguments)
+    }
+
+    /// Waits for the `default` service account of `namespace`, or creates it where upstream's
+    /// controller, which would, does not run.
+    async fn await_service_account(&self, namespace: &str) -> anyhow::Result<()> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client().await, namespace);
+        match &self.supporting_controllers {
+            Some(controllers) if self.options.runs_upstream("serviceaccount-controller") => {
+                let there = async || Ok(accounts.get_opt("default").await?.is_some());
+                await_from(controllers, &format!("{namespace} has its service account"), there).await
+            }
+            _ => create_default_account(&accounts).await,
+        }
+    }
+}
+
+// Breaking it on purpose.
+impl Plane {
+    /// Kills the API server, as an outage does: connections break and new ones are refused.
+    ///
+    /// # Errors
+    /// When it is not running.
+    pub async fn stop_api_server(&self) -> anyhow::Result<()> {
+        let Some(server) = self.api_server.lock().await.take() else { bail!("no API server is running") };
+        server.kill();
+        server.wait_exit(DYING).await?;
+        Ok(())
+    }
+
+    /// Starts the API server again, on the same port and data, and returns when it is ready.
+    ///
+    /// # Errors
+    /// When it is running already, ends, or is not ready in two minutes.
+    pub async fn start_api_server(&self) -> anyhow::Result<()> {
+        let mut server = self.api_server.lock().await;
+        ensure!(server.is_none(), "the API server is running");
+        *server = Some(self.ground.start_api_server(&self.port, &self.options).await?);
+        Ok(())
+    }
+}
+
+impl Drop for Plane {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.keep_logs();
+        }
+    }
+}
+
+/// What processes stand on: binaries, folders, keys.
+#[derive(Debug)]
+struct Ground {
+    assets: Assets,
+    layout: Layout,
+    authority: Authority,
+    /// Absent only while the plane stops.
+    janitor: Option<Janitor>,
+}
+
+impl Ground {
+    fn prepare(assets: Assets) -> anyhow::Result<Self> {
+        let layout = Layout::create()?;
+        // From here on the folders go with us.
+        let janitor = Janitor::appoint(&assets.path(Binary::Supervise), layout.data(), layout.run())?;
+        if logs::always_kept() {
+            logs::keep(layout.run());
+        }
+        let authority = Authority::create(&layout)?;
+        Ok(Self { assets, layout, authority, janitor: Some(janitor) })
+    }
+
+    async fn start_servers(&self, options: &PlaneOptions) -> anyhow::Result<(Process, Process, Port)> {
+        let etcd = self.start_etcd().await?;
+        for _ in 0..PORT_ATTEMPTS {
+            let port = Port::reserve()?;
+            self.write_kubeconfigs(&port)?;
+            let log = self.layout.log("kube-apiserver");
+            let logged = logs::length(&log);
+            match self.start_api_server(&port, options).await {
+                Ok(server) => return Ok((etcd, server, port)),
+                Err(_) if logs::says_address_in_use(&log, logged) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        bail!("others took {PORT_ATTEMPTS} ports in a row")
+    }
+
+    fn write_kubeconfigs(&self, port: &Port) -> anyhow::Result<()> {
+        for (name, user, group) in identity::ALL {
+            self.authority.kubeconfig(name, user, group, &server_url(port))?;
+        }
+        Ok(())
+    }
+
+    async fn start_etcd(&self) -> anyhow::Result<Process> {
+        let etcd = self.start_isolated(Binary::Etcd, "etcd", &components::etcd(&self.layout))?;
+        let socket = self.layout.etcd_socket();
+        let serves = async || Ok(UnixStream::connect(&socket).await.is_ok());
+        await_from(&etcd, "etcd serves", serves).await?;
+        Ok(etcd)
+    }
+
+    async fn start_api_server(&self, port: &Port, options: &PlaneOptions) -> anyhow::Result<Process> {
+        let arguments = components::api_server(&self.layout, port.number(), options);
+        let server = self.start_isolated(Binary::KubeApiserver, "kube-apiserver", &arguments)?;
+        let client = Client::try_from(admin_config(&self.layout).await?)?;
+        await_from(&server, "the API server is ready", async || answers_readyz(&client).await).await?;
+        Ok(server)
+    }
+
+    fn start_isolated(&self, binary: Binary, name: &str, arguments: &[String]) -> anyhow::Result<Process> {
+        let program = Program::new(self.assets.path(binary), arguments);
+        self.start(&program.isolated(&self.layout.home()), name)
+    }
+
+    fn start(&self, program: &Program, name: &str) -> anyhow::Result<Process> {
+        Process::start(&self.assets.path(Binary::Supervise), program, name, &self.layout.log(name))
+    }
+}
+
+/// Returns once `what` holds; fails when the process that is to bring it about ends before, or
+/// patience does.
+async fn await_from(
+    process: &Process,
+    what: &str,
+    holds: impl AsyncFn() -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    let name = process.name();
+    let awaited = async {
+        while !holds().await? {
+            if let Some(status) = process.exited() {
+                bail!("{name} ended with {status}: {}", logs::tail(process.log()));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
+    };
+    match timeout(PATIENCE, awaited).await {
+        Ok(outcome) => outcome,
+        Err(_) => bail!("not after {PATIENCE:?}: {what}; {name} says: {}", logs::tail(process.log())),
+    }
+}
+
+async fn answers_readyz(client: &Client) -> anyhow::Result<bool> {
+    let readiness = http::Request::get("/readyz").body(Vec::new())?;
+    // A single answer may hang while the server starts; the next attempt does not.
+    let answer = timeout(Duration::from_secs(2), client.request_text(readiness)).await;
+    Ok(matches!(answer, Ok(Ok(_))))
+}
+
+async fn create_default_account(accounts: &Api<ServiceAccount>) -> anyhow::Result<()> {
+    let metadata = ObjectMeta { name: Some("default".into()), ..ObjectMeta::default() };
+    let account = ServiceAccount { metadata, ..ServiceAccount::default() };
+    match accounts.create(&PostParams::default(), &account).await {
+        Ok(_) => Ok(()),
+        // Another controller under test was faster.
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        Err(error) => Err(error).context("creating the default service account"),
+    }
+}
+
+async fn admin_config(layout: &Layout) -> anyhow::Result<kube::Config> {
+    let kubeconfig = Kubeconfig::read_from(layout.kubeconfig(identity::ADMIN))?;
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.default_retry = false;
+    Ok(config)
+}
+
+fn server_url(port: &Port) -> String {
+    format!("https://127.0.0.1:{}", port.number())
+}
+
+/// The shared plane is never dropped, so a panic is the only sign of a failed test.
+fn keep_logs_on_panic(run: PathBuf) {
+    let previous = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        logs::keep(&run);
+        previous(panic);
+    }));
+}
