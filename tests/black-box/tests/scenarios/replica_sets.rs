@@ -81,6 +81,13 @@ async fn deletion_adds_no_finalizer_and_stops_replacement() -> Result<()> {
         "finalizers became {:?}",
         deleting.metadata.finalizers
     );
+    // Sets and pods come over two watches. Until the manager says that it has seen the deletion, it may still replace.
+    eventually(
+        "the manager has seen that the set is on its way out",
+        || world.get::<ReplicaSet>("web"),
+        |set| set.counts().observed_generation >= set.metadata.generation,
+    )
+    .await?;
     // A set on its way out reports what it has, and makes no more.
     world.delete::<Pod>(pods[0].metadata.name.as_deref().unwrap_or_default()).await?;
     eventually(
