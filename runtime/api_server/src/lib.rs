@@ -1,0 +1,17 @@
+//! An API server in the process: enough of Kubernetes to run controllers on, small, honest, and checked against the
+//! real one by the contract suite in `tests/contract`.
+//!
+//! A request passes, in this order: `http` (path, query, identity, media type) -> `registry` (defaults, validation,
+//! what each kind does on create, update and delete) -> `storage` (versions, history, watches) and back.
+//!
+//! Guarantees:
+//! - One global resource version orders all writes; a write that changes nothing keeps its version and tells nobody.
+//! - A watch from a version tells every change after it, in order, or says that it cannot (410).
+//! - Everything timed or random comes from the `Env` it was given.
+//!
+//! It refuses to be a place for data that matters: it keeps objects in memory, and rights are recorded, not enforced.
+
+pub mod status;
+pub mod storage;
+
+pub use self::status::Status;

@@ -1,0 +1,183 @@
+//! Refusals, in the words and with the codes of upstream.
+
+use serde::Serialize;
+
+/// A refusal as it goes over the wire (`v1.Status`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    kind: &'static str,
+    api_version: &'static str,
+    metadata: Empty,
+    status: &'static str,
+    /// One sentence for people.
+    pub message: String,
+    /// One word for programs.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub reason: &'static str,
+    /// What it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub details: Option<Details>,
+    /// The HTTP status.
+    pub code: u16,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+struct Empty {}
+
+/// What a refusal is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Details {
+    /// The object's name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// The group.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// The resource (for most) or kind (for invalid objects).
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    /// The object's UID.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// The single causes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<Cause>,
+    /// When to try again.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub retry_after_seconds: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// One cause of a refusal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Cause {
+    /// One word for programs, such as `FieldValueInvalid`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// One sentence for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// The path of the field.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub field: String,
+}
+
+/// The group and plural name of a resource, as refusals name it: `pods`, `replicasets.apps`.
+#[derive(Clone, Copy, Debug)]
+pub struct Named<'a> {
+    /// The group; empty for the core group.
+    pub group: &'a str,
+    /// The plural name (or the kind, for [`Status::invalid`]).
+    pub resource: &'a str,
+}
+
+impl std::fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.group {
+            "" => f.write_str(self.resource),
+            group => write!(f, "{}.{group}", self.resource),
+        }
+    }
+}
+
+impl Status {
+    /// Any refusal.
+    pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Status {
+        let (kind, api_version, status) = ("Status", "v1", "Failure");
+        let (message, metadata) = (message.into(), Empty {});
+        Status { kind, api_version, metadata, status, message, reason, details: None, code }
+    }
+
+    fn about(mut self, of: Named<'_>, name: &str) -> Status {
+        let (group, kind, name) = (of.group.to_owned(), of.resource.to_owned(), name.to_owned());
+        self.details = Some(Details { name, group, kind, ..Details::default() });
+        self
+    }
+
+    /// 404, the object.
+    pub fn not_found(of: Named<'_>, name: &str) -> Status {
+        Status::new(404, "NotFound", format!("{of} {name:?} not found")).about(of, name)
+    }
+
+    /// 404, the path.
+    pub fn no_such_path() -> Status {
+        let mut status = Status::new(404, "NotFound", "the server could not find the requested resource");
+        status.details = Some(Details::default());
+        status
+    }
+
+    /// 409, the name is taken.
+    pub fn already_exists(of: Named<'_>, name: &str) -> Status {
+        Status::new(409, "AlreadyExists", format!("{of} {name:?} already exists")).about(of, name)
+    }
+
+    /// 409, the object is not as it was.
+    pub fn conflict(of: Named<'_>, name: &str, why: &str) -> Status {
+        let message = format!("Operation cannot be fulfilled on {of} {name:?}: {why}");
+        Status::new(409, "Conflict", message).about(of, name)
+    }
+
+    /// 403.
+    pub fn forbidden(of: Named<'_>, name: &str, why: &str) -> Status {
+        let message = match (of.resource, name) {
+            ("", _) => format!("forbidden: {why}"),
+            (_, "") => format!("{of} is forbidden: {why}"),
+            _ => format!("{of} {name:?} is forbidden: {why}"),
+        };
+        Status::new(403, "Forbidden", message).about(of, name)
+    }
+
+    /// 400.
+    pub fn bad_request(why: impl Into<String>) -> Status {
+        Status::new(400, "BadRequest", why)
+    }
+
+    /// 422, with its causes. `kind` is the kind's name, not the resource's.
+    pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Status {
+        let of = Named { group, resource: kind };
+        let texts: Vec<_> = causes.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
+        let why = match texts.as_slice() {
+            [] => String::new(),
+            [one] => format!(": {one}"),
+            many => format!(": [{}]", many.join(", ")),
+        };
+        let mut status =
+            Status::new(422, "Invalid", format!("{of} {name:?} is invalid{why}")).about(of, name);
+        if let Some(details) = &mut status.details {
+            details.causes = causes;
+        }
+        status
+    }
+
+    /// 410, the version is no longer kept.
+    pub fn expired(why: impl Into<String>) -> Status {
+        Status::new(410, "Expired", why)
+    }
+
+    /// 405.
+    pub fn method_not_allowed(of: Named<'_>, verb: &str) -> Status {
+        let message = format!("{verb} is not supported on resources of kind {:?}", of.to_string());
+        Status::new(405, "MethodNotAllowed", message).about(of, "")
+    }
+
+    /// 429.
+    pub fn too_many_requests(why: impl Into<String>, retry_after_seconds: u32) -> Status {
+        let mut status = Status::new(429, "TooManyRequests", why);
+        status.details = Some(Details { retry_after_seconds, ..Details::default() });
+        status
+    }
+
+    /// 500.
+    pub fn internal(why: impl std::fmt::Display) -> Status {
+        let mut status = Status::new(500, "InternalError", format!("Internal error occurred: {why}"));
+        let cause = Cause { message: why.to_string(), ..Cause::default() };
+        status.details = Some(Details { causes: vec![cause], ..Details::default() });
+        status
+    }
+}

@@ -1,0 +1,6 @@
+//! Whole clusters on one clock: simulation, fake nodes, oracles, fixtures.
+//!
+//! Guarantees:
+//! - One seed replays one history, byte for byte.
+//!
+//! It refuses real clusters, sockets and real time.
