@@ -11,6 +11,7 @@
 //!
 //! It refuses to be a place for data that matters: it keeps objects in memory, and rights are recorded, not enforced.
 
+pub mod registry;
 pub mod status;
 pub mod storage;
 
