@@ -14,5 +14,5 @@ mod node;
 
 pub use self::{
     catalogue::{Catalogue, ResourceInfo, SubresourceInfo},
-    node::{ListNode, ListType, MapType, Node, ObjectNode, PatchStrategy, Schema, Shape, Types},
+    node::{ListNode, ListType, MapType, Node, ObjectNode, PatchStrategy, Presence, Schema, Shape, Types},
 };

@@ -27,8 +27,27 @@ pub struct Node {
     pub nullable: bool,
     /// What stands here if nothing was given.
     pub default: Option<Value>,
-    /// The only values allowed, if not empty.
+    /// The only values allowed, if not empty. Upstream documents these for built-in kinds and leaves it to each kind's
+    /// validation to insist on them; for custom kinds they bind.
     pub enumeration: Vec<Value>,
+    /// Whether it is written when it says nothing.
+    pub presence: Presence,
+}
+
+/// When a field is written: what the tags of upstream's Go types make of it in a round trip. What is not a field
+/// (items, values of maps, roots), and every field of a custom kind, is [`Presence::AsGiven`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Presence {
+    /// Where it was given, zero values included (a pointer with `omitempty`); `null` counts as not given.
+    #[default]
+    AsGiven,
+    /// Where it is not a zero value: false, 0, empty text, an empty list or map (`omitempty`, `omitzero`).
+    NonZero,
+    /// Always; where it was not given, as the zero value, which is then also the node's default unless upstream has a
+    /// better one: a scalar or a struct without `omitempty`.
+    Always,
+    /// Always; where it was not given, as `null`: a list, map, time or pointer without `omitempty`.
+    AlwaysOrNull,
 }
 
 /// What may stand in one place.
@@ -42,7 +61,8 @@ pub enum Shape {
     Object(ObjectNode),
     /// A list.
     List(ListNode),
-    /// Text, with its format (`date-time`, `byte`, ...) where one is set.
+    /// Text, with its format where one is set: `date-time` (whole seconds), `micro-time` (upstream's `MicroTime`, with
+    /// six digits after the second), `byte`, ...
     String(Option<Arc<str>>),
     /// A whole number, with its format (`int32`, `int64`) where one is set.
     Integer(Option<Arc<str>>),
@@ -143,8 +163,15 @@ impl Types {
 }
 
 impl Node {
+    /// A place of that shape, where `null` may not stand and about which nothing else is known.
+    pub const fn of(shape: Shape) -> Node {
+        Node { shape, nullable: false, default: None, enumeration: Vec::new(), presence: Presence::AsGiven }
+    }
+
     /// A place where anything may stand.
     pub const fn anything() -> Node {
-        Node { shape: Shape::Any, nullable: true, default: None, enumeration: Vec::new() }
+        let mut node = Node::of(Shape::Any);
+        node.nullable = true;
+        node
     }
 }
