@@ -5,7 +5,9 @@ use std::fmt::Debug;
 use anyhow::{Context as _, Result};
 use k8s_openapi::{
     NamespaceResourceScope,
-    api::core::v1::{Endpoints, Pod},
+    api::core::v1::{ContainerStatus, Endpoints, Pod},
+    apimachinery::pkg::apis::meta::v1::Time,
+    jiff::Timestamp,
 };
 use kube::{
     Api, Client, Resource,
@@ -13,6 +15,8 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
+
+use crate::fixtures::ready_condition;
 
 /// What every kind in these scenarios is: namespaced, typed, and serialisable.
 pub trait Kind:
@@ -102,6 +106,22 @@ impl World {
     /// Any refusal but a conflict.
     pub async fn update_status<K: Kind>(&self, name: &str, change: impl Fn(&mut K)) -> Result<K> {
         self.replace(name, change, true).await
+    }
+
+    /// Makes a pod ready since `since`, its only container restarted so many times.
+    ///
+    /// # Errors
+    /// The API server's refusal.
+    pub async fn make_ready(&self, pod: &str, since: Timestamp, restarts: i32) -> Result<()> {
+        let container = ContainerStatus { restart_count: restarts, ..ContainerStatus::default() };
+        self.update_status::<Pod>(pod, |pod| {
+            let status = pod.status.get_or_insert_default();
+            status.phase = Some("Running".to_owned());
+            status.conditions = Some(vec![ready_condition(true, Some(Time(since)))]);
+            status.container_statuses = Some(vec![container.clone()]);
+        })
+        .await?;
+        Ok(())
     }
 
     async fn replace<K: Kind>(&self, name: &str, change: impl Fn(&mut K), status: bool) -> Result<K> {

@@ -94,19 +94,19 @@ async fn deletion_costs(plane: &Plane) -> Result<()> {
     with_gates(plane, "PodDeletionCost=false", async || {
         create_stable(&world, &ReplicaSet::new("web", 2)).await?;
         let pods = eventually("two pods exist", || staying(&world), |pods| pods.len() == 2).await?;
+        let now = jiff::Timestamp::now();
         for (name, (cost, restarts)) in pods.iter().zip([("1000", 5), ("100", 0)]) {
             let cost = pairs(&[("controller.kubernetes.io/pod-deletion-cost", cost)]);
             world.update::<Pod>(name, |pod| pod.metadata.annotations = Some(cost.clone())).await?;
-            world
-                .update_status::<Pod>(name, |pod| {
-                    pod.status.get_or_insert_default().container_statuses =
-                        Some(vec![k8s_openapi::api::core::v1::ContainerStatus {
-                            restart_count: restarts,
-                            ..Default::default()
-                        }]);
-                })
-                .await?;
+            world.make_ready(name, now, restarts).await?;
         }
+        // Pods and sets come over two watches: the manager has to have seen the one before the other changes.
+        eventually(
+            "both pods are seen ready",
+            || world.get::<ReplicaSet>("web"),
+            |set| set.counts().ready == 2,
+        )
+        .await?;
         world.update::<ReplicaSet>("web", |set| set.set_desired(1)).await?;
         let left = eventually("one pod remains", || staying(&world), |pods| pods.len() == 1).await?;
         ensure!(left[0] == pods[1], "the costly pod stayed although costs do not count");

@@ -85,7 +85,7 @@ async fn deletion_adds_no_finalizer_and_stops_replacement() -> Result<()> {
     eventually(
         "the manager has seen that the set is on its way out",
         || world.get::<ReplicaSet>("web"),
-        |set| set.counts().observed_generation >= set.metadata.generation,
+        |set| set.counts().observed_generation >= set.metadata.generation.unwrap_or(0),
     )
     .await?;
     // A set on its way out reports what it has, and makes no more.

@@ -5,7 +5,7 @@
 use anyhow::{Result, ensure};
 use jiff::{Timestamp, ToSpan as _};
 use k8s_openapi::{
-    api::core::v1::{ContainerStatus, Pod},
+    api::core::v1::Pod,
     apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
 };
 use windlass_black_box::{
@@ -236,22 +236,30 @@ async fn the_pod_that_costs_more_to_delete_stays<W: Workload>(
     let world = world(scenario).await?;
     create_stable(&world, &W::new("web", 2)).await?;
     let pods = pods_become(&world, "two pods exist", 2).await?;
+    let now = Timestamp::now();
     for (index, name) in names(&pods).iter().enumerate() {
         if let Some(costs) = costs {
             let cost = pairs(&[("controller.kubernetes.io/pod-deletion-cost", costs[index])]);
             world.update::<Pod>(name, |pod| pod.metadata.annotations = Some(cost.clone())).await?;
         }
-        let restarts = [5, 0][index];
-        world
-            .update_status::<Pod>(name, |pod| {
-                pod.status.get_or_insert_default().container_statuses =
-                    Some(vec![ContainerStatus { restart_count: restarts, ..ContainerStatus::default() }]);
-            })
-            .await?;
+        world.make_ready(name, now, [5, 0][index]).await?;
     }
+    pods_are_seen_ready::<W>(&world, 2).await?;
     world.update::<W>("web", |workload| workload.set_desired(1)).await?;
     let left = pods_become(&world, "one pod remains", 1).await?;
     ensure!(uids(&left)[0] == uids(&pods)[remaining], "the wrong pod went: {:?}", names(&left));
+    Ok(())
+}
+
+/// Pods and their workload come over two watches: what was changed about pods counts for a later change of the
+/// workload only once the manager has told that it saw it.
+async fn pods_are_seen_ready<W: Workload>(world: &World, count: i32) -> Result<()> {
+    eventually(
+        "the manager has seen that the pods are ready",
+        || world.get::<W>("web"),
+        |workload| workload.counts().ready == count,
+    )
+    .await?;
     Ok(())
 }
 
