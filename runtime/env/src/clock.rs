@@ -67,6 +67,10 @@ impl Clock {
         }
     }
 
+    pub(crate) fn is_virtual(self) -> bool {
+        matches!(self, Clock::Virtual { .. })
+    }
+
     pub(crate) fn now(self) -> Instant {
         match self {
             Clock::System => Instant::from_origin(boot_time()),

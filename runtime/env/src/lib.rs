@@ -24,7 +24,9 @@ mod rng;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod vigil;
 mod waiters;
+mod wall_steps;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -40,9 +42,11 @@ pub use crate::instant::Instant;
 pub use crate::panics::{caught, caught_now};
 pub use crate::rng::Rng;
 pub use crate::tasks::{Task, TaskError};
+pub use crate::vigil::Vigil;
 
 use crate::clock::Clock;
 use crate::tasks::Tasks;
+use crate::wall_steps::WallSteps;
 
 /// The time limit of [`Env::timeout`] passed before the future completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,6 +61,8 @@ pub struct Env {
     identity: Arc<Identity>,
     streams: Arc<Mutex<BTreeSet<String>>>,
     tasks: Arc<Tasks>,
+    wall_steps: WallSteps,
+    vigil: Option<Vigil>,
 }
 
 #[derive(Debug)]
@@ -99,14 +105,38 @@ impl Env {
     /// On the system clock, whose wall time is not ours to set.
     #[must_use]
     pub fn with_wall_offset(self, offset: SignedDuration) -> Env {
-        Env { clock: self.clock.with_wall_offset(offset), ..self }
+        Env { clock: self.clock.with_wall_offset(offset), wall_steps: WallSteps::default(), ..self }
+    }
+
+    /// Steps this machine's wall time by `by`, for every clone and every later incarnation, as an operator or a time
+    /// service does. [`Env::now`] and timers are untouched.
+    ///
+    /// # Panics
+    /// On the system clock, whose wall time is not ours to set.
+    pub fn step_wall(&self, by: SignedDuration) {
+        assert!(self.clock.is_virtual(), "the system clock's wall time is not ours to step");
+        self.wall_steps.step(by);
+    }
+
+    /// The same Env, and every incarnation made of it, with its tasks' polls counted by `vigil`.
+    #[must_use]
+    pub fn under(self, vigil: &Vigil) -> Env {
+        let tasks = Arc::new(Tasks::under(Some(vigil.clone())));
+        Env { vigil: Some(vigil.clone()), tasks, ..self }
     }
 
     /// A fresh Env of the same world for the `n`th life of `instance`: the same clock, rate and wall offset, but
     /// its own tasks, its own gate and its own streams.
     #[must_use]
     pub fn incarnation(&self, instance: &str, n: u64) -> Env {
-        Env::build(self.clock, self.seed, instance, n)
+        let tasks = Arc::new(Tasks::under(self.vigil.clone()));
+        let (wall_steps, vigil) = (self.wall_steps.clone(), self.vigil.clone());
+        Env { tasks, wall_steps, vigil, ..Env::build(self.clock, self.seed, instance, n) }
+    }
+
+    /// Which life of its instance this is.
+    pub fn life(&self) -> u64 {
+        self.identity.incarnation
     }
 
     /// The name this instance was given.
@@ -121,7 +151,11 @@ impl Env {
 
     /// The wall time: for timestamps that people and other machines read, never for measuring or for deadlines.
     pub fn wall(&self) -> Timestamp {
-        self.clock.wall()
+        let wall = self.clock.wall();
+        let steps = self.wall_steps.total();
+        // Saturates at the ends of the calendar.
+        let end = if steps.is_negative() { Timestamp::MIN } else { Timestamp::MAX };
+        if steps.is_zero() { wall } else { wall.checked_add(steps).unwrap_or(end) }
     }
 
     /// Completes once `duration` of local time has passed since this call, never earlier.
@@ -215,6 +249,8 @@ impl Env {
             identity: Arc::new(Identity { instance: instance.to_owned(), incarnation }),
             streams: Arc::default(),
             tasks: Arc::default(),
+            wall_steps: WallSteps::default(),
+            vigil: None,
         }
     }
 }

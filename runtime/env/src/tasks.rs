@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::panics::{self, caught};
+use crate::vigil::Vigil;
 use crate::waiters::{Place, Waiters, wake_all};
 
 /// Why a task has no output.
@@ -33,6 +34,7 @@ pub struct Task<T> {
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     state: Mutex<State>,
+    vigil: Option<Vigil>,
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +56,8 @@ struct Living {
 /// its destructors have run.
 struct Tracked<F> {
     body: Pin<Box<F>>,
+    /// Who counts the polls, and under which name; in a simulation only.
+    watched: Option<(Vigil, Arc<str>)>,
     _entry: Entry,
 }
 
@@ -99,14 +103,19 @@ impl<T> fmt::Debug for Task<T> {
 }
 
 impl Tasks {
+    pub(crate) fn under(vigil: Option<Vigil>) -> Self {
+        Tasks { state: Mutex::default(), vigil }
+    }
+
     pub(crate) fn spawn<F>(tasks: &Arc<Tasks>, name: String, future: F) -> Task<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
         let Some(id) = tasks.enter(name.clone()) else { return Task { handle: None } };
+        let watched = tasks.vigil.clone().map(|vigil| (vigil, Arc::from(name.as_str())));
         let body = Box::pin(reporting(name, future));
-        let tracked = Tracked { body, _entry: Entry { tasks: Arc::clone(tasks), id } };
+        let tracked = Tracked { body, watched, _entry: Entry { tasks: Arc::clone(tasks), id } };
         let handle = tokio::spawn(tracked);
         tasks.attach(id, handle.abort_handle());
         Task { handle: Some(handle) }
@@ -191,6 +200,9 @@ impl<F: Future> Future for Tracked<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        if let Some((vigil, name)) = &self.watched {
+            vigil.polls(name);
+        }
         self.body.as_mut().poll(cx)
     }
 }

@@ -546,3 +546,21 @@ mod cells {
         assert_eq!(observer.get(), 5);
     }
 }
+
+mod wall_steps {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_step_moves_one_machines_wall_time_and_outlives_its_processes() {
+        let world = Env::virtual_time(1);
+        let machine = world.clone().with_wall_offset(jiff::SignedDuration::ZERO);
+        let (first, begun) = (machine.incarnation("a", 0), world.wall());
+        first.step_wall(jiff::SignedDuration::from_secs(-90));
+        let second = machine.incarnation("a", 1);
+        for env in [&first, &second, &machine] {
+            assert_eq!(begun.duration_since(env.wall()), jiff::SignedDuration::from_secs(90));
+        }
+        assert_eq!(world.wall(), begun, "another machine's");
+        assert_eq!((second.life(), second.now()), (1, world.now()));
+    }
+}
