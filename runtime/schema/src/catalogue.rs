@@ -1,14 +1,18 @@
 //! Which resources there are, with their discovery data and schemas.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::node::Schema;
+use crate::tables;
 
-/// The resources of a server, by group, version and plural name.
+/// The resources of a server, by group, version and plural name. Cloning shares what each of them is.
 #[derive(Clone, Debug, Default)]
 pub struct Catalogue {
     resources: BTreeMap<(String, String, String), Arc<ResourceInfo>>,
+    /// Built-in kinds, those without resources of their own too: what subresources and bodies of requests are made of.
+    kinds: Arc<BTreeMap<(String, String, String), Schema>>,
+    order: Arc<Order>,
 }
 
 /// One resource in one version, as discovery tells of it.
@@ -53,7 +57,32 @@ pub struct SubresourceInfo {
     pub verbs: Vec<String>,
 }
 
+/// In which order discovery lists groups and their versions. What upstream says nothing of comes last, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Order(Vec<(String, String)>);
+
 impl Catalogue {
+    /// The resources of a Kubernetes API server that was told nothing particular: every group in the versions that are
+    /// on by default.
+    ///
+    /// # Panics
+    /// Never with the tables as they are committed; a test reads them all.
+    pub fn built_in() -> Catalogue {
+        static BUILT_IN: OnceLock<Catalogue> = OnceLock::new();
+        BUILT_IN
+            .get_or_init(|| {
+                let tables = tables::read().expect("the committed tables are well-formed");
+                let mut catalogue = Catalogue {
+                    resources: BTreeMap::new(),
+                    kinds: Arc::new(tables.kinds),
+                    order: Arc::new(tables.order),
+                };
+                tables.resources.into_iter().for_each(|resource| catalogue.insert(resource));
+                catalogue
+            })
+            .clone()
+    }
+
     /// The resource of that group, version and plural name.
     pub fn resource(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<ResourceInfo>> {
         self.resources.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
@@ -62,6 +91,13 @@ impl Catalogue {
     /// The resource of that group, version and kind.
     pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<ResourceInfo>> {
         self.resources.values().find(|it| it.group == group && it.version == version && it.kind == kind)
+    }
+
+    /// What that kind looks like, whether it has a resource of its own or not: `Scale` in `autoscaling/v1`, `Eviction`
+    /// in `policy/v1`, `TokenRequest`, `Binding`; `DeleteOptions` and `Status` in `v1`.
+    pub fn kind_schema(&self, group: &str, version: &str, kind: &str) -> Option<&Schema> {
+        let built_in = self.kinds.get(&(group.to_owned(), version.to_owned(), kind.to_owned()));
+        built_in.or_else(|| self.kind(group, version, kind).map(|it| &it.schema))
     }
 
     /// All, in order of group, version and plural name.
@@ -78,5 +114,11 @@ impl Catalogue {
     /// Removes a resource.
     pub fn remove(&mut self, group: &str, version: &str, plural: &str) {
         self.resources.remove(&(group.to_owned(), version.to_owned(), plural.to_owned()));
+    }
+}
+
+impl Order {
+    pub(crate) fn note(&mut self, group: &str, version: &str) {
+        self.0.push((group.to_owned(), version.to_owned()));
     }
 }

@@ -11,6 +11,7 @@
 
 mod catalogue;
 mod node;
+mod tables;
 
 pub use self::{
     catalogue::{Catalogue, ResourceInfo, SubresourceInfo},

@@ -1,0 +1,323 @@
+//! The built-in kinds, read from the tables that `cargo xtask describe` makes.
+//!
+//! Guarantees: what the tables say becomes nodes unchanged, and a line that has no meaning is an error that names it.
+//! It refuses to correct upstream: what looks odd here is odd there.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::catalogue::{Order, ResourceInfo, SubresourceInfo};
+use crate::node::{
+    ListNode, ListType, MapType, Node, ObjectNode, PatchStrategy, Presence, Schema, Shape, Types,
+};
+
+const RESOURCES: &str = include_str!("tables/resources.txt");
+const TYPES: &str = include_str!("tables/types.txt");
+
+/// Everything the tables say.
+pub(crate) struct Tables {
+    pub(crate) resources: Vec<ResourceInfo>,
+    /// By group, version and kind.
+    pub(crate) kinds: BTreeMap<(String, String, String), Schema>,
+    pub(crate) order: Order,
+}
+
+/// A line that means nothing.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the tables of built-in kinds have a line that means nothing, make them anew with `cargo xtask describe`: {0}"
+)]
+pub(crate) struct Meaningless(String);
+
+/// Reads the tables this crate was built with.
+pub(crate) fn read() -> Result<Tables, Meaningless> {
+    let (types, kinds) = types(TYPES)?;
+    let types = Arc::new(types);
+    let kinds = kinds.into_iter().map(|(kind, name)| (kind, schema(&types, &name))).collect();
+    let (resources, order) = resources(RESOURCES, &kinds)?;
+    Ok(Tables { resources, kinds, order })
+}
+
+fn schema(types: &Arc<Types>, name: &Arc<str>) -> Schema {
+    let root = Node { nullable: true, ..Node::of(Shape::Ref(Arc::clone(name))) };
+    Schema { types: Arc::clone(types), root: Arc::new(root) }
+}
+
+type Kinds = BTreeMap<(String, String, String), Arc<str>>;
+
+/// A field of a named type that strategic merge or server-side apply treats in a way that is not the type's own, so
+/// that it needs a copy of the type.
+struct Particular<'a> {
+    of: &'a str,
+    field: &'a str,
+    map_type: Option<MapType>,
+    patch: PatchStrategy,
+}
+
+/// The types by name, and which of them is which kind.
+fn types(table: &str) -> Result<(Types, Kinds), Meaningless> {
+    let mut names = Names::default();
+    let (mut types, mut kinds, mut particular) = (BTreeMap::new(), Kinds::new(), Vec::new());
+    let mut current: Option<(&str, ObjectNode)> = None;
+    for line in lines(table) {
+        if let Some(head) = line.strip_prefix("type ") {
+            let (name, object) = type_head(head, &mut names, &mut kinds).ok_or_else(|| meaningless(line))?;
+            types.extend(current.replace((name, object)).map(named));
+            continue;
+        }
+        let (of, object) = current.as_mut().ok_or_else(|| meaningless(line))?;
+        let field = field(line, &mut names).ok_or_else(|| meaningless(line))?;
+        if field.required {
+            object.required.insert(field.name.to_owned());
+        }
+        if matches!(field.node.shape, Shape::Ref(_)) && field.is_particular() {
+            particular.push(Particular {
+                of,
+                field: field.name,
+                map_type: field.map_type,
+                patch: field.patch,
+            });
+        }
+        object.fields.insert(field.name.to_owned(), field.node);
+    }
+    types.extend(current.map(named));
+    particular.iter().for_each(|it| copy_in(&mut types, it));
+    Ok((Types(types), kinds))
+}
+
+fn lines(table: &str) -> impl Iterator<Item = &str> {
+    table.lines().filter(|line| !line.starts_with('#'))
+}
+
+fn meaningless(line: &str) -> Meaningless {
+    Meaningless(line.to_owned())
+}
+
+fn named((name, object): (&str, ObjectNode)) -> (String, Node) {
+    (name.to_owned(), Node { nullable: true, ..Node::of(Shape::Object(object)) })
+}
+
+fn type_head<'a>(head: &'a str, names: &mut Names, kinds: &mut Kinds) -> Option<(&'a str, ObjectNode)> {
+    let mut words = head.split(' ');
+    let name = words.next()?;
+    let mut object = ObjectNode::default();
+    for word in words {
+        if word == "atomic" {
+            object.map_type = MapType::Atomic;
+            continue;
+        }
+        let mut kind = word.strip_prefix("kind=")?.splitn(3, '/').map(str::to_owned);
+        kinds.insert((kind.next()?, kind.next()?, kind.next()?), names.shared(name));
+    }
+    Some((name, object))
+}
+
+/// A line about a field, read.
+struct Field<'a> {
+    name: &'a str,
+    node: Node,
+    required: bool,
+    map_type: Option<MapType>,
+    patch: PatchStrategy,
+}
+
+impl Field<'_> {
+    fn is_particular(&self) -> bool {
+        self.map_type.is_some() || self.patch != PatchStrategy::default()
+    }
+}
+
+fn field<'a>(line: &'a str, names: &mut Names) -> Option<Field<'a>> {
+    // The default comes last and may hold spaces.
+    let (line, default) = match line.split_once(" default=") {
+        Some((line, default)) => (line, Some(serde_json::from_str::<Value>(default).ok()?)),
+        None => (line, None),
+    };
+    let mut words = line.trim_start().split(' ');
+    let name = words.next()?;
+    let mut node = spelled(words.next()?, names)?;
+    node.default = default;
+    let mut field = Field { name, node, required: false, map_type: None, patch: PatchStrategy::default() };
+    for word in words {
+        attribute(&mut field, word, names)?;
+    }
+    match &mut field.node.shape {
+        Shape::List(list) => list.patch = field.patch,
+        Shape::Object(object) => {
+            object.patch = field.patch;
+            object.map_type = field.map_type.unwrap_or_default();
+        }
+        _ => {}
+    }
+    Some(field)
+}
+
+fn attribute(field: &mut Field<'_>, word: &str, names: &mut Names) -> Option<()> {
+    match word.split_once('=') {
+        None => match word {
+            "required" => field.required = true,
+            "nonzero" => field.node.presence = Presence::NonZero,
+            "always" => field.node.presence = Presence::Always,
+            "null" => field.node.presence = Presence::AlwaysOrNull,
+            "atomic" => field.map_type = Some(MapType::Atomic),
+            "granular" => field.map_type = Some(MapType::Granular),
+            _ => return None,
+        },
+        Some(("enum", values)) => field.node.enumeration = serde_json::from_str(values).ok()?,
+        Some(("patch", strategies)) => field.patch = patch_strategy(strategies)?,
+        Some((name @ ("list" | "key"), value)) => {
+            let Shape::List(list) = &mut field.node.shape else { return None };
+            match (name, value) {
+                ("key", key) => list.merge_key = Some(names.shared(key)),
+                (_, "set") => list.list_type = ListType::Set,
+                (_, keys) => {
+                    list.list_type = ListType::Map(keys.split(',').map(|it| names.shared(it)).collect())
+                }
+            }
+        }
+        Some(_) => return None,
+    }
+    Some(())
+}
+
+fn patch_strategy(strategies: &str) -> Option<PatchStrategy> {
+    let mut patch = PatchStrategy::default();
+    for strategy in strategies.split(',') {
+        match strategy {
+            "merge" => patch.merge = true,
+            "retainKeys" => patch.retain_keys = true,
+            "replace" => patch.replace = true,
+            _ => return None,
+        }
+    }
+    Some(patch)
+}
+
+/// A type as the tables spell it. Go takes `null` anywhere, and so do these nodes.
+fn spelled(word: &str, names: &mut Names) -> Option<Node> {
+    let shape = if let Some(items) = word.strip_prefix("[]") {
+        Shape::List(ListNode {
+            items: Box::new(spelled(items, names)?),
+            list_type: ListType::Atomic,
+            patch: PatchStrategy::default(),
+            merge_key: None,
+        })
+    } else if let Some(values) = word.strip_prefix("{}") {
+        Shape::Object(ObjectNode {
+            additional: Some(Box::new(spelled(values, names)?)),
+            ..ObjectNode::default()
+        })
+    } else {
+        let (scalar, format) = match word.split_once('/') {
+            Some((scalar, format)) => (scalar, Some(names.shared(format))),
+            None => (word, None),
+        };
+        match scalar {
+            "any" => Shape::Any,
+            "string" => Shape::String(format),
+            "integer" => Shape::Integer(format),
+            "number" => Shape::Number,
+            "boolean" => Shape::Boolean,
+            "int-or-string" => Shape::IntOrString,
+            "quantity" => Shape::Quantity,
+            name if name.contains('.') => Shape::Ref(names.shared(name)),
+            _ => return None,
+        }
+    };
+    Some(Node { nullable: true, ..Node::of(shape) })
+}
+
+fn copy_in(types: &mut BTreeMap<String, Node>, particular: &Particular<'_>) {
+    let Some(Shape::Object(parent)) = types.get(particular.of).map(|it| &it.shape) else { return };
+    let Some(Shape::Ref(name)) = parent.fields.get(particular.field).map(|it| &it.shape) else { return };
+    let Some(Shape::Object(mut copy)) = types.get(&**name).map(|it| it.shape.clone()) else { return };
+    copy.map_type = particular.map_type.unwrap_or(copy.map_type);
+    copy.patch = particular.patch;
+    if let Some(Shape::Object(parent)) = types.get_mut(particular.of).map(|it| &mut it.shape)
+        && let Some(field) = parent.fields.get_mut(particular.field)
+    {
+        field.shape = Shape::Object(copy);
+    }
+}
+
+/// Names that many nodes share are stored once.
+#[derive(Default)]
+struct Names(BTreeSet<Arc<str>>);
+
+impl Names {
+    fn shared(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.0.get(name) {
+            return Arc::clone(known);
+        }
+        let name: Arc<str> = name.into();
+        self.0.insert(Arc::clone(&name));
+        name
+    }
+}
+
+type Schemas = BTreeMap<(String, String, String), Schema>;
+
+fn resources(table: &str, kinds: &Schemas) -> Result<(Vec<ResourceInfo>, Order), Meaningless> {
+    let (mut resources, mut order) = (Vec::<ResourceInfo>::new(), Order::default());
+    let (mut group, mut version) = ("", "");
+    for line in lines(table) {
+        let line = line.trim_start();
+        if let Some(name) = line.strip_prefix("group ") {
+            group = if name == "-" { "" } else { name };
+        } else if let Some(name) = line.strip_prefix("version ") {
+            version = name;
+            order.note(group, version);
+        } else if let Some(subresource) = line.strip_prefix('/') {
+            let parent = resources.last_mut().ok_or_else(|| meaningless(line))?;
+            let (name, info) = subresource_of(subresource).ok_or_else(|| meaningless(line))?;
+            parent.subresources.insert(name, info);
+        } else {
+            resources.push(resource_of(group, version, line, kinds).ok_or_else(|| meaningless(line))?);
+        }
+    }
+    Ok((resources, order))
+}
+
+fn resource_of(group: &str, version: &str, line: &str, kinds: &Schemas) -> Option<ResourceInfo> {
+    let mut words = line.split(' ');
+    let (plural, kind, singular) = (words.next()?, words.next()?, words.next()?);
+    let namespaced = words.next()? == "Namespaced";
+    let lists: BTreeMap<_, _> = words.filter_map(|it| it.split_once('=')).collect();
+    let list = |name| listed(lists.get(name).copied());
+    Some(ResourceInfo {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        plural: plural.to_owned(),
+        singular: singular.to_owned(),
+        kind: kind.to_owned(),
+        list_kind: format!("{kind}List"),
+        namespaced,
+        verbs: list("verbs"),
+        short_names: list("short"),
+        categories: list("categories"),
+        subresources: BTreeMap::new(),
+        schema: kinds.get(&(group.to_owned(), version.to_owned(), kind.to_owned()))?.clone(),
+    })
+}
+
+fn subresource_of(line: &str) -> Option<(String, SubresourceInfo)> {
+    let mut words = line.split(' ');
+    let (name, kind) = (words.next()?, words.next()?);
+    let attributes: BTreeMap<_, _> = words.filter_map(|it| it.split_once('=')).collect();
+    let info = SubresourceInfo {
+        group: attributes.get("group").map(|it| (*it).to_owned()),
+        version: attributes.get("version").map(|it| (*it).to_owned()),
+        kind: kind.to_owned(),
+        verbs: listed(attributes.get("verbs").copied()),
+    };
+    Some((name.to_owned(), info))
+}
+
+fn listed(words: Option<&str>) -> Vec<String> {
+    words.into_iter().flat_map(|it| it.split(',')).map(str::to_owned).collect()
+}

@@ -1,0 +1,96 @@
+use super::*;
+use crate::Catalogue;
+
+fn object<'a>(catalogue: &'a Catalogue, group: &str, kind: &str, path: &[&str]) -> &'a Node {
+    let schema = catalogue.kind_schema(group, "v1", kind).unwrap();
+    let mut node = schema.resolve(&schema.root);
+    for name in path {
+        let node_fields = match &node.shape {
+            Shape::Object(object) => &object.fields,
+            Shape::List(list) => match &schema.resolve(&list.items).shape {
+                Shape::Object(object) => &object.fields,
+                other => panic!("{name} in {other:?}"),
+            },
+            other => panic!("{name} in {other:?}"),
+        };
+        let field = &node_fields[*name];
+        node = if path.last() == Some(name) { field } else { schema.resolve(field) };
+    }
+    node
+}
+
+#[test]
+fn every_line_of_the_tables_has_a_meaning_and_every_name_a_type() {
+    let tables = read().unwrap();
+    assert!(tables.resources.len() > 60, "{}", tables.resources.len());
+    let types = &tables.resources[0].schema.types;
+    let mut dangling = BTreeSet::new();
+    for node in types.0.values() {
+        let Shape::Object(object) = &node.shape else { panic!("{node:?}") };
+        for field in object.fields.values() {
+            let mut node = field;
+            loop {
+                match &node.shape {
+                    Shape::List(list) => node = &list.items,
+                    Shape::Object(ObjectNode { additional: Some(values), .. }) => node = values,
+                    Shape::Ref(name) if !types.0.contains_key(&**name) => {
+                        dangling.insert(name.clone());
+                        break;
+                    }
+                    _ => break,
+                }
+            }
+        }
+    }
+    assert_eq!(dangling, BTreeSet::new());
+}
+
+#[test]
+fn lists_and_maps_know_how_they_are_merged() {
+    let catalogue = Catalogue::built_in();
+    let ports = object(&catalogue, "", "Pod", &["spec", "containers", "ports"]);
+    let Shape::List(ports) = &ports.shape else { panic!("{ports:?}") };
+    assert_eq!(ports.list_type, ListType::Map(vec!["containerPort".into(), "protocol".into()]));
+    assert_eq!(ports.merge_key.as_deref(), Some("containerPort"));
+    assert!(ports.patch.merge && !ports.patch.retain_keys);
+    let volumes = object(&catalogue, "", "Pod", &["spec", "volumes"]);
+    assert!(matches!(&volumes.shape, Shape::List(list) if list.patch.merge && list.patch.retain_keys));
+    let finalizers = object(&catalogue, "", "Pod", &["metadata", "finalizers"]);
+    assert!(matches!(&finalizers.shape, Shape::List(list) if list.list_type == ListType::Set));
+    let selector = object(&catalogue, "", "Service", &["spec", "selector"]);
+    assert!(matches!(&selector.shape, Shape::Object(map) if map.map_type == MapType::Atomic));
+}
+
+#[test]
+fn a_field_that_is_merged_unlike_its_type_has_a_copy_of_the_type() {
+    let catalogue = Catalogue::built_in();
+    let strategy = object(&catalogue, "apps", "Deployment", &["spec", "strategy"]);
+    assert!(
+        matches!(&strategy.shape, Shape::Object(it) if it.patch.retain_keys && it.fields.contains_key("type"))
+    );
+    let claim = object(&catalogue, "", "PersistentVolume", &["spec", "claimRef"]);
+    assert!(matches!(&claim.shape, Shape::Object(it) if it.map_type == MapType::Granular));
+    let selector = object(&catalogue, "policy", "PodDisruptionBudget", &["spec", "selector"]);
+    assert!(
+        matches!(&selector.shape, Shape::Object(it) if it.patch.replace && it.map_type == MapType::Atomic)
+    );
+}
+
+#[test]
+fn types_with_a_form_of_their_own_have_a_shape_of_their_own() {
+    let catalogue = Catalogue::built_in();
+    let created = object(&catalogue, "", "Pod", &["metadata", "creationTimestamp"]);
+    assert_eq!(created.shape, Shape::String(Some("date-time".into())));
+    let renewed = object(&catalogue, "coordination.k8s.io", "Lease", &["spec", "renewTime"]);
+    assert_eq!(renewed.shape, Shape::String(Some("micro-time".into())));
+    let capacity = object(&catalogue, "", "Node", &["status", "capacity"]);
+    let Shape::Object(capacity) = &capacity.shape else { panic!("{capacity:?}") };
+    assert_eq!(capacity.additional.as_ref().unwrap().shape, Shape::Quantity);
+    let target = object(&catalogue, "", "Service", &["spec", "ports", "targetPort"]);
+    assert_eq!(target.shape, Shape::IntOrString);
+    let data = object(&catalogue, "apps", "ControllerRevision", &["data"]);
+    assert_eq!(data.shape, Shape::Any);
+    let secret = object(&catalogue, "", "Secret", &["data"]);
+    let Shape::Object(secret) = &secret.shape else { panic!("{secret:?}") };
+    assert_eq!(secret.additional.as_ref().unwrap().shape, Shape::String(Some("byte".into())));
+}
