@@ -1,0 +1,245 @@
+//! Objects in memory, with a bounded history.
+//!
+//! Guarantees what [`Storage`] does. History is bounded by a number of writes, over all collections.
+//!
+//! It refuses to keep a copy of a collection per revision: older states are made by undoing what was written since.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use imbl::OrdMap;
+use serde_json::Value;
+use windlass_env::cell::{Observer, Publisher, cell};
+
+use super::{Change, Collection, Expected, Key, Snapshot, Storage, StorageError, Stored, Transition};
+
+/// How much [`Memory`] keeps.
+#[derive(Clone, Debug)]
+pub struct MemoryOptions {
+    /// How many writes are remembered.
+    ///
+    /// By default 4096: more than a watch misses while its client reconnects, even when a workload of a thousand pods
+    /// is rolled out meanwhile, and at some 20 kB per remembered pod less than 100 MB at worst. Tests of compaction set it low.
+    pub history: usize,
+}
+
+/// Objects in memory.
+pub struct Memory {
+    options: MemoryOptions,
+    state: Mutex<State>,
+}
+
+/// The order of writes, and what they left.
+struct State {
+    revision: u64,
+    floor: u64,
+    shelves: BTreeMap<Collection, Shelf>,
+    /// To which collection each remembered write went: the first to revision `floor + 1`, and so on.
+    order: VecDeque<Collection>,
+}
+
+/// One collection.
+struct Shelf {
+    objects: OrdMap<Key, Arc<Stored>>,
+    log: VecDeque<Arc<Transition>>,
+    /// The revision of the latest write that was forgotten.
+    forgotten: u64,
+    news: Arc<Publisher<u64>>,
+}
+
+/// The revision of a server to which nothing has been written. Zero means "any" to clients.
+const FIRST: u64 = 1;
+
+impl Default for MemoryOptions {
+    fn default() -> Self {
+        MemoryOptions { history: 4096 }
+    }
+}
+
+impl Memory {
+    /// An empty storage.
+    pub fn new(options: MemoryOptions) -> Memory {
+        let (shelves, order) = (BTreeMap::new(), VecDeque::new());
+        let state = State { revision: FIRST, floor: FIRST, shelves, order };
+        Memory { options, state: Mutex::new(state) }
+    }
+
+    /// Whatever panicked while it held the lock had not yet changed what the lock guards.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Memory::new(MemoryOptions::default())
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.lock();
+        f.debug_struct("Memory")
+            .field("revision", &state.revision)
+            .field("floor", &state.floor)
+            .field("collections", &state.shelves.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Storage for Memory {
+    fn revision(&self) -> u64 {
+        self.lock().revision
+    }
+
+    fn floor(&self) -> u64 {
+        self.lock().floor
+    }
+
+    fn get(&self, collection: &Collection, key: &Key) -> Option<Arc<Stored>> {
+        self.lock().shelves.get(collection)?.objects.get(key).cloned()
+    }
+
+    fn read(&self, collection: &Collection, at: Option<u64>) -> Result<Snapshot, StorageError> {
+        let state = self.lock();
+        let (current, floor) = (state.revision, state.floor);
+        let revision = match at {
+            Some(asked) if asked > current => return Err(StorageError::Future { asked, current }),
+            Some(asked) if asked < floor => return Err(StorageError::Compacted { asked, floor }),
+            at => at.unwrap_or(current),
+        };
+        let shelf = state.shelves.get(collection);
+        let objects = shelf.map(|shelf| shelf.objects_at(revision)).unwrap_or_default();
+        Ok(Snapshot { revision, objects })
+    }
+
+    fn commit(
+        &self,
+        collection: &Collection,
+        key: &Key,
+        expected: Expected,
+        change: Change,
+    ) -> Result<Arc<Stored>, StorageError> {
+        let (stored, news) = self.lock().commit(collection, key, expected, change, self.options.history)?;
+        // Without the lock: whoever is woken may read at once.
+        news.set(stored.revision);
+        Ok(stored)
+    }
+
+    fn changes(
+        &self,
+        collection: &Collection,
+        after: u64,
+        through: u64,
+        most: usize,
+    ) -> Result<Vec<Arc<Transition>>, StorageError> {
+        let state = self.lock();
+        let Some(shelf) = state.shelves.get(collection) else { return Ok(Vec::new()) };
+        if after < shelf.forgotten {
+            return Err(StorageError::Compacted { asked: after, floor: state.floor });
+        }
+        let start = shelf.log.partition_point(|it| it.revision() <= after);
+        let wanted = shelf.log.range(start..).take_while(|it| it.revision() <= through);
+        Ok(wanted.take(most).cloned().collect())
+    }
+
+    fn compact(&self, revision: u64) {
+        self.lock().compact(revision);
+    }
+
+    fn observe(&self, collection: &Collection) -> Observer<u64> {
+        self.lock().shelf(collection).news.observe()
+    }
+}
+
+impl State {
+    fn commit(
+        &mut self,
+        collection: &Collection,
+        key: &Key,
+        expected: Expected,
+        change: Change,
+        history: usize,
+    ) -> Result<(Arc<Stored>, Arc<Publisher<u64>>), StorageError> {
+        let revision = self.revision + 1;
+        let shelf = self.shelf(collection);
+        let before = shelf.expect(key, expected)?;
+        let store = |value: Value| match Stored::new(key.clone(), revision, value) {
+            Some(stored) => Ok(Arc::new(stored)),
+            None => Err(StorageError::NotAnObject { key: key.clone() }),
+        };
+        let transition = match (change, before) {
+            (Change::Put(value), None) => Transition::Created { now: store(value)? },
+            (Change::Put(value), Some(before)) => {
+                Transition::Replaced { before, now: store(value)?, left: OnceLock::new() }
+            }
+            (Change::Delete(value), Some(before)) => Transition::Removed { before, last: store(value)? },
+            (Change::Delete(_), None) => return Err(StorageError::Missing { key: key.clone() }),
+        };
+        let stored = Arc::clone(transition.now());
+        shelf.apply(transition);
+        let news = Arc::clone(&shelf.news);
+        self.revision = revision;
+        self.order.push_back(collection.clone());
+        self.compact(revision.saturating_sub(u64::try_from(history).unwrap_or(u64::MAX)));
+        Ok((stored, news))
+    }
+
+    fn compact(&mut self, revision: u64) {
+        while self.floor < revision.min(self.revision) {
+            self.floor += 1;
+            let Some(collection) = self.order.pop_front() else { continue };
+            if let Some(shelf) = self.shelves.get_mut(&collection) {
+                shelf.log.pop_front();
+                shelf.forgotten = self.floor;
+            }
+        }
+    }
+
+    fn shelf(&mut self, collection: &Collection) -> &mut Shelf {
+        self.shelves.entry(collection.clone()).or_insert_with(|| Shelf::new(OrdMap::new(), 0))
+    }
+}
+
+impl Shelf {
+    fn new(objects: OrdMap<Key, Arc<Stored>>, forgotten: u64) -> Shelf {
+        let (news, _) = cell(forgotten);
+        Shelf { objects, log: VecDeque::new(), forgotten, news: Arc::new(news) }
+    }
+
+    fn objects_at(&self, revision: u64) -> OrdMap<Key, Arc<Stored>> {
+        let mut objects = self.objects.clone();
+        for transition in self.log.iter().rev().take_while(|it| it.revision() > revision) {
+            let key = &transition.now().key;
+            match transition.before() {
+                Some(before) => objects.insert(key.clone(), Arc::clone(before)),
+                None => objects.remove(key),
+            };
+        }
+        objects
+    }
+
+    fn expect(&self, key: &Key, expected: Expected) -> Result<Option<Arc<Stored>>, StorageError> {
+        match (expected, self.objects.get(key)) {
+            (Expected::Absent, None) => Ok(None),
+            (Expected::Absent, Some(held)) => {
+                Err(StorageError::Exists { key: key.clone(), found: held.revision })
+            }
+            (Expected::Revision(_), None) => Err(StorageError::Missing { key: key.clone() }),
+            (Expected::Revision(expected), Some(held)) if expected != held.revision => {
+                Err(StorageError::Conflict { key: key.clone(), expected, found: held.revision })
+            }
+            (Expected::Revision(_), Some(held)) => Ok(Some(Arc::clone(held))),
+        }
+    }
+
+    fn apply(&mut self, transition: Transition) {
+        let now = transition.now();
+        match transition {
+            Transition::Removed { .. } => self.objects.remove(&now.key),
+            _ => self.objects.insert(now.key.clone(), Arc::clone(now)),
+        };
+        self.log.push_back(Arc::new(transition));
+    }
+}
