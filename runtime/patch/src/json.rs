@@ -1,1 +1,293 @@
-//! To be written.
+//! The two patches that know no schema: JSON patch (RFC 6902) and merge patch (RFC 7386), as API servers understand them.
+//!
+//! Guarantees:
+//! - A patch applies whole or not at all.
+//! - What upstream's server does beyond the standards, this does too, because clients have come to rely on it:
+//!   `replace` of a field that is absent adds it, `test` for null passes where nothing stands, indices below zero count
+//!   from the end, and a merge patch leaves no nulls in what it adds, not even inside of lists. That is why it
+//!   is not left to a library of the standards.
+//!
+//! It refuses patches of more than 10,000 operations, and those whose copies add up to more than 3 MiB.
+
+use serde_json::{Map, Value};
+
+use crate::PatchError;
+
+/// How many operations one patch may have; upstream's number.
+const MAXIMUM_OPERATIONS: usize = 10_000;
+
+/// How many bytes of JSON one patch may copy in all; upstream's number.
+const MAXIMUM_COPIED_BYTES: usize = 3 * 1024 * 1024;
+
+/// What an operation may consist of.
+const OPERATION_FIELDS: [&str; 4] = ["op", "path", "from", "value"];
+
+/// Applies a JSON patch.
+///
+/// # Errors
+///
+/// [`PatchError::Malformed`] if it is not a list of operations, [`PatchError::TooManyOperations`], and
+/// [`PatchError::Inapplicable`] if an operation is unknown, lacks a part, points to where nothing is, or is a test that
+/// fails.
+pub fn apply(document: &Value, patch: &Value) -> Result<Value, PatchError> {
+    let operations = operations(patch)?;
+    if operations.len() > MAXIMUM_OPERATIONS {
+        return Err(PatchError::TooManyOperations { allowed: MAXIMUM_OPERATIONS, got: operations.len() });
+    }
+    let mut patched = document.clone();
+    let mut copied = 0;
+    for operation in operations {
+        perform(&mut patched, operation, &mut copied).map_err(PatchError::Inapplicable)?;
+    }
+    Ok(patched)
+}
+
+/// What the operations hold that JSON patch does not know, as upstream names it: `json patch unknown field "[0].foo"`.
+/// Under strict field validation this refuses a patch, otherwise it is a warning.
+pub fn unknown_fields(patch: &Value) -> Vec<String> {
+    let operations = patch.as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut unknown = Vec::new();
+    for (index, operation) in operations.iter().enumerate() {
+        let fields = operation.as_object().into_iter().flat_map(Map::keys);
+        for field in fields.filter(|field| !OPERATION_FIELDS.contains(&field.as_str())) {
+            unknown.push(format!("json patch unknown field \"[{index}].{field}\""));
+        }
+    }
+    unknown
+}
+
+/// Applies a merge patch. A patch that is not an object replaces the document, as the standard has it; servers refuse
+/// it first, see [`expect_object`].
+pub fn merge(document: &Value, patch: &Value) -> Value {
+    let (Value::Object(document), Value::Object(patch)) = (document, patch) else {
+        return match (document, patch) {
+            (Value::Object(_), _) => patch.clone(),
+            _ => without_nulls(patch.clone()),
+        };
+    };
+    let mut merged = document.clone();
+    for (field, value) in patch {
+        let value = match (merged.get(field), value) {
+            (_, Value::Null) => {
+                merged.remove(field);
+                continue;
+            }
+            (None | Some(Value::Null), value) => without_nulls(value.clone()),
+            (Some(present), value) => merge(present, value),
+        };
+        merged.insert(field.clone(), value);
+    }
+    Value::Object(merged)
+}
+
+/// Refuses a merge patch that is not an object, with upstream's words.
+///
+/// # Errors
+///
+/// [`PatchError::Malformed`].
+pub fn expect_object(patch: &Value) -> Result<(), PatchError> {
+    match patch {
+        Value::Object(_) | Value::Null => Ok(()),
+        other => Err(PatchError::Malformed(format!(
+            "error decoding patch: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            kind(other)
+        ))),
+    }
+}
+
+/// A place: the container it is in, and the last token of the path.
+struct Place<'a> {
+    container: &'a mut Value,
+    token: String,
+}
+
+/// The operations of a patch, once it is clear that it has the form of one.
+fn operations(patch: &Value) -> Result<&[Value], PatchError> {
+    let malformed = |value: &Value, part: &str, wanted: &str| {
+        let value = kind(value);
+        PatchError::Malformed(format!("error decoding patch: json: cannot unmarshal {value} into Go {part} of type {wanted}"))
+    };
+    let operations = match patch {
+        Value::Null => return Ok(&[]),
+        Value::Array(operations) => operations,
+        other => return Err(malformed(other, "value", "[]handlers.jsonPatchOp")),
+    };
+    for operation in operations {
+        let Value::Object(fields) = operation else {
+            return Err(malformed(operation, "value", "handlers.jsonPatchOp"));
+        };
+        for field in ["op", "path", "from"] {
+            match fields.get(field) {
+                None | Some(Value::Null | Value::String(_)) => {}
+                Some(other) => return Err(malformed(other, &format!("struct field jsonPatchOp.{field}"), "string")),
+            }
+        }
+    }
+    Ok(operations)
+}
+
+fn perform(document: &mut Value, operation: &Value, copied: &mut usize) -> Result<(), String> {
+    let text = |field: &str| operation.get(field).and_then(Value::as_str);
+    let kind = text("op").unwrap_or("unknown");
+    let path = text("path").ok_or_else(|| format!("{kind} operation failed to decode path: missing value"))?;
+    let value = || operation.get("value").cloned().unwrap_or_default();
+    let from = || text("from").ok_or_else(|| format!("{kind} operation failed to decode from: missing value"));
+    match kind {
+        "add" => add(document, kind, path, value()),
+        "remove" => remove(document, kind, path).map(drop),
+        "replace" => replace(document, path, value()),
+        "test" => test(document, path, &value()),
+        "move" => {
+            let moved = remove(document, kind, from()?)?;
+            add(document, kind, path, moved)
+        }
+        "copy" => {
+            let place = find(document, kind, from()?)?;
+            let copy = read(&place)?.cloned().unwrap_or_default();
+            *copied += copy.to_string().len();
+            if *copied > MAXIMUM_COPIED_BYTES {
+                return Err(format!(
+                    "Unable to complete the copy, the accumulated size increase of the copied values is {copied}, \
+                     exceeding the limit {MAXIMUM_COPIED_BYTES}"
+                ));
+            }
+            add(document, kind, path, copy)
+        }
+        other => Err(format!("Unexpected kind: {other}")),
+    }
+}
+
+fn add(document: &mut Value, kind: &str, path: &str, value: Value) -> Result<(), String> {
+    let place = find(document, kind, path)?;
+    match place.container {
+        Value::Object(fields) => {
+            fields.insert(place.token, value);
+        }
+        Value::Array(items) if place.token == "-" => items.push(value),
+        Value::Array(items) => {
+            // One past the end is a place to add to, so that -1 means the end.
+            let index = index(&place.token, items.len() + 1)?;
+            items.insert(index, value);
+        }
+        _ => return Err(nowhere(kind, path)),
+    }
+    Ok(())
+}
+
+fn remove(document: &mut Value, kind: &str, path: &str) -> Result<Value, String> {
+    let place = find(document, kind, path)?;
+    match place.container {
+        Value::Object(fields) => fields
+            .remove(&place.token)
+            .ok_or_else(|| format!("error in {kind} for path: '{path}': Unable to remove nonexistent key: {}", place.token)),
+        Value::Array(items) => {
+            let index = index(&place.token, items.len())?;
+            Ok(items.remove(index))
+        }
+        _ => Err(nowhere(kind, path)),
+    }
+}
+
+fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), String> {
+    if path.is_empty() {
+        if !value.is_object() && !value.is_array() {
+            return Err("replace operation value must be object or array".to_owned());
+        }
+        *document = value;
+        return Ok(());
+    }
+    let place = find(document, "replace", path)?;
+    match place.container {
+        Value::Object(fields) => {
+            fields.insert(place.token, value);
+        }
+        Value::Array(items) => {
+            let index = index(&place.token, items.len())?;
+            if let Some(item) = items.get_mut(index) {
+                *item = value;
+            }
+        }
+        _ => return Err(nowhere("replace", path)),
+    }
+    Ok(())
+}
+
+fn test(document: &mut Value, path: &str, value: &Value) -> Result<(), String> {
+    let holds = if path.is_empty() {
+        document == value
+    } else {
+        let place = find(document, "test", path)?;
+        read(&place)?.unwrap_or(&Value::Null) == value
+    };
+    if holds { Ok(()) } else { Err(format!("testing value {path} failed: test failed")) }
+}
+
+/// What stands in a place; nothing if it is a field that is absent.
+fn read<'a>(place: &'a Place<'_>) -> Result<Option<&'a Value>, String> {
+    match &*place.container {
+        Value::Object(fields) => Ok(fields.get(&place.token)),
+        Value::Array(items) => Ok(items.get(index(&place.token, items.len())?)),
+        _ => Ok(None),
+    }
+}
+
+/// Follows a path to the container of what it points to. The document as a whole is no such place.
+fn find<'a>(document: &'a mut Value, kind: &str, path: &str) -> Result<Place<'a>, String> {
+    let mut tokens = path.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~"));
+    let Some(mut token) = tokens.next() else { return Err(nowhere(kind, path)) };
+    let mut container = document;
+    for next in tokens {
+        let inner = match container {
+            Value::Object(fields) => fields.get_mut(&token),
+            Value::Array(items) => index(&token, items.len()).ok().and_then(|index| items.get_mut(index)),
+            _ => None,
+        };
+        container = inner.filter(|inner| inner.is_object() || inner.is_array()).ok_or_else(|| nowhere(kind, path))?;
+        token = next;
+    }
+    if container.is_object() || container.is_array() { Ok(Place { container, token }) } else { Err(nowhere(kind, path)) }
+}
+
+/// The index that a token means in a list of that length; below zero it counts from the end.
+fn index(token: &str, length: usize) -> Result<usize, String> {
+    let number: i64 = token.parse().map_err(|_| format!("value was not a proper array index: '{token}'"))?;
+    let index = if number < 0 { i64::try_from(length).unwrap_or(i64::MAX).checked_add(number) } else { Some(number) };
+    index
+        .and_then(|index| usize::try_from(index).ok())
+        .filter(|index| *index < length)
+        .ok_or_else(|| format!("Unable to access invalid index: {number}: invalid index referenced"))
+}
+
+fn nowhere(kind: &str, path: &str) -> String {
+    format!("{kind} operation does not apply: doc is missing path: {path}: missing value")
+}
+
+/// What a merge patch adds carries no nulls, except as items of lists.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => Value::Object(
+            fields
+                .into_iter()
+                .filter(|(_, value)| !value.is_null())
+                .map(|(field, value)| (field, without_nulls(value)))
+                .collect(),
+        ),
+        Value::Array(items) => Value::Array(items.into_iter().map(without_nulls).collect()),
+        scalar => scalar,
+    }
+}
+
+/// What Go's decoder calls a value of this kind.
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+#[cfg(test)]
+mod tests;

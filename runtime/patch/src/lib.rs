@@ -8,5 +8,8 @@
 //! field managers.
 
 pub mod apply;
+mod error;
 pub mod json;
 pub mod strategic;
+
+pub use self::error::PatchError;

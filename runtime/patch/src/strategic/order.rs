@@ -1,0 +1,108 @@
+//! In what order the items of a merged list come.
+
+use serde_json::Value;
+
+use super::{DIRECTIVE, Kind, key_of, malformed_element_order, words};
+use crate::PatchError;
+
+/// Sorts the items that the patch speaks of by `patch_order`, those only the server has by `server_order`, and puts the
+/// latter between the former, as near to where they were as the patch's order allows.
+pub(super) fn merged(
+    items: Vec<Value>,
+    of_patch: impl Fn(&Value) -> bool,
+    patch_order: &[Value],
+    server_order: &[Value],
+    by: By<'_>,
+) -> Result<Vec<Value>, PatchError> {
+    let (patch, server_only): (Vec<_>, Vec<_>) = items.into_iter().partition(of_patch);
+    let patch = sorted(patch, patch_order, by)?;
+    let server_only = sorted(server_only, server_order, by)?;
+    let mut all = Vec::with_capacity(patch.len() + server_only.len());
+    let (mut patch, mut server_only) = (patch.into_iter().peekable(), server_only.into_iter().peekable());
+    loop {
+        let next = match (server_only.peek(), patch.peek()) {
+            (Some(left), Some(right)) => {
+                let places = by.index(server_order, left).zip(by.index(server_order, right));
+                if places.is_some_and(|(left, right)| left < right) { server_only.next() } else { patch.next() }
+            }
+            (Some(_), None) => server_only.next(),
+            (None, _) => patch.next(),
+        };
+        match next {
+            Some(item) => all.push(item),
+            None => return Ok(all),
+        }
+    }
+}
+
+/// By what items are told apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum By<'a> {
+    /// They are scalars.
+    Value,
+    /// They are maps.
+    Key(&'a str),
+}
+
+impl By<'_> {
+    pub(super) fn same(self, left: &Value, right: &Value) -> bool {
+        match self {
+            By::Value => left == right,
+            By::Key(key) => left.get(key) == right.get(key),
+        }
+    }
+
+    pub(super) fn index(self, list: &[Value], item: &Value) -> Option<usize> {
+        list.iter().position(|other| self.same(item, other))
+    }
+}
+
+/// The items in that order; what is to be deleted comes last.
+pub(super) fn sorted(mut items: Vec<Value>, order: &[Value], by: By<'_>) -> Result<Vec<Value>, PatchError> {
+    let mut deleted = Vec::new();
+    if let By::Key(key) = by {
+        for item in items.iter().chain(order) {
+            key_of(item, key)?;
+        }
+        (deleted, items) = items.into_iter().partition(|item| item.get(DIRECTIVE).is_some_and(|it| it == "delete"));
+    }
+    items.sort_by_key(|item| by.index(order, item).unwrap_or(usize::MAX));
+    items.append(&mut deleted);
+    Ok(items)
+}
+
+/// Refuses a patch whose items do not come in the order that it asks for.
+pub(super) fn check(patch: &Value, order: &Value, key: Option<&str>) -> Result<(), PatchError> {
+    let (Value::Array(patch), Value::Array(order)) = (patch, order) else { return Err(malformed_element_order()) };
+    if patch.is_empty() || order.is_empty() {
+        return Ok(());
+    }
+    let mut rest = order.iter();
+    for item in patch.iter().filter(|item| item.get(DIRECTIVE).is_none()) {
+        let mut found = false;
+        for other in rest.by_ref() {
+            found = match key {
+                Some(key) => key_of(item, key)? == key_of(other, key)?,
+                None => item == other,
+            };
+            if found {
+                break;
+            }
+        }
+        if !found {
+            let (patch, order) = (words(&Value::Array(patch.clone())), words(&Value::Array(order.clone())));
+            return Err(PatchError::Failed(format!(
+                "The order in patch list:\n{patch}\n doesn't match $setElementOrder list:\n{order}\n"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// By what the items of a list of that kind are told apart.
+pub(super) fn by(kind: Kind, key: Option<&str>) -> By<'_> {
+    match key {
+        Some(key) if kind == Kind::Map => By::Key(key),
+        _ => By::Value,
+    }
+}

@@ -1,0 +1,60 @@
+//! Where in the type we are, and what the type says of merging there.
+
+use windlass_schema::{Node, ObjectNode, PatchStrategy, Schema, Shape, Types};
+
+use crate::PatchError;
+
+/// A place in a type.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    types: &'a Types,
+    /// References have been followed.
+    node: &'a Node,
+}
+
+/// How a field is merged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Strategy<'a> {
+    pub(super) patch: PatchStrategy,
+    /// By what its items are told apart, if it is a list of maps.
+    pub(super) key: Option<&'a str>,
+}
+
+impl<'a> Place<'a> {
+    pub(super) fn of(schema: &'a Schema) -> Place<'a> {
+        Place { types: &schema.types, node: schema.resolve(&schema.root) }
+    }
+
+    /// The place of a field that holds a map.
+    pub(super) fn map(self, field: &str) -> Result<(Place<'a>, Strategy<'a>), PatchError> {
+        let node = self.field(field)?;
+        let strategy = match &node.shape {
+            Shape::Object(ObjectNode { patch, .. }) => Strategy { patch: *patch, key: None },
+            Shape::List(list) => Strategy { patch: list.patch, key: list.merge_key.as_deref() },
+            _ => Strategy { patch: PatchStrategy::default(), key: None },
+        };
+        Ok((Place { node, ..self }, strategy))
+    }
+
+    /// The place of the items of a field that holds a list.
+    pub(super) fn items(self, field: &str) -> Result<(Place<'a>, Strategy<'a>), PatchError> {
+        let node = self.field(field)?;
+        let (items, strategy) = match &node.shape {
+            Shape::List(list) => {
+                (self.types.resolve(&list.items), Strategy { patch: list.patch, key: list.merge_key.as_deref() })
+            }
+            Shape::Object(ObjectNode { patch, .. }) => (node, Strategy { patch: *patch, key: None }),
+            _ => (node, Strategy { patch: PatchStrategy::default(), key: None }),
+        };
+        Ok((Place { node: items, ..self }, strategy))
+    }
+
+    fn field(self, field: &str) -> Result<&'a Node, PatchError> {
+        let node = match &self.node.shape {
+            Shape::Object(object) => object.fields.get(field).or(object.additional.as_deref()),
+            _ => None,
+        };
+        node.map(|node| self.types.resolve(node))
+            .ok_or_else(|| PatchError::Failed(format!("unable to find api field in struct for the json field {field:?}")))
+    }
+}
