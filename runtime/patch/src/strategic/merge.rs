@@ -240,10 +240,25 @@ fn ordered_list(
     }
     let by = order::by(kind, strategy.key);
     let of_patch = |item: &Value| by.index(wanted, item).is_some();
-    let merged = order::merged(merged, of_patch, wanted, &original_list, by)?;
+    let server_order = places_taken(&original_list, &patch_list, by);
+    let merged = order::merged(merged, of_patch, wanted, &server_order, by)?;
     original.insert(field.to_owned(), Value::Array(merged));
     patch.remove(field);
     Ok(())
+}
+
+/// The original's order, in which new items have taken the places that deleted ones left, as many as there are: upstream
+/// deletes and appends in place, and its cases hold the order that follows.
+fn places_taken(original: &[Value], patch: &[Value], by: By<'_>) -> Vec<Value> {
+    let deletes = |item: &&Value| item.get(DIRECTIVE).is_some_and(|it| it == "delete");
+    let mut order: Vec<_> = original.to_vec();
+    order.retain(|item| !patch.iter().filter(deletes).any(|deleted| by.same(deleted, item)));
+    for item in patch.iter().filter(|item| item.get(DIRECTIVE).is_none()) {
+        if order.len() < original.len() && by.index(&order, item).is_none() {
+            order.push(item.clone());
+        }
+    }
+    order
 }
 
 fn expect_list(value: Option<&Value>) -> Result<Option<Vec<Value>>, PatchError> {
