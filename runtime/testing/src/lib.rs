@@ -4,3 +4,5 @@
 //! - One seed replays one history, byte for byte.
 //!
 //! It refuses real clusters, sockets and real time.
+
+pub mod nodes;

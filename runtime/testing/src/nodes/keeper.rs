@@ -1,0 +1,123 @@
+//! Keeps the nodes themselves: as many as asked for, there and ready.
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use windlass_controller::{
+    Context, Controller, Outcome, ReconcileError, Setup, SetupError, by_self, terminal,
+};
+use windlass_informer::TypedLister;
+use windlass_object::time::seconds;
+use windlass_object::{ObjectKey, Verb};
+
+use super::{NodeOptions, PLAYED};
+
+/// The first address of the nodes' own network.
+const HOSTS: u32 = u32::from_be_bytes([172, 18, 0, 2]);
+
+/// Makes nodes, and makes them again when they are deleted.
+#[derive(Debug)]
+pub(super) struct NodeKeeper {
+    count: u32,
+    nodes: TypedLister<Node>,
+}
+
+impl NodeKeeper {
+    pub(super) fn declare(setup: &mut Setup, options: &NodeOptions) -> Self {
+        setup.uses::<Node>([Verb::Create]);
+        setup.uses_subresource::<Node>("status", [Verb::Patch]);
+        let nodes = setup.watch::<Node>().enqueue(by_self).lister();
+        let queue = setup.queue();
+        (0..options.count).for_each(|number| queue.add(ObjectKey::cluster(&name_of(number))));
+        Self { count: options.count, nodes }
+    }
+
+    fn number_of(&self, key: &ObjectKey) -> Option<u32> {
+        let number = key.name().strip_prefix("node-")?.parse().ok()?;
+        (number < self.count && name_of(number) == key.name()).then_some(number)
+    }
+}
+
+#[async_trait]
+impl Controller for NodeKeeper {
+    const NAME: &'static str = "node-keeper";
+
+    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+        Ok(Self::declare(setup, &NodeOptions::default()))
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let Some(number) = self.number_of(key) else { return Ok(Outcome::Done) };
+        let nodes: Api<Node> = Api::all(cx.client().clone());
+        match self.nodes.get(key) {
+            None => create(&nodes, number).await,
+            Some(node) if node.status.as_ref().is_none_or(|it| it.conditions.is_none()) => {
+                let status = json!({ "status": status_of(number, cx.env().wall()) });
+                let patch = Patch::Strategic(status);
+                nodes.patch_status(key.name(), &PatchParams::default(), &patch).await?;
+                Ok(Outcome::Done)
+            }
+            Some(_) => Ok(Outcome::Done),
+        }
+    }
+}
+
+async fn create(nodes: &Api<Node>, number: u32) -> Result<Outcome, ReconcileError> {
+    let node: Node = serde_json::from_value(node_of(number)).map_err(terminal)?;
+    match nodes.create(&PostParams::default(), &node).await {
+        // There already, and not in the cache yet: its event comes.
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(Outcome::Done),
+        Err(error) => Err(error.into()),
+        Ok(_) => Ok(Outcome::Done),
+    }
+}
+
+fn name_of(number: u32) -> String {
+    format!("node-{number}")
+}
+
+fn node_of(number: u32) -> Value {
+    json!({
+        "metadata": {
+            "name": name_of(number),
+            "annotations": { PLAYED: "true" },
+            "labels": {
+                "kubernetes.io/hostname": name_of(number),
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+            },
+        },
+    })
+}
+
+fn status_of(number: u32, now: Timestamp) -> Value {
+    let room = json!({ "cpu": "64", "memory": "256Gi", "pods": "10000" });
+    let condition = |type_: &str, status: &str, reason: &str| {
+        json!({
+            "type": type_, "status": status, "reason": reason,
+            "lastHeartbeatTime": seconds(now), "lastTransitionTime": seconds(now),
+        })
+    };
+    json!({
+        "capacity": room,
+        "allocatable": room,
+        "addresses": [
+            { "type": "InternalIP", "address": std::net::Ipv4Addr::from(HOSTS + number).to_string() },
+            { "type": "Hostname", "address": name_of(number) },
+        ],
+        "conditions": [
+            condition("MemoryPressure", "False", "KubeletHasSufficientMemory"),
+            condition("DiskPressure", "False", "KubeletHasNoDiskPressure"),
+            condition("PIDPressure", "False", "KubeletHasSufficientPID"),
+            condition("Ready", "True", "KubeletReady"),
+        ],
+        "nodeInfo": {
+            "architecture": "amd64", "bootID": "", "containerRuntimeVersion": "windlass", "kernelVersion": "",
+            "kubeProxyVersion": "", "kubeletVersion": "v1.36.3", "machineID": "", "operatingSystem": "linux",
+            "osImage": "windlass", "systemUUID": "",
+        },
+    })
+}

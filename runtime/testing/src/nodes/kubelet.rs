@@ -1,0 +1,132 @@
+//! Plays the containers of every pod that is bound to a node of ours.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use serde_json::json;
+use windlass_controller::{Context, Controller, Outcome, ReconcileError, Setup, SetupError, by_self, retry};
+use windlass_informer::{Event, TypedLister};
+use windlass_object::{ObjectKey, Verb};
+
+use super::addresses::Addresses;
+use super::lifecycle::{self, Step};
+use super::{NodeOptions, PLAYED};
+
+/// The kubelets of all nodes.
+#[derive(Debug)]
+pub(super) struct Kubelet {
+    options: NodeOptions,
+    pods: TypedLister<Pod>,
+    nodes: TypedLister<Node>,
+    addresses: Arc<Addresses>,
+}
+
+impl Kubelet {
+    pub(super) fn declare(setup: &mut Setup, options: NodeOptions) -> Self {
+        setup.workers(options.workers);
+        setup.uses::<Pod>([Verb::Delete]);
+        setup.uses_subresource::<Pod>("status", [Verb::Patch]);
+        let addresses = Arc::new(Addresses::default());
+        let theirs = Arc::clone(&addresses);
+        // The addresses are noted before the pods are queued: a pod reconciled after a restart keeps the one it has.
+        let pods =
+            setup.watch::<Pod>().on_event(move |event, _| note(&theirs, event)).enqueue(by_self).lister();
+        let nodes = setup.watch::<Node>().lister();
+        Self { options, pods, nodes, addresses }
+    }
+
+    fn played_node(&self, pod: &Pod) -> Option<Arc<Node>> {
+        let name = pod.spec.as_ref()?.node_name.as_deref()?;
+        self.nodes.get(&ObjectKey::cluster(name)).filter(|node| is_played(node))
+    }
+
+    async fn act(&self, pod: &Pod, host: &str, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let now = cx.env().wall();
+        match lifecycle::next(pod, &self.options, now) {
+            Step::Nothing => Ok(Outcome::Done),
+            Step::Wait(left) => Ok(Outcome::RequeueAfter(left)),
+            Step::Run { restarts } => {
+                let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+                let address = self.addresses.of(uid).ok_or_else(|| retry("no pod address is free"))?;
+                write_status(pod, &lifecycle::run(pod, restarts, address, host, now), cx).await
+            }
+            Step::End { exit_code } => write_status(pod, &lifecycle::end(pod, exit_code, now), cx).await,
+            Step::Remove => remove(pod, cx).await,
+        }
+    }
+}
+
+#[async_trait]
+impl Controller for Kubelet {
+    const NAME: &'static str = "node-kubelet";
+
+    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+        Ok(Self::declare(setup, NodeOptions::default()))
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let Some(pod) = self.pods.get(key) else { return Ok(Outcome::Done) };
+        match self.played_node(&pod) {
+            Some(node) => self.act(&pod, &host_of(&node), cx).await,
+            None => Ok(Outcome::Done),
+        }
+    }
+}
+
+fn note(addresses: &Addresses, event: &Event<Arc<Pod>>) {
+    let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
+    match event {
+        Event::Deleted { last, .. } => addresses.release(&uid(last)),
+        Event::Added { .. } | Event::Updated { .. } => {
+            let pod = event.object();
+            let Some(status) = &pod.status else { return };
+            if let Some(address) = status.pod_ip.as_deref().and_then(|ip| ip.parse().ok()) {
+                addresses.seen(&uid(pod), address);
+            }
+        }
+    }
+}
+
+fn is_played(node: &Node) -> bool {
+    node.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(PLAYED))
+}
+
+fn host_of(node: &Node) -> String {
+    let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
+    let internal = addresses.filter(|it| it.type_ == "InternalIP").map(|it| it.address.clone()).next();
+    internal.unwrap_or_default()
+}
+
+fn pods(pod: &Pod, cx: &Context) -> Api<Pod> {
+    Api::namespaced(cx.client().clone(), pod.metadata.namespace.as_deref().unwrap_or_default())
+}
+
+async fn write_status(pod: &Pod, status: &PodStatus, cx: &Context) -> Result<Outcome, ReconcileError> {
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    // Meant for this pod alone: a namesake has a life of its own.
+    let patch = json!({ "metadata": { "uid": pod.metadata.uid }, "status": status });
+    match pods(pod, cx).patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+        Ok(_) => Ok(Outcome::Done),
+        Err(error) => settled(error),
+    }
+}
+
+async fn remove(pod: &Pod, cx: &Context) -> Result<Outcome, ReconcileError> {
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let preconditions = Some(Preconditions { uid: pod.metadata.uid.clone(), resource_version: None });
+    let now = DeleteParams { preconditions, ..DeleteParams::default().grace_period(0) };
+    match pods(pod, cx).delete(name, &now).await {
+        Ok(_) => Ok(Outcome::Done),
+        Err(error) => settled(error),
+    }
+}
+
+/// A pod that is gone, or is another by now, comes back as an event of its own.
+fn settled(error: kube::Error) -> Result<Outcome, ReconcileError> {
+    match error {
+        kube::Error::Api(status) if matches!(status.code, 404 | 409) => Ok(Outcome::Done),
+        error => Err(error.into()),
+    }
+}

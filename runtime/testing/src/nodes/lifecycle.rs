@@ -1,0 +1,217 @@
+//! What a node does about one pod next. Pure: what it decides follows from the pod, the options and the time.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{
+    ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStatus, Pod, PodCondition,
+    PodIP, PodStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use windlass_object::owner::controller_of;
+use windlass_object::time::seconds;
+
+use super::{NodeOptions, annotations};
+
+/// What is next for a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Step {
+    /// Nothing, until the pod changes.
+    Nothing,
+    /// The next thing is due then.
+    Wait(Duration),
+    /// It runs from now on, for the first time or again.
+    Run {
+        /// How often its containers have ended before.
+        restarts: i32,
+    },
+    /// Its containers have ended, for good.
+    End {
+        /// With this code.
+        exit_code: i32,
+    },
+    /// It is over and may be forgotten.
+    Remove,
+}
+
+/// Decides what is next for `pod`.
+pub(super) fn next(pod: &Pod, options: &NodeOptions, now: Timestamp) -> Step {
+    if pod.metadata.deletion_timestamp.is_some() {
+        return leaving(pod, now);
+    }
+    match phase(pod) {
+        "Succeeded" | "Failed" => Step::Nothing,
+        "Running" => running(pod, options, now),
+        _ => starting(pod, options, now),
+    }
+}
+
+fn starting(pod: &Pod, options: &NodeOptions, now: Timestamp) -> Step {
+    let bound = condition(pod, "PodScheduled").and_then(|it| it.last_transition_time.as_ref());
+    let since = bound.or(pod.metadata.creation_timestamp.as_ref()).map_or(now, |time| time.0);
+    due(since, options.starts_in, now).map_or(Step::Run { restarts: 0 }, Step::Wait)
+}
+
+fn running(pod: &Pod, options: &NodeOptions, now: Timestamp) -> Step {
+    let Some(runs_for) = asked(pod, annotations::RUNS_FOR).or_else(|| job_time(pod, options)) else {
+        return Step::Nothing;
+    };
+    let status = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref()?.first());
+    let started = status.and_then(|it| it.state.as_ref()?.running.as_ref()?.started_at.as_ref());
+    if let Some(left) = due(started.map_or(now, |time| time.0), runs_for, now) {
+        return Step::Wait(left);
+    }
+    let exit_code = exit_code(pod);
+    match restart_policy(pod) {
+        "Never" => Step::End { exit_code },
+        "OnFailure" if exit_code == 0 => Step::End { exit_code },
+        _ => Step::Run { restarts: status.map_or(0, |it| it.restart_count) + 1 },
+    }
+}
+
+/// A pod that is asked to go. Its deletion time is when its grace is over.
+fn leaving(pod: &Pod, now: Timestamp) -> Step {
+    if matches!(phase(pod), "Succeeded" | "Failed") {
+        return Step::Remove;
+    }
+    let over = pod.metadata.deletion_timestamp.as_ref().map_or(now, |time| time.0);
+    let grace = Duration::from_secs(
+        pod.metadata.deletion_grace_period_seconds.and_then(|it| u64::try_from(it).ok()).unwrap_or(0),
+    );
+    let asked_at = over.saturating_sub(SignedDuration::try_from(grace).unwrap_or(SignedDuration::MAX));
+    let stops_in = asked(pod, annotations::STOPS_IN).unwrap_or(Duration::ZERO);
+    let killed = stops_in > grace;
+    match due(asked_at.unwrap_or(now), stops_in.min(grace), now) {
+        Some(left) => Step::Wait(left),
+        None if phase(pod) == "Running" => Step::End { exit_code: if killed { 137 } else { 0 } },
+        None => Step::Remove,
+    }
+}
+
+/// The status of a pod that runs from `now` on.
+pub(super) fn run(pod: &Pod, restarts: i32, address: Ipv4Addr, host: &str, now: Timestamp) -> PodStatus {
+    let ready = annotation(pod, annotations::READY) != Some("false");
+    let state = ContainerState {
+        running: Some(ContainerStateRunning { started_at: Some(seconds(now)) }),
+        ..ContainerState::default()
+    };
+    PodStatus {
+        phase: Some("Running".into()),
+        host_ip: Some(host.to_owned()),
+        pod_ip: Some(address.to_string()),
+        pod_ips: Some(vec![PodIP { ip: address.to_string() }]),
+        start_time: Some(start_time(pod).unwrap_or_else(|| seconds(now))),
+        conditions: Some(conditions(pod, ready, true, now)),
+        container_statuses: Some(containers(pod, &state, ready, restarts)),
+        ..PodStatus::default()
+    }
+}
+
+/// The status of a pod whose containers have ended for good at `now`.
+pub(super) fn end(pod: &Pod, exit_code: i32, now: Timestamp) -> PodStatus {
+    let state = ContainerState {
+        terminated: Some(ContainerStateTerminated {
+            exit_code,
+            reason: Some(if exit_code == 0 { "Completed" } else { "Error" }.into()),
+            started_at: start_time(pod),
+            finished_at: Some(seconds(now)),
+            ..ContainerStateTerminated::default()
+        }),
+        ..ContainerState::default()
+    };
+    let before = pod.status.as_ref().and_then(|it| it.container_statuses.as_ref()?.first());
+    let restarts = before.map_or(0, |it| it.restart_count);
+    PodStatus {
+        phase: Some(if exit_code == 0 { "Succeeded" } else { "Failed" }.into()),
+        start_time: start_time(pod),
+        conditions: Some(conditions(pod, false, false, now)),
+        container_statuses: Some(containers(pod, &state, false, restarts)),
+        ..PodStatus::default()
+    }
+}
+
+fn containers(pod: &Pod, state: &ContainerState, ready: bool, restart_count: i32) -> Vec<ContainerStatus> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let status = |container: &k8s_openapi::api::core::v1::Container| ContainerStatus {
+        name: container.name.clone(),
+        image: container.image.clone().unwrap_or_default(),
+        ready,
+        started: Some(state.running.is_some()),
+        restart_count,
+        state: Some(state.clone()),
+        ..ContainerStatus::default()
+    };
+    containers.map(status).collect()
+}
+
+/// All conditions of the pod, those of its containers renewed. A condition that stays as it was keeps its time.
+fn conditions(pod: &Pod, ready: bool, runs: bool, now: Timestamp) -> Vec<PodCondition> {
+    let completed = (!runs).then_some("PodCompleted");
+    let waits = (runs && !ready).then_some("ContainersNotReady");
+    [
+        ("PodReadyToStartContainers", runs, None),
+        ("Initialized", true, completed.filter(|_| runs)),
+        ("Ready", ready, completed.or(waits)),
+        ("ContainersReady", ready, completed.or(waits)),
+        ("PodScheduled", true, None),
+    ]
+    .into_iter()
+    .map(|(type_, holds, reason)| renewed(pod, type_, holds, reason, now))
+    .collect()
+}
+
+fn renewed(pod: &Pod, type_: &str, holds: bool, reason: Option<&str>, now: Timestamp) -> PodCondition {
+    let status = if holds { "True" } else { "False" };
+    let before = condition(pod, type_).filter(|it| it.status == status);
+    let since = before.and_then(|it| it.last_transition_time.clone());
+    PodCondition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        reason: reason.map(str::to_owned),
+        last_transition_time: Some(since.unwrap_or_else(|| seconds(now))),
+        ..PodCondition::default()
+    }
+}
+
+/// How long until `after` has passed since `since`; none if it has.
+fn due(since: Timestamp, after: Duration, now: Timestamp) -> Option<Duration> {
+    let passed = Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO);
+    let left = after.saturating_sub(passed);
+    (!left.is_zero()).then_some(left)
+}
+
+fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
+    pod.status.as_ref()?.conditions.iter().flatten().find(|it| it.type_ == type_)
+}
+
+fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending")
+}
+
+fn start_time(pod: &Pod) -> Option<Time> {
+    pod.status.as_ref()?.start_time.clone()
+}
+
+fn restart_policy(pod: &Pod) -> &str {
+    pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always")
+}
+
+fn annotation<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
+    pod.metadata.annotations.as_ref()?.get(name).map(String::as_str)
+}
+
+/// A time that the pod asks for. One that cannot be read counts as not asked for: a pod is no place to report it.
+fn asked(pod: &Pod, name: &str) -> Option<Duration> {
+    let asked: SignedDuration = annotation(pod, name)?.parse().ok()?;
+    Duration::try_from(asked).ok()
+}
+
+fn exit_code(pod: &Pod) -> i32 {
+    annotation(pod, annotations::EXIT_CODE).and_then(|code| code.parse().ok()).unwrap_or(0)
+}
+
+fn job_time(pod: &Pod, options: &NodeOptions) -> Option<Duration> {
+    let of_a_job = controller_of(&pod.metadata).is_some_and(|owner| owner.kind == "Job");
+    of_a_job.then_some(options.job_runs_for)
+}

@@ -1,0 +1,161 @@
+//! What nodes do about a pod, decided from plain data.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use serde_json::{Value, json};
+
+use super::addresses::Addresses;
+use super::lifecycle::{Step, end, next, run};
+use super::{NodeOptions, annotations};
+
+const NOW: i64 = 1_800_000_000;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(NOW + second).expect("a time in range")
+}
+
+/// A bound pod, changed by merging `change` into it.
+fn pod(change: Value) -> Pod {
+    let mut pod = json!({
+        "metadata": { "name": "web-1", "namespace": "shop", "uid": "1", "creationTimestamp": at(0).to_string() },
+        "spec": { "nodeName": "node-0", "restartPolicy": "Always", "containers": [{ "name": "main", "image": "i" }] },
+        "status": { "phase": "Pending", "conditions": [
+            { "type": "PodScheduled", "status": "True", "lastTransitionTime": at(0).to_string() },
+        ] },
+    });
+    merge(&mut pod, change);
+    serde_json::from_value(pod).expect("a pod")
+}
+
+fn merge(into: &mut Value, change: Value) {
+    match (into, change) {
+        (Value::Object(into), Value::Object(change)) => {
+            for (key, value) in change {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, change) => *into = change,
+    }
+}
+
+fn with_status(pod: &Pod, status: PodStatus) -> Pod {
+    Pod { status: Some(status), ..pod.clone() }
+}
+
+fn started(pod: &Pod, second: i64) -> Pod {
+    with_status(pod, run(pod, 0, Ipv4Addr::new(10, 128, 0, 1), "172.18.0.2", at(second)))
+}
+
+fn deleted(asked_at: i64, grace: i64, stops_in: &str) -> Value {
+    json!({ "metadata": {
+        "deletionTimestamp": at(asked_at + grace).to_string(),
+        "deletionGracePeriodSeconds": grace,
+        "annotations": { annotations::STOPS_IN: stops_in },
+    } })
+}
+
+fn changed(pod: &Pod, change: Value) -> Pod {
+    let mut value = serde_json::to_value(pod).expect("a pod is JSON");
+    merge(&mut value, change);
+    serde_json::from_value(value).expect("a pod")
+}
+
+#[test]
+fn a_bound_pod_runs_once_its_start_time_has_passed() {
+    let slow = NodeOptions { starts_in: Duration::from_secs(5), ..NodeOptions::default() };
+    assert_eq!(next(&pod(json!({})), &slow, at(2)), Step::Wait(Duration::from_secs(3)));
+    assert_eq!(next(&pod(json!({})), &slow, at(5)), Step::Run { restarts: 0 });
+}
+
+#[test]
+fn a_pod_that_runs_is_ready_has_its_ip_and_keeps_the_time_it_was_scheduled() {
+    let pod = started(&pod(json!({})), 7);
+    let status = pod.status.clone().expect("a status");
+    assert_eq!((status.phase.as_deref(), status.pod_ip.as_deref()), (Some("Running"), Some("10.128.0.1")));
+    let conditions = status.conditions.expect("conditions");
+    let of = |type_: &str| conditions.iter().find(|it| it.type_ == type_).expect("the condition").clone();
+    assert_eq!(of("Ready").status, "True");
+    assert_eq!(of("PodScheduled").last_transition_time.expect("a time").0, at(0));
+    assert_eq!(next(&pod, &NodeOptions::default(), at(1000)), Step::Nothing);
+}
+
+#[test]
+fn a_pod_that_asks_to_stay_unready_runs_unready() {
+    let shy = json!({ "metadata": { "annotations": { annotations::READY: "false" } } });
+    let status = started(&pod(shy), 1).status.expect("a status");
+    assert!(!status.container_statuses.expect("containers")[0].ready);
+}
+
+#[test]
+fn containers_end_when_their_time_is_over_and_the_restart_policy_says_what_follows() {
+    let cases = [
+        ("Never", "0", Step::End { exit_code: 0 }),
+        ("Never", "3", Step::End { exit_code: 3 }),
+        ("OnFailure", "0", Step::End { exit_code: 0 }),
+        ("OnFailure", "3", Step::Run { restarts: 1 }),
+        ("Always", "0", Step::Run { restarts: 1 }),
+    ];
+    for (policy, code, expected) in cases {
+        let asks = json!({ "metadata": { "annotations": {
+            annotations::RUNS_FOR: "5s", annotations::EXIT_CODE: code,
+        } }, "spec": { "restartPolicy": policy } });
+        let pod = started(&pod(asks), 10);
+        let options = NodeOptions::default();
+        assert_eq!(next(&pod, &options, at(12)), Step::Wait(Duration::from_secs(3)), "{policy} {code}");
+        assert_eq!(next(&pod, &options, at(15)), expected, "{policy} {code}");
+    }
+}
+
+#[test]
+fn pods_of_jobs_complete_without_being_asked() {
+    let owner =
+        json!({ "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "2", "controller": true });
+    let job = json!({ "metadata": { "ownerReferences": [owner] }, "spec": { "restartPolicy": "Never" } });
+    let pod = started(&pod(job), 10);
+    assert_eq!(next(&pod, &NodeOptions::default(), at(11)), Step::End { exit_code: 0 });
+    let ended = with_status(&pod, end(&pod, 0, at(11)));
+    assert_eq!(ended.status.as_ref().and_then(|it| it.phase.as_deref()), Some("Succeeded"));
+    assert_eq!(next(&ended, &NodeOptions::default(), at(12)), Step::Nothing);
+}
+
+#[test]
+fn a_deleted_pod_goes_when_it_has_stopped_and_no_later_than_its_grace() {
+    let options = NodeOptions::default();
+    let running = started(&pod(json!({})), 1);
+    let cases = [
+        ("0s", 20, Step::End { exit_code: 0 }),
+        ("4s", 20, Step::Wait(Duration::from_secs(4))),
+        ("4s", 24, Step::End { exit_code: 0 }),
+        ("90s", 24, Step::Wait(Duration::from_secs(26))),
+        ("90s", 50, Step::End { exit_code: 137 }),
+    ];
+    for (stops_in, second, expected) in cases {
+        let leaving = changed(&running, deleted(20, 30, stops_in));
+        assert_eq!(next(&leaving, &options, at(second)), expected, "{stops_in} at {second}");
+    }
+    let leaving = changed(&running, deleted(20, 30, "0s"));
+    assert_eq!(next(&with_status(&leaving, end(&leaving, 0, at(21))), &options, at(21)), Step::Remove);
+    assert_eq!(next(&changed(&pod(json!({})), deleted(20, 30, "0s")), &options, at(20)), Step::Remove);
+}
+
+#[test]
+fn a_deadline_longer_than_time_itself_is_no_crash() {
+    let forever = json!({ "metadata": { "annotations": { annotations::RUNS_FOR: "1000000h" } } });
+    let pod = started(&pod(forever), 0);
+    let left = Duration::try_from(SignedDuration::from_hours(1_000_000)).expect("positive");
+    assert_eq!(next(&pod, &NodeOptions::default(), at(0)), Step::Wait(left));
+}
+
+#[test]
+fn no_two_pods_have_one_address_and_one_pod_keeps_its_own() {
+    let addresses = Addresses::default();
+    addresses.seen("old", Ipv4Addr::new(10, 128, 0, 1));
+    let first = addresses.of("a").expect("one is free");
+    assert_ne!(first, Ipv4Addr::new(10, 128, 0, 1), "one that was seen is taken");
+    assert_eq!(addresses.of("a"), Some(first));
+    addresses.release("a");
+    assert_ne!(addresses.of("b"), Some(first), "a freed address is not given again at once");
+}
