@@ -11,6 +11,9 @@
 //!
 //! It refuses to be a place for data that matters: it keeps objects in memory, and rights are recorded, not enforced.
 
+pub mod body;
+pub mod faults;
+pub mod read;
 pub mod registry;
 pub mod status;
 pub mod storage;

@@ -1,0 +1,36 @@
+//! Faults on the way between clients and a server: what networks, load balancers, busy servers and crashing processes
+//! do, on order.
+//!
+//! A [`Network`] stands before one [`Server`]. Each process talks to it over a [`Line`] of its own, which is a tower
+//! `Service` and so all that `kube::Client` needs. What goes wrong is a [`Plan`]: plain data, one [`Fault`] after the
+//! other, each for a while, for all or some senders, resources and chances.
+//!
+//! Guarantees:
+//! - One plan and one seed give one history: every draw comes from a stream of random numbers named after sender, life
+//!   and fault, so that a fault taken out of a plan leaves the draws of the others alone.
+//! - What was sent belongs to the wire: it takes effect, or not, whatever becomes of its sender meanwhile. Of a sender
+//!   that was killed nothing leaves any more.
+//! - Within one watch events keep their order: no server reorders what it tells one watcher, and clients rely on it.
+//!   Two watches may be delayed by different times, which is the reordering that the API allows.
+//! - What is refused here is refused in the server's own words ([`Status`](crate::Status)), and never after it took
+//!   effect, but for [`What::TimedOut`], which is about just that.
+//! - Everything that passes is told to a [`Journal`], in an order that one seed reproduces.
+//!
+//! What it refuses: sockets, real time, and faults that no server or network shows.
+
+mod asked;
+mod fate;
+mod journal;
+mod line;
+mod network;
+mod plan;
+mod refusals;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+pub use self::asked::Asked;
+pub use self::journal::{Happening, Journal, Record, Who, Witness};
+pub use self::line::{Line, LineError};
+pub use self::network::{Network, Server};
+pub use self::plan::{Fault, Plan, What};

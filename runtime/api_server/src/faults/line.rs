@@ -1,0 +1,258 @@
+//! One process's line to the server.
+//!
+//! What a process sends becomes a task of the world's, so that it arrives although its sender may be dead by then.
+
+use std::fmt;
+use std::future::pending;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt as _};
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use serde_json::Value;
+use tokio::sync::oneshot;
+use tower::Service;
+use windlass_env::{Env, Rng};
+
+use super::asked::Asked;
+use super::fate::{End, Fate, Threat};
+use super::journal::{Happening, Who};
+use super::network::Shared;
+use super::plan::What;
+use super::refusals;
+use super::watch::{Watched, poison};
+use crate::body::Body;
+
+/// A line to the server; clones are one line. A tower `Service`, ready at any time.
+#[derive(Clone)]
+pub struct Line {
+    pub(super) end: Arc<SenderEnd>,
+}
+
+/// The line broke: whether the request took effect, nobody knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the connection was reset")]
+pub struct LineError;
+
+pub(super) struct SenderEnd {
+    pub(super) network: Arc<Shared>,
+    pub(super) who: Who,
+    sender: Env,
+    chance: Mutex<Chance>,
+    counted: bool,
+}
+
+/// Where everything random about a line comes from.
+pub(super) struct Chance {
+    latency: Rng,
+    pub(super) threats: Vec<Threat>,
+}
+
+/// One way takes between one and this many milliseconds, when nothing goes wrong.
+const LATENCY_MS: u64 = 3;
+
+type Answer = Result<Response<Body>, LineError>;
+
+/// A request on the wire.
+struct Sent {
+    id: u64,
+    asked: Arc<Asked>,
+    fate: Fate,
+    /// Its sender dies once it has taken effect.
+    fatal: bool,
+}
+
+impl Line {
+    pub(super) fn new(network: &Arc<Shared>, sender: &Env, threats: Vec<Threat>, counted: bool) -> Line {
+        let latency = network.stream(sender, "latency");
+        let end = SenderEnd {
+            network: Arc::clone(network),
+            who: Who { instance: sender.instance().into(), life: sender.life() },
+            sender: sender.clone(),
+            chance: Mutex::new(Chance { latency, threats }),
+            counted,
+        };
+        Line { end: Arc::new(end) }
+    }
+}
+
+impl<B> Service<Request<B>> for Line
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: fmt::Debug,
+{
+    type Response = Response<Body>;
+    type Error = LineError;
+    type Future = BoxFuture<'static, Answer>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), LineError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let end = Arc::clone(&self.end);
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect().await.map_err(|_| LineError)?.to_bytes();
+            end.send(Request::from_parts(parts, body)).await
+        }
+        .boxed()
+    }
+}
+
+impl SenderEnd {
+    async fn send(self: Arc<Self>, request: Request<Bytes>) -> Answer {
+        let (parts, body) = request.into_parts();
+        let asked = Arc::new(Asked::of(&parts));
+        let dies = if self.counted && self.sender.alive() {
+            self.network.count_write(&self.who.instance, &asked)
+        } else {
+            None
+        };
+        if dies == Some(false) {
+            self.note(format!("dies before {} {}", asked.method, asked.uri));
+            self.sender.kill();
+        }
+        // A process that is no more sends nothing, and nobody waits for an answer.
+        if !self.sender.alive() {
+            return pending().await;
+        }
+        let id = self.network.next_request();
+        self.record(Happening::Sent { id, asked: Arc::clone(&asked) });
+        let now = self.network.now();
+        let fate = {
+            let mut chance = self.chance();
+            let mut fate = Fate::draw(&mut chance.threats, &asked, now);
+            fate.request_delay += chance.leg();
+            fate.response_delay += chance.leg();
+            fate
+        };
+        let (answer, answered) = oneshot::channel();
+        let sent = Sent { id, asked: Arc::clone(&asked), fate, fatal: dies == Some(true) };
+        let carried = Arc::clone(&self).carry(sent, Request::from_parts(parts, body), answer);
+        drop(self.network.world.spawn("wire", carried));
+        match answered.await {
+            Ok(Ok(response)) => {
+                let code = response.status().as_u16();
+                self.record(Happening::Answered { id, asked, code });
+                Ok(response)
+            }
+            Ok(Err(broken)) => Err(broken),
+            // Silence: it is for the sender to lose patience.
+            Err(_) => pending().await,
+        }
+    }
+
+    async fn carry(self: Arc<Self>, sent: Sent, request: Request<Bytes>, answer: oneshot::Sender<Answer>) {
+        let world = &self.network.world;
+        world.sleep(sent.fate.request_delay).await;
+        let response = match &sent.fate.end {
+            End::LostBefore { silently } => {
+                self.struck(sent.id, "lost before it took effect");
+                return lose(*silently, answer);
+            }
+            End::Refused(status) => {
+                self.struck(sent.id, format!("refused with {} {}", status.code, status.reason));
+                refusals::response(status)
+            }
+            _ => self.serve(&sent, request).await,
+        };
+        if sent.fatal {
+            self.note(format!("dies after #{}", sent.id));
+            return self.sender.kill();
+        }
+        world.sleep(sent.fate.response_delay).await;
+        match sent.fate.end {
+            End::LostAfter { silently } => {
+                self.struck(sent.id, "lost after it took effect");
+                lose(silently, answer);
+            }
+            End::RefusedAfter(status) => {
+                self.struck(sent.id, format!("took effect and is answered with {}", status.code));
+                drop(answer.send(Ok(refusals::response(&status))));
+            }
+            _ if self.is_cut_off() => self.struck(sent.id, "answered into a partition"),
+            // A sender that lost patience is gone.
+            _ => drop(answer.send(Ok(response))),
+        }
+    }
+
+    async fn serve(self: &Arc<Self>, sent: &Sent, request: Request<Bytes>) -> Response<Body> {
+        let server = self.network.server_for(sent.fate.stale);
+        if sent.fate.stale.is_some() {
+            self.struck(sent.id, "served by a stale replica");
+        }
+        let (parts, body) = server.answer(request).await.into_parts();
+        let code = parts.status.as_u16();
+        let (id, asked) = (sent.id, Arc::clone(&sent.asked));
+        if body.is_stream() {
+            self.record(Happening::Served { id, asked, code, body: Bytes::new() });
+            let watched = Watched::new(self, sent.id, &sent.asked, body, sent.fate.poisoned.clone());
+            return Response::from_parts(parts, Body::stream(watched));
+        }
+        let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        let kept = if asked.is_write() { body.clone() } else { Bytes::new() };
+        self.record(Happening::Served { id, asked, code, body: kept });
+        let body = if sent.fate.poisoned.is_empty() { body } else { poison_list(&body, &sent.fate.poisoned) };
+        Response::from_parts(parts, Body::whole(body))
+    }
+
+    /// Whether nothing gets through at this moment.
+    fn is_cut_off(&self) -> bool {
+        self.open_at(self.network.now()) > self.network.now()
+    }
+
+    /// When something gets through that could be told at `at`.
+    pub(super) fn open_at(&self, at: Duration) -> Duration {
+        let chance = self.chance();
+        let cuts = chance.threats.iter().map(|threat| &threat.fault).filter(|it| it.what == What::Partition);
+        cuts.filter(|cut| cut.is_on(at)).map(|cut| cut.ends()).max().unwrap_or(at)
+    }
+
+    pub(super) fn record(&self, what: Happening) {
+        self.network.record(self.who.clone(), what);
+    }
+
+    pub(super) fn struck(&self, id: u64, how: impl Into<String>) {
+        self.record(Happening::Struck { id, how: how.into() });
+    }
+
+    fn note(&self, text: String) {
+        self.record(Happening::Note(text));
+    }
+
+    pub(super) fn chance(&self) -> MutexGuard<'_, Chance> {
+        self.chance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Chance {
+    /// How long one way takes.
+    pub(super) fn leg(&mut self) -> Duration {
+        Duration::from_millis(1 + self.latency.below(LATENCY_MS))
+    }
+}
+
+fn lose(silently: bool, answer: oneshot::Sender<Answer>) {
+    if !silently {
+        drop(answer.send(Err(LineError)));
+    }
+}
+
+/// A list in which the named objects are broken.
+fn poison_list(body: &Bytes, names: &[String]) -> Bytes {
+    let Ok(mut list) = serde_json::from_slice::<Value>(body) else { return body.clone() };
+    for item in list["items"].as_array_mut().into_iter().flatten() {
+        poison(item, names);
+    }
+    list.to_string().into()
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line").field("who", &self.end.who).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,239 @@
+//! What goes wrong, when, for whom: as data.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::asked::Asked;
+
+/// Everything that goes wrong in one run. Prints itself as a line that can be pasted into a test.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// What every random choice follows from.
+    pub seed: u64,
+    /// The faults, in no particular order.
+    pub faults: Vec<Fault>,
+}
+
+/// One thing that goes wrong for a while.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// From when on, in virtual milliseconds since the start.
+    pub from_ms: u64,
+    /// Until when. A crashed process comes back then.
+    pub until_ms: u64,
+    /// Whose requests are struck; `None` for everybody's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
+    /// Requests on which resource are struck, by its plural name; `None` for all, health checks included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
+    /// How many out of a thousand are struck, of what could be: requests, watches or events.
+    #[serde(default = "always", skip_serializing_if = "is_always")]
+    pub permille: u16,
+    /// What goes wrong.
+    pub what: What,
+}
+
+/// What goes wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum What {
+    /// A request is lost before it takes effect. Its sender hears of a broken connection, or nothing.
+    RequestLost {
+        /// Whether the sender hears nothing.
+        silently: bool,
+    },
+    /// An answer is lost: the request took effect. Its sender hears of a broken connection, or nothing.
+    ResponseLost {
+        /// Whether the sender hears nothing.
+        silently: bool,
+    },
+    /// A request is under way for up to this much longer.
+    RequestDelayed {
+        /// At most how long.
+        by_ms: u64,
+    },
+    /// An answer is under way for up to this much longer.
+    ResponseDelayed {
+        /// At most how long.
+        by_ms: u64,
+    },
+    /// 409 for updates, patches and deletes: somebody else was faster.
+    Conflict,
+    /// 429 with `Retry-After`.
+    TooManyRequests {
+        /// When to ask again.
+        retry_after_seconds: u32,
+    },
+    /// 500, without effect.
+    InternalError,
+    /// 503, without effect.
+    Unavailable,
+    /// 504: the server gave up waiting for its own storage, and the write took effect all the same.
+    TimedOut,
+    /// 410 for watches, and for lists that name a version or go on from a page.
+    Expired,
+    /// 403 for creates: the namespace is being terminated.
+    NamespaceTerminating,
+    /// 403 for creates: the quota is used up.
+    QuotaExceeded,
+    /// A watch goes silent and stays open: no end, no error.
+    WatchStalled,
+    /// A watch ends, as when its time is up.
+    WatchClosed,
+    /// A watch breaks off with an error.
+    WatchReset,
+    /// A watch tells that its version has expired (410 in the stream), and ends.
+    WatchExpired,
+    /// Events of a watch come up to this much later, in order.
+    WatchDelayed {
+        /// At most how long.
+        by_ms: u64,
+    },
+    /// An event comes twice.
+    EventDuplicated,
+    /// Events are held back this long, and an object that was added and deleted meanwhile is never shown: what a
+    /// watcher sees that was away and lists again. A bookmark takes the place of what was left out.
+    Coalesced {
+        /// How long events are held back.
+        within_ms: u64,
+    },
+    /// Bookmarks are left out, save the one that ends an initial list.
+    BookmarksMissing,
+    /// The bookmark that ends an initial list (WatchList) never comes.
+    EndBookmarkMissing,
+    /// Lists that may come from a cache, and watches, are served by a replica whose cache stopped when the fault
+    /// began.
+    StaleReplica,
+    /// Nothing gets through in either direction: requests and answers are lost silently; events of watches wait.
+    Partition,
+    /// In lists and watches one object's fields are not of their type.
+    Poison {
+        /// The object's name.
+        name: String,
+    },
+    /// The process dies at `from_ms`. Carried out by whoever runs it.
+    Crash,
+    /// The process dies at its n-th write, counted from 1 without leases and events; with no instance named, at the
+    /// n-th of all processes, and it is the writer that dies.
+    CrashAtWrite {
+        /// Which.
+        write: u64,
+        /// Whether the write takes effect.
+        after_effect: bool,
+    },
+    /// The machine's clock runs at this rate, from the start on. Carried out by whoever runs it.
+    ClockRate {
+        /// Local time,
+        numerator: u32,
+        /// over true time.
+        denominator: u32,
+    },
+    /// The machine's wall time is stepped. Carried out by whoever runs it.
+    WallStep {
+        /// By how much.
+        by_ms: i64,
+    },
+}
+
+const ALWAYS: u16 = 1000;
+
+fn always() -> u16 {
+    ALWAYS
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_always(permille: &u16) -> bool {
+    *permille >= ALWAYS
+}
+
+impl Plan {
+    /// A plan in which nothing goes wrong.
+    pub fn quiet(seed: u64) -> Self {
+        Plan { seed, faults: Vec::new() }
+    }
+
+    /// The plan that was printed.
+    ///
+    /// # Errors
+    /// When the text is no plan.
+    pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    /// When the last fault is over.
+    pub fn end(&self) -> Duration {
+        Duration::from_millis(self.faults.iter().map(|fault| fault.until_ms).max().unwrap_or_default())
+    }
+}
+
+impl fmt::Display for Plan {
+    /// The line that can be pasted into a test.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let faults: Vec<String> = self.faults.iter().map(ToString::to_string).collect();
+        let faults = faults.join(",\n    ");
+        write!(f, "Plan::from_json(r##\"{{\"seed\": {}, \"faults\": [\n    {faults}\n]}}\"##)", self.seed)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
+    }
+}
+
+impl Fault {
+    /// A fault that strikes everything from the start, for this long.
+    pub fn during(until: Duration, what: What) -> Self {
+        let until_ms = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
+        Fault { from_ms: 0, until_ms, instance: None, resource: None, permille: ALWAYS, what }
+    }
+
+    /// The same, from then on.
+    #[must_use]
+    pub fn from(self, from: Duration) -> Self {
+        Fault { from_ms: u64::try_from(from.as_millis()).unwrap_or(u64::MAX), ..self }
+    }
+
+    /// The same, for one sender.
+    #[must_use]
+    pub fn of(self, instance: &str) -> Self {
+        Fault { instance: Some(instance.to_owned()), ..self }
+    }
+
+    /// The same, for requests on one resource.
+    #[must_use]
+    pub fn on(self, resource: &str) -> Self {
+        Fault { resource: Some(resource.to_owned()), ..self }
+    }
+
+    /// The same, for that many out of a thousand.
+    #[must_use]
+    pub fn permille(self, permille: u16) -> Self {
+        Fault { permille, ..self }
+    }
+
+    /// Whether it strikes this sender at all.
+    pub fn concerns(&self, instance: &str) -> bool {
+        self.instance.as_deref().is_none_or(|name| name == instance)
+    }
+
+    pub(super) fn is_on(&self, now: Duration) -> bool {
+        (self.begins()..self.ends()).contains(&now)
+    }
+
+    pub(super) fn matches(&self, asked: &Asked) -> bool {
+        self.resource.as_deref().is_none_or(|resource| resource == asked.resource)
+    }
+
+    pub(super) fn begins(&self) -> Duration {
+        Duration::from_millis(self.from_ms)
+    }
+
+    pub(super) fn ends(&self) -> Duration {
+        Duration::from_millis(self.until_ms)
+    }
+}

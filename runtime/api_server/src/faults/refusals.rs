@@ -1,0 +1,75 @@
+//! Refusals that faults make, in the server's words.
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+
+use super::asked::Asked;
+use crate::body::Body;
+use crate::status::{Cause, Details, Named, Status};
+
+const MODIFIED: &str =
+    "the object has been modified; please apply your changes to the latest version and try again";
+
+fn named(asked: &Asked) -> Named<'_> {
+    Named { group: &asked.group, resource: &asked.resource }
+}
+
+pub(super) fn conflict(asked: &Asked) -> Status {
+    Status::conflict(named(asked), &asked.name, MODIFIED)
+}
+
+pub(super) fn too_many_requests(after_seconds: u32) -> Status {
+    Status::too_many_requests("too many requests, please try again later", after_seconds)
+}
+
+pub(super) fn unavailable() -> Status {
+    Status::new(503, "ServiceUnavailable", "apiserver is shutting down")
+}
+
+pub(super) fn timed_out() -> Status {
+    let message = "Timeout: request did not complete within the allotted duration";
+    let mut status = Status::new(504, "Timeout", message);
+    status.details = Some(Details::default());
+    status
+}
+
+pub(super) fn expired() -> Status {
+    Status::expired("The resourceVersion for the provided watch is too old.")
+}
+
+pub(super) fn namespace_terminating(asked: &Asked) -> Status {
+    let namespace = &asked.namespace;
+    let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+    let mut status = Status::forbidden(named(asked), "new", &why);
+    let cause = Cause {
+        reason: "NamespaceTerminating".to_owned(),
+        message: format!("namespace {namespace} is being terminated"),
+        field: "metadata.namespace".to_owned(),
+    };
+    if let Some(details) = &mut status.details {
+        details.causes.push(cause);
+    }
+    status
+}
+
+pub(super) fn quota_exceeded(asked: &Asked) -> Status {
+    let what = &asked.resource;
+    let why = format!("exceeded quota: quota, requested: {what}=1, used: {what}=1, limited: {what}=1");
+    Status::forbidden(named(asked), "new", &why)
+}
+
+pub(super) fn json(status: &Status) -> Bytes {
+    // A Status holds strings and numbers only, so there is nothing that could fail.
+    serde_json::to_vec(status).unwrap_or_default().into()
+}
+
+pub(super) fn response(status: &Status) -> Response<Body> {
+    let mut response = Response::new(Body::whole(json(status)));
+    *response.status_mut() = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(after) = status.details.as_ref().map(|it| it.retry_after_seconds).filter(|it| *it > 0) {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(after));
+    }
+    response
+}

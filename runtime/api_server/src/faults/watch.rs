@@ -1,0 +1,388 @@
+//! A watch on its way to the watcher: events under way, in order, and what becomes of them and of the watch.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::Stream;
+use futures_util::future::{BoxFuture, FutureExt as _};
+use http_body::Body as _;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use windlass_env::Instant;
+
+use super::asked::Asked;
+use super::fate::Threat;
+use super::journal::Happening;
+use super::line::SenderEnd;
+use super::plan::{Fault, What};
+use super::refusals;
+use crate::body::{Body, BodyError};
+
+/// A fault that ends a watch strikes within this time of its opening: clients open them anew every few minutes.
+const HORIZON: Duration = Duration::from_secs(300);
+
+/// Marks the bookmark that ends an initial list.
+const END_BOOKMARK: &str = "k8s.io/initial-events-end";
+
+/// The events of one watch.
+pub(super) struct Watched {
+    line: Arc<SenderEnd>,
+    id: u64,
+    asked: Arc<Asked>,
+    source: Body,
+    /// The beginning of an event whose end has not come yet.
+    begun: BytesMut,
+    /// What is under way, in order, with the true time of its arrival.
+    under_way: VecDeque<(Duration, Cargo)>,
+    strike: Option<(Duration, What)>,
+    timer: Option<(Duration, BoxFuture<'static, ()>)>,
+    source_ended: bool,
+    state: State,
+    poisoned: Vec<String>,
+}
+
+enum Cargo {
+    Event(Bytes, Head),
+    End,
+    Cut,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum State {
+    Open,
+    /// Silent for good.
+    Stalled,
+    Over,
+}
+
+/// What faults want to know of an event; only read off when one is about.
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Head {
+    #[serde(rename = "type", default)]
+    kind: String,
+    #[serde(default)]
+    object: ObjectHead,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct ObjectHead {
+    #[serde(rename = "apiVersion", default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    metadata: MetaHead,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct MetaHead {
+    #[serde(default)]
+    uid: String,
+    #[serde(rename = "resourceVersion", default)]
+    version: String,
+}
+
+/// What the faults of this moment do to one event.
+#[derive(Default)]
+struct Treatment {
+    late: Duration,
+    twice: bool,
+    coalesced: bool,
+    no_bookmarks: bool,
+    no_end_bookmark: bool,
+}
+
+impl Watched {
+    pub(super) fn new(
+        line: &Arc<SenderEnd>,
+        id: u64,
+        asked: &Arc<Asked>,
+        source: Body,
+        poisoned: Vec<String>,
+    ) -> Self {
+        let now = line.network.now();
+        let strike = first_strike(&mut line.chance().threats, asked, now);
+        Watched {
+            line: Arc::clone(line),
+            id,
+            asked: Arc::clone(asked),
+            source,
+            begun: BytesMut::new(),
+            under_way: VecDeque::new(),
+            strike,
+            timer: None,
+            source_ended: false,
+            state: State::Open,
+            poisoned,
+        }
+    }
+
+    /// Takes what the server has to tell, and puts it on its way.
+    fn load(&mut self, cx: &mut Context<'_>) {
+        while !self.source_ended {
+            match Pin::new(&mut self.source).poll_frame(cx) {
+                Poll::Pending => return,
+                Poll::Ready(Some(Ok(frame))) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        self.take(bytes);
+                    }
+                }
+                Poll::Ready(Some(Err(BodyError::Cut))) => self.finish(Cargo::Cut),
+                Poll::Ready(None) => self.finish(Cargo::End),
+            }
+        }
+    }
+
+    fn finish(&mut self, cargo: Cargo) {
+        self.source_ended = true;
+        self.send(cargo, Duration::ZERO);
+    }
+
+    /// Divides what came into events.
+    fn take(&mut self, bytes: Bytes) {
+        let whole = self.begun.is_empty() && bytes.last() == Some(&b'\n');
+        if whole && bytes.iter().filter(|byte| **byte == b'\n').count() == 1 {
+            return self.event(bytes);
+        }
+        self.begun.extend_from_slice(&bytes);
+        while let Some(at) = self.begun.iter().position(|byte| *byte == b'\n') {
+            let event = self.begun.split_to(at + 1).freeze();
+            self.event(event);
+        }
+    }
+
+    fn event(&mut self, frame: Bytes) {
+        let treatment = self.treatment();
+        let frame = if self.poisoned.is_empty() { frame } else { poison_frame(&frame, &self.poisoned) };
+        let looked_at = treatment.coalesced || treatment.no_bookmarks || treatment.no_end_bookmark;
+        let head =
+            if looked_at { serde_json::from_slice(&frame).unwrap_or_default() } else { Head::default() };
+        if head.kind == "BOOKMARK" {
+            let ends_list = contains(&frame, END_BOOKMARK);
+            if if ends_list { treatment.no_end_bookmark } else { treatment.no_bookmarks } {
+                return self.line.struck(self.id, "a bookmark is left out");
+            }
+        }
+        if treatment.coalesced && head.kind == "DELETED" && self.forget(&head) {
+            return self.send(Cargo::Event(bookmark(&head), Head::default()), treatment.late);
+        }
+        if treatment.twice {
+            self.line.struck(self.id, "an event comes twice");
+            self.send(Cargo::Event(frame.clone(), head.clone()), treatment.late);
+        }
+        self.send(Cargo::Event(frame, head), treatment.late);
+    }
+
+    /// Takes the states of a deleted object off the way. Whether it will never have been seen at all.
+    fn forget(&mut self, deleted: &Head) -> bool {
+        let same = |cargo: &Cargo| matches!(cargo, Cargo::Event(_, head) if head.object.metadata.uid == deleted.object.metadata.uid);
+        let added = self
+            .under_way
+            .iter()
+            .any(|(_, cargo)| same(cargo) && matches!(cargo, Cargo::Event(_, head) if head.kind == "ADDED"));
+        if added {
+            self.line.struck(self.id, "an object came and went unseen");
+            self.under_way.retain(|(_, cargo)| !same(cargo));
+        }
+        added
+    }
+
+    /// Nothing overtakes what was sent before it.
+    fn send(&mut self, cargo: Cargo, late: Duration) {
+        let leg = self.line.chance().leg();
+        let arrival = self.line.open_at(self.line.network.now() + leg + late);
+        let arrival = self.under_way.back().map_or(arrival, |(last, _)| arrival.max(*last));
+        self.under_way.push_back((arrival, cargo));
+    }
+
+    fn treatment(&self) -> Treatment {
+        let (now, mut treatment) = (self.line.network.now(), Treatment::default());
+        let mut chance = self.line.chance();
+        let about_events = |fault: &Fault| {
+            matches!(
+                fault.what,
+                What::WatchDelayed { .. }
+                    | What::EventDuplicated
+                    | What::Coalesced { .. }
+                    | What::BookmarksMissing
+                    | What::EndBookmarkMissing
+            ) && fault.is_on(now)
+                && fault.matches(&self.asked)
+        };
+        for threat in chance.threats.iter_mut().filter(|threat| about_events(&threat.fault)) {
+            if !threat.strikes() {
+                continue;
+            }
+            match threat.fault.what {
+                What::WatchDelayed { by_ms } => treatment.late += threat.delay(by_ms),
+                What::EventDuplicated => treatment.twice = true,
+                What::Coalesced { within_ms } => {
+                    treatment.coalesced = true;
+                    treatment.late += Duration::from_millis(within_ms);
+                }
+                What::BookmarksMissing => treatment.no_bookmarks = true,
+                What::EndBookmarkMissing => treatment.no_end_bookmark = true,
+                _ => {}
+            }
+        }
+        treatment
+    }
+
+    fn struck(&mut self, what: &What) {
+        self.line.struck(self.id, format!("{what:?}"));
+        let cargo = match what {
+            What::WatchStalled => {
+                self.state = State::Stalled;
+                return;
+            }
+            What::WatchExpired => {
+                let status = refusals::json(&refusals::expired());
+                let event =
+                    format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", String::from_utf8_lossy(&status));
+                self.under_way.clear();
+                self.under_way.push_back((Duration::ZERO, Cargo::Event(event.into(), Head::default())));
+                Cargo::End
+            }
+            What::WatchReset => {
+                self.under_way.clear();
+                Cargo::Cut
+            }
+            // What is under way still arrives.
+            _ => Cargo::End,
+        };
+        self.source_ended = true;
+        let arrival = self.under_way.back().map_or(Duration::ZERO, |(last, _)| *last);
+        self.under_way.push_back((arrival, cargo));
+    }
+
+    /// What has arrived by now.
+    fn arrived(&mut self, now: Duration) -> Option<Cargo> {
+        let due = self.under_way.front().is_some_and(|(arrival, _)| *arrival <= now);
+        if due { self.under_way.pop_front().map(|(_, cargo)| cargo) } else { None }
+    }
+
+    fn hand_over(&mut self, cargo: Cargo) -> Option<Result<Bytes, BodyError>> {
+        match cargo {
+            Cargo::Event(frame, _) => {
+                let (id, asked) = (self.id, Arc::clone(&self.asked));
+                self.line.record(Happening::Told { id, asked, frame: frame.clone() });
+                return Some(Ok(frame));
+            }
+            Cargo::End | Cargo::Cut => {}
+        }
+        self.state = State::Over;
+        self.line.record(Happening::Ended { id: self.id });
+        if matches!(cargo, Cargo::Cut) { Some(Err(BodyError::Cut)) } else { None }
+    }
+
+    /// Waits for the next arrival or strike. Whether there is something to be done already.
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let arrival = self.under_way.front().map(|(arrival, _)| *arrival);
+        let strike = self.strike.as_ref().map(|(at, _)| *at);
+        let Some(next) = [arrival, strike].into_iter().flatten().min() else {
+            self.timer = None;
+            return Poll::Pending;
+        };
+        if self.timer.as_ref().is_none_or(|(at, _)| *at != next) {
+            let world = &self.line.network.world;
+            self.timer = Some((next, world.sleep_until(Instant::ORIGIN + next).boxed()));
+        }
+        match &mut self.timer {
+            Some((_, timer)) => timer.poll_unpin(cx),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Stream for Watched {
+    type Item = Result<Bytes, BodyError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let watched = &mut *self;
+        loop {
+            match watched.state {
+                State::Over => return Poll::Ready(None),
+                State::Stalled => return Poll::Pending,
+                State::Open => {}
+            }
+            watched.load(cx);
+            let now = watched.line.network.now();
+            if let Some(cargo) = watched.arrived(now) {
+                return Poll::Ready(watched.hand_over(cargo));
+            }
+            if let Some((_, what)) = watched.strike.take_if(|(at, _)| *at <= now) {
+                watched.struck(&what);
+                continue;
+            }
+            if watched.wait(cx).is_pending() {
+                return Poll::Pending;
+            }
+            watched.timer = None;
+        }
+    }
+}
+
+/// The first fault that ends or silences a watch opened now.
+fn first_strike(threats: &mut [Threat], asked: &Asked, now: Duration) -> Option<(Duration, What)> {
+    let ending = |fault: &Fault| {
+        let ends = matches!(
+            fault.what,
+            What::WatchStalled | What::WatchClosed | What::WatchReset | What::WatchExpired
+        );
+        ends && fault.matches(asked) && fault.ends() > now && fault.begins() < now + HORIZON
+    };
+    let mut first: Option<(Duration, What)> = None;
+    for threat in threats.iter_mut().filter(|threat| ending(&threat.fault)) {
+        if !threat.strikes() {
+            continue;
+        }
+        let begin = threat.fault.begins().max(now);
+        let end = threat.fault.ends().min(begin + HORIZON);
+        let span = u64::try_from(end.saturating_sub(begin).as_millis()).unwrap_or(u64::MAX).max(1);
+        let at = begin + Duration::from_millis(threat.rng.below(span));
+        if first.as_ref().is_none_or(|(earlier, _)| at < *earlier) {
+            first = Some((at, threat.fault.what.clone()));
+        }
+    }
+    first
+}
+
+/// The bookmark in the place of an object that was never seen.
+fn bookmark(head: &Head) -> Bytes {
+    let ObjectHead { api_version, kind, metadata } = &head.object;
+    let object = json!({
+        "kind": kind, "apiVersion": api_version, "metadata": { "resourceVersion": metadata.version },
+    });
+    format!("{}\n", json!({ "type": "BOOKMARK", "object": object })).into()
+}
+
+fn poison_frame(frame: &Bytes, names: &[String]) -> Bytes {
+    let Ok(mut event) = serde_json::from_slice::<Value>(frame) else { return frame.clone() };
+    if !poison(&mut event["object"], names) {
+        return frame.clone();
+    }
+    format!("{event}\n").into()
+}
+
+/// Breaks an object of one of these names: what it says of itself stays, all else is a number. Whether it is one.
+pub(super) fn poison(object: &mut Value, names: &[String]) -> bool {
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let hit = names.iter().any(|poisoned| poisoned == name);
+    if let Some(fields) = object.as_object_mut().filter(|_| hit) {
+        fields.entry("spec").or_insert(Value::Null);
+        for (name, value) in fields.iter_mut() {
+            if !matches!(name.as_str(), "apiVersion" | "kind" | "metadata") {
+                *value = json!(7);
+            }
+        }
+    }
+    hit
+}
+
+fn contains(frame: &Bytes, text: &str) -> bool {
+    frame.windows(text.len()).any(|window| window == text.as_bytes())
+}
