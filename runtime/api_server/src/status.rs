@@ -8,7 +8,7 @@ use serde::Serialize;
 pub struct Status {
     kind: &'static str,
     api_version: &'static str,
-    metadata: Empty,
+    metadata: ListMeta,
     status: &'static str,
     /// One sentence for people.
     pub message: String,
@@ -23,7 +23,10 @@ pub struct Status {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-struct Empty {}
+struct ListMeta {
+    #[serde(rename = "continue", skip_serializing_if = "String::is_empty")]
+    continue_: String,
+}
 
 /// What a refusal is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -90,7 +93,7 @@ impl Status {
     /// Any refusal.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Status {
         let (kind, api_version, status) = ("Status", "v1", "Failure");
-        let (message, metadata) = (message.into(), Empty {});
+        let (message, metadata) = (message.into(), ListMeta::default());
         Status { kind, api_version, metadata, status, message, reason, details: None, code }
     }
 
@@ -152,6 +155,23 @@ impl Status {
         if let Some(details) = &mut status.details {
             details.causes = causes;
         }
+        status
+    }
+
+    /// The same, with a token by which a list that it cut short can be continued.
+    #[must_use]
+    pub fn continued_by(mut self, token: String) -> Status {
+        self.metadata.continue_ = token;
+        self
+    }
+
+    /// 504, the version is yet to come. A client that is told when to try again may do so.
+    pub fn too_large_resource_version(asked: u64, current: u64, retry_after_seconds: u32) -> Status {
+        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
+        let reason = "ResourceVersionTooLarge".to_owned();
+        let cause = Cause { reason, message: "Too large resource version".to_owned(), ..Cause::default() };
+        let mut status = Status::new(504, "Timeout", message);
+        status.details = Some(Details { causes: vec![cause], retry_after_seconds, ..Details::default() });
         status
     }
 

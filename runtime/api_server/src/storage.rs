@@ -204,8 +204,8 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// Forgets what was before a revision. Watches from before it, and reads at it, are refused from then on.
     fn compact(&self, revision: u64);
 
-    /// Wakes after every write to the collection, with its revision.
-    fn observe(&self, collection: &Collection) -> Observer<u64>;
+    /// Wakes after every write to the collection, or to any, with its revision.
+    fn observe(&self, collection: Option<&Collection>) -> Observer<u64>;
 }
 
 impl Collection {

@@ -28,6 +28,8 @@ pub struct MemoryOptions {
 pub struct Memory {
     options: MemoryOptions,
     state: Mutex<State>,
+    /// Of writes to any collection; the shelves have their own, so that a write wakes only whom it concerns.
+    news: Publisher<u64>,
 }
 
 /// The order of writes, and what they left.
@@ -62,7 +64,7 @@ impl Memory {
     pub fn new(options: MemoryOptions) -> Memory {
         let (shelves, order) = (BTreeMap::new(), VecDeque::new());
         let state = State { revision: FIRST, floor: FIRST, shelves, order };
-        Memory { options, state: Mutex::new(state) }
+        Memory { options, state: Mutex::new(state), news: cell(FIRST).0 }
     }
 
     /// Whatever panicked while it held the lock had not yet changed what the lock guards.
@@ -124,6 +126,7 @@ impl Storage for Memory {
         let (stored, news) = self.lock().commit(collection, key, expected, change, self.options.history)?;
         // Without the lock: whoever is woken may read at once.
         news.set(stored.revision);
+        self.news.set(stored.revision);
         Ok(stored)
     }
 
@@ -148,8 +151,11 @@ impl Storage for Memory {
         self.lock().compact(revision);
     }
 
-    fn observe(&self, collection: &Collection) -> Observer<u64> {
-        self.lock().shelf(collection).news.observe()
+    fn observe(&self, collection: Option<&Collection>) -> Observer<u64> {
+        match collection {
+            Some(collection) => self.lock().shelf(collection).news.observe(),
+            None => self.news.observe(),
+        }
     }
 }
 

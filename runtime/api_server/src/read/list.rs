@@ -1,0 +1,217 @@
+//! Lists and gets: which revision answers, and which part of it.
+//!
+//! What is asked of the latest version is read from storage itself; the rest from the server's view, which may be
+//! behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_env::Env;
+
+use super::token::Token;
+use super::version::{self, forbidden, invalid_options, unknown_match};
+use super::{ReadView, Selection};
+use crate::status::Status;
+use crate::storage::{Collection, Key, Snapshot, StorageError, Stored};
+
+/// How a list is asked for, as the request has it. What is empty was not given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListOptions {
+    /// At most so many items; zero means all.
+    pub limit: u64,
+    /// The token of the page before.
+    pub continue_: String,
+    /// The version.
+    pub resource_version: String,
+    /// What the version means.
+    pub resource_version_match: String,
+}
+
+/// A list, or a page of one.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// The objects, by namespace and name.
+    pub items: Vec<Arc<Stored>>,
+    /// The revision of which all pages are.
+    pub revision: u64,
+    /// The token of the next page.
+    pub continue_: Option<String>,
+    /// How many items are not in this page; known only without selectors.
+    pub remaining: Option<u64>,
+}
+
+/// How long a read waits for a view to show what it asks for, as upstream.
+pub(super) const FRESH_WITHIN: Duration = Duration::from_secs(3);
+
+/// When to ask again for a version that the view does not show, in seconds.
+pub(super) const RETRY_SECONDS: u32 = 1;
+
+/// What the request asks for, and from where it is answered.
+enum Source {
+    /// Storage, now.
+    Latest,
+    /// The view, if it has seen this.
+    AtLeast(u64),
+    /// Exactly this, which the view must have seen.
+    Exactly(u64),
+}
+
+/// Lists a collection.
+///
+/// # Errors
+/// 400 and 422 for options that make no sense, 410 when the version is no longer kept, 504 when it is yet to come
+/// (see [`settle`]).
+pub fn list(
+    view: &ReadView,
+    collection: &Collection,
+    selection: &Selection,
+    options: &ListOptions,
+) -> Result<Listed, Status> {
+    options.check()?;
+    let (source, start) = options.source(selection)?;
+    let snapshot = source.read(view, collection).map_err(|error| refuse(error, start.as_ref(), selection))?;
+    // Upstream answers version 0 from its cache, which knows no pages.
+    let limit = if options.resource_version == "0" { 0 } else { options.limit };
+    Ok(page(&snapshot, selection, start, limit))
+}
+
+/// One object, as it is now or, with a version, as the view shows it.
+///
+/// # Errors
+/// 504 when the version is yet to come, 500 (as upstream) when it is none.
+pub fn get(
+    view: &ReadView,
+    collection: &Collection,
+    key: &Key,
+    resource_version: &str,
+) -> Result<Option<Arc<Stored>>, Status> {
+    let asked = version::parse(resource_version)
+        .map_err(|cause| Status::new(500, "", format!("{}: {}", cause.field, cause.message)))?;
+    let seen = !view.is_frozen() && asked <= view.revision();
+    if seen || resource_version.is_empty() {
+        return Ok(view.storage().get(collection, key));
+    }
+    let snapshot = Source::AtLeast(asked).read(view, collection).map_err(|error| refuse_future(&error))?;
+    Ok(snapshot.objects.get(key).cloned())
+}
+
+/// Waits up to three seconds for the view to show the version that a list or get asks for, as upstream does before
+/// it answers. Call it before [`list`] where clients may ask for what is yet to come.
+///
+/// # Cancel safety
+/// Dropping the future withdraws the wait.
+pub async fn settle(env: &Env, view: &ReadView, resource_version: &str) {
+    if let Ok(asked) = version::parse(resource_version) {
+        view.reaches(env, asked, FRESH_WITHIN).await;
+    }
+}
+
+impl ListOptions {
+    fn check(&self) -> Result<(), Status> {
+        const FIELD: &str = "resourceVersionMatch";
+        let mut causes = Vec::new();
+        let wanted = &*self.resource_version_match;
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        if self.resource_version.is_empty() {
+            causes.push(forbidden(
+                FIELD,
+                "resourceVersionMatch is forbidden unless resourceVersion is provided",
+            ));
+        }
+        if !self.continue_.is_empty() {
+            causes.push(forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
+        }
+        if !matches!(wanted, "Exact" | "NotOlderThan") {
+            causes.push(unknown_match(wanted, &["Exact", "NotOlderThan", ""]));
+        }
+        if wanted == "Exact" && self.resource_version == "0" {
+            let why = r#"resourceVersionMatch "exact" is forbidden for resourceVersion "0""#;
+            causes.push(forbidden(FIELD, why));
+        }
+        invalid_options(causes)
+    }
+
+    fn source(&self, selection: &Selection) -> Result<(Source, Option<Token>), Status> {
+        if !self.continue_.is_empty() {
+            let token = Token::decode(&self.continue_, selection)?;
+            if !matches!(&*self.resource_version, "" | "0") {
+                let why = "specifying resource version is not allowed when using continue";
+                return Err(Status::bad_request(why));
+            }
+            return Ok((token.revision.map_or(Source::Latest, Source::Exactly), Some(token)));
+        }
+        let asked = version::parse(&self.resource_version).map_err(|cause| {
+            Status::bad_request(format!("invalid resource version: {}: {}", cause.field, cause.message))
+        })?;
+        // A page of a list at a version has always been of exactly that version.
+        let exactly = match &*self.resource_version_match {
+            "Exact" => true,
+            "" => self.limit > 0 && asked > 0,
+            _ => false,
+        };
+        let source = match (&*self.resource_version, exactly) {
+            ("", _) => Source::Latest,
+            (_, true) => Source::Exactly(asked),
+            (_, false) => Source::AtLeast(asked),
+        };
+        Ok((source, None))
+    }
+}
+
+impl Source {
+    fn read(&self, view: &ReadView, collection: &Collection) -> Result<Snapshot, StorageError> {
+        match *self {
+            Source::Latest => view.storage().read(collection, None),
+            Source::Exactly(revision) => view.exactly(collection, revision),
+            Source::AtLeast(asked) => {
+                let snapshot = view.shown(collection);
+                let current = snapshot.revision;
+                if current < asked { Err(StorageError::Future { asked, current }) } else { Ok(snapshot) }
+            }
+        }
+    }
+}
+
+fn page(snapshot: &Snapshot, selection: &Selection, start: Option<Token>, limit: u64) -> Listed {
+    let mut rest = selection.range(&snapshot.objects, start.map(|it| it.start));
+    let most = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
+    let items: Vec<_> = rest.by_ref().filter(|it| selection.selects(it)).take(most).cloned().collect();
+    let mut listed = Listed { items, revision: snapshot.revision, continue_: None, remaining: None };
+    // A page that is not full has seen all there is.
+    let (true, Some(last)) = (listed.items.len() == most, listed.items.last()) else { return listed };
+    let left = if selection.is_unfiltered() { rest.count() } else { usize::from(rest.next().is_some()) };
+    if left > 0 {
+        listed.continue_ = Some(Token::behind(&last.key, snapshot.revision).encode(selection));
+        listed.remaining = selection.is_unfiltered().then(|| u64::try_from(left).unwrap_or(u64::MAX));
+    }
+    listed
+}
+
+fn refuse(error: StorageError, start: Option<&Token>, selection: &Selection) -> Status {
+    const CONTINUE: &str = "The provided continue parameter is too old to display a consistent list result. You can \
+        start a new list without the continue parameter, or use the continue token in this response to retrieve the \
+        remainder of the results. Continuing with the provided token results in an inconsistent list - objects that \
+        were created, modified, or deleted between the time the first chunk was returned and now may show up in the \
+        list.";
+    match (&error, start) {
+        (StorageError::Compacted { .. }, None) => {
+            Status::expired("The resourceVersion for the provided list is too old.")
+        }
+        (StorageError::Compacted { .. }, Some(token)) => {
+            let inconsistent = Token { revision: None, start: token.start.clone() };
+            Status::expired(CONTINUE).continued_by(inconsistent.encode(selection))
+        }
+        _ => refuse_future(&error),
+    }
+}
+
+fn refuse_future(error: &StorageError) -> Status {
+    match *error {
+        StorageError::Future { asked, current } => {
+            Status::too_large_resource_version(asked, current, RETRY_SECONDS)
+        }
+        _ => Status::internal(error),
+    }
+}

@@ -1,0 +1,93 @@
+//! Continue tokens: where the next page of a list begins, and at which revision.
+//!
+//! They are written as upstream writes them, and as opaque to clients.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+
+use super::Selection;
+use crate::status::Status;
+use crate::storage::Key;
+
+/// Where a list goes on.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Token {
+    /// At which revision; nothing means the present one, at the price of consistency.
+    pub(super) revision: Option<u64>,
+    /// From which key on.
+    pub(super) start: Key,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Wire {
+    #[serde(default)]
+    v: String,
+    #[serde(default)]
+    rv: i64,
+    #[serde(default)]
+    start: String,
+}
+
+/// The only way of writing tokens there has been.
+const FORM: &str = "meta.k8s.io/v1";
+
+/// What the revision of a token that goes on at the present one is written as: zero would look like a missing one.
+const PRESENT: i64 = -1;
+
+impl Token {
+    /// The token with which a list goes on behind `last`.
+    pub(super) fn behind(last: &Key, revision: u64) -> Token {
+        let start = Key::new(last.namespace.clone(), format!("{}\0", last.name));
+        Token { revision: Some(revision), start }
+    }
+
+    pub(super) fn encode(&self, selection: &Selection) -> String {
+        let start = match selection.namespace {
+            Some(_) => self.start.name.to_string(),
+            None => self.start.to_string(),
+        };
+        let rv = self.revision.map_or(PRESENT, |it| i64::try_from(it).unwrap_or(i64::MAX));
+        let wire = Wire { v: FORM.to_owned(), rv, start };
+        // Two strings and a number can be written as JSON.
+        URL_SAFE_NO_PAD.encode(serde_json::to_vec(&wire).unwrap_or_default())
+    }
+
+    /// # Errors
+    /// 400, for what was not made by [`Token::encode`].
+    pub(super) fn decode(text: &str, selection: &Selection) -> Result<Token, Status> {
+        let wrong = |why: &str| {
+            Status::bad_request(format!("invalid continue token: continue key is not valid{why}"))
+        };
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|error| {
+            let at = match error {
+                base64::DecodeError::InvalidByte(at, _) => at,
+                _ => text.len(),
+            };
+            wrong(&format!(": illegal base64 data at input byte {at}"))
+        })?;
+        let wire: Wire = serde_json::from_slice(&bytes).map_err(|error| wrong(&format!(": {error}")))?;
+        if wire.v != FORM {
+            return Err(wrong(&format!(": server does not recognize this encoded version {}", wire.v)));
+        }
+        if wire.rv == 0 {
+            return Err(wrong(": incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
+        }
+        if wire.start.is_empty() {
+            return Err(wrong(": encoded start key empty (version meta.k8s.io/v1)"));
+        }
+        if wire.start.trim_start_matches('/').split('/').any(|it| matches!(it, "" | "." | "..")) {
+            return Err(wrong(&format!(": {}", wire.start)));
+        }
+        Ok(Token { revision: u64::try_from(wire.rv).ok(), start: start_key(&wire.start, selection) })
+    }
+}
+
+fn start_key(start: &str, selection: &Selection) -> Key {
+    let start = start.trim_start_matches('/');
+    match (&selection.namespace, start.split_once('/')) {
+        (Some(namespace), _) => Key::new(namespace.clone(), start),
+        (None, Some((namespace, name))) => Key::new(namespace, name),
+        (None, None) => Key::new("", start),
+    }
+}

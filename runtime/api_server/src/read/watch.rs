@@ -1,0 +1,303 @@
+//! Watches: the present state if it is asked for, then every change, then silence until the next.
+
+use std::collections::VecDeque;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{self, Either};
+use futures_util::{Stream, stream};
+use windlass_env::cell::Observer;
+use windlass_env::{Env, Instant};
+
+use super::list::{FRESH_WITHIN, RETRY_SECONDS};
+use super::version::{self, forbidden, invalid_options, unknown_match};
+use super::view::Freshness;
+use super::{ReadView, Selection};
+use crate::status::Status;
+use crate::storage::{Collection, Stored, Transition};
+
+/// How a watch is asked for, as the request has it. What is empty was not given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WatchOptions {
+    /// The version after which changes are told.
+    pub resource_version: String,
+    /// What the version means; only together with `send_initial_events`.
+    pub resource_version_match: String,
+    /// Whether bookmarks are wanted.
+    pub bookmarks: bool,
+    /// Whether the present state is told first.
+    pub send_initial_events: Option<bool>,
+    /// How long the watch lasts; by default between thirty minutes and an hour, as upstream.
+    pub timeout: Option<Duration>,
+}
+
+/// What a watch tells.
+#[derive(Clone, Debug)]
+pub enum WatchEvent {
+    /// The object is new, or newly selected.
+    Added(Arc<Stored>),
+    /// The object changed.
+    Modified(Arc<Stored>),
+    /// The object is gone, or no longer selected: its last selected state, at the version of that change.
+    Deleted(Arc<Stored>),
+    /// Everything up to a version has been told.
+    Bookmark {
+        /// The version.
+        revision: u64,
+        /// Whether this ends the present state (`k8s.io/initial-events-end`).
+        initial_end: bool,
+    },
+    /// The watch cannot go on, and ends.
+    Error(Status),
+}
+
+/// Where a watch starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    /// With the present state, once the view shows this revision.
+    Present { at_least: u64 },
+    /// After a revision.
+    After(u64),
+}
+
+/// What a watch does next.
+enum Phase {
+    Starting(Start),
+    /// Everything up to `told` has been told; bookmarks are worth telling once it is past `start`.
+    Following {
+        start: u64,
+        told: u64,
+    },
+    Ended,
+}
+
+struct Watch {
+    env: Env,
+    view: ReadView,
+    collection: Collection,
+    selection: Selection,
+    phase: Phase,
+    bookmarks: bool,
+    next_bookmark: Option<Instant>,
+    deadline: Instant,
+    pending: VecDeque<WatchEvent>,
+    writes: Observer<u64>,
+    freshness: Observer<Freshness>,
+    /// Kept from wait to wait: arming a timer costs more than looking at one.
+    timer: Option<(Instant, Timer)>,
+}
+
+type Timer = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// How often a watch tells how far it is, as upstream.
+const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
+
+/// How long before its end a watch tells how far it is, so that its successor misses little, as upstream.
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+
+/// How many changes are fetched at once: enough to be quick, few enough that a slow client does not hoard history.
+const BATCH: usize = 64;
+
+/// Watches a collection.
+///
+/// As upstream, a version that is no longer kept or that the view does not reach is told by the stream, as its
+/// only event.
+///
+/// # Errors
+/// 422 for options that make no sense.
+pub fn watch(
+    env: &Env,
+    view: &ReadView,
+    collection: &Collection,
+    selection: Selection,
+    options: &WatchOptions,
+) -> Result<impl Stream<Item = WatchEvent> + Send + use<>, Status> {
+    options.check()?;
+    let options = options.clone().with_defaults();
+    let start = options.start(view, collection)?;
+    let length = options.timeout.filter(|it| !it.is_zero()).unwrap_or_else(|| view.watch_length());
+    let now = env.now();
+    let mut watch = Watch {
+        env: env.clone(),
+        view: view.clone(),
+        collection: collection.clone(),
+        selection,
+        phase: Phase::Starting(start),
+        bookmarks: options.bookmarks,
+        next_bookmark: None,
+        deadline: now + length,
+        pending: VecDeque::new(),
+        writes: view.storage().observe(Some(collection)),
+        freshness: view.observe_freshness(),
+        timer: None,
+    };
+    watch.schedule_bookmark(now);
+    Ok(stream::unfold(watch, |mut watch| async move { Some((watch.next().await?, watch)) }))
+}
+
+impl WatchOptions {
+    fn check(&self) -> Result<(), Status> {
+        const FIELD: &str = "resourceVersionMatch";
+        let (mut causes, wanted) = (Vec::new(), &*self.resource_version_match);
+        let unfit = wanted != "NotOlderThan";
+        if self.send_initial_events.is_some() && unfit {
+            let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            causes.push(forbidden(FIELD, why));
+        }
+        if !wanted.is_empty() && self.send_initial_events.is_none() {
+            let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            causes.push(forbidden(FIELD, why));
+        }
+        if !wanted.is_empty() && unfit {
+            causes.push(unknown_match(wanted, &["NotOlderThan"]));
+        }
+        invalid_options(causes)
+    }
+
+    /// A watch without a version has always begun with the present state.
+    fn with_defaults(mut self) -> WatchOptions {
+        if self.send_initial_events.is_none() && matches!(&*self.resource_version, "" | "0") {
+            self.send_initial_events = Some(true);
+        }
+        self
+    }
+
+    fn start(&self, view: &ReadView, collection: &Collection) -> Result<Start, Status> {
+        let asked = version::parse(&self.resource_version)
+            .map_err(|cause| Status::invalid(&collection.group, &collection.resource, "", vec![cause]))?;
+        let asked = if self.resource_version.is_empty() { view.storage().revision() } else { asked };
+        Ok(match (self.send_initial_events, asked) {
+            (Some(true), at_least) => Start::Present { at_least },
+            (_, 0) => Start::After(view.revision()),
+            (_, after) => Start::After(after),
+        })
+    }
+}
+
+impl Watch {
+    async fn next(&mut self) -> Option<WatchEvent> {
+        loop {
+            if let Some(event) = self.pending.pop_front() {
+                return Some(event);
+            }
+            match self.phase {
+                Phase::Starting(start) => self.start(start).await,
+                Phase::Following { start, told } => self.follow(start, told).await,
+                Phase::Ended => return None,
+            }
+        }
+    }
+
+    async fn start(&mut self, start: Start) {
+        match start {
+            Start::After(revision) => {
+                let floor = self.view.storage().floor();
+                if revision < floor {
+                    return self.expire(revision, floor);
+                }
+                self.phase = Phase::Following { start: revision, told: revision };
+            }
+            Start::Present { at_least } => {
+                if !self.view.reaches(&self.env, at_least, FRESH_WITHIN).await {
+                    let current = self.view.revision();
+                    return self.fail(Status::too_large_resource_version(at_least, current, RETRY_SECONDS));
+                }
+                self.tell_present();
+            }
+        }
+    }
+
+    fn tell_present(&mut self) {
+        let snapshot = self.view.shown(&self.collection);
+        let (revision, selection) = (snapshot.revision, &self.selection);
+        let selected = selection.range(&snapshot.objects, None).filter(|it| selection.selects(it));
+        self.pending.extend(selected.map(|it| WatchEvent::Added(Arc::clone(it))));
+        if self.bookmarks {
+            self.pending.push_back(WatchEvent::Bookmark { revision, initial_end: true });
+        }
+        self.phase = Phase::Following { start: revision, told: revision };
+    }
+
+    async fn follow(&mut self, start: u64, told: u64) {
+        let now = self.env.now();
+        if now >= self.deadline {
+            self.phase = Phase::Ended;
+            return;
+        }
+        let through = self.view.revision();
+        let changes = match self.view.storage().changes(&self.collection, told, through, BATCH) {
+            Ok(changes) => changes,
+            Err(_) => return self.expire(told, self.view.storage().floor()),
+        };
+        let told = match changes.last() {
+            Some(last) if changes.len() == BATCH => last.revision(),
+            _ => told.max(through),
+        };
+        self.phase = Phase::Following { start, told };
+        self.pending.extend(changes.iter().filter_map(|it| tell(&self.selection, it)));
+        if !self.pending.is_empty() || changes.len() == BATCH {
+            return;
+        }
+        if self.next_bookmark.is_some_and(|at| at <= now) {
+            self.schedule_bookmark(now);
+            if told > start {
+                self.pending.push_back(WatchEvent::Bookmark { revision: told, initial_end: false });
+            }
+            return;
+        }
+        self.wait().await;
+    }
+
+    /// Waits for a write, for the view to change, or for the next thing that is due.
+    async fn wait(&mut self) {
+        let due = self.next_bookmark.map_or(self.deadline, |it| it.min(self.deadline));
+        if self.timer.as_ref().is_none_or(|(at, _)| *at != due) {
+            self.timer = Some((due, Box::pin(self.env.sleep_until(due))));
+        }
+        let Some((_, timer)) = &mut self.timer else { return };
+        let (write, freshness) = (pin!(self.writes.changed()), pin!(self.freshness.changed()));
+        let news = future::select(write, freshness);
+        let gone = match future::select(news, timer).await {
+            Either::Left((Either::Left((write, _)), _)) => write.is_err(),
+            Either::Left((Either::Right((freshness, _)), _)) => freshness.is_err(),
+            Either::Right(((), _)) => {
+                self.timer = None;
+                false
+            }
+        };
+        if gone {
+            self.phase = Phase::Ended;
+        }
+    }
+
+    fn schedule_bookmark(&mut self, now: Instant) {
+        if !self.bookmarks {
+            return;
+        }
+        let regular = now + BOOKMARK_EVERY;
+        let last = self.deadline.checked_sub(BOOKMARK_BEFORE_END);
+        self.next_bookmark = Some(last.map_or(regular, |it| it.min(regular))).filter(|it| *it > now);
+    }
+
+    fn expire(&mut self, told: u64, floor: u64) {
+        self.fail(Status::expired(format!("too old resource version: {told} ({floor})")));
+    }
+
+    fn fail(&mut self, status: Status) {
+        self.pending.push_back(WatchEvent::Error(status));
+        self.phase = Phase::Ended;
+    }
+}
+
+/// What a change is to someone who sees only what is selected.
+fn tell(selection: &Selection, transition: &Transition) -> Option<WatchEvent> {
+    let was = transition.before().is_some_and(|it| selection.matches(it));
+    let is = !matches!(transition, Transition::Removed { .. }) && selection.matches(transition.now());
+    match (was, is) {
+        (false, false) => None,
+        (false, true) => Some(WatchEvent::Added(Arc::clone(transition.now()))),
+        (true, true) => Some(WatchEvent::Modified(Arc::clone(transition.now()))),
+        (true, false) => Some(WatchEvent::Deleted(transition.leaving())),
+    }
+}
