@@ -1,0 +1,108 @@
+//! Whether an applied configuration fits its type, in upstream's words.
+
+use serde_json::Value;
+use windlass_schema::{ListNode, ListType, Shape};
+
+use super::element::Element;
+use super::go;
+use super::place::Place;
+use super::set::FieldSet;
+
+/// What is wrong, and where.
+type Finding = (String, String);
+
+/// Checks a whole configuration.
+///
+/// # Errors
+///
+/// All that is wrong, as one message.
+pub(super) fn check(place: Place<'_>, value: &Value, duplicates: bool) -> Result<(), String> {
+    let mut findings = Vec::new();
+    Check { duplicates, findings: &mut findings }.value(place, value, "");
+    let texts: Vec<_> = findings
+        .into_iter()
+        .map(|(path, text)| if path.is_empty() { text } else { format!("{path}: {text}") })
+        .collect();
+    match texts.as_slice() {
+        [] => Ok(()),
+        [one] => Err(one.clone()),
+        many => Err(format!("errors:\n  {}", many.join("\n  "))),
+    }
+}
+
+struct Check<'a> {
+    /// Whether items may be there twice.
+    duplicates: bool,
+    findings: &'a mut Vec<Finding>,
+}
+
+impl Check<'_> {
+    fn report(&mut self, path: &str, text: String) {
+        self.findings.push((path.to_owned(), text));
+    }
+
+    fn value(&mut self, place: Place<'_>, value: &Value, path: &str) {
+        if value.is_null() {
+            return;
+        }
+        match (place.shape(), value) {
+            (Shape::Any | Shape::Ref(_), _) => {}
+            (Shape::Object(_), Value::Object(fields)) => {
+                for (name, value) in fields {
+                    let path = format!("{path}.{name}");
+                    match place.known_field(name) {
+                        Some(field) => self.value(field, value, &path),
+                        None => self.report(&path, "field not declared in schema".to_owned()),
+                    }
+                }
+            }
+            (Shape::Object(_), _) => {
+                self.report(path, format!("expected map, got &{{{}}}", go::plain(value)))
+            }
+            (Shape::List(list), Value::Array(items)) => self.items(place, list, items, path),
+            (Shape::List(_), _) => self.report(path, format!("expected list, got &{{{}}}", go::plain(value))),
+            (shape, _) => {
+                if let Some(text) = scalar(shape, value) {
+                    self.report(path, text);
+                }
+            }
+        }
+    }
+
+    fn items(&mut self, place: Place<'_>, list: &ListNode, items: &[Value], path: &str) {
+        let mut seen = FieldSet::new();
+        for (index, item) in items.iter().enumerate() {
+            let element = if list.list_type == ListType::Atomic {
+                Element::Index(i64::try_from(index).unwrap_or(i64::MAX))
+            } else {
+                match place.item_element(list, item) {
+                    Ok(element) => element,
+                    Err(text) => return self.report(path, format!("element {index}: {text}")),
+                }
+            };
+            let known = std::slice::from_ref(&element);
+            if list.list_type != ListType::Atomic && !self.duplicates && seen.contains(known) {
+                self.report(path, format!("duplicate entries for key {element}"));
+            }
+            seen.insert(known);
+            self.value(place.items(list), item, &format!("{path}{element}"));
+        }
+    }
+}
+
+fn scalar(shape: &Shape, value: &Value) -> Option<String> {
+    match shape {
+        Shape::Integer(_) | Shape::Number => (!value.is_number())
+            .then(|| format!("expected numeric (int or float), got {}", go::type_name(value))),
+        Shape::Boolean => {
+            (!value.is_boolean()).then(|| format!("expected boolean, got &{{{}}}", go::plain(value)))
+        }
+        Shape::String(format) if format.as_deref().is_none_or(|format| format == "byte") => {
+            let text =
+                || format!("expected string, got &value.valueUnstructured{{Value:{}}}", go::syntax(value));
+            (!value.is_string()).then(text)
+        }
+        _ => (value.is_object() || value.is_array())
+            .then(|| format!("expected any scalar, got &{{{}}}", go::plain(value))),
+    }
+}

@@ -1,0 +1,213 @@
+//! What changed between two values of one type, path by path.
+//!
+//! This runs on every write. What is equal is found equal by plain comparison and never looked up in the type; steps
+//! are made only for what differs.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+use windlass_schema::ListNode;
+
+use super::element::{Element, same};
+use super::place::{Form, Place};
+use super::set::FieldSet;
+
+/// What changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Difference {
+    pub(super) added: FieldSet,
+    pub(super) modified: FieldSet,
+    pub(super) removed: FieldSet,
+}
+
+impl Difference {
+    pub(super) fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
+    }
+
+    /// What is not below one of these paths.
+    pub(super) fn without(self, paths: &FieldSet) -> Difference {
+        if paths.is_empty() {
+            return self;
+        }
+        Difference {
+            added: self.added.recursive_difference(paths),
+            modified: self.modified.recursive_difference(paths),
+            removed: self.removed.recursive_difference(paths),
+        }
+    }
+
+    /// What got a value, by adding or changing it.
+    pub(super) fn set(&self) -> FieldSet {
+        self.modified.union(&self.added)
+    }
+
+    fn put(&mut self, element: &Element, modified: bool, below: Difference) {
+        self.added.put(element, false, below.added);
+        self.modified.put(element, modified, below.modified);
+        self.removed.put(element, false, below.removed);
+    }
+}
+
+/// What changed from one object to another.
+pub(super) fn between(place: Place<'_>, before: &Value, after: &Value) -> Difference {
+    values(place, before, after).1
+}
+
+/// Whether the place itself changed, and what changed below it. Callers have seen that the values differ.
+fn values(place: Place<'_>, before: &Value, after: &Value) -> (bool, Difference) {
+    let whole = |before: &Value, after: &Value| (!same(before, after), Difference::default());
+    let empty = Map::new();
+    match (place.form(before), place.form(after)) {
+        (Form::Items(list), _) | (_, Form::Items(list)) => {
+            let (left, right) = (array(before), array(after));
+            if left.is_empty() && right.is_empty() {
+                return whole(before, after);
+            }
+            items(place, list, left, right).map_or_else(|| whole(before, after), |below| (false, below))
+        }
+        (Form::Fields, _) | (_, Form::Fields) => {
+            let left = before.as_object().unwrap_or(&empty);
+            let right = after.as_object().unwrap_or(&empty);
+            if left.is_empty() && right.is_empty() {
+                return whole(before, after);
+            }
+            // Where anything may stand, a map that becomes something else is both: a change and the loss of its parts.
+            let other = |value: &Value| !value.is_object() && !value.is_null();
+            let itself = place.is_anything() && (other(before) || other(after));
+            (itself, fields(place, left, right))
+        }
+        (Form::Whole, Form::Whole) => whole(before, after),
+    }
+}
+
+fn array(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn fields(place: Place<'_>, before: &Map<String, Value>, after: &Map<String, Value>) -> Difference {
+    let mut out = Difference::default();
+    let (mut left, mut right) = (before.iter().peekable(), after.iter().peekable());
+    loop {
+        let order = match (left.peek(), right.peek()) {
+            (None, None) => return out,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some((one, _)), Some((other, _))) => one.cmp(other),
+        };
+        let one = if order == Ordering::Greater { None } else { left.next() };
+        let other = if order == Ordering::Less { None } else { right.next() };
+        match (one, other) {
+            (Some((name, one)), Some((_, other))) if one != other => {
+                let (itself, below) = values(place.field(name), one, other);
+                if itself || !below.is_empty() {
+                    out.put(&Element::field(name), itself, below);
+                }
+            }
+            (Some((name, one)), None) => one_sided(place, name, one, Side::Before, &mut out),
+            (None, Some((name, other))) => one_sided(place, name, other, Side::After, &mut out),
+            _ => {}
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Before,
+    After,
+}
+
+/// A field that only one side has. Where upstream's types always write it, its absence is its zero value.
+fn one_sided(place: Place<'_>, name: &str, value: &Value, side: Side, out: &mut Difference) {
+    let field = place.field(name);
+    if let Some(zero) = field.absent() {
+        let (before, after) = if side == Side::Before { (value, &zero) } else { (&zero, value) };
+        let (itself, below) = values(field, before, after);
+        if itself || !below.is_empty() {
+            out.put(&Element::field(name), itself, below);
+        }
+        return;
+    }
+    let set = if side == Side::Before { &mut out.removed } else { &mut out.added };
+    set.put(&Element::field(name), true, everything(field, value));
+}
+
+/// All paths below a value that is there on one side only.
+fn everything(place: Place<'_>, value: &Value) -> FieldSet {
+    let mut out = FieldSet::new();
+    match (place.form(value), value) {
+        (Form::Fields, Value::Object(fields)) => {
+            for (name, value) in fields {
+                out.put(&Element::field(name), true, everything(place.field(name), value));
+            }
+        }
+        (Form::Items(list), Value::Array(items)) => {
+            let Some(sorted) = sorted(place, list, items) else { return out };
+            for (element, items) in sorted {
+                let below = match items.as_slice() {
+                    [one] => everything(place.items(list), one),
+                    _ => FieldSet::new(),
+                };
+                out.put(&element, true, below);
+            }
+        }
+        _ => {}
+    }
+    out
+}
+
+/// The items by their steps; none if one cannot be told apart.
+fn sorted<'v>(
+    place: Place<'_>,
+    list: &ListNode,
+    items: &'v [Value],
+) -> Option<BTreeMap<Element, Vec<&'v Value>>> {
+    let mut out: BTreeMap<Element, Vec<&Value>> = BTreeMap::new();
+    for item in items {
+        out.entry(place.item_element(list, item).ok()?).or_default().push(item);
+    }
+    Some(out)
+}
+
+fn items(place: Place<'_>, list: &ListNode, before: &[Value], after: &[Value]) -> Option<Difference> {
+    let (left, mut right) = (sorted(place, list, before)?, sorted(place, list, after)?);
+    let item = place.items(list);
+    let mut out = Difference::default();
+    for (element, before) in left {
+        let after = right.remove(&element).unwrap_or_default();
+        matching(item, &element, &before, &after, &mut out);
+    }
+    for (element, after) in right {
+        matching(item, &element, &[], &after, &mut out);
+    }
+    Some(out)
+}
+
+/// Items of one step. Those that are there twice are owned as one.
+fn matching(item: Place<'_>, element: &Element, before: &[&Value], after: &[&Value], out: &mut Difference) {
+    match (before, after) {
+        ([one], [other]) if one == other => {}
+        ([one], [other]) => {
+            let (itself, below) = values(item, one, other);
+            out.put(element, itself, below);
+        }
+        ([], [_, _, ..]) => out.added.put(element, true, FieldSet::new()),
+        ([_, _, ..], []) => out.removed.put(element, true, FieldSet::new()),
+        ([one], []) => out.removed.put(element, true, everything(item, one)),
+        ([], [one]) => out.added.put(element, true, everything(item, one)),
+        ([one], [_, _, ..]) => {
+            out.removed.put(element, true, everything(item, one));
+            out.added.put(element, true, FieldSet::new());
+        }
+        ([_, _, ..], [one]) => {
+            out.added.put(element, true, everything(item, one));
+            out.removed.put(element, true, FieldSet::new());
+        }
+        _ => {
+            let equal =
+                before.len() == after.len() && before.iter().zip(after).all(|(one, other)| same(one, other));
+            out.modified.put(element, !equal, FieldSet::new());
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! One step of a path: a field, an item by its keys, an item by its value, an item by its place.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::{Map, Number, Value};
+
+use super::go;
+
+/// One step of a path. Steps are ordered as upstream orders them: fields, keys, values, places.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Element {
+    /// A field of a struct or a key of a map.
+    Field(Arc<str>),
+    /// The item of a list whose key fields have these values; sorted by name.
+    Key(Vec<(Arc<str>, Scalar)>),
+    /// The item of a set that has this value.
+    Value(Scalar),
+    /// The item at this place of a list.
+    Index(i64),
+}
+
+/// A value by which items are told apart. Numbers are equal when they mean the same number.
+#[derive(Clone, Debug)]
+pub struct Scalar(pub Value);
+
+/// Why the key of a `fieldsV1` map is not a step.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ElementError {
+    /// It begins with a letter that this version does not know; a later one may.
+    #[error("unknown path element type in {0:?}")]
+    Unknown(String),
+    /// It is cut short or what follows the colon is not JSON.
+    #[error("{0:?} is not a path element: expected f:<name>, v:<value>, k:<keys> or i:<index>")]
+    Malformed(String),
+}
+
+impl Element {
+    /// The step to a field.
+    pub fn field(name: &str) -> Element {
+        Element::Field(name.into())
+    }
+
+    /// Reads the form of `fieldsV1`.
+    ///
+    /// # Errors
+    ///
+    /// [`ElementError`], if it is none.
+    pub fn parse(text: &str) -> Result<Element, ElementError> {
+        let malformed = || ElementError::Malformed(text.to_owned());
+        let (kind, rest) = match text.as_bytes() {
+            [kind, b':', ..] => (*kind, &text[2..]),
+            _ => return Err(malformed()),
+        };
+        match kind {
+            b'f' => Ok(Element::Field(rest.into())),
+            b'v' => serde_json::from_str(rest).map(|it| Element::Value(Scalar(it))).map_err(|_| malformed()),
+            b'i' => rest.parse().map(Element::Index).map_err(|_| malformed()),
+            b'k' => {
+                let keys: Map<String, Value> = serde_json::from_str(rest).map_err(|_| malformed())?;
+                let mut keys: Vec<(Arc<str>, Scalar)> =
+                    keys.into_iter().map(|(name, value)| (Arc::from(name), Scalar(value))).collect();
+                keys.sort_by(|one, other| one.0.cmp(&other.0));
+                Ok(Element::Key(keys))
+            }
+            _ => Err(ElementError::Unknown(text.to_owned())),
+        }
+    }
+
+    /// Writes the form of `fieldsV1`.
+    pub fn encoded(&self) -> String {
+        match self {
+            Element::Field(name) => {
+                let mut text = String::with_capacity(name.len() + 2);
+                text.push_str("f:");
+                text.push_str(name);
+                text
+            }
+            Element::Value(Scalar(value)) => format!("v:{value}"),
+            Element::Index(index) => format!("i:{index}"),
+            Element::Key(keys) => {
+                let fields: Vec<_> = keys
+                    .iter()
+                    .map(|(name, Scalar(value))| format!("{}:{value}", Value::from(&**name)))
+                    .collect();
+                format!("k:{{{}}}", fields.join(","))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Element {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Element::Field(name) => write!(formatter, ".{name}"),
+            Element::Value(Scalar(value)) => write!(formatter, "[={}]", go::readable(value)),
+            Element::Index(index) => write!(formatter, "[{index}]"),
+            Element::Key(keys) => {
+                let fields: Vec<_> = keys
+                    .iter()
+                    .map(|(name, Scalar(value))| format!("{name}={}", go::readable(value)))
+                    .collect();
+                write!(formatter, "[{}]", fields.join(","))
+            }
+        }
+    }
+}
+
+/// A path as messages show it: `.spec.containers[name="nginx"].image`.
+pub fn path_text(path: &[Element]) -> String {
+    path.iter().map(Element::to_string).collect()
+}
+
+impl PartialEq for Scalar {
+    fn eq(&self, other: &Scalar) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Scalar {}
+
+impl PartialOrd for Scalar {
+    fn partial_cmp(&self, other: &Scalar) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Scalar {
+    fn cmp(&self, other: &Scalar) -> Ordering {
+        match (&self.0, &other.0) {
+            (Value::String(one), Value::String(other)) => one.cmp(other),
+            (Value::Number(one), Value::Number(other)) => numbers(one, other),
+            (Value::Bool(one), Value::Bool(other)) => one.cmp(other),
+            (one, other) => rank(one).cmp(&rank(other)).then_with(|| one.to_string().cmp(&other.to_string())),
+        }
+    }
+}
+
+fn rank(value: &Value) -> u8 {
+    match value {
+        Value::Number(_) => 0,
+        Value::String(_) => 1,
+        Value::Bool(_) => 2,
+        Value::Array(_) => 3,
+        Value::Object(_) => 4,
+        Value::Null => 5,
+    }
+}
+
+fn numbers(one: &Number, other: &Number) -> Ordering {
+    match (one.as_i64(), other.as_i64()) {
+        (Some(one), Some(other)) => one.cmp(&other),
+        _ => {
+            let (one, other) = (one.as_f64().unwrap_or_default(), other.as_f64().unwrap_or_default());
+            one.total_cmp(&other)
+        }
+    }
+}
+
+/// Whether two values say the same: as JSON values, but 1 and 1.0 are one number.
+pub(super) fn same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => one == other || numbers(one, other) == Ordering::Equal,
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            let equal = |((name, one), (their, other)): ((&String, &Value), (&String, &Value))| {
+                name == their && same(one, other)
+            };
+            one.len() == other.len() && one.iter().zip(other).all(equal)
+        }
+        (one, other) => one == other,
+    }
+}

@@ -1,0 +1,47 @@
+//! Sets of paths as `fieldsV1`: nested maps whose keys are steps, with `.` for the place itself.
+
+use serde_json::{Map, Value};
+
+use super::element::{Element, ElementError};
+use super::set::FieldSet;
+
+impl FieldSet {
+    /// Reads `fieldsV1`. Steps of kinds that are not known are left out, as upstream does.
+    ///
+    /// # Errors
+    ///
+    /// [`ElementError`], if a key is not a step.
+    pub fn from_fields_v1(value: &Value) -> Result<FieldSet, ElementError> {
+        let mut set = FieldSet::new();
+        let Value::Object(map) = value else { return Ok(set) };
+        set.nodes.reserve(map.len());
+        for (key, value) in map {
+            if key == "." {
+                continue;
+            }
+            let element = match Element::parse(key) {
+                Ok(element) => element,
+                Err(ElementError::Unknown(_)) => continue,
+                Err(error) => return Err(error),
+            };
+            let below = FieldSet::from_fields_v1(value)?;
+            let marked = value.get(".").is_some();
+            set.put(&element, marked || below.is_empty(), below);
+        }
+        Ok(set)
+    }
+
+    /// Writes `fieldsV1`.
+    pub fn to_fields_v1(&self) -> Value {
+        Value::Object(self.encoded(false))
+    }
+
+    fn encoded(&self, itself: bool) -> Map<String, Value> {
+        let own = itself.then(|| (".".to_owned(), Value::Object(Map::new())));
+        let nodes = self.nodes.iter().map(|node| {
+            let itself = node.owned && !node.below.is_empty();
+            (node.element.encoded(), Value::Object(node.below.encoded(itself)))
+        });
+        own.into_iter().chain(nodes).collect()
+    }
+}

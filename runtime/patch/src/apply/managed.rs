@@ -1,0 +1,246 @@
+//! `metadata.managedFields`: who owns what, as an object carries it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::element::ElementError;
+use super::owners::{Owned, Owners};
+use super::set::FieldSet;
+
+/// How many managers that update are kept apart; the oldest beyond that are merged. Upstream's number.
+const UPDATE_MANAGERS: usize = 10;
+
+/// The manager into whose entry the oldest updates are merged.
+const ANCIENT: &str = "ancient-changes";
+
+/// How a manager changed an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    /// By server-side apply.
+    Apply,
+    /// By any other write.
+    Update,
+}
+
+/// Who owns fields: one entry of `managedFields`. A manager that applies is the same in all versions; one that updates is
+/// another one in each.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ManagerKey {
+    /// The name.
+    pub name: String,
+    /// How it writes.
+    pub operation: Operation,
+    /// The `apiVersion` of its updates; empty for applies.
+    pub version: String,
+    /// The subresource through which it writes; empty for the object itself.
+    pub subresource: String,
+}
+
+/// The decoded `managedFields` of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ManagedFields {
+    pub(super) owners: Owners<ManagerKey>,
+    pub(super) times: BTreeMap<ManagerKey, Timestamp>,
+}
+
+/// Why `managedFields` cannot be read; in upstream's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ManagedFieldsError {
+    /// An entry is neither of an apply nor of an update.
+    #[error("operation must be `Apply` or `Update`")]
+    Operation,
+    /// An entry has no version.
+    #[error("apiVersion must not be empty")]
+    Version,
+    /// An entry does not say what its fields look like.
+    #[error("missing fieldsType in managed fields entry {0}")]
+    NoFieldsType(usize),
+    /// An entry's fields are of a type that is not known.
+    #[error("invalid fieldsType {1:?} in managed fields entry {0}")]
+    FieldsType(usize, String),
+    /// An entry is not an object, or its fields are no paths.
+    #[error("error decoding managed fields entry {0}: {1}")]
+    Fields(usize, String),
+}
+
+impl ManagedFields {
+    /// Reads them from an object. One that has none, has no managers.
+    ///
+    /// # Errors
+    ///
+    /// [`ManagedFieldsError`].
+    pub fn read(object: &Value) -> Result<ManagedFields, ManagedFieldsError> {
+        let mut managed = ManagedFields::default();
+        for (index, entry) in entries(object).iter().enumerate() {
+            managed.read_entry(index, entry)?;
+        }
+        Ok(managed)
+    }
+
+    fn read_entry(&mut self, index: usize, entry: &Value) -> Result<(), ManagedFieldsError> {
+        let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
+        let operation = match text("operation") {
+            "Apply" => Operation::Apply,
+            "Update" => Operation::Update,
+            _ => return Err(ManagedFieldsError::Operation),
+        };
+        let version = text("apiVersion");
+        if version.is_empty() {
+            return Err(ManagedFieldsError::Version);
+        }
+        match text("fieldsType") {
+            "FieldsV1" => {}
+            "" => return Err(ManagedFieldsError::NoFieldsType(index)),
+            other => return Err(ManagedFieldsError::FieldsType(index, other.to_owned())),
+        }
+        let broken = |error: ElementError| ManagedFieldsError::Fields(index, error.to_string());
+        let set = FieldSet::from_fields_v1(entry.get("fieldsV1").unwrap_or(&Value::Null)).map_err(broken)?;
+        let key = ManagerKey::new(text("manager"), operation, version, text("subresource"));
+        if let Ok(time) = text("time").parse() {
+            self.times.insert(key.clone(), time);
+        }
+        self.owners.insert(key, Owned { set, version: version.to_owned() });
+        Ok(())
+    }
+
+    /// Writes them into an object; without managers, the field goes.
+    pub fn write(&self, object: &mut Value) {
+        let Some(object) = object.as_object_mut() else { return };
+        if self.owners.is_empty() {
+            if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+                metadata.remove("managedFields");
+            }
+            return;
+        }
+        let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+        if let Value::Object(metadata) = metadata {
+            metadata.insert("managedFields".to_owned(), self.to_value());
+        }
+    }
+
+    fn to_value(&self) -> Value {
+        let mut sorted: Vec<_> = self.owners.iter().collect();
+        let seconds = |key| self.times.get(key).map_or(0, |time| time.as_second());
+        sorted.sort_by_cached_key(|(key, owned)| {
+            (key.operation, seconds(*key), key.name.clone(), owned.version.clone(), key.subresource.clone())
+        });
+        Value::Array(sorted.into_iter().map(|(key, owned)| self.entry(key, owned)).collect())
+    }
+
+    fn entry(&self, key: &ManagerKey, owned: &Owned) -> Value {
+        let operation = match key.operation {
+            Operation::Apply => "Apply",
+            Operation::Update => "Update",
+        };
+        let mut entry = Map::new();
+        entry.insert("apiVersion".to_owned(), Value::from(owned.version.as_str()));
+        entry.insert("fieldsType".to_owned(), Value::from("FieldsV1"));
+        entry.insert("fieldsV1".to_owned(), owned.set.to_fields_v1());
+        if !key.name.is_empty() {
+            entry.insert("manager".to_owned(), Value::from(key.name.as_str()));
+        }
+        entry.insert("operation".to_owned(), Value::from(operation));
+        if !key.subresource.is_empty() {
+            entry.insert("subresource".to_owned(), Value::from(key.subresource.as_str()));
+        }
+        if let Some(time) = self.times.get(key) {
+            entry.insert("time".to_owned(), Value::from(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()));
+        }
+        Value::Object(entry)
+    }
+
+    /// Whether there is no manager.
+    pub fn is_empty(&self) -> bool {
+        self.owners.is_empty()
+    }
+
+    /// The managers with what they own.
+    pub fn iter(&self) -> impl Iterator<Item = (&ManagerKey, &FieldSet)> {
+        self.owners.iter().map(|(key, owned)| (key, &owned.set))
+    }
+
+    /// Merges the oldest updates of one version into one entry, until there are few enough.
+    pub(super) fn cap(&mut self) {
+        let is_update = |key: &&ManagerKey| key.operation == Operation::Update;
+        let mut updates: Vec<_> = self.owners.keys().filter(is_update).cloned().collect();
+        let mut count = updates.len();
+        if count <= UPDATE_MANAGERS {
+            return;
+        }
+        updates
+            .sort_by_cached_key(|key| (self.times.get(key).map_or(0, |time| time.as_second()), key.clone()));
+        let mut first: BTreeMap<String, ManagerKey> = BTreeMap::new();
+        for key in updates {
+            if count <= UPDATE_MANAGERS {
+                return;
+            }
+            let Some(version) = self.owners.get(&key).map(|owned| owned.version.clone()) else { continue };
+            match first.get(&version) {
+                None => {
+                    first.insert(version, key);
+                }
+                Some(oldest) => {
+                    self.merge_into_ancient(oldest.clone(), &key, &version);
+                    count -= 1;
+                }
+            }
+        }
+    }
+
+    fn merge_into_ancient(&mut self, oldest: ManagerKey, key: &ManagerKey, version: &str) {
+        let bucket = ManagerKey::new(ANCIENT, Operation::Update, version, "");
+        if !self.owners.contains_key(&bucket) {
+            if let Some(owned) = self.owners.remove(&oldest) {
+                self.owners.insert(bucket.clone(), owned);
+            }
+        }
+        let Some(merged) = self.owners.remove(key) else { return };
+        let set = match self.owners.get(&bucket) {
+            Some(there) => there.set.union(&merged.set),
+            None => merged.set,
+        };
+        self.owners.insert(bucket.clone(), Owned { set, version: merged.version });
+        // The time of the update that is merged is the later one.
+        match self.times.get(key).copied() {
+            Some(time) => self.times.insert(bucket, time),
+            None => self.times.remove(&bucket),
+        };
+    }
+}
+
+impl ManagerKey {
+    /// The key of a manager's entry.
+    pub fn new(name: &str, operation: Operation, version: &str, subresource: &str) -> ManagerKey {
+        let version = if operation == Operation::Apply { "" } else { version };
+        ManagerKey {
+            name: name.to_owned(),
+            operation,
+            version: version.to_owned(),
+            subresource: subresource.to_owned(),
+        }
+    }
+}
+
+/// The entries of an object as they stand there.
+pub(super) fn entries(object: &Value) -> &[Value] {
+    raw(object).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+pub(super) fn raw(object: &Value) -> Option<&Value> {
+    object.get("metadata")?.get("managedFields")
+}
+
+/// Whether a request asks to forget all managers: an empty list, or a list of one empty entry.
+pub(super) fn is_reset(object: &Value) -> bool {
+    match raw(object) {
+        Some(Value::Array(entries)) => entries.is_empty() || *entries == [json!({})],
+        _ => false,
+    }
+}
+
+/// Takes the field away and returns it.
+pub(super) fn take(object: &mut Value) -> Option<Value> {
+    object.get_mut("metadata")?.as_object_mut()?.remove("managedFields")
+}

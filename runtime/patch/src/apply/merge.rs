@@ -1,0 +1,175 @@
+//! An applied configuration laid over a live value.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+use windlass_schema::ListNode;
+
+use super::element::Element;
+use super::place::{Form, Place};
+
+/// Where two values do not merge, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Misfit {
+    path: String,
+    text: String,
+}
+
+impl std::fmt::Display for Misfit {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.path.is_empty() {
+            return formatter.write_str(&self.text);
+        }
+        write!(formatter, "{}: {}", self.path, self.text)
+    }
+}
+
+impl Misfit {
+    fn here(text: String) -> Misfit {
+        Misfit { path: String::new(), text }
+    }
+
+    fn inside(mut self, element: &Element) -> Misfit {
+        self.path.insert_str(0, &element.to_string());
+        self
+    }
+}
+
+/// The live value with what is applied laid over it. What the configuration does not speak of stays.
+///
+/// # Errors
+///
+/// An item of the configuration cannot be told apart, or is there twice.
+pub(super) fn over(place: Place<'_>, live: &Value, applied: &Value) -> Result<Value, Misfit> {
+    match place.form(applied) {
+        Form::Fields => {
+            let empty = Map::new();
+            let (left, right) = (live.as_object().unwrap_or(&empty), applied.as_object().unwrap_or(&empty));
+            if left.is_empty() && right.is_empty() {
+                return Ok(applied.clone());
+            }
+            fields(place, left, right).map(Value::Object)
+        }
+        Form::Items(list) => {
+            let (left, right) = (array(live), array(applied));
+            if left.is_empty() && right.is_empty() {
+                return Ok(applied.clone());
+            }
+            items(place, list, left, right).map(Value::Array)
+        }
+        // Nothing, where anything may stand, lets a map be.
+        Form::Whole
+            if applied.is_null()
+                && place.is_anything()
+                && live.as_object().is_some_and(|it| !it.is_empty()) =>
+        {
+            Ok(live.clone())
+        }
+        Form::Whole => Ok(applied.clone()),
+    }
+}
+
+fn array(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn fields(
+    place: Place<'_>,
+    live: &Map<String, Value>,
+    applied: &Map<String, Value>,
+) -> Result<Map<String, Value>, Misfit> {
+    let mut out = live.clone();
+    for (name, value) in applied {
+        let merged = match live.get(name) {
+            Some(live) => {
+                over(place.field(name), live, value).map_err(|misfit| misfit.inside(&Element::field(name)))?
+            }
+            None => value.clone(),
+        };
+        out.insert(name.clone(), merged);
+    }
+    Ok(out)
+}
+
+/// Live items keep their places; applied items come in the order of the configuration.
+fn items(place: Place<'_>, list: &ListNode, live: &[Value], applied: &[Value]) -> Result<Vec<Value>, Misfit> {
+    let left = Side::of(place, list, live, true)?;
+    let right = Side::of(place, list, applied, false)?;
+    let item = place.items(list);
+    // A live item that is there twice is replaced, not merged.
+    let merged = |element: &Element, value: &Value| match left.single.get(element) {
+        Some(Some(live)) => over(item, live, value).map_err(|misfit| misfit.inside(element)),
+        _ => Ok(value.clone()),
+    };
+    // The items that both have, as the configuration orders them; the first is the one that comes next.
+    let mut shared = right.order.iter().filter(|element| left.single.contains_key(*element)).peekable();
+    let mut done = BTreeSet::new();
+    let mut out = Vec::with_capacity(live.len().max(applied.len()));
+    let (mut l, mut r) = (0, 0);
+    loop {
+        match (left.order.get(l), right.order.get(r)) {
+            (None, None) => return Ok(out),
+            (Some(mine), theirs) => {
+                if theirs == Some(mine) {
+                    done.insert(mine);
+                    out.push(merged(mine, &applied[r])?);
+                    shared.next();
+                    (l, r) = (l + 1, r + 1);
+                    continue;
+                }
+                let common = right.single.contains_key(mine);
+                if theirs.is_some() && common && shared.peek().is_some_and(|next| *next != mine) {
+                    l += 1; // Its turn comes when the configuration says so.
+                    continue;
+                }
+                if !common {
+                    out.push(live[l].clone());
+                    l += 1;
+                    continue;
+                }
+                if done.contains(mine) {
+                    l += 1;
+                }
+            }
+            (None, Some(_)) => {}
+        }
+        if let Some(theirs) = right.order.get(r) {
+            done.insert(theirs);
+            out.push(merged(theirs, &applied[r])?);
+            r += 1;
+            shared.next_if(|next| *next == theirs);
+        }
+    }
+}
+
+/// One list: the steps of its items in order, and each item that is there once by its step.
+struct Side<'v> {
+    order: Vec<Element>,
+    single: BTreeMap<Element, Option<&'v Value>>,
+}
+
+impl<'v> Side<'v> {
+    fn of(
+        place: Place<'_>,
+        list: &ListNode,
+        items: &'v [Value],
+        duplicates: bool,
+    ) -> Result<Side<'v>, Misfit> {
+        let mut side = Side { order: Vec::with_capacity(items.len()), single: BTreeMap::new() };
+        for (index, item) in items.iter().enumerate() {
+            let element = place
+                .item_element(list, item)
+                .map_err(|text| Misfit::here(format!("element {index}: {text}")))?;
+            if let Some(known) = side.single.get_mut(&element) {
+                if !duplicates {
+                    return Err(Misfit::here(format!("duplicate entries for key {element}")));
+                }
+                *known = None;
+            } else {
+                side.single.insert(element.clone(), Some(item));
+            }
+            side.order.push(element);
+        }
+        Ok(side)
+    }
+}

@@ -1,0 +1,182 @@
+//! What a type says about ownership: which parts of a value have owners of their own, and how items are told apart.
+//!
+//! Where a type says nothing ("anything"), maps are granular and all else is owned as one, as upstream deduces it;
+//! only upstream's `RawExtension` is owned as one whatever stands in it.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use windlass_schema::{ListNode, ListType, MapType, Node, ObjectNode, Presence, Schema, Shape, Types};
+
+use super::element::{Element, Scalar};
+use super::go;
+
+/// The types of which upstream says that they are owned as one although their schema lets anything in.
+pub(super) const OPAQUE: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
+
+static ANYTHING: Node = Node::anything();
+
+/// One place in a type, with references followed.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    types: &'a Types,
+    node: &'a Node,
+    /// What the field's own node says; a reference hides the default of the type it leads to.
+    field: &'a Node,
+    opaque: bool,
+}
+
+/// How the value in a place is owned.
+pub(super) enum Form<'a> {
+    /// As one.
+    Whole,
+    /// Field by field.
+    Fields,
+    /// Item by item.
+    Items(&'a ListNode),
+}
+
+impl<'a> Place<'a> {
+    pub(super) fn root(schema: &'a Schema) -> Place<'a> {
+        Place::at(&schema.types, &schema.root)
+    }
+
+    fn at(types: &'a Types, field: &'a Node) -> Place<'a> {
+        let (mut node, mut opaque) = (field, false);
+        while let Shape::Ref(name) = &node.shape {
+            opaque |= &**name == OPAQUE;
+            node = types.0.get(&**name).unwrap_or(&ANYTHING);
+        }
+        Place { types, node, field, opaque }
+    }
+
+    fn anything(self) -> Place<'a> {
+        Place { types: self.types, node: &ANYTHING, field: &ANYTHING, opaque: false }
+    }
+
+    pub(super) fn shape(&self) -> &'a Shape {
+        &self.node.shape
+    }
+
+    pub(super) fn object(&self) -> Option<&'a ObjectNode> {
+        match &self.node.shape {
+            Shape::Object(object) => Some(object),
+            _ => None,
+        }
+    }
+
+    /// How a value here is owned. What does not fit the type is owned the way the type says.
+    pub(super) fn form(&self, value: &Value) -> Form<'a> {
+        match &self.node.shape {
+            _ if self.opaque => Form::Whole,
+            Shape::Any if value.is_object() => Form::Fields,
+            Shape::Object(object) if object.map_type == MapType::Granular => Form::Fields,
+            Shape::List(list) if list.list_type != ListType::Atomic => Form::Items(list),
+            _ => Form::Whole,
+        }
+    }
+
+    /// Whether the type says nothing about what stands here.
+    pub(super) fn is_anything(&self) -> bool {
+        !self.opaque && matches!(self.node.shape, Shape::Any)
+    }
+
+    /// The place of a field or key; none if the type does not have it.
+    pub(super) fn known_field(&self, name: &str) -> Option<Place<'a>> {
+        let Some(object) = self.object() else { return Some(self.anything()) };
+        if let Some(field) = object.fields.get(name) {
+            return Some(Place::at(self.types, field));
+        }
+        match &object.additional {
+            Some(additional) => Some(Place::at(self.types, additional)),
+            None if object.preserves_unknown || object.fields.is_empty() => Some(self.anything()),
+            None => None,
+        }
+    }
+
+    /// The place of a field or key; of those that the type does not have, anything.
+    pub(super) fn field(&self, name: &str) -> Place<'a> {
+        self.known_field(name).unwrap_or_else(|| self.anything())
+    }
+
+    /// Whether the type names this field, so that it is no key of a map.
+    pub(super) fn names(&self, name: &str) -> bool {
+        self.object().is_some_and(|object| object.fields.contains_key(name))
+    }
+
+    /// What a field means that is not there: its zero value, if upstream's types always write it.
+    pub(super) fn absent(&self) -> Option<Value> {
+        match self.field.presence {
+            Presence::AsGiven | Presence::NonZero => None,
+            Presence::AlwaysOrNull => Some(Value::Null),
+            Presence::Always => Some(match &self.node.shape {
+                Shape::Object(_) => Value::Object(Map::new()),
+                Shape::String(_) => Value::from(""),
+                Shape::Integer(_) | Shape::Number | Shape::IntOrString => Value::from(0),
+                Shape::Boolean => Value::Bool(false),
+                Shape::Quantity => Value::from("0"),
+                Shape::Any | Shape::Ref(_) | Shape::List(_) => Value::Null,
+            }),
+        }
+    }
+
+    pub(super) fn list(&self) -> Option<&'a ListNode> {
+        match &self.node.shape {
+            Shape::List(list) => Some(list),
+            _ => None,
+        }
+    }
+
+    /// The place of the items of a list.
+    pub(super) fn items(&self, list: &'a ListNode) -> Place<'a> {
+        Place::at(self.types, &list.items)
+    }
+
+    /// The step that leads to an item, or why there is none.
+    pub(super) fn item_element(&self, list: &'a ListNode, item: &Value) -> Result<Element, String> {
+        match &list.list_type {
+            ListType::Atomic => Err("invalid indexing of non-associative list".to_owned()),
+            ListType::Set => set_element(item),
+            ListType::Map(keys) => self.items(list).keyed_element(keys, item),
+        }
+    }
+
+    fn keyed_element(&self, names: &[Arc<str>], item: &Value) -> Result<Element, String> {
+        let fields = match item {
+            Value::Object(fields) => fields,
+            Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
+            _ => return Err("associative list with keys may not have non-map elements".to_owned()),
+        };
+        let mut keys = Vec::with_capacity(names.len());
+        for name in names {
+            if let Some(value) = fields.get(&**name).or_else(|| self.key_default(name)) {
+                keys.push((name.clone(), Scalar(value.clone())));
+            }
+        }
+        if keys.is_empty() {
+            let names: Vec<_> = names.iter().map(|name| go::quoted(name)).collect();
+            return Err(format!(
+                "associative list with keys has an element that omits all key fields [{}] (and doesn't have default \
+                 values for any key fields)",
+                names.join(" ")
+            ));
+        }
+        keys.sort_by(|one, other| one.0.cmp(&other.0));
+        Ok(Element::Key(keys))
+    }
+
+    /// A key that was not given has its default, if it has one of more than nothing.
+    fn key_default(&self, name: &str) -> Option<&'a Value> {
+        let field = self.object()?.fields.get(name)?;
+        field.default.as_ref().filter(|default| !default.is_null())
+    }
+}
+
+fn set_element(item: &Value) -> Result<Element, String> {
+    match item {
+        Value::Object(_) => Err("associative list without keys has an element that's a map type".to_owned()),
+        Value::Array(_) => Err("not supported: associative list with lists as elements".to_owned()),
+        Value::Null => Err("associative list without keys has an element that's an explicit null".to_owned()),
+        value => Ok(Element::Value(Scalar(value.clone()))),
+    }
+}

@@ -1,0 +1,60 @@
+//! Sets that were written when a type was owned field by field, read after it became owned as one.
+
+use std::borrow::Cow;
+
+use windlass_schema::{ListType, MapType, Shape};
+
+use super::element::Element;
+use super::place::Place;
+use super::set::{FieldSet, Node};
+
+/// The set as the type of today would have it. Types that went the other way, from owned as one to field by field, need
+/// nothing: the owner of the whole keeps just that.
+pub(super) fn with_type<'s>(place: Place<'_>, set: &'s FieldSet) -> Cow<'s, FieldSet> {
+    let mut changed = false;
+    let mut out: Vec<Node> = Vec::new();
+    for (at, node) in set.nodes.iter().enumerate() {
+        let new = node_with_type(place, node);
+        if let Some(new) = new {
+            if !changed {
+                out.extend_from_slice(&set.nodes[..at]);
+                changed = true;
+            }
+            out.push(new);
+        } else if changed {
+            out.push(node.clone());
+        }
+    }
+    if changed { Cow::Owned(FieldSet { nodes: out }) } else { Cow::Borrowed(set) }
+}
+
+/// The node, if it changes.
+fn node_with_type(place: Place<'_>, node: &Node) -> Option<Node> {
+    if node.below.is_empty() {
+        return None;
+    }
+    let inner = step(place, &node.element)?;
+    if is_whole(inner) {
+        return Some(Node { element: node.element.clone(), owned: true, below: FieldSet::new() });
+    }
+    match with_type(inner, &node.below) {
+        Cow::Borrowed(_) => None,
+        Cow::Owned(below) => Some(Node { element: node.element.clone(), owned: node.owned, below }),
+    }
+}
+
+fn step<'a>(place: Place<'a>, element: &Element) -> Option<Place<'a>> {
+    match (place.shape(), element) {
+        (Shape::Object(_), Element::Field(name)) => place.known_field(name),
+        (Shape::List(list), _) => Some(place.items(list)),
+        _ => None,
+    }
+}
+
+fn is_whole(place: Place<'_>) -> bool {
+    match place.shape() {
+        Shape::Object(object) => object.map_type == MapType::Atomic,
+        Shape::List(list) => list.list_type == ListType::Atomic,
+        _ => false,
+    }
+}

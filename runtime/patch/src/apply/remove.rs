@@ -1,0 +1,58 @@
+//! A value without some of its paths.
+
+use serde_json::{Map, Value};
+use windlass_schema::ListNode;
+
+use super::element::Element;
+use super::place::{Form, Place};
+use super::set::FieldSet;
+
+/// The value without these paths. A map or list that loses its last part becomes `null`.
+pub(super) fn without(place: Place<'_>, value: &Value, gone: &FieldSet) -> Value {
+    match (place.form(value), value) {
+        (Form::Fields, Value::Object(fields)) => fields_without(place, fields, gone),
+        (Form::Items(list), Value::Array(items)) => items_without(place, list, items, gone),
+        (_, Value::Object(_) | Value::Array(_)) => Value::Null,
+        (_, scalar) => scalar.clone(),
+    }
+}
+
+fn fields_without(place: Place<'_>, fields: &Map<String, Value>, gone: &FieldSet) -> Value {
+    let mut out = Map::new();
+    for (name, value) in fields {
+        let kept = match gone.field(name) {
+            Some(node) if node.owned => continue,
+            Some(node) => without(place.field(name), value, &node.below),
+            None => value.clone(),
+        };
+        out.insert(name.clone(), kept);
+    }
+    if out.is_empty() { Value::Null } else { Value::Object(out) }
+}
+
+fn items_without(place: Place<'_>, list: &ListNode, items: &[Value], gone: &FieldSet) -> Value {
+    let mut out = Vec::with_capacity(items.len());
+    for item in items {
+        let element: Option<Element> = place.item_element(list, item).ok();
+        out.push(match element.and_then(|element| gone.node(&element)) {
+            Some(node) if node.owned => continue,
+            Some(node) => without(place.items(list), item, &node.below),
+            None => item.clone(),
+        });
+    }
+    if out.is_empty() { Value::Null } else { Value::Array(out) }
+}
+
+/// Drops the fields that are `null` in the outcome of an apply and neither were before nor were applied so: what a
+/// removal emptied is not there any more.
+pub(super) fn drop_emptied(live: &Value, applied: &Value, outcome: &mut Value) {
+    let Value::Object(fields) = outcome else { return };
+    let said = |name: &str| {
+        live.get(name).is_some_and(Value::is_null) || applied.get(name).is_some_and(Value::is_null)
+    };
+    fields.retain(|name, value| !value.is_null() || said(name));
+    for (name, value) in fields.iter_mut().filter(|(_, value)| value.is_object()) {
+        let (live, applied) = (live.get(name), applied.get(name));
+        drop_emptied(live.unwrap_or(&Value::Null), applied.unwrap_or(&Value::Null), value);
+    }
+}
