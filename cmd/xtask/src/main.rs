@@ -7,6 +7,7 @@ mod ci;
 mod control_plane;
 mod demo;
 mod dependencies;
+mod describe;
 mod lint;
 mod measure;
 mod steps;
@@ -38,6 +39,8 @@ enum Chore {
     Measure(measure::Arguments),
     /// Everything that can be checked without running it: formatting, tidy, dependencies, clippy, documentation.
     Lint,
+    /// The tables of built-in kinds in `runtime/schema`, made anew from upstream's material.
+    Describe(describe::Arguments),
     /// What clippy cannot say about this workspace.
     Tidy,
     /// What a change must pass: `lint`, then `test`.
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Chore::ControlPlane(arguments) => control_plane::run(arguments),
         Chore::Test(arguments) => test::run(&arguments),
         Chore::Measure(arguments) => measure::run(&arguments),
+        Chore::Describe(arguments) => describe::run(&arguments),
         Chore::Lint => lint::run(),
         Chore::Tidy => tidy::run(&workspace::root()),
         Chore::Ci => ci::run(),

@@ -50,13 +50,13 @@ fn schema(types: &Arc<Types>, name: &Arc<str>) -> Schema {
 
 type Kinds = BTreeMap<(String, String, String), Arc<str>>;
 
-/// A field of a named type that strategic merge or server-side apply treats in a way that is not the type's own, so
-/// that it needs a copy of the type.
-struct Particular<'a> {
-    of: &'a str,
-    field: &'a str,
+/// What a field of a named type has that is not that type's own, so that it needs a copy of the type: ways of being
+/// merged, and defaults inside.
+#[derive(Default, PartialEq)]
+struct Particular {
     map_type: Option<MapType>,
     patch: PatchStrategy,
+    defaults: BTreeMap<String, Value>,
 }
 
 /// The types by name, and which of them is which kind.
@@ -75,18 +75,20 @@ fn types(table: &str) -> Result<(Types, Kinds), Meaningless> {
         if field.required {
             object.required.insert(field.name.to_owned());
         }
-        if matches!(field.node.shape, Shape::Ref(_)) && field.is_particular() {
-            particular.push(Particular {
-                of,
-                field: field.name,
-                map_type: field.map_type,
-                patch: field.patch,
-            });
+        let mut node = field.node;
+        if let Shape::Ref(name) = &mut node.shape
+            && field.particular != Particular::default()
+        {
+            let copy = names.shared(&format!("{of}.{}", field.name));
+            particular.push((std::mem::replace(name, Arc::clone(&copy)), copy, field.particular));
         }
-        object.fields.insert(field.name.to_owned(), field.node);
+        object.fields.insert(field.name.to_owned(), node);
     }
     types.extend(current.map(named));
-    particular.iter().for_each(|it| copy_in(&mut types, it));
+    for (name, copy, particular) in particular {
+        let made = types.get(&*name).and_then(|it| copy_of(it, particular));
+        types.insert(copy.to_string(), made.ok_or_else(|| meaningless(&copy))?);
+    }
     Ok((Types(types), kinds))
 }
 
@@ -122,39 +124,38 @@ struct Field<'a> {
     name: &'a str,
     node: Node,
     required: bool,
-    map_type: Option<MapType>,
-    patch: PatchStrategy,
-}
-
-impl Field<'_> {
-    fn is_particular(&self) -> bool {
-        self.map_type.is_some() || self.patch != PatchStrategy::default()
-    }
+    particular: Particular,
 }
 
 fn field<'a>(line: &'a str, names: &mut Names) -> Option<Field<'a>> {
-    // The default comes last and may hold spaces.
-    let (line, default) = match line.split_once(" default=") {
-        Some((line, default)) => (line, Some(serde_json::from_str::<Value>(default).ok()?)),
-        None => (line, None),
-    };
+    // What is JSON comes last and may hold spaces.
+    let (line, default) = json::<Value>(line, " default=")?;
+    let (line, defaults) = json::<BTreeMap<String, Value>>(line, " with=")?;
     let mut words = line.trim_start().split(' ');
     let name = words.next()?;
     let mut node = spelled(words.next()?, names)?;
     node.default = default;
-    let mut field = Field { name, node, required: false, map_type: None, patch: PatchStrategy::default() };
+    let particular = Particular { defaults: defaults.unwrap_or_default(), ..Particular::default() };
+    let mut field = Field { name, node, required: false, particular };
     for word in words {
         attribute(&mut field, word, names)?;
     }
     match &mut field.node.shape {
-        Shape::List(list) => list.patch = field.patch,
+        Shape::List(list) => list.patch = field.particular.patch,
         Shape::Object(object) => {
-            object.patch = field.patch;
-            object.map_type = field.map_type.unwrap_or_default();
+            object.patch = field.particular.patch;
+            object.map_type = field.particular.map_type.unwrap_or_default();
         }
         _ => {}
     }
     Some(field)
+}
+
+fn json<'a, T: serde::Deserialize<'a>>(line: &'a str, mark: &str) -> Option<(&'a str, Option<T>)> {
+    match line.split_once(mark) {
+        Some((line, text)) => Some((line, Some(serde_json::from_str(text).ok()?))),
+        None => Some((line, None)),
+    }
 }
 
 fn attribute(field: &mut Field<'_>, word: &str, names: &mut Names) -> Option<()> {
@@ -164,12 +165,12 @@ fn attribute(field: &mut Field<'_>, word: &str, names: &mut Names) -> Option<()>
             "nonzero" => field.node.presence = Presence::NonZero,
             "always" => field.node.presence = Presence::Always,
             "null" => field.node.presence = Presence::AlwaysOrNull,
-            "atomic" => field.map_type = Some(MapType::Atomic),
-            "granular" => field.map_type = Some(MapType::Granular),
+            "atomic" => field.particular.map_type = Some(MapType::Atomic),
+            "granular" => field.particular.map_type = Some(MapType::Granular),
             _ => return None,
         },
         Some(("enum", values)) => field.node.enumeration = serde_json::from_str(values).ok()?,
-        Some(("patch", strategies)) => field.patch = patch_strategy(strategies)?,
+        Some(("patch", strategies)) => field.particular.patch = patch_strategy(strategies)?,
         Some((name @ ("list" | "key"), value)) => {
             let Shape::List(list) = &mut field.node.shape else { return None };
             match (name, value) {
@@ -232,17 +233,15 @@ fn spelled(word: &str, names: &mut Names) -> Option<Node> {
     Some(Node { nullable: true, ..Node::of(shape) })
 }
 
-fn copy_in(types: &mut BTreeMap<String, Node>, particular: &Particular<'_>) {
-    let Some(Shape::Object(parent)) = types.get(particular.of).map(|it| &it.shape) else { return };
-    let Some(Shape::Ref(name)) = parent.fields.get(particular.field).map(|it| &it.shape) else { return };
-    let Some(Shape::Object(mut copy)) = types.get(&**name).map(|it| it.shape.clone()) else { return };
-    copy.map_type = particular.map_type.unwrap_or(copy.map_type);
-    copy.patch = particular.patch;
-    if let Some(Shape::Object(parent)) = types.get_mut(particular.of).map(|it| &mut it.shape)
-        && let Some(field) = parent.fields.get_mut(particular.field)
-    {
-        field.shape = Shape::Object(copy);
+fn copy_of(node: &Node, particular: Particular) -> Option<Node> {
+    let mut copy = node.clone();
+    let Shape::Object(object) = &mut copy.shape else { return None };
+    object.map_type = particular.map_type.unwrap_or(object.map_type);
+    object.patch = particular.patch;
+    for (name, default) in particular.defaults {
+        object.fields.get_mut(&name)?.default = Some(default);
     }
+    Some(copy)
 }
 
 /// Names that many nodes share are stored once.

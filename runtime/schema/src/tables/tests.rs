@@ -1,3 +1,5 @@
+use serde_json::json;
+
 use super::*;
 use crate::Catalogue;
 
@@ -62,15 +64,65 @@ fn lists_and_maps_know_how_they_are_merged() {
 }
 
 #[test]
+fn upstreams_unconditional_defaults_stand_where_its_server_applies_them() {
+    let catalogue = Catalogue::built_in();
+    let default = |group, kind, path: &[&str]| object(&catalogue, group, kind, path).default.clone();
+    let cases = [
+        ("", "Pod", vec!["spec", "restartPolicy"], json!("Always")),
+        ("", "Pod", vec!["spec", "terminationGracePeriodSeconds"], json!(30)),
+        ("", "Pod", vec!["spec", "securityContext"], json!({})),
+        ("", "Pod", vec!["spec", "containers", "ports", "protocol"], json!("TCP")),
+        ("", "Pod", vec!["spec", "containers", "resources"], json!({})),
+        ("", "Pod", vec!["spec", "containers", "name"], json!("")),
+        ("", "Pod", vec!["spec", "enableServiceLinks"], json!(true)),
+        ("", "Pod", vec!["status"], json!({})),
+        ("apps", "Deployment", vec!["spec", "replicas"], json!(1)),
+        ("apps", "Deployment", vec!["spec", "strategy"], json!({})),
+        ("apps", "Deployment", vec!["spec", "strategy", "type"], json!("RollingUpdate")),
+        ("apps", "Deployment", vec!["spec", "template", "spec", "dnsPolicy"], json!("ClusterFirst")),
+        ("batch", "Job", vec!["spec", "parallelism"], json!(1)),
+        (
+            "rbac.authorization.k8s.io",
+            "RoleBinding",
+            vec!["roleRef", "apiGroup"],
+            json!("rbac.authorization.k8s.io"),
+        ),
+    ];
+    for (group, kind, path, expected) in cases {
+        assert_eq!(default(group, kind, &path), Some(expected), "{kind} {path:?}");
+    }
+    // Upstream leaves these alone: below a template, and in the template of a cron job.
+    assert_eq!(default("apps", "Deployment", &["spec", "template", "spec", "enableServiceLinks"]), None);
+    assert_eq!(default("batch", "CronJob", &["spec", "jobTemplate", "spec", "parallelism"]), None);
+    assert_eq!(default("", "Pod", &["spec", "containers", "imagePullPolicy"]), None);
+}
+
+#[test]
+fn a_field_knows_when_it_is_written() {
+    let catalogue = Catalogue::built_in();
+    let presence = |group, kind, path: &[&str]| object(&catalogue, group, kind, path).presence;
+    assert_eq!(presence("", "Pod", &["spec", "terminationGracePeriodSeconds"]), Presence::AsGiven);
+    assert_eq!(presence("", "Pod", &["spec", "nodeName"]), Presence::NonZero);
+    assert_eq!(presence("", "Pod", &["metadata", "creationTimestamp"]), Presence::NonZero);
+    assert_eq!(presence("", "Pod", &["spec", "containers"]), Presence::AlwaysOrNull);
+    assert_eq!(presence("", "Pod", &["status", "containerStatuses", "ready"]), Presence::Always);
+    assert_eq!(presence("", "Pod", &["status"]), Presence::Always);
+}
+
+#[test]
 fn a_field_that_is_merged_unlike_its_type_has_a_copy_of_the_type() {
     let catalogue = Catalogue::built_in();
-    let strategy = object(&catalogue, "apps", "Deployment", &["spec", "strategy"]);
+    let object = |group: &str, kind: &str, path: &[&str]| {
+        let schema = catalogue.kind_schema(group, "v1", kind).unwrap();
+        schema.resolve(object(&catalogue, group, kind, path))
+    };
+    let strategy = object("apps", "Deployment", &["spec", "strategy"]);
     assert!(
         matches!(&strategy.shape, Shape::Object(it) if it.patch.retain_keys && it.fields.contains_key("type"))
     );
-    let claim = object(&catalogue, "", "PersistentVolume", &["spec", "claimRef"]);
+    let claim = object("", "PersistentVolume", &["spec", "claimRef"]);
     assert!(matches!(&claim.shape, Shape::Object(it) if it.map_type == MapType::Granular));
-    let selector = object(&catalogue, "policy", "PodDisruptionBudget", &["spec", "selector"]);
+    let selector = object("policy", "PodDisruptionBudget", &["spec", "selector"]);
     assert!(
         matches!(&selector.shape, Shape::Object(it) if it.patch.replace && it.map_type == MapType::Atomic)
     );

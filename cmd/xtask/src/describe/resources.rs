@@ -1,0 +1,150 @@
+//! Which groups, versions and resources a server serves unless it is told otherwise, from upstream's recorded discovery.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use super::{Upstream, text, texts};
+
+/// One group, in the order of discovery.
+pub(super) struct Group {
+    pub(super) name: String,
+    pub(super) versions: Vec<Version>,
+}
+
+/// One of its versions, the preferred one first.
+pub(super) struct Version {
+    pub(super) name: String,
+    pub(super) resources: Vec<Resource>,
+}
+
+pub(super) struct Resource {
+    pub(super) name: String,
+    pub(super) kind: String,
+    singular: String,
+    namespaced: bool,
+    verbs: Vec<String>,
+    short_names: Vec<String>,
+    categories: Vec<String>,
+    pub(super) subresources: Vec<Subresource>,
+}
+
+pub(super) struct Subresource {
+    name: String,
+    /// Group and version of the kind, where they differ from the parent's.
+    pub(super) group_version: Option<(String, String)>,
+    pub(super) kind: String,
+    verbs: Vec<String>,
+}
+
+/// Reads them. The recording was made with every version on; alpha and beta versions are off by default.
+pub(super) fn read(upstream: &Upstream) -> Result<Vec<Group>> {
+    let mut groups = vec![Group { name: String::new(), versions: vec![version(upstream, "", "v1")?] }];
+    let listed = upstream.json("discovery/apis.json")?;
+    for group in listed["groups"].as_array().context("apis.json lists no groups")? {
+        let name = text(group, "name")?;
+        let mut versions = Vec::new();
+        for listed in group["versions"].as_array().context("a group without versions")? {
+            let of_group = text(listed, "version")?;
+            if is_on_by_default(of_group) {
+                versions.push(version(upstream, name, of_group)?);
+            }
+        }
+        if !versions.is_empty() {
+            groups.push(Group { name: name.to_owned(), versions });
+        }
+    }
+    Ok(groups)
+}
+
+fn is_on_by_default(version: &str) -> bool {
+    !version.contains("alpha") && !version.contains("beta")
+}
+
+fn version(upstream: &Upstream, group: &str, name: &str) -> Result<Version> {
+    let path = match group {
+        "" => format!("discovery/api__{name}.json"),
+        _ => format!("discovery/apis__{group}__{name}.json"),
+    };
+    let listed = upstream.json(&path)?;
+    let mut resources: Vec<Resource> = Vec::new();
+    for row in listed["resources"].as_array().with_context(|| format!("{path} lists no resources"))? {
+        match text(row, "name")?.split_once('/') {
+            None => resources.push(resource(row)?),
+            Some((parent, name)) => {
+                let parent = resources.iter_mut().find(|it| it.name == parent);
+                let parent =
+                    parent.with_context(|| format!("{path} lists {name} before what it belongs to"))?;
+                parent.subresources.push(subresource(name, row)?);
+            }
+        }
+    }
+    Ok(Version { name: name.to_owned(), resources })
+}
+
+fn resource(row: &Value) -> Result<Resource> {
+    Ok(Resource {
+        name: text(row, "name")?.to_owned(),
+        kind: text(row, "kind")?.to_owned(),
+        singular: text(row, "singularName")?.to_owned(),
+        namespaced: row["namespaced"] == true,
+        verbs: texts(row, "verbs"),
+        short_names: texts(row, "shortNames"),
+        categories: texts(row, "categories"),
+        subresources: Vec::new(),
+    })
+}
+
+fn subresource(name: &str, row: &Value) -> Result<Subresource> {
+    let group_version = match row.get("version") {
+        Some(version) => Some((text_or_empty(&row["group"]), text_or_empty(version))),
+        None => None,
+    };
+    Ok(Subresource {
+        name: name.to_owned(),
+        group_version,
+        kind: text(row, "kind")?.to_owned(),
+        verbs: texts(row, "verbs"),
+    })
+}
+
+fn text_or_empty(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// The table: groups, versions and resources in order, each on a line, indented below what it belongs to.
+pub(super) fn render(groups: &[Group]) -> String {
+    let mut table = String::from(
+        "# group NAME; version NAME; NAME KIND SINGULAR SCOPE verbs=.. short=.. categories=..; /SUBRESOURCE KIND\n",
+    );
+    for group in groups {
+        let name = if group.name.is_empty() { "-" } else { &group.name };
+        let _ = writeln!(table, "group {name}");
+        for version in &group.versions {
+            let _ = writeln!(table, " version {}", version.name);
+            version.resources.iter().for_each(|resource| render_resource(&mut table, resource));
+        }
+    }
+    table
+}
+
+fn render_resource(table: &mut String, resource: &Resource) {
+    let scope = if resource.namespaced { "Namespaced" } else { "Cluster" };
+    let _ = write!(table, "  {} {} {} {scope}", resource.name, resource.kind, resource.singular);
+    let lists =
+        [("verbs", &resource.verbs), ("short", &resource.short_names), ("categories", &resource.categories)];
+    for (name, list) in lists {
+        if !list.is_empty() {
+            let _ = write!(table, " {name}={}", list.join(","));
+        }
+    }
+    table.push('\n');
+    for subresource in &resource.subresources {
+        let _ = write!(table, "   /{} {}", subresource.name, subresource.kind);
+        if let Some((group, version)) = &subresource.group_version {
+            let _ = write!(table, " group={group} version={version}");
+        }
+        let _ = writeln!(table, " verbs={}", subresource.verbs.join(","));
+    }
+}

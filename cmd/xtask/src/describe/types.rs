@@ -1,0 +1,195 @@
+//! The types of everything that is served, from upstream's published OpenAPI description.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Map, Value};
+
+use super::resources::Group;
+use super::scheme::{Facts, Field};
+use super::{Upstream, texts};
+
+/// Types whose Go code reads and writes them in a way of its own, and what the tables call them.
+const SPECIAL: &[(&str, &str)] = &[
+    ("io.k8s.apimachinery.pkg.apis.meta.v1.Time", "string/date-time"),
+    ("io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime", "string/micro-time"),
+    ("io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1", "any"),
+    ("io.k8s.apimachinery.pkg.runtime.RawExtension", "any"),
+    ("io.k8s.apimachinery.pkg.api.resource.Quantity", "quantity"),
+    ("io.k8s.apimachinery.pkg.util.intstr.IntOrString", "int-or-string"),
+    ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON", "any"),
+    ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray", "any"),
+    ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool", "any"),
+    ("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray", "any"),
+];
+
+/// Kinds that are read or written by resources of any group.
+const COMMON: &[&str] =
+    &["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions", "io.k8s.apimachinery.pkg.apis.meta.v1.Status"];
+
+const GROUP_VERSION_KINDS: &str = "x-kubernetes-group-version-kind";
+
+/// Renders the types of all that `groups` serve, and what those refer to.
+pub(super) fn read(upstream: &Upstream, groups: &[Group], facts: &Facts) -> Result<String> {
+    let swagger = upstream.json("openapi-spec/swagger.json")?;
+    let definitions = swagger["definitions"].as_object().context("swagger.json has no definitions")?;
+    let mut table = String::from(
+        "# type NAME [kind=GROUP/VERSION/KIND] [atomic]; FIELD TYPE ATTRIBUTES.. [with=JSON] [default=JSON], where []x is\n\
+         # a list, {}x a map, and `with` holds defaults of fields inside that their type has there alone.\n",
+    );
+    for name in reachable(definitions, roots(definitions, groups)?)? {
+        render(&mut table, name, &definitions[name], facts)?;
+    }
+    Ok(table)
+}
+
+/// The types that are bodies of requests or answers.
+fn roots<'a>(definitions: &'a Map<String, Value>, groups: &[Group]) -> Result<Vec<&'a str>> {
+    let by_kind: BTreeMap<_, _> =
+        definitions.iter().filter_map(|(name, it)| Some((kind(name, it)?, name.as_str()))).collect();
+    let mut roots = COMMON.to_vec();
+    for group in groups {
+        for version in &group.versions {
+            for resource in &version.resources {
+                let own = [(group.name.as_str(), version.name.as_str(), resource.kind.as_str())];
+                let below = resource.subresources.iter().map(|it| match &it.group_version {
+                    Some((group, version)) => (group.as_str(), version.as_str(), it.kind.as_str()),
+                    None => (group.name.as_str(), version.name.as_str(), it.kind.as_str()),
+                });
+                for (group, version, kind) in own.into_iter().chain(below) {
+                    match by_kind.get(&format!("{group}/{version}/{kind}")) {
+                        Some(name) => roots.push(name),
+                        // Their fields are query parameters.
+                        None if kind.ends_with("Options") || kind.is_empty() => {}
+                        None => bail!("no type is described for {group}/{version} {kind}"),
+                    }
+                }
+            }
+        }
+    }
+    Ok(roots)
+}
+
+/// `GROUP/VERSION/KIND` of a type that is one; what stands for every group is taken as the core group's.
+fn kind(name: &str, definition: &Value) -> Option<String> {
+    let all = definition.get(GROUP_VERSION_KINDS)?.as_array()?;
+    let one = match all.as_slice() {
+        [one] => one,
+        _ if COMMON.contains(&name) => all.iter().find(|it| it["group"] == "" && it["version"] == "v1")?,
+        _ => return None,
+    };
+    Some(format!("{}/{}/{}", one["group"].as_str()?, one["version"].as_str()?, one["kind"].as_str()?))
+}
+
+fn reachable<'a>(
+    definitions: &'a Map<String, Value>,
+    mut waiting: Vec<&'a str>,
+) -> Result<BTreeSet<&'a str>> {
+    let mut found = BTreeSet::new();
+    while let Some(name) = waiting.pop() {
+        if special(name).is_some() || !found.insert(name) {
+            continue;
+        }
+        let definition = definitions.get(name).with_context(|| format!("{name} is not described"))?;
+        let fields = definition["properties"].as_object();
+        waiting.extend(fields.into_iter().flat_map(Map::values).filter_map(referred));
+    }
+    Ok(found)
+}
+
+/// The type that a field, its items or its values refer to.
+fn referred(field: &Value) -> Option<&str> {
+    if let Some(target) = field.get("$ref") {
+        return target.as_str()?.strip_prefix("#/definitions/");
+    }
+    field.get("items").or_else(|| field.get("additionalProperties")).and_then(referred)
+}
+
+fn special(name: &str) -> Option<&'static str> {
+    SPECIAL.iter().find(|(it, _)| *it == name).map(|(_, spelled)| *spelled)
+}
+
+fn render(table: &mut String, name: &str, definition: &Value, facts: &Facts) -> Result<()> {
+    let _ = write!(table, "type {name}");
+    if let Some(kind) = kind(name, definition) {
+        let _ = write!(table, " kind={kind}");
+    }
+    if definition.get("x-kubernetes-map-type").is_some_and(|it| it == "atomic") {
+        table.push_str(" atomic");
+    }
+    table.push('\n');
+    let required = texts(definition, "required");
+    let known = facts.types.get(name).with_context(|| format!("the Go program did not meet {name}"))?;
+    for (field, described) in definition["properties"].as_object().into_iter().flatten() {
+        let spelled = spell(described).with_context(|| format!("{name}.{field}"))?;
+        let _ = write!(table, " {field} {spelled}");
+        if required.contains(field) {
+            table.push_str(" required");
+        }
+        attributes(table, described).with_context(|| format!("{name}.{field}"))?;
+        let known =
+            known.get(field).with_context(|| format!("the Go program did not meet {field} of {name}"))?;
+        facts_about(table, known)?;
+        table.push('\n');
+    }
+    Ok(())
+}
+
+/// A type as the tables spell it.
+fn spell(described: &Value) -> Result<String> {
+    if let Some(target) = referred(described)
+        && described.get("$ref").is_some()
+    {
+        return Ok(special(target).unwrap_or(target).to_owned());
+    }
+    let format = described.get("format").and_then(Value::as_str);
+    match (described.get("type").and_then(Value::as_str), format) {
+        (Some("array"), None) => Ok(format!("[]{}", spell(&described["items"])?)),
+        (Some("object"), None) => match described.get("additionalProperties") {
+            Some(values) => Ok(format!("{{}}{}", spell(values)?)),
+            None => Ok("any".to_owned()),
+        },
+        (Some("number"), _) => Ok("number".to_owned()),
+        (Some(scalar @ ("string" | "integer" | "boolean")), None) => Ok(scalar.to_owned()),
+        (Some(scalar @ ("string" | "integer")), Some(format)) => Ok(format!("{scalar}/{format}")),
+        _ => bail!("the tables have no word for {described}"),
+    }
+}
+
+fn attributes(table: &mut String, described: &Value) -> Result<()> {
+    match described.get("x-kubernetes-list-type").and_then(Value::as_str) {
+        None | Some("atomic") => {}
+        Some("set") => table.push_str(" list=set"),
+        Some("map") => {
+            let _ = write!(table, " list={}", texts(described, "x-kubernetes-list-map-keys").join(","));
+        }
+        Some(other) => bail!("unknown list type {other}"),
+    }
+    if let Some(map_type) = described.get("x-kubernetes-map-type").and_then(Value::as_str) {
+        let _ = write!(table, " {map_type}");
+    }
+    if let Some(strategy) = described.get("x-kubernetes-patch-strategy").and_then(Value::as_str) {
+        let _ = write!(table, " patch={strategy}");
+    }
+    if let Some(key) = described.get("x-kubernetes-patch-merge-key").and_then(Value::as_str) {
+        let _ = write!(table, " key={key}");
+    }
+    Ok(())
+}
+
+fn facts_about(table: &mut String, known: &Field) -> Result<()> {
+    if !known.presence.is_empty() {
+        let _ = write!(table, " {}", known.presence);
+    }
+    if !known.enumeration.is_empty() {
+        let _ = write!(table, " enum={}", serde_json::to_string(&known.enumeration)?);
+    }
+    if !known.with.is_empty() {
+        let _ = write!(table, " with={}", serde_json::to_string(&known.with)?);
+    }
+    if let Some(default) = &known.default {
+        let _ = write!(table, " default={default}");
+    }
+    Ok(())
+}
