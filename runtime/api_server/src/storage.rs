@@ -9,7 +9,10 @@
 //!
 //! It refuses to judge objects: defaults, validation and what follows from a write are the registry's.
 
+mod file;
 mod memory;
+#[cfg(test)]
+mod tests;
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -20,6 +23,7 @@ use imbl::OrdMap;
 use serde_json::Value;
 use windlass_env::cell::Observer;
 
+pub use self::file::SnapshotError;
 pub use self::memory::{Memory, MemoryOptions};
 
 /// Which collection an object belongs to. Versions of one kind share one collection.

@@ -33,7 +33,7 @@ pub struct Memory {
 }
 
 /// The order of writes, and what they left.
-struct State {
+pub(super) struct State {
     revision: u64,
     floor: u64,
     shelves: BTreeMap<Collection, Shelf>,
@@ -62,9 +62,21 @@ impl Default for MemoryOptions {
 impl Memory {
     /// An empty storage.
     pub fn new(options: MemoryOptions) -> Memory {
-        let (shelves, order) = (BTreeMap::new(), VecDeque::new());
-        let state = State { revision: FIRST, floor: FIRST, shelves, order };
-        Memory { options, state: Mutex::new(state), news: cell(FIRST).0 }
+        Memory::of(State::restored(FIRST), options)
+    }
+
+    pub(super) fn of(state: State, options: MemoryOptions) -> Memory {
+        let (news, _) = cell(state.revision);
+        Memory { options, state: Mutex::new(state), news }
+    }
+
+    /// The revision, and every object there is at it.
+    pub(super) fn everything(&self) -> (u64, Vec<(Collection, Arc<Stored>)>) {
+        let state = self.lock();
+        let objects = state.shelves.iter().flat_map(|(collection, shelf)| {
+            shelf.objects.values().map(|stored| (collection.clone(), Arc::clone(stored)))
+        });
+        (state.revision, objects.collect())
     }
 
     /// Whatever panicked while it held the lock had not yet changed what the lock guards.
@@ -160,6 +172,24 @@ impl Storage for Memory {
 }
 
 impl State {
+    /// Nothing yet, at a revision behind which nothing is known.
+    pub(super) fn restored(revision: u64) -> State {
+        let revision = revision.max(FIRST);
+        State { revision, floor: revision, shelves: BTreeMap::new(), order: VecDeque::new() }
+    }
+
+    /// Puts an object where it was, without a write.
+    pub(super) fn put_back(&mut self, collection: &Collection, stored: Stored) -> Result<(), String> {
+        let (key, revision, latest) = (stored.key.clone(), stored.revision, self.revision);
+        if revision > latest {
+            return Err(format!("{key} is of revision {revision}, behind the snapshot's {latest}"));
+        }
+        match self.shelf(collection).objects.insert(key, Arc::new(stored)) {
+            None => Ok(()),
+            Some(twice) => Err(format!("{} is there twice", twice.key)),
+        }
+    }
+
     fn commit(
         &mut self,
         collection: &Collection,
@@ -204,14 +234,15 @@ impl State {
     }
 
     fn shelf(&mut self, collection: &Collection) -> &mut Shelf {
-        self.shelves.entry(collection.clone()).or_insert_with(|| Shelf::new(OrdMap::new(), 0))
+        self.shelves.entry(collection.clone()).or_insert_with(|| Shelf::new(self.floor))
     }
 }
 
 impl Shelf {
-    fn new(objects: OrdMap<Key, Arc<Stored>>, forgotten: u64) -> Shelf {
-        let (news, _) = cell(forgotten);
-        Shelf { objects, log: VecDeque::new(), forgotten, news: Arc::new(news) }
+    /// An empty one. If anything was ever on it, that is forgotten.
+    fn new(floor: u64) -> Shelf {
+        let (news, _) = cell(floor);
+        Shelf { objects: OrdMap::new(), log: VecDeque::new(), forgotten: floor, news: Arc::new(news) }
     }
 
     fn objects_at(&self, revision: u64) -> OrdMap<Key, Arc<Stored>> {

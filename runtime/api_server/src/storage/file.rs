@@ -1,0 +1,168 @@
+//! Snapshots in a file, so that a demo can be resumed.
+//!
+//! One line of JSON says the format, the revision and how many objects follow; each further line is one object.
+//!
+//! Guarantees:
+//! - The file is replaced as a whole: whoever reads it finds the old snapshot or the new one.
+//! - A restored storage is at the snapshot's revision, and so is its floor: watches from before are told 410.
+//!
+//! It refuses files of another format, cut ones, and ones that contradict themselves.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::memory::State;
+use super::{Collection, Key, Memory, MemoryOptions, Stored};
+
+/// Why a snapshot could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// The file system said no.
+    #[error("the snapshot {} cannot be {verb}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What was to be done to it.
+        verb: &'static str,
+        /// Why it was not.
+        source: io::Error,
+    },
+    /// The file is of another format.
+    #[error("{} is no snapshot that can be read here: it says {found:?}, expected {FORMAT:?}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What it says to be.
+        found: String,
+    },
+    /// The file is damaged.
+    #[error("the snapshot {} is damaged at line {line}: {why}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        line: usize,
+        /// How.
+        why: String,
+    },
+}
+
+/// What this code writes, and the only thing it reads.
+const FORMAT: &str = "windlass-objects/1";
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    format: String,
+    #[serde(default)]
+    revision: u64,
+    #[serde(default)]
+    objects: usize,
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    group: &'a str,
+    resource: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+    revision: u64,
+    object: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Read {
+    group: String,
+    resource: String,
+    namespace: String,
+    name: String,
+    revision: u64,
+    object: Value,
+}
+
+impl Memory {
+    /// Writes all objects, as they are now, to a file. Writes go on meanwhile.
+    ///
+    /// # Errors
+    /// [`SnapshotError::File`]; a snapshot that was there before is left alone.
+    pub fn snapshot_to(&self, path: &Path) -> Result<(), SnapshotError> {
+        let (revision, objects) = self.everything();
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".new");
+        let beside = PathBuf::from(beside);
+        let failed = |verb| {
+            let path = path.to_owned();
+            move |source| SnapshotError::File { path, verb, source }
+        };
+        if let Err(error) = write(&beside, revision, &objects) {
+            // What is left of it is of no use; that it could not be written is what is told.
+            drop(fs::remove_file(&beside));
+            return Err(failed("written")(error));
+        }
+        fs::rename(&beside, path).map_err(failed("replaced"))?;
+        let folder = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("made durable"))
+    }
+
+    /// The storage that a snapshot describes.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is of another format, or damaged.
+    pub fn restore_from(path: &Path, options: MemoryOptions) -> Result<Memory, SnapshotError> {
+        let read = |source| SnapshotError::File { path: path.to_owned(), verb: "read", source };
+        let damaged = |line, why| SnapshotError::Damaged { path: path.to_owned(), line, why };
+        let mut lines = BufReader::new(File::open(path).map_err(read)?).lines();
+        let first = lines.next().transpose().map_err(read)?.unwrap_or_default();
+        let header: Header = match serde_json::from_str(&first) {
+            Ok(Header { format, .. }) if format != FORMAT => {
+                return Err(SnapshotError::Format { path: path.to_owned(), found: format });
+            }
+            Ok(header) => header,
+            Err(error) => return Err(damaged(1, error.to_string())),
+        };
+        let (mut state, mut line) = (State::restored(header.revision), 1);
+        for text in lines {
+            line += 1;
+            restore(&mut state, &text.map_err(read)?).map_err(|why| damaged(line, why))?;
+        }
+        match line - 1 == header.objects {
+            true => Ok(Memory::of(state, options)),
+            false => Err(damaged(line, format!("it ends after {} of {} objects", line - 1, header.objects))),
+        }
+    }
+}
+
+type Objects = Vec<(Collection, Arc<Stored>)>;
+
+fn write(path: &Path, revision: u64, objects: &Objects) -> io::Result<()> {
+    let mut file = BufWriter::new(File::create(path)?);
+    let header = Header { format: FORMAT.to_owned(), revision, objects: objects.len() };
+    serde_json::to_writer(&mut file, &header)?;
+    for (collection, stored) in objects {
+        file.write_all(b"\n")?;
+        let line = Written {
+            group: &collection.group,
+            resource: &collection.resource,
+            namespace: &stored.key.namespace,
+            name: &stored.key.name,
+            revision: stored.revision,
+            object: serde_json::from_slice(&stored.bytes)?,
+        };
+        serde_json::to_writer(&mut file, &line)?;
+    }
+    file.write_all(b"\n")?;
+    file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+}
+
+fn restore(state: &mut State, line: &str) -> Result<(), String> {
+    let read: Read = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    let key = Key::new(read.namespace, read.name);
+    let stored = Stored::new(key.clone(), read.revision, read.object)
+        .ok_or_else(|| format!("{key} is no object with metadata"))?;
+    state.put_back(&Collection::new(read.group, read.resource), stored)
+}
