@@ -1,1 +1,75 @@
+mod lists;
+mod selectors;
+mod watches;
 
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use windlass_env::Env;
+
+use super::*;
+use crate::storage::{Change, Collection, Expected, Key, Memory, Storage};
+
+/// A storage, a live view of it, and short words for writing.
+struct World {
+    env: Env,
+    storage: Arc<Memory>,
+    view: ReadView,
+}
+
+fn pods() -> Collection {
+    Collection::new("", "pods")
+}
+
+/// The default namespace, unless the name brings its own.
+fn key(name: &str) -> Key {
+    let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
+    Key::new(namespace, name)
+}
+
+fn pod(name: &str, labels: &Value, phase: &str) -> Value {
+    let key = key(name);
+    let metadata = json!({"name": *key.name, "namespace": *key.namespace, "labels": labels});
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"phase": phase}})
+}
+
+fn in_namespace(namespace: &str) -> Selection {
+    Selection::all(Some(namespace.into()))
+}
+
+fn labelled(text: &str) -> Selection {
+    Selection { labels: LabelSelector::parse(text).unwrap(), ..Selection::default() }
+}
+
+impl World {
+    fn new() -> World {
+        World::of(Memory::default())
+    }
+
+    fn of(storage: Memory) -> World {
+        let (env, storage) = (Env::virtual_time(1), Arc::new(storage));
+        let view = ReadView::live(Arc::clone(&storage) as Arc<dyn Storage>, env.rng("watches"));
+        World { env, storage, view }
+    }
+
+    /// Creates the pod, or replaces it, whichever fits.
+    fn put(&self, name: &str, labels: &Value) -> u64 {
+        let held = self.storage.get(&pods(), &key(name));
+        let expected = held.map_or(Expected::Absent, |it| Expected::Revision(it.revision));
+        let change = Change::Put(pod(name, labels, "Running"));
+        self.storage.commit(&pods(), &key(name), expected, change).unwrap().revision
+    }
+
+    fn delete(&self, name: &str) -> u64 {
+        let held = self.storage.get(&pods(), &key(name)).unwrap();
+        let (expected, change) = (Expected::Revision(held.revision), Change::Delete(held.value.clone()));
+        self.storage.commit(&pods(), &key(name), expected, change).unwrap().revision
+    }
+
+    /// A write that no pod's watch hears of.
+    fn elsewhere(&self) -> u64 {
+        let (nodes, change) = (Collection::new("", "nodes"), Change::Put(pod("n", &json!({}), "")));
+        let key = Key::new("", format!("node-{}", self.storage.revision()));
+        self.storage.commit(&nodes, &key, Expected::Absent, change).unwrap().revision
+    }
+}

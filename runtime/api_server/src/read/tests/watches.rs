@@ -1,0 +1,368 @@
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_util::{FutureExt, Stream, StreamExt};
+use serde_json::json;
+
+use super::*;
+use crate::storage::{MemoryOptions, Stored};
+
+type Events = Pin<Box<dyn Stream<Item = WatchEvent> + Send>>;
+
+fn from(resource_version: u64) -> WatchOptions {
+    WatchOptions { resource_version: resource_version.to_string(), ..WatchOptions::default() }
+}
+
+fn list_watch(resource_version: &str) -> WatchOptions {
+    WatchOptions {
+        resource_version: resource_version.to_owned(),
+        resource_version_match: "NotOlderThan".to_owned(),
+        bookmarks: true,
+        send_initial_events: Some(true),
+        timeout: None,
+    }
+}
+
+fn told(event: WatchEvent) -> String {
+    let object = |it: &Stored| {
+        assert_eq!(it.value["metadata"]["resourceVersion"], it.revision.to_string());
+        format!("{}@{}", it.key.name, it.revision)
+    };
+    match event {
+        WatchEvent::Added(it) => format!("ADDED {}", object(&it)),
+        WatchEvent::Modified(it) => format!("MODIFIED {}", object(&it)),
+        WatchEvent::Deleted(it) => format!("DELETED {}", object(&it)),
+        WatchEvent::Bookmark { revision, initial_end: false } => format!("BOOKMARK {revision}"),
+        WatchEvent::Bookmark { revision, initial_end: true } => format!("END {revision}"),
+        WatchEvent::Error(status) => format!("{} {} {}", status.code, status.reason, status.message),
+    }
+}
+
+/// Everything the watch tells without any time passing.
+fn now(events: &mut Events) -> Vec<String> {
+    let mut all = Vec::new();
+    while let Some(next) = events.next().now_or_never() {
+        all.push(next.map_or_else(|| "end".to_owned(), told));
+        if all.last().is_some_and(|it| it == "end") {
+            break;
+        }
+    }
+    all
+}
+
+impl World {
+    fn watch(&self, selection: Selection, options: &WatchOptions) -> Events {
+        Box::pin(watch(&self.env, &self.view, &pods(), selection, options).unwrap())
+    }
+
+    /// What is told within a time, with the second at which it was.
+    async fn within(&self, events: &mut Events, seconds: u64) -> Vec<(u64, String)> {
+        let (start, mut all) = (self.env.now(), Vec::new());
+        let until = start + Duration::from_secs(seconds);
+        while let Ok(next) = self.env.timeout(until - self.env.now(), events.next()).await {
+            let at = (self.env.now() - start).as_secs();
+            all.push((at, next.map_or_else(|| "end".to_owned(), told)));
+            if all.last().is_some_and(|(_, it)| it == "end") {
+                break;
+            }
+        }
+        all
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_tells_every_change_after_its_version_in_order_and_then_falls_silent() {
+    let world = World::new();
+    world.put("a", &json!({}));
+    let start = world.put("b", &json!({}));
+    world.put("a", &json!({"x": "1"}));
+    world.elsewhere();
+    let mut events = world.watch(Selection::default(), &from(start));
+    assert_eq!(now(&mut events), ["MODIFIED a@4"]);
+    world.put("c", &json!({}));
+    world.delete("a");
+    world.put("a", &json!({}));
+    assert_eq!(now(&mut events), ["ADDED c@6", "DELETED a@7", "ADDED a@8"]);
+    assert_eq!(now(&mut events), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_without_a_version_begins_with_the_present() {
+    let world = World::new();
+    world.put("b", &json!({}));
+    world.put("a", &json!({}));
+    for version in ["", "0"] {
+        let options = WatchOptions { resource_version: version.to_owned(), ..WatchOptions::default() };
+        let mut events = world.watch(Selection::default(), &options);
+        assert_eq!(now(&mut events), ["ADDED a@3", "ADDED b@2"]);
+        // Where bookmarks are allowed the end of the present is told, as upstream does since it serves list-watches.
+        let options = WatchOptions { bookmarks: true, ..options };
+        let mut events = world.watch(Selection::default(), &options);
+        assert_eq!(now(&mut events), ["ADDED a@3", "ADDED b@2", "END 3"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_watch_tells_the_present_its_end_and_the_rest() {
+    let world = World::new();
+    world.put("a", &json!({}));
+    world.elsewhere();
+    for version in ["", "0", "2"] {
+        let mut events = world.watch(Selection::default(), &list_watch(version));
+        assert_eq!(now(&mut events), ["ADDED a@2", "END 3"], "from {version:?}");
+    }
+    let mut silent = world
+        .watch(Selection::default(), &WatchOptions { send_initial_events: Some(false), ..list_watch("") });
+    assert_eq!(now(&mut silent), [""; 0]);
+    world.put("a", &json!({"x": "1"}));
+    assert_eq!(now(&mut silent), ["MODIFIED a@4"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_watch_of_what_is_yet_to_come_is_refused_after_three_seconds_unless_it_comes() {
+    let world = World::new();
+    let mut events = world.watch(Selection::default(), &list_watch("2"));
+    let refusal = "504 Timeout Timeout: Too large resource version: 2, current: 1".to_owned();
+    assert_eq!(world.within(&mut events, 9).await, [(3, refusal), (3, "end".to_owned())]);
+    let mut events = world.watch(Selection::default(), &list_watch("2"));
+    assert_eq!(now(&mut events), [""; 0]);
+    world.elsewhere();
+    assert_eq!(now(&mut events), ["END 2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_that_start_or_cease_to_be_selected_are_told_as_added_and_deleted() {
+    let world = World::new();
+    let mut events = world.watch(labelled("tier=x"), &from(1));
+    world.put("a", &json!({"tier": "y"}));
+    world.put("a", &json!({"tier": "x"}));
+    world.put("a", &json!({"tier": "x", "more": "1"}));
+    world.put("a", &json!({"tier": "y"}));
+    world.put("a", &json!({"tier": "z"}));
+    world.delete("a");
+    assert_eq!(now(&mut events), ["ADDED a@3", "MODIFIED a@4", "DELETED a@5"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_ceases_to_be_selected_is_told_as_it_was_last_selected() {
+    let world = World::new();
+    let mut events = world.watch(labelled("tier=x"), &from(1));
+    world.put("a", &json!({"tier": "x"}));
+    world.put("a", &json!({"tier": "y"}));
+    let _added = events.next().await;
+    let Some(WatchEvent::Deleted(last)) = events.next().await else { panic!("it was not told as deleted") };
+    assert_eq!((last.revision, &last.value["metadata"]["labels"]["tier"]), (3, &json!("x")));
+    assert!(std::str::from_utf8(&last.bytes).unwrap().contains(r#""resourceVersion":"3""#));
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_of_a_namespace_and_of_a_name_hear_of_nothing_else() {
+    let world = World::new();
+    let mut in_a = world.watch(in_namespace("a"), &from(1));
+    let named = Selection { fields: FieldSelector::name("1"), ..in_namespace("a") };
+    let mut one = world.watch(named, &from(1));
+    for name in ["a/1", "b/1", "a/2", "ab/1"] {
+        world.put(name, &json!({}));
+    }
+    assert_eq!(now(&mut in_a), ["ADDED 1@2", "ADDED 2@4"]);
+    assert_eq!(now(&mut one), ["ADDED 1@2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_is_no_longer_kept_is_told_at_once_and_once() {
+    let world = World::of(Memory::new(MemoryOptions { history: 3 }));
+    for _ in 0..5 {
+        world.put("a", &json!({}));
+    }
+    let mut events = world.watch(Selection::default(), &from(2));
+    assert_eq!(now(&mut events), ["410 Expired too old resource version: 2 (3)", "end"]);
+    let mut events = world.watch(Selection::default(), &from(3));
+    assert_eq!(now(&mut events), ["MODIFIED a@4", "MODIFIED a@5", "MODIFIED a@6"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_watch_is_told_that_what_it_missed_is_gone_and_never_delays_a_write() {
+    let world = World::of(Memory::new(MemoryOptions { history: 3 }));
+    let mut slow = world.watch(Selection::default(), &from(1));
+    let mut quick = world.watch(Selection::default(), &from(1));
+    for revision in 2..=9 {
+        assert_eq!(world.put("a", &json!({})), revision);
+        assert_eq!(now(&mut quick).len(), 1);
+    }
+    assert_eq!(now(&mut slow), ["410 Expired too old resource version: 1 (6)", "end"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_watch_survives_that_history_passes_it_by() {
+    let world = World::of(Memory::new(MemoryOptions { history: 3 }));
+    let mut events = world.watch(Selection::default(), &from(1));
+    assert_eq!(now(&mut events), [""; 0]);
+    for _ in 0..9 {
+        world.elsewhere();
+    }
+    world.put("a", &json!({}));
+    assert_eq!(now(&mut events), ["ADDED a@11"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmarks_come_every_minute_and_before_the_end_if_there_is_something_to_say() {
+    let world = World::new();
+    let options = WatchOptions { bookmarks: true, timeout: Some(Duration::from_secs(150)), ..from(1) };
+    let mut events = world.watch(Selection::default(), &options);
+    assert_eq!(world.within(&mut events, 59).await, []);
+    world.elsewhere();
+    let expected = [(1, "BOOKMARK 2"), (61, "BOOKMARK 2"), (89, "BOOKMARK 2"), (91, "end")];
+    let expected: Vec<_> = expected.into_iter().map(|(at, it)| (at, it.to_owned())).collect();
+    assert_eq!(world.within(&mut events, 200).await, expected);
+    let options = WatchOptions { bookmarks: false, ..options };
+    let mut events = world.watch(Selection::default(), &options);
+    assert_eq!(world.within(&mut events, 200).await, [(150, "end".to_owned())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_says_nothing_happened_tells_no_bookmark() {
+    let world = World::new();
+    let options = WatchOptions { bookmarks: true, timeout: Some(Duration::from_secs(130)), ..from(1) };
+    let mut events = world.watch(Selection::default(), &options);
+    assert_eq!(world.within(&mut events, 200).await, [(130, "end".to_owned())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_last_as_long_as_asked_or_between_half_an_hour_and_an_hour() {
+    let world = World::new();
+    let mut lengths = Vec::new();
+    for timeout in [Some(Duration::from_secs(7)), None, None, Some(Duration::ZERO)] {
+        let mut events = world.watch(Selection::default(), &WatchOptions { timeout, ..from(1) });
+        let ended = world.within(&mut events, 7200).await;
+        lengths.push(ended[0].0);
+    }
+    assert_eq!(lengths[0], 7);
+    assert!(lengths[1..].iter().all(|it| (1800..3600).contains(it)), "{lengths:?}");
+    assert_ne!(lengths[1], lengths[2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_from_the_future_is_silent_until_it_comes() {
+    let world = World::new();
+    let options = WatchOptions { bookmarks: true, timeout: Some(Duration::from_secs(100)), ..from(4) };
+    let mut events = world.watch(Selection::default(), &options);
+    world.put("a", &json!({}));
+    world.put("b", &json!({}));
+    assert_eq!(world.within(&mut events, 61).await, []);
+    world.put("c", &json!({}));
+    assert_eq!(now(&mut events), [""; 0]);
+    world.put("d", &json!({}));
+    assert_eq!(now(&mut events), ["ADDED d@5"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frozen_view_is_silent_and_tells_what_it_missed_once_thawed() {
+    let world = World::new();
+    world.put("a", &json!({}));
+    world.view.freeze();
+    let mut running = world.watch(Selection::default(), &from(1));
+    world.put("b", &json!({}));
+    let mut present = world.watch(Selection::default(), &list_watch("0"));
+    let mut ahead = world.watch(Selection::default(), &from(3));
+    world.put("c", &json!({}));
+    assert_eq!(now(&mut running), ["ADDED a@2"]);
+    assert_eq!(now(&mut present), ["ADDED a@2", "END 2"]);
+    assert_eq!(world.within(&mut ahead, 50).await, []);
+    // Who demands the latest is told that this server does not have it.
+    let mut latest = world.watch(Selection::default(), &list_watch(""));
+    let refusal = "504 Timeout Timeout: Too large resource version: 4, current: 2".to_owned();
+    assert_eq!(world.within(&mut latest, 9).await[0], (3, refusal));
+    world.view.thaw();
+    assert_eq!(now(&mut running), ["ADDED b@3", "ADDED c@4"]);
+    assert_eq!(now(&mut present), ["ADDED b@3", "ADDED c@4"]);
+    assert_eq!(now(&mut ahead), ["ADDED c@4"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_view_frozen_in_the_past_starts_there() {
+    let world = World::new();
+    world.put("a", &json!({}));
+    world.put("b", &json!({}));
+    let storage = Arc::clone(&world.storage) as Arc<dyn Storage>;
+    let view = ReadView::frozen(storage, 2, world.env.rng("stale"));
+    let mut events: Events =
+        Box::pin(watch(&world.env, &view, &pods(), Selection::default(), &list_watch("0")).unwrap());
+    assert_eq!(now(&mut events), ["ADDED a@2", "END 2"]);
+    view.thaw();
+    assert_eq!(now(&mut events), ["ADDED b@3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn options_that_make_no_sense_are_refused_in_the_words_of_upstream() {
+    let world = World::new();
+    let of = r#"ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: "#;
+    let requires = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+    let unless =
+        "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+    let unknown = r#"Unsupported value: "Exact": supported values: "NotOlderThan""#;
+    let field = "resourceVersionMatch: ";
+    let cases = [
+        (Some(true), "", "1", format!("{of}{requires}")),
+        (Some(false), "", "1", format!("{of}{requires}")),
+        (None, "NotOlderThan", "1", format!("{of}{unless}")),
+        (
+            None,
+            "Exact",
+            "1",
+            format!(r#"ListOptions.meta.k8s.io "" is invalid: [{field}{unless}, {field}{unknown}]"#),
+        ),
+        (
+            Some(true),
+            "Exact",
+            "1",
+            format!(r#"ListOptions.meta.k8s.io "" is invalid: [{field}{requires}, {field}{unknown}]"#),
+        ),
+        (
+            None,
+            "",
+            "one",
+            "pods \"\" is invalid: resourceVersion: Invalid value: \"one\": strconv.ParseUint: parsing \"one\": \
+             invalid syntax"
+                .to_owned(),
+        ),
+    ];
+    for (send_initial_events, matching, version, message) in cases {
+        let options = WatchOptions {
+            resource_version: version.to_owned(),
+            resource_version_match: matching.to_owned(),
+            send_initial_events,
+            ..WatchOptions::default()
+        };
+        let status = watch(&world.env, &world.view, &pods(), Selection::default(), &options).err().unwrap();
+        assert_eq!((status.code, status.message), (422, message), "{options:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_lags_by_many_batches_tells_them_all() {
+    let world = World::new();
+    let mut events = world.watch(Selection::default(), &from(1));
+    for at in 0..300 {
+        world.put(&format!("pod-{at:03}"), &json!({}));
+        world.elsewhere();
+    }
+    let all = now(&mut events);
+    assert_eq!((all.len(), &*all[299]), (300, "ADDED pod-299@600"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn watchers_share_the_bytes_of_what_they_are_told() {
+    let world = World::new();
+    let mut watches: Vec<_> = (0..3).map(|_| world.watch(labelled("tier=x"), &from(1))).collect();
+    world.put("a", &json!({"tier": "x"}));
+    world.put("a", &json!({"tier": "y"}));
+    let mut bytes = Vec::new();
+    for events in &mut watches {
+        let (added, deleted) = (events.next().await, events.next().await);
+        let (Some(WatchEvent::Added(added)), Some(WatchEvent::Deleted(deleted))) = (added, deleted) else {
+            panic!("something else was told");
+        };
+        bytes.push((added.bytes.as_ptr(), deleted.bytes.as_ptr()));
+    }
+    assert!(bytes.iter().all(|it| *it == bytes[0]));
+}
