@@ -13,9 +13,17 @@
 
 pub mod body;
 pub mod faults;
+#[allow(dead_code)]
+mod http {
+    mod media;
+    mod options;
+    mod path;
+    mod query;
+}
 pub mod read;
 pub mod registry;
 pub mod status;
 pub mod storage;
+mod tables;
 
 pub use self::status::Status;

@@ -1,0 +1,317 @@
+//! What a client sends and wants to see.
+//!
+//! JSON is spoken, and YAML is understood. A client that prefers protobuf and also takes JSON, as client-go and kubectl
+//! do, gets JSON; the place where protobuf would be made is [`super::answer`].
+
+use ::http::HeaderMap;
+use ::http::header::{ACCEPT, CONTENT_TYPE};
+use serde_json::Value;
+
+use crate::registry::PatchKind;
+use crate::status::Status;
+
+/// What media types are answered with.
+const ANSWERED: &str = "application/json";
+/// What media types are read.
+const READ: &str = "application/json, application/yaml";
+/// What a summary of an unreadable body shows of it.
+const SUMMARY: usize = 30;
+
+/// In which form an object or a list is to be answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As it is.
+    Whole,
+    /// As rows.
+    Table(Meta),
+    /// Only its metadata.
+    Partial(Meta),
+    /// Only the metadata of its items.
+    PartialList(Meta),
+}
+
+/// A version of `meta.k8s.io`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meta {
+    V1,
+    V1Beta1,
+}
+
+impl Meta {
+    pub(crate) fn api_version(self) -> &'static str {
+        match self {
+            Meta::V1 => "meta.k8s.io/v1",
+            Meta::V1Beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
+}
+
+/// How a body is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Json,
+    /// Of which JSON is a part.
+    Yaml,
+}
+
+/// One media type of an `Accept` header.
+#[derive(Debug, Default)]
+pub(crate) struct Clause<'a> {
+    main: &'a str,
+    sub: &'a str,
+    quality: f32,
+    as_kind: &'a str,
+    group: &'a str,
+    version: &'a str,
+}
+
+/// The clauses of the `Accept` headers, the most wanted first. No header takes anything.
+pub(crate) fn accepted(headers: &HeaderMap) -> Vec<Clause<'_>> {
+    let mut clauses: Vec<_> = headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .filter(|clause| !clause.is_empty())
+        .map(Clause::parse)
+        .collect();
+    if clauses.is_empty() {
+        clauses.push(Clause { main: "*", sub: "*", quality: 1.0, ..Clause::default() });
+    }
+    clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality).then(b.precision().cmp(&a.precision())));
+    clauses
+}
+
+impl<'a> Clause<'a> {
+    fn parse(clause: &'a str) -> Clause<'a> {
+        let mut parts = clause.split(';').map(str::trim);
+        let (main, sub) = parts.next().unwrap_or_default().split_once('/').unwrap_or_default();
+        let mut found = Clause { main, sub, quality: 1.0, ..Clause::default() };
+        for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+            match name {
+                "q" => found.quality = value.parse().unwrap_or(1.0),
+                "as" => found.as_kind = value,
+                "g" => found.group = value,
+                "v" => found.version = value,
+                _ => {}
+            }
+        }
+        found
+    }
+
+    fn precision(&self) -> u8 {
+        u8::from(self.main != "*") + u8::from(self.sub != "*")
+    }
+
+    /// Whether JSON will do.
+    pub(crate) fn takes_json(&self) -> bool {
+        matches!((self.main, self.sub), ("application", "json" | "*") | ("*", "*"))
+    }
+
+    /// The kind to be answered with, if it is not the usual one: kind, group, version.
+    pub(crate) fn conversion(&self) -> Option<(&str, &str, &str)> {
+        let plain = self.as_kind.is_empty() && self.group.is_empty() && self.version.is_empty();
+        (!plain).then_some((self.as_kind, self.group, self.version))
+    }
+
+    fn form(&self) -> Option<Form> {
+        let Some((kind, group, version)) = self.conversion() else { return Some(Form::Whole) };
+        let meta = match (group, version) {
+            ("meta.k8s.io", "v1") => Meta::V1,
+            ("meta.k8s.io", "v1beta1") => Meta::V1Beta1,
+            _ => return None,
+        };
+        match kind {
+            "Table" => Some(Form::Table(meta)),
+            "PartialObjectMetadata" => Some(Form::Partial(meta)),
+            "PartialObjectMetadataList" => Some(Form::PartialList(meta)),
+            _ => None,
+        }
+    }
+}
+
+/// The form in which objects are to be answered.
+pub(crate) fn form(headers: &HeaderMap) -> Result<Form, Status> {
+    let clauses = accepted(headers);
+    let first = clauses.iter().filter(|clause| clause.takes_json()).find_map(Clause::form);
+    first.ok_or_else(not_acceptable)
+}
+
+/// That nothing the client takes is spoken here.
+pub(crate) fn not_acceptable() -> Status {
+    let message = format!("only the following media types are accepted: {ANSWERED}");
+    Status::new(406, "NotAcceptable", message)
+}
+
+/// How the body of a request is written.
+pub(crate) fn format(headers: &HeaderMap) -> Result<Format, Status> {
+    match content_type(headers) {
+        "" | "application/json" => Ok(Format::Json),
+        "application/yaml" => Ok(Format::Yaml),
+        _ => Err(unsupported(READ)),
+    }
+}
+
+/// How a patch is written. Custom kinds have no strategic merge.
+pub(crate) fn patch_kind(headers: &HeaderMap, custom: bool) -> Result<PatchKind, Status> {
+    match content_type(headers) {
+        "application/json-patch+json" => Ok(PatchKind::Json),
+        "application/merge-patch+json" => Ok(PatchKind::Merge),
+        "application/strategic-merge-patch+json" if !custom => Ok(PatchKind::Strategic),
+        "application/apply-patch+yaml" => Ok(PatchKind::Apply),
+        _ if custom => Err(unsupported(
+            "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+        )),
+        _ => Err(unsupported(
+            "application/json-patch+json, application/merge-patch+json, \
+             application/strategic-merge-patch+json, application/apply-patch+yaml",
+        )),
+    }
+}
+
+fn content_type(headers: &HeaderMap) -> &str {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim()
+}
+
+fn unsupported(supported: &str) -> Status {
+    let message = format!(
+        "the body of the request was in an unknown format - accepted media types include: {supported}"
+    );
+    Status::new(415, "UnsupportedMediaType", message)
+}
+
+/// An object as a body carries it. `kind` is what it ought to be.
+pub(crate) fn object(body: &[u8], format: Format, kind: &str) -> Result<Value, Status> {
+    let value = read(body, format).map_err(|why| {
+        let summary = summary(body);
+        let what = match format {
+            Format::Json => "json parse error",
+            Format::Yaml => "yaml parse error",
+        };
+        Status::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; {what}: {why} \
+             ({summary})"
+        ))
+    })?;
+    match value {
+        Value::Object(_) => Ok(value),
+        other => Err(Status::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse \
+             error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
+             \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }} ({})",
+            noun(&other),
+            summary(body)
+        ))),
+    }
+}
+
+/// A patch as a body carries it.
+pub(crate) fn patch(body: &[u8], kind: PatchKind) -> Result<Value, Status> {
+    let (format, what) = match kind {
+        PatchKind::Apply => (Format::Yaml, "error decoding YAML"),
+        PatchKind::Json | PatchKind::Merge | PatchKind::Strategic => (Format::Json, "error decoding patch"),
+    };
+    read(body, format).map_err(|why| Status::bad_request(format!("{what}: {why}")))
+}
+
+/// Reads JSON, and what is not JSON as YAML if it may be.
+pub(crate) fn read(body: &[u8], format: Format) -> Result<Value, String> {
+    match (serde_json::from_slice(body), format) {
+        (Ok(value), _) => Ok(value),
+        (Err(error), Format::Json) => Err(error.to_string()),
+        (Err(_), Format::Yaml) => {
+            let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
+            serde_saphyr::from_str(text)
+                .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())
+        }
+    }
+}
+
+fn noun(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// The beginning of a body: as text if it looks like JSON, else in hexadecimal digits.
+fn summary(body: &[u8]) -> String {
+    let shown = &body[..body.len().min(SUMMARY)];
+    let more = if body.len() > SUMMARY { " ..." } else { "" };
+    match body.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(shown)),
+        Some(_) => {
+            let digits: String = shown.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{digits}{more}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::http::HeaderValue;
+    use serde_json::json;
+
+    use super::*;
+
+    fn with(name: ::http::HeaderName, value: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(name, HeaderValue::from_static(value))])
+    }
+
+    #[test]
+    fn the_first_form_that_can_be_made_is_made() {
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+        let cases = [
+            ("application/json", Some(Form::Whole)),
+            ("", Some(Form::Whole)),
+            ("*/*", Some(Form::Whole)),
+            ("application/*", Some(Form::Whole)),
+            (table, Some(Form::Table(Meta::V1))),
+            ("application/vnd.kubernetes.protobuf,application/json", Some(Form::Whole)),
+            ("application/vnd.kubernetes.protobuf", None),
+            ("application/json;as=Nothing;v=v1;g=meta.k8s.io", None),
+            ("application/json;as=Nothing;v=v1;g=meta.k8s.io, application/json;q=0.5", Some(Form::Whole)),
+            (
+                "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+                Some(Form::PartialList(Meta::V1)),
+            ),
+            (
+                "application/json;q=0.1, application/json;as=Table;v=v1;g=meta.k8s.io",
+                Some(Form::Table(Meta::V1)),
+            ),
+        ];
+        for (header, expected) in cases {
+            let found = form(&with(ACCEPT, header)).map_err(|status| (status.code, status.reason));
+            assert_eq!(found, expected.ok_or((406, "NotAcceptable")), "{header}");
+        }
+    }
+
+    #[test]
+    fn custom_kinds_have_no_strategic_merge() {
+        let headers = with(CONTENT_TYPE, "application/strategic-merge-patch+json; charset=utf-8");
+        assert_eq!(patch_kind(&headers, false), Ok(PatchKind::Strategic));
+        assert_eq!(patch_kind(&headers, true).map_err(|status| status.code), Err(415));
+    }
+
+    #[test]
+    fn bodies_are_json_or_yaml_and_anything_else_is_shown_in_the_refusal() {
+        assert_eq!(format(&with(CONTENT_TYPE, "text/plain")).map_err(|status| status.code), Err(415));
+        let yaml = b"apiVersion: v1\nkind: Pod\nmetadata:\n  labels: {a: \"1\"}\nspec:\n  grace: 30\n";
+        let expected = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": "1"}}, "spec": {"grace": 30}});
+        assert_eq!(object(yaml, Format::Yaml, "Pod"), Ok(expected));
+        let refused = object(b"{\"a\"", Format::Json, "Pod").map_err(|status| (status.code, status.message));
+        let Err((400, message)) = refused else { panic!("{refused:?}") };
+        assert!(
+            message.starts_with("the object provided is unrecognized (must be of type Pod): "),
+            "{message}"
+        );
+        assert!(message.ends_with("({\"a\")"), "{message}");
+    }
+}

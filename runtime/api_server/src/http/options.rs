@@ -1,0 +1,132 @@
+//! The options of a deletion, as bodies and parameters write them.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::http::query::{check_dry_run, not_supported};
+use crate::registry::{DeleteOptions, Propagation};
+use crate::status::{Cause, Status};
+
+/// A `DeleteOptions` as it is written.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct DeleteBody {
+    pub(crate) kind: String,
+    pub(crate) api_version: String,
+    pub(crate) grace_period_seconds: Option<i64>,
+    pub(crate) orphan_dependents: Option<bool>,
+    pub(crate) propagation_policy: Option<String>,
+    #[serde(deserialize_with = "nothing_is_empty")]
+    pub(crate) dry_run: Vec<String>,
+    #[serde(deserialize_with = "nothing_is_empty")]
+    pub(crate) preconditions: Preconditions,
+}
+
+/// What must be so for a deletion to happen.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Preconditions {
+    pub(crate) uid: Option<String>,
+    pub(crate) resource_version: Option<String>,
+}
+
+fn nothing_is_empty<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+impl DeleteBody {
+    /// The options in a body.
+    pub(crate) fn read(body: Value) -> Result<DeleteBody, Status> {
+        let found: DeleteBody =
+            serde_json::from_value(body).map_err(|error| Status::bad_request(error.to_string()))?;
+        if matches!(&*found.kind, "" | "DeleteOptions") {
+            return Ok(found);
+        }
+        Err(Status::bad_request(format!(
+            "no kind {:?} is registered for version {:?}",
+            found.kind, found.api_version
+        )))
+    }
+
+    /// What they mean, once they have been checked.
+    pub(crate) fn checked(self) -> Result<DeleteOptions, Status> {
+        let mut causes = Vec::new();
+        let propagation = self.propagation(&mut causes);
+        check_dry_run(&self.dry_run, &mut causes);
+        if !causes.is_empty() {
+            return Err(Status::invalid("meta.k8s.io", "DeleteOptions", "", causes));
+        }
+        Ok(DeleteOptions {
+            grace_period_seconds: self.grace_period_seconds,
+            uid: self.preconditions.uid,
+            resource_version: self.preconditions.resource_version,
+            propagation,
+            orphan_dependents: self.orphan_dependents,
+            dry_run: !self.dry_run.is_empty(),
+        })
+    }
+
+    fn propagation(&self, causes: &mut Vec<Cause>) -> Option<Propagation> {
+        const FIELD: &str = "propagationPolicy";
+        let policy = self.propagation_policy.as_deref()?;
+        if self.orphan_dependents.is_some() {
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            let message = format!("Invalid value: {policy:?}: {why}");
+            causes.push(Cause { reason: "FieldValueInvalid".into(), message, field: FIELD.into() });
+        }
+        match policy {
+            "Orphan" => Some(Propagation::Orphan),
+            "Background" => Some(Propagation::Background),
+            "Foreground" => Some(Propagation::Foreground),
+            other => {
+                let supported = ["Foreground", "Background", "Orphan", "nil"];
+                causes.push(not_supported(FIELD, &format!("{other:?}"), &supported));
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn options_of_a_body_mean_what_they_say() {
+        let body = json!({
+            "kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0, "propagationPolicy": "Foreground",
+            "preconditions": {"uid": "u", "resourceVersion": "7"}, "dryRun": ["All"],
+        });
+        let found = DeleteBody::read(body).and_then(DeleteBody::checked);
+        let found = found.unwrap_or_else(|status| panic!("{status:?}"));
+        assert_eq!(found.grace_period_seconds, Some(0));
+        assert_eq!(found.propagation, Some(Propagation::Foreground));
+        assert_eq!(found.uid.as_deref(), Some("u"));
+        assert_eq!(found.resource_version.as_deref(), Some("7"));
+        assert!(found.dry_run);
+    }
+
+    #[test]
+    fn wrong_options_are_refused_in_the_words_of_upstream() {
+        let refused = |body| DeleteBody::read(body).and_then(DeleteBody::checked).err().map(|it| it.message);
+        assert_eq!(
+            refused(json!({"propagationPolicy": "Maybe"})).as_deref(),
+            Some(
+                "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"Maybe\": supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
+            )
+        );
+        assert_eq!(
+            refused(json!({"propagationPolicy": "Orphan", "orphanDependents": true})).as_deref(),
+            Some(
+                "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Invalid value: \"Orphan\": orphanDependents and deletionPropagation cannot be both set"
+            )
+        );
+        assert!(refused(json!({"kind": "Pod"})).is_some());
+    }
+}

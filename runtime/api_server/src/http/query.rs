@@ -1,0 +1,336 @@
+//! Query parameters, read and refused as upstream does it.
+//!
+//! Booleans are never wrong: only `0` and `false` mean no. Numbers are read strictly, unknown parameters are passed
+//! over, and what the parameters of a write mean together is checked before anything is done. Those of lists and watches
+//! are judged by [`crate::read`].
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use windlass_object::Verb;
+
+use crate::read::{ListOptions, WatchOptions};
+use crate::registry::{FieldValidation, PatchKind, WriteOptions};
+use crate::status::{Cause, Status};
+
+/// The longest name of a field manager, in bytes.
+const FIELD_MANAGER_MAX: usize = 128;
+
+/// The group that option types belong to.
+const META: &str = "meta.k8s.io";
+
+/// The parameters of a request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Query(BTreeMap<String, Vec<String>>);
+
+/// What a list, a watch or the deletion of a collection is told, before it is judged.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ListQuery {
+    pub(crate) labels: String,
+    pub(crate) fields: String,
+    pub(crate) list: ListOptions,
+    pub(crate) watch: WatchOptions,
+}
+
+impl Query {
+    /// The parameters of a URL's query.
+    pub(crate) fn parse(query: Option<&str>) -> Query {
+        let mut found = BTreeMap::<String, Vec<String>>::new();
+        for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+            found.entry(name.into_owned()).or_default().push(value.into_owned());
+        }
+        Query(found)
+    }
+
+    /// The first value of a parameter; empty if there is none.
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.0.get(name).and_then(|values| values.first()).map_or("", String::as_str)
+    }
+
+    fn all(&self, name: &str) -> &[String] {
+        self.0.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// A boolean; absent is `None`.
+    pub(crate) fn boolean(&self, name: &str) -> Option<bool> {
+        let value = self.0.get(name)?.first()?;
+        Some(!(value == "0" || value.eq_ignore_ascii_case("false")))
+    }
+
+    /// A whole number; absent is `None`.
+    pub(crate) fn integer(&self, name: &str) -> Result<Option<i64>, Status> {
+        let Some(value) = self.0.get(name).and_then(|values| values.first()) else { return Ok(None) };
+        parse_integer(value).map(Some).map_err(Status::bad_request)
+    }
+
+    /// What a list, a watch or the deletion of a collection is told.
+    pub(crate) fn list(&self) -> Result<ListQuery, Status> {
+        let timeout = self.integer("timeoutSeconds")?.and_then(|it| u64::try_from(it).ok());
+        let limit = self.integer("limit")?.unwrap_or_default();
+        let text = |name: &str| self.text(name).to_owned();
+        Ok(ListQuery {
+            labels: text("labelSelector"),
+            fields: text("fieldSelector"),
+            list: ListOptions {
+                limit: u64::try_from(limit).unwrap_or_default(),
+                continue_: text("continue"),
+                resource_version: text("resourceVersion"),
+                resource_version_match: text("resourceVersionMatch"),
+            },
+            watch: WatchOptions {
+                resource_version: text("resourceVersion"),
+                resource_version_match: text("resourceVersionMatch"),
+                bookmarks: self.boolean("allowWatchBookmarks").unwrap_or_default(),
+                send_initial_events: self.boolean("sendInitialEvents"),
+                timeout: timeout.map(Duration::from_secs),
+            },
+        })
+    }
+
+    /// The options of a create, an update or a patch. `user_agent` names the field manager if nothing else does.
+    pub(crate) fn write(
+        &self,
+        verb: Verb,
+        patch: Option<PatchKind>,
+        user_agent: &str,
+    ) -> Result<WriteOptions, Status> {
+        let manager = self.text("fieldManager");
+        let mut causes = Vec::new();
+        match patch {
+            Some(PatchKind::Apply) if manager.is_empty() => {
+                causes.push(required("fieldManager", "is required for apply patch"));
+            }
+            Some(PatchKind::Json | PatchKind::Merge | PatchKind::Strategic)
+                if self.boolean("force").is_some() =>
+            {
+                causes.push(forbidden("force", "may not be specified for non-apply patch"));
+            }
+            _ => {}
+        }
+        check_field_manager(manager, &mut causes);
+        check_dry_run(self.all("dryRun"), &mut causes);
+        let field_validation = self.field_validation(&mut causes);
+        if !causes.is_empty() {
+            let kind = match verb {
+                Verb::Create => "CreateOptions",
+                Verb::Patch => "PatchOptions",
+                _ => "UpdateOptions",
+            };
+            return Err(Status::invalid(META, kind, "", causes));
+        }
+        Ok(WriteOptions {
+            dry_run: !self.all("dryRun").is_empty(),
+            field_manager: if manager.is_empty() { manager_of(user_agent) } else { manager.to_owned() },
+            field_validation,
+            force: self.boolean("force").unwrap_or_default(),
+            ..WriteOptions::default()
+        })
+    }
+
+    fn field_validation(&self, causes: &mut Vec<Cause>) -> FieldValidation {
+        match self.text("fieldValidation") {
+            "" | "Warn" => FieldValidation::Warn,
+            "Ignore" => FieldValidation::Ignore,
+            "Strict" => FieldValidation::Strict,
+            other => {
+                let supported = ["", "Ignore", "Strict", "Warn"];
+                causes.push(not_supported("fieldValidation", &format!("{other:?}"), &supported));
+                FieldValidation::Warn
+            }
+        }
+    }
+
+    /// The parameter `timeout`, which every request but a watch may carry. A server in the process answers at once, so
+    /// that only a wrong one matters.
+    pub(crate) fn check_timeout(&self) -> Result<(), Status> {
+        let value = self.text("timeout");
+        if value.is_empty() {
+            return Ok(());
+        }
+        check_duration(value).map_err(|why| {
+            Status::bad_request(format!("invalid timeout specified in the request URL - {why}"))
+        })
+    }
+
+    /// The parameters as the fields of a `DeleteOptions`, for deletions without a body.
+    pub(crate) fn delete(&self) -> Result<super::options::DeleteBody, Status> {
+        Ok(super::options::DeleteBody {
+            grace_period_seconds: self.integer("gracePeriodSeconds")?,
+            orphan_dependents: self.boolean("orphanDependents"),
+            propagation_policy: self.0.get("propagationPolicy").and_then(|it| it.first()).cloned(),
+            dry_run: self.all("dryRun").to_vec(),
+            preconditions: super::options::Preconditions {
+                uid: Some(self.text("uid")).filter(|uid| !uid.is_empty()).map(str::to_owned),
+                resource_version: None,
+            },
+            ..super::options::DeleteBody::default()
+        })
+    }
+}
+
+/// A whole number, or the complaint of Go's parser.
+fn parse_integer(text: &str) -> Result<i64, String> {
+    let complaint = |what| format!("strconv.ParseInt: parsing {text:?}: {what}");
+    text.parse::<i64>().map_err(|error| match error.kind() {
+        std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => {
+            complaint("value out of range")
+        }
+        _ => complaint("invalid syntax"),
+    })
+}
+
+/// The first part of the user agent, which stands in for a field manager that was not named.
+fn manager_of(user_agent: &str) -> String {
+    let mut name = String::new();
+    let first = user_agent.split('/').next().unwrap_or_default();
+    for letter in first.chars().filter(|letter| printable(*letter)) {
+        if name.len() + letter.len_utf8() > FIELD_MANAGER_MAX {
+            break;
+        }
+        name.push(letter);
+    }
+    name
+}
+
+fn printable(letter: char) -> bool {
+    letter == ' ' || !(letter.is_control() || letter.is_whitespace())
+}
+
+fn check_field_manager(manager: &str, causes: &mut Vec<Cause>) {
+    if manager.len() > FIELD_MANAGER_MAX {
+        let message = format!("Too long: may not be more than {FIELD_MANAGER_MAX} bytes");
+        causes.push(cause("FieldValueTooLong", "fieldManager", message));
+    }
+    for (position, letter) in manager.char_indices().filter(|(_, letter)| !printable(*letter)) {
+        let code = u32::from(letter);
+        let message =
+            format!("Invalid value: {manager:?}: invalid character U+{code:04X} (at position {position})");
+        causes.push(cause("FieldValueInvalid", "fieldManager", message));
+    }
+}
+
+/// Checks the values of `dryRun`, wherever they came from.
+pub(crate) fn check_dry_run(values: &[String], causes: &mut Vec<Cause>) {
+    if values.iter().any(|value| value != "All") {
+        let shown = serde_json::to_string(values).unwrap_or_default();
+        causes.push(not_supported("dryRun", &shown, &["All"]));
+    }
+}
+
+fn cause(reason: &str, field: &str, message: String) -> Cause {
+    Cause { reason: reason.to_owned(), message, field: field.to_owned() }
+}
+
+fn required(field: &str, why: &str) -> Cause {
+    cause("FieldValueRequired", field, format!("Required value: {why}"))
+}
+
+fn forbidden(field: &str, why: &str) -> Cause {
+    cause("FieldValueForbidden", field, format!("Forbidden: {why}"))
+}
+
+/// A value that is none of the supported ones. `shown` is the value as it is to be quoted.
+pub(crate) fn not_supported(field: &str, shown: &str, supported: &[&str]) -> Cause {
+    let supported: Vec<_> = supported.iter().map(|it| format!("{it:?}")).collect();
+    let message = format!("Unsupported value: {shown}: supported values: {}", supported.join(", "));
+    cause("FieldValueNotSupported", field, message)
+}
+
+/// Whether a text is a duration as Go writes them: `1h15m30.918s`.
+fn check_duration(text: &str) -> Result<(), String> {
+    let invalid = || format!("time: invalid duration {text:?}");
+    let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if rest == "0" {
+        return Ok(());
+    }
+    if rest.is_empty() {
+        return Err(invalid());
+    }
+    while !rest.is_empty() {
+        let number = rest.len() - rest.trim_start_matches(|it: char| it.is_ascii_digit() || it == '.').len();
+        let (digits, after) = rest.split_at(number);
+        if !digits.contains(|it: char| it.is_ascii_digit()) || digits.matches('.').count() > 1 {
+            return Err(invalid());
+        }
+        let unit = after.len() - after.trim_start_matches(|it: char| !it.is_ascii_digit() && it != '.').len();
+        let (unit, after) = after.split_at(unit);
+        match unit {
+            "" => return Err(format!("time: missing unit in duration {text:?}")),
+            "ns" | "us" | "\u{b5}s" | "\u{3bc}s" | "ms" | "s" | "m" | "h" => rest = after,
+            unit => return Err(format!("time: unknown unit {unit:?} in duration {text:?}")),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(query: &str) -> Result<ListQuery, String> {
+        Query::parse(Some(query)).list().map_err(|status| status.message)
+    }
+
+    #[test]
+    fn only_zero_and_false_mean_no() {
+        for (value, expected) in [("0", false), ("FALSE", false), ("", true), ("1", true), ("no", true)] {
+            let found = list(&format!("allowWatchBookmarks={value}")).map(|it| it.watch.bookmarks);
+            assert_eq!(found, Ok(expected), "{value}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_refused_in_the_words_of_upstream() {
+        let cases = [
+            ("limit=-1", Ok(())),
+            ("limit=x", Err("strconv.ParseInt: parsing \"x\": invalid syntax".to_owned())),
+            (
+                "timeoutSeconds=99999999999999999999",
+                Err("strconv.ParseInt: parsing \"99999999999999999999\": value out of range".to_owned()),
+            ),
+        ];
+        for (query, expected) in cases {
+            assert_eq!(list(query).map(|_| ()), expected, "{query}");
+        }
+    }
+
+    #[test]
+    fn timeouts_are_durations_of_go() {
+        for good in ["", "0", "10s", "1h2m3.5s", "-1ms", "1500ms"] {
+            assert_eq!(Query::parse(Some(&format!("timeout={good}"))).check_timeout(), Ok(()), "{good}");
+        }
+        for (bad, why) in [
+            ("10", "time: missing unit in duration \"10\""),
+            ("x", "time: invalid duration \"x\""),
+            ("1d", "time: unknown unit \"d\" in duration \"1d\""),
+        ] {
+            let refused = Query::parse(Some(&format!("timeout={bad}"))).check_timeout();
+            let expected = format!("invalid timeout specified in the request URL - {why}");
+            assert_eq!(refused.map_err(|it| it.message), Err(expected));
+        }
+    }
+
+    #[test]
+    fn write_options_are_checked_together() {
+        let write = |query: &str, patch| {
+            Query::parse(Some(query))
+                .write(Verb::Patch, patch, "kubectl/v1.36 (linux)")
+                .map_err(|it| it.message)
+        };
+        let named = write("", Some(PatchKind::Merge)).map(|it| it.field_manager);
+        assert_eq!(named, Ok("kubectl".to_owned()));
+        let invalid = |why: &str| Some(format!("PatchOptions.meta.k8s.io \"\" is invalid: {why}"));
+        assert_eq!(
+            write("", Some(PatchKind::Apply)).err(),
+            invalid("fieldManager: Required value: is required for apply patch")
+        );
+        assert_eq!(
+            write("force=true", Some(PatchKind::Merge)).err(),
+            invalid("force: Forbidden: may not be specified for non-apply patch")
+        );
+        assert_eq!(
+            write("dryRun=Some", Some(PatchKind::Merge)).err(),
+            invalid("dryRun: Unsupported value: [\"Some\"]: supported values: \"All\"")
+        );
+    }
+}

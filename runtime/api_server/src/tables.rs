@@ -1,0 +1,125 @@
+//! Objects as rows of a table, which is how `kubectl get` asks for them.
+//!
+//! Guarantees:
+//! - Kinds that people look at have the columns and the cells of upstream; other built-in kinds have upstream's fallback
+//!   (name and date of creation); custom kinds have the columns their definition names.
+//! - A row is made from one object and the time, and nothing else.
+//!
+//! It leaves out what upstream says about each column: nobody shows it.
+
+mod cells;
+mod cluster;
+mod custom;
+mod network;
+mod pods;
+mod storage;
+#[cfg(test)]
+mod tests;
+mod workloads;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+pub(crate) use self::custom::CustomColumn;
+
+use self::cells::Row;
+
+/// One column.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Column {
+    name: std::borrow::Cow<'static, str>,
+    #[serde(rename = "type")]
+    of: std::borrow::Cow<'static, str>,
+    format: std::borrow::Cow<'static, str>,
+    description: String,
+    /// Zero: always shown. Others are for people who ask for a wide table.
+    priority: i64,
+}
+
+type Cells = fn(Row<'_>) -> Vec<Value>;
+
+/// How the objects of one resource become rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Printer {
+    /// The columns, wide ones too.
+    pub(crate) columns: Vec<Column>,
+    how: How,
+}
+
+#[derive(Clone, Debug)]
+enum How {
+    BuiltIn(Cells),
+    Custom(Vec<CustomColumn>),
+}
+
+/// The part of the table that each kind fills in: columns (see [`columns`]) and a function that makes cells.
+struct Layout(&'static str, Cells);
+
+impl Printer {
+    /// How upstream shows a built-in resource.
+    pub(crate) fn built_in(group: &str, plural: &str) -> Printer {
+        let found = workloads::layout(group, plural)
+            .or_else(|| network::layout(group, plural))
+            .or_else(|| storage::layout(group, plural))
+            .or_else(|| cluster::layout(group, plural));
+        let Layout(described, cells) = found.unwrap_or(Layout("Name Created-At:date", |row| {
+            vec![json!(row.name()), json!(row.text("/metadata/creationTimestamp"))]
+        }));
+        Printer { columns: columns(described), how: How::BuiltIn(cells) }
+    }
+
+    /// How the objects of a definition are shown.
+    pub(crate) fn custom(columns: Vec<CustomColumn>) -> Printer {
+        let named = std::iter::once(name_column());
+        Printer {
+            columns: named.chain(columns.iter().map(CustomColumn::column)).collect(),
+            how: How::Custom(columns),
+        }
+    }
+
+    /// One row, with the object as `shown` in it.
+    pub(crate) fn row(&self, object: &Value, now: Timestamp, shown: &Value) -> Value {
+        let row = Row { object, now };
+        let cells = match &self.how {
+            How::BuiltIn(cells) => cells(row),
+            How::Custom(columns) => custom::cells(row, columns),
+        };
+        let mut found = json!({"cells": cells, "object": shown});
+        if let (How::BuiltIn(_), Some(condition)) = (&self.how, pods::completed(object)) {
+            found["conditions"] = json!([condition]);
+        }
+        found
+    }
+}
+
+/// Columns from a short notation: `Name Ready Desired:integer Node?`. A name's dashes are blanks unless doubled; `?`
+/// marks a wide column, `:type` a type other than text.
+fn columns(described: &str) -> Vec<Column> {
+    described.split(' ').map(column).collect()
+}
+
+fn column(described: &str) -> Column {
+    if described == "Name" {
+        return name_column();
+    }
+    let (described, wide) = described.strip_suffix('?').map_or((described, false), |rest| (rest, true));
+    let (name, of) = described.split_once(':').unwrap_or((described, "string"));
+    let name = name.replace("--", "\0").replace('-', " ").replace('\0', "-");
+    let (of, format) = match of {
+        "name" => ("string", "name"),
+        other => (other, ""),
+    };
+    Column {
+        name: name.into(),
+        of: of.to_owned().into(),
+        format: format.into(),
+        description: String::new(),
+        priority: i64::from(wide),
+    }
+}
+
+fn name_column() -> Column {
+    let description = "Name must be unique within a namespace.".to_owned();
+    Column { name: "Name".into(), of: "string".into(), format: "name".into(), description, priority: 0 }
+}
