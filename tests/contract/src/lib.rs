@@ -1,4 +1,85 @@
 //! One suite of API behaviours, run unchanged against the server in the process and against kube-apiserver.
 //!
-//! Guarantees: every behaviour has a name; where the two servers differ on purpose, the difference is listed with its
-//! reason, and the list is exact.
+//! A [`Behaviour`] is a sentence and a short program of requests; it sees nothing of the server but what any client
+//! sees. `tests/suite.rs` runs all of them on both servers; the binary `contract` runs them on a server that is there
+//! already.
+//!
+//! Guarantees: every behaviour has a name and a namespace of its own; where the two servers differ on purpose, the
+//! difference is listed with its reason in [`differences`], and the list is exact.
+//!
+//! It refuses to normalise what clients match on: messages are compared to the letter.
+
+pub mod behaviours;
+pub mod case;
+pub mod check;
+pub mod differences;
+pub mod plane;
+pub mod subject;
+
+use std::{collections::BTreeMap, pin::Pin, time::Duration};
+
+use anyhow::{Error, anyhow};
+use futures_util::{StreamExt as _, stream};
+
+pub use self::{
+    case::Case,
+    subject::{Answer, Subject, Watch},
+};
+
+/// Anything that behaves otherwise has failed.
+pub type Outcome = Result<(), Error>;
+
+/// One sentence about the API, and the requests that show it.
+#[derive(Clone, Copy, Debug)]
+pub struct Behaviour {
+    /// The sentence, words joined by underscores.
+    pub name: &'static str,
+    /// The requests.
+    pub run: fn(Case) -> Pin<Box<dyn Future<Output = Outcome> + Send>>,
+}
+
+/// A table of behaviours from the names of their functions.
+#[macro_export]
+macro_rules! behaviours {
+    ($($name:ident),* $(,)?) => {
+        &[$($crate::Behaviour { name: stringify!($name), run: |case| Box::pin($name(case)) }),*]
+    };
+}
+
+/// How many behaviours of one group are under way at once: enough to hide waiting, few enough for two cores.
+const AT_ONCE: usize = 12;
+
+/// How long one behaviour may take, for machines that are busy building.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs `group` on `subject`; says of each behaviour whether it held, and if not, why.
+pub async fn run(subject: &Subject, group: &[Behaviour]) -> BTreeMap<&'static str, Outcome> {
+    stream::iter(
+        group.iter().map(|behaviour| async move { (behaviour.name, run_one(subject, behaviour).await) }),
+    )
+    .buffer_unordered(AT_ONCE)
+    .collect()
+    .await
+}
+
+async fn run_one(subject: &Subject, behaviour: &Behaviour) -> Outcome {
+    let case = Case::fresh(subject).await?;
+    match tokio::time::timeout(PATIENCE, (behaviour.run)(case)).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(anyhow!("not done after {PATIENCE:?}")),
+    }
+}
+
+/// What is wrong with these outcomes, a line each, given the behaviours in which this server differs on purpose.
+#[must_use]
+pub fn complaints(outcomes: &BTreeMap<&'static str, Outcome>, differing: &[(&str, &str)]) -> Vec<String> {
+    let differs = |name: &str| differing.iter().any(|(listed, _)| *listed == name);
+    outcomes
+        .iter()
+        .filter_map(|(name, outcome)| match outcome {
+            Err(error) if !differs(name) => Some(format!("{name}: {error:#}")),
+            Ok(()) if differs(name) => Some(format!("{name}: listed as a difference, but there is none")),
+            Ok(()) | Err(_) => None,
+        })
+        .collect()
+}

@@ -1,0 +1,327 @@
+//! GET of a collection: pages and versions.
+
+use serde_json::{Value, json};
+
+use super::objects::{config_map, deployment, labelled};
+use crate::{
+    Behaviour, Case, Outcome, behaviours,
+    check::{names, revision, version},
+    has, same,
+};
+
+pub(super) const ALL: &[Behaviour] = behaviours![
+    a_list_has_its_kind_and_a_version,
+    items_of_a_list_have_neither_kind_nor_version,
+    an_empty_list_has_an_empty_list_of_items,
+    a_list_is_ordered_by_name,
+    a_list_of_all_namespaces_is_ordered_by_namespace,
+    a_list_is_at_least_as_new_as_the_last_write,
+    a_page_has_as_many_items_as_asked_for_and_says_how_many_remain,
+    the_last_page_has_no_continuation,
+    a_page_that_holds_everything_has_no_continuation,
+    pages_together_are_the_list,
+    later_pages_show_the_state_of_the_first,
+    all_pages_have_the_version_of_the_first,
+    what_remains_is_not_counted_under_a_selector,
+    a_continuation_that_is_none_is_refused,
+    a_continuation_with_a_version_is_refused,
+    a_limit_of_zero_is_none,
+    a_negative_limit_is_none,
+    a_limit_that_is_no_number_is_refused,
+    a_list_not_older_than_a_version,
+    a_list_at_an_exact_version_shows_the_past,
+    a_list_with_limit_and_version_is_exact,
+    a_list_at_version_zero_is_served,
+    an_exact_match_of_version_zero_is_refused,
+    a_match_rule_without_a_version_is_refused,
+    an_unknown_match_rule_is_refused,
+    a_match_rule_with_a_continuation_is_refused,
+    initial_events_of_a_list_are_refused,
+    a_list_from_the_future_is_refused,
+    a_list_at_a_version_that_is_no_number_is_refused,
+    a_list_of_metadata_only,
+    a_list_of_the_cluster_of_a_namespaced_kind,
+];
+
+async fn make_three(case: &Case) -> anyhow::Result<()> {
+    for name in ["b", "c", "a"] {
+        case.make("configmaps", config_map(name)).await?;
+    }
+    Ok(())
+}
+
+async fn a_list_has_its_kind_and_a_version(case: Case) -> Outcome {
+    case.make("apps/v1 deployments", deployment("a")).await?;
+    let list = case.read("apps/v1 deployments").await?;
+    has!(list, { "kind": "DeploymentList", "apiVersion": "apps/v1", "metadata": { "continue": null } });
+    anyhow::ensure!(revision(&list) > 0, "no version: {list}");
+    Ok(())
+}
+
+async fn items_of_a_list_have_neither_kind_nor_version(case: Case) -> Outcome {
+    case.make("configmaps", config_map("a")).await?;
+    let list = case.read("configmaps").await?;
+    has!(list["items"][0], { "kind": null, "apiVersion": null, "metadata": { "name": "a" } });
+    Ok(())
+}
+
+async fn an_empty_list_has_an_empty_list_of_items(case: Case) -> Outcome {
+    let list = case.read("configmaps").await?;
+    same!(list["items"], json!([]));
+    Ok(())
+}
+
+async fn a_list_is_ordered_by_name(case: Case) -> Outcome {
+    make_three(&case).await?;
+    same!(names(&case.read("configmaps").await?), ["a", "b", "c"]);
+    Ok(())
+}
+
+async fn a_list_of_all_namespaces_is_ordered_by_namespace(case: Case) -> Outcome {
+    let (first, second) = (case.unique("x-one"), case.unique("x-two"));
+    let labels = json!({ "in": case.namespace });
+    for (namespace, name) in [(&second, "a"), (&first, "b")] {
+        case.make("/api/v1/namespaces", json!({ "metadata": { "name": namespace } })).await?;
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+        case.make(&path, labelled(name, labels.clone())).await?;
+    }
+    let list = case.read("/api/v1/configmaps?labelSelector=in={ns}").await?;
+    same!(names(&list), ["b", "a"]);
+    Ok(())
+}
+
+async fn a_list_is_at_least_as_new_as_the_last_write(case: Case) -> Outcome {
+    let made = case.make("configmaps", config_map("a")).await?;
+    let list = case.read("configmaps").await?;
+    anyhow::ensure!(revision(&list) >= revision(&made), "{} after {}", revision(&list), revision(&made));
+    Ok(())
+}
+
+async fn a_page_has_as_many_items_as_asked_for_and_says_how_many_remain(case: Case) -> Outcome {
+    make_three(&case).await?;
+    let page = case.read("configmaps?limit=1").await?;
+    same!(names(&page), ["a"]);
+    same!(page["metadata"]["remainingItemCount"], 2);
+    anyhow::ensure!(
+        page["metadata"]["continue"].as_str().is_some_and(|it| !it.is_empty()),
+        "no continuation"
+    );
+    Ok(())
+}
+
+async fn the_last_page_has_no_continuation(case: Case) -> Outcome {
+    make_three(&case).await?;
+    let page = case.read("configmaps?limit=2").await?;
+    let page = case.read(&next(&page, 2)).await?;
+    same!(names(&page), ["c"]);
+    has!(page["metadata"], { "continue": null, "remainingItemCount": null });
+    Ok(())
+}
+
+async fn a_page_that_holds_everything_has_no_continuation(case: Case) -> Outcome {
+    make_three(&case).await?;
+    let page = case.read("configmaps?limit=3").await?;
+    same!(names(&page), ["a", "b", "c"]);
+    has!(page["metadata"], { "continue": null, "remainingItemCount": null });
+    Ok(())
+}
+
+fn next(page: &Value, limit: usize) -> String {
+    let token = page["metadata"]["continue"].as_str().unwrap_or_default();
+    format!("configmaps?limit={limit}&continue={token}")
+}
+
+async fn pages_together_are_the_list(case: Case) -> Outcome {
+    for name in ["a", "a-b", "a.b", "ab", "b", "b0", "c"] {
+        case.make("configmaps", config_map(name)).await?;
+    }
+    let whole = case.read("configmaps").await?;
+    let mut page = case.read("configmaps?limit=2").await?;
+    let mut together = names(&page);
+    while page["metadata"]["continue"].is_string() {
+        page = case.read(&next(&page, 2)).await?;
+        together.extend(names(&page));
+    }
+    same!(together, names(&whole));
+    Ok(())
+}
+
+async fn later_pages_show_the_state_of_the_first(case: Case) -> Outcome {
+    make_three(&case).await?;
+    let page = case.read("configmaps?limit=1").await?;
+    case.delete("configmaps/b").await?.is(200)?;
+    case.make("configmaps", config_map("d")).await?;
+    let page = case.read(&next(&page, 9)).await?;
+    same!(names(&page), ["b", "c"]);
+    Ok(())
+}
+
+async fn all_pages_have_the_version_of_the_first(case: Case) -> Outcome {
+    make_three(&case).await?;
+    let first = case.read("configmaps?limit=1").await?;
+    case.make("configmaps", config_map("d")).await?;
+    let second = case.read(&next(&first, 1)).await?;
+    same!(version(&second), version(&first));
+    Ok(())
+}
+
+async fn what_remains_is_not_counted_under_a_selector(case: Case) -> Outcome {
+    for name in ["a", "b"] {
+        case.make("configmaps", labelled(name, json!({ "app": "web" }))).await?;
+    }
+    let page = case.read("configmaps?limit=1&labelSelector=app=web").await?;
+    same!(page["metadata"]["remainingItemCount"], Value::Null);
+    anyhow::ensure!(page["metadata"]["continue"].is_string(), "no continuation");
+    Ok(())
+}
+
+async fn a_continuation_that_is_none_is_refused(case: Case) -> Outcome {
+    let answer = case.get("configmaps?limit=1&continue=%21").await?;
+    answer.refused_with(400, "BadRequest", "continue key is not valid")?;
+    Ok(())
+}
+
+async fn a_continuation_with_a_version_is_refused(case: Case) -> Outcome {
+    make_three(&case).await?;
+    let page = case.read("configmaps?limit=1").await?;
+    let answer = case.get(&format!("{}&resourceVersion={}", next(&page, 1), version(&page))).await?;
+    answer.refused(400, "BadRequest", "specifying resource version is not allowed when using continue")?;
+    Ok(())
+}
+
+async fn a_limit_of_zero_is_none(case: Case) -> Outcome {
+    make_three(&case).await?;
+    same!(names(&case.read("configmaps?limit=0").await?).len(), 3);
+    Ok(())
+}
+
+async fn a_negative_limit_is_none(case: Case) -> Outcome {
+    make_three(&case).await?;
+    same!(names(&case.read("configmaps?limit=-1").await?).len(), 3);
+    Ok(())
+}
+
+async fn a_limit_that_is_no_number_is_refused(case: Case) -> Outcome {
+    case.get("configmaps?limit=x").await?.refused_for(400, "BadRequest")?;
+    Ok(())
+}
+
+async fn a_list_not_older_than_a_version(case: Case) -> Outcome {
+    let made = case.make("configmaps", config_map("a")).await?;
+    let path = format!("configmaps?resourceVersionMatch=NotOlderThan&resourceVersion={}", version(&made));
+    let list = case.read(&path).await?;
+    same!(names(&list), ["a"]);
+    anyhow::ensure!(revision(&list) >= revision(&made), "older");
+    Ok(())
+}
+
+async fn a_list_at_an_exact_version_shows_the_past(case: Case) -> Outcome {
+    let made = case.make("configmaps", config_map("a")).await?;
+    case.merge("configmaps/a", json!({ "data": { "key": "later" } })).await?;
+    case.make("configmaps", config_map("b")).await?;
+    let path = format!("configmaps?resourceVersionMatch=Exact&resourceVersion={}", version(&made));
+    let list = case.read(&path).await?;
+    same!(names(&list), ["a"]);
+    same!(version(&list), version(&made));
+    same!(list["items"][0]["data"]["key"], "value");
+    Ok(())
+}
+
+async fn a_list_with_limit_and_version_is_exact(case: Case) -> Outcome {
+    let made = case.make("configmaps", config_map("a")).await?;
+    case.make("configmaps", config_map("b")).await?;
+    let list = case.read(&format!("configmaps?limit=5&resourceVersion={}", version(&made))).await?;
+    same!((names(&list), version(&list)), (vec!["a".to_owned()], version(&made)));
+    Ok(())
+}
+
+async fn a_list_at_version_zero_is_served(case: Case) -> Outcome {
+    case.make("configmaps", config_map("a")).await?;
+    let there = |it: &crate::Answer| names(&it.body) == ["a"];
+    let list = case.until("configmaps?resourceVersion=0", there).await?.body;
+    anyhow::ensure!(revision(&list) > 0, "no version");
+    Ok(())
+}
+
+const MATCH: &str = "resourceVersionMatch";
+
+fn invalid_options(field: &str, message: &str) -> (String, Value) {
+    let whole = format!("ListOptions.meta.k8s.io \"\" is invalid: {field}: {message}");
+    let reason =
+        if message.starts_with("Forbidden") { "FieldValueForbidden" } else { "FieldValueNotSupported" };
+    let cause = json!({ "reason": reason, "message": message, "field": field });
+    (whole, json!({ "group": "meta.k8s.io", "kind": "ListOptions", "causes": [cause] }))
+}
+
+async fn an_exact_match_of_version_zero_is_refused(case: Case) -> Outcome {
+    let answer = case.get("configmaps?resourceVersionMatch=Exact&resourceVersion=0").await?;
+    let rule = "Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+    let (message, details) = invalid_options(MATCH, rule);
+    same!(answer.refused(422, "Invalid", &message)?, details);
+    Ok(())
+}
+
+async fn a_match_rule_without_a_version_is_refused(case: Case) -> Outcome {
+    let answer = case.get("configmaps?resourceVersionMatch=NotOlderThan").await?;
+    let rule = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided";
+    let (message, details) = invalid_options(MATCH, rule);
+    same!(answer.refused(422, "Invalid", &message)?, details);
+    Ok(())
+}
+
+async fn an_unknown_match_rule_is_refused(case: Case) -> Outcome {
+    let answer = case.get("configmaps?resourceVersionMatch=Like&resourceVersion=5").await?;
+    let rule = "Unsupported value: \"Like\": supported values: \"Exact\", \"NotOlderThan\", \"\"";
+    let (message, _) = invalid_options(MATCH, rule);
+    answer.refused(422, "Invalid", &message)?;
+    Ok(())
+}
+
+async fn a_match_rule_with_a_continuation_is_refused(case: Case) -> Outcome {
+    make_three(&case).await?;
+    let page = case.read("configmaps?limit=1").await?;
+    let path = format!("{}&resourceVersionMatch=Exact&resourceVersion=5", next(&page, 1));
+    let rule = "Forbidden: resourceVersionMatch is forbidden when continue is provided";
+    let (message, _) = invalid_options(MATCH, rule);
+    case.get(&path).await?.refused(422, "Invalid", &message)?;
+    Ok(())
+}
+
+async fn initial_events_of_a_list_are_refused(case: Case) -> Outcome {
+    let answer = case.get("configmaps?sendInitialEvents=true").await?;
+    let (message, _) =
+        invalid_options("sendInitialEvents", "Forbidden: sendInitialEvents is forbidden for list");
+    answer.refused(422, "Invalid", &message)?;
+    Ok(())
+}
+
+async fn a_list_from_the_future_is_refused(case: Case) -> Outcome {
+    let answer = case.get("configmaps?resourceVersion=900000000").await?;
+    let details = answer.refused_with(504, "Timeout", "Too large resource version: 900000000, current: ")?;
+    has!(details, { "retryAfterSeconds": 1 });
+    Ok(())
+}
+
+async fn a_list_at_a_version_that_is_no_number_is_refused(case: Case) -> Outcome {
+    let answer = case.get("configmaps?resourceVersion=x").await?;
+    answer.refused_with(400, "BadRequest", "resourceVersion: Invalid value: \"x\"")?;
+    Ok(())
+}
+
+async fn a_list_of_metadata_only(case: Case) -> Outcome {
+    case.make("configmaps", config_map("a")).await?;
+    let accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    let list = case.get_as(accept, "configmaps").await?.is(200)?;
+    has!(list, { "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1" });
+    has!(list["items"][0], { "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "data": null,
+        "metadata": { "name": "a" } });
+    Ok(())
+}
+
+async fn a_list_of_the_cluster_of_a_namespaced_kind(case: Case) -> Outcome {
+    case.make("configmaps", config_map("a")).await?;
+    let list = case.read("/api/v1/configmaps").await?;
+    let own = |it: &&Value| it["metadata"]["namespace"] == case.namespace.as_str();
+    same!(list["items"].as_array().map(|items| items.iter().filter(own).count()), Some(1));
+    Ok(())
+}

@@ -1,0 +1,325 @@
+//! status and scale, and the words for what is not there.
+
+use serde_json::{Value, json};
+
+use super::objects::{config_map, deployment, job, pod, service, workload};
+use crate::{
+    Behaviour, Case, Outcome, behaviours,
+    case::patch,
+    check::{revision, version},
+    has, same,
+};
+
+pub(super) const ALL: &[Behaviour] = behaviours![
+    status_is_updated_and_the_rest_is_not,
+    an_update_of_status_keeps_the_generation,
+    an_update_of_status_takes_no_labels,
+    an_update_of_status_of_an_old_version_is_refused,
+    an_update_of_status_without_version_is_unconditional_for_a_deployment,
+    an_update_of_status_with_nothing_new_keeps_the_version,
+    status_can_be_merged,
+    status_can_be_merged_strategically,
+    conditions_are_merged_by_type,
+    status_can_be_read,
+    a_status_of_a_missing_object_is_refused,
+    a_config_map_has_no_status,
+    the_fields_of_a_status_have_a_manager_of_their_own,
+    pod_conditions_are_set_by_status,
+    a_negative_number_in_a_status_is_refused,
+    the_ready_replicas_cannot_be_more_than_all,
+    a_scale_shows_replicas_and_selector,
+    a_scale_can_be_replaced,
+    a_scale_raises_the_generation,
+    a_scale_of_an_old_version_is_refused,
+    a_scale_can_be_merged,
+    a_negative_scale_is_refused,
+    a_scale_of_a_missing_object_is_refused,
+    a_replica_set_a_stateful_set_and_a_replication_controller_scale,
+    a_job_has_no_scale,
+    a_scale_shows_the_status,
+    an_unknown_subresource_is_refused,
+    a_service_status_takes_load_balancers,
+    a_job_status_takes_conditions,
+    a_node_status_takes_addresses,
+];
+
+async fn status_is_updated_and_the_rest_is_not(case: Case) -> Outcome {
+    let mut made = case.make("apps/v1 deployments", deployment("a")).await?;
+    made["spec"]["replicas"] = json!(9);
+    made["status"] = json!({ "replicas": 1, "observedGeneration": 1 });
+    let updated = case.replace("apps/v1 deployments/a/status", made).await?;
+    has!(updated, { "spec": { "replicas": 2 }, "status": { "replicas": 1, "observedGeneration": 1 } });
+    Ok(())
+}
+
+async fn an_update_of_status_keeps_the_generation(case: Case) -> Outcome {
+    let made = case.make("apps/v1 deployments", deployment("a")).await?;
+    let updated = case.merge("apps/v1 deployments/a/status", json!({ "status": { "replicas": 1 } })).await?;
+    same!(updated["metadata"]["generation"], 1);
+    anyhow::ensure!(revision(&updated) > revision(&made), "the version stayed");
+    Ok(())
+}
+
+async fn an_update_of_status_takes_no_labels(case: Case) -> Outcome {
+    let mut made = case.make("apps/v1 deployments", deployment("a")).await?;
+    made["metadata"]["labels"] = json!({ "a": "b" });
+    let updated = case.replace("apps/v1 deployments/a/status", made).await?;
+    same!(updated["metadata"]["labels"], Value::Null);
+    Ok(())
+}
+
+async fn an_update_of_status_of_an_old_version_is_refused(case: Case) -> Outcome {
+    let mut made = case.make("pods", pod("a")).await?;
+    case.merge("pods/a", json!({ "metadata": { "labels": { "a": "b" } } })).await?;
+    made["status"]["phase"] = json!("Running");
+    let message = "Operation cannot be fulfilled on pods \"a\": the object has been modified; please apply your \
+        changes to the latest version and try again";
+    case.put("pods/a/status", made).await?.refused(409, "Conflict", message)?;
+    Ok(())
+}
+
+async fn an_update_of_status_without_version_is_unconditional_for_a_deployment(case: Case) -> Outcome {
+    let mut wanted = deployment("a");
+    case.make("apps/v1 deployments", wanted.clone()).await?;
+    wanted["status"] = json!({ "replicas": 1 });
+    same!(case.replace("apps/v1 deployments/a/status", wanted).await?["status"]["replicas"], 1);
+    Ok(())
+}
+
+async fn an_update_of_status_with_nothing_new_keeps_the_version(case: Case) -> Outcome {
+    case.make("apps/v1 deployments", deployment("a")).await?;
+    let status = json!({ "status": { "replicas": 1 } });
+    let first = case.merge("apps/v1 deployments/a/status", status.clone()).await?;
+    same!(case.merge("apps/v1 deployments/a/status", status).await?, first);
+    Ok(())
+}
+
+async fn status_can_be_merged(case: Case) -> Outcome {
+    case.make("pods", pod("a")).await?;
+    let patch = json!({ "status": { "phase": "Running", "podIP": "10.1.1.1" }, "spec": { "hostname": "x" } });
+    let merged = case.merge("pods/a/status", patch).await?;
+    has!(merged, { "spec": { "hostname": null }, "status": { "phase": "Running", "podIP": "10.1.1.1" } });
+    Ok(())
+}
+
+async fn status_can_be_merged_strategically(case: Case) -> Outcome {
+    case.make("pods", pod("a")).await?;
+    let patch = json!({ "status": { "phase": "Running" } });
+    let merged = case.patch(patch::STRATEGIC, "pods/a/status", patch).await?.is(200)?;
+    has!(merged["status"], { "phase": "Running", "qosClass": "BestEffort" });
+    Ok(())
+}
+
+async fn conditions_are_merged_by_type(case: Case) -> Outcome {
+    case.make("pods", pod("a")).await?;
+    for (kind, status) in [("Ready", "False"), ("Initialized", "True"), ("Ready", "True")] {
+        let patch = json!({ "status": { "conditions": [{ "type": kind, "status": status }] } });
+        case.patch(patch::STRATEGIC, "pods/a/status", patch).await?.is(200)?;
+    }
+    let found = case.read("pods/a").await?;
+    let conditions: Vec<_> = found["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|it| (it["type"].as_str().unwrap_or_default(), it["status"].as_str().unwrap_or_default()))
+        .collect();
+    same!(conditions.len(), 2);
+    anyhow::ensure!(conditions.contains(&("Ready", "True")) && conditions.contains(&("Initialized", "True")));
+    Ok(())
+}
+
+async fn status_can_be_read(case: Case) -> Outcome {
+    let made = case.make("apps/v1 deployments", deployment("a")).await?;
+    same!(case.read("apps/v1 deployments/a/status").await?, made);
+    Ok(())
+}
+
+async fn a_status_of_a_missing_object_is_refused(case: Case) -> Outcome {
+    let answer = case.put("apps/v1 deployments/a/status", deployment("a")).await?;
+    answer.refused(404, "NotFound", "deployments.apps \"a\" not found")?;
+    Ok(())
+}
+
+async fn a_config_map_has_no_status(case: Case) -> Outcome {
+    case.make("configmaps", config_map("a")).await?;
+    let answer = case.put("configmaps/a/status", config_map("a")).await?;
+    answer.refused(404, "NotFound", "the server could not find the requested resource")?;
+    Ok(())
+}
+
+async fn the_fields_of_a_status_have_a_manager_of_their_own(case: Case) -> Outcome {
+    case.make("apps/v1 deployments", deployment("a")).await?;
+    let path = "apps/v1 deployments/a/status?fieldManager=controller";
+    let updated = case.merge(path, json!({ "status": { "replicas": 1 } })).await?;
+    has!(updated["metadata"]["managedFields"][1], { "manager": "controller", "operation": "Update",
+        "subresource": "status", "apiVersion": "apps/v1", "fieldsV1": { "f:status": { "f:replicas": {} } } });
+    Ok(())
+}
+
+async fn pod_conditions_are_set_by_status(case: Case) -> Outcome {
+    let mut made = case.make("pods", pod("a")).await?;
+    let condition =
+        json!({ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z" });
+    made["status"]["conditions"] = json!([condition]);
+    let updated = case.replace("pods/a/status", made).await?;
+    has!(updated["status"]["conditions"][0], { "type": "Ready", "status": "True",
+        "lastTransitionTime": "2026-01-01T00:00:00Z" });
+    Ok(())
+}
+
+async fn a_negative_number_in_a_status_is_refused(case: Case) -> Outcome {
+    case.make("apps/v1 replicasets", workload("ReplicaSet", "a")).await?;
+    let answer = case
+        .patch(patch::MERGE, "apps/v1 replicasets/a/status", json!({ "status": { "replicas": -1 } }))
+        .await?;
+    let first = "status.replicas: Invalid value: -1: must be greater than or equal to 0";
+    let rest = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"]
+        .map(|field| format!("status.{field}: Invalid value: 0: cannot be greater than status.replicas"));
+    let message = format!("ReplicaSet.apps \"a\" is invalid: [{first}, {}]", rest.join(", "));
+    answer.refused(422, "Invalid", &message)?;
+    Ok(())
+}
+
+async fn the_ready_replicas_cannot_be_more_than_all(case: Case) -> Outcome {
+    case.make("apps/v1 replicasets", workload("ReplicaSet", "a")).await?;
+    let status = json!({ "status": { "replicas": 1, "readyReplicas": 2 } });
+    let answer = case.patch(patch::MERGE, "apps/v1 replicasets/a/status", status).await?;
+    let message = "ReplicaSet.apps \"a\" is invalid: status.readyReplicas: Invalid value: 2: cannot be greater than status.replicas";
+    answer.refused(422, "Invalid", message)?;
+    Ok(())
+}
+
+async fn a_scale_shows_replicas_and_selector(case: Case) -> Outcome {
+    let made = case.make("apps/v1 deployments", deployment("a")).await?;
+    let metadata = &made["metadata"];
+    same!(
+        case.read("apps/v1 deployments/a/scale").await?,
+        json!({ "kind": "Scale", "apiVersion": "autoscaling/v1",
+            "metadata": { "name": "a", "namespace": case.namespace, "uid": metadata["uid"],
+                "resourceVersion": metadata["resourceVersion"], "creationTimestamp": metadata["creationTimestamp"] },
+            "spec": { "replicas": 2 }, "status": { "replicas": 0, "selector": "app=web" } })
+    );
+    Ok(())
+}
+
+async fn a_scale_can_be_replaced(case: Case) -> Outcome {
+    case.make("apps/v1 deployments", deployment("a")).await?;
+    let mut scale = case.read("apps/v1 deployments/a/scale").await?;
+    scale["spec"]["replicas"] = json!(7);
+    let answered = case.replace("apps/v1 deployments/a/scale", scale).await?;
+    has!(answered, { "kind": "Scale", "spec": { "replicas": 7 } });
+    same!(case.read("apps/v1 deployments/a").await?["spec"]["replicas"], 7);
+    Ok(())
+}
+
+async fn a_scale_raises_the_generation(case: Case) -> Outcome {
+    case.make("apps/v1 deployments", deployment("a")).await?;
+    case.merge("apps/v1 deployments/a/scale", json!({ "spec": { "replicas": 7 } })).await?;
+    same!(case.read("apps/v1 deployments/a").await?["metadata"]["generation"], 2);
+    Ok(())
+}
+
+async fn a_scale_of_an_old_version_is_refused(case: Case) -> Outcome {
+    case.make("apps/v1 deployments", deployment("a")).await?;
+    let scale = case.read("apps/v1 deployments/a/scale").await?;
+    case.merge("apps/v1 deployments/a", json!({ "metadata": { "labels": { "a": "b" } } })).await?;
+    let answer = case.put("apps/v1 deployments/a/scale", scale).await?;
+    answer.refused_with(
+        409,
+        "Conflict",
+        "the object has been modified; please apply your changes to the latest version and try again",
+    )?;
+    Ok(())
+}
+
+async fn a_scale_can_be_merged(case: Case) -> Outcome {
+    case.make("apps/v1 deployments", deployment("a")).await?;
+    let merged = case.merge("apps/v1 deployments/a/scale", json!({ "spec": { "replicas": 0 } })).await?;
+    same!(merged["spec"], json!({}));
+    same!(case.read("apps/v1 deployments/a").await?["spec"]["replicas"], 0);
+    Ok(())
+}
+
+async fn a_negative_scale_is_refused(case: Case) -> Outcome {
+    case.make("apps/v1 deployments", deployment("a")).await?;
+    let answer = case
+        .patch(patch::MERGE, "apps/v1 deployments/a/scale", json!({ "spec": { "replicas": -1 } }))
+        .await?;
+    let message = "Scale.autoscaling \"a\" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0";
+    answer.refused(422, "Invalid", message)?;
+    Ok(())
+}
+
+async fn a_scale_of_a_missing_object_is_refused(case: Case) -> Outcome {
+    let answer = case.get("apps/v1 deployments/a/scale").await?;
+    answer.refused(404, "NotFound", "deployments.apps \"a\" not found")?;
+    Ok(())
+}
+
+async fn a_replica_set_a_stateful_set_and_a_replication_controller_scale(case: Case) -> Outcome {
+    for (kind, plural) in [("ReplicaSet", "replicasets"), ("StatefulSet", "statefulsets")] {
+        case.make(&format!("apps/v1 {plural}"), workload(kind, "a")).await?;
+        let scaled =
+            case.merge(&format!("apps/v1 {plural}/a/scale"), json!({ "spec": { "replicas": 4 } })).await?;
+        has!(scaled, { "kind": "Scale", "spec": { "replicas": 4 }, "status": { "selector": "app=web" } });
+    }
+    let mut controller = workload("ReplicationController", "a");
+    controller["apiVersion"] = json!("v1");
+    controller["spec"]["selector"] = json!({ "app": "web" });
+    case.make("replicationcontrollers", controller).await?;
+    let scaled = case.merge("replicationcontrollers/a/scale", json!({ "spec": { "replicas": 4 } })).await?;
+    has!(scaled, { "kind": "Scale", "apiVersion": "autoscaling/v1", "spec": { "replicas": 4 } });
+    Ok(())
+}
+
+async fn a_job_has_no_scale(case: Case) -> Outcome {
+    case.make("batch/v1 jobs", job("a")).await?;
+    let answer = case.get("batch/v1 jobs/a/scale").await?;
+    answer.refused(404, "NotFound", "the server could not find the requested resource")?;
+    Ok(())
+}
+
+async fn a_scale_shows_the_status(case: Case) -> Outcome {
+    case.make("apps/v1 replicasets", workload("ReplicaSet", "a")).await?;
+    case.merge("apps/v1 replicasets/a/status", json!({ "status": { "replicas": 3 } })).await?;
+    same!(case.read("apps/v1 replicasets/a/scale").await?["status"]["replicas"], 3);
+    Ok(())
+}
+
+async fn an_unknown_subresource_is_refused(case: Case) -> Outcome {
+    case.make("pods", pod("a")).await?;
+    let answer = case.get("pods/a/nothing").await?;
+    let details = answer.refused(404, "NotFound", "the server could not find the requested resource")?;
+    same!(details, json!({}));
+    Ok(())
+}
+
+async fn a_service_status_takes_load_balancers(case: Case) -> Outcome {
+    case.make("services", service("a")).await?;
+    case.merge("services/a", json!({ "spec": { "type": "LoadBalancer" } })).await?;
+    let status = json!({ "status": { "loadBalancer": { "ingress": [{ "ip": "192.0.2.1" }] } } });
+    let merged = case.merge("services/a/status", status).await?;
+    same!(merged["status"]["loadBalancer"]["ingress"][0]["ip"], "192.0.2.1");
+    Ok(())
+}
+
+async fn a_job_status_takes_conditions(case: Case) -> Outcome {
+    let made = case.make("batch/v1 jobs", job("a")).await?;
+    let start = made["metadata"]["creationTimestamp"].clone();
+    let status = json!({ "status": { "active": 1, "startTime": start } });
+    let merged = case.merge("batch/v1 jobs/a/status", status).await?;
+    has!(merged["status"], { "active": 1, "startTime": start });
+    Ok(())
+}
+
+async fn a_node_status_takes_addresses(case: Case) -> Outcome {
+    let name = case.unique("node");
+    case.make("/api/v1/nodes", json!({ "metadata": { "name": name } })).await?;
+    let address = json!({ "type": "InternalIP", "address": "192.0.2.1" });
+    let path = format!("/api/v1/nodes/{name}/status");
+    let merged = case.merge(&path, json!({ "status": { "addresses": [address] } })).await?;
+    same!(merged["status"]["addresses"], json!([address]));
+    anyhow::ensure!(version(&merged) != "", "no version");
+    case.delete(&format!("/api/v1/nodes/{name}")).await?.is(200)?;
+    Ok(())
+}

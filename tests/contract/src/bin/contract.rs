@@ -1,0 +1,46 @@
+//! Runs behaviours against a server that is there already: `contract KUBECONFIG [WORD]...` runs those whose group or
+//! name contains one of the words; `contract hold` starts a plane fit for them, prints its kubeconfig and waits.
+
+#![allow(clippy::print_stdout, reason = "its output is its purpose")]
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::{Context as _, Result};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use windlass_contract::{Behaviour, Subject, behaviours, plane, run};
+
+#[tokio::main]
+async fn main() -> Result<ExitCode> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (first, words) =
+        arguments.split_first().context("usage: contract hold | contract KUBECONFIG [WORD]...")?;
+    if first == "hold" {
+        let plane = plane::start().await?;
+        println!("{}", plane.kubeconfig_path().display());
+        std::future::pending::<()>().await;
+    }
+    let kubeconfig = Kubeconfig::read_from(PathBuf::from(first))?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.default_retry = false;
+    let subject = Subject::new(Client::try_from(config)?);
+    let mut failed = 0;
+    for (group, table) in behaviours::ALL {
+        let wanted = |it: &&Behaviour| {
+            words.is_empty() || words.iter().any(|word| group == word || it.name.contains(word))
+        };
+        let chosen: Vec<Behaviour> = table.iter().filter(wanted).copied().collect();
+        let begun = std::time::Instant::now();
+        for (name, outcome) in run(&subject, &chosen).await {
+            if let Err(error) = outcome {
+                failed += 1;
+                println!("{group}::{name}: {error:#}\n");
+            }
+        }
+        println!("{group}: {} in {:?}", chosen.len(), begun.elapsed());
+    }
+    println!("{failed} failed");
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,258 @@
+//! What one behaviour works with: a server, a namespace of its own, and short ways to ask.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::subject::{Answer, Ask, Subject, Watch};
+
+/// How long something that takes its time may take, for machines that are busy building.
+const PATIENCE: Duration = Duration::from_secs(50);
+
+/// How often it is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The media types of patches.
+pub mod patch {
+    /// RFC 6902.
+    pub const JSON: &str = "application/json-patch+json";
+    /// RFC 7386.
+    pub const MERGE: &str = "application/merge-patch+json";
+    /// Kubernetes' own.
+    pub const STRATEGIC: &str = "application/strategic-merge-patch+json";
+    /// Server-side apply.
+    pub const APPLY: &str = "application/apply-patch+yaml";
+}
+
+/// A server, and a namespace nobody else uses.
+///
+/// Paths come in three forms: `/healthz` is itself, `pods/web` is in the core group and this namespace, and
+/// `apps/v1 deployments/web` is in that group version and this namespace. In each, `{ns}` is the namespace.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The server.
+    pub subject: Subject,
+    /// The namespace.
+    pub namespace: String,
+}
+
+impl Case {
+    /// A case in a fresh namespace.
+    pub(crate) async fn fresh(subject: &Subject) -> Result<Case> {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let namespace = format!("contract-{}-{number}", std::process::id());
+        let case = Case { subject: subject.clone(), namespace };
+        case.make("/api/v1/namespaces", json!({ "metadata": { "name": case.namespace } })).await?;
+        Ok(case)
+    }
+
+    /// A name for an object of the cluster that nobody else uses.
+    #[must_use]
+    pub fn unique(&self, prefix: &str) -> String {
+        format!("{prefix}-{}", self.namespace)
+    }
+
+    fn resolve(&self, path: &str) -> String {
+        let namespace = &self.namespace;
+        let (place, query) = match path.split_once('?') {
+            Some((place, query)) => (place, format!("?{}", query.replace(' ', "%20"))),
+            None => (path, String::new()),
+        };
+        let place = match place.split_once(' ') {
+            _ if place.starts_with('/') => place.to_owned(),
+            Some((version, rest)) => format!("/apis/{version}/namespaces/{namespace}/{rest}"),
+            None => format!("/api/v1/namespaces/{namespace}/{place}"),
+        };
+        format!("{place}{query}").replace("{ns}", namespace)
+    }
+
+    /// Any request.
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&'static str, &str)],
+        body: impl Into<Vec<u8>>,
+    ) -> Result<Answer> {
+        let headers = headers.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+        self.subject.send(Ask { method, path: self.resolve(path), headers, body: body.into() }).await
+    }
+
+    /// GET.
+    pub async fn get(&self, path: &str) -> Result<Answer> {
+        self.send(Method::GET, path, &[], Vec::new()).await
+    }
+
+    /// GET of a representation.
+    pub async fn get_as(&self, accept: &str, path: &str) -> Result<Answer> {
+        self.send(Method::GET, path, &[("accept", accept)], Vec::new()).await
+    }
+
+    /// POST of JSON.
+    pub async fn post(&self, path: &str, body: Value) -> Result<Answer> {
+        self.send(Method::POST, path, &[JSON], body.to_string()).await
+    }
+
+    /// PUT of JSON.
+    pub async fn put(&self, path: &str, body: Value) -> Result<Answer> {
+        self.send(Method::PUT, path, &[JSON], body.to_string()).await
+    }
+
+    /// PATCH of one of the four kinds.
+    pub async fn patch(&self, kind: &str, path: &str, body: Value) -> Result<Answer> {
+        self.send(Method::PATCH, path, &[("content-type", kind)], body.to_string()).await
+    }
+
+    /// Server-side apply.
+    pub async fn apply(&self, manager: &str, path: &str, body: Value) -> Result<Answer> {
+        self.patch(patch::APPLY, &format!("{path}?fieldManager={manager}"), body).await
+    }
+
+    /// DELETE without options.
+    pub async fn delete(&self, path: &str) -> Result<Answer> {
+        self.send(Method::DELETE, path, &[], Vec::new()).await
+    }
+
+    /// DELETE with `DeleteOptions`.
+    pub async fn delete_with(&self, path: &str, mut options: Value) -> Result<Answer> {
+        options["apiVersion"] = json!("v1");
+        options["kind"] = json!("DeleteOptions");
+        self.send(Method::DELETE, path, &[JSON], options.to_string()).await
+    }
+
+    /// Starts a watch; `path` has its query, without `watch=true`.
+    pub async fn watch(&self, path: &str) -> Result<Watch> {
+        self.watch_as("application/json", path).await
+    }
+
+    /// Starts a watch of a representation.
+    pub async fn watch_as(&self, accept: &str, path: &str) -> Result<Watch> {
+        let joint = if path.contains('?') { '&' } else { '?' };
+        let path = self.resolve(&format!("{path}{joint}watch=true"));
+        let headers = vec![("accept", accept.to_owned())];
+        self.subject.watch(Ask { method: Method::GET, path, headers, body: Vec::new() }).await
+    }
+
+    /// POST that must create the object, which is returned.
+    pub async fn make(&self, path: &str, body: Value) -> Result<Value> {
+        self.post(path, body).await?.is(201)
+    }
+
+    /// GET that must find the object, which is returned.
+    pub async fn read(&self, path: &str) -> Result<Value> {
+        self.get(path).await?.is(200)
+    }
+
+    /// PUT that must be accepted; the new object is returned.
+    pub async fn replace(&self, path: &str, body: Value) -> Result<Value> {
+        self.put(path, body).await?.is(200)
+    }
+
+    /// Merge patch that must be accepted; the new object is returned.
+    pub async fn merge(&self, path: &str, body: Value) -> Result<Value> {
+        self.patch(patch::MERGE, path, body).await?.is(200)
+    }
+
+    /// Asks until the answer is as wanted, which is returned.
+    pub async fn until(&self, path: &str, wanted: impl Fn(&Answer) -> bool) -> Result<Answer> {
+        let asked = async {
+            loop {
+                let answer = self.get(path).await?;
+                if wanted(&answer) {
+                    return Ok(answer);
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, asked)
+            .await
+            .with_context(|| format!("{path}: not as wanted in time"))?
+    }
+}
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+impl Answer {
+    /// The body, if the status is this.
+    ///
+    /// # Errors
+    /// When it is another.
+    pub fn is(self, status: u16) -> Result<Value> {
+        ensure!(
+            self.status == status,
+            "{}: expected {status}, got {}: {}",
+            self.asked,
+            self.status,
+            self.body
+        );
+        Ok(self.body)
+    }
+
+    /// The details of a refusal with exactly this code, reason and message.
+    ///
+    /// # Errors
+    /// When it is none, or another.
+    pub fn refused(self, code: u16, reason: &str, message: &str) -> Result<Value> {
+        let details = self.clone().refused_for(code, reason)?;
+        let said = &self.body["message"];
+        ensure!(said == message, "{}: message\n  expected {message:?}\n  got      {said}", self.asked);
+        Ok(details)
+    }
+
+    /// The details of a refusal with this code and reason, whose message contains these words.
+    ///
+    /// # Errors
+    /// When it is none, or another.
+    pub fn refused_with(self, code: u16, reason: &str, words: &str) -> Result<Value> {
+        let details = self.clone().refused_for(code, reason)?;
+        let said = self.body["message"].as_str().unwrap_or_default();
+        ensure!(
+            said.contains(words),
+            "{}: message\n  expected ..{words:?}..\n  got      {said:?}",
+            self.asked
+        );
+        Ok(details)
+    }
+
+    /// The details of a refusal with this code and reason.
+    ///
+    /// # Errors
+    /// When it is none, or another.
+    pub fn refused_for(self, code: u16, reason: &str) -> Result<Value> {
+        let asked = &self.asked;
+        ensure!(self.status == code, "{asked}: expected {code} {reason}, got {}: {}", self.status, self.body);
+        let kind = (&self.body["kind"], &self.body["apiVersion"], &self.body["status"]);
+        ensure!(
+            *kind.0 == "Status" && *kind.1 == "v1" && *kind.2 == "Failure",
+            "{asked}: no refusal: {}",
+            self.body
+        );
+        ensure!(self.body["code"] == code, "{asked}: expected code {code}, got {}", self.body);
+        let said = self.body["reason"].as_str().unwrap_or_default();
+        ensure!(said == reason, "{asked}: expected reason {reason:?}, got {}", self.body);
+        Ok(self.body["details"].clone())
+    }
+
+    /// The warnings that came with it, without code and agent.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let values = self.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok());
+        let text = |value: &str| {
+            let quoted = value.trim_start_matches("299 - ");
+            quoted.strip_prefix('"')?.strip_suffix('"').map(|it| it.replace("\\\"", "\""))
+        };
+        values.filter_map(text).collect()
+    }
+
+    /// The media type.
+    #[must_use]
+    pub fn media_type(&self) -> &str {
+        self.headers.get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,213 @@
+//! The server under test, as raw HTTP: method, path, headers and body in; status, headers and JSON out.
+
+use std::{fmt, pin::Pin, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _};
+use http::{HeaderMap, Method, Request};
+use http_body_util::BodyExt as _;
+use kube::{Client, client::Body};
+use serde_json::Value;
+
+/// How long a watch may stay silent when a frame is due, for machines that are busy building.
+const SILENCE: Duration = Duration::from_secs(20);
+
+/// Who the requests say they are sent by; the part before the slash is the default field manager.
+pub const USER_AGENT: &str = "contract/1.0";
+
+/// A server under test.
+#[derive(Clone)]
+pub struct Subject {
+    client: Client,
+    forget: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+impl fmt::Debug for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subject").field("forgets_when_asked", &self.forget.is_some()).finish_non_exhaustive()
+    }
+}
+
+/// What is sent.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// The verb of HTTP.
+    pub method: Method,
+    /// Path and query.
+    pub path: String,
+    /// Headers beside those of every request.
+    pub headers: Vec<(&'static str, String)>,
+    /// The body, as it is.
+    pub body: Vec<u8>,
+}
+
+/// What came back.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The status of HTTP.
+    pub status: u16,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body as JSON; what is not JSON is a string.
+    pub body: Value,
+    /// What was asked, for messages.
+    pub asked: String,
+}
+
+impl Subject {
+    /// The server behind `client`, which must not retry. Its history goes by itself, as kube-apiserver's does.
+    #[must_use]
+    pub fn new(client: Client) -> Subject {
+        Subject { client, forget: None }
+    }
+
+    /// The same, for a server whose history goes when `forget` is called.
+    #[must_use]
+    pub fn forgetting_when_asked(mut self, forget: impl Fn() + Send + Sync + 'static) -> Subject {
+        self.forget = Some(Arc::new(forget));
+        self
+    }
+
+    /// Has the history up to now forgotten, soon.
+    pub fn forget_history(&self) {
+        if let Some(forget) = &self.forget {
+            forget();
+        }
+    }
+
+    /// Sends a request and reads the whole answer.
+    ///
+    /// # Errors
+    /// When there is no answer at all.
+    pub async fn send(&self, ask: Ask) -> Result<Answer> {
+        let asked = format!("{} {}", ask.method, ask.path);
+        let response = self.client.send(request(ask)?).await.with_context(|| asked.clone())?;
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.with_context(|| asked.clone())?.to_bytes();
+        let body = serde_json::from_slice(&bytes)
+            .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
+        Ok(Answer { status: parts.status.as_u16(), headers: parts.headers, body, asked })
+    }
+
+    /// Sends a request whose answer is a stream of frames.
+    ///
+    /// # Errors
+    /// When the answer is not 200.
+    pub async fn watch(&self, ask: Ask) -> Result<Watch> {
+        let asked = format!("{} {}", ask.method, ask.path);
+        let response = self.client.send(request(ask)?).await.with_context(|| asked.clone())?;
+        let (parts, body) = response.into_parts();
+        if parts.status != 200 {
+            let bytes = body.collect().await?.to_bytes();
+            bail!("{asked}: {}: {}", parts.status, String::from_utf8_lossy(&bytes));
+        }
+        let chunks = Box::pin(body.into_data_stream());
+        Ok(Watch { chunks, unread: Vec::new(), headers: parts.headers, asked })
+    }
+}
+
+fn request(ask: Ask) -> Result<Request<Body>> {
+    let mut request = Request::builder().method(ask.method).uri(&ask.path).header("user-agent", USER_AGENT);
+    for (name, value) in ask.headers {
+        request = request.header(name, value);
+    }
+    request.body(Body::from(ask.body)).with_context(|| format!("asking for {}", ask.path))
+}
+
+/// One frame of a watch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frame {
+    /// ADDED, MODIFIED, DELETED, BOOKMARK or ERROR.
+    pub kind: String,
+    /// The object.
+    pub object: Value,
+}
+
+/// A running watch.
+pub struct Watch {
+    chunks: Pin<Box<dyn Stream<Item = Result<Bytes, kube::Error>> + Send>>,
+    unread: Vec<u8>,
+    /// The headers of the answer.
+    pub headers: HeaderMap,
+    asked: String,
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").field("asked", &self.asked).finish_non_exhaustive()
+    }
+}
+
+impl Watch {
+    /// The next frame, or nothing at the end of the stream.
+    ///
+    /// # Errors
+    /// When the stream stays silent, breaks, or says what is no frame.
+    pub async fn frame(&mut self) -> Result<Option<Frame>> {
+        loop {
+            if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.unread.drain(..=end).collect();
+                return parse(&line).with_context(|| self.asked.clone()).map(Some);
+            }
+            let chunk = tokio::time::timeout(SILENCE, self.chunks.next()).await;
+            match chunk.map_err(|_| anyhow!("{}: silent for {SILENCE:?}", self.asked))? {
+                Some(chunk) => self.unread.extend_from_slice(&chunk?),
+                None if self.unread.is_empty() => return Ok(None),
+                None => {
+                    let line = std::mem::take(&mut self.unread);
+                    return parse(&line).with_context(|| self.asked.clone()).map(Some);
+                }
+            }
+        }
+    }
+
+    /// The next frame that is no bookmark.
+    ///
+    /// # Errors
+    /// As [`frame`](Self::frame), and when the stream ends.
+    pub async fn change(&mut self) -> Result<Frame> {
+        loop {
+            match self.frame().await? {
+                Some(frame) if frame.kind == "BOOKMARK" => {}
+                Some(frame) => return Ok(frame),
+                None => bail!("{}: ended where a change was due", self.asked),
+            }
+        }
+    }
+
+    /// The next frame that is no bookmark, which must be of this kind and about the object of this name.
+    ///
+    /// # Errors
+    /// As [`change`](Self::change), and when it is another.
+    pub async fn expect(&mut self, kind: &str, name: &str) -> Result<Value> {
+        let frame = self.change().await?;
+        ensure!(
+            frame.kind == kind && frame.object["metadata"]["name"] == name,
+            "{}: expected {kind} of {name}, got {} {}",
+            self.asked,
+            frame.kind,
+            frame.object
+        );
+        Ok(frame.object)
+    }
+
+    /// Reads to the end, bookmarks included.
+    ///
+    /// # Errors
+    /// As [`frame`](Self::frame).
+    pub async fn rest(&mut self) -> Result<Vec<Frame>> {
+        let mut frames = Vec::new();
+        while let Some(frame) = self.frame().await? {
+            frames.push(frame);
+        }
+        Ok(frames)
+    }
+}
+
+fn parse(line: &[u8]) -> Result<Frame> {
+    let mut frame: Value = serde_json::from_slice(line)
+        .with_context(|| format!("no frame: {}", String::from_utf8_lossy(line)))?;
+    let kind = frame["type"].as_str().context("a frame has a type")?.to_owned();
+    Ok(Frame { kind, object: frame["object"].take() })
+}
