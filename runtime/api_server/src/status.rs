@@ -1,25 +1,39 @@
 //! Refusals, in the words and with the codes of upstream.
 
-use serde::Serialize;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 
 /// A refusal as it goes over the wire (`v1.Status`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
-    kind: &'static str,
-    api_version: &'static str,
+    #[serde(flatten)]
+    head: Head,
     metadata: ListMeta,
-    status: &'static str,
     /// One sentence for people.
     pub message: String,
     /// One word for programs.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub reason: &'static str,
-    /// What it is about.
+    /// What it is about. In a box, since results that may be a refusal should not be larger for it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub details: Option<Details>,
+    pub details: Option<Box<Details>>,
     /// The HTTP status.
     pub code: u16,
+}
+
+/// What every refusal says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Head;
+
+impl Serialize for Head {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(3))?;
+        map.serialize_entry("kind", "Status")?;
+        map.serialize_entry("apiVersion", "v1")?;
+        map.serialize_entry("status", "Failure")?;
+        map.end()
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -92,14 +106,13 @@ impl std::fmt::Display for Named<'_> {
 impl Status {
     /// Any refusal.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Status {
-        let (kind, api_version, status) = ("Status", "v1", "Failure");
         let (message, metadata) = (message.into(), ListMeta::default());
-        Status { kind, api_version, metadata, status, message, reason, details: None, code }
+        Status { head: Head, metadata, message, reason, details: None, code }
     }
 
     fn about(mut self, of: Named<'_>, name: &str) -> Status {
         let (group, kind, name) = (of.group.to_owned(), of.resource.to_owned(), name.to_owned());
-        self.details = Some(Details { name, group, kind, ..Details::default() });
+        self.details = Some(Box::new(Details { name, group, kind, ..Details::default() }));
         self
     }
 
@@ -111,7 +124,7 @@ impl Status {
     /// 404, the path.
     pub fn no_such_path() -> Status {
         let mut status = Status::new(404, "NotFound", "the server could not find the requested resource");
-        status.details = Some(Details::default());
+        status.details = Some(Box::default());
         status
     }
 
@@ -171,7 +184,8 @@ impl Status {
         let reason = "ResourceVersionTooLarge".to_owned();
         let cause = Cause { reason, message: "Too large resource version".to_owned(), ..Cause::default() };
         let mut status = Status::new(504, "Timeout", message);
-        status.details = Some(Details { causes: vec![cause], retry_after_seconds, ..Details::default() });
+        status.details =
+            Some(Box::new(Details { causes: vec![cause], retry_after_seconds, ..Details::default() }));
         status
     }
 
@@ -189,7 +203,7 @@ impl Status {
     /// 429.
     pub fn too_many_requests(why: impl Into<String>, retry_after_seconds: u32) -> Status {
         let mut status = Status::new(429, "TooManyRequests", why);
-        status.details = Some(Details { retry_after_seconds, ..Details::default() });
+        status.details = Some(Box::new(Details { retry_after_seconds, ..Details::default() }));
         status
     }
 
@@ -197,7 +211,7 @@ impl Status {
     pub fn internal(why: impl std::fmt::Display) -> Status {
         let mut status = Status::new(500, "InternalError", format!("Internal error occurred: {why}"));
         let cause = Cause { message: why.to_string(), ..Cause::default() };
-        status.details = Some(Details { causes: vec![cause], ..Details::default() });
+        status.details = Some(Box::new(Details { causes: vec![cause], ..Details::default() }));
         status
     }
 }

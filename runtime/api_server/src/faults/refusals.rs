@@ -29,7 +29,7 @@ pub(super) fn unavailable() -> Status {
 pub(super) fn timed_out() -> Status {
     let message = "Timeout: request did not complete within the allotted duration";
     let mut status = Status::new(504, "Timeout", message);
-    status.details = Some(Details::default());
+    status.details = Some(Box::default());
     status
 }
 

@@ -89,7 +89,7 @@ impl ReadView {
 
     /// How long a watch lasts whose client did not say: between thirty minutes and an hour, as upstream.
     pub(super) fn watch_length(&self) -> Duration {
-        const LEAST: Duration = Duration::from_mins(30);
+        const LEAST: Duration = Duration::from_secs(30 * 60);
         self.0.chance.lock().unwrap_or_else(PoisonError::into_inner).between(LEAST, 2 * LEAST)
     }
 

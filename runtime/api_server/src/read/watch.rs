@@ -91,7 +91,7 @@ struct Watch {
 type Timer = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// How often a watch tells how far it is, as upstream.
-const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
 /// How long before its end a watch tells how far it is, so that its successor misses little, as upstream.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
@@ -226,9 +226,9 @@ impl Watch {
             return;
         }
         let through = self.view.revision();
-        let changes = match self.view.storage().changes(&self.collection, told, through, BATCH) {
-            Ok(changes) => changes,
-            Err(_) => return self.expire(told, self.view.storage().floor()),
+        let storage = self.view.storage();
+        let Ok(changes) = storage.changes(&self.collection, told, through, BATCH) else {
+            return self.expire(told, storage.floor());
         };
         let told = match changes.last() {
             Some(last) if changes.len() == BATCH => last.revision(),

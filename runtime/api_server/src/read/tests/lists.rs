@@ -191,7 +191,8 @@ async fn namespaces_are_told_apart_and_paged_alone() {
     // Over namespaces, a token carries on in the next one.
     let mut seen = Vec::new();
     let mut page = options("", "", 1);
-    while let listed @ Listed { .. } = listed(&world, &page) {
+    loop {
+        let listed = listed(&world, &page);
         seen.extend(names(&listed));
         let Some(token) = listed.continue_ else { break };
         page = continued(&token, 1);
