@@ -63,6 +63,7 @@ fn tables() -> Result<Vec<Table>> {
     Ok(vec![
         Table { name: "resources.txt", text: upstream.origin() + &resources::render(&resources) },
         Table { name: "types.txt", text: upstream.origin() + &types },
+        Table { name: "discovery.json", text: resources::answers(&upstream, &resources)? },
         Table { name: "conditional.txt", text: upstream.origin() + &scheme::render(&facts) },
     ])
 }

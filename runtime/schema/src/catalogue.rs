@@ -1,8 +1,10 @@
 //! Which resources there are, with their discovery data and schemas.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use crate::discovery::Group;
 use crate::node::Schema;
 use crate::tables;
 
@@ -105,6 +107,34 @@ impl Catalogue {
         self.resources.values()
     }
 
+    /// The resources of that group and version, in order of their plural names.
+    pub fn of_version(&self, group: &str, version: &str) -> impl Iterator<Item = &Arc<ResourceInfo>> {
+        let first = (group.to_owned(), version.to_owned(), String::new());
+        let rest = self.resources.range(first..).map(|(_, resource)| resource);
+        rest.take_while(move |it| it.group == group && it.version == version)
+    }
+
+    /// The groups and their versions in the order of discovery: the built-in ones as upstream has them, then the
+    /// others by name.
+    pub fn groups(&self) -> Vec<Group> {
+        let mut found: Vec<_> = self.resources.keys().map(|(group, version, _)| (group, version)).collect();
+        found.dedup();
+        found.sort_by_cached_key(|(group, version)| self.order.rank(group, version));
+        let mut groups: Vec<Group> = Vec::new();
+        for (name, version) in found {
+            match groups.last_mut() {
+                Some(group) if group.name == *name => group.versions.push(version.clone()),
+                _ => groups.push(Group { name: name.clone(), versions: vec![version.clone()] }),
+            }
+        }
+        groups
+    }
+
+    /// Whether upstream's server serves that group and version by itself.
+    pub fn is_built_in(&self, group: &str, version: &str) -> bool {
+        self.order.0.iter().any(|it| it.0 == group && it.1 == version)
+    }
+
     /// Adds a resource, or puts it in the place of the one of that name.
     pub fn insert(&mut self, resource: ResourceInfo) {
         let key = (resource.group.clone(), resource.version.clone(), resource.plural.clone());
@@ -117,8 +147,39 @@ impl Catalogue {
     }
 }
 
+/// Where a version stands: the place of its group, the group, its own place, and then its age.
+type Rank = (usize, String, usize, Reverse<(u8, u64, u64)>, String);
+
 impl Order {
     pub(crate) fn note(&mut self, group: &str, version: &str) {
         self.0.push((group.to_owned(), version.to_owned()));
     }
+
+    fn rank(&self, group: &str, version: &str) -> Rank {
+        let place = |position: Option<usize>| position.unwrap_or(usize::MAX);
+        let of_group = place(self.0.iter().position(|it| it.0 == group));
+        let of_version = place(self.0.iter().position(|it| it.0 == group && it.1 == version));
+        (of_group, group.to_owned(), of_version, Reverse(maturity(version)), version.to_owned())
+    }
+}
+
+/// How mature a version is by its name: stable before beta before alpha, then the higher number; names of another form
+/// come last.
+fn maturity(version: &str) -> (u8, u64, u64) {
+    let parsed = || {
+        let rest = version.strip_prefix('v')?;
+        let digits = rest.len() - rest.trim_start_matches(|it: char| it.is_ascii_digit()).len();
+        let (major, stage) = (rest[..digits].parse().ok()?, &rest[digits..]);
+        if stage.is_empty() {
+            return Some((3, major, 0));
+        }
+        let (level, minor) = match (stage.strip_prefix("beta"), stage.strip_prefix("alpha")) {
+            (Some(minor), _) => (2, minor),
+            (_, Some(minor)) => (1, minor),
+            _ => return None,
+        };
+        let minor = if minor.is_empty() { 0 } else { minor.parse().ok()? };
+        Some((level, major, minor))
+    };
+    parsed().unwrap_or((0, 0, 0))
 }

@@ -10,7 +10,9 @@
 //! It refuses what takes more than the type to know: uniqueness in the cluster, rights, what an update may change.
 
 mod catalogue;
+pub mod discovery;
 mod node;
+pub mod openapi;
 mod tables;
 
 pub use self::{

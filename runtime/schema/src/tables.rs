@@ -7,7 +7,8 @@
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::fmt::Write as _;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
@@ -15,6 +16,7 @@ use crate::catalogue::{Order, ResourceInfo, SubresourceInfo};
 use crate::node::{
     ListNode, ListType, MapType, Node, ObjectNode, PatchStrategy, Presence, Schema, Shape, Types,
 };
+use crate::openapi::Hash;
 
 const RESOURCES: &str = include_str!("tables/resources.txt");
 const TYPES: &str = include_str!("tables/types.txt");
@@ -41,6 +43,17 @@ pub(crate) fn read() -> Result<Tables, Meaningless> {
     let kinds = kinds.into_iter().map(|(kind, name)| (kind, schema(&types, &name))).collect();
     let (resources, order) = resources(RESOURCES, &kinds)?;
     Ok(Tables { resources, kinds, order })
+}
+
+/// What changes with the tables.
+pub(crate) fn hash() -> u64 {
+    static HASH: OnceLock<u64> = OnceLock::new();
+    *HASH.get_or_init(|| {
+        let mut hash = Hash::default();
+        // Writing to a hash does not fail.
+        let _ = hash.write_str(TYPES).and_then(|()| hash.write_str(RESOURCES));
+        hash.0
+    })
 }
 
 fn schema(types: &Arc<Types>, name: &Arc<str>) -> Schema {
@@ -79,7 +92,9 @@ fn types(table: &str) -> Result<(Types, Kinds), Meaningless> {
         if let Shape::Ref(name) = &mut node.shape
             && field.particular != Particular::default()
         {
-            let copy = names.shared(&format!("{of}.{}", field.name));
+            // What readers of OpenAPI are shown is the last part of a name.
+            let own = name.rsplit('.').next().unwrap_or_default();
+            let copy = names.shared(&format!("{of}.{}.{own}", field.name));
             particular.push((std::mem::replace(name, Arc::clone(&copy)), copy, field.particular));
         }
         object.fields.insert(field.name.to_owned(), node);

@@ -113,6 +113,61 @@ fn text_or_empty(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
+/// What upstream answered to discovery about `groups`, one path a line, for tests to compare with: without storage
+/// version hashes, addresses, and the versions that are off by default.
+pub(super) fn answers(upstream: &Upstream, groups: &[Group]) -> Result<String> {
+    let mut answers = vec![
+        ("/origin".to_owned(), Value::from(upstream.origin())),
+        ("/api".to_owned(), upstream.json("discovery/api.json")?),
+        ("/apis".to_owned(), upstream.json("discovery/apis.json")?),
+        ("/aggregated".to_owned(), upstream.json("discovery/aggregated_v2.json")?),
+    ];
+    for group in groups {
+        let (base, file) = match group.name.as_str() {
+            "" => ("/api".to_owned(), "api".to_owned()),
+            name => (format!("/apis/{name}"), format!("apis__{name}")),
+        };
+        if !group.name.is_empty() {
+            answers.push((base.clone(), upstream.json(&format!("discovery/{file}.json"))?));
+        }
+        for Version { name, .. } in &group.versions {
+            let answer = upstream.json(&format!("discovery/{file}__{name}.json"))?;
+            answers.push((format!("{base}/{name}"), answer));
+        }
+    }
+    let mut lines = Vec::new();
+    for (path, mut answer) in answers {
+        trim(&mut answer);
+        lines.push(format!("{}:{answer}", Value::from(path)));
+    }
+    Ok(format!("{{\n{}\n}}\n", lines.join(",\n")))
+}
+
+fn trim(answer: &mut Value) {
+    match answer {
+        Value::Array(items) => {
+            items.retain(|it| !is_off(it));
+            items.iter_mut().for_each(trim);
+            // A group whose versions have all gone has gone.
+            items.retain(|it| it["versions"].as_array().is_none_or(|versions| !versions.is_empty()));
+        }
+        Value::Object(fields) => {
+            fields.remove("storageVersionHash");
+            if let Some(addresses) = fields.get_mut("serverAddressByClientCIDRs") {
+                *addresses = Value::Array(Vec::new());
+            }
+            fields.values_mut().for_each(trim);
+        }
+        _ => {}
+    }
+}
+
+/// Whether a member of `versions` is off by default. Rows of resources have a `version` too, and a name.
+fn is_off(item: &Value) -> bool {
+    let version = item.get("version").and_then(Value::as_str);
+    item.get("name").is_none() && version.is_some_and(|it| !is_on_by_default(it))
+}
+
 /// The table: groups, versions and resources in order, each on a line, indented below what it belongs to.
 pub(super) fn render(groups: &[Group]) -> String {
     let mut table = String::from(

@@ -1,0 +1,175 @@
+//! What a server says of its own resources: `/api`, `/apis` and what lies below them, and both at once.
+//!
+//! Guarantees: for the built-in kinds, what upstream's server says when it is told nothing particular, in the same
+//! order; custom kinds follow, groups by name and versions by age, as they do there. It leaves out storage version
+//! hashes and the addresses for clients, both of which are optional and tell of a server's inside.
+
+#[cfg(test)]
+mod tests;
+
+use serde_json::{Value, json};
+
+use crate::catalogue::{Catalogue, ResourceInfo, SubresourceInfo};
+
+/// `/api`.
+pub fn api_versions(catalogue: &Catalogue) -> Value {
+    let versions = catalogue.groups().into_iter().filter(|it| it.name.is_empty());
+    let versions: Vec<_> = versions.flat_map(|it| it.versions).collect();
+    json!({ "kind": "APIVersions", "versions": versions, "serverAddressByClientCIDRs": [] })
+}
+
+/// `/apis`.
+pub fn api_groups(catalogue: &Catalogue) -> Value {
+    let groups: Vec<_> = catalogue.groups().iter().filter(|it| !it.name.is_empty()).map(group).collect();
+    json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
+}
+
+/// `/apis/{name}`.
+pub fn api_group(catalogue: &Catalogue, name: &str) -> Option<Value> {
+    let found = catalogue.groups().into_iter().find(|it| it.name == name && !name.is_empty())?;
+    let mut described = group(&found);
+    described["kind"] = json!("APIGroup");
+    described["apiVersion"] = json!("v1");
+    Some(described)
+}
+
+/// `/api/{version}` and `/apis/{group}/{version}`.
+pub fn resource_list(catalogue: &Catalogue, group: &str, version: &str) -> Option<Value> {
+    let mut resources = Vec::new();
+    for resource in catalogue.of_version(group, version) {
+        resources.push(resource_row(resource));
+        resources.extend(resource.subresources.iter().map(|(name, it)| subresource_row(resource, name, it)));
+    }
+    if resources.is_empty() {
+        return None;
+    }
+    let mut list = json!({
+        "kind": "APIResourceList",
+        "groupVersion": group_version(group, version),
+        "resources": resources,
+    });
+    // The core group's answers predate the field, and upstream leaves it out for the clients of that time.
+    if !group.is_empty() {
+        list["apiVersion"] = json!("v1");
+    }
+    Some(list)
+}
+
+/// `/api`, asked for as `APIGroupDiscoveryList`.
+pub fn aggregated_core(catalogue: &Catalogue) -> Value {
+    aggregated(catalogue, |group| group.is_empty())
+}
+
+/// `/apis`, asked for as `APIGroupDiscoveryList`.
+pub fn aggregated_groups(catalogue: &Catalogue) -> Value {
+    aggregated(catalogue, |group| !group.is_empty())
+}
+
+/// A group and its versions, the preferred one first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// The name; empty for the core group.
+    pub name: String,
+    /// The versions.
+    pub versions: Vec<String>,
+}
+
+fn group_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+fn group(group: &Group) -> Value {
+    let versions: Vec<_> = group
+        .versions
+        .iter()
+        .map(|it| json!({ "groupVersion": group_version(&group.name, it), "version": it }))
+        .collect();
+    json!({ "name": group.name, "preferredVersion": versions.first(), "versions": versions })
+}
+
+fn resource_row(resource: &ResourceInfo) -> Value {
+    let mut row = json!({
+        "name": resource.plural,
+        "singularName": resource.singular,
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": resource.verbs,
+    });
+    name_lists(&mut row, resource);
+    row
+}
+
+/// Lists that are left out when they are empty.
+fn name_lists(row: &mut Value, resource: &ResourceInfo) {
+    for (name, list) in [("shortNames", &resource.short_names), ("categories", &resource.categories)] {
+        if !list.is_empty() {
+            row[name] = json!(list);
+        }
+    }
+}
+
+fn subresource_row(parent: &ResourceInfo, name: &str, subresource: &SubresourceInfo) -> Value {
+    let mut row = json!({
+        "name": format!("{}/{name}", parent.plural),
+        "singularName": "",
+        "namespaced": parent.namespaced,
+        "kind": subresource.kind,
+        "verbs": subresource.verbs,
+    });
+    for (name, value) in [("group", &subresource.group), ("version", &subresource.version)] {
+        if let Some(value) = value {
+            row[name] = json!(value);
+        }
+    }
+    row
+}
+
+fn aggregated(catalogue: &Catalogue, wanted: impl Fn(&str) -> bool) -> Value {
+    let groups = catalogue.groups().into_iter().filter(|it| wanted(&it.name));
+    let items: Vec<_> = groups
+        .map(|group| {
+            let versions = group.versions.iter().map(|it| aggregated_version(catalogue, &group.name, it));
+            // The core group has no name.
+            let metadata = if group.name.is_empty() { json!({}) } else { json!({ "name": group.name }) };
+            json!({ "metadata": metadata, "versions": versions.collect::<Vec<_>>() })
+        })
+        .collect();
+    json!({
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {},
+        "items": items,
+    })
+}
+
+fn aggregated_version(catalogue: &Catalogue, group: &str, version: &str) -> Value {
+    // Upstream names group and version of a built-in kind only where they are not the resource's own.
+    let own = if catalogue.is_built_in(group, version) { ("", "") } else { (group, version) };
+    let resources: Vec<_> =
+        catalogue.of_version(group, version).map(|it| aggregated_resource(it, own)).collect();
+    json!({ "version": version, "freshness": "Current", "resources": resources })
+}
+
+fn aggregated_resource(resource: &ResourceInfo, own: (&str, &str)) -> Value {
+    let mut row = json!({
+        "resource": resource.plural,
+        "responseKind": { "group": own.0, "version": own.1, "kind": resource.kind },
+        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": resource.singular,
+        "verbs": resource.verbs,
+    });
+    name_lists(&mut row, resource);
+    let subresources = resource.subresources.iter().map(|(name, it)| {
+        let group = it.group.as_deref().unwrap_or(own.0);
+        let version = it.version.as_deref().unwrap_or(own.1);
+        json!({
+            "subresource": name,
+            "responseKind": { "group": group, "version": version, "kind": it.kind },
+            "verbs": it.verbs,
+        })
+    });
+    if !resource.subresources.is_empty() {
+        row["subresources"] = subresources.collect();
+    }
+    row
+}

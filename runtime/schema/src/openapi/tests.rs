@@ -1,0 +1,156 @@
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::{Node, ObjectNode, Schema, Shape, SubresourceInfo, Types};
+
+fn referred<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
+    match value {
+        Value::Object(fields) => {
+            found.extend(fields.get("$ref").and_then(Value::as_str));
+            fields.values().for_each(|it| referred(it, found));
+        }
+        Value::Array(items) => items.iter().for_each(|it| referred(it, found)),
+        _ => {}
+    }
+}
+
+fn widget() -> ResourceInfo {
+    let built_in = Catalogue::built_in();
+    let mut root = ObjectNode::default();
+    let metadata = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+    root.fields.insert("metadata".into(), Node::of(Shape::Ref(metadata.into())));
+    root.fields.insert("port".into(), Node { nullable: true, ..Node::of(Shape::IntOrString) });
+    ResourceInfo {
+        group: "shop.example.com".into(),
+        version: "v1".into(),
+        plural: "widgets".into(),
+        singular: "widget".into(),
+        kind: "Widget".into(),
+        list_kind: "WidgetList".into(),
+        namespaced: true,
+        verbs: ["get", "list", "create", "update", "patch", "delete"].map(str::to_owned).to_vec(),
+        short_names: Vec::new(),
+        categories: Vec::new(),
+        subresources: [(
+            "scale".to_owned(),
+            SubresourceInfo {
+                group: Some("autoscaling".into()),
+                version: Some("v1".into()),
+                kind: "Scale".into(),
+                verbs: ["get", "update", "patch"].map(str::to_owned).to_vec(),
+            },
+        )]
+        .into(),
+        schema: Schema {
+            types: built_in.kind_schema("", "v1", "Pod").unwrap().types.clone(),
+            root: Node::of(Shape::Object(root)).into(),
+        },
+    }
+}
+
+#[test]
+fn every_document_of_the_index_is_there_and_whole() {
+    let mut catalogue = Catalogue::built_in();
+    catalogue.insert(widget());
+    let index = v3_index(&catalogue);
+    let paths = index["paths"].as_object().unwrap();
+    assert_eq!(paths.len(), 23);
+    for path in paths.keys() {
+        let parts: Vec<_> = path.split('/').collect();
+        let (group, version) = match *parts.as_slice() {
+            ["api", version] => ("", version),
+            ["apis", group, version] => (group, version),
+            _ => panic!("{path}"),
+        };
+        let document = v3_document(&catalogue, group, version).unwrap();
+        let mut references = BTreeSet::new();
+        referred(&document, &mut references);
+        for reference in references {
+            let name = reference.strip_prefix("#/components/schemas/").unwrap();
+            let schema = &document["components"]["schemas"][name];
+            assert!(schema.as_object().is_some_and(|it| !it.is_empty()), "{path}: {name}");
+        }
+    }
+    assert_eq!(v3_document(&catalogue, "apps", "v2"), None);
+}
+
+#[test]
+fn every_resource_that_is_patched_says_so_with_the_parameters_kubectl_looks_for() {
+    let catalogue = Catalogue::built_in();
+    for resource in catalogue.iter().filter(|it| it.verbs.iter().any(|it| it == "patch")) {
+        let document = v3_document(&catalogue, &resource.group, &resource.version).unwrap();
+        let kind = json!({ "group": resource.group, "version": resource.version, "kind": resource.kind });
+        let mut patches = document["paths"].as_object().unwrap().values().filter_map(|it| it.get("patch"));
+        let patch = patches.find(|it| it["x-kubernetes-group-version-kind"] == kind).unwrap();
+        let parameters = patch["parameters"].as_array().unwrap();
+        for name in ["fieldValidation", "dryRun", "fieldManager", "force"] {
+            assert!(parameters.iter().any(|it| it["name"] == name && it["in"] == "query"), "{kind}: {name}");
+        }
+        assert!(patch["requestBody"]["content"].get("application/strategic-merge-patch+json").is_some());
+        let mut schemas = document["components"]["schemas"].as_object().unwrap().values();
+        assert!(schemas.any(|it| it["x-kubernetes-group-version-kind"] == json!([kind])), "{kind}");
+    }
+}
+
+#[test]
+fn strategic_merge_finds_its_keys() {
+    let document = v3_document(&Catalogue::built_in(), "apps", "v1").unwrap();
+    let schemas = &document["components"]["schemas"];
+    let containers = &schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"];
+    assert_eq!(containers["x-kubernetes-patch-merge-key"], "name");
+    assert_eq!(containers["x-kubernetes-patch-strategy"], "merge");
+    assert_eq!(containers["items"]["allOf"][0]["$ref"], "#/components/schemas/io.k8s.api.core.v1.Container");
+    let strategy = &schemas["io.k8s.api.apps.v1.DeploymentSpec"]["properties"]["strategy"];
+    assert_eq!(strategy["x-kubernetes-patch-strategy"], "retainKeys");
+    assert!(strategy["allOf"][0]["$ref"].as_str().unwrap().ends_with(".DeploymentStrategy"));
+}
+
+#[test]
+fn a_custom_kind_is_described_and_its_hash_follows_its_schema() {
+    let mut catalogue = Catalogue::built_in();
+    let mut widget = widget();
+    catalogue.insert(widget.clone());
+    let document = v3_document(&catalogue, "shop.example.com", "v1").unwrap();
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    let named = &schemas["com.example.shop.v1.Widget"];
+    assert_eq!(named["x-kubernetes-group-version-kind"][0]["kind"], "Widget");
+    assert_eq!(named["properties"]["port"]["x-kubernetes-int-or-string"], true);
+    assert_eq!(named["properties"]["port"]["nullable"], true);
+    assert!(schemas.contains_key("io.k8s.api.autoscaling.v1.Scale"));
+    let item = "/apis/shop.example.com/v1/namespaces/{namespace}/widgets/{name}";
+    let patch = &document["paths"][item]["patch"];
+    assert!(patch["requestBody"]["content"].get("application/strategic-merge-patch+json").is_none());
+    assert!(document["paths"].get(format!("{item}/scale")).is_some());
+
+    let address = |catalogue: &Catalogue| v3_index(catalogue)["paths"]["apis/shop.example.com/v1"].clone();
+    let before = address(&catalogue);
+    widget.schema = Schema {
+        types: Types::default().into(),
+        root: Node::of(Shape::Object(ObjectNode::default())).into(),
+    };
+    catalogue.insert(widget);
+    assert_ne!(address(&catalogue), before);
+}
+
+#[test]
+fn version_two_has_every_kind_in_one_document() {
+    let catalogue = Catalogue::built_in();
+    let document = v2(&catalogue);
+    let mut references = BTreeSet::new();
+    referred(&document, &mut references);
+    for reference in references {
+        let name = reference.strip_prefix("#/definitions/").unwrap();
+        assert!(document["definitions"].get(name).is_some(), "{name}");
+    }
+    let patch = &document["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"];
+    assert!(patch["consumes"].as_array().unwrap().contains(&json!("application/strategic-merge-patch+json")));
+    assert!(patch["parameters"].as_array().unwrap().iter().any(|it| it["name"] == "fieldValidation"));
+}
+
+#[test]
+fn documents_stay_small() {
+    let catalogue = Catalogue::built_in();
+    let length = |group| v3_document(&catalogue, group, "v1").unwrap().to_string().len();
+    assert!(length("") < 250_000, "{}", length(""));
+    assert!(length("coordination.k8s.io") < 15_000, "{}", length("coordination.k8s.io"));
+}

@@ -1,0 +1,193 @@
+//! Nodes as OpenAPI schemas.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::Kind;
+use crate::node::{
+    ListNode, ListType, MapType, Node, ObjectNode, PatchStrategy, Presence, Schema, Shape, Types,
+};
+
+const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
+const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
+
+/// The named schemas of a document, with all that they refer to.
+pub(super) struct Components {
+    prefix: &'static str,
+    done: BTreeMap<String, Value>,
+}
+
+/// What is being rendered: references are looked up in `types`, and names met for the first time wait in `met`.
+struct Renderer<'a> {
+    prefix: &'static str,
+    types: &'a Types,
+    built_in: bool,
+    met: Vec<Arc<str>>,
+}
+
+impl Components {
+    pub(super) fn new(prefix: &'static str) -> Self {
+        Self { prefix, done: BTreeMap::new() }
+    }
+
+    pub(super) fn finish(self) -> Map<String, Value> {
+        self.done.into_iter().collect()
+    }
+
+    /// Adds the type of a kind and what it refers to.
+    pub(super) fn kind(&mut self, kind: Kind<'_>, schema: &Schema, built_in: bool) {
+        let name = match &schema.root.shape {
+            Shape::Ref(name) => name.to_string(),
+            _ => custom_name(kind),
+        };
+        if self.done.contains_key(&name) {
+            return;
+        }
+        let mut renderer = Renderer { prefix: self.prefix, types: &schema.types, built_in, met: Vec::new() };
+        let mut rendered = renderer.node(schema.resolve(&schema.root));
+        rendered["x-kubernetes-group-version-kind"] = json!([kind.spelled()]);
+        self.done.insert(name, rendered);
+        while let Some(name) = renderer.met.pop() {
+            if !self.done.contains_key(&*name) {
+                let rendered = renderer.named(&name);
+                self.done.insert(name.to_string(), rendered);
+            }
+        }
+    }
+}
+
+/// Upstream's names of types: the domain turned round, so that `example.com` and `Widget` make `com.example.v1.Widget`.
+fn custom_name(kind: Kind<'_>) -> String {
+    let domain: Vec<_> = kind.group.split('.').rev().collect();
+    format!("{}.{}.{}", domain.join("."), kind.version, kind.kind)
+}
+
+impl Renderer<'_> {
+    fn named(&mut self, name: &str) -> Value {
+        match name {
+            QUANTITY => json!({ "oneOf": [{ "type": "string" }, { "type": "number" }] }),
+            INT_OR_STRING => {
+                json!({ "format": "int-or-string", "oneOf": [{ "type": "integer" }, { "type": "string" }] })
+            }
+            // What is not described may be anything.
+            _ => self.types.0.get(name).map_or_else(|| json!({}), |node| self.node(node)),
+        }
+    }
+
+    fn node(&mut self, node: &Node) -> Value {
+        let mut rendered = self.shape(&node.shape);
+        // Go takes null anywhere without saying so.
+        if node.nullable && !self.built_in {
+            rendered["nullable"] = json!(true);
+        }
+        if !node.enumeration.is_empty() {
+            rendered["enum"] = json!(node.enumeration);
+        }
+        // Zero values that are written anyhow are nothing to tell of.
+        if let Some(default) = &node.default
+            && (node.presence != Presence::Always || !is_zero(default))
+        {
+            rendered["default"] = default.clone();
+        }
+        rendered
+    }
+
+    fn shape(&mut self, shape: &Shape) -> Value {
+        match shape {
+            Shape::Any => json!({ "x-kubernetes-preserve-unknown-fields": true }),
+            Shape::Ref(name) => self.reference(name),
+            Shape::Object(object) => self.object(object),
+            Shape::List(list) => self.list(list),
+            Shape::String(format) => self.string(format.as_deref()),
+            Shape::Integer(None) => json!({ "type": "integer" }),
+            Shape::Integer(Some(format)) => json!({ "type": "integer", "format": **format }),
+            Shape::Number => json!({ "type": "number" }),
+            Shape::Boolean => json!({ "type": "boolean" }),
+            Shape::IntOrString if self.built_in => self.reference(&INT_OR_STRING.into()),
+            Shape::IntOrString => json!({
+                "anyOf": [{ "type": "integer" }, { "type": "string" }],
+                "x-kubernetes-int-or-string": true,
+            }),
+            Shape::Quantity => self.reference(&QUANTITY.into()),
+        }
+    }
+
+    /// A reference stands in `allOf`, so that something may be said beside it.
+    fn reference(&mut self, name: &Arc<str>) -> Value {
+        self.met.push(Arc::clone(name));
+        let mut rendered = json!({ "allOf": [{ "$ref": format!("{}{name}", self.prefix) }] });
+        if let Some(Shape::Object(object)) = self.types.0.get(&**name).map(|it| &it.shape) {
+            patch_strategy(&mut rendered, object.patch);
+        }
+        rendered
+    }
+
+    fn string(&self, format: Option<&str>) -> Value {
+        match format {
+            None => json!({ "type": "string" }),
+            // The name is ours; what it stands for is a time like any other.
+            Some("micro-time") => json!({ "type": "string", "format": "date-time" }),
+            Some(format) => json!({ "type": "string", "format": format }),
+        }
+    }
+
+    fn object(&mut self, object: &ObjectNode) -> Value {
+        let mut rendered = json!({ "type": "object" });
+        if !object.fields.is_empty() {
+            let fields = object.fields.iter().map(|(name, field)| (name.clone(), self.node(field)));
+            rendered["properties"] = Value::Object(fields.collect());
+        }
+        if let Some(values) = &object.additional {
+            rendered["additionalProperties"] = self.node(values);
+        }
+        if object.preserves_unknown {
+            rendered["x-kubernetes-preserve-unknown-fields"] = json!(true);
+        }
+        if !object.required.is_empty() {
+            rendered["required"] = json!(object.required);
+        }
+        if object.map_type == MapType::Atomic {
+            rendered["x-kubernetes-map-type"] = json!("atomic");
+        }
+        patch_strategy(&mut rendered, object.patch);
+        rendered
+    }
+
+    fn list(&mut self, list: &ListNode) -> Value {
+        let mut rendered = json!({ "type": "array", "items": self.node(&list.items) });
+        match &list.list_type {
+            ListType::Atomic => {}
+            ListType::Set => rendered["x-kubernetes-list-type"] = json!("set"),
+            ListType::Map(keys) => {
+                rendered["x-kubernetes-list-type"] = json!("map");
+                rendered["x-kubernetes-list-map-keys"] = keys.iter().map(|it| json!(**it)).collect();
+            }
+        }
+        if let Some(key) = &list.merge_key {
+            rendered["x-kubernetes-patch-merge-key"] = json!(**key);
+        }
+        patch_strategy(&mut rendered, list.patch);
+        rendered
+    }
+}
+
+fn patch_strategy(rendered: &mut Value, patch: PatchStrategy) {
+    let all = [("merge", patch.merge), ("retainKeys", patch.retain_keys), ("replace", patch.replace)];
+    let spelled: Vec<_> = all.into_iter().filter(|(_, is)| *is).map(|(name, _)| name).collect();
+    if !spelled.is_empty() {
+        rendered["x-kubernetes-patch-strategy"] = json!(spelled.join(","));
+    }
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(it) => !it,
+        Value::Number(it) => it.as_f64() == Some(0.0),
+        Value::String(it) => it.is_empty(),
+        Value::Array(it) => it.is_empty(),
+        Value::Object(it) => it.is_empty(),
+    }
+}
