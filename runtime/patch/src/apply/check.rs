@@ -52,7 +52,8 @@ impl Check<'_> {
                     let path = format!("{path}.{name}");
                     match place.known_field(name) {
                         Some(field) => self.value(field, value, &path),
-                        None => self.report(&path, "field not declared in schema".to_owned()),
+                        // Upstream looks no further in this map.
+                        None => return self.report(&path, "field not declared in schema".to_owned()),
                     }
                 }
             }

@@ -1,3 +1,5 @@
+//go:build ignore
+
 // Extract writes the data of structured-merge-diff's own merge tests as JSON, for the tests of `windlass_patch::apply`.
 //
 // Only data leaves here: schemas, the objects that are written, and what is expected. A copy of the module is made

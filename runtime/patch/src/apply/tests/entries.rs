@@ -1,0 +1,272 @@
+//! What `managedFields` look like after a write, where no recorded script goes: custom kinds, times, odd requests.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use windlass_schema::{ListNode, ListType, Node, ObjectNode, PatchStrategy, Schema, Shape, Types};
+
+use super::super::{
+    ApplyError, FieldSet, ManagedFields, ManagedFieldsError, Manager, after_update, keep_times,
+    server_side_apply,
+};
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_700_000_000 + second).unwrap()
+}
+
+fn manager(name: &str) -> Manager {
+    Manager { name: name.to_owned(), ..Manager::default() }
+}
+
+fn node(shape: Shape) -> Node {
+    Node { shape, ..Node::anything() }
+}
+
+fn object(fields: impl IntoIterator<Item = (&'static str, Node)>) -> Node {
+    let fields = fields.into_iter().map(|(name, node)| (name.to_owned(), node)).collect();
+    node(Shape::Object(ObjectNode { fields, ..ObjectNode::default() }))
+}
+
+/// A custom kind: a size, a map, a list whose items have names, and a part that may hold anything.
+fn widgets() -> Schema {
+    let text = || node(Shape::String(None));
+    let map = ObjectNode { additional: Some(Box::new(text())), ..ObjectNode::default() };
+    let parts = ListNode {
+        items: Box::new(object([("name", text()), ("weight", node(Shape::Integer(None)))])),
+        list_type: ListType::Map(vec!["name".into()]),
+        patch: PatchStrategy::default(),
+        merge_key: None,
+    };
+    let spec = object([
+        ("size", node(Shape::Integer(None))),
+        ("notes", node(Shape::Object(map.clone()))),
+        ("parts", node(Shape::List(parts))),
+        ("extra", Node::anything()),
+    ]);
+    let metadata = object([
+        ("name", text()),
+        ("uid", text()),
+        ("generation", node(Shape::Integer(None))),
+        ("labels", node(Shape::Object(map))),
+    ]);
+    let root = object([("apiVersion", text()), ("kind", text()), ("metadata", metadata), ("spec", spec)]);
+    Schema { types: Arc::new(Types(BTreeMap::new())), root: Arc::new(root) }
+}
+
+fn widget(spec: Value) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", "uid": "u"}, "spec": spec})
+}
+
+fn created(spec: Value, by: &str) -> Value {
+    let mut new = widget(spec);
+    after_update(&widgets(), &json!({}), &mut new, &manager(by), &FieldSet::new(), at(0));
+    new
+}
+
+fn updated(live: &Value, change: impl FnOnce(&mut Value), by: &str, second: i64) -> Value {
+    let mut new = live.clone();
+    change(&mut new);
+    after_update(&widgets(), live, &mut new, &manager(by), &FieldSet::new(), at(second));
+    new
+}
+
+fn applied(live: Option<&Value>, spec: Value, by: &str, second: i64) -> Result<Value, ApplyError> {
+    let mut config = widget(spec);
+    config["metadata"] = json!({"name": "w"});
+    server_side_apply(&widgets(), live, &config, &manager(by), &FieldSet::new(), at(second))
+}
+
+fn entries(object: &Value) -> &Value {
+    &object["metadata"]["managedFields"]
+}
+
+fn fields<'o>(object: &'o Value, by: &str) -> &'o Value {
+    let entries = entries(object).as_array().unwrap();
+    &entries.iter().find(|entry| entry["manager"] == by).unwrap()["fieldsV1"]
+}
+
+#[test]
+fn a_created_custom_object_has_one_entry_in_upstreams_form() {
+    let object = created(json!({"size": 1, "extra": {"deep": {"list": [1]}}}), "me");
+    let expected = json!([{
+        "manager": "me", "operation": "Update", "apiVersion": "example.com/v1", "time": "2023-11-14T22:13:20Z",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:spec": {".": {}, "f:size": {}, "f:extra": {".": {}, "f:deep": {".": {}, "f:list": {}}}}},
+    }]);
+    assert_eq!(entries(&object), &expected);
+}
+
+#[test]
+fn a_write_that_changes_nothing_or_only_what_nobody_owns_keeps_the_entries() {
+    let live = created(json!({"size": 1}), "me");
+    assert_eq!(updated(&live, |_| (), "other", 9), live);
+    let grown = updated(&live, |new| new["metadata"]["generation"] = json!(2), "other", 9);
+    assert_eq!(entries(&grown), entries(&live));
+    let forgotten =
+        updated(&live, |new| _ = new["metadata"].as_object_mut().unwrap().remove("managedFields"), "x", 9);
+    assert_eq!(forgotten, live);
+}
+
+#[test]
+fn whoever_removes_a_field_gets_no_entry_for_it() {
+    let live = created(json!({"size": 1, "notes": {"a": "b"}}), "me");
+    let new = updated(&live, |new| _ = new["spec"].as_object_mut().unwrap().remove("notes"), "other", 9);
+    assert_eq!(fields(&new, "me"), &json!({"f:spec": {".": {}, "f:size": {}}}));
+    assert_eq!(entries(&new).as_array().unwrap().len(), 1);
+    assert_eq!(entries(&new)[0]["time"], "2023-11-14T22:13:20Z");
+}
+
+#[test]
+fn a_manager_without_a_name_is_unknown_and_a_subresource_is_another_entry() {
+    let live = created(json!({"size": 1}), "");
+    assert_eq!(entries(&live)[0]["manager"], "unknown");
+    let mut new = live.clone();
+    new["spec"]["size"] = json!(2);
+    let through = Manager { subresource: Some("scale".to_owned()), ..Manager::default() };
+    after_update(&widgets(), &live, &mut new, &through, &FieldSet::new(), at(3));
+    assert_eq!(entries(&new)[1]["subresource"], "scale");
+    assert_eq!(entries(&new)[1]["fieldsV1"], json!({"f:spec": {"f:size": {}}}));
+}
+
+#[test]
+fn an_empty_list_or_an_empty_entry_forgets_all_managers_for_good() {
+    for reset in [json!([]), json!([{}])] {
+        let live = created(json!({"size": 1}), "me");
+        let new = updated(&live, |new| new["metadata"]["managedFields"] = reset, "other", 9);
+        assert!(entries(&new).is_null());
+        let later = updated(&new, |new| new["spec"]["size"] = json!(3), "other", 10);
+        assert!(entries(&later).is_null());
+        let applied = applied(Some(&later), json!({"size": 3}), "applier", 11).unwrap();
+        let managers: Vec<_> =
+            entries(&applied).as_array().unwrap().iter().map(|it| it["manager"].as_str().unwrap()).collect();
+        assert_eq!(managers, ["applier", "before-first-apply"]);
+    }
+}
+
+#[test]
+fn entries_that_cannot_be_read_are_replaced_by_the_live_ones() {
+    let live = created(json!({"size": 1}), "me");
+    for broken in [
+        json!([{"manager": "x", "operation": "Move", "apiVersion": "v1", "fieldsType": "FieldsV1"}]),
+        json!([{"manager": "x", "operation": "Update", "fieldsType": "FieldsV1"}]),
+        json!([{"manager": "x", "operation": "Update", "apiVersion": "v1"}]),
+        json!([{"manager": "x", "operation": "Update", "apiVersion": "v1", "fieldsType": "V9"}]),
+        json!([{"operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"oops": {}}}]),
+        json!("text"),
+    ] {
+        let new = updated(&live, |new| new["metadata"]["managedFields"] = broken, "other", 9);
+        assert_eq!(new, live);
+    }
+}
+
+#[test]
+fn what_is_wrong_with_entries_is_said_in_upstreams_words() {
+    let read =
+        |entry: Value| ManagedFields::read(&json!({"metadata": {"managedFields": [entry]}})).unwrap_err();
+    assert_eq!(read(json!({})), ManagedFieldsError::Operation);
+    let typed = read(json!({"operation": "Apply", "apiVersion": "v1", "fieldsType": "V2"}));
+    assert_eq!(typed.to_string(), r#"invalid fieldsType "V2" in managed fields entry 0"#);
+}
+
+#[test]
+fn an_apply_that_changes_nothing_changes_no_byte() {
+    let first = applied(None, json!({"size": 1, "parts": [{"name": "a", "weight": 1}]}), "me", 0).unwrap();
+    let again =
+        applied(Some(&first), json!({"size": 1, "parts": [{"name": "a", "weight": 1}]}), "me", 9).unwrap();
+    assert_eq!(serde_json::to_string(&first).unwrap(), serde_json::to_string(&again).unwrap());
+}
+
+#[test]
+fn who_applies_what_is_there_shares_it_without_a_time() {
+    let first = applied(None, json!({"size": 1}), "one", 0).unwrap();
+    let second = applied(Some(&first), json!({"size": 1}), "two", 9).unwrap();
+    assert_eq!(fields(&second, "two"), fields(&first, "one"));
+    let entries = entries(&second).as_array().unwrap();
+    let two = entries.iter().find(|entry| entry["manager"] == "two").unwrap();
+    assert!(two.get("time").is_none(), "upstream sets no time for an apply that changes nothing");
+    let third = applied(Some(&second), json!({}), "one", 10).unwrap();
+    assert_eq!(third["spec"]["size"], 1, "what another one applies stays");
+}
+
+#[test]
+fn what_was_applied_and_is_not_any_more_goes_and_leaves_no_null() {
+    let first =
+        applied(None, json!({"size": 1, "notes": {"a": "b"}, "parts": [{"name": "a"}]}), "me", 0).unwrap();
+    let second = applied(Some(&first), json!({"size": 1}), "me", 1).unwrap();
+    assert_eq!(second["spec"], json!({"size": 1}));
+}
+
+#[test]
+fn conflicts_are_listed_by_manager_and_force_takes_the_fields() {
+    let live = created(json!({"size": 1, "notes": {"a": "b"}}), "me");
+    let live = updated(&live, |new| new["spec"]["size"] = json!(2), "editor", 1);
+    let wanted = json!({"size": 7, "notes": {"a": "z"}});
+    let error = applied(Some(&live), wanted.clone(), "ci", 2).unwrap_err();
+    let expected = "Apply failed with 2 conflicts: conflicts with \"editor\" using example.com/v1:\n- .spec.size\n\
+                    conflicts with \"me\" using example.com/v1:\n- .spec.notes.a";
+    assert_eq!(error.to_string(), expected);
+    let one = applied(Some(&live), json!({"size": 7}), "ci", 2).unwrap_err().to_string();
+    assert_eq!(
+        one,
+        "Apply failed with 1 conflict: conflict with \"editor\" using example.com/v1: .spec.size"
+    );
+    let mut config = widget(wanted);
+    config["metadata"] = json!({"name": "w"});
+    let force = Manager { force: true, ..manager("ci") };
+    let forced =
+        server_side_apply(&widgets(), Some(&live), &config, &force, &FieldSet::new(), at(2)).unwrap();
+    assert_eq!(forced["spec"], json!({"size": 7, "notes": {"a": "z"}}));
+    assert_eq!(fields(&forced, "me"), &json!({"f:spec": {".": {}, "f:notes": {}}}));
+    assert_eq!(entries(&forced).as_array().unwrap().len(), 2, "who owns nothing has no entry");
+}
+
+#[test]
+fn paths_that_are_reset_are_never_owned() {
+    let reset = FieldSet::of_fields(&[&["spec", "notes"]]);
+    let mut new = widget(json!({"size": 1, "notes": {"a": "b"}}));
+    after_update(&widgets(), &json!({}), &mut new, &manager("me"), &reset, at(0));
+    assert_eq!(fields(&new, "me"), &json!({"f:spec": {".": {}, "f:size": {}}}));
+    let config = widget(json!({"size": 1, "notes": {"a": "b"}}));
+    let applied = server_side_apply(&widgets(), None, &config, &manager("me"), &reset, at(0)).unwrap();
+    assert_eq!(fields(&applied, "me"), &json!({"f:spec": {"f:size": {}}}));
+}
+
+#[test]
+fn a_configuration_that_does_not_fit_is_refused_in_upstreams_words() {
+    let prefix = "failed to create typed patch object (/w; example.com/v1, Kind=Widget): ";
+    for (spec, text) in [
+        (json!({"sise": 1}), ".spec.sise: field not declared in schema"),
+        (json!({"size": "1"}), ".spec.size: expected numeric (int or float), got string"),
+        (json!({"notes": 1}), ".spec.notes: expected map, got &{1}"),
+        (json!({"parts": {}}), ".spec.parts: expected list, got &{map[]}"),
+        (json!({"notes": {"a": 1}}), ".spec.notes.a: expected string, got &value.valueUnstructured{Value:1}"),
+        (
+            json!({"parts": [{"name": "a"}, {"name": "a"}]}),
+            r#".spec.parts: duplicate entries for key [name="a"]"#,
+        ),
+        (
+            json!({"parts": [{"weight": 1}]}),
+            ".spec.parts: element 0: associative list with keys has an element that omits all key fields [\"name\"] \
+             (and doesn't have default values for any key fields)",
+        ),
+    ] {
+        let error = applied(None, spec, "me", 0).unwrap_err();
+        assert_eq!(error, ApplyError::Invalid(format!("{prefix}{text}")));
+    }
+}
+
+#[test]
+fn a_write_that_was_undone_makes_no_new_version() {
+    let live = created(json!({"size": 1}), "me");
+    let mut undone = updated(&live, |new| new["spec"]["size"] = json!(2), "me", 9);
+    undone["spec"]["size"] = json!(1);
+    assert_ne!(undone, live);
+    keep_times(&live, &mut undone);
+    assert_eq!(undone, live);
+    let mut other = updated(&live, |new| new["spec"]["size"] = json!(2), "me", 9);
+    let before = other.clone();
+    keep_times(&live, &mut other);
+    assert_eq!(other, before, "a write that changed something keeps its time");
+}
