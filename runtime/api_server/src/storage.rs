@@ -16,6 +16,7 @@ mod tests;
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -52,9 +53,16 @@ pub struct Stored {
     /// The global revision of the write that made it.
     pub revision: u64,
     /// The object, with apiVersion and kind.
-    pub value: Value,
+    pub value: Document,
     /// The object as JSON.
     pub bytes: Bytes,
+}
+
+/// An object that is taken apart when it is first looked into: taken apart it needs ten times the memory of its
+/// bytes, and most of what is kept is never looked into again.
+pub struct Document {
+    value: OnceLock<Value>,
+    bytes: Bytes,
 }
 
 /// What must be so for a write to happen.
@@ -261,8 +269,43 @@ impl Stored {
     pub fn new(key: Key, revision: u64, mut value: Value) -> Option<Stored> {
         let metadata = value.get_mut("metadata")?.as_object_mut()?;
         metadata.insert("resourceVersion".to_owned(), Value::String(revision.to_string()));
-        let bytes = serde_json::to_vec(&value).ok()?.into();
+        let bytes = Bytes::from(serde_json::to_vec(&value).ok()?);
+        let value = Document { value: OnceLock::from(value), bytes: bytes.clone() };
         Some(Stored { key, revision, value, bytes })
+    }
+
+    /// The same, not taken apart.
+    fn folded(&self) -> Arc<Stored> {
+        let (key, bytes) = (self.key.clone(), self.bytes.clone());
+        let value = Document { value: OnceLock::new(), bytes: bytes.clone() };
+        Arc::new(Stored { key, revision: self.revision, value, bytes })
+    }
+}
+
+impl Deref for Document {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        // What was encoded here can be decoded.
+        self.value.get_or_init(|| serde_json::from_slice(&self.bytes).unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.bytes))
+    }
+}
+
+impl PartialEq<Document> for Value {
+    fn eq(&self, other: &Document) -> bool {
+        *self == **other
+    }
+}
+
+impl PartialEq<Value> for Document {
+    fn eq(&self, other: &Value) -> bool {
+        **self == *other
     }
 }
 
@@ -298,6 +341,19 @@ impl Transition {
                 // What has been stored once can be stored again.
                 left.map_or_else(|| Arc::clone(before), Arc::new)
             })),
+        }
+    }
+
+    /// The same, not taken apart.
+    fn folded(&self) -> Transition {
+        match self {
+            Transition::Created { now } => Transition::Created { now: now.folded() },
+            Transition::Replaced { before, now, .. } => {
+                Transition::Replaced { before: before.folded(), now: now.folded(), left: OnceLock::new() }
+            }
+            Transition::Removed { before, last } => {
+                Transition::Removed { before: before.folded(), last: last.folded() }
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 
 use super::asked::Asked;
 use crate::body::Body;
-use crate::status::{Cause, Details, Named, Status};
+use crate::status::{Cause, Named, Status};
 
 const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";

@@ -63,7 +63,7 @@ fn every_write_takes_one_revision_over_all_collections_and_says_so_in_value_and_
     assert_eq!(put(&storage, "a", 7), 4);
     let held = storage.get(&pods(), &key("a")).unwrap();
     assert_eq!(held.value["metadata"]["resourceVersion"], "4");
-    assert_eq!(serde_json::from_slice::<Value>(&held.bytes).unwrap(), held.value);
+    assert_eq!(serde_json::from_slice::<Value>(&held.bytes).unwrap(), *held.value);
     assert_eq!(delete(&storage, "a"), Some(5));
     assert!(storage.get(&pods(), &key("a")).is_none());
     assert!(storage.get(&nodes(), &key("a")).is_some());
@@ -299,4 +299,22 @@ fn a_snapshot_that_cannot_be_written_leaves_the_old_one_alone() {
     let error = storage.snapshot_to(&path).unwrap_err();
     assert!(error.to_string().contains("cannot be written"), "{error}");
     assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn what_is_remembered_for_long_is_not_kept_taken_apart() {
+    let storage = Memory::default();
+    for note in 0..400 {
+        put(&storage, "a", note);
+    }
+    let log = storage.changes(&pods(), 1, u64::MAX, usize::MAX).unwrap();
+    let apart = |it: &Arc<Stored>| it.value.value.get().is_some();
+    let unfolded: Vec<_> = log.iter().filter(|it| apart(it.now())).map(|it| it.revision()).collect();
+    assert_eq!((unfolded.len(), unfolded.last()), (128, Some(&401)));
+    let old = &log[9];
+    assert_eq!(
+        (old.now().value["note"].as_u64(), &old.now().value["metadata"]["resourceVersion"]),
+        (Some(9), &json!("11"))
+    );
+    assert_eq!(old.leaving().value["note"], 8);
 }
