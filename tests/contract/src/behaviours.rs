@@ -3,29 +3,53 @@
 use crate::Behaviour;
 
 mod apply;
+mod cluster;
+mod collections;
 mod create;
+mod defaults;
+mod definitions;
 mod delete;
+mod discovery;
+mod dry_run;
 mod history;
 mod list;
+mod namespaces;
 mod objects;
 mod patches;
+mod pods;
 mod read;
+mod refusals;
 mod selectors;
 mod subresources;
+mod tables;
 mod update;
+mod validation;
 mod watch;
+mod widgets;
 
 /// Every group by name.
 pub const ALL: &[(&str, &[Behaviour])] = &[
     ("apply", apply::ALL),
+    ("cluster", cluster::ALL),
+    ("collections", collections::ALL),
     ("create", create::ALL),
+    ("defaults", defaults::ALL),
+    ("definitions", definitions::ALL),
     ("delete", delete::ALL),
+    ("discovery", discovery::ALL),
+    ("dry_run", dry_run::ALL),
     ("history", history::ALL),
     ("list", list::ALL),
+    ("namespaces", namespaces::ALL),
     ("patches", patches::ALL),
+    ("pods", pods::ALL),
     ("read", read::ALL),
+    ("refusals", refusals::ALL),
     ("selectors", selectors::ALL),
     ("subresources", subresources::ALL),
+    ("tables", tables::ALL),
     ("update", update::ALL),
+    ("validation", validation::ALL),
     ("watch", watch::ALL),
+    ("widgets", widgets::ALL),
 ];

@@ -1,7 +1,5 @@
 //! What is said when the history asked for is gone.
 
-use serde_json::json;
-
 use super::objects::config_map;
 use crate::{
     Behaviour, Case, Outcome, behaviours,
@@ -10,32 +8,10 @@ use crate::{
 };
 
 pub(super) const ALL: &[Behaviour] = behaviours![
-    a_watch_from_a_forgotten_version_is_told_so_in_the_stream,
     a_list_at_a_forgotten_version_is_gone,
     a_continuation_of_a_forgotten_version_is_gone_and_offers_another,
     the_present_is_never_forgotten,
 ];
-
-async fn a_watch_from_a_forgotten_version_is_told_so_in_the_stream(case: Case) -> Outcome {
-    case.make("configmaps", config_map("a")).await?;
-    case.subject.forget_history();
-    let mut watch = case.watch("configmaps?resourceVersion=1").await?;
-    let Some(frame) = watch.frame().await? else { anyhow::bail!("ended without a word") };
-    same!(frame.kind, "ERROR");
-    let mut status = frame.object;
-    let message = status["message"].take();
-    anyhow::ensure!(
-        message.as_str().is_some_and(|it| it.starts_with("too old resource version: 1 (")),
-        "{message}"
-    );
-    same!(
-        status,
-        json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": null,
-            "reason": "Expired", "code": 410 })
-    );
-    same!(watch.frame().await?, None);
-    Ok(())
-}
 
 async fn a_list_at_a_forgotten_version_is_gone(case: Case) -> Outcome {
     let made = case.make("configmaps", config_map("a")).await?;
@@ -43,10 +19,7 @@ async fn a_list_at_a_forgotten_version_is_gone(case: Case) -> Outcome {
     case.subject.forget_history();
     let path = format!("configmaps?resourceVersionMatch=Exact&resourceVersion={}", version(&made));
     let answer = case.until(&path, |answer| answer.status != 200).await?;
-    let message = "The provided resource version is no longer available";
-    let said = answer.body["message"].clone();
-    answer.refused_for(410, "Expired")?;
-    anyhow::ensure!(said.is_string(), "{said} instead of {message}");
+    answer.refused(410, "Expired", "The resourceVersion for the provided list is too old.")?;
     Ok(())
 }
 

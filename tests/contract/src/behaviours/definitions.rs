@@ -1,0 +1,232 @@
+//! CustomResourceDefinitions: how a kind comes and goes.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::{Behaviour, Case, Outcome, behaviours, has, same};
+
+pub(super) const ALL: &[Behaviour] = behaviours![
+    a_new_kind_is_accepted_and_established,
+    a_new_kind_is_served_in_discovery,
+    a_deleted_kind_is_served_no_more,
+    a_kind_of_the_cluster_has_no_namespace,
+    each_served_version_is_served_and_no_other,
+    objects_are_read_in_any_version,
+    a_kind_named_unlike_its_group_is_refused,
+    a_kind_without_a_schema_is_refused,
+    a_schema_that_is_not_structural_is_refused,
+    a_kind_with_two_storage_versions_is_refused,
+    a_kind_whose_names_are_taken_is_not_accepted,
+    names_of_a_kind_are_filled_in,
+    a_changed_schema_takes_effect,
+    a_kind_without_status_keeps_it_in_the_object,
+];
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// A group of this case's own.
+fn group(case: &Case) -> String {
+    format!("{}.example.com", case.namespace)
+}
+
+fn version(name: &str, storage: bool) -> Value {
+    let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    json!({ "name": name, "served": true, "storage": storage, "schema": { "openAPIV3Schema": anything } })
+}
+
+fn definition(case: &Case) -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("things.{}", group(case)) },
+        "spec": { "group": group(case), "scope": "Namespaced", "names": { "plural": "things", "kind": "Thing" },
+            "versions": [version("v1", true)] },
+    })
+}
+
+fn own_path(case: &Case) -> String {
+    format!("{DEFINITIONS}/things.{}", group(case))
+}
+
+fn things(case: &Case, version: &str) -> String {
+    format!("{}/{version} things", group(case))
+}
+
+async fn define(case: &Case, definition: Value) -> Result<()> {
+    case.make(DEFINITIONS, definition).await?;
+    case.until(&things(case, "v1"), |answer| answer.status == 200).await?;
+    Ok(())
+}
+
+async fn forget(case: &Case) -> Outcome {
+    case.delete(&own_path(case)).await?.is(200)?;
+    Ok(())
+}
+
+async fn a_new_kind_is_accepted_and_established(case: Case) -> Outcome {
+    define(&case, definition(&case)).await?;
+    let found = case.read(&own_path(&case)).await?;
+    let conditions: Vec<_> = found["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|it| (it["type"].as_str(), it["status"].as_str(), it["reason"].as_str()))
+        .collect();
+    same!(
+        conditions,
+        [
+            (Some("NamesAccepted"), Some("True"), Some("NoConflicts")),
+            (Some("Established"), Some("True"), Some("InitialNamesAccepted"))
+        ]
+    );
+    has!(found["status"], { "storedVersions": ["v1"], "acceptedNames": { "plural": "things", "kind": "Thing" } });
+    forget(&case).await
+}
+
+async fn a_new_kind_is_served_in_discovery(case: Case) -> Outcome {
+    define(&case, definition(&case)).await?;
+    let path = format!("/apis/{}/v1", group(&case));
+    let answer = case.until(&path, |answer| answer.status == 200).await?;
+    let list = answer.body;
+    has!(list, { "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{}/v1", group(&case)) });
+    has!(list["resources"][0], { "name": "things", "singularName": "thing", "namespaced": true, "kind": "Thing" });
+    same!(
+        list["resources"][0]["verbs"],
+        json!(["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"])
+    );
+    forget(&case).await
+}
+
+async fn a_deleted_kind_is_served_no_more(case: Case) -> Outcome {
+    define(&case, definition(&case)).await?;
+    let thing =
+        json!({ "apiVersion": format!("{}/v1", group(&case)), "kind": "Thing", "metadata": { "name": "a" } });
+    case.make(&things(&case, "v1"), thing).await?;
+    forget(&case).await?;
+    case.until(&own_path(&case), |answer| answer.status == 404).await?;
+    case.until(&things(&case, "v1"), |answer| answer.status == 404).await?;
+    Ok(())
+}
+
+async fn a_kind_of_the_cluster_has_no_namespace(case: Case) -> Outcome {
+    let mut wanted = definition(&case);
+    wanted["spec"]["scope"] = json!("Cluster");
+    case.make(DEFINITIONS, wanted).await?;
+    let path = format!("/apis/{}/v1/things", group(&case));
+    case.until(&path, |answer| answer.status == 200).await?;
+    let thing =
+        json!({ "apiVersion": format!("{}/v1", group(&case)), "kind": "Thing", "metadata": { "name": "a" } });
+    same!(case.make(&path, thing).await?["metadata"]["namespace"], Value::Null);
+    forget(&case).await
+}
+
+async fn each_served_version_is_served_and_no_other(case: Case) -> Outcome {
+    let mut wanted = definition(&case);
+    let mut hidden = version("v3", false);
+    hidden["served"] = json!(false);
+    wanted["spec"]["versions"] = json!([version("v1", true), version("v2", false), hidden]);
+    define(&case, wanted).await?;
+    case.until(&things(&case, "v2"), |answer| answer.status == 200).await?;
+    case.get(&things(&case, "v3")).await?.is(404)?;
+    forget(&case).await
+}
+
+async fn objects_are_read_in_any_version(case: Case) -> Outcome {
+    let mut wanted = definition(&case);
+    wanted["spec"]["versions"] = json!([version("v1", true), version("v2", false)]);
+    define(&case, wanted).await?;
+    let thing = json!({ "apiVersion": format!("{}/v1", group(&case)), "kind": "Thing", "metadata": { "name": "a" },
+        "spec": { "x": 1 } });
+    let made = case.make(&things(&case, "v1"), thing).await?;
+    let found = case.read(&format!("{}/a", things(&case, "v2"))).await?;
+    has!(found, { "apiVersion": format!("{}/v2", group(&case)), "spec": { "x": 1 },
+        "metadata": { "uid": made["metadata"]["uid"] } });
+    forget(&case).await
+}
+
+async fn a_kind_named_unlike_its_group_is_refused(case: Case) -> Outcome {
+    let mut wanted = definition(&case);
+    wanted["metadata"]["name"] = json!("others.example.com");
+    let answer = case.post(DEFINITIONS, wanted).await?;
+    let words =
+        "metadata.name: Invalid value: \"others.example.com\": must be spec.names.plural+\".\"+spec.group";
+    answer.refused_with(422, "Invalid", words)?;
+    Ok(())
+}
+
+async fn a_kind_without_a_schema_is_refused(case: Case) -> Outcome {
+    let mut wanted = definition(&case);
+    wanted["spec"]["versions"][0]["schema"] = json!(null);
+    let answer = case.post(DEFINITIONS, wanted).await?;
+    answer.refused_with(422, "Invalid", "spec.versions[0].schema.openAPIV3Schema: Required value")?;
+    Ok(())
+}
+
+async fn a_schema_that_is_not_structural_is_refused(case: Case) -> Outcome {
+    let mut wanted = definition(&case);
+    wanted["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = json!({ "type": "object", "properties": { "spec": { "properties": { "x": { "type": "string" } } } } });
+    let answer = case.post(DEFINITIONS, wanted).await?;
+    let words = "spec.validation.openAPIV3Schema.properties[spec].type: Required value: must not be empty for specified object fields";
+    answer.refused_with(422, "Invalid", words)?;
+    Ok(())
+}
+
+async fn a_kind_with_two_storage_versions_is_refused(case: Case) -> Outcome {
+    let mut wanted = definition(&case);
+    wanted["spec"]["versions"] = json!([version("v1", true), version("v2", true)]);
+    let answer = case.post(DEFINITIONS, wanted).await?;
+    answer.refused_with(422, "Invalid", "must have exactly one version marked as storage version")?;
+    Ok(())
+}
+
+async fn a_kind_whose_names_are_taken_is_not_accepted(case: Case) -> Outcome {
+    define(&case, definition(&case)).await?;
+    let mut other = definition(&case);
+    other["metadata"]["name"] = json!(format!("others.{}", group(&case)));
+    other["spec"]["names"]["plural"] = json!("others");
+    case.make(DEFINITIONS, other).await?;
+    let path = format!("{DEFINITIONS}/others.{}", group(&case));
+    let decided =
+        |it: &crate::Answer| it.body["status"]["conditions"].as_array().is_some_and(|it| it.len() == 2);
+    let found = case.until(&path, decided).await?.body;
+    has!(found["status"]["conditions"][0], { "type": "NamesAccepted", "status": "False", "reason": "ListKindConflict",
+        "message": "\"ThingList\" is already in use" });
+    case.delete(&path).await?.is(200)?;
+    forget(&case).await
+}
+
+async fn names_of_a_kind_are_filled_in(case: Case) -> Outcome {
+    let made = case.make(DEFINITIONS, definition(&case)).await?;
+    has!(made["spec"], { "names": { "singular": "thing", "listKind": "ThingList" },
+        "conversion": { "strategy": "None" } });
+    forget(&case).await
+}
+
+async fn a_changed_schema_takes_effect(case: Case) -> Outcome {
+    define(&case, definition(&case)).await?;
+    let mut found = case.read(&own_path(&case)).await?;
+    found["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = json!({ "type": "object", "properties": {
+        "spec": { "type": "object", "properties": { "x": { "type": "integer", "maximum": 3 } } } } });
+    case.replace(&own_path(&case), found).await?;
+    let thing = json!({ "apiVersion": format!("{}/v1", group(&case)), "kind": "Thing",
+        "metadata": { "generateName": "a-" }, "spec": { "x": 9 } });
+    let path = things(&case, "v1");
+    let refused = async {
+        while case.post(&path, thing.clone()).await?.status != 422 {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), refused).await??;
+    forget(&case).await
+}
+
+async fn a_kind_without_status_keeps_it_in_the_object(case: Case) -> Outcome {
+    define(&case, definition(&case)).await?;
+    let thing = json!({ "apiVersion": format!("{}/v1", group(&case)), "kind": "Thing", "metadata": { "name": "a" },
+        "status": { "x": 1 } });
+    same!(case.make(&things(&case, "v1"), thing).await?["status"], json!({ "x": 1 }));
+    case.get(&format!("{}/a/status", things(&case, "v1"))).await?.is(404)?;
+    let changed = case.merge(&format!("{}/a", things(&case, "v1")), json!({ "status": { "x": 2 } })).await?;
+    same!(changed["metadata"]["generation"], 2);
+    forget(&case).await
+}
