@@ -105,7 +105,9 @@ struct Place<'a> {
 fn operations(patch: &Value) -> Result<&[Value], PatchError> {
     let malformed = |value: &Value, part: &str, wanted: &str| {
         let value = kind(value);
-        PatchError::Malformed(format!("error decoding patch: json: cannot unmarshal {value} into Go {part} of type {wanted}"))
+        PatchError::Malformed(format!(
+            "error decoding patch: json: cannot unmarshal {value} into Go {part} of type {wanted}"
+        ))
     };
     let operations = match patch {
         Value::Null => return Ok(&[]),
@@ -119,7 +121,9 @@ fn operations(patch: &Value) -> Result<&[Value], PatchError> {
         for field in ["op", "path", "from"] {
             match fields.get(field) {
                 None | Some(Value::Null | Value::String(_)) => {}
-                Some(other) => return Err(malformed(other, &format!("struct field jsonPatchOp.{field}"), "string")),
+                Some(other) => {
+                    return Err(malformed(other, &format!("struct field jsonPatchOp.{field}"), "string"));
+                }
             }
         }
     }
@@ -129,9 +133,11 @@ fn operations(patch: &Value) -> Result<&[Value], PatchError> {
 fn perform(document: &mut Value, operation: &Value, copied: &mut usize) -> Result<(), String> {
     let text = |field: &str| operation.get(field).and_then(Value::as_str);
     let kind = text("op").unwrap_or("unknown");
-    let path = text("path").ok_or_else(|| format!("{kind} operation failed to decode path: missing value"))?;
+    let path =
+        text("path").ok_or_else(|| format!("{kind} operation failed to decode path: missing value"))?;
     let value = || operation.get("value").cloned().unwrap_or_default();
-    let from = || text("from").ok_or_else(|| format!("{kind} operation failed to decode from: missing value"));
+    let from =
+        || text("from").ok_or_else(|| format!("{kind} operation failed to decode from: missing value"));
     match kind {
         "add" => add(document, kind, path, value()),
         "remove" => remove(document, kind, path).map(drop),
@@ -177,9 +183,9 @@ fn add(document: &mut Value, kind: &str, path: &str, value: Value) -> Result<(),
 fn remove(document: &mut Value, kind: &str, path: &str) -> Result<Value, String> {
     let place = find(document, kind, path)?;
     match place.container {
-        Value::Object(fields) => fields
-            .remove(&place.token)
-            .ok_or_else(|| format!("error in {kind} for path: '{path}': Unable to remove nonexistent key: {}", place.token)),
+        Value::Object(fields) => fields.remove(&place.token).ok_or_else(|| {
+            format!("error in {kind} for path: '{path}': Unable to remove nonexistent key: {}", place.token)
+        }),
         Value::Array(items) => {
             let index = index(&place.token, items.len())?;
             Ok(items.remove(index))
@@ -242,16 +248,22 @@ fn find<'a>(document: &'a mut Value, kind: &str, path: &str) -> Result<Place<'a>
             Value::Array(items) => index(&token, items.len()).ok().and_then(|index| items.get_mut(index)),
             _ => None,
         };
-        container = inner.filter(|inner| inner.is_object() || inner.is_array()).ok_or_else(|| nowhere(kind, path))?;
+        container =
+            inner.filter(|inner| inner.is_object() || inner.is_array()).ok_or_else(|| nowhere(kind, path))?;
         token = next;
     }
-    if container.is_object() || container.is_array() { Ok(Place { container, token }) } else { Err(nowhere(kind, path)) }
+    if container.is_object() || container.is_array() {
+        Ok(Place { container, token })
+    } else {
+        Err(nowhere(kind, path))
+    }
 }
 
 /// The index that a token means in a list of that length; below zero it counts from the end.
 fn index(token: &str, length: usize) -> Result<usize, String> {
     let number: i64 = token.parse().map_err(|_| format!("value was not a proper array index: '{token}'"))?;
-    let index = if number < 0 { i64::try_from(length).unwrap_or(i64::MAX).checked_add(number) } else { Some(number) };
+    let index =
+        if number < 0 { i64::try_from(length).unwrap_or(i64::MAX).checked_add(number) } else { Some(number) };
     index
         .and_then(|index| usize::try_from(index).ok())
         .filter(|index| *index < length)

@@ -56,7 +56,12 @@ pub fn between(schema: &Schema, original: &Value, modified: &Value) -> Result<Va
 /// # Errors
 ///
 /// As [`apply`].
-pub fn three_way(schema: &Schema, original: &Value, modified: &Value, current: &Value) -> Result<Value, PatchError> {
+pub fn three_way(
+    schema: &Schema,
+    original: &Value,
+    modified: &Value,
+    current: &Value,
+) -> Result<Value, PatchError> {
     let (original, modified, current) = (fields(original)?, fields(modified)?, fields(current)?);
     let place = Place::of(schema);
     let changes = difference::maps(&current, &modified, place, Part::Changes, false)?;
@@ -119,7 +124,8 @@ fn words(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Array(items) => format!("[{}]", items.iter().map(words).collect::<Vec<_>>().join(" ")),
         Value::Object(fields) => {
-            let fields: Vec<_> = fields.iter().map(|(field, value)| format!("{field}:{}", words(value))).collect();
+            let fields: Vec<_> =
+                fields.iter().map(|(field, value)| format!("{field}:{}", words(value))).collect();
             format!("map[{}]", fields.join(" "))
         }
         other => other.to_string(),
@@ -129,9 +135,9 @@ fn words(value: &Value) -> String {
 /// The item's value of the merge key.
 fn key_of<'a>(item: &'a Value, key: &str) -> Result<&'a Value, PatchError> {
     let fields = item.as_object().ok_or_else(|| wrong_kind(Kind::Map, item))?;
-    fields
-        .get(key)
-        .ok_or_else(|| PatchError::Failed(format!("map: {} does not contain declared merge key: {key}", words(item))))
+    fields.get(key).ok_or_else(|| {
+        PatchError::Failed(format!("map: {} does not contain declared merge key: {key}", words(item)))
+    })
 }
 
 /// The kind that all items of these lists have; nothing if there are none.

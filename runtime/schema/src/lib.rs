@@ -11,6 +11,7 @@
 
 mod catalogue;
 pub mod discovery;
+pub mod check;
 mod node;
 pub mod openapi;
 mod tables;

@@ -62,7 +62,9 @@ fn an_operation_that_does_not_fit_is_refused_and_named() {
     ];
     for (patch, expected) in cases {
         match apply(&json!({"a": [1, 2]}), &patch) {
-            Err(PatchError::Inapplicable(message)) => assert!(message.contains(expected), "{patch}: {message}"),
+            Err(PatchError::Inapplicable(message)) => {
+                assert!(message.contains(expected), "{patch}: {message}")
+            }
             other => panic!("{patch}: {other:?}"),
         }
     }
@@ -71,8 +73,14 @@ fn an_operation_that_does_not_fit_is_refused_and_named() {
 #[test]
 fn what_is_not_a_patch_is_malformed() {
     let cases = [
-        (json!({}), "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"),
-        (json!(["x"]), "error decoding patch: json: cannot unmarshal string into Go value of type handlers.jsonPatchOp"),
+        (
+            json!({}),
+            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
+        ),
+        (
+            json!(["x"]),
+            "error decoding patch: json: cannot unmarshal string into Go value of type handlers.jsonPatchOp",
+        ),
         (
             json!([{"op": 1}]),
             "error decoding patch: json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string",
@@ -96,7 +104,10 @@ fn patches_have_limits() {
         Err("The allowed maximum operations in a JSON patch is 10000, got 10001".to_owned())
     );
     let doubling = vec![json!({"op": "copy", "from": "/a", "path": "/a/-"}); 60];
-    assert!(patched(json!({"a": ["text"]}), Value::Array(doubling)).is_err_and(|error| error.contains("exceeding the limit")));
+    assert!(
+        patched(json!({"a": ["text"]}), Value::Array(doubling))
+            .is_err_and(|error| error.contains("exceeding the limit"))
+    );
 }
 
 #[test]

@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use super::order::{self, By};
 use super::place::Place;
-use super::{DELETE_FROM_LIST, DIRECTIVE, ELEMENT_ORDER, Fields, Kind, RETAIN_KEYS, common_kind, key_of, words};
+use super::{
+    DELETE_FROM_LIST, DIRECTIVE, ELEMENT_ORDER, Fields, Kind, RETAIN_KEYS, common_kind, key_of, words,
+};
 use crate::PatchError;
 
 /// Which part of the difference is wanted.
@@ -50,8 +52,11 @@ pub(super) fn maps(
     if part.deletions() {
         patch.extend(gone().map(|(field, _)| (field.clone(), Value::Null)));
     }
-    let retained: Vec<_> =
-        modified.iter().filter(|(_, value)| !value.is_null()).map(|(field, _)| Value::from(field.as_str())).collect();
+    let retained: Vec<_> = modified
+        .iter()
+        .filter(|(_, value)| !value.is_null())
+        .map(|(field, _)| Value::from(field.as_str()))
+        .collect();
     let differs = !patch.is_empty() || gone().any(|(_, value)| !value.is_null());
     if retains_keys && !retained.is_empty() && differs {
         patch.insert(RETAIN_KEYS.to_owned(), Value::Array(retained));
@@ -190,7 +195,9 @@ impl Lists<'_> {
         for step in steps(&before, &after) {
             match step {
                 Step::Added((_, after)) if self.part.changes() => patch.items.push((*after).clone()),
-                Step::Deleted((_, before)) if self.part.deletions() => patch.deleted_scalars.push((*before).clone()),
+                Step::Deleted((_, before)) if self.part.deletions() => {
+                    patch.deleted_scalars.push((*before).clone())
+                }
                 Step::Both(..) | Step::Added(_) | Step::Deleted(_) => {}
             }
         }

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::order::{self, By};
 use super::place::{Place, Strategy};
 use super::{
-    DELETE_FROM_LIST, DIRECTIVE, ELEMENT_ORDER, Fields, Kind, RETAIN_KEYS, common_kind, key_of, malformed_deletion_list,
-    malformed_element_order, malformed_retain_keys, unknown_directive, wrong_kind,
+    DELETE_FROM_LIST, DIRECTIVE, ELEMENT_ORDER, Fields, Kind, RETAIN_KEYS, common_kind, key_of,
+    malformed_deletion_list, malformed_element_order, malformed_retain_keys, unknown_directive, wrong_kind,
 };
 use crate::PatchError;
 
@@ -20,7 +20,12 @@ pub(super) enum Mode {
 }
 
 /// Merges a patch into a map.
-pub(super) fn maps(mut original: Fields, mut patch: Fields, place: Place<'_>, mode: Mode) -> Result<Fields, PatchError> {
+pub(super) fn maps(
+    mut original: Fields,
+    mut patch: Fields,
+    place: Place<'_>,
+    mode: Mode,
+) -> Result<Fields, PatchError> {
     if let Some(directive) = patch.get(DIRECTIVE) {
         return match directive.as_str() {
             Some("replace") => {
@@ -55,7 +60,8 @@ fn merge_field(
         original.insert(field, value);
         return Ok(());
     }
-    let field = if deletes { list_named(&field).ok_or_else(malformed_deletion_list)?.to_owned() } else { field };
+    let field =
+        if deletes { list_named(&field).ok_or_else(malformed_deletion_list)?.to_owned() } else { field };
     if value.is_null() {
         original.remove(&field);
         if mode == Mode::Apply {
@@ -177,7 +183,9 @@ fn special_items(
             }
             Some("replace") => replaces = true,
             Some("merge") => {
-                return Err(PatchError::Failed("merging lists cannot yet be specified in the patch".to_owned()));
+                return Err(PatchError::Failed(
+                    "merging lists cannot yet be specified in the patch".to_owned(),
+                ));
             }
             _ => return Err(unknown_directive(directive, &item)),
         }
@@ -280,7 +288,10 @@ fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(fields) if fields.contains_key(DIRECTIVE) => None,
         Value::Object(fields) => Some(Value::Object(
-            fields.into_iter().filter_map(|(field, value)| Some((field, without_directives(value)?))).collect(),
+            fields
+                .into_iter()
+                .filter_map(|(field, value)| Some((field, without_directives(value)?)))
+                .collect(),
         )),
         Value::Array(items) => Some(Value::Array(items.into_iter().filter_map(without_directives).collect())),
         scalar => Some(scalar),

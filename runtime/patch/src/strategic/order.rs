@@ -23,7 +23,11 @@ pub(super) fn merged(
         let next = match (server_only.peek(), patch.peek()) {
             (Some(left), Some(right)) => {
                 let places = by.index(server_order, left).zip(by.index(server_order, right));
-                if places.is_some_and(|(left, right)| left < right) { server_only.next() } else { patch.next() }
+                if places.is_some_and(|(left, right)| left < right) {
+                    server_only.next()
+                } else {
+                    patch.next()
+                }
             }
             (Some(_), None) => server_only.next(),
             (None, _) => patch.next(),
@@ -64,7 +68,8 @@ pub(super) fn sorted(mut items: Vec<Value>, order: &[Value], by: By<'_>) -> Resu
         for item in items.iter().chain(order) {
             key_of(item, key)?;
         }
-        (deleted, items) = items.into_iter().partition(|item| item.get(DIRECTIVE).is_some_and(|it| it == "delete"));
+        (deleted, items) =
+            items.into_iter().partition(|item| item.get(DIRECTIVE).is_some_and(|it| it == "delete"));
     }
     items.sort_by_key(|item| by.index(order, item).unwrap_or(usize::MAX));
     items.append(&mut deleted);
@@ -73,7 +78,9 @@ pub(super) fn sorted(mut items: Vec<Value>, order: &[Value], by: By<'_>) -> Resu
 
 /// Refuses a patch whose items do not come in the order that it asks for.
 pub(super) fn check(patch: &Value, order: &Value, key: Option<&str>) -> Result<(), PatchError> {
-    let (Value::Array(patch), Value::Array(order)) = (patch, order) else { return Err(malformed_element_order()) };
+    let (Value::Array(patch), Value::Array(order)) = (patch, order) else {
+        return Err(malformed_element_order());
+    };
     if patch.is_empty() || order.is_empty() {
         return Ok(());
     }

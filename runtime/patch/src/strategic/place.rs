@@ -40,9 +40,10 @@ impl<'a> Place<'a> {
     pub(super) fn items(self, field: &str) -> Result<(Place<'a>, Strategy<'a>), PatchError> {
         let node = self.field(field)?;
         let (items, strategy) = match &node.shape {
-            Shape::List(list) => {
-                (self.types.resolve(&list.items), Strategy { patch: list.patch, key: list.merge_key.as_deref() })
-            }
+            Shape::List(list) => (
+                self.types.resolve(&list.items),
+                Strategy { patch: list.patch, key: list.merge_key.as_deref() },
+            ),
             Shape::Object(ObjectNode { patch, .. }) => (node, Strategy { patch: *patch, key: None }),
             _ => (node, Strategy { patch: PatchStrategy::default(), key: None }),
         };
@@ -54,7 +55,8 @@ impl<'a> Place<'a> {
             Shape::Object(object) => object.fields.get(field).or(object.additional.as_deref()),
             _ => None,
         };
-        node.map(|node| self.types.resolve(node))
-            .ok_or_else(|| PatchError::Failed(format!("unable to find api field in struct for the json field {field:?}")))
+        node.map(|node| self.types.resolve(node)).ok_or_else(|| {
+            PatchError::Failed(format!("unable to find api field in struct for the json field {field:?}"))
+        })
     }
 }

@@ -91,7 +91,9 @@ fn sorted(value: &Value, place: Place<'_>) -> Value {
     let mut result = Map::new();
     for (field, value) in fields {
         let value = match value {
-            Value::Array(items) if field == "$retainKeys" || field.starts_with("$deleteFromPrimitiveList") => {
+            Value::Array(items)
+                if field == "$retainKeys" || field.starts_with("$deleteFromPrimitiveList") =>
+            {
                 Value::Array(sorted_scalars(items))
             }
             Value::Object(_) => sorted(value, place.map(field).unwrap().0),
@@ -124,7 +126,14 @@ fn sorted_scalars(items: &[Value]) -> Vec<Value> {
 }
 
 /// Applies, and compares with what is expected: a result, or part of an error's text.
-fn check_apply(schema: &Schema, document: &Value, patch: &Value, expected: &Value, error: &Value, what: &str) {
+fn check_apply(
+    schema: &Schema,
+    document: &Value,
+    patch: &Value,
+    expected: &Value,
+    error: &Value,
+    what: &str,
+) {
     match (apply(schema, document, patch), error.as_str()) {
         (Ok(result), None) => assert_eq!(&result, expected, "{what}"),
         (Err(refused), Some(error)) => assert!(refused.to_string().contains(error), "{what}: {refused}"),
@@ -135,7 +144,9 @@ fn check_apply(schema: &Schema, document: &Value, patch: &Value, expected: &Valu
 /// The cases of a table; sorted if upstream sorts them.
 fn cases(name: &str, schema: &Schema, sorts: bool) -> Vec<Value> {
     let mut cases = table(name);
-    for field in cases.iter_mut().filter(|_| sorts).flat_map(|case| case.as_object_mut().unwrap().values_mut()) {
+    for field in
+        cases.iter_mut().filter(|_| sorts).flat_map(|case| case.as_object_mut().unwrap().values_mut())
+    {
         *field = sorted(field, Place::of(schema));
     }
     cases
@@ -150,7 +161,8 @@ const CREATED: [(&str, bool); 3] = [
 #[test]
 fn upstreams_cases_of_applied_patches_pass() {
     let schema = schema();
-    let tables = [("customStrategicMergePatchTestCaseData", true), ("customStrategicMergePatchRawTestCases", false)];
+    let tables =
+        [("customStrategicMergePatchTestCaseData", true), ("customStrategicMergePatchRawTestCases", false)];
     let mut ran = 0;
     for case in tables.into_iter().chain(CREATED).flat_map(|(name, sorts)| cases(name, &schema, sorts)) {
         let expected = if case["twoWayResult"].is_null() { &case["modified"] } else { &case["twoWayResult"] };
@@ -197,8 +209,19 @@ fn upstreams_cases_of_three_way_merges_pass() {
 fn upstreams_cases_of_numbers_and_unknown_fields_pass() {
     let schema = schema();
     for case in table("numberConversion") {
-        assert_eq!(between(&schema, &case["old"], &case["new"]).as_ref(), Ok(&case["expectedPatch"]), "{case}");
-        check_apply(&schema, &case["old"], &case["expectedPatch"], &case["expectedResult"], &Value::Null, "number");
+        assert_eq!(
+            between(&schema, &case["old"], &case["new"]).as_ref(),
+            Ok(&case["expectedPatch"]),
+            "{case}"
+        );
+        check_apply(
+            &schema,
+            &case["old"],
+            &case["expectedPatch"],
+            &case["expectedResult"],
+            &Value::Null,
+            "number",
+        );
     }
     for case in table("unknownField") {
         let (two, three) = (
@@ -226,7 +249,10 @@ fn what_upstream_refuses_is_refused_with_its_words() {
     let cases = [
         (json!({"$patch": "frob"}), "unknown patch type: frob in map: map[$patch:frob]"),
         (json!({"$patch": "merge"}), "unknown patch type: merge in map: map[$patch:merge]"),
-        (json!({"mergingList": [{"value": "x"}]}), "map: map[value:x] does not contain declared merge key: name"),
+        (
+            json!({"mergingList": [{"value": "x"}]}),
+            "map: map[value:x] does not contain declared merge key: name",
+        ),
         (json!({"mergingList": [{"$patch": "delete"}]}), "does not contain declared merge key: name"),
         (json!({"mergingList": ["x"]}), "list element types are not identical: [[map[name:1]] [x]]"),
         (json!({"$deleteFromPrimitiveList": [1]}), "invalid patch format of primitive list"),

@@ -1,0 +1,32 @@
+//! Whether text is base64, in the words of Go's decoder.
+
+/// Checks standard base64 with padding; line breaks do not count.
+pub(super) fn check(text: &str) -> Result<(), String> {
+    let illegal = |index: usize| Err(format!("illegal base64 data at input byte {index}"));
+    let mut digits = text.bytes().enumerate().filter(|(_, byte)| !matches!(byte, b'\r' | b'\n'));
+    let (mut start, mut count, mut padding) = (0, 0, 0);
+    while let Some((index, byte)) = digits.next() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'+' | b'/' if padding == 0 => {
+                if count % 4 == 0 {
+                    start = index;
+                }
+                count += 1;
+            }
+            b'=' if padding > 0 || count % 4 >= 2 => {
+                padding += 1;
+                if count % 4 + padding > 4 {
+                    return illegal(index);
+                }
+                if count % 4 + padding == 4 {
+                    return digits.next().map_or(Ok(()), |(index, _)| illegal(index));
+                }
+            }
+            _ => return illegal(index),
+        }
+    }
+    if padding > 0 {
+        return illegal(text.len());
+    }
+    if count % 4 == 0 { Ok(()) } else { illegal(start) }
+}

@@ -1,0 +1,281 @@
+//! Upstream's typed round trip, on values.
+
+use serde_json::{Map, Value};
+
+use super::json::kind_of;
+use super::quantity::canonical_quantity;
+use super::time::{self, Precision};
+use super::{Decoded, Strictness, TypeError, base64};
+use crate::node::{ListNode, Node, ObjectNode, Presence, Schema, Shape, Types};
+
+/// How many unknown fields are told; upstream's number.
+const MAXIMUM_UNKNOWN: usize = 100;
+
+/// Brings a value into the form that it has after upstream's decoder and encoder: unknown fields, nulls and what
+/// `omitempty` leaves out are dropped, quantities and times are rewritten. What does not fit is told and left as it is.
+pub fn decode(schema: &Schema, value: &mut Value, strictness: Strictness) -> Decoded {
+    let mut decoder = Decoder {
+        types: &schema.types,
+        tells_unknown: strictness != Strictness::Ignore,
+        path: String::new(),
+        field: String::new(),
+        owner: "",
+        decoded: Decoded::default(),
+    };
+    decoder.value(&schema.root, value);
+    decoder.decoded
+}
+
+/// Puts in the defaults of the type wherever the parent of what is missing is there, and `null` where upstream writes
+/// one for want of a value.
+pub fn apply_defaults(schema: &Schema, value: &mut Value) {
+    fill(&schema.types, &schema.root, value);
+}
+
+fn fill(types: &Types, node: &Node, value: &mut Value) {
+    match (&types.resolve(node).shape, value) {
+        (Shape::Object(object), Value::Object(fields)) => {
+            for (name, field) in &object.fields {
+                match (&field.default, fields.get_mut(name)) {
+                    (_, Some(value)) if !value.is_null() || field.nullable => fill(types, field, value),
+                    (Some(default), _) => {
+                        let mut value = default.clone();
+                        fill(types, field, &mut value);
+                        fields.insert(name.clone(), value);
+                    }
+                    (None, None) if field.presence == Presence::AlwaysOrNull => {
+                        fields.insert(name.clone(), Value::Null);
+                    }
+                    (None, _) => {}
+                }
+            }
+            if let Some(additional) = &object.additional {
+                let others = fields.iter_mut().filter(|(name, _)| !object.fields.contains_key(*name));
+                others.for_each(|(_, value)| fill(types, additional, value));
+            }
+        }
+        (Shape::List(list), Value::Array(items)) => {
+            items.iter_mut().for_each(|item| fill(types, &list.items, item))
+        }
+        _ => {}
+    }
+}
+
+struct Decoder<'a> {
+    types: &'a Types,
+    tells_unknown: bool,
+    /// Where we are, with indices and keys.
+    path: String,
+    /// Where we are as Go tells it, with neither.
+    field: String,
+    /// The type whose field this is.
+    owner: &'a str,
+    decoded: Decoded,
+}
+
+impl<'a> Decoder<'a> {
+    fn value(&mut self, node: &'a Node, value: &mut Value) {
+        let resolved = self.types.resolve(node);
+        match (&resolved.shape, &mut *value) {
+            (Shape::Any | Shape::Ref(_), _) => {}
+            (Shape::Object(object), Value::Object(fields)) => {
+                let name = if let Shape::Ref(name) = &node.shape { Some(&**name) } else { None };
+                self.object(object, name, fields);
+            }
+            (Shape::List(list), Value::Array(items)) => self.list(list, items),
+            (Shape::String(format), Value::String(text)) => self.text(format.as_deref(), text),
+            (Shape::Integer(format), Value::Number(number)) => {
+                let fits = match format.as_deref() {
+                    Some("int32") => number.as_i64().is_some_and(|number| i32::try_from(number).is_ok()),
+                    _ => number.is_i64(),
+                };
+                if !fits {
+                    let given = format!("number {number}");
+                    self.mismatch(&given, node);
+                }
+            }
+            (Shape::IntOrString, Value::Number(number)) => {
+                if !number.as_i64().is_some_and(|number| i32::try_from(number).is_ok()) {
+                    let given = format!("number {number}");
+                    self.mismatch(&given, node);
+                }
+            }
+            (Shape::Number, Value::Number(_))
+            | (Shape::Boolean, Value::Bool(_))
+            | (Shape::IntOrString, Value::String(_)) => {}
+            (Shape::Quantity, quantity) => {
+                let text =
+                    if let Value::String(text) = quantity { text.clone() } else { quantity.to_string() };
+                match canonical_quantity(&text) {
+                    Ok(canonical) => *quantity = Value::String(canonical),
+                    Err(message) => self.error(message.to_owned()),
+                }
+            }
+            (_, other) => {
+                let given = kind_of(other);
+                self.mismatch(given, node);
+            }
+        }
+    }
+
+    fn object(&mut self, object: &'a ObjectNode, name: Option<&'a str>, fields: &mut Map<String, Value>) {
+        let owner = self.owner;
+        self.owner = name.unwrap_or(owner);
+        for (name, mut value) in std::mem::take(fields) {
+            let (path, field) = (self.path.len(), self.field.len());
+            push(&mut self.path, &name);
+            let kept = match (object.fields.get(&name), &object.additional) {
+                (Some(_), _) if value.is_null() => false,
+                (Some(node), _) => {
+                    push(&mut self.field, &name);
+                    self.value(node, &mut value);
+                    self.is_written(node, &mut value)
+                }
+                (None, Some(node)) => {
+                    if value.is_null() {
+                        value = self.zero(node);
+                    }
+                    self.value(node, &mut value);
+                    true
+                }
+                (None, None) if object.preserves_unknown => true,
+                (None, None) => {
+                    if self.tells_unknown && self.decoded.unknown_fields.len() < MAXIMUM_UNKNOWN {
+                        self.decoded.unknown_fields.push(self.path.clone());
+                    }
+                    false
+                }
+            };
+            self.path.truncate(path);
+            self.field.truncate(field);
+            if kept {
+                fields.insert(name, value);
+            }
+        }
+        self.owner = owner;
+    }
+
+    fn list(&mut self, list: &'a ListNode, items: &mut [Value]) {
+        let path = self.path.len();
+        for (index, item) in items.iter_mut().enumerate() {
+            self.path.push_str(&format!("[{index}]"));
+            if item.is_null() {
+                *item = self.zero(&list.items);
+            }
+            self.value(&list.items, item);
+            self.path.truncate(path);
+        }
+    }
+
+    fn text(&mut self, format: Option<&str>, text: &mut String) {
+        let canonical = match format {
+            Some("date-time") => time::canonical(text, Precision::Second).map(Some),
+            Some("micro-time") => time::canonical(text, Precision::Microsecond).map(Some),
+            Some("byte") => base64::check(text).map(|()| None),
+            _ => return,
+        };
+        match canonical {
+            Ok(Some(canonical)) => *text = canonical,
+            Ok(None) => {}
+            Err(message) => self.error(message),
+        }
+    }
+
+    /// Whether a field with that value is written. Where the value says nothing but the default does, it is the default.
+    fn is_written(&self, node: &Node, value: &mut Value) -> bool {
+        match (node.presence, &node.default) {
+            (Presence::NonZero, _) => !is_zero(value),
+            (Presence::Always, Some(default))
+                if is_zero(value) && !is_zero(default) && !value.is_object() =>
+            {
+                *value = default.clone();
+                true
+            }
+            _ => true,
+        }
+    }
+
+    /// What upstream makes of a null in a list or as the value of a map.
+    fn zero(&self, node: &Node) -> Value {
+        match &self.types.resolve(node).shape {
+            Shape::Any | Shape::Ref(_) | Shape::List(_) => Value::Null,
+            Shape::Object(object) if object.fields.is_empty() && object.additional.is_some() => Value::Null,
+            Shape::Object(_) => Value::Object(Map::new()),
+            Shape::String(_) => Value::from(""),
+            Shape::Integer(_) | Shape::Number | Shape::IntOrString => Value::from(0),
+            Shape::Boolean => Value::Bool(false),
+            Shape::Quantity => Value::from("0"),
+        }
+    }
+
+    fn mismatch(&mut self, given: &str, node: &Node) {
+        if given == "null" {
+            return;
+        }
+        let wanted = self.go_type(node);
+        let owner = last_segment(self.owner);
+        let place = if self.field.is_empty() {
+            "value".to_owned()
+        } else {
+            format!("struct field {owner}.{}", self.field)
+        };
+        self.error(format!("json: cannot unmarshal {given} into Go {place} of type {wanted}"));
+    }
+
+    fn error(&mut self, message: String) {
+        self.decoded.errors.push(TypeError { path: self.path.clone(), message });
+    }
+
+    fn go_type(&self, node: &Node) -> String {
+        match &self.types.resolve(node).shape {
+            Shape::Object(object) => match (&node.shape, &object.additional) {
+                (_, Some(values)) if object.fields.is_empty() => {
+                    format!("map[string]{}", self.go_type(values))
+                }
+                (Shape::Ref(name), _) => go_name(name),
+                _ => "map[string]interface {}".to_owned(),
+            },
+            Shape::List(list) => format!("[]{}", self.go_type(&list.items)),
+            Shape::String(Some(format)) if &**format == "byte" => "[]uint8".to_owned(),
+            Shape::String(_) => "string".to_owned(),
+            Shape::Integer(Some(format)) if &**format == "int32" => "int32".to_owned(),
+            Shape::Integer(_) => "int64".to_owned(),
+            Shape::Number => "float64".to_owned(),
+            Shape::Boolean => "bool".to_owned(),
+            // Upstream takes for a number what is no text.
+            Shape::IntOrString => "int32".to_owned(),
+            Shape::Quantity => "resource.Quantity".to_owned(),
+            Shape::Any | Shape::Ref(_) => "interface {}".to_owned(),
+        }
+    }
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+    }
+}
+
+fn push(path: &mut String, name: &str) {
+    if !path.is_empty() {
+        path.push('.');
+    }
+    path.push_str(name);
+}
+
+/// A type as Go names it, with its package: what stands before the first type in its name. A field's own variant of a
+/// type has both in its name, `...v1.Pod.spec.PodSpec`.
+fn go_name(name: &str) -> String {
+    let types = |segment: &&str| segment.starts_with(|first: char| first.is_ascii_uppercase());
+    let package = name.split('.').take_while(|segment| !types(segment)).last();
+    package.map_or_else(|| name.to_owned(), |package| format!("{package}.{}", last_segment(name)))
+}
+
+fn last_segment(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name)
+}

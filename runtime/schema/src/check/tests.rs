@@ -1,0 +1,380 @@
+use serde_json::{Value, json};
+
+use super::{
+    Decoded, Strictness, apply_defaults, canonical_quantity, decode, parse, unrecognized, version_and_kind,
+};
+use crate::{Catalogue, Schema};
+
+fn schema(group: &str, version: &str, plural: &str) -> Schema {
+    Catalogue::built_in().resource(group, version, plural).expect("a built-in resource").schema.clone()
+}
+
+/// A pod with something in place of, or beside, what it needs.
+fn pod(change: Value) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    });
+    merge(&mut pod, change);
+    pod
+}
+
+fn merge(target: &mut Value, change: Value) {
+    match (target, change) {
+        (Value::Object(target), Value::Object(change)) => {
+            for (field, value) in change {
+                merge(target.entry(field).or_insert(Value::Null), value);
+            }
+        }
+        (target, change) => *target = change,
+    }
+}
+
+fn decoded(mut value: Value) -> (Decoded, Value) {
+    let decoded = decode(&schema("", "v1", "pods"), &mut value, Strictness::Strict);
+    (decoded, value)
+}
+
+fn container(change: Value) -> Value {
+    let mut container = json!({"name": "c", "image": "i"});
+    merge(&mut container, change);
+    json!({"spec": {"containers": [container]}})
+}
+
+/// Each was answered so by Kubernetes 1.36.3, except where a comment says otherwise.
+#[test]
+fn wrong_types_are_told_in_upstreams_words() {
+    let unmarshal = |rest: &str| format!("json: cannot unmarshal {rest}");
+    let quantity =
+        "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+    let probe = |port: Value| container(json!({"livenessProbe": {"httpGet": {"port": port}}}));
+    let request = |cpu: Value| container(json!({"resources": {"requests": {"cpu": cpu}}}));
+    let cases = [
+        (json!({"spec": "x"}), unmarshal("string into Go struct field Pod.spec of type v1.PodSpec")),
+        (json!({"spec": 1}), unmarshal("number into Go struct field Pod.spec of type v1.PodSpec")),
+        (json!({"spec": []}), unmarshal("array into Go struct field Pod.spec of type v1.PodSpec")),
+        (json!({"spec": true}), unmarshal("bool into Go struct field Pod.spec of type v1.PodSpec")),
+        (json!({"metadata": "x"}), unmarshal("string into Go struct field Pod.metadata of type v1.ObjectMeta")),
+        (
+            json!({"spec": {"containers": "x"}}),
+            unmarshal("string into Go struct field PodSpec.spec.containers of type []v1.Container"),
+        ),
+        (
+            json!({"spec": {"containers": {}}}),
+            unmarshal("object into Go struct field PodSpec.spec.containers of type []v1.Container"),
+        ),
+        (
+            json!({"spec": {"containers": ["x"]}}),
+            unmarshal("string into Go struct field PodSpec.spec.containers of type v1.Container"),
+        ),
+        (
+            container(json!({"name": 1})),
+            unmarshal("number into Go struct field Container.spec.containers.name of type string"),
+        ),
+        (
+            container(json!({"command": [1]})),
+            unmarshal("number into Go struct field Container.spec.containers.command of type string"),
+        ),
+        (
+            json!({"spec": {"hostNetwork": "true"}}),
+            unmarshal("string into Go struct field PodSpec.spec.hostNetwork of type bool"),
+        ),
+        (
+            json!({"spec": {"terminationGracePeriodSeconds": 1.5}}),
+            unmarshal("number 1.5 into Go struct field PodSpec.spec.terminationGracePeriodSeconds of type int64"),
+        ),
+        (
+            json!({"spec": {"terminationGracePeriodSeconds": 30.0}}),
+            unmarshal("number 30.0 into Go struct field PodSpec.spec.terminationGracePeriodSeconds of type int64"),
+        ),
+        (
+            json!({"spec": {"priority": 99_999_999_999_u64}}),
+            unmarshal("number 99999999999 into Go struct field PodSpec.spec.priority of type int32"),
+        ),
+        (
+            json!({"metadata": {"labels": {"a": 1}}}),
+            unmarshal("number into Go struct field ObjectMeta.metadata.labels of type string"),
+        ),
+        (
+            json!({"metadata": {"labels": []}}),
+            unmarshal("array into Go struct field ObjectMeta.metadata.labels of type map[string]string"),
+        ),
+        // Upstream puts the name of an embedded struct, ProbeHandler, into this path; Go versions differ in that.
+        (
+            probe(json!(true)),
+            unmarshal("bool into Go struct field HTTPGetAction.spec.containers.livenessProbe.httpGet.port of type int32"),
+        ),
+        (
+            json!({"metadata": {"creationTimestamp": 1}}),
+            unmarshal("number into Go struct field ObjectMeta.metadata.creationTimestamp of type string"),
+        ),
+        (
+            json!({"metadata": {"creationTimestamp": "yesterday"}}),
+            "parsing time \"yesterday\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"yesterday\" as \"2006\"".to_owned(),
+        ),
+        (request(json!("x")), quantity.to_owned()),
+        (request(json!(true)), quantity.to_owned()),
+        (request(json!({})), quantity.to_owned()),
+        (request(json!("1eK")), "unable to parse quantity's suffix".to_owned()),
+    ];
+    for (change, expected) in cases {
+        let (decoded, _) = decoded(pod(change));
+        let messages: Vec<_> = decoded.errors.iter().map(ToString::to_string).collect();
+        assert_eq!(messages, [expected]);
+    }
+}
+
+#[test]
+fn secrets_hold_base64() {
+    let cases = [
+        ("%%%", Some(0)),
+        ("YWI", Some(0)),
+        ("YWI=", None),
+        ("", None),
+        ("YWJj\nYQ==", None),
+        ("YQ==x", Some(4)),
+    ];
+    for (text, expected) in cases {
+        let mut secret = json!({"data": {"a": text}});
+        let decoded = decode(&schema("", "v1", "secrets"), &mut secret, Strictness::Strict);
+        let expected = expected.map(|index: usize| format!("illegal base64 data at input byte {index}"));
+        assert_eq!(decoded.errors.first().map(ToString::to_string), expected, "{text}");
+    }
+}
+
+#[test]
+fn unknown_fields_are_dropped_and_told_with_their_paths() {
+    let mut change = container(json!({"bar": 2}));
+    merge(
+        &mut change,
+        json!({"spec": {"foo": 1, "restartpolicy": "Always"}, "metadata": {"zap": {}}, "zip": 1}),
+    );
+    let (decoded, value) = decoded(pod(change.clone()));
+    assert_eq!(
+        decoded.complaints(&["spec.containers".to_owned(), "spec.foo.bar".to_owned(), "zip".to_owned()]),
+        [
+            "duplicate field \"spec.containers\"",
+            "unknown field \"metadata.zap\"",
+            "unknown field \"spec.containers[0].bar\"",
+            "unknown field \"spec.foo\"",
+            "unknown field \"spec.restartpolicy\"",
+            "unknown field \"zip\"",
+        ]
+    );
+    assert_eq!(value, pod(json!({})));
+    let mut value = pod(change);
+    let ignored = decode(&schema("", "v1", "pods"), &mut value, Strictness::Ignore);
+    assert_eq!((ignored, value), (Decoded::default(), pod(json!({}))));
+}
+
+#[test]
+fn no_more_than_a_hundred_unknown_fields_are_told() {
+    let fields =
+        (0..120).map(|number| (format!("f{number:03}"), json!(1))).collect::<serde_json::Map<_, _>>();
+    let (decoded, _) = decoded(pod(json!({ "spec": fields })));
+    assert_eq!(decoded.unknown_fields.len(), 100);
+}
+
+#[test]
+fn values_come_out_as_upstreams_round_trip_leaves_them() {
+    let given = pod(json!({
+        "metadata": {"annotations": {"a": null}, "labels": {}, "creationTimestamp": null},
+        "spec": {
+            "tolerations": [], "nodeSelector": {}, "securityContext": {}, "hostname": "", "nodeName": null,
+            "terminationGracePeriodSeconds": 0, "automountServiceAccountToken": false, "hostNetwork": false,
+            "volumes": [{"name": "v", "emptyDir": {"sizeLimit": 1500}}, {"name": "e", "emptyDir": {}}],
+            "containers": [{
+                "name": "c", "image": "i", "command": [null], "args": [],
+                "resources": {
+                    "requests": {"cpu": 0.5, "memory": "1.5Gi"},
+                    "limits": {"cpu": "1000m", "memory": "2048Mi", "ephemeral-storage": "1e3"},
+                },
+            }],
+        },
+        "status": {"startTime": "2020-01-02T05:04:05.9+02:00"},
+    }));
+    let expected = pod(json!({
+        "metadata": {"annotations": {"a": ""}},
+        "spec": {
+            "securityContext": {}, "terminationGracePeriodSeconds": 0, "automountServiceAccountToken": false,
+            "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1500"}}, {"name": "e", "emptyDir": {}}],
+            "containers": [{
+                "name": "c", "image": "i", "command": [""],
+                "resources": {
+                    "requests": {"cpu": "500m", "memory": "1536Mi"},
+                    "limits": {"cpu": "1", "memory": "2Gi", "ephemeral-storage": "1e3"},
+                },
+            }],
+        },
+        "status": {"startTime": "2020-01-02T03:04:05Z"},
+    }));
+    let (found, value) = decoded(given);
+    assert_eq!(found, Decoded::default());
+    assert_eq!(value, expected);
+    assert_eq!(decoded(value).1, expected);
+}
+
+#[test]
+fn defaults_fill_what_is_missing_below_what_is_there() {
+    let schema = schema("apps", "v1", "deployments");
+    let mut value = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}},
+    });
+    assert_eq!(decode(&schema, &mut value, Strictness::Strict), Decoded::default());
+    apply_defaults(&schema, &mut value);
+    assert_eq!(value["spec"]["replicas"], 1);
+    assert_eq!(value["spec"]["template"]["spec"]["restartPolicy"], "Always");
+    assert_eq!(value["spec"]["template"]["spec"]["terminationGracePeriodSeconds"], 30);
+    assert_eq!(value["status"], json!({}));
+    let once = value.clone();
+    assert_eq!(decode(&schema, &mut value, Strictness::Strict), Decoded::default());
+    apply_defaults(&schema, &mut value);
+    assert_eq!(value, once);
+}
+
+/// Given, and what Kubernetes 1.36.3 answered.
+#[test]
+fn quantities_have_upstreams_one_form() {
+    let cases = [
+        ("1e4", "10e3"),
+        ("1.5e3", "1500"),
+        ("0.1", "100m"),
+        ("100", "100"),
+        ("1000", "1k"),
+        ("1500", "1500"),
+        ("12000", "12k"),
+        ("0.0001", "100u"),
+        ("1n", "1n"),
+        ("0.1n", "1n"),
+        ("1024", "1024"),
+        ("1Ki", "1Ki"),
+        ("1023", "1023"),
+        ("512Mi", "512Mi"),
+        ("0.5Gi", "512Mi"),
+        ("1025Mi", "1025Mi"),
+        ("1.1Ki", "1126400m"),
+        ("100E", "100E"),
+        ("1E", "1E"),
+        ("2E3", "2E3"),
+        ("+1", "+1"),
+        ("1.", "1."),
+        (".5", "500m"),
+        (".", "0"),
+        (" 1 ", "1"),
+        ("0", "0"),
+        ("0Gi", "0"),
+        ("1e-3", "1e-3"),
+        ("1e-10", "1e-9"),
+        ("9223372036854775808", "9223372036854775808"),
+        ("18446744073709551616Ki", "9223372036854775807"),
+        ("123456789.123456789123", "123456789123456790n"),
+        ("-0.5", "-500m"),
+        ("1e-2000000000", "1e-9"),
+    ];
+    for (given, expected) in cases {
+        assert_eq!(canonical_quantity(given), Ok(expected.to_owned()), "{given}");
+    }
+    for given in ["", "1x", "x", "1 2", "--1"] {
+        assert!(
+            canonical_quantity(given).is_err_and(|message| message.starts_with("quantities must match")),
+            "{given}"
+        );
+    }
+    for given in ["1eK", "1Mi1", "1e", "1Kii"] {
+        assert_eq!(canonical_quantity(given), Err("unable to parse quantity's suffix"), "{given}");
+    }
+}
+
+/// Given, and what Kubernetes 1.36.3 answered.
+#[test]
+fn times_are_told_apart_as_go_tells_them() {
+    let layout = "\"2006-01-02T15:04:05Z07:00\"";
+    let cannot = |text: &str, rest: &str, part: &str| {
+        format!("parsing time \"{text}\" as {layout}: cannot parse \"{rest}\" as \"{part}\"")
+    };
+    let cases = [
+        ("2020-01-02T03:04:05", cannot("2020-01-02T03:04:05", "", "Z07:00")),
+        ("2020-01-02", cannot("2020-01-02", "", "T")),
+        ("2020-13-02T03:04:05Z", "parsing time \"2020-13-02T03:04:05Z\": month out of range".to_owned()),
+        ("2020-01-42T03:04:05Z", "parsing time \"2020-01-42T03:04:05Z\": day out of range".to_owned()),
+        ("2020-02-30T03:04:05Z", "parsing time \"2020-02-30T03:04:05Z\": day out of range".to_owned()),
+        ("2020-01-02T25:04:05Z", "parsing time \"2020-01-02T25:04:05Z\": hour out of range".to_owned()),
+        ("2020-01-02 03:04:05Z", cannot("2020-01-02 03:04:05Z", " 03:04:05Z", "T")),
+        ("20-1", cannot("20-1", "20-1", "2006")),
+        ("2020-01-02T03:04:05+0200", cannot("2020-01-02T03:04:05+0200", "+0200", "Z07:00")),
+        (
+            "2020-01-02T03:04:05Zjunk",
+            "parsing time \"2020-01-02T03:04:05Zjunk\": extra text: \"junk\"".to_owned(),
+        ),
+    ];
+    for (given, expected) in cases {
+        let (decoded, _) = decoded(pod(json!({"status": {"startTime": given}})));
+        assert_eq!(decoded.errors.first().map(ToString::to_string), Some(expected));
+    }
+    let lease = |time: &str| {
+        let mut lease = json!({"spec": {"renewTime": time}});
+        let decoded = decode(&schema("coordination.k8s.io", "v1", "leases"), &mut lease, Strictness::Strict);
+        match decoded.errors.first() {
+            Some(error) => {
+                Err(error.to_string().rsplit("cannot parse ").next().unwrap_or_default().to_owned())
+            }
+            None => Ok(lease["spec"]["renewTime"].as_str().unwrap_or_default().to_owned()),
+        }
+    };
+    assert_eq!(lease("2020-01-02T03:04:05.123456+02:00"), Ok("2020-01-02T01:04:05.123456Z".to_owned()));
+    assert_eq!(lease("2020-01-02T03:04:05Z"), Err("\"Z\" as \".000000\"".to_owned()));
+    assert_eq!(lease("2020-01-02T03:04:05.1Z"), Err("\".1Z\" as \".000000\"".to_owned()));
+    assert_eq!(lease("2020-01-02T03:04:05.123456789Z"), Err("\"789Z\" as \"Z07:00\"".to_owned()));
+    assert_eq!(lease(""), Err("\"\" as \"2006\"".to_owned()));
+}
+
+#[test]
+fn fields_that_stand_twice_are_found() {
+    let body = br#"{"metadata":{"name":"a","name":"b"},
+        "spec":{"containers":[{"image":"i","image":"j"}],"containers":[{"image":"i","image":"j"}]},
+        "x":1}"#;
+    let parsed = parse(body).expect("it is JSON");
+    assert_eq!(parsed.duplicates, ["metadata.name", "spec.containers[0].image", "spec.containers"]);
+    assert_eq!(parsed.value["metadata"]["name"], "b");
+    assert_eq!(parse(b"{\"a\":\"\xff\"}").expect("it is JSON").value, json!({"a": "\u{fffd}"}));
+}
+
+#[test]
+fn what_is_no_json_is_told_in_gos_words() {
+    let cases: [(&[u8], &str); 15] = [
+        (b"", "unexpected end of JSON input"),
+        (b"{\"a\":", "unexpected end of JSON input"),
+        (b"{\"kind\":\"Pod\",}", "invalid character '}' looking for beginning of object key string"),
+        (b"not json", "invalid character 'o' in literal null (expecting 'u')"),
+        (b"{} trailing", "invalid character 't' after top-level value"),
+        (b"[1,]", "invalid character ']' looking for beginning of value"),
+        (b"[1 2]", "invalid character '2' after array element"),
+        (b"{\"a\" 1}", "invalid character '1' after object key"),
+        (b"{\"a\":1 \"b\"}", "invalid character '\"' after object key:value pair"),
+        (b"'a'", "invalid character '\\'' looking for beginning of value"),
+        (b"\"a\nb\"", "invalid character '\\n' in string literal"),
+        (b"\"\\x\"", "invalid character 'x' in string escape code"),
+        (b"\"\\u00g0\"", "invalid character 'g' in \\u hexadecimal character escape"),
+        (b"-x", "invalid character 'x' in numeric literal"),
+        (b"1.x", "invalid character 'x' after decimal point in numeric literal"),
+    ];
+    for (body, expected) in cases {
+        assert_eq!(parse(body), Err(expected.to_owned()), "{}", String::from_utf8_lossy(body));
+    }
+    assert_eq!(
+        unrecognized("Pod", b"not json", "x"),
+        "the object provided is unrecognized (must be of type Pod): couldn't get version/kind; json parse error: x \
+         (6e6f74206a736f6e)"
+    );
+    assert!(
+        unrecognized("Pod", b"{\"kind\":\"Pod\",\"apiVersion\":\"v1\",}", "x")
+            .ends_with("({\"kind\":\"Pod\",\"apiVersion\":\"v1 ...)")
+    );
+    assert!(unrecognized("Pod", b"", "x").ends_with("(<empty>)"));
+    assert_eq!(
+        version_and_kind(&json!({"kind": 1})),
+        Err("json: cannot unmarshal number into Go struct field .kind of type string".to_owned())
+    );
+    assert_eq!(version_and_kind(&json!({"kind": "Pod", "apiVersion": ""})), Ok((None, Some("Pod"))));
+}
