@@ -1,7 +1,9 @@
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::{FutureExt, Stream, StreamExt};
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
@@ -365,4 +367,60 @@ async fn watchers_share_the_bytes_of_what_they_are_told() {
         bytes.push((added.bytes.as_ptr(), deleted.bytes.as_ptr()));
     }
     assert!(bytes.iter().all(|it| *it == bytes[0]));
+}
+
+/// A list kept up to date by a watch, as informers do.
+#[derive(Default)]
+struct Cache(BTreeMap<Key, u64>);
+
+impl Cache {
+    fn of(listed: &Listed) -> Cache {
+        Cache(listed.items.iter().map(|it| (it.key.clone(), it.revision)).collect())
+    }
+
+    fn hear(&mut self, event: WatchEvent) {
+        let (told, known) = match event {
+            WatchEvent::Added(it) => (self.0.insert(it.key.clone(), it.revision).is_none(), Some(it)),
+            WatchEvent::Modified(it) => (self.0.insert(it.key.clone(), it.revision).is_some(), Some(it)),
+            WatchEvent::Deleted(it) => (self.0.remove(&it.key).is_some(), Some(it)),
+            _ => (false, None),
+        };
+        assert!(told, "{known:?} was told as what it is not");
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_a_watch_tells_leads_from_any_list_to_the_present(
+        writes in proptest::collection::vec((0..5u8, 0..4u8, any::<bool>()), 1..80),
+        start in 0..80usize,
+        namespaced in any::<bool>(),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let world = World::new();
+            let namespace = namespaced.then(|| "a".into());
+            let selection = Selection { namespace, ..labelled("tier in (1,2)") };
+            let listed = || list(&world.view, &pods(), &selection, &ListOptions::default()).unwrap();
+            let mut following: Option<(Cache, Events)> = None;
+            for (at, (name, tier, heard)) in writes.into_iter().enumerate() {
+                if at == start {
+                    let listed = listed();
+                    let events = world.watch(selection.clone(), &from(listed.revision));
+                    following = Some((Cache::of(&listed), events));
+                }
+                let name = format!("{}/pod", ["a", "b", "a-b", "c", "d"][usize::from(name)]);
+                match (tier, world.storage.get(&pods(), &key(&name))) {
+                    (0, Some(_)) => world.delete(&name),
+                    _ => world.put(&name, &json!({"tier": tier.to_string()})),
+                };
+                if let (true, Some((cache, events))) = (heard, &mut following) {
+                    while let Some(Some(event)) = events.next().now_or_never() {
+                        cache.hear(event);
+                    }
+                    assert_eq!(cache.0, Cache::of(&listed()).0);
+                }
+            }
+        });
+    }
 }
