@@ -7,8 +7,184 @@
 //!
 //! It refuses to know of HTTP: paths, media types and query parameters have become values before they come here.
 
+pub(crate) mod convert;
+mod create;
+mod custom;
+mod delete;
+mod field_labels;
+mod initial;
+mod invalid;
+mod kinds;
+mod labels;
+mod meta;
+mod names;
+mod patch;
+mod quantity;
+mod quota;
 mod request;
+mod reviews;
+mod scale;
+mod subresources;
+#[cfg(test)]
+mod tests;
+mod tokens;
+mod transform;
+mod update;
+mod value;
+mod writer;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
+use windlass_env::{Env, Rng};
+use windlass_schema::{Catalogue, ResourceInfo};
 
 pub use self::request::{
     Answer, DeleteOptions, Deleted, FieldValidation, PatchKind, Propagation, Target, WriteOptions, Written,
 };
+use self::tokens::Tokens;
+use self::writer::Writer;
+use crate::read::{FieldTable, ListOptions, Selection};
+use crate::status::Status;
+use crate::storage::Storage;
+use crate::tables::CustomColumn;
+
+/// The resources of one server and what they do. Shared by all requests.
+pub struct Registry {
+    env: Env,
+    storage: Arc<dyn Storage>,
+    catalogue: Mutex<Arc<Catalogue>>,
+    state: Mutex<State>,
+}
+
+/// What writes need beside the storage. Held by one write at a time.
+struct State {
+    rng: Rng,
+    tokens: Tokens,
+    custom: BTreeMap<(String, String), Arc<custom::Definition>>,
+}
+
+impl Registry {
+    /// A registry over what is stored. Definitions of custom kinds that are stored already are served at once, and the
+    /// objects that every cluster has are made if they are not there.
+    pub fn new(env: &Env, storage: Arc<dyn Storage>, catalogue: Catalogue) -> Registry {
+        let state = State { rng: env.rng("registry"), tokens: Tokens::default(), custom: BTreeMap::new() };
+        let catalogue = Mutex::new(Arc::new(catalogue));
+        let registry = Registry { env: env.clone(), storage, catalogue, state: Mutex::new(state) };
+        let mut writer = registry.write();
+        if let Err(status) = custom::load(&mut writer).and_then(|()| initial::make(&mut writer)) {
+            tracing::error!(message = status.message, "what every cluster has could not be made");
+        }
+        drop(writer);
+        registry
+    }
+
+    /// The resources served now.
+    pub fn catalogue(&self) -> Arc<Catalogue> {
+        self.catalogue.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The object, or what a subresource shows of it.
+    ///
+    /// # Errors
+    /// 404 if there is no such object, 405 if the subresource cannot be read.
+    pub fn get(&self, from: &Target) -> Result<Answer, Status> {
+        let collection = convert::collection(&from.resource);
+        let key = writer::key(&from.namespace, &from.name);
+        let stored = self.storage.get(&collection, &key).ok_or_else(|| from.not_found())?;
+        match from.subresource.as_str() {
+            "" | "status" | "ephemeralcontainers" | "approval" | "resize" => Ok(Answer::Stored(stored)),
+            "scale" => self.write().scale_of(from, &stored.value).map(Answer::Value),
+            _ => Err(Status::method_not_allowed(from.named(), "get")),
+        }
+    }
+
+    /// Creates the object, or what posting to a subresource means.
+    ///
+    /// # Errors
+    /// As upstream refuses it.
+    pub fn create(&self, to: &Target, body: Value, options: &WriteOptions) -> Result<Written, Status> {
+        self.write().post(to, body, options)
+    }
+
+    /// Replaces the object, or the part of it that a subresource stands for.
+    ///
+    /// # Errors
+    /// As upstream refuses it.
+    pub fn update(&self, to: &Target, body: Value, options: &WriteOptions) -> Result<Written, Status> {
+        self.write().put(to, body, options)
+    }
+
+    /// Patches the object, or the part of it that a subresource stands for.
+    ///
+    /// # Errors
+    /// As upstream refuses it.
+    pub fn patch(
+        &self,
+        to: &Target,
+        kind: PatchKind,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        self.write().patch(to, kind, &body, options)
+    }
+
+    /// Deletes the object, or begins to.
+    ///
+    /// # Errors
+    /// As upstream refuses it.
+    pub fn delete(&self, at: &Target, options: &DeleteOptions) -> Result<Deleted, Status> {
+        self.write().delete(at, options)
+    }
+
+    /// Deletes every object that is selected, and returns them as they were found.
+    ///
+    /// # Errors
+    /// As upstream refuses it; what was deleted before stays deleted.
+    pub fn delete_collection(
+        &self,
+        at: &Target,
+        selection: &Selection,
+        list: &ListOptions,
+        options: &DeleteOptions,
+    ) -> Result<Vec<Answer>, Status> {
+        self.write().delete_collection(at, selection, list, options)
+    }
+
+    /// The user that a token was made out for, unless it has expired.
+    pub fn user(&self, token: &str) -> Option<String> {
+        let now = self.env.wall();
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).tokens.user(token, now)
+    }
+
+    /// By which fields objects can be selected.
+    pub fn fields(&self, of: &ResourceInfo) -> FieldTable {
+        match self.write().definition(of) {
+            Some(definition) => definition.fields(&of.version),
+            None => field_labels::of(of),
+        }
+    }
+
+    /// The columns of a custom resource; nothing for built-in ones.
+    pub(crate) fn columns(&self, of: &ResourceInfo) -> Option<Vec<CustomColumn>> {
+        self.write().definition(of).map(|it| it.columns(&of.version))
+    }
+
+    fn write(&self) -> Writer<'_> {
+        Writer {
+            env: &self.env,
+            storage: &self.storage,
+            live: &self.catalogue,
+            catalogue: self.catalogue(),
+            state: self.state.lock().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,130 @@
+//! One object in several versions, and one collection under several names.
+//!
+//! Objects are kept in the version in which they were last written. Kinds of several versions differ, among those that
+//! are served by default, in two places only: events have two groups, and autoscalers two versions.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value, json};
+use windlass_schema::ResourceInfo;
+
+use super::value;
+use crate::storage::Collection;
+
+/// Where the objects of a resource are kept.
+pub(crate) fn collection(resource: &ResourceInfo) -> Collection {
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("events.k8s.io", "events") => Collection::new("", "events"),
+        (group, plural) => Collection::new(group, plural),
+    }
+}
+
+/// The `apiVersion` of a resource.
+pub(crate) fn api_version(resource: &ResourceInfo) -> String {
+    match resource.group.as_str() {
+        "" => resource.version.clone(),
+        group => format!("{group}/{}", resource.version),
+    }
+}
+
+/// A stored object in the version asked for.
+pub(crate) fn serve<'a>(stored: &'a Value, resource: &ResourceInfo) -> Cow<'a, Value> {
+    let asked = api_version(resource);
+    let from = value::text(stored, &["apiVersion"]);
+    if from == asked {
+        return Cow::Borrowed(stored);
+    }
+    let mut object = stored.clone();
+    match (from, asked.as_str()) {
+        ("v1", "events.k8s.io/v1") => rename(&mut object, EVENT_FIELDS, false),
+        ("events.k8s.io/v1", "v1") => rename(&mut object, EVENT_FIELDS, true),
+        ("autoscaling/v1", "autoscaling/v2") => newer_autoscaler(&mut object),
+        ("autoscaling/v2", "autoscaling/v1") => older_autoscaler(&mut object),
+        _ => {}
+    }
+    value::set(&mut object, &["apiVersion"], asked);
+    value::set(&mut object, &["kind"], resource.kind.clone());
+    Cow::Owned(object)
+}
+
+/// The fields of events that have two names: in the core group, and in their own.
+const EVENT_FIELDS: &[(&str, &str)] = &[
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingComponent", "reportingController"),
+];
+
+fn rename(object: &mut Value, names: &[(&str, &str)], back: bool) {
+    let fields = value::fields(object);
+    for (core, own) in names {
+        let (from, to) = if back { (own, core) } else { (core, own) };
+        if let Some(found) = fields.remove(*from) {
+            fields.insert((*to).to_owned(), found);
+        }
+    }
+}
+
+fn newer_autoscaler(object: &mut Value) {
+    let parts = [
+        ("spec", "targetCPUUtilizationPercentage", "metrics", "target"),
+        ("status", "currentCPUUtilizationPercentage", "currentMetrics", "current"),
+    ];
+    for (part, old, new, inner) in parts {
+        let Some(share) = value::remove(object, &[part, old]) else { continue };
+        let mut figures = Map::from_iter([("averageUtilization".to_owned(), share)]);
+        if part == "spec" {
+            figures.insert("type".to_owned(), json!("Utilization"));
+        }
+        let metric = json!({"type": "Resource", "resource": {"name": "cpu", inner: figures}});
+        value::set(object, &[part, new], json!([metric]));
+    }
+}
+
+fn older_autoscaler(object: &mut Value) {
+    let parts = [
+        ("spec", "targetCPUUtilizationPercentage", "metrics", "target"),
+        ("status", "currentCPUUtilizationPercentage", "currentMetrics", "current"),
+    ];
+    for (part, old, new, inner) in parts {
+        let Some(metrics) = value::remove(object, &[part, new]) else { continue };
+        let cpu = value::items(&metrics, &[])
+            .iter()
+            .find(|it| value::text(it, &["resource", "name"]) == "cpu")
+            .map(|it| value::at(it, &["resource", inner, "averageUtilization"]).clone());
+        if let Some(share) = cpu.filter(|it| !it.is_null()) {
+            value::set(object, &[part, old], share);
+        }
+    }
+    value::remove(object, &["spec", "behavior"]);
+    value::remove(object, &["status", "conditions"]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_has_the_names_of_the_group_it_is_read_from() {
+        let mut event = json!({"involvedObject": {"name": "a"}, "message": "m", "count": 2});
+        let core = event.clone();
+        rename(&mut event, EVENT_FIELDS, false);
+        assert_eq!(event, json!({"regarding": {"name": "a"}, "note": "m", "deprecatedCount": 2}));
+        rename(&mut event, EVENT_FIELDS, true);
+        assert_eq!(event, core);
+    }
+
+    #[test]
+    fn an_autoscaler_for_processors_is_the_same_in_both_versions() {
+        let older = json!({"spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 80}});
+        let mut object = older.clone();
+        newer_autoscaler(&mut object);
+        let target = value::at(&object["spec"]["metrics"][0], &["resource", "target"]);
+        assert_eq!(*target, json!({"type": "Utilization", "averageUtilization": 80}));
+        older_autoscaler(&mut object);
+        assert_eq!(object, older);
+    }
+}

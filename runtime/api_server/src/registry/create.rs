@@ -1,0 +1,287 @@
+//! How an object comes to be.
+
+use serde_json::{Value, json};
+
+use super::invalid::FieldErrors;
+use super::kinds::{self, Kind};
+use super::request::{Answer, Target, WriteOptions, Written};
+use super::transform::{self, Managing};
+use super::writer::{self, Writer};
+use super::{convert, meta, names, quota, reviews, value};
+use crate::status::{Cause, Status};
+
+/// The letters of generated names: no vowels, and nothing that looks like another.
+const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+/// How much of a prefix a generated name keeps, and how many letters it adds.
+const PREFIX_KEPT: usize = 58;
+const LETTERS: usize = 5;
+/// How often a taken name is replaced by another.
+const ATTEMPTS: usize = 8;
+
+impl Writer<'_> {
+    /// What posting means: an object, or what a subresource does with it.
+    pub(crate) fn post(
+        &mut self,
+        to: &Target,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        if to.is_subresource() {
+            return self.post_below(to, body, options);
+        }
+        if let Some(answer) = reviews::answer(to, &body, &options.user) {
+            return Ok(Written { answer: Answer::Value(answer?), created: true, warnings: Vec::new() });
+        }
+        let mut object = body;
+        let warnings = self.read_body(to, &mut object, options)?;
+        if to.resource.group.is_empty() && to.resource.plural == "bindings" {
+            return self.bind(&to.namespace, value::text(&object, &["metadata", "name"]), &object, options);
+        }
+        self.wipe(&mut object);
+        in_namespace(to, &mut object)?;
+        let mut written = self.create(to, object, options)?;
+        written.warnings.splice(0..0, warnings);
+        Ok(written)
+    }
+
+    /// Creates an object that has been decoded.
+    pub(crate) fn create(
+        &mut self,
+        to: &Target,
+        mut object: Value,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        self.kind_of(&to.resource).reset_for_create(&mut object, self.has_status(to));
+        self.manage(to, &Value::Null, &mut object, options);
+        self.create_managed(to, object, options)
+    }
+
+    /// Creates an object whose fields have their managers.
+    pub(crate) fn create_managed(
+        &mut self,
+        to: &Target,
+        mut object: Value,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let kind = self.kind_of(&to.resource);
+        kind.reset_for_create(&mut object, self.has_status(to));
+        self.admit_into_namespace(to, &object)?;
+        (kind.admit)(self, &mut object)?;
+        let generated = value::text(&object, &["metadata", "name"]).is_empty()
+            && !value::text(&object, &["metadata", "generateName"]).is_empty();
+        if !generated {
+            return self.create_named(to, kind, object, options);
+        }
+        for _ in 1..ATTEMPTS {
+            match self.create_generated(to, kind, object.clone(), options) {
+                Err(status) if status.reason == "AlreadyExists" => {}
+                other => return other,
+            }
+        }
+        self.create_generated(to, kind, object, options)
+    }
+
+    fn create_generated(
+        &mut self,
+        to: &Target,
+        kind: &'static Kind,
+        mut object: Value,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let prefix = value::text(&object, &["metadata", "generateName"]);
+        let name = self.generated_name(prefix);
+        value::set(&mut object, &["metadata", "name"], name.clone());
+        self.create_named(to, kind, object, options).map_err(|status| {
+            if status.reason != "AlreadyExists" {
+                return status;
+            }
+            let why = "the server was not able to generate a unique name for the object";
+            let mut status = status;
+            status.message = format!("{} {name:?} already exists, {why}", to.named());
+            if let Some(details) = &mut status.details {
+                details.retry_after_seconds = 1;
+            }
+            status
+        })
+    }
+
+    fn create_named(
+        &mut self,
+        to: &Target,
+        kind: &'static Kind,
+        mut object: Value,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        self.fill_metadata(to, kind, &mut object);
+        (kind.prepare_create)(self, &mut object)?;
+        let warnings = (kind.warnings)(&object);
+        self.validate_new(to, kind, &object)?;
+        if !value::text(&object, &["metadata", "resourceVersion"]).is_empty() {
+            return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
+        }
+        transform::settle(&to.resource, self.definition(&to.resource).is_some(), &mut object);
+        self.refuse_taken(to, &object)?;
+        quota::charge(self, &to.resource, &object, options.dry_run)?;
+        let answer = self.insert(&to.resource, object, options.dry_run)?;
+        (kind.after_create)(self, answer.value(), options.dry_run)?;
+        Ok(Written { answer, created: true, warnings })
+    }
+
+    /// What the body is, checked against the path and decoded. Returns warnings.
+    pub(crate) fn read_body(
+        &self,
+        to: &Target,
+        object: &mut Value,
+        options: &WriteOptions,
+    ) -> Result<Vec<String>, Status> {
+        let definition = self.definition(&to.resource);
+        transform::identify(&to.resource, object)?;
+        transform::decode(&to.resource, definition.as_deref(), object, options.field_validation)
+            .map(|warnings| self.defaulted(to, object, warnings))
+    }
+
+    /// Puts in what was left out.
+    fn defaulted(&self, to: &Target, object: &mut Value, warnings: Vec<String>) -> Vec<String> {
+        transform::defaults(&to.resource, self.definition(&to.resource).as_deref(), object);
+        (self.kind_of(&to.resource).defaults)(object);
+        warnings
+    }
+
+    /// Who manages which field, after the write.
+    pub(crate) fn manage(&self, to: &Target, old: &Value, object: &mut Value, options: &WriteOptions) {
+        let managing = Managing {
+            manager: &options.field_manager,
+            subresource: &to.subresource,
+            now: self.env.wall(),
+            resets: self.resets(to, self.kind_of(&to.resource)),
+        };
+        transform::manage(&to.resource, old, object, &managing);
+    }
+
+    /// What the kind of a resource does.
+    pub(crate) fn kind_of(&self, resource: &windlass_schema::ResourceInfo) -> &'static Kind {
+        if self.definition(resource).is_some() {
+            &kinds::CUSTOM
+        } else {
+            kinds::of(&resource.group, &resource.plural)
+        }
+    }
+
+    /// Whether the object's status is written through a subresource.
+    pub(crate) fn has_status(&self, to: &Target) -> bool {
+        to.resource.subresources.contains_key("status")
+    }
+
+    fn wipe(&self, object: &mut Value) {
+        for field in
+            ["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"]
+        {
+            value::remove(object, &["metadata", field]);
+        }
+    }
+
+    fn fill_metadata(&mut self, to: &Target, kind: &Kind, object: &mut Value) {
+        value::set(object, &["metadata", "creationTimestamp"], self.now());
+        let uid = self.identifier();
+        value::set(object, &["metadata", "uid"], uid);
+        if kind.has_generation() || self.definition(&to.resource).is_some() {
+            value::set(object, &["metadata", "generation"], 1);
+        } else {
+            value::remove(object, &["metadata", "generation"]);
+        }
+    }
+
+    fn validate_new(&self, to: &Target, kind: &Kind, object: &Value) -> Result<(), Status> {
+        let (resource, name) = (&to.resource, value::text(object, &["metadata", "name"]));
+        let mut errors = FieldErrors::default();
+        meta::validate(object, resource.namespaced, kind.name, &mut errors);
+        if let Some(definition) = self.definition(resource) {
+            definition.validate(&resource.version, object, None, &mut errors);
+        }
+        (kind.validate)(object, &mut errors);
+        errors.refuse(&resource.group, &resource.kind, name)?;
+        let mut errors = FieldErrors::default();
+        meta::validate(object, resource.namespaced, names::path_name, &mut errors);
+        errors.refuse(&resource.group, &resource.kind, name)
+    }
+
+    fn refuse_taken(&self, to: &Target, object: &Value) -> Result<(), Status> {
+        let (namespace, name) =
+            (value::text(object, &["metadata", "namespace"]), value::text(object, &["metadata", "name"]));
+        match self.find(&convert::collection(&to.resource), namespace, name) {
+            // A dry run says what the write would have said.
+            Some(_) => self.insert(&to.resource, object.clone(), true).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    fn admit_into_namespace(&self, to: &Target, object: &Value) -> Result<(), Status> {
+        if !to.resource.namespaced {
+            return Ok(());
+        }
+        let namespaces = convert::collection(&*self.built_in("", "v1", "namespaces")?);
+        let named = crate::status::Named { group: "", resource: "namespaces" };
+        let found = self.find(&namespaces, "", &to.namespace);
+        let namespace = found.ok_or_else(|| Status::not_found(named, &to.namespace))?;
+        if value::text(&namespace.value, &["status", "phase"]) != "Terminating" {
+            return Ok(());
+        }
+        let why = format!(
+            "unable to create new content in namespace {} because it is being terminated",
+            to.namespace
+        );
+        let name = [&["metadata", "name"], &["metadata", "generateName"]].map(|it| value::text(object, it));
+        let name = name.into_iter().find(|it| !it.is_empty()).unwrap_or("Unknown");
+        let mut status = Status::forbidden(to.named(), name, &why);
+        if let Some(details) = &mut status.details {
+            details.causes.push(Cause {
+                reason: "NamespaceTerminating".to_owned(),
+                message: format!("namespace {} is being terminated", to.namespace),
+                field: "metadata.namespace".to_owned(),
+            });
+        }
+        Err(status)
+    }
+
+    fn generated_name(&mut self, prefix: &str) -> String {
+        let mut kept = prefix.len().min(PREFIX_KEPT);
+        while !prefix.is_char_boundary(kept) {
+            kept -= 1;
+        }
+        let letter = |writer: &mut Self| {
+            let drawn = writer.state.rng.below(ALPHABET.len() as u64);
+            usize::try_from(drawn).ok().and_then(|it| ALPHABET.get(it)).map_or('b', |it| char::from(*it))
+        };
+        let letters: String = (0..LETTERS).map(|_| letter(self)).collect();
+        format!("{}{letters}", &prefix[..kept])
+    }
+}
+
+/// Puts the object into the namespace of the path, or refuses if it says it is in another.
+pub(crate) fn in_namespace(to: &Target, object: &mut Value) -> Result<(), Status> {
+    let expected = if to.resource.namespaced { to.namespace.as_str() } else { "" };
+    let found = value::text(object, &["metadata", "namespace"]);
+    if found == expected {
+        return Ok(());
+    }
+    if expected.is_empty() {
+        value::remove(object, &["metadata", "namespace"]);
+        return Ok(());
+    }
+    if found.is_empty() {
+        value::set(object, &["metadata", "namespace"], expected);
+        return Ok(());
+    }
+    let why = "the namespace of the provided object does not match the namespace sent on the request";
+    Err(Status::bad_request(why))
+}
+
+/// The `Success` that some posts are answered with.
+pub(crate) fn success(code: u16) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code})
+}
+
+/// A `Time` of the writer's clock, for kinds that keep one.
+pub(crate) fn stamp(writer: &Writer<'_>) -> Value {
+    Value::String(writer::seconds(writer.env.wall()))
+}

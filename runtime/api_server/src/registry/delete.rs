@@ -1,0 +1,323 @@
+//! How an object goes.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::kinds::{Dependents, Kind};
+use super::request::{Answer, DeleteOptions, Deleted, Propagation, Target};
+use super::writer::{Writer, seconds};
+use super::{convert, value};
+use crate::read::{ListOptions, Selection};
+use crate::status::{Named, Status};
+use crate::storage::Stored;
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+/// The namespaces that every cluster has, and keeps.
+const KEPT_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
+
+/// What the grace period makes of a deletion.
+enum Grace {
+    /// The kind has none, or it is over.
+    None,
+    /// It runs, and this request does not shorten it.
+    Pending,
+    /// It runs from now on, or has been shortened to this many seconds.
+    Runs(i64),
+}
+
+impl Writer<'_> {
+    /// Deletes the object, or begins to.
+    pub(crate) fn delete(&mut self, at: &Target, options: &DeleteOptions) -> Result<Deleted, Status> {
+        if at.is_subresource() {
+            return Err(Status::method_not_allowed(at.named(), "delete"));
+        }
+        let namespace = at.resource.group.is_empty() && at.resource.plural == "namespaces";
+        if namespace && KEPT_NAMESPACES.contains(&at.name.as_str()) {
+            return Err(Status::forbidden(at.named(), &at.name, "this namespace may not be deleted"));
+        }
+        let found = self.find(&convert::collection(&at.resource), &at.namespace, &at.name);
+        let old = found.ok_or_else(|| at.not_found())?;
+        if namespace && let Some(deleted) = self.delete_namespace(at, &old, options)? {
+            return Ok(deleted);
+        }
+        self.delete_found(at, &old, options)
+    }
+
+    /// Deletes every object that is selected.
+    pub(crate) fn delete_collection(
+        &mut self,
+        at: &Target,
+        selection: &Selection,
+        list: &ListOptions,
+        options: &DeleteOptions,
+    ) -> Result<Vec<Answer>, Status> {
+        let namespace = selection.namespace.as_deref().unwrap_or_default();
+        let mut found = self.all(&convert::collection(&at.resource), namespace);
+        found.retain(|it| selection.matches(it));
+        if let Ok(limit @ 1..) = usize::try_from(list.limit) {
+            found.truncate(limit);
+        }
+        let mut answers = Vec::new();
+        for stored in found {
+            let (namespace, name) = (stored.key.namespace.to_string(), stored.key.name.to_string());
+            let one = Target { namespace, name, ..at.clone() };
+            match self.delete(&one, options) {
+                Ok(_) => answers.push(Answer::Stored(stored)),
+                Err(status) if status.code == 404 => {}
+                Err(status) => return Err(status),
+            }
+        }
+        Ok(answers)
+    }
+
+    /// What follows when an object is gone.
+    pub(crate) fn gone(&mut self, at: &Target, object: &Value) -> Result<(), Status> {
+        (self.kind_of(&at.resource).after_delete)(self, object)
+    }
+
+    fn delete_found(
+        &mut self,
+        at: &Target,
+        old: &Arc<Stored>,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, Status> {
+        check_preconditions(at, &old.value, options)?;
+        let kind = self.kind_of(&at.resource);
+        let now = self.env.wall();
+        let mut object = old.value.clone();
+        let grace = begin_grace(kind, &mut object, options, now);
+        if matches!(grace, Grace::Pending) {
+            return Ok(self.answer(at, kind, Answer::Stored(Arc::clone(old)), false, options));
+        }
+        let finalizers = finalizers_after(kind, &object, options);
+        value::set(&mut object, &["metadata", "finalizers"], finalizers.clone());
+        if finalizers.is_empty() {
+            value::remove(&mut object, &["metadata", "finalizers"]);
+        }
+        let waits = !finalizers.is_empty();
+        match grace {
+            Grace::Runs(period) if waits || period > 0 => {}
+            Grace::Runs(_) => {
+                // Watches see that it is being deleted, and then that it is gone.
+                return match self.replace(&at.resource, old, object, options.dry_run)? {
+                    Answer::Stored(marked) => self.delete_now(at, kind, &marked, options),
+                    would_be => Ok(self.answer(at, kind, would_be, true, options)),
+                };
+            }
+            _ if waits => mark(&mut object, now),
+            _ => return self.delete_now(at, kind, old, options),
+        }
+        let answer = self.replace(&at.resource, old, object, options.dry_run)?;
+        Ok(self.answer(at, kind, answer, false, options))
+    }
+
+    fn delete_now(
+        &mut self,
+        at: &Target,
+        kind: &Kind,
+        old: &Arc<Stored>,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, Status> {
+        if options.dry_run {
+            return Ok(self.answer(at, kind, Answer::Stored(Arc::clone(old)), true, options));
+        }
+        let last = self.erase(&at.resource, old, old.value.clone())?;
+        self.gone(at, &last.value)?;
+        Ok(self.answer(at, kind, Answer::Stored(last), true, options))
+    }
+
+    fn answer(
+        &self,
+        at: &Target,
+        kind: &Kind,
+        answer: Answer,
+        gone: bool,
+        options: &DeleteOptions,
+    ) -> Deleted {
+        if gone && !kind.returns_deleted {
+            let uid = value::text(answer.value(), &["metadata", "uid"]);
+            let mut details =
+                json!({"name": at.name, "group": at.resource.group, "kind": at.resource.plural});
+            if at.resource.group.is_empty() {
+                value::remove(&mut details, &["group"]);
+            }
+            value::set(&mut details, &["uid"], uid);
+            let status = "Success";
+            let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": status, "details": details});
+            return Deleted::Status(body);
+        }
+        Deleted::Object { answer, accepted: !gone && options.orphan_dependents == Some(false) }
+    }
+
+    /// The first deletion of a namespace makes it terminate. It goes when nothing is left in it.
+    fn delete_namespace(
+        &mut self,
+        at: &Target,
+        old: &Arc<Stored>,
+        options: &DeleteOptions,
+    ) -> Result<Option<Deleted>, Status> {
+        let failed = |what: &str, given: &str, found: &str| {
+            let why = format!(
+                "Precondition failed: {what} in precondition: {given}, {what} in object meta: {found}"
+            );
+            Status::conflict(at.named(), &at.name, &why)
+        };
+        let found =
+            [("UID", "uid", &options.uid), ("ResourceVersion", "resourceVersion", &options.resource_version)];
+        for (what, field, given) in found {
+            let is = value::text(&old.value, &["metadata", field]);
+            if let Some(given) = given.as_deref().filter(|given| *given != is) {
+                return Err(failed(what, given, is));
+            }
+        }
+        if value::has(&old.value, &["metadata", "deletionTimestamp"]) {
+            let waits = !value::is_empty(&old.value, &["spec", "finalizers"]);
+            let answer = || Deleted::Object { answer: Answer::Stored(Arc::clone(old)), accepted: false };
+            return Ok(waits.then(answer));
+        }
+        let mut object = old.value.clone();
+        value::set(&mut object, &["metadata", "deletionTimestamp"], self.now());
+        value::set(&mut object, &["status", "phase"], "Terminating");
+        let kept = namespace_finalizers(&object, options);
+        if kept.is_empty() {
+            value::remove(&mut object, &["metadata", "finalizers"]);
+        } else {
+            value::set(&mut object, &["metadata", "finalizers"], kept);
+        }
+        let answer = self.replace(&at.resource, old, object, options.dry_run)?;
+        Ok(Some(Deleted::Object { answer, accepted: options.orphan_dependents == Some(false) }))
+    }
+}
+
+fn check_preconditions(at: &Target, object: &Value, options: &DeleteOptions) -> Result<(), Status> {
+    // Upstream names the kind here, where it names the resource elsewhere.
+    let named = Named { group: &at.resource.group, resource: &at.resource.kind };
+    let refuse = |what: &str, given: &str, found: &str, perhaps: &str| {
+        let why = format!(
+            "the {what} in the precondition ({given}) does not match the {what} in record ({found}). The object might \
+             have been {perhaps}"
+        );
+        Err(Status::conflict(named, &at.name, &why))
+    };
+    let uid = value::text(object, &["metadata", "uid"]);
+    if let Some(given) = options.uid.as_deref().filter(|given| *given != uid) {
+        return refuse("UID", given, uid, "deleted and then recreated");
+    }
+    let version = value::text(object, &["metadata", "resourceVersion"]);
+    if let Some(given) = options.resource_version.as_deref().filter(|given| *given != version) {
+        return refuse("ResourceVersion", given, version, "modified");
+    }
+    Ok(())
+}
+
+fn begin_grace(kind: &Kind, object: &mut Value, options: &DeleteOptions, now: Timestamp) -> Grace {
+    let asked = options.grace_period_seconds.map(|it| if it < 0 { 1 } else { it });
+    let Some(default) = kind.grace else { return Grace::None };
+    if value::has(object, &["metadata", "deletionTimestamp"]) {
+        return shorten(object, asked, now);
+    }
+    let period = default(object, asked);
+    let at = now.saturating_add(SignedDuration::from_secs(period)).unwrap_or(now);
+    value::set(object, &["metadata", "deletionTimestamp"], seconds(at));
+    value::set(object, &["metadata", "deletionGracePeriodSeconds"], period);
+    bump(object);
+    Grace::Runs(period)
+}
+
+/// A deletion that runs may only be made to end sooner.
+fn shorten(object: &mut Value, asked: Option<i64>, now: Timestamp) -> Grace {
+    let running =
+        value::integer(object, &["metadata", "deletionGracePeriodSeconds"]).unwrap_or_default().max(0);
+    if running == 0 {
+        return Grace::None;
+    }
+    let Some(mut period) = asked.filter(|it| *it < running) else { return Grace::Pending };
+    let due: Timestamp = value::text(object, &["metadata", "deletionTimestamp"]).parse().unwrap_or(now);
+    let mut sooner = due.saturating_add(SignedDuration::from_secs(period - running)).unwrap_or(now);
+    if sooner < now {
+        sooner = now;
+        // Whoever stops the pod still has to see this, unless it is to go at once.
+        period = period.min(1);
+    }
+    value::set(object, &["metadata", "deletionTimestamp"], seconds(sooner));
+    value::set(object, &["metadata", "deletionGracePeriodSeconds"], period);
+    Grace::Runs(period)
+}
+
+/// Marks an object as being deleted that only its finalizers keep.
+fn mark(object: &mut Value, now: Timestamp) {
+    let running = value::text(object, &["metadata", "deletionTimestamp"]).parse::<Timestamp>().ok();
+    if running.is_none() {
+        bump(object);
+    }
+    if running.is_none_or(|it| it > now) {
+        value::set(object, &["metadata", "deletionTimestamp"], seconds(now));
+    }
+    value::set(object, &["metadata", "deletionGracePeriodSeconds"], 0);
+}
+
+fn bump(object: &mut Value) {
+    if let Some(generation) = value::integer(object, &["metadata", "generation"]).filter(|it| *it > 0) {
+        value::set(object, &["metadata", "generation"], generation + 1);
+    }
+}
+
+/// What keeps the object once the garbage collector has been told what to do with its dependents.
+fn finalizers_after(kind: &Kind, object: &Value, options: &DeleteOptions) -> Vec<String> {
+    let found = value::texts(object, &["metadata", "finalizers"]);
+    let mut kept: Vec<String> =
+        found.iter().filter(|it| ![ORPHAN, FOREGROUND].contains(it)).map(|it| (*it).to_owned()).collect();
+    if let Some(asked) = dependents(kind, &found, options) {
+        kept.push(asked.to_owned());
+    }
+    let mut same = found.len() == kept.len();
+    same = same && kept.iter().all(|it| found.contains(&it.as_str()));
+    if same { found.into_iter().map(str::to_owned).collect() } else { kept }
+}
+
+/// The finalizer that tells the garbage collector what to do: by the request, by what is there, by the kind.
+fn dependents(kind: &Kind, found: &[&str], options: &DeleteOptions) -> Option<&'static str> {
+    if kind.dependents == Dependents::Unsupported {
+        return None;
+    }
+    if let Some(orphan) = options.orphan_dependents {
+        return orphan.then_some(ORPHAN);
+    }
+    if let Some(asked) = options.propagation {
+        return match asked {
+            Propagation::Orphan => Some(ORPHAN),
+            Propagation::Foreground => Some(FOREGROUND),
+            Propagation::Background => None,
+        };
+    }
+    let there = found.iter().find_map(|it| [ORPHAN, FOREGROUND].into_iter().find(|known| known == it));
+    there.or((kind.dependents == Dependents::Orphan).then_some(ORPHAN))
+}
+
+fn namespace_finalizers(object: &Value, options: &DeleteOptions) -> Vec<String> {
+    let found = value::texts(object, &["metadata", "finalizers"]);
+    let wanted = |name: &str, asked: bool, older: bool| match (options.orphan_dependents, options.propagation)
+    {
+        (Some(_), _) => older,
+        (None, Some(_)) => asked,
+        (None, None) => found.contains(&name),
+    };
+    let orphan = wanted(
+        ORPHAN,
+        options.propagation == Some(Propagation::Orphan),
+        options.orphan_dependents == Some(true),
+    );
+    let foreground = wanted(
+        FOREGROUND,
+        options.propagation == Some(Propagation::Foreground),
+        options.orphan_dependents == Some(false),
+    );
+    let mut kept: Vec<String> =
+        found.iter().filter(|it| ![ORPHAN, FOREGROUND].contains(it)).map(|it| (*it).to_owned()).collect();
+    kept.extend(orphan.then(|| ORPHAN.to_owned()));
+    kept.extend(foreground.then(|| FOREGROUND.to_owned()));
+    kept
+}

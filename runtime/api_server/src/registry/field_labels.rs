@@ -1,0 +1,82 @@
+//! By which fields objects can be selected, kind by kind.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+use windlass_schema::ResourceInfo;
+
+use super::value;
+use crate::read::{FieldReader, FieldTable, not_supported};
+
+/// The table of a built-in kind.
+pub(crate) fn of(resource: &ResourceInfo) -> FieldTable {
+    let (group, plural) = (resource.group.as_str(), resource.plural.as_str());
+    let table = match (group, plural) {
+        ("", "pods") => paths(&[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "status.phase",
+            "status.podIP",
+            "status.nominatedNodeName",
+        ])
+        .with("spec.host", FieldReader::Pointer(Cow::Borrowed("/spec/nodeName")))
+        .with("spec.hostNetwork", FieldReader::With(|it| flag(it, &["spec", "hostNetwork"]))),
+        ("", "nodes") => {
+            named().with("spec.unschedulable", FieldReader::With(|it| flag(it, &["spec", "unschedulable"])))
+        }
+        ("", "replicationcontrollers") => namespaced().with("status.replicas", replicas()),
+        ("", "events") => events("involvedObject", "reportingComponent", "source"),
+        ("events.k8s.io", "events") => events("regarding", "reportingController", "deprecatedSource")
+            .with("reportingComponent", FieldReader::Pointer(Cow::Borrowed("/reportingController"))),
+        ("", "namespaces") => named().with_path("status.phase").with("name", FieldReader::Name),
+        ("", "secrets") => namespaced().with_path("type"),
+        ("", "services") => namespaced().with_path("spec.clusterIP").with_path("spec.type"),
+        ("batch", "jobs") => namespaced()
+            .with("status.successful", FieldReader::With(|it| number(it, &["status", "succeeded"]))),
+        ("certificates.k8s.io", "certificatesigningrequests") => named().with_path("spec.signerName"),
+        _ => FieldTable::metadata(),
+    };
+    if group == "apps" && plural == "replicasets" {
+        return table.with("status.replicas", replicas());
+    }
+    table
+}
+
+fn named() -> FieldTable {
+    FieldTable::empty(not_supported).with("metadata.name", FieldReader::Name)
+}
+
+fn namespaced() -> FieldTable {
+    named().with("metadata.namespace", FieldReader::Namespace)
+}
+
+fn paths(fields: &[&'static str]) -> FieldTable {
+    fields.iter().fold(namespaced(), |table, field| table.with_path(*field))
+}
+
+/// Events are asked for by the names of the core group, whatever group they are read from.
+fn events(object: &'static str, controller: &'static str, source: &'static str) -> FieldTable {
+    let parts = ["kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"];
+    let mut table = paths(&["reason", "type"]);
+    for part in parts {
+        let reader = FieldReader::Pointer(format!("/{object}/{part}").into());
+        table = table.with(format!("{object}.{part}"), reader.clone());
+        table = table.with(format!("involvedObject.{part}"), reader);
+    }
+    let source = FieldReader::Pointer(format!("/{source}/component").into());
+    table.with(controller, FieldReader::Pointer(format!("/{controller}").into())).with("source", source)
+}
+
+fn replicas() -> FieldReader {
+    FieldReader::With(|it| number(it, &["status", "replicas"]))
+}
+
+fn number(object: &Value, path: &[&str]) -> String {
+    value::integer(object, path).unwrap_or_default().to_string()
+}
+
+fn flag(object: &Value, path: &[&str]) -> String {
+    value::flag(object, path).to_string()
+}

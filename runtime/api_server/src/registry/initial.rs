@@ -1,0 +1,66 @@
+//! What every cluster has from the start.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::convert;
+use super::request::{Target, WriteOptions};
+use super::writer::Writer;
+use crate::status::Status;
+
+/// The priority classes of system components, and what they say of themselves.
+const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+];
+
+/// Makes what is not there yet.
+pub(crate) fn make(writer: &mut Writer<'_>) -> Result<(), Status> {
+    for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        ensure(writer, ("", "v1", "namespaces"), name, namespace)?;
+    }
+    for (name, priority, description) in PRIORITY_CLASSES {
+        let class = json!({
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": name},
+            "value": priority,
+            "description": description,
+        });
+        ensure(writer, ("scheduling.k8s.io", "v1", "priorityclasses"), name, class)?;
+    }
+    Ok(())
+}
+
+fn ensure(
+    writer: &mut Writer<'_>,
+    (group, version, plural): (&str, &str, &str),
+    name: &str,
+    object: Value,
+) -> Result<(), Status> {
+    let Some(resource) = writer.catalogue.resource(group, version, plural).cloned() else {
+        // A catalogue of a test's own may do without.
+        return Ok(());
+    };
+    if writer.find(&convert::collection(&resource), "", name).is_some() {
+        return Ok(());
+    }
+    let to = Target {
+        resource: Arc::clone(&resource),
+        namespace: String::new(),
+        name: String::new(),
+        subresource: String::new(),
+    };
+    let options = WriteOptions { field_manager: "kube-apiserver".to_owned(), ..WriteOptions::default() };
+    writer.post(&to, object, &options).map(|_| ())
+}

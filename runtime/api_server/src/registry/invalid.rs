@@ -1,0 +1,139 @@
+//! What is wrong with single fields, in upstream's words.
+
+use serde_json::Value;
+
+use crate::status::{Cause, Status};
+
+/// What was found wrong with an object, field by field.
+#[derive(Debug, Default)]
+pub(crate) struct FieldErrors(pub(crate) Vec<Cause>);
+
+impl FieldErrors {
+    /// The value is malformed.
+    pub(crate) fn invalid(&mut self, field: impl Into<String>, value: impl Into<Value>, detail: &str) {
+        self.with_value("FieldValueInvalid", "Invalid value", field, &value.into(), detail);
+    }
+
+    /// Something is malformed whose value is not shown.
+    pub(crate) fn bare_invalid(&mut self, field: impl Into<String>, detail: &str) {
+        self.bare("FieldValueInvalid", "Invalid value", field, detail);
+    }
+
+    /// There are two of it.
+    pub(crate) fn duplicate(&mut self, field: impl Into<String>, value: impl Into<Value>) {
+        self.with_value("FieldValueDuplicate", "Duplicate value", field, &value.into(), "");
+    }
+
+    /// It names something that is not there.
+    pub(crate) fn not_found(&mut self, field: impl Into<String>, value: impl Into<Value>) {
+        self.with_value("FieldValueNotFound", "Not found", field, &value.into(), "");
+    }
+
+    /// It is none of the known values.
+    pub(crate) fn not_supported(
+        &mut self,
+        field: impl Into<String>,
+        value: impl Into<Value>,
+        known: &[&str],
+    ) {
+        let known: Vec<_> = known.iter().map(|it| format!("{it:?}")).collect();
+        let detail = format!("supported values: {}", known.join(", "));
+        self.with_value("FieldValueNotSupported", "Unsupported value", field, &value.into(), &detail);
+    }
+
+    /// It must be there.
+    pub(crate) fn required(&mut self, field: impl Into<String>, detail: &str) {
+        self.bare("FieldValueRequired", "Required value", field, detail);
+    }
+
+    /// It must not be there.
+    pub(crate) fn forbidden(&mut self, field: impl Into<String>, detail: &str) {
+        self.bare("FieldValueForbidden", "Forbidden", field, detail);
+    }
+
+    /// It has too many bytes.
+    pub(crate) fn too_long(&mut self, field: impl Into<String>, limit: usize) {
+        self.bare("FieldValueTooLong", "Too long", field, &format!("may not be more than {limit} bytes"));
+    }
+
+    /// It has too many items.
+    pub(crate) fn too_many(&mut self, field: impl Into<String>, count: usize, limit: usize) {
+        let detail = format!("must have at most {limit} {}", if limit == 1 { "item" } else { "items" });
+        self.with_value("FieldValueTooMany", "Too many", field, &count.into(), &detail);
+    }
+
+    /// Each of the reasons why the value is malformed.
+    pub(crate) fn each(&mut self, field: &str, value: &str, reasons: Vec<String>) {
+        for reason in reasons {
+            self.invalid(field, value, &reason);
+        }
+    }
+
+    /// It must not be negative.
+    pub(crate) fn not_negative(&mut self, field: impl Into<String>, value: Option<i64>) {
+        if let Some(value) = value.filter(|it| *it < 0) {
+            self.invalid(field, value, "must be greater than or equal to 0");
+        }
+    }
+
+    /// It may not change.
+    pub(crate) fn immutable(&mut self, field: impl Into<String>, new: &Value, old: &Value) {
+        if !super::value::same(new, old) {
+            self.invalid(field, new.clone(), "field is immutable");
+        }
+    }
+
+    /// The refusal, if anything was found.
+    pub(crate) fn refuse(self, group: &str, kind: &str, name: &str) -> Result<(), Status> {
+        if self.0.is_empty() { Ok(()) } else { Err(Status::invalid(group, kind, name, self.0)) }
+    }
+
+    fn with_value(
+        &mut self,
+        reason: &str,
+        words: &str,
+        field: impl Into<String>,
+        value: &Value,
+        detail: &str,
+    ) {
+        // Upstream quotes text, prints numbers plainly, and shows everything else as JSON.
+        let shown = match value {
+            Value::String(text) => format!("{text:?}"),
+            other => other.to_string(),
+        };
+        self.bare(reason, &format!("{words}: {shown}"), field, detail);
+    }
+
+    fn bare(&mut self, reason: &str, words: &str, field: impl Into<String>, detail: &str) {
+        let message = if detail.is_empty() { words.to_owned() } else { format!("{words}: {detail}") };
+        self.0.push(Cause { reason: reason.to_owned(), message, field: field.into() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_mistake_is_told_in_upstreams_words() {
+        let mut errors = FieldErrors::default();
+        errors.invalid("spec.replicas", -1, "must be greater than or equal to 0");
+        errors.invalid("spec.selector", json!({"a": "b"}), "field is immutable");
+        errors.required("spec.containers", "");
+        errors.not_supported("spec.restartPolicy", "No", &["Always", "Never"]);
+        errors.duplicate("spec.containers[1].name", "a");
+        errors.too_long("metadata.annotations", 262_144);
+        let told: Vec<_> = errors.0.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
+        let expected = [
+            "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
+            r#"spec.selector: Invalid value: {"a":"b"}: field is immutable"#,
+            "spec.containers: Required value",
+            r#"spec.restartPolicy: Unsupported value: "No": supported values: "Always", "Never""#,
+            r#"spec.containers[1].name: Duplicate value: "a""#,
+            "metadata.annotations: Too long: may not be more than 262144 bytes",
+        ];
+        assert_eq!(told, expected);
+    }
+}

@@ -1,0 +1,360 @@
+//! What runs pods until they are done.
+
+use serde_json::{Value, json};
+
+use super::super::invalid::FieldErrors;
+use super::super::writer::Writer;
+use super::super::{labels, value};
+use super::{Dependents, Kind, NAMED, join, not_negative, pod_spec, schedule};
+use crate::status::Status;
+
+const NAME_LABELS: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
+const UID_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
+const SELECTED_LABEL: &str = "batch.kubernetes.io/controller-uid";
+/// The most pods at once of a job that counts its completions.
+const INDEXED_PARALLELISM: i64 = 100_000;
+/// A cron job's name leaves eleven letters for the time.
+const CRON_NAME: usize = 52;
+
+/// What jobs do.
+pub(super) static JOBS: Kind = Kind {
+    generation: &[&["spec"]],
+    dependents: Dependents::Orphan,
+    defaults: |object| {
+        job_defaults(value::place(object, &["spec"]));
+        let carried = value::at(object, &["spec", "template", "metadata", "labels"]).clone();
+        if carried.is_object() && value::is_empty(object, &["metadata", "labels"]) {
+            value::set(object, &["metadata", "labels"], carried);
+        }
+    },
+    prepare_create: select_own,
+    validate: job,
+    validate_update: job_update,
+    validate_status: job_status,
+    ..NAMED
+};
+
+/// What cron jobs do.
+pub(super) static CRON_JOBS: Kind = Kind {
+    generation: &[&["spec"]],
+    defaults: |object| {
+        value::default(object, &["spec", "concurrencyPolicy"], "Allow");
+        value::default(object, &["spec", "suspend"], false);
+        value::default(object, &["spec", "successfulJobsHistoryLimit"], 3);
+        value::default(object, &["spec", "failedJobsHistoryLimit"], 1);
+        // What is left out of the jobs is put in when they are made, save what belongs to their pods.
+        pod_spec::template_defaults(object, &["spec", "jobTemplate", "spec", "template", "spec"]);
+    },
+    validate: |object, errors| {
+        let name = value::text(object, &["metadata", "name"]);
+        cron_job(object, errors);
+        if name.len() > CRON_NAME {
+            errors.invalid("metadata.name", name, "must be no more than 52 characters");
+        }
+    },
+    validate_update: |new, _, errors| cron_job(new, errors),
+    ..NAMED
+};
+
+fn job_defaults(spec: &mut Value) {
+    if !value::has(spec, &["completions"]) && !value::has(spec, &["parallelism"]) {
+        value::set(spec, &["completions"], 1);
+    }
+    value::default(spec, &["parallelism"], 1);
+    let limit = if value::has(spec, &["backoffLimitPerIndex"]) { i32::MAX } else { 6 };
+    value::default(spec, &["backoffLimit"], limit);
+    value::default(spec, &["completionMode"], "NonIndexed");
+    value::default(spec, &["suspend"], false);
+    let replacement = if value::has(spec, &["podFailurePolicy"]) { "Failed" } else { "TerminatingOrFailed" };
+    value::default(spec, &["podReplacementPolicy"], replacement);
+    value::default(spec, &["manualSelector"], false);
+    pod_spec::template_defaults(spec, &["template", "spec"]);
+    let rules = value::items_mut(spec, &["podFailurePolicy", "rules"]);
+    for rule in rules.into_iter().flatten() {
+        for pattern in value::items_mut(rule, &["onPodConditions"]).into_iter().flatten() {
+            value::default(pattern, &["status"], "True");
+        }
+    }
+}
+
+/// A job selects its own pods by its UID, unless it was told whom to select.
+fn select_own(_: &mut Writer<'_>, object: &mut Value) -> Result<(), Status> {
+    if value::flag(object, &["spec", "manualSelector"]) {
+        return Ok(());
+    }
+    let name = value::at(object, &["metadata", "name"]).clone();
+    let uid = value::at(object, &["metadata", "uid"]).clone();
+    for (keys, text) in [(NAME_LABELS, &name), (UID_LABELS, &uid)] {
+        for key in keys {
+            value::default(object, &["spec", "template", "metadata", "labels", key], text.clone());
+        }
+    }
+    value::default(object, &["spec", "selector", "matchLabels", SELECTED_LABEL], uid);
+    Ok(())
+}
+
+fn job(object: &Value, errors: &mut FieldErrors) {
+    own_selector(object, errors);
+    let spec = value::at(object, &["spec"]);
+    job_spec(spec, "spec", errors);
+    let (selector, carried) =
+        (value::at(spec, &["selector"]), value::at(spec, &["template", "metadata", "labels"]));
+    if selector.is_null() {
+        errors.required("spec.selector", "");
+        return;
+    }
+    labels::validate(selector, "spec.selector", errors);
+    if !labels::matches(selector, carried) {
+        let detail = "`selector` does not match template `labels`";
+        errors.invalid("spec.template.metadata.labels", carried.clone(), detail);
+    }
+}
+
+/// Nobody may put other labels where the server puts its own.
+fn own_selector(object: &Value, errors: &mut FieldErrors) {
+    if value::flag(object, &["spec", "manualSelector"]) {
+        return;
+    }
+    let (name, uid) = (value::text(object, &["metadata", "name"]), value::text(object, &["metadata", "uid"]));
+    let path = "spec.template.metadata.labels";
+    let carried = value::at(object, &["spec", "template", "metadata", "labels"]);
+    for (keys, expected) in [(UID_LABELS, uid), (NAME_LABELS, name)] {
+        for key in keys {
+            let found = value::text(carried, &[key]);
+            if found != expected {
+                errors.invalid(path, carried.clone(), &format!("must be '{expected}'"));
+            }
+        }
+    }
+    let selector = value::at(object, &["spec", "selector"]);
+    if value::text(selector, &["matchLabels", SELECTED_LABEL]) != uid {
+        errors.invalid("spec.selector", selector.clone(), "`selector` not auto-generated");
+    }
+}
+
+fn job_spec(spec: &Value, path: &str, errors: &mut FieldErrors) {
+    let counts = [
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "backoffLimitPerIndex",
+        "maxFailedIndexes",
+    ];
+    not_negative(spec, path, &counts, errors);
+    if value::has(spec, &["maxFailedIndexes"]) && !value::has(spec, &["backoffLimitPerIndex"]) {
+        errors.required(join(path, "backoffLimitPerIndex"), "when maxFailedIndexes is specified");
+    }
+    match value::text(spec, &["completionMode"]) {
+        "Indexed" => indexed(spec, path, errors),
+        "" | "NonIndexed" => {
+            for field in ["backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"] {
+                let found = value::at(spec, &[field]);
+                if !found.is_null() {
+                    errors.invalid(join(path, field), found.clone(), "requires indexed completion mode");
+                }
+            }
+        }
+        other => errors.not_supported(join(path, "completionMode"), other, &["NonIndexed", "Indexed"]),
+    }
+    let replacement = value::text(spec, &["podReplacementPolicy"]);
+    if value::has(spec, &["podFailurePolicy"]) && !matches!(replacement, "" | "Failed") {
+        errors.not_supported(join(path, "podReplacementPolicy"), replacement, &["Failed"]);
+    } else if !matches!(replacement, "" | "Failed" | "TerminatingOrFailed") {
+        let known = ["Failed", "TerminatingOrFailed"];
+        errors.not_supported(join(path, "podReplacementPolicy"), replacement, &known);
+    }
+    pod_spec::validate_template(value::at(spec, &["template"]), &join(path, "template"), errors);
+    restarts(spec, path, errors);
+}
+
+fn indexed(spec: &Value, path: &str, errors: &mut FieldErrors) {
+    let completions = value::integer(spec, &["completions"]);
+    if completions.is_none() {
+        errors.required(join(path, "completions"), "when completion mode is Indexed");
+    }
+    if let Some(found) = value::integer(spec, &["parallelism"]).filter(|it| *it > INDEXED_PARALLELISM) {
+        let detail = "must be less than or equal to 100000 when completion mode is Indexed";
+        errors.invalid(join(path, "parallelism"), found, detail);
+    }
+    if let (Some(failed), Some(completions)) = (value::integer(spec, &["maxFailedIndexes"]), completions)
+        && failed > completions
+    {
+        let detail = "must be less than or equal to completions";
+        errors.invalid(join(path, "maxFailedIndexes"), failed, detail);
+    }
+}
+
+fn restarts(spec: &Value, path: &str, errors: &mut FieldErrors) {
+    let path = join(path, "template.spec.restartPolicy");
+    match value::text(spec, &["template", "spec", "restartPolicy"]) {
+        "" | "Always" => errors.required(path, "valid values: \"OnFailure\", \"Never\""),
+        "OnFailure" if value::has(spec, &["podFailurePolicy"]) => {
+            let detail = "only \"Never\" is supported when podFailurePolicy is specified";
+            errors.invalid(path, "OnFailure", detail);
+        }
+        "OnFailure" | "Never" => {}
+        other => errors.not_supported(path, other, &["OnFailure", "Never"]),
+    }
+}
+
+fn job_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    let (new, old) = (value::at(new, &["spec"]), value::at(old, &["spec"]));
+    job_spec(new, "spec", errors);
+    completions_update(new, old, errors);
+    errors.immutable("spec.selector", value::at(new, &["selector"]), value::at(old, &["selector"]));
+    let mut template = value::at(new, &["template"]).clone();
+    if may_move(old) {
+        for path in [
+            &["spec", "affinity", "nodeAffinity"][..],
+            &["spec", "nodeSelector"],
+            &["spec", "tolerations"],
+            &["spec", "schedulingGates"],
+            &["metadata", "annotations"],
+            &["metadata", "labels"],
+        ] {
+            value::keep(&mut template, value::at(old, &["template"]), path);
+        }
+    }
+    if !value::same(&template, value::at(old, &["template"])) {
+        errors.invalid("spec.template", value::at(new, &["template"]).clone(), "field is immutable");
+    }
+    for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
+    {
+        errors.immutable(join("spec", field), value::at(new, &[field]), value::at(old, &[field]));
+    }
+}
+
+/// Where its pods go may change before a suspended job has begun.
+fn may_move(old: &Value) -> bool {
+    value::flag(old, &["suspend"])
+}
+
+fn completions_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    let counts = |it: &Value| (value::integer(it, &["completions"]), value::integer(it, &["parallelism"]));
+    let (after, before) = (counts(new), counts(old));
+    if after.0 == before.0 {
+        return;
+    }
+    let indexed = value::text(old, &["completionMode"]) == "Indexed";
+    if !indexed || after.0.is_none() || before.0.is_none() {
+        errors.immutable(
+            "spec.completions",
+            value::at(new, &["completions"]),
+            value::at(old, &["completions"]),
+        );
+    } else if after.0 != after.1 {
+        let detail = "can only be modified in tandem with spec.parallelism";
+        errors.invalid("spec.completions", after.0, detail);
+    }
+}
+
+fn job_status(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    let status = value::at(new, &["status"]);
+    not_negative(status, "status", &["active", "succeeded", "failed", "ready", "terminating"], errors);
+    let holds = |object: &Value, of_type: &str| {
+        let holds =
+            |it: &Value| value::text(it, &["type"]) == of_type && value::text(it, &["status"]) == "True";
+        value::items(object, &["status", "conditions"]).iter().any(holds)
+    };
+    // Upstream leaves the value out of these.
+    let conditions = |errors: &mut FieldErrors, detail: &str| {
+        errors.bare_invalid("status.conditions", detail);
+    };
+    let (complete, failed) = (holds(new, "Complete"), holds(new, "Failed"));
+    if complete && failed {
+        conditions(errors, "cannot set Complete=True and Failed=true conditions");
+    }
+    for of_type in ["Complete", "Failed", "FailureTarget", "SuccessCriteriaMet"] {
+        if holds(old, of_type) && !holds(new, of_type) {
+            let detail = match of_type {
+                "SuccessCriteriaMet" => "cannot disable the SuccessCriteriaMet=True condition".to_owned(),
+                _ => format!("cannot disable the terminal {of_type}=True condition"),
+            };
+            conditions(errors, &detail);
+        }
+    }
+    if failed && !holds(new, "FailureTarget") {
+        conditions(errors, "cannot set Failed=True condition without the FailureTarget=true condition");
+    }
+    if complete && !holds(new, "SuccessCriteriaMet") {
+        conditions(
+            errors,
+            "cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
+        );
+    }
+    finished(status, complete, failed, errors);
+    counters(status, value::at(old, &["status"]), errors);
+}
+
+fn finished(status: &Value, complete: bool, failed: bool, errors: &mut FieldErrors) {
+    let completed = value::at(status, &["completionTime"]);
+    if !completed.is_null() && !complete {
+        let detail = "cannot set completionTime when there is no Complete=True condition";
+        errors.invalid("status.completionTime", completed.clone(), detail);
+    }
+    if completed.is_null() && complete {
+        errors.required("status.completionTime", "completionTime is required for Complete jobs");
+    }
+    if !(complete || failed) {
+        return;
+    }
+    let count = |field: &str| value::integer(status, &[field]).unwrap_or_default();
+    if count("active") > 0 {
+        errors.invalid("status.active", count("active"), "active>0 is invalid for finished job");
+    }
+    if !value::has(status, &["startTime"]) {
+        errors.required("status.startTime", "startTime is required for finished job");
+    }
+    let uncounted = value::at(status, &["uncountedTerminatedPods"]);
+    if value::entries(uncounted, &[]).any(|it| !value::is_empty(it.1, &[])) {
+        let detail = "must be empty for finished job";
+        errors.invalid("status.uncountedTerminatedPods", uncounted.clone(), detail);
+    }
+}
+
+fn counters(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    let count = |it: &Value, field: &str| value::integer(it, &[field]).unwrap_or_default();
+    for field in ["failed", "succeeded"] {
+        if count(new, field) < count(old, field) {
+            let detail = format!("cannot decrease the {field} counter");
+            errors.invalid(join("status", field), count(new, field), &detail);
+        }
+    }
+}
+
+fn cron_job(object: &Value, errors: &mut FieldErrors) {
+    let spec = value::at(object, &["spec"]);
+    let found = value::text(spec, &["schedule"]);
+    if found.is_empty() {
+        errors.required("spec.schedule", "");
+    } else {
+        if let Some(problem) = schedule::problem(found) {
+            errors.invalid("spec.schedule", found, &problem);
+        }
+        if found.contains("TZ") {
+            let detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";
+            errors.invalid("spec.schedule", found, detail);
+        }
+    }
+    not_negative(spec, "spec", &["startingDeadlineSeconds"], errors);
+    if value::has(spec, &["timeZone"]) && value::text(spec, &["timeZone"]).is_empty() {
+        errors.invalid("spec.timeZone", "", "timeZone must be nil or non-empty string");
+    }
+    super::one_of(spec, "spec", "concurrencyPolicy", &["Allow", "Forbid", "Replace"], errors);
+    let template = value::at(spec, &["jobTemplate", "spec"]);
+    let mut whole = template.clone();
+    // The jobs will be given these when they are made.
+    value::default(&mut whole, &["completionMode"], "NonIndexed");
+    job_spec(&whole, "spec.jobTemplate.spec", errors);
+    not_negative(spec, "spec", &["successfulJobsHistoryLimit", "failedJobsHistoryLimit"], errors);
+    if value::flag(template, &["manualSelector"]) {
+        let field = "spec.jobTemplate.spec.manualSelector";
+        errors.not_supported(field, json!(true), &["nil", "false"]);
+    }
+    if value::has(template, &["selector"]) {
+        let detail = "`selector` will be auto-generated";
+        errors.invalid("spec.jobTemplate.spec.selector", template["selector"].clone(), detail);
+    }
+}

@@ -1,0 +1,169 @@
+//! What a cluster is made of: namespaces, nodes, priority classes, quotas.
+
+use serde_json::{Value, json};
+
+use super::super::invalid::FieldErrors;
+use super::super::{names, quantity, value};
+use super::{Kind, NAMED, PLAIN, join};
+
+/// What namespaces do.
+pub(super) static NAMESPACES: Kind = Kind {
+    name: names::label_name,
+    returns_deleted: true,
+    defaults: label_with_name,
+    prepare_create: |_, object| {
+        value::set(object, &["status"], json!({"phase": "Active"}));
+        let mut finalizers: Vec<Value> = value::items(object, &["spec", "finalizers"]).to_vec();
+        if !finalizers.contains(&json!("kubernetes")) {
+            finalizers.push(json!("kubernetes"));
+        }
+        value::set(object, &["spec", "finalizers"], finalizers);
+        label_with_name(object);
+        Ok(())
+    },
+    validate: finalizers,
+    validate_status: |new, _, errors| {
+        let phase = value::text(new, &["status", "phase"]);
+        let (expected, detail) = if value::has(new, &["metadata", "deletionTimestamp"]) {
+            ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty")
+        } else {
+            ("Active", "may only be 'Active' if `deletionTimestamp` is empty")
+        };
+        if phase != expected {
+            errors.invalid("status.Phase", phase, detail);
+        }
+    },
+    ..NAMED
+};
+
+/// What nodes do.
+pub(super) static NODES: Kind = Kind {
+    born_with_status: true,
+    defaults: |object| {
+        let capacity = value::at(object, &["status", "capacity"]).clone();
+        if capacity.is_object() {
+            value::default(object, &["status", "allocatable"], capacity);
+        }
+    },
+    validate: taints,
+    validate_update: |new, old, errors| {
+        taints(new, errors);
+        let assigned = value::text(old, &["spec", "providerID"]);
+        if !assigned.is_empty() && value::text(new, &["spec", "providerID"]) != assigned {
+            let detail = "node updates may not change providerID except from \"\" to valid";
+            errors.forbidden("spec.providerID", detail);
+        }
+        let ranges = |it: &Value| value::texts(it, &["spec", "podCIDRs"]).join(",");
+        if !ranges(old).is_empty() && ranges(new) != ranges(old) {
+            errors
+                .forbidden("spec.podCIDRs", "node updates may not change podCIDR except from \"\" to valid");
+        }
+    },
+    ..NAMED
+};
+
+/// What priority classes do.
+pub(super) static PRIORITY_CLASSES: Kind = Kind {
+    generation: &[&["value"]],
+    defaults: |object| value::default(object, &["preemptionPolicy"], "PreemptLowerPriority"),
+    validate: |object, errors| {
+        let name = value::text(object, &["metadata", "name"]);
+        let known = ["system-node-critical", "system-cluster-critical"];
+        if name.starts_with("system-") && !known.contains(&name) {
+            let detail = "priority class names with 'system-' prefix are reserved for system use only. error: \
+                          priority class name is not allowed";
+            errors.forbidden("metadata.name", detail);
+        }
+        let found = value::integer(object, &["value"]).unwrap_or_default();
+        if found > 1_000_000_000 && !known.contains(&name) {
+            let detail = "maximum allowed value of a user defined priority is 1000000000";
+            errors.forbidden("value", detail);
+        }
+    },
+    validate_update: |new, old, errors| {
+        let number = |it: &Value| value::integer(it, &["value"]).unwrap_or_default();
+        if number(new) != number(old) {
+            errors.forbidden("value", "may not be changed in an update.");
+        }
+        errors.immutable("preemptionPolicy", &new["preemptionPolicy"], &old["preemptionPolicy"]);
+    },
+    ..NAMED
+};
+
+/// What quotas do.
+pub(super) static RESOURCE_QUOTAS: Kind = Kind {
+    returns_deleted: true,
+    validate: |object, errors| amounts(object, "spec.hard", errors),
+    validate_update: |new, old, errors| {
+        amounts(new, "spec.hard", errors);
+        let scopes = |it: &Value| {
+            let mut scopes =
+                value::texts(it, &["spec", "scopes"]).into_iter().map(str::to_owned).collect::<Vec<_>>();
+            scopes.sort();
+            scopes
+        };
+        if scopes(new) != scopes(old) {
+            errors.invalid("spec.scopes", json!(scopes(new)), "field is immutable");
+        }
+    },
+    validate_status: |new, _, errors| {
+        amounts(new, "status.hard", errors);
+        amounts(new, "status.used", errors);
+    },
+    ..PLAIN_NAMED
+};
+
+const PLAIN_NAMED: Kind = Kind { name: names::subdomain_name, ..PLAIN };
+
+fn label_with_name(object: &mut Value) {
+    let name = value::text(object, &["metadata", "name"]).to_owned();
+    if !name.is_empty() {
+        value::set(object, &["metadata", "labels", "kubernetes.io/metadata.name"], name);
+    }
+}
+
+fn finalizers(object: &Value, errors: &mut FieldErrors) {
+    for finalizer in value::texts(object, &["spec", "finalizers"]) {
+        let path = "spec.finalizers";
+        errors.each(path, finalizer, names::qualified(finalizer));
+        if !finalizer.contains('/') && !matches!(finalizer, "kubernetes" | "orphan" | "foregroundDeletion") {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.invalid(path, finalizer, detail);
+        }
+    }
+}
+
+fn taints(object: &Value, errors: &mut FieldErrors) {
+    let mut taken = std::collections::BTreeSet::new();
+    for (index, taint) in value::items(object, &["spec", "taints"]).iter().enumerate() {
+        let path = format!("spec.taints[{index}]");
+        let key = value::text(taint, &["key"]);
+        errors.each(&join(&path, "key"), key, names::qualified(key));
+        let text = value::text(taint, &["value"]);
+        errors.each(&join(&path, "value"), text, names::label_value(text));
+        let effect = value::text(taint, &["effect"]);
+        match effect {
+            "" => errors.required(join(&path, "effect"), ""),
+            "NoSchedule" | "PreferNoSchedule" | "NoExecute" => {}
+            other => {
+                let known = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+                errors.not_supported(join(&path, "effect"), other, &known);
+            }
+        }
+        if !taken.insert((key, effect)) {
+            errors.duplicate(path, taint.clone());
+        }
+    }
+}
+
+fn amounts(object: &Value, path: &str, errors: &mut FieldErrors) {
+    let parts: Vec<_> = path.split('.').collect();
+    for (name, amount) in value::entries(object, &parts) {
+        let field = format!("{path}[{name}]");
+        errors.each(&field, name, names::qualified(name));
+        let text = amount.as_str().unwrap_or_default();
+        if quantity::thousandths(text).is_some_and(|it| it < 0) {
+            errors.invalid(field, text, "must be greater than or equal to 0");
+        }
+    }
+}

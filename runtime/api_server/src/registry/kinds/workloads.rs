@@ -1,0 +1,499 @@
+//! What runs pods from a template until told otherwise.
+
+use serde_json::{Value, json};
+
+use super::super::invalid::FieldErrors;
+use super::super::{labels, names, value};
+use super::{Dependents, Kind, NAMED, intervals, join, not_negative, pod_spec};
+
+/// What replica sets do.
+pub(super) static REPLICA_SETS: Kind = Kind {
+    generation: &[&["spec"]],
+    defaults: |object| {
+        value::default(object, &["spec", "replicas"], 1);
+        pod_spec::template_defaults(object, &["spec", "template", "spec"]);
+    },
+    validate: replica_set,
+    validate_update: |new, old, errors| {
+        replica_set(new, errors);
+        errors.immutable("spec.selector", &new["spec"]["selector"], &old["spec"]["selector"]);
+    },
+    validate_status: |new, _, errors| counted_replicas(new, errors),
+    ..NAMED
+};
+
+/// What replication controllers do.
+pub(super) static REPLICATION_CONTROLLERS: Kind = Kind {
+    generation: &[&["spec"]],
+    dependents: Dependents::Orphan,
+    defaults: replication_controller_defaults,
+    validate: replication_controller,
+    validate_update: |new, _, errors| replication_controller(new, errors),
+    validate_status: |new, _, errors| counted_replicas(new, errors),
+    ..NAMED
+};
+
+/// What deployments do.
+pub(super) static DEPLOYMENTS: Kind = Kind {
+    // Annotations are copied to replica sets, so they count.
+    generation: &[&["spec"], &["metadata", "annotations"]],
+    kept_by_status: &[&["metadata", "labels"]],
+    defaults: deployment_defaults,
+    validate: deployment,
+    validate_update: |new, old, errors| {
+        deployment(new, errors);
+        errors.immutable("spec.selector", &new["spec"]["selector"], &old["spec"]["selector"]);
+    },
+    validate_status: deployment_status,
+    ..NAMED
+};
+
+/// What daemon sets do.
+pub(super) static DAEMON_SETS: Kind = Kind {
+    generation: &[&["spec"]],
+    defaults: daemon_set_defaults,
+    validate: daemon_set,
+    validate_update: |new, old, errors| {
+        errors.immutable("spec.selector", &new["spec"]["selector"], &old["spec"]["selector"]);
+        daemon_set(new, errors);
+    },
+    validate_status: |new, _, errors| {
+        let fields = [
+            "currentNumberScheduled",
+            "numberMisscheduled",
+            "desiredNumberScheduled",
+            "numberReady",
+            "observedGeneration",
+            "updatedNumberScheduled",
+            "numberAvailable",
+            "numberUnavailable",
+            "collisionCount",
+        ];
+        not_negative(&new["status"], "status", &fields, errors);
+    },
+    ..NAMED
+};
+
+/// What stateful sets do.
+pub(super) static STATEFUL_SETS: Kind = Kind {
+    name: names::label_name,
+    generation: &[&["spec"]],
+    defaults: stateful_set_defaults,
+    validate: |object, errors| stateful_set(object, true, errors),
+    validate_update: stateful_set_update,
+    validate_status: stateful_set_status,
+    ..NAMED
+};
+
+/// What controller revisions do.
+pub(super) static CONTROLLER_REVISIONS: Kind = Kind {
+    validate: |object, errors| {
+        not_negative(object, "", &["revision"], errors);
+        match value::at(object, &["data"]) {
+            Value::Null => errors.required("data", "data is mandatory"),
+            Value::Object(_) => {}
+            _ => errors.required("data", "data must be a valid JSON object"),
+        }
+    },
+    validate_update: |new, old, errors| {
+        not_negative(new, "", &["revision"], errors);
+        errors.immutable("data", &new["data"], &old["data"]);
+    },
+    ..NAMED
+};
+
+/// What pod templates do.
+pub(super) static POD_TEMPLATES: Kind = Kind {
+    generation: &[&["template"]],
+    returns_deleted: true,
+    defaults: |object| pod_spec::template_defaults(object, &["template", "spec"]),
+    validate: |object, errors| pod_spec::validate_template(&object["template"], "template", errors),
+    validate_update: |new, _, errors| pod_spec::validate_template(&new["template"], "template", errors),
+    ..NAMED
+};
+
+fn replica_set(object: &Value, errors: &mut FieldErrors) {
+    let spec = value::at(object, &["spec"]);
+    not_negative(spec, "spec", &["replicas", "minReadySeconds"], errors);
+    selector(spec, "deployment", errors);
+    template(spec, "ReplicaSet", errors);
+}
+
+/// What is wrong with the selector of a workload.
+fn selector(spec: &Value, kind: &str, errors: &mut FieldErrors) {
+    let found = value::at(spec, &["selector"]);
+    if found.is_null() {
+        errors.required("spec.selector", "");
+        return;
+    }
+    labels::validate(found, "spec.selector", errors);
+    if labels::is_empty(found) {
+        errors.invalid("spec.selector", found.clone(), &format!("empty selector is invalid for {kind}"));
+    }
+}
+
+/// What is wrong with the template of a workload whose pods run for good.
+fn template(spec: &Value, kind: &str, errors: &mut FieldErrors) {
+    let (found, wanted) = (value::at(spec, &["template"]), value::at(spec, &["selector"]));
+    let carried = value::at(found, &["metadata", "labels"]);
+    if !wanted.is_null() && !labels::is_empty(wanted) && !labels::matches(wanted, carried) {
+        mismatch(carried, errors);
+    }
+    pod_spec::validate_template(found, "spec.template", errors);
+    runs_for_good(found, kind, errors);
+}
+
+fn mismatch(carried: &Value, errors: &mut FieldErrors) {
+    let detail = "`selector` does not match template `labels`";
+    errors.invalid("spec.template.metadata.labels", carried.clone(), detail);
+}
+
+fn runs_for_good(template: &Value, kind: &str, errors: &mut FieldErrors) {
+    let policy = value::text(template, &["spec", "restartPolicy"]);
+    if policy != "Always" {
+        errors.not_supported("spec.template.spec.restartPolicy", policy, &["Always"]);
+    }
+    if value::has(template, &["spec", "activeDeadlineSeconds"]) {
+        let detail = format!("activeDeadlineSeconds in {kind} is not Supported");
+        errors.forbidden("spec.template.spec.activeDeadlineSeconds", &detail);
+    }
+}
+
+fn counted_replicas(object: &Value, errors: &mut FieldErrors) {
+    let status = value::at(object, &["status"]);
+    let fields = [
+        "replicas",
+        "fullyLabeledReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "observedGeneration",
+        "terminatingReplicas",
+    ];
+    not_negative(status, "status", &fields, errors);
+    no_more_than(status, &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"], errors);
+}
+
+/// None of the counts is of more than there are, and what is available is ready.
+fn no_more_than(status: &Value, fields: &[&str], errors: &mut FieldErrors) {
+    let count = |field: &str| value::integer(status, &[field]).unwrap_or_default();
+    for field in fields.iter().filter(|field| count(field) > count("replicas")) {
+        errors.invalid(join("status", field), count(field), "cannot be greater than status.replicas");
+    }
+    if count("availableReplicas") > count("readyReplicas") {
+        let available = count("availableReplicas");
+        errors.invalid("status.availableReplicas", available, "cannot be greater than readyReplicas");
+    }
+}
+
+fn replication_controller_defaults(object: &mut Value) {
+    value::default(object, &["spec", "replicas"], 1);
+    let carried = value::at(object, &["spec", "template", "metadata", "labels"]).clone();
+    if carried.is_object() {
+        for path in [["spec", "selector"], ["metadata", "labels"]] {
+            if value::is_empty(object, &path) {
+                value::set(object, &path, carried.clone());
+            }
+        }
+    }
+    pod_spec::template_defaults(object, &["spec", "template", "spec"]);
+}
+
+fn replication_controller(object: &Value, errors: &mut FieldErrors) {
+    let spec = value::at(object, &["spec"]);
+    not_negative(spec, "spec", &["minReadySeconds"], errors);
+    if value::is_empty(spec, &["selector"]) {
+        errors.required("spec.selector", "");
+    }
+    not_negative(spec, "spec", &["replicas"], errors);
+    let found = value::at(spec, &["template"]);
+    if found.is_null() {
+        errors.required("spec.template", "");
+        return;
+    }
+    let carried = value::at(found, &["metadata", "labels"]);
+    if !labels::matches_map(value::at(spec, &["selector"]), carried) {
+        mismatch(carried, errors);
+    }
+    pod_spec::validate_template(found, "spec.template", errors);
+    runs_for_good(found, "ReplicationController", errors);
+}
+
+fn deployment_defaults(object: &mut Value) {
+    value::default(object, &["spec", "replicas"], 1);
+    let strategy = value::place(object, &["spec", "strategy"]);
+    if value::text(strategy, &["type"]).is_empty() {
+        value::set(strategy, &["type"], "RollingUpdate");
+    }
+    if value::text(strategy, &["type"]) == "RollingUpdate" {
+        value::default(strategy, &["rollingUpdate", "maxUnavailable"], "25%");
+        value::default(strategy, &["rollingUpdate", "maxSurge"], "25%");
+    }
+    value::default(object, &["spec", "revisionHistoryLimit"], 10);
+    value::default(object, &["spec", "progressDeadlineSeconds"], 600);
+    pod_spec::template_defaults(object, &["spec", "template", "spec"]);
+}
+
+fn deployment(object: &Value, errors: &mut FieldErrors) {
+    let spec = value::at(object, &["spec"]);
+    not_negative(spec, "spec", &["replicas"], errors);
+    selector(spec, "deployment", errors);
+    template(spec, "ReplicaSet", errors);
+    deployment_strategy(value::at(spec, &["strategy"]), errors);
+    not_negative(
+        spec,
+        "spec",
+        &["minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"],
+        errors,
+    );
+    let ready_after = value::integer(spec, &["minReadySeconds"]).unwrap_or_default();
+    if let Some(deadline) = value::integer(spec, &["progressDeadlineSeconds"]).filter(|it| *it <= ready_after)
+    {
+        errors.invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds");
+    }
+}
+
+fn deployment_strategy(strategy: &Value, errors: &mut FieldErrors) {
+    let path = "spec.strategy.rollingUpdate";
+    match value::text(strategy, &["type"]) {
+        "Recreate" if value::has(strategy, &["rollingUpdate"]) => {
+            errors.forbidden(path, "may not be specified when strategy `type` is 'Recreate'");
+        }
+        "Recreate" => {}
+        "RollingUpdate" => {
+            let part = |name: &str| value::at(strategy, &["rollingUpdate", name]);
+            let (unavailable, surge) = (part("maxUnavailable"), part("maxSurge"));
+            intervals::validate(unavailable, &join(path, "maxUnavailable"), errors);
+            intervals::validate(surge, &join(path, "maxSurge"), errors);
+            if intervals::is_zero(unavailable) && intervals::is_zero(surge) {
+                let detail = "may not be 0 when `maxSurge` is 0";
+                errors.invalid(join(path, "maxUnavailable"), unavailable.clone(), detail);
+            }
+            intervals::at_most_everything(unavailable, &join(path, "maxUnavailable"), errors);
+        }
+        _ => errors.not_supported("spec.strategy", strategy.clone(), &["Recreate", "RollingUpdate"]),
+    }
+}
+
+fn deployment_status(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    let status = value::at(new, &["status"]);
+    let fields = [
+        "observedGeneration",
+        "replicas",
+        "updatedReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "unavailableReplicas",
+        "terminatingReplicas",
+        "collisionCount",
+    ];
+    not_negative(status, "status", &fields, errors);
+    no_more_than(status, &["updatedReplicas", "readyReplicas", "availableReplicas"], errors);
+    let collisions = |it: &Value| value::integer(it, &["status", "collisionCount"]).unwrap_or_default();
+    if collisions(new) < collisions(old) {
+        errors.invalid("status.collisionCount", collisions(new), "cannot be decremented");
+    }
+}
+
+fn daemon_set_defaults(object: &mut Value) {
+    let strategy = value::place(object, &["spec", "updateStrategy"]);
+    if value::text(strategy, &["type"]).is_empty() {
+        value::set(strategy, &["type"], "RollingUpdate");
+    }
+    if value::text(strategy, &["type"]) == "RollingUpdate" {
+        value::default(strategy, &["rollingUpdate", "maxUnavailable"], 1);
+        value::default(strategy, &["rollingUpdate", "maxSurge"], 0);
+    }
+    value::default(object, &["spec", "revisionHistoryLimit"], 10);
+    pod_spec::template_defaults(object, &["spec", "template", "spec"]);
+}
+
+fn daemon_set(object: &Value, errors: &mut FieldErrors) {
+    let spec = value::at(object, &["spec"]);
+    let (wanted, found) = (value::at(spec, &["selector"]), value::at(spec, &["template"]));
+    labels::validate(wanted, "spec.selector", errors);
+    let carried = value::at(found, &["metadata", "labels"]);
+    if !labels::matches(wanted, carried) {
+        mismatch(carried, errors);
+    }
+    if !wanted.is_null() && labels::is_empty(wanted) {
+        errors.invalid("spec.selector", wanted.clone(), "empty selector is invalid for daemonset");
+    }
+    pod_spec::validate_template(found, "spec.template", errors);
+    runs_for_good(found, "DaemonSet", errors);
+    not_negative(spec, "spec", &["minReadySeconds", "revisionHistoryLimit"], errors);
+    daemon_set_strategy(value::at(spec, &["updateStrategy"]), errors);
+}
+
+fn daemon_set_strategy(strategy: &Value, errors: &mut FieldErrors) {
+    let path = "spec.updateStrategy.rollingUpdate";
+    match value::text(strategy, &["type"]) {
+        "OnDelete" => {}
+        "RollingUpdate" => {
+            let part = |name: &str| value::at(strategy, &["rollingUpdate", name]);
+            let (unavailable, surge) = (part("maxUnavailable"), part("maxSurge"));
+            for (found, name) in [(unavailable, "maxUnavailable"), (surge, "maxSurge")] {
+                intervals::validate(found, &join(path, name), errors);
+                intervals::at_most_everything(found, &join(path, name), errors);
+            }
+            match (intervals::is_zero(unavailable), intervals::is_zero(surge)) {
+                (false, false) => {
+                    let detail = "may not be set when maxUnavailable is non-zero";
+                    errors.invalid(join(path, "maxSurge"), surge.clone(), detail);
+                }
+                (true, true) => {
+                    errors.required(join(path, "maxUnavailable"), "cannot be 0 when maxSurge is 0")
+                }
+                _ => {}
+            }
+        }
+        _ => errors.not_supported("spec.updateStrategy", strategy.clone(), &["RollingUpdate", "OnDelete"]),
+    }
+}
+
+fn stateful_set_defaults(object: &mut Value) {
+    let spec = value::place(object, &["spec"]);
+    if value::text(spec, &["podManagementPolicy"]).is_empty() {
+        value::set(spec, &["podManagementPolicy"], "OrderedReady");
+    }
+    if value::text(spec, &["updateStrategy", "type"]).is_empty() {
+        value::set(spec, &["updateStrategy", "type"], "RollingUpdate");
+        value::default(spec, &["updateStrategy", "rollingUpdate"], json!({}));
+    }
+    let rolling = value::text(spec, &["updateStrategy", "type"]) == "RollingUpdate";
+    if rolling && value::has(spec, &["updateStrategy", "rollingUpdate"]) {
+        value::default(spec, &["updateStrategy", "rollingUpdate", "partition"], 0);
+    }
+    for field in ["whenDeleted", "whenScaled"] {
+        value::default(spec, &["persistentVolumeClaimRetentionPolicy", field], "Retain");
+    }
+    value::default(spec, &["replicas"], 1);
+    value::default(spec, &["revisionHistoryLimit"], 10);
+    for claim in value::items_mut(spec, &["volumeClaimTemplates"]).into_iter().flatten() {
+        value::default(claim, &["spec", "volumeMode"], "Filesystem");
+        value::default(claim, &["status", "phase"], "Pending");
+        value::default(claim, &["apiVersion"], "v1");
+        value::default(claim, &["kind"], "PersistentVolumeClaim");
+    }
+    pod_spec::template_defaults(object, &["spec", "template", "spec"]);
+}
+
+fn stateful_set(object: &Value, new: bool, errors: &mut FieldErrors) {
+    let spec = value::at(object, &["spec"]);
+    let policy = value::text(spec, &["podManagementPolicy"]);
+    if !matches!(policy, "OrderedReady" | "Parallel") {
+        errors.invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'");
+    }
+    stateful_set_strategy(value::at(spec, &["updateStrategy"]), errors);
+    for field in ["whenDeleted", "whenScaled"] {
+        let policy = value::at(spec, &["persistentVolumeClaimRetentionPolicy"]);
+        super::one_of(
+            policy,
+            "spec.persistentVolumeClaimRetentionPolicy",
+            field,
+            &["Retain", "Delete"],
+            errors,
+        );
+    }
+    not_negative(spec, "spec", &["replicas", "minReadySeconds"], errors);
+    not_negative(value::at(spec, &["ordinals"]), "spec.ordinals", &["start"], errors);
+    let service = value::text(spec, &["serviceName"]);
+    if new && !service.is_empty() {
+        errors.each("spec.serviceName", service, names::label(service));
+    }
+    selector(spec, "statefulset", errors);
+    let mut spec = spec.clone();
+    add_claimed_volumes(&mut spec);
+    for field in ["subdomain", "hostname"] {
+        value::remove(&mut spec, &["template", "spec", field]);
+    }
+    template(&spec, "StatefulSet", errors);
+}
+
+/// Claims become volumes of the pods, so mounts may name them.
+fn add_claimed_volumes(spec: &mut Value) {
+    let claims: Vec<String> = value::items(spec, &["volumeClaimTemplates"])
+        .iter()
+        .map(|it| value::text(it, &["metadata", "name"]).to_owned())
+        .collect();
+    if claims.is_empty() {
+        return;
+    }
+    let mut volumes: Vec<Value> =
+        claims.iter().map(|it| json!({"name": it, "persistentVolumeClaim": {"claimName": it}})).collect();
+    let own = value::items(spec, &["template", "spec", "volumes"]);
+    volumes.extend(
+        own.iter().filter(|it| !claims.iter().any(|claim| value::text(it, &["name"]) == claim)).cloned(),
+    );
+    value::set(spec, &["template", "spec", "volumes"], volumes);
+}
+
+fn stateful_set_strategy(strategy: &Value, errors: &mut FieldErrors) {
+    let path = "spec.updateStrategy.rollingUpdate";
+    let rolling = value::at(strategy, &["rollingUpdate"]);
+    match value::text(strategy, &["type"]) {
+        "OnDelete" if !rolling.is_null() => {
+            errors.invalid(path, rolling.clone(), "only allowed for updateStrategy 'RollingUpdate'");
+        }
+        "OnDelete" => {}
+        "RollingUpdate" => {
+            not_negative(rolling, path, &["partition"], errors);
+            let unavailable = value::at(rolling, &["maxUnavailable"]);
+            if !unavailable.is_null() {
+                intervals::validate(unavailable, &join(path, "maxUnavailable"), errors);
+                if intervals::is_zero(unavailable) {
+                    errors.invalid(join(path, "maxUnavailable"), unavailable.clone(), "cannot be 0");
+                }
+                intervals::at_most_everything(unavailable, &join(path, "maxUnavailable"), errors);
+            }
+        }
+        _ => {
+            errors.invalid("spec.updateStrategy", strategy.clone(), "must be 'RollingUpdate' or 'OnDelete'");
+        }
+    }
+}
+
+fn stateful_set_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    stateful_set(new, false, errors);
+    let mut munged = value::at(new, &["spec"]).clone();
+    let old = value::at(old, &["spec"]);
+    for field in [
+        "replicas",
+        "template",
+        "updateStrategy",
+        "minReadySeconds",
+        "ordinals",
+        "revisionHistoryLimit",
+        "persistentVolumeClaimRetentionPolicy",
+    ] {
+        value::keep(&mut munged, old, &[field]);
+    }
+    if !value::same(&munged, old) {
+        let detail = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', \
+                      'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and \
+                      'minReadySeconds' are forbidden";
+        errors.forbidden("spec", detail);
+    }
+}
+
+fn stateful_set_status(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    let status = value::at(new, &["status"]);
+    let fields = [
+        "replicas",
+        "readyReplicas",
+        "currentReplicas",
+        "updatedReplicas",
+        "availableReplicas",
+        "observedGeneration",
+        "collisionCount",
+    ];
+    not_negative(status, "status", &fields, errors);
+    no_more_than(
+        status,
+        &["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"],
+        errors,
+    );
+    let collisions = |it: &Value| value::integer(it, &["status", "collisionCount"]).unwrap_or_default();
+    if collisions(new) < collisions(old) {
+        errors.invalid("status.collisionCount", collisions(new), "cannot be decremented");
+    }
+}

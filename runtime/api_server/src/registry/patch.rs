@@ -1,0 +1,213 @@
+//! How an object becomes another by a description of the difference.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::create::in_namespace;
+use super::kinds::Kind;
+use super::request::{FieldValidation, PatchKind, Target, WriteOptions, Written};
+use super::transform::{self, Managing};
+use super::update::check_identity;
+use super::writer::Writer;
+use super::{convert, value};
+use crate::status::{Cause, Status};
+use crate::storage::Stored;
+
+impl Writer<'_> {
+    /// Patches the object, or the part of it that a subresource stands for.
+    pub(crate) fn patch(
+        &mut self,
+        to: &Target,
+        kind: PatchKind,
+        patch: &Value,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        if to.subresource == "scale" {
+            return self.patch_scale(to, kind, patch, options);
+        }
+        let found = self.find(&convert::collection(&to.resource), &to.namespace, &to.name);
+        match (kind, found) {
+            (PatchKind::Apply, found) => self.apply(to, found.as_ref(), patch, options),
+            (_, None) => Err(to.not_found()),
+            (kind, Some(old)) => self.patch_found(to, kind, &old, patch, options),
+        }
+    }
+
+    fn patch_found(
+        &mut self,
+        to: &Target,
+        kind: PatchKind,
+        old: &Arc<Stored>,
+        patch: &Value,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let before = convert::serve(&old.value, &to.resource).into_owned();
+        let custom = self.definition(&to.resource).is_some();
+        if custom && kind == PatchKind::Strategic {
+            let why = "the body of the request was in an unknown format - accepted media types include: \
+                       application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+            return Err(Status::new(415, "UnsupportedMediaType", why));
+        }
+        let mut object = transform::patch(&to.resource.schema, kind, &before, patch)?;
+        let shown = if kind == PatchKind::Strategic { go_map(patch) } else { object.to_string() };
+        let warnings = self.decode_patched(to, &mut object, &shown, options)?;
+        check_identity(to, &mut object)?;
+        let mut written = self.update(to, old, object, options, true)?;
+        written.warnings.splice(0..0, warnings);
+        Ok(written)
+    }
+
+    /// What a patch made is decoded as a body is, but refused in other words.
+    fn decode_patched(
+        &self,
+        to: &Target,
+        object: &mut Value,
+        shown: &str,
+        options: &WriteOptions,
+    ) -> Result<Vec<String>, Status> {
+        let definition = self.definition(&to.resource);
+        let decoded =
+            transform::decode(&to.resource, definition.as_deref(), object, options.field_validation);
+        let warnings = decoded.map_err(|status| {
+            let why = status.message.split_once(&format!("as a {}: ", to.resource.kind));
+            let why = why.map_or(status.message.as_str(), |it| it.1);
+            unfit(shown, why)
+        })?;
+        transform::defaults(&to.resource, definition.as_deref(), object);
+        (self.kind_of(&to.resource).defaults)(object);
+        Ok(warnings)
+    }
+
+    fn apply(
+        &mut self,
+        to: &Target,
+        old: Option<&Arc<Stored>>,
+        applied: &Value,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let mut applied = applied.clone();
+        transform::identify(&to.resource, &mut applied)?;
+        let kind = self.kind_of(&to.resource);
+        if old.is_none() && to.is_subresource() {
+            return Err(to.not_found());
+        }
+        let before = old.map(|it| convert::serve(&it.value, &to.resource).into_owned());
+        let managing = Managing {
+            manager: &options.field_manager,
+            subresource: &to.subresource,
+            now: self.env.wall(),
+            resets: self.resets(to, kind),
+        };
+        let mut object = transform::apply(&to.resource, before.as_ref(), &applied, &managing, options.force)?;
+        let warnings = self.finish_applied(to, &mut object, options)?;
+        let mut written = match old {
+            Some(old) => {
+                check_identity(to, &mut object)?;
+                self.update(to, old, object, options, false)?
+            }
+            None => self.create_applied(to, object, options)?,
+        };
+        written.warnings.splice(0..0, warnings);
+        Ok(written)
+    }
+
+    fn finish_applied(
+        &self,
+        to: &Target,
+        object: &mut Value,
+        options: &WriteOptions,
+    ) -> Result<Vec<String>, Status> {
+        let definition = self.definition(&to.resource);
+        // What the type does not have, applying has already refused.
+        let lenient = match options.field_validation {
+            FieldValidation::Strict | FieldValidation::Warn => FieldValidation::Warn,
+            FieldValidation::Ignore => FieldValidation::Ignore,
+        };
+        let warnings = transform::decode(&to.resource, definition.as_deref(), object, lenient)?;
+        transform::defaults(&to.resource, definition.as_deref(), object);
+        (self.kind_of(&to.resource).defaults)(object);
+        Ok(warnings)
+    }
+
+    fn create_applied(
+        &mut self,
+        to: &Target,
+        mut object: Value,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let uid = value::text(&object, &["metadata", "uid"]);
+        if !uid.is_empty() {
+            let why = format!(
+                "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            );
+            return Err(Status::conflict(to.named(), &to.name, &why));
+        }
+        in_namespace(to, &mut object)?;
+        check_identity(to, &mut object)?;
+        if !value::text(&object, &["metadata", "resourceVersion"]).is_empty() {
+            return Err(to.not_found());
+        }
+        self.create_managed(to, object, options)
+    }
+
+    /// The fields that a write this way does not reach, and so does not come to manage.
+    pub(crate) fn resets(&self, to: &Target, kind: &Kind) -> Vec<&'static [&'static str]> {
+        match to.subresource.as_str() {
+            "" if self.has_status(to) => vec![&["status"]],
+            "status" if self.definition(&to.resource).is_some() => vec![&["spec"], &["metadata"]],
+            "status" => {
+                let mut resets: Vec<&'static [&'static str]> = vec![&["spec"]];
+                resets.extend(kind.kept_by_status);
+                resets
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// The refusal of what a patch made.
+fn unfit(shown: &str, why: &str) -> Status {
+    let message = format!("Invalid value: {shown:?}: {why}");
+    let causes = vec![Cause { reason: "FieldValueInvalid".to_owned(), message, field: "patch".to_owned() }];
+    Status::invalid("", "", "", causes)
+}
+
+/// The refusal of a patch that does not fit.
+pub(crate) fn inapplicable() -> Status {
+    let mut status =
+        Status::new(422, "Invalid", "the server rejected our request due to an error in our request");
+    status.details = Some(Box::default());
+    status
+}
+
+/// A value as upstream prints the maps it decoded a patch into.
+fn go_map(shown: &Value) -> String {
+    fn fields(fields: &Map<String, Value>) -> String {
+        let fields: Vec<_> = fields.iter().map(|(name, it)| format!("{name}:{}", go_map(it))).collect();
+        format!("map[{}]", fields.join(" "))
+    }
+    match shown {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Object(it) => fields(it),
+        Value::Array(items) => {
+            let items: Vec<_> = items.iter().map(go_map).collect();
+            format!("[{}]", items.join(" "))
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_patch_is_shown_as_upstream_prints_maps() {
+        let patch = json!({"spec": {"replicas": 2, "x": [1, "a", null]}, "b": true});
+        assert_eq!(go_map(&patch), "map[b:true spec:map[replicas:2 x:[1 a <nil>]]]");
+    }
+}

@@ -1,0 +1,129 @@
+//! Quotas: how many objects of a kind a namespace may have.
+//!
+//! Counted are `pods`, the other kinds with a name of their own, and `count/<resource>`. What objects ask of processors
+//! and storage is the resource quota controller's to count, and refused by nobody here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+use windlass_schema::ResourceInfo;
+
+use super::writer::Writer;
+use super::{convert, quantity, value};
+use crate::status::{Named, Status};
+use crate::storage::Stored;
+
+/// The kinds of the core group that quotas count by their plural names too.
+const NAMED: [&str; 7] = [
+    "pods",
+    "services",
+    "replicationcontrollers",
+    "secrets",
+    "configmaps",
+    "persistentvolumeclaims",
+    "resourcequotas",
+];
+
+/// Charges a new object to the quotas of its namespace, or refuses it.
+pub(crate) fn charge(
+    writer: &Writer<'_>,
+    resource: &ResourceInfo,
+    object: &Value,
+    dry_run: bool,
+) -> Result<(), Status> {
+    if !resource.namespaced || resource.plural == "resourcequotas" {
+        return Ok(());
+    }
+    let quotas = writer.built_in("", "v1", "resourcequotas")?;
+    let namespace = value::text(object, &["metadata", "namespace"]);
+    let asked = asked(resource, object);
+    let mut charged = Vec::new();
+    for stored in writer.all(&convert::collection(&quotas), namespace) {
+        let scoped = !value::is_empty(&stored.value, &["spec", "scopes"])
+            || value::has(&stored.value, &["spec", "scopeSelector"]);
+        if !scoped && let Some(after) = charge_one(resource, object, &asked, &stored)? {
+            charged.push((stored, after));
+        }
+    }
+    for (stored, after) in charged {
+        writer.replace(&quotas, &stored, after, dry_run)?;
+    }
+    Ok(())
+}
+
+/// What one object asks of quotas.
+fn asked(resource: &ResourceInfo, object: &Value) -> BTreeMap<String, i64> {
+    let mut asked = BTreeMap::new();
+    let name = Named { group: &resource.group, resource: &resource.plural };
+    asked.insert(format!("count/{name}"), 1);
+    if resource.group.is_empty() && NAMED.contains(&resource.plural.as_str()) {
+        asked.insert(resource.plural.clone(), 1);
+    }
+    if resource.group.is_empty() && resource.plural == "services" {
+        let ports = i64::try_from(value::items(object, &["spec", "ports"]).len()).unwrap_or(i64::MAX);
+        match value::text(object, &["spec", "type"]) {
+            "NodePort" => drop(asked.insert("services.nodeports".to_owned(), ports)),
+            "LoadBalancer" => {
+                asked.insert("services.loadbalancers".to_owned(), 1);
+                asked.insert("services.nodeports".to_owned(), ports);
+            }
+            _ => {}
+        }
+    }
+    asked
+}
+
+/// The quota once the object is charged to it. None if it limits nothing that is asked.
+fn charge_one(
+    resource: &ResourceInfo,
+    object: &Value,
+    asked: &BTreeMap<String, i64>,
+    quota: &Arc<Stored>,
+) -> Result<Option<Value>, Status> {
+    let limits: Vec<(&String, i64, &str)> = asked
+        .iter()
+        .filter_map(|(name, count)| {
+            let limit = value::at(&quota.value, &["status", "hard", name]).as_str()?;
+            Some((name, *count, limit))
+        })
+        .collect();
+    if limits.is_empty() {
+        return Ok(None);
+    }
+    let used = |name: &str| value::at(&quota.value, &["status", "used", name]).as_str();
+    let unknown: Vec<_> = limits.iter().filter(|it| used(it.0).is_none()).map(|it| it.0.as_str()).collect();
+    let quota_name = &quota.key.name;
+    let refuse = |why: &str| {
+        let named = Named { group: &resource.group, resource: &resource.plural };
+        Err(Status::forbidden(named, value::text(object, &["metadata", "name"]), why))
+    };
+    if !unknown.is_empty() {
+        return refuse(&format!("status unknown for quota: {quota_name}, resources: {}", unknown.join(",")));
+    }
+    let exceeded: Vec<_> = limits
+        .iter()
+        .filter(|(name, count, limit)| {
+            let now = used(name).and_then(quantity::thousandths).unwrap_or_default();
+            quantity::thousandths(limit).is_some_and(|limit| now + i128::from(*count) * 1000 > limit)
+        })
+        .collect();
+    if !exceeded.is_empty() {
+        let told = |of: &dyn Fn(&(&String, i64, &str)) -> String| {
+            let parts: Vec<_> = exceeded.iter().map(|it| format!("{}={}", it.0, of(it))).collect();
+            parts.join(",")
+        };
+        return refuse(&format!(
+            "exceeded quota: {quota_name}, requested: {}, used: {}, limited: {}",
+            told(&|it| it.1.to_string()),
+            told(&|it| used(it.0).unwrap_or_default().to_owned()),
+            told(&|it| it.2.to_owned()),
+        ));
+    }
+    let mut after = quota.value.clone();
+    for (name, count, _) in limits {
+        let now = used(name).and_then(quantity::thousandths).unwrap_or_default() / 1000;
+        value::set(&mut after, &["status", "used", name], (now + i128::from(count)).to_string());
+    }
+    Ok(Some(after))
+}

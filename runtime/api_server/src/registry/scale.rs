@@ -1,0 +1,145 @@
+//! The scale subresource: the number of replicas, seen and set without knowing the kind.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::invalid::FieldErrors;
+use super::request::{Answer, PatchKind, Target, WriteOptions, Written};
+use super::update::uid_text;
+use super::writer::{MODIFIED, Writer};
+use super::{convert, labels, transform, value};
+use crate::status::Status;
+use crate::storage::Stored;
+
+/// Where a kind keeps what a scale shows.
+pub(crate) struct Paths {
+    /// The replicas wanted.
+    pub(crate) wanted: Vec<String>,
+    /// The replicas seen.
+    pub(crate) seen: Vec<String>,
+    /// The selector in writing.
+    pub(crate) selector: Option<Vec<String>>,
+}
+
+impl Writer<'_> {
+    /// The scale of an object.
+    pub(crate) fn scale_of(&self, to: &Target, object: &Value) -> Result<Value, Status> {
+        let paths = self.scale_paths(to)?;
+        let count = |path: &[String]| value::integer(object, &borrowed(path)).unwrap_or_default();
+        let mut scale = json!({
+            "kind": "Scale",
+            "apiVersion": "autoscaling/v1",
+            "metadata": {},
+            "spec": {},
+            "status": {"replicas": count(&paths.seen)},
+        });
+        for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+            value::keep(&mut scale, object, &["metadata", field]);
+        }
+        if count(&paths.wanted) != 0 {
+            value::set(&mut scale, &["spec", "replicas"], count(&paths.wanted));
+        }
+        let selector = match &paths.selector {
+            Some(path) => value::text(object, &borrowed(path)).to_owned(),
+            None if self.definition(&to.resource).is_some() => String::new(),
+            None if to.resource.plural == "replicationcontrollers" => {
+                labels::written_map(value::at(object, &["spec", "selector"]).as_object())
+            }
+            None => labels::written(value::at(object, &["spec", "selector"])),
+        };
+        if !selector.is_empty() {
+            value::set(&mut scale, &["status", "selector"], selector);
+        }
+        Ok(scale)
+    }
+
+    /// Sets the replicas by a whole scale.
+    pub(crate) fn put_scale(
+        &mut self,
+        to: &Target,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let old = self.scaled(to)?;
+        let name = value::text(&body, &["metadata", "name"]);
+        if name != to.name {
+            let why =
+                format!("the name of the object ({name}) does not match the name on the URL ({})", to.name);
+            return Err(Status::bad_request(why));
+        }
+        let (given, found) =
+            (value::text(&body, &["metadata", "uid"]), value::text(&old.value, &["metadata", "uid"]));
+        if !given.is_empty() && given != found {
+            return Err(Status::conflict(to.named(), &to.name, &uid_text(to, given, found)));
+        }
+        self.set_scale(to, &old, &body, options)
+    }
+
+    /// Sets the replicas by a patch of the scale.
+    pub(crate) fn patch_scale(
+        &mut self,
+        to: &Target,
+        kind: PatchKind,
+        patch: &Value,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let old = self.scaled(to)?;
+        let before = self.scale_of(to, &old.value)?;
+        // A scale has no lists, so applying and merging are one.
+        let kind = if kind == PatchKind::Json { kind } else { PatchKind::Merge };
+        let scale = transform::patch(&to.resource.schema, kind, &before, patch)?;
+        self.set_scale(to, &old, &scale, options)
+    }
+
+    fn scaled(&self, to: &Target) -> Result<Arc<Stored>, Status> {
+        self.find(&convert::collection(&to.resource), &to.namespace, &to.name).ok_or_else(|| to.not_found())
+    }
+
+    fn set_scale(
+        &mut self,
+        to: &Target,
+        old: &Arc<Stored>,
+        scale: &Value,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let wanted = value::at(scale, &["spec", "replicas"]);
+        if !(wanted.is_i64() || wanted.is_null()) {
+            let why = format!(
+                "Scale in version \"v1\" cannot be handled as a Scale: json: cannot unmarshal {} into Go struct field \
+                 ScaleSpec.spec.replicas of type int32",
+                if wanted.is_string() { "string" } else { "number" }
+            );
+            return Err(Status::bad_request(why));
+        }
+        let replicas = wanted.as_i64().unwrap_or_default();
+        let mut errors = FieldErrors::default();
+        errors.not_negative("spec.replicas", Some(replicas));
+        errors.refuse("autoscaling", "Scale", &to.name)?;
+        let version = value::text(scale, &["metadata", "resourceVersion"]);
+        if !version.is_empty() && version != old.revision.to_string() {
+            return Err(Status::conflict(to.named(), &to.name, MODIFIED));
+        }
+        let paths = self.scale_paths(to)?;
+        let mut object = convert::serve(&old.value, &to.resource).into_owned();
+        value::set(&mut object, &borrowed(&paths.wanted), replicas);
+        // The object is written as a whole, but what changed is noted as changed through the scale.
+        let before = convert::serve(&old.value, &to.resource).into_owned();
+        self.manage(to, &before, &mut object, options);
+        let whole = Target { subresource: String::new(), ..to.clone() };
+        let written = self.update(&whole, old, object, options, false)?;
+        Ok(Written::updated(Answer::Value(self.scale_of(to, written.answer.value())?)))
+    }
+
+    fn scale_paths(&self, to: &Target) -> Result<Paths, Status> {
+        if let Some(definition) = self.definition(&to.resource) {
+            return definition.scale(&to.resource.version).ok_or_else(Status::no_such_path);
+        }
+        let path = |names: [&str; 2]| names.map(str::to_owned).to_vec();
+        Ok(Paths { wanted: path(["spec", "replicas"]), seen: path(["status", "replicas"]), selector: None })
+    }
+}
+
+fn borrowed(path: &[String]) -> Vec<&str> {
+    path.iter().map(String::as_str).collect()
+}

@@ -1,0 +1,78 @@
+//! Tokens of service accounts: opaque, kept in memory, each made out for one user until some time.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use windlass_env::Rng;
+
+use super::invalid::FieldErrors;
+use super::request::{Target, WriteOptions, Written};
+use super::writer::{Writer, seconds};
+use super::{Answer, convert, value};
+use crate::status::Status;
+
+/// How long a token lasts if nothing else is asked: an hour, as upstream's.
+const LIFETIME: i64 = 3600;
+/// The shortest lifetime that can be asked for.
+const SHORTEST: i64 = 600;
+
+/// The tokens made out so far.
+#[derive(Debug, Default)]
+pub(crate) struct Tokens(BTreeMap<String, (String, Timestamp)>);
+
+impl Tokens {
+    /// The user of a token that has not expired.
+    pub(crate) fn user(&self, token: &str, now: Timestamp) -> Option<String> {
+        self.0.get(token).filter(|it| it.1 > now).map(|it| it.0.clone())
+    }
+
+    fn make(&mut self, rng: &mut Rng, user: String, until: Timestamp) -> String {
+        let token = format!("windlass.{}.{}", rng.identifier(), rng.identifier());
+        self.0.insert(token.clone(), (user, until));
+        token
+    }
+}
+
+impl Writer<'_> {
+    /// `serviceaccounts/token`.
+    pub(crate) fn token(
+        &mut self,
+        to: &Target,
+        mut request: Value,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let account = self.find(&convert::collection(&to.resource), &to.namespace, &to.name);
+        let account = account.ok_or_else(|| to.not_found())?;
+        let asked = value::integer(&request, &["spec", "expirationSeconds"]).unwrap_or(LIFETIME);
+        if asked < SHORTEST {
+            let mut errors = FieldErrors::default();
+            let detail = "may not specify a duration less than 10 minutes";
+            errors.invalid("spec.expirationSeconds", asked, detail);
+            errors.refuse("authentication.k8s.io", "TokenRequest", &to.name)?;
+        }
+        let now = self.env.wall();
+        let until = now.saturating_add(SignedDuration::from_secs(asked)).unwrap_or(now);
+        let user = format!("system:serviceaccount:{}:{}", to.namespace, to.name);
+        let token = match options.dry_run {
+            true => String::new(),
+            false => {
+                let state = &mut *self.state;
+                state.tokens.make(&mut state.rng, user, until)
+            }
+        };
+        value::set(&mut request, &["kind"], "TokenRequest");
+        value::set(&mut request, &["apiVersion"], "authentication.k8s.io/v1");
+        value::set(&mut request, &["metadata", "name"], to.name.clone());
+        value::set(&mut request, &["metadata", "namespace"], to.namespace.clone());
+        value::set(&mut request, &["metadata", "creationTimestamp"], seconds(now));
+        value::set(&mut request, &["spec", "expirationSeconds"], asked);
+        if value::is_empty(&request, &["spec", "audiences"]) {
+            value::set(&mut request, &["spec", "audiences"], json!(["https://kubernetes.default.svc"]));
+        }
+        value::default(&mut request, &["spec", "boundObjectRef"], Value::Null);
+        value::set(&mut request, &["status"], json!({"token": token, "expirationTimestamp": seconds(until)}));
+        drop(account);
+        Ok(Written { answer: Answer::Value(request), created: true, warnings: Vec::new() })
+    }
+}

@@ -1,0 +1,181 @@
+//! What is done to objects by their types alone: the seam to `windlass_schema` and `windlass_patch`.
+
+use jiff::Timestamp;
+use serde_json::Value;
+use windlass_patch::apply::{self, ApplyError, FieldSet, Manager};
+use windlass_patch::{PatchError, json, strategic};
+use windlass_schema::check::{self, Decoded, Strictness};
+use windlass_schema::{ResourceInfo, Schema};
+
+use super::convert;
+use super::custom::Definition;
+use super::patch::inapplicable;
+use super::request::{FieldValidation, PatchKind};
+use super::value;
+use crate::status::{Cause, Details, Status};
+
+/// Who writes, through what, and when.
+pub(crate) struct Managing<'a> {
+    /// The field manager.
+    pub(crate) manager: &'a str,
+    /// The subresource; empty for the object itself.
+    pub(crate) subresource: &'a str,
+    /// The time.
+    pub(crate) now: Timestamp,
+    /// The fields that a write this way does not reach.
+    pub(crate) resets: Vec<&'static [&'static str]>,
+}
+
+/// Checks that a body is of the kind and version of the path, and says so in it if it did not.
+pub(crate) fn identify(resource: &ResourceInfo, object: &mut Value) -> Result<(), Status> {
+    if !object.is_object() {
+        let why = check::unrecognized(&resource.kind, object.to_string().as_bytes(), "the body is no object");
+        return Err(Status::bad_request(why));
+    }
+    let expected = convert::api_version(resource);
+    match value::text(object, &["apiVersion"]) {
+        "" => value::set(object, &["apiVersion"], expected),
+        given if given == expected => {}
+        given => {
+            return Err(Status::bad_request(format!(
+                "the API version in the data ({given}) does not match the expected API version ({expected})"
+            )));
+        }
+    }
+    match value::text(object, &["kind"]) {
+        "" => value::set(object, &["kind"], resource.kind.clone()),
+        given if given == resource.kind => {}
+        given => {
+            let why = format!("no kind match for {given}");
+            let text = check::cannot_be_handled(given, &resource.version, &resource.kind, &why);
+            return Err(Status::bad_request(text));
+        }
+    }
+    Ok(())
+}
+
+/// Makes of the object what its type can hold. Returns warnings.
+pub(crate) fn decode(
+    resource: &ResourceInfo,
+    definition: Option<&Definition>,
+    object: &mut Value,
+    validation: FieldValidation,
+) -> Result<Vec<String>, Status> {
+    let strictness = match validation {
+        FieldValidation::Ignore => Strictness::Ignore,
+        FieldValidation::Warn => Strictness::Warn,
+        FieldValidation::Strict => Strictness::Strict,
+    };
+    let decoded = match definition {
+        Some(definition) => definition.decode(&resource.version, object, strictness),
+        None => check::decode(&resource.schema, object, strictness),
+    };
+    judge(resource, &decoded, validation)
+}
+
+fn judge(
+    resource: &ResourceInfo,
+    decoded: &Decoded,
+    validation: FieldValidation,
+) -> Result<Vec<String>, Status> {
+    let refuse = |why: &str| {
+        let text = check::cannot_be_handled(&resource.kind, &resource.version, &resource.kind, why);
+        Err(Status::bad_request(text))
+    };
+    if let Some(error) = decoded.errors.first() {
+        return refuse(&error.message);
+    }
+    let complaints = decoded.complaints(&[]);
+    match validation {
+        FieldValidation::Strict if !complaints.is_empty() => {
+            refuse(&check::strict_decoding_error(&complaints))
+        }
+        FieldValidation::Ignore => Ok(Vec::new()),
+        FieldValidation::Strict | FieldValidation::Warn => Ok(complaints),
+    }
+}
+
+/// Puts in what the type says stands where nothing was given.
+pub(crate) fn defaults(resource: &ResourceInfo, definition: Option<&Definition>, object: &mut Value) {
+    match definition {
+        Some(definition) => definition.apply_defaults(&resource.version, object),
+        None => check::apply_defaults(&resource.schema, object),
+    }
+}
+
+/// Brings what was prepared into the form in which it is stored.
+pub(crate) fn settle(resource: &ResourceInfo, custom: bool, object: &mut Value) {
+    if !custom {
+        check::decode(&resource.schema, object, Strictness::Ignore);
+        check::apply_defaults(&resource.schema, object);
+    }
+}
+
+/// A patch of any kind but apply.
+pub(crate) fn patch(
+    schema: &Schema,
+    kind: PatchKind,
+    before: &Value,
+    patch: &Value,
+) -> Result<Value, Status> {
+    let patched = match kind {
+        PatchKind::Json => json::apply(before, patch),
+        PatchKind::Merge => json::expect_object(patch).map(|()| json::merge(before, patch)),
+        PatchKind::Strategic | PatchKind::Apply => strategic::apply(schema, before, patch),
+    };
+    patched.map_err(|error| match error {
+        PatchError::Malformed(why) => Status::bad_request(why),
+        PatchError::Inapplicable(_) => inapplicable(),
+        PatchError::TooManyOperations { .. } => {
+            let why = format!("Request entity is too large: {error}");
+            Status::new(413, "RequestEntityTooLarge", why)
+        }
+        PatchError::Failed(why) => Status::new(500, "", why),
+    })
+}
+
+/// Lays what a manager wants over what is there.
+pub(crate) fn apply(
+    resource: &ResourceInfo,
+    before: Option<&Value>,
+    applied: &Value,
+    managing: &Managing<'_>,
+    force: bool,
+) -> Result<Value, Status> {
+    let (manager, resets) = (manager(managing, force), FieldSet::of_fields(&managing.resets));
+    let applied =
+        apply::server_side_apply(&resource.schema, before, applied, &manager, &resets, managing.now);
+    applied.map_err(|error| match &error {
+        ApplyError::Conflicts(conflicts) => {
+            let mut status = Status::new(409, "Conflict", error.to_string());
+            let cause = |it: &apply::Conflict| Cause {
+                reason: "FieldManagerConflict".to_owned(),
+                message: it.message(),
+                field: it.field(),
+            };
+            let causes = conflicts.iter().map(cause).collect();
+            status.details = Some(Box::new(Details { causes, ..Details::default() }));
+            status
+        }
+        ApplyError::BadRequest(why) => Status::bad_request(why.as_str()),
+        ApplyError::Invalid(why) => Status::new(500, "", why.as_str()),
+    })
+}
+
+/// Notes whose the fields are that a write changed.
+pub(crate) fn manage(resource: &ResourceInfo, old: &Value, object: &mut Value, managing: &Managing<'_>) {
+    let empty = Value::Object(serde_json::Map::new());
+    let old = if old.is_null() { &empty } else { old };
+    let resets = FieldSet::of_fields(&managing.resets);
+    apply::after_update(&resource.schema, old, object, &manager(managing, false), &resets, managing.now);
+}
+
+/// Puts back the times of who manages what, if nothing else changed after all.
+pub(crate) fn keep_times(before: &Value, after: &mut Value) {
+    apply::keep_times(before, after);
+}
+
+fn manager(managing: &Managing<'_>, force: bool) -> Manager {
+    let subresource = Some(managing.subresource.to_owned()).filter(|it| !it.is_empty());
+    Manager { name: managing.manager.to_owned(), subresource, force }
+}

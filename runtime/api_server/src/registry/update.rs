@@ -1,0 +1,318 @@
+//! How an object becomes another.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::create::in_namespace;
+use super::invalid::FieldErrors;
+use super::kinds::Kind;
+use super::request::{Answer, Target, WriteOptions, Written};
+use super::writer::{MODIFIED, Writer};
+use super::{convert, meta, names, transform, value};
+use crate::status::{Cause, Status};
+use crate::storage::Stored;
+
+impl Writer<'_> {
+    /// Replaces the object, or the part of it that a subresource stands for.
+    pub(crate) fn put(
+        &mut self,
+        to: &Target,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        if to.subresource == "scale" {
+            return self.put_scale(to, body, options);
+        }
+        let mut object = body;
+        let warnings = self.read_body(to, &mut object, options)?;
+        in_namespace(to, &mut object)?;
+        check_name(to, &object)?;
+        let mut written = match self.find(&convert::collection(&to.resource), &to.namespace, &to.name) {
+            Some(old) => {
+                check_uid(to, &object, &old)?;
+                self.update(to, &old, object, options, true)?
+            }
+            None => self.put_missing(to, object, options)?,
+        };
+        written.warnings.splice(0..0, warnings);
+        Ok(written)
+    }
+
+    /// Makes a stored object the one given, which is decoded and defaulted. With `manage`, the fields that changed are
+    /// the manager's from now on.
+    pub(crate) fn update(
+        &mut self,
+        to: &Target,
+        old: &Arc<Stored>,
+        mut object: Value,
+        options: &WriteOptions,
+        manage: bool,
+    ) -> Result<Written, Status> {
+        let kind = self.kind_of(&to.resource);
+        let before = convert::serve(&old.value, &to.resource).into_owned();
+        self.reset_for_update(to, kind, &mut object, &before);
+        self.check_version(to, kind, &mut object, old)?;
+        if manage {
+            self.manage(to, &before, &mut object, options);
+        }
+        value::keep(&mut object, &before, &["metadata", "generation"]);
+        if to.subresource.is_empty() {
+            (kind.prepare_update)(self, &mut object, &before)?;
+        } else if to.subresource == "status" {
+            (kind.prepare_status)(&mut object, &before, &self.now());
+        }
+        self.bump_generation(to, kind, &mut object, &before);
+        keep_metadata(&mut object, &before);
+        self.validate_changed(to, kind, &object, &before)?;
+        transform::settle(&to.resource, self.definition(&to.resource).is_some(), &mut object);
+        transform::keep_times(&before, &mut object);
+        if self.emptied(to, &object, &before) {
+            return self.finish_deletion(to, old, object, options);
+        }
+        let answer = if value::text(&old.value, &["apiVersion"]) != value::text(&object, &["apiVersion"])
+            && unchanged(&object, &before)
+        {
+            Answer::Stored(Arc::clone(old))
+        } else {
+            self.replace(&to.resource, old, object, options.dry_run)?
+        };
+        (kind.after_update)(self, answer.value(), options.dry_run)?;
+        Ok(Written::updated(answer))
+    }
+
+    fn put_missing(
+        &mut self,
+        to: &Target,
+        mut object: Value,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        if to.is_subresource() || !self.kind_of(&to.resource).create_on_update {
+            return Err(to.not_found());
+        }
+        let uid = value::text(&object, &["metadata", "uid"]);
+        if !uid.is_empty() {
+            return Err(Status::conflict(to.named(), &to.name, &uid_text(to, uid, "")));
+        }
+        value::remove(&mut object, &["metadata", "resourceVersion"]);
+        self.create(to, object, options)
+    }
+
+    /// Undoes what this way in does not reach.
+    fn reset_for_update(&self, to: &Target, kind: &Kind, object: &mut Value, before: &Value) {
+        match to.subresource.as_str() {
+            "" if self.has_status(to) => value::keep(object, before, &["status"]),
+            "" => {}
+            "status" => {
+                keep_all_but(object, before, &["apiVersion", "kind", "metadata", "status"]);
+                for path in kind.kept_by_status {
+                    value::keep(object, before, path);
+                }
+                if self.definition(&to.resource).is_some() {
+                    keep_metadata_of_status(object, before);
+                }
+            }
+            "finalize" => keep_all_but(object, before, &["apiVersion", "kind", "metadata", "spec"]),
+            _ => {}
+        }
+        if to.resource.plural == "namespaces" && to.subresource.is_empty() {
+            value::keep(object, before, &["spec", "finalizers"]);
+        }
+    }
+
+    fn check_version(
+        &self,
+        to: &Target,
+        kind: &Kind,
+        object: &mut Value,
+        old: &Stored,
+    ) -> Result<(), Status> {
+        let path = ["metadata", "resourceVersion"];
+        let found = value::text(object, &path).to_owned();
+        if matches!(found.as_str(), "" | "0") {
+            if kind.unconditional_update {
+                value::set(object, &path, old.revision.to_string());
+                return Ok(());
+            }
+            let message = "Invalid value: 0: must be specified for an update".to_owned();
+            let (reason, field) = ("FieldValueInvalid".to_owned(), "metadata.resourceVersion".to_owned());
+            // Upstream names the resource here, where it names the kind elsewhere.
+            let causes = vec![Cause { reason, message, field }];
+            return Err(Status::invalid(&to.resource.group, &to.resource.plural, &to.name, causes));
+        }
+        if found != old.revision.to_string() {
+            return Err(Status::conflict(to.named(), &to.name, MODIFIED));
+        }
+        Ok(())
+    }
+
+    fn bump_generation(&self, to: &Target, kind: &Kind, object: &mut Value, before: &Value) {
+        let changed = if self.definition(&to.resource).is_some() {
+            custom_spec_changed(object, before, self.has_status(to))
+        } else {
+            kind.generation.iter().any(|path| !value::same_at(object, before, path))
+        };
+        if changed {
+            let generation = value::integer(before, &["metadata", "generation"]).unwrap_or_default();
+            value::set(object, &["metadata", "generation"], generation + 1);
+        }
+    }
+
+    fn validate_changed(
+        &self,
+        to: &Target,
+        kind: &Kind,
+        object: &Value,
+        before: &Value,
+    ) -> Result<(), Status> {
+        let resource = &to.resource;
+        let mut errors = FieldErrors::default();
+        meta::validate(object, resource.namespaced, names::path_name, &mut errors);
+        meta::validate_update(object, before, &mut errors);
+        // Each kind of upstream's looks at metadata again, and each finding is told again.
+        meta::validate_update(object, before, &mut errors);
+        if let Some(definition) = self.definition(resource) {
+            definition.validate(&resource.version, object, Some(before), &mut errors);
+        }
+        match to.subresource.as_str() {
+            "" => (kind.validate_update)(object, before, &mut errors),
+            "status" => (kind.validate_status)(object, before, &mut errors),
+            _ => {}
+        }
+        errors.refuse(&resource.group, &resource.kind, &to.name)
+    }
+
+    /// Whether nothing keeps an object any longer that is being deleted.
+    fn emptied(&self, to: &Target, object: &Value, before: &Value) -> bool {
+        let namespace = to.resource.group.is_empty() && to.resource.plural == "namespaces";
+        value::is_empty(object, &["metadata", "finalizers"])
+            && value::has(before, &["metadata", "deletionTimestamp"])
+            && value::integer(before, &["metadata", "deletionGracePeriodSeconds"]).unwrap_or_default() == 0
+            && !(namespace && !value::is_empty(object, &["spec", "finalizers"]))
+    }
+
+    fn finish_deletion(
+        &mut self,
+        to: &Target,
+        old: &Arc<Stored>,
+        object: Value,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        if options.dry_run {
+            return Ok(Written::updated(Answer::Value(object)));
+        }
+        self.erase(&to.resource, old, old.value.clone())?;
+        self.gone(to, &old.value)?;
+        Ok(Written::updated(Answer::Value(object)))
+    }
+}
+
+/// Whether two versions of an object differ in what they say, version and all aside.
+fn unchanged(object: &Value, before: &Value) -> bool {
+    let bare = |it: &Value| {
+        let mut it = it.clone();
+        value::remove(&mut it, &["metadata", "resourceVersion"]);
+        it
+    };
+    bare(object) == bare(before)
+}
+
+fn check_name(to: &Target, object: &Value) -> Result<(), Status> {
+    match value::text(object, &["metadata", "name"]) {
+        "" => Err(Status::bad_request(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            to.name
+        ))),
+        name if name != to.name => Err(Status::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            to.name
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// What a patch made must still be the object of the path.
+pub(crate) fn check_identity(to: &Target, object: &mut Value) -> Result<(), Status> {
+    in_namespace(to, object)?;
+    check_name(to, object)
+}
+
+fn check_uid(to: &Target, object: &Value, old: &Stored) -> Result<(), Status> {
+    let (given, found) =
+        (value::text(object, &["metadata", "uid"]), value::text(&old.value, &["metadata", "uid"]));
+    if given.is_empty() || given == found {
+        return Ok(());
+    }
+    Err(Status::conflict(to.named(), &to.name, &uid_text(to, given, found)))
+}
+
+/// Upstream shows where the object is kept.
+pub(crate) fn uid_text(to: &Target, given: &str, found: &str) -> String {
+    let place = match (to.resource.group.as_str(), to.resource.plural.as_str()) {
+        ("", "services") => "services/specs".to_owned(),
+        ("", "endpoints") => "services/endpoints".to_owned(),
+        ("", "nodes") => "minions".to_owned(),
+        ("networking.k8s.io", "ingresses") => "ingress".to_owned(),
+        (group, plural) if group.contains('.') && !group.ends_with(".k8s.io") => format!("{group}/{plural}"),
+        ("apiextensions.k8s.io", plural) => format!("apiextensions.k8s.io/{plural}"),
+        (_, plural) => plural.to_owned(),
+    };
+    let path: Vec<_> =
+        [place.as_str(), &to.namespace, &to.name].into_iter().filter(|it| !it.is_empty()).collect();
+    format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{}, ResourceVersion: 0, AdditionalErrorMsg: \
+         Precondition failed: UID in precondition: {given}, UID in object meta: {found}",
+        path.join("/")
+    )
+}
+
+fn keep_all_but(object: &mut Value, before: &Value, changed: &[&str]) {
+    let names: Vec<String> = value::entries(object, &[])
+        .chain(value::entries(before, &[]))
+        .map(|(name, _)| name.clone())
+        .filter(|name| !changed.contains(&name.as_str()))
+        .collect();
+    for name in names {
+        value::keep(object, before, &[&name]);
+    }
+}
+
+/// Custom objects keep all metadata when their status is written, save who manages what.
+fn keep_metadata_of_status(object: &mut Value, before: &Value) {
+    let managed = value::at(object, &["metadata", "managedFields"]).clone();
+    let version = value::at(object, &["metadata", "resourceVersion"]).clone();
+    value::keep(object, before, &["metadata"]);
+    value::set(object, &["metadata", "managedFields"], managed);
+    value::set(object, &["metadata", "resourceVersion"], version);
+    for field in ["managedFields", "resourceVersion"] {
+        if !value::has(object, &["metadata", field]) {
+            value::remove(object, &["metadata", field]);
+        }
+    }
+}
+
+/// No update reaches these.
+fn keep_metadata(object: &mut Value, before: &Value) {
+    value::keep(object, before, &["metadata", "creationTimestamp"]);
+    if value::text(object, &["metadata", "uid"]).is_empty() {
+        value::keep(object, before, &["metadata", "uid"]);
+    }
+    if value::has(before, &["metadata", "deletionTimestamp"]) {
+        value::keep(object, before, &["metadata", "deletionTimestamp"]);
+    }
+    if !value::has(object, &["metadata", "deletionGracePeriodSeconds"]) {
+        value::keep(object, before, &["metadata", "deletionGracePeriodSeconds"]);
+    }
+}
+
+fn custom_spec_changed(object: &Value, before: &Value, has_status: bool) -> bool {
+    let bare = |it: &Value| {
+        let mut it = it.clone();
+        value::remove(&mut it, &["metadata"]);
+        if has_status {
+            value::remove(&mut it, &["status"]);
+        }
+        it
+    };
+    bare(object) != bare(before)
+}

@@ -1,0 +1,157 @@
+//! One write at work: what it reads, and the single changes it makes.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use serde_json::Value;
+use windlass_env::Env;
+use windlass_schema::{Catalogue, ResourceInfo};
+
+use super::custom::Definition;
+use super::request::Answer;
+use super::{State, convert, value};
+use crate::status::{Named, Status};
+use crate::storage::{Change, Collection, Expected, Key, Storage, StorageError, Stored};
+
+/// The holder of the registry's lock.
+pub(crate) struct Writer<'a> {
+    pub(crate) env: &'a Env,
+    pub(crate) storage: &'a Arc<dyn Storage>,
+    pub(crate) live: &'a Mutex<Arc<Catalogue>>,
+    pub(crate) catalogue: Arc<Catalogue>,
+    pub(crate) state: MutexGuard<'a, State>,
+}
+
+/// The place of an object.
+pub(crate) fn key(namespace: &str, name: &str) -> Key {
+    Key::new(namespace, name)
+}
+
+/// A time as metadata has it: whole seconds.
+pub(crate) fn seconds(at: Timestamp) -> String {
+    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
+}
+
+impl Writer<'_> {
+    /// The wall time in whole seconds.
+    pub(crate) fn now(&self) -> String {
+        seconds(self.env.wall())
+    }
+
+    /// A fresh UID.
+    pub(crate) fn identifier(&mut self) -> String {
+        self.state.rng.identifier()
+    }
+
+    /// The built-in resource, in the version it is written in here.
+    pub(crate) fn built_in(
+        &self,
+        group: &str,
+        version: &str,
+        plural: &str,
+    ) -> Result<Arc<ResourceInfo>, Status> {
+        let found = self.catalogue.resource(group, version, plural).cloned();
+        found.ok_or_else(|| Status::internal(format!("{plural} of {group}/{version} are not described")))
+    }
+
+    /// The definition of a custom resource.
+    pub(crate) fn definition(&self, resource: &ResourceInfo) -> Option<Arc<Definition>> {
+        self.state.custom.get(&(resource.group.clone(), resource.plural.clone())).cloned()
+    }
+
+    /// A stored object.
+    pub(crate) fn find(&self, collection: &Collection, namespace: &str, name: &str) -> Option<Arc<Stored>> {
+        self.storage.get(collection, &key(namespace, name))
+    }
+
+    /// The stored objects of a namespace; of all of them if it is empty.
+    pub(crate) fn all(&self, collection: &Collection, namespace: &str) -> Vec<Arc<Stored>> {
+        let Ok(snapshot) = self.storage.read(collection, None) else {
+            // The present is always kept.
+            return Vec::new();
+        };
+        let wanted = |it: &&Arc<Stored>| namespace.is_empty() || &*it.key.namespace == namespace;
+        snapshot.objects.values().filter(wanted).cloned().collect()
+    }
+
+    /// Stores a new object. With `dry_run` it is returned as it would be.
+    pub(crate) fn insert(&self, of: &ResourceInfo, object: Value, dry_run: bool) -> Result<Answer, Status> {
+        let collection = convert::collection(of);
+        let place = key(
+            value::text(&object, &["metadata", "namespace"]),
+            value::text(&object, &["metadata", "name"]),
+        );
+        if dry_run {
+            return match self.storage.get(&collection, &place) {
+                None => Ok(Answer::Value(object)),
+                Some(found) => Err(exists(of, &place, Some(&found))),
+            };
+        }
+        self.commit(of, &collection, &place, Expected::Absent, Change::Put(object)).map(Answer::Stored)
+    }
+
+    /// Stores what an object has become. What did not change keeps its version.
+    pub(crate) fn replace(
+        &self,
+        of: &ResourceInfo,
+        old: &Arc<Stored>,
+        mut object: Value,
+        dry_run: bool,
+    ) -> Result<Answer, Status> {
+        value::set(&mut object, &["metadata", "resourceVersion"], old.revision.to_string());
+        if object == old.value {
+            return Ok(Answer::Stored(Arc::clone(old)));
+        }
+        if dry_run {
+            return Ok(Answer::Value(object));
+        }
+        let expected = Expected::Revision(old.revision);
+        self.commit(of, &convert::collection(of), &old.key, expected, Change::Put(object)).map(Answer::Stored)
+    }
+
+    /// Removes an object, whose last state is told to watches.
+    pub(crate) fn erase(
+        &self,
+        of: &ResourceInfo,
+        old: &Arc<Stored>,
+        last: Value,
+    ) -> Result<Arc<Stored>, Status> {
+        let expected = Expected::Revision(old.revision);
+        self.commit(of, &convert::collection(of), &old.key, expected, Change::Delete(last))
+    }
+
+    /// Makes another set of resources the one that is served.
+    pub(crate) fn publish(&mut self, catalogue: Catalogue) {
+        self.catalogue = Arc::new(catalogue);
+        *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&self.catalogue);
+    }
+
+    fn commit(
+        &self,
+        of: &ResourceInfo,
+        collection: &Collection,
+        place: &Key,
+        expected: Expected,
+        change: Change,
+    ) -> Result<Arc<Stored>, Status> {
+        let named = Named { group: &of.group, resource: &of.plural };
+        self.storage.commit(collection, place, expected, change).map_err(|error| match error {
+            StorageError::Exists { .. } => exists(of, place, self.storage.get(collection, place).as_deref()),
+            StorageError::Missing { .. } => Status::not_found(named, &place.name),
+            StorageError::Conflict { .. } => Status::conflict(named, &place.name, MODIFIED),
+            other => Status::internal(other),
+        })
+    }
+}
+
+/// Why an update from an older version is refused.
+pub(crate) const MODIFIED: &str =
+    "the object has been modified; please apply your changes to the latest version and try again";
+
+fn exists(of: &ResourceInfo, place: &Key, found: Option<&Stored>) -> Status {
+    let mut status = Status::already_exists(Named { group: &of.group, resource: &of.plural }, &place.name);
+    if found.is_some_and(|it| value::has(&it.value, &["metadata", "deletionTimestamp"])) {
+        status.message = format!("object is being deleted: {}", status.message);
+    }
+    status
+}
