@@ -5,15 +5,19 @@
 //! - A write that changes nothing changes no entry and no time.
 //! - The same arguments give the same result, byte for byte; the time is an argument.
 //!
+//! Applies of the manager `kubectl` take over what client-side apply left in its annotation, as upstream's server does.
+//!
 //! It refuses to convert between versions: an object, what is applied to it and its type must be of one version.
 //! Entries of other versions are read as if their paths were of this one, so fields that were renamed between versions
 //! lose their owner at the next write, and entries of versions that are gone stay until nothing is left in them.
 
+mod bookkeeping;
 mod check;
 mod compare;
 mod element;
 mod fields_v1;
 mod go;
+mod last_applied;
 mod managed;
 mod merge;
 mod owned;
@@ -21,6 +25,7 @@ mod owners;
 mod place;
 mod reconcile;
 mod remove;
+mod request;
 mod set;
 #[cfg(test)]
 mod tests;
@@ -33,18 +38,12 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use windlass_schema::Schema;
 
+use self::place::Place;
 pub use self::{
     element::{Element, ElementError, Scalar, path_text},
     managed::{ManagedFields, ManagedFieldsError, ManagerKey, Operation},
     set::{FieldSet, Path},
 };
-use self::{
-    owners::{Apply, Failure},
-    place::Place,
-};
-
-/// The manager of what was there before the first apply, if nobody knows better.
-const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// Who writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -128,7 +127,8 @@ fn conflicts_text(conflicts: &[Conflict]) -> String {
 /// as for any write, and does not call [`after_update`] for it. `reset` holds the paths that the strategy resets, such as
 /// `status` when the object itself is written: no manager comes to own them.
 ///
-/// An apply that changes nothing keeps all times.
+/// That `applied` is of the kind and version that were asked for is the caller's to check. An apply that changes nothing
+/// keeps all times.
 ///
 /// # Errors
 ///
@@ -141,41 +141,7 @@ pub fn server_side_apply(
     reset: &FieldSet,
     now: Timestamp,
 ) -> Result<Value, ApplyError> {
-    let place = Place::root(schema);
-    if managed::raw(applied).is_some_and(|fields| !fields.is_null()) {
-        return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
-    }
-    let version = api_version(applied);
-    let empty = Value::Object(Map::new());
-    let mut live = live.unwrap_or(&empty).clone();
-    let mut managed = ManagedFields::read(&live)
-        .map_err(|error| ApplyError::Invalid(format!("failed to decode managed fields: {error}")))?;
-    managed::take(&mut live);
-    if managed.is_empty() {
-        let first = ManagerKey::new(BEFORE_FIRST_APPLY, Operation::Update, version, subresource(manager));
-        record(place, &empty, &live, &mut managed, &first, version, reset, now);
-    }
-    owners::check(place, applied).map_err(|text| {
-        let text = format!("failed to create typed patch object ({}): {text}", described(applied));
-        ApplyError::Invalid(text)
-    })?;
-    let key = ManagerKey::new(name(manager), Operation::Apply, version, subresource(manager));
-    let apply = Apply { config: applied, version, manager: &key, force: manager.force, reset };
-    owners::reconcile(place, &mut managed.owners);
-    let new = owners::apply(place, &live, &mut managed.owners, &apply).map_err(refused)?;
-    strip(&mut managed, &key);
-    if new.is_some() {
-        managed.times.insert(key, now);
-    }
-    let mut object = match new {
-        Some(mut new) => {
-            remove::drop_emptied(&live, applied, &mut new);
-            new
-        }
-        None => live,
-    };
-    managed.write(&mut object);
-    Ok(object)
+    request::Request { place: Place::root(schema), applied, manager, reset, now }.run(live)
 }
 
 /// Brings the `managedFields` of an object that was created, updated or patched up to date. `live` is the object before;
@@ -193,26 +159,8 @@ pub fn after_update(
     reset: &FieldSet,
     now: Timestamp,
 ) {
-    let place = Place::root(schema);
-    let (mut managed, untouched) = decode_live_or_new(live, new, manager.subresource.is_some());
-    managed::take(new);
-    let exists = live.get("metadata").and_then(|it| it.get("uid")).is_some_and(|uid| uid != "");
-    if managed.is_empty() && exists {
-        return;
-    }
-    let version = api_version(new).to_owned();
-    let key = ManagerKey::new(name(manager), Operation::Update, &version, subresource(manager));
-    let changed = record(place, live, new, &mut managed, &key, &version, reset, now);
-    managed.cap();
-    match untouched {
-        // Byte by byte what it was.
-        Some(entries) if !changed => {
-            if let Some(Value::Object(metadata)) = new.get_mut("metadata") {
-                metadata.insert("managedFields".to_owned(), entries.clone());
-            }
-        }
-        _ => managed.write(new),
-    }
+    let write = bookkeeping::Write { place: Place::root(schema), manager, reset, now };
+    bookkeeping::after_update(&write, live, new);
 }
 
 /// Puts the times of `before` back, if nothing but times changed. For objects that a strategy changed back after
@@ -249,48 +197,6 @@ fn same_but_managed_fields(before: &Value, after: &Value) -> bool {
     agree(before, after, "metadata") && agree(&one, &other, "managedFields")
 }
 
-/// Compares the objects and gives what changed to the manager. Says whether any owner, set or time changed.
-#[expect(clippy::too_many_arguments, reason = "what is compared, who did it, and when")]
-fn record(
-    place: Place<'_>,
-    live: &Value,
-    new: &Value,
-    managed: &mut ManagedFields,
-    key: &ManagerKey,
-    version: &str,
-    reset: &FieldSet,
-    now: Timestamp,
-) -> bool {
-    owners::reconcile(place, &mut managed.owners);
-    let difference = compare::between(place, live, new).without(reset);
-    if difference.is_empty() {
-        return false;
-    }
-    if owners::update(&mut managed.owners, &difference, key, version, &NOBODYS) {
-        managed.times.insert(key.clone(), now);
-    }
-    true
-}
-
-/// The managers that an update starts from; with the entries as they stand in the live object, if it starts from them.
-fn decode_live_or_new<'l>(
-    live: &'l Value,
-    new: &Value,
-    is_subresource: bool,
-) -> (ManagedFields, Option<&'l Value>) {
-    let from_live = || (ManagedFields::read(live).unwrap_or_default(), managed::raw(live));
-    if is_subresource || managed::raw(new) == managed::raw(live) && !managed::is_reset(new) {
-        return from_live();
-    }
-    if managed::is_reset(new) {
-        return (ManagedFields::default(), None);
-    }
-    match ManagedFields::read(new) {
-        Ok(managed) if !managed.is_empty() => (managed, None),
-        _ => from_live(),
-    }
-}
-
 /// What no manager owns: what names an object, and what only the server sets.
 static NOBODYS: LazyLock<FieldSet> = LazyLock::new(|| {
     FieldSet::of_fields(&[
@@ -309,24 +215,6 @@ static NOBODYS: LazyLock<FieldSet> = LazyLock::new(|| {
     ])
 });
 
-fn strip(managed: &mut ManagedFields, key: &ManagerKey) {
-    let Some(owned) = managed.owners.get_mut(key) else { return };
-    owned.set = owned.set.difference(&NOBODYS);
-    if owned.set.is_empty() {
-        managed.owners.remove(key);
-    }
-}
-
-fn refused(failure: Failure<ManagerKey>) -> ApplyError {
-    match failure {
-        Failure::Merge(text) => ApplyError::Invalid(text),
-        Failure::Conflicts(conflicts) => {
-            let conflict = |(manager, path)| Conflict { manager, path };
-            ApplyError::Conflicts(conflicts.into_iter().map(conflict).collect())
-        }
-    }
-}
-
 fn name(manager: &Manager) -> &str {
     if manager.name.is_empty() { "unknown" } else { &manager.name }
 }
@@ -337,14 +225,4 @@ fn subresource(manager: &Manager) -> &str {
 
 fn api_version(object: &Value) -> &str {
     object.get("apiVersion").and_then(Value::as_str).unwrap_or_default()
-}
-
-/// `namespace/name; group/version, Kind=Kind`.
-fn described(object: &Value) -> String {
-    let metadata = |field: &str| object.get("metadata").and_then(|it| it.get(field)).and_then(Value::as_str);
-    let version = api_version(object);
-    let group = if version.contains('/') { "" } else { "/" };
-    let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
-    let (namespace, name) = (metadata("namespace").unwrap_or_default(), metadata("name").unwrap_or_default());
-    format!("{namespace}/{name}; {group}{version}, Kind={kind}")
 }

@@ -58,7 +58,7 @@ impl Check<'_> {
                 }
             }
             (Shape::Object(_), _) => {
-                self.report(path, format!("expected map, got &{{{}}}", go::plain(value)))
+                self.report(path, format!("expected map, got &{{{}}}", go::plain(value)));
             }
             (Shape::List(list), Value::Array(items)) => self.items(place, list, items, path),
             (Shape::List(_), _) => self.report(path, format!("expected list, got &{{{}}}", go::plain(value))),

@@ -31,6 +31,27 @@ impl FieldSet {
         Ok(set)
     }
 
+    /// Whether a path of this set is in an encoded one, or has something below it there.
+    pub(super) fn touches(&self, encoded: &Value) -> bool {
+        let Value::Object(encoded) = encoded else { return false };
+        self.nodes.iter().any(|node| {
+            let inner = encoded.get(&node.element.encoded());
+            inner.is_some_and(|inner| node.owned || node.below.touches(inner))
+        })
+    }
+
+    /// Whether all paths of this set are in an encoded one.
+    pub(super) fn is_within(&self, encoded: &Value) -> bool {
+        let Value::Object(encoded) = encoded else { return self.is_empty() };
+        self.nodes.iter().all(|node| match encoded.get(&node.element.encoded()) {
+            Some(Value::Object(inner)) if node.owned && !inner.is_empty() && !inner.contains_key(".") => {
+                false
+            }
+            Some(inner) => node.below.is_within(inner),
+            None => false,
+        })
+    }
+
     /// Writes `fieldsV1`.
     pub fn to_fields_v1(&self) -> Value {
         Value::Object(self.encoded(false))

@@ -79,54 +79,30 @@ impl ManagedFields {
         Ok(managed)
     }
 
-    fn read_entry(&mut self, index: usize, entry: &Value) -> Result<(), ManagedFieldsError> {
-        let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
-        let operation = match text("operation") {
-            "Apply" => Operation::Apply,
-            "Update" => Operation::Update,
-            _ => return Err(ManagedFieldsError::Operation),
-        };
-        let version = text("apiVersion");
-        if version.is_empty() {
-            return Err(ManagedFieldsError::Version);
-        }
-        match text("fieldsType") {
+    pub(super) fn read_entry(&mut self, index: usize, entry: &Value) -> Result<(), ManagedFieldsError> {
+        let key = ManagerKey::read(entry)?;
+        match text(entry, "fieldsType") {
             "FieldsV1" => {}
             "" => return Err(ManagedFieldsError::NoFieldsType(index)),
             other => return Err(ManagedFieldsError::FieldsType(index, other.to_owned())),
         }
         let broken = |error: ElementError| ManagedFieldsError::Fields(index, error.to_string());
         let set = FieldSet::from_fields_v1(entry.get("fieldsV1").unwrap_or(&Value::Null)).map_err(broken)?;
-        let key = ManagerKey::new(text("manager"), operation, version, text("subresource"));
-        if let Ok(time) = text("time").parse() {
+        if let Ok(time) = text(entry, "time").parse() {
             self.times.insert(key.clone(), time);
         }
-        self.owners.insert(key, Owned { set, version: version.to_owned() });
+        self.owners.insert(key, Owned { set, version: text(entry, "apiVersion").to_owned() });
         Ok(())
     }
 
     /// Writes them into an object; without managers, the field goes.
     pub fn write(&self, object: &mut Value) {
-        let Some(object) = object.as_object_mut() else { return };
-        if self.owners.is_empty() {
-            if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-                metadata.remove("managedFields");
-            }
-            return;
-        }
-        let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
-        if let Value::Object(metadata) = metadata {
-            metadata.insert("managedFields".to_owned(), self.to_value());
-        }
+        put(object, sorted(self.to_entries()));
     }
 
-    fn to_value(&self) -> Value {
-        let mut sorted: Vec<_> = self.owners.iter().collect();
-        let seconds = |key| self.times.get(key).map_or(0, |time| time.as_second());
-        sorted.sort_by_cached_key(|(key, owned)| {
-            (key.operation, seconds(*key), key.name.clone(), owned.version.clone(), key.subresource.clone())
-        });
-        Value::Array(sorted.into_iter().map(|(key, owned)| self.entry(key, owned)).collect())
+    /// The entries, in no order.
+    pub(super) fn to_entries(&self) -> Vec<Value> {
+        self.owners.iter().map(|(key, owned)| self.entry(key, owned)).collect()
     }
 
     fn entry(&self, key: &ManagerKey, owned: &Owned) -> Value {
@@ -146,7 +122,7 @@ impl ManagedFields {
             entry.insert("subresource".to_owned(), Value::from(key.subresource.as_str()));
         }
         if let Some(time) = self.times.get(key) {
-            entry.insert("time".to_owned(), Value::from(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()));
+            entry.insert("time".to_owned(), time_value(*time));
         }
         Value::Object(entry)
     }
@@ -162,7 +138,7 @@ impl ManagedFields {
     }
 
     /// Merges the oldest updates of one version into one entry, until there are few enough.
-    pub(super) fn cap(&mut self) {
+    fn cap(&mut self) {
         let is_update = |key: &&ManagerKey| key.operation == Operation::Update;
         let mut updates: Vec<_> = self.owners.keys().filter(is_update).cloned().collect();
         let mut count = updates.len();
@@ -191,10 +167,10 @@ impl ManagedFields {
 
     fn merge_into_ancient(&mut self, oldest: ManagerKey, key: &ManagerKey, version: &str) {
         let bucket = ManagerKey::new(ANCIENT, Operation::Update, version, "");
-        if !self.owners.contains_key(&bucket) {
-            if let Some(owned) = self.owners.remove(&oldest) {
-                self.owners.insert(bucket.clone(), owned);
-            }
+        if !self.owners.contains_key(&bucket)
+            && let Some(owned) = self.owners.remove(&oldest)
+        {
+            self.owners.insert(bucket.clone(), owned);
         }
         let Some(merged) = self.owners.remove(key) else { return };
         let set = match self.owners.get(&bucket) {
@@ -211,6 +187,20 @@ impl ManagedFields {
 }
 
 impl ManagerKey {
+    /// The key of an encoded entry.
+    pub(super) fn read(entry: &Value) -> Result<ManagerKey, ManagedFieldsError> {
+        let operation = match text(entry, "operation") {
+            "Apply" => Operation::Apply,
+            "Update" => Operation::Update,
+            _ => return Err(ManagedFieldsError::Operation),
+        };
+        let version = text(entry, "apiVersion");
+        if version.is_empty() {
+            return Err(ManagedFieldsError::Version);
+        }
+        Ok(ManagerKey::new(text(entry, "manager"), operation, version, text(entry, "subresource")))
+    }
+
     /// The key of a manager's entry.
     pub fn new(name: &str, operation: Operation, version: &str, subresource: &str) -> ManagerKey {
         let version = if operation == Operation::Apply { "" } else { version };
@@ -220,6 +210,55 @@ impl ManagerKey {
             version: version.to_owned(),
             subresource: subresource.to_owned(),
         }
+    }
+}
+
+fn text<'v>(entry: &'v Value, name: &str) -> &'v str {
+    entry.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A time as entries have it: whole seconds.
+pub(super) fn time_value(time: Timestamp) -> Value {
+    Value::from(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+}
+
+/// Whether so many entries are of updates that some must be merged.
+pub(super) fn too_many(entries: &[Value]) -> bool {
+    entries.iter().filter(|entry| text(entry, "operation") == "Update").count() > UPDATE_MANAGERS
+}
+
+/// The entries with the oldest updates merged.
+pub(super) fn capped(entries: &[Value]) -> Vec<Value> {
+    let mut managed = ManagedFields::default();
+    for (index, entry) in entries.iter().enumerate() {
+        _ = managed.read_entry(index, entry);
+    }
+    managed.cap();
+    sorted(managed.to_entries())
+}
+
+/// The entries in upstream's order: applies first, then by time and name.
+pub(super) fn sorted(mut entries: Vec<Value>) -> Vec<Value> {
+    let seconds = |entry: &Value| text(entry, "time").parse().map_or(0, |time: Timestamp| time.as_second());
+    entries.sort_by_cached_key(|entry| {
+        let own = |name| text(entry, name).to_owned();
+        (own("operation"), seconds(entry), own("manager"), own("apiVersion"), own("subresource"))
+    });
+    entries
+}
+
+/// Puts entries into an object; without entries, the field goes.
+pub(super) fn put(object: &mut Value, entries: Vec<Value>) {
+    let Some(object) = object.as_object_mut() else { return };
+    if entries.is_empty() {
+        if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+            metadata.remove("managedFields");
+        }
+        return;
+    }
+    let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    if let Value::Object(metadata) = metadata {
+        metadata.insert("managedFields".to_owned(), Value::Array(entries));
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::element::same;
 use super::set::{FieldSet, Path};
-use super::{check, compare, merge, owned, place::Place, reconcile, remove};
+use super::{compare, merge, owned, place::Place, reconcile, remove};
 
 /// What one manager owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub(super) fn update<K: Ord + Clone>(
     nobodys: &FieldSet,
 ) -> bool {
     let gained = difference.set();
-    take(owners, difference, &gained, None);
+    take(owners, difference, &gained);
     let gained = gained.difference(nobodys);
     if gained.is_empty() {
         return false;
@@ -85,8 +85,11 @@ pub(super) fn apply<K: Ord + Clone>(
         .map_err(|misfit| Failure::Merge(format!("failed to merge config: {misfit}")))?;
     let set = owned::of(place, apply.config).1.recursive_difference(apply.reset);
     let last = put(owners, apply.manager, set, apply.version);
-    let new = match last {
-        Some(last) if !last.set.is_empty() => prune(place, &merged, owners, &last.set),
+    let new = match last.map(|last| last.set) {
+        // What is applied again is not removed, so most applies need not look.
+        Some(last) if !last.difference(set_of(owners, apply.manager)).is_empty() => {
+            prune(place, &merged, owners, &last)
+        }
         _ => merged,
     };
     let difference = compare::between(place, live, &new).without(apply.reset);
@@ -97,8 +100,13 @@ pub(super) fn apply<K: Ord + Clone>(
             return Err(Failure::Conflicts(conflicts));
         }
     }
-    take(owners, &difference, &gained, Some(apply.manager));
+    take_from_others(owners, &difference, &gained, Some(apply.manager));
     Ok((!same(live, &new)).then_some(new))
+}
+
+fn set_of<'o, K: Ord>(owners: &'o Owners<K>, manager: &K) -> &'o FieldSet {
+    static NOTHING: FieldSet = FieldSet::new();
+    owners.get(manager).map_or(&NOTHING, |owned| &owned.set)
 }
 
 fn conflicts<K: Ord + Clone>(owners: &Owners<K>, gained: &FieldSet, manager: &K) -> Vec<(K, Path)> {
@@ -111,8 +119,12 @@ fn conflicts<K: Ord + Clone>(owners: &Owners<K>, gained: &FieldSet, manager: &K)
         .collect()
 }
 
-/// Takes what was set or removed from everybody, or everybody but one.
-fn take<K: Ord>(
+/// Takes what was set or removed from everybody.
+pub(super) fn take<K: Ord>(owners: &mut Owners<K>, difference: &compare::Difference, gained: &FieldSet) {
+    take_from_others(owners, difference, gained, None);
+}
+
+fn take_from_others<K: Ord>(
     owners: &mut Owners<K>,
     difference: &compare::Difference,
     gained: &FieldSet,
@@ -152,13 +164,4 @@ fn prune<K: Ord>(place: Place<'_>, merged: &Value, owners: &Owners<K>, last: &Fi
     // What nobody ever owned stays too, unless it was below what is removed.
     let gone = all.difference(&paths(&with_owned)).intersection(&last);
     remove::without(place, merged, &gone)
-}
-
-/// Whether a configuration can be applied.
-///
-/// # Errors
-///
-/// What is wrong with it.
-pub(super) fn check(place: Place<'_>, config: &Value) -> Result<(), String> {
-    check::check(place, config, false)
 }

@@ -81,7 +81,8 @@ var scripts = []script{
 		{"apply", "second", "", []string{"status"}, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web"},"spec":{"replicas":4}}`},
 		{"apply", "ci", "", []string{"status"}, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop"},"spec":{"template":{"spec":{"containers":[{"name":"nginx","image":"nginx:1.15"}]}}}}`},
 		{"apply", "third", "", []string{"status"}, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop","annotations":{"a":"b"}},"spec":{"replicas":1,"minReadySeconds":3,"template":{"spec":{"containers":[{"name":"nginx","image":"nginx:2"},{"name":"side","image":"side:2"}]}}}}`},
-		{"apply", "third", "", []string{"status"}, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop"},"spec":{"replicaz":1,"template":{"spec":{"containers":[{"name":"a"},{"name":"a"},{"image":"b"}]}}}}`},
+		{"apply", "third", "", []string{"status"}, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop"},"spec":{"replicaz":1}}`},
+		{"apply", "third", "", []string{"status"}, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop"},"spec":{"replicas":1,"template":{"spec":{"containers":[{"name":"a"},{"name":"a"}],"volumes":[{"emptyDir":{}}]}}}}`},
 		{"apply", "third", "", []string{"status"}, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web"},"spec":{"replicas":"one","paused":3,"template":[1]}}`},
 		{"apply", "third", "", []string{"status"}, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","managedFields":[]},"spec":{"paused":true}}`},
 		{"apply", "status-applier", "status", []string{"spec", "metadata.labels"}, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop"},"spec":{"paused":true},"status":{"readyReplicas":2}}`},
@@ -104,6 +105,15 @@ var scripts = []script{
 		{"apply", "kubectl", "", []string{"status"}, `{"apiVersion":"v1","kind":"Service","metadata":{"name":"dns","namespace":"shop"},"spec":{"ports":[{"name":"web","port":80,"targetPort":"http"}]}}`},
 		{"apply", "kubectl", "", []string{"status"}, `{"apiVersion":"v1","kind":"Service","metadata":{"name":"dns","namespace":"shop"},"spec":{"ports":[{"name":"web","port":80},{"name":"web2","port":80,"protocol":"TCP"}]}}`},
 		{"force", "other", "", []string{"status"}, `{"apiVersion":"v1","kind":"Service","metadata":{"name":"dns","namespace":"shop"},"spec":{"selector":null,"ports":null}}`},
+	}},
+	{"a config map that client-side apply made", "api__v1", configMaps, []step{
+		{"create", "kubectl-client-side-apply", "", nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","annotations":{"kubectl.kubernetes.io/last-applied-configuration":` +
+			`"{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"c\"},\"data\":{\"a\":\"1\",\"b\":\"2\",\"c\":\"3\"}}"}},"data":{"a":"1","b":"2","c":"3"}}`},
+		{"update", "editor", "", nil, `{"data":{"c":"4"}}`},
+		{"apply", "other", "", nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"a":"9"}}`},
+		{"apply", "kubectl", "", nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"a":"9","c":"9"}}`},
+		{"apply", "kubectl", "", nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"a":"<9>","d":"5"}}`},
+		{"apply", "kubectl", "", nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"d":"6"}}`},
 	}},
 	{"a config map with many writers", "api__v1", configMaps, []step{
 		{"create", "w0", "", nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"k0":"v"}}`},
