@@ -12,6 +12,7 @@
 mod catalogue;
 pub mod discovery;
 pub mod check;
+pub mod custom;
 mod node;
 pub mod openapi;
 mod tables;

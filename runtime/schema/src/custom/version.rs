@@ -1,0 +1,354 @@
+//! One version of a custom kind.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::error::FieldError;
+use super::rule::{Rule, list, texts};
+use super::validate;
+use crate::check::{self, Decoded, Strictness, TypeError};
+use crate::node::{ListNode, ListType, MapType, Node, ObjectNode, PatchStrategy, Schema, Shape, Types};
+use crate::{Catalogue, ResourceInfo};
+
+/// The name of upstream's type for the metadata of objects.
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+/// One version of a custom kind.
+#[derive(Clone, Debug)]
+pub struct CustomVersion {
+    /// The resource in this version, for the catalogue.
+    pub resource: ResourceInfo,
+    /// Whether it is served.
+    pub served: bool,
+    /// Whether objects are stored in it.
+    pub storage: bool,
+    /// The warning that goes with answers in this version, if it is deprecated.
+    pub deprecation_warning: Option<String>,
+    /// The columns of tables beside the name, as defined; none means the age alone.
+    pub columns: Vec<PrinterColumn>,
+    /// Whether `status` is a subresource.
+    pub has_status: bool,
+    /// The `scale` subresource.
+    pub scale: Option<Scale>,
+    /// The paths of fields that selectors may name, such as `.spec.color`.
+    pub selectable_fields: Vec<String>,
+    rule: Rule,
+}
+
+/// A column of tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrinterColumn {
+    /// The heading.
+    pub name: String,
+    /// `string`, `integer`, `number`, `boolean` or `date`.
+    pub kind: String,
+    /// How it is written, in the terms of OpenAPI; often empty.
+    pub format: String,
+    /// What it means.
+    pub description: String,
+    /// Columns above 0 are for wide tables.
+    pub priority: i32,
+    /// What is shown, such as `.spec.replicas`.
+    pub json_path: String,
+}
+
+/// Where `scale` finds its numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// The wanted replicas, below `.spec`.
+    pub spec_replicas_path: String,
+    /// The replicas there are, below `.status`.
+    pub status_replicas_path: String,
+    /// The selector of the replicas as text, below `.spec` or `.status`.
+    pub label_selector_path: Option<String>,
+}
+
+impl CustomVersion {
+    /// Reads a version that has been found to be sound.
+    pub(super) fn of(version: &Value, resource: ResourceInfo, schema: &Value) -> CustomVersion {
+        let empty = Map::new();
+        let fields = version.as_object().unwrap_or(&empty);
+        let flag = |name: &str| fields.get(name) == Some(&Value::Bool(true));
+        let text =
+            |of: &Value, name: &str| of.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let column = |column: &Value| PrinterColumn {
+            name: text(column, "name"),
+            kind: text(column, "type"),
+            format: text(column, "format"),
+            description: text(column, "description"),
+            priority: column
+                .get("priority")
+                .and_then(Value::as_i64)
+                .and_then(|it| i32::try_from(it).ok())
+                .unwrap_or(0),
+            json_path: text(column, "jsonPath"),
+        };
+        let scale = |scale: &Value| Scale {
+            spec_replicas_path: text(scale, "specReplicasPath"),
+            status_replicas_path: text(scale, "statusReplicasPath"),
+            label_selector_path: Some(text(scale, "labelSelectorPath")).filter(|path| !path.is_empty()),
+        };
+        let warning = || {
+            let given = fields.get("deprecationWarning").and_then(Value::as_str).map(str::to_owned);
+            let ResourceInfo { group, version, kind, .. } = &resource;
+            given.unwrap_or_else(|| format!("{group}/{version} {kind} is deprecated"))
+        };
+        let subresource =
+            |name: &str| version.get("subresources").and_then(|it| it.get(name)).filter(|it| !it.is_null());
+        CustomVersion {
+            served: flag("served"),
+            storage: flag("storage"),
+            deprecation_warning: flag("deprecated").then(warning),
+            columns: list(fields, "additionalPrinterColumns").iter().map(column).collect(),
+            has_status: subresource("status").is_some(),
+            scale: subresource("scale").map(scale),
+            selectable_fields: list(fields, "selectableFields")
+                .iter()
+                .map(|field| text(field, "jsonPath"))
+                .collect(),
+            rule: root_rule(schema),
+            resource,
+        }
+    }
+
+    /// Drops what the schema does not know, and tells it; upstream's `fieldValidation`, and pruning. Metadata are brought
+    /// into the form of built-in kinds' metadata, and whole numbers lose their decimal point.
+    pub fn decode(&self, value: &mut Value, strictness: Strictness) -> Decoded {
+        prune(&self.resource.schema, value, strictness)
+    }
+
+    /// Drops nulls where none may stand, and puts in defaults wherever the parent of what is missing is there.
+    pub fn apply_defaults(&self, value: &mut Value) {
+        let schema = &self.resource.schema;
+        drop_nulls(&schema.types, &schema.root, value);
+        check::apply_defaults(schema, value);
+    }
+
+    /// What is wrong with an object by its schema. Metadata, names and what an update may change are not looked at.
+    pub fn validate(&self, value: &Value) -> Vec<FieldError> {
+        let mut errors = validate::value(&self.rule, value);
+        if let Some(scale) = &self.scale {
+            for path in [&scale.spec_replicas_path, &scale.status_replicas_path] {
+                let pointer = path.replace('.', "/");
+                if let Some(replicas) =
+                    value.pointer(&pointer).filter(|it| it.as_i64().is_some_and(|it| it < 0))
+                {
+                    errors.push(FieldError::invalid(
+                        path.as_str(),
+                        replicas,
+                        "should be a non-negative integer",
+                    ));
+                }
+            }
+        }
+        errors
+    }
+}
+
+/// Drops what a schema does not know, and tells it.
+pub(super) fn prune(schema: &Schema, value: &mut Value, strictness: Strictness) -> Decoded {
+    let mut pruner =
+        Pruner { types: &schema.types, strictness, path: String::new(), decoded: Decoded::default() };
+    pruner.value(&schema.root, value);
+    pruner.decoded.unknown_fields.sort();
+    pruner.decoded
+}
+
+/// The rule of the root, to which metadata are no concern.
+fn root_rule(schema: &Value) -> Rule {
+    let mut rule = Rule::of(schema);
+    if let Some(metadata) = rule.properties.get_mut("metadata") {
+        metadata.additional = None;
+        metadata.kinds.clear();
+    }
+    rule
+}
+
+/// The type that a structural schema describes.
+pub(super) fn schema_of(schema: &Value) -> Schema {
+    let types =
+        Catalogue::built_in().iter().next().map(|it| Arc::clone(&it.schema.types)).unwrap_or_default();
+    let mut root = node_of(schema);
+    add_identity(&mut root);
+    Schema { types, root: Arc::new(root) }
+}
+
+/// Objects have a kind and metadata, whatever their schema says of these.
+fn add_identity(node: &mut Node) {
+    if let Shape::Object(object) = &mut node.shape {
+        let place = |shape: Shape| Node { shape, nullable: false, ..Node::anything() };
+        object.fields.insert("apiVersion".to_owned(), place(Shape::String(None)));
+        object.fields.insert("kind".to_owned(), place(Shape::String(None)));
+        object.fields.insert("metadata".to_owned(), place(Shape::Ref(OBJECT_META.into())));
+    }
+}
+
+fn node_of(schema: &Value) -> Node {
+    let Value::Object(fields) = schema else { return Node::anything() };
+    let flag = |name: &str| fields.get(name) == Some(&Value::Bool(true));
+    let text = |name: &str| fields.get(name).and_then(Value::as_str);
+    let format = || text("format").map(Arc::from);
+    let preserves = flag("x-kubernetes-preserve-unknown-fields");
+    let shape = match text("type") {
+        _ if flag("x-kubernetes-int-or-string") => Shape::IntOrString,
+        Some("array") => Shape::List(list_of(fields)),
+        Some("string") => Shape::String(format()),
+        Some("integer") => Shape::Integer(format()),
+        Some("number") => Shape::Number,
+        Some("boolean") => Shape::Boolean,
+        Some("object") => Shape::Object(object_of(fields, preserves)),
+        _ if fields.contains_key("properties") => Shape::Object(object_of(fields, preserves)),
+        _ => Shape::Any,
+    };
+    let mut node = Node {
+        shape,
+        nullable: flag("nullable"),
+        default: fields.get("default").filter(|it| !it.is_null()).cloned(),
+        enumeration: list(fields, "enum").to_vec(),
+        ..Node::anything()
+    };
+    if flag("x-kubernetes-embedded-resource") {
+        add_identity(&mut node);
+    }
+    node
+}
+
+fn object_of(fields: &Map<String, Value>, preserves_unknown: bool) -> ObjectNode {
+    let properties = fields.get("properties").and_then(Value::as_object);
+    let properties: BTreeMap<_, _> =
+        properties.into_iter().flatten().map(|(name, schema)| (name.clone(), node_of(schema))).collect();
+    let additional = match fields.get("additionalProperties") {
+        Some(schema @ Value::Object(_)) => Some(Box::new(node_of(schema))),
+        Some(Value::Bool(true)) => Some(Box::new(Node::anything())),
+        _ => None,
+    };
+    let atomic = fields.get("x-kubernetes-map-type").is_some_and(|it| it == "atomic");
+    ObjectNode {
+        fields: properties,
+        additional,
+        preserves_unknown,
+        required: texts(fields, "required").into_iter().collect(),
+        map_type: if atomic { MapType::Atomic } else { MapType::Granular },
+        patch: PatchStrategy::default(),
+    }
+}
+
+fn list_of(fields: &Map<String, Value>) -> ListNode {
+    let list_type = match fields.get("x-kubernetes-list-type").and_then(Value::as_str) {
+        Some("set") => ListType::Set,
+        Some("map") => ListType::Map(
+            texts(fields, "x-kubernetes-list-map-keys").iter().map(|key| key.as_str().into()).collect(),
+        ),
+        _ => ListType::Atomic,
+    };
+    ListNode {
+        items: Box::new(fields.get("items").map_or_else(Node::anything, node_of)),
+        list_type,
+        patch: PatchStrategy::default(),
+        merge_key: None,
+    }
+}
+
+/// Drops what a schema does not know.
+struct Pruner<'a> {
+    types: &'a Arc<Types>,
+    strictness: Strictness,
+    path: String,
+    decoded: Decoded,
+}
+
+impl Pruner<'_> {
+    fn value(&mut self, node: &Node, value: &mut Value) {
+        let length = self.path.len();
+        match (&node.shape, &mut *value) {
+            (Shape::Ref(_), metadata) => self.metadata(node, metadata),
+            (Shape::Object(object), Value::Object(fields)) => {
+                for (name, mut value) in std::mem::take(fields) {
+                    if length > 0 {
+                        self.path.push('.');
+                    }
+                    self.path.push_str(&name);
+                    match object.fields.get(&name).or(object.additional.as_deref()) {
+                        Some(node) => self.value(node, &mut value),
+                        None if object.preserves_unknown => whole_numbers(&mut value),
+                        None => {
+                            if self.strictness != Strictness::Ignore {
+                                self.decoded.unknown_fields.push(self.path.clone());
+                            }
+                            value = Value::Null;
+                        }
+                    }
+                    let known = object.fields.contains_key(&name)
+                        || object.additional.is_some()
+                        || object.preserves_unknown;
+                    if known {
+                        fields.insert(name, value);
+                    }
+                    self.path.truncate(length);
+                }
+            }
+            (Shape::List(list), Value::Array(items)) => {
+                for (index, item) in items.iter_mut().enumerate() {
+                    self.path.push_str(&format!("[{index}]"));
+                    self.value(&list.items, item);
+                    self.path.truncate(length);
+                }
+            }
+            // Something that does not fit its type; validation tells of it.
+            (_, other) => whole_numbers(other),
+        }
+    }
+
+    fn metadata(&mut self, node: &Node, metadata: &mut Value) {
+        let schema = Schema { types: Arc::clone(self.types), root: Arc::new(node.clone()) };
+        let given = metadata.clone();
+        let decoded = check::decode(&schema, metadata, self.strictness);
+        let at = |path: &str| format!("{}.{path}", self.path);
+        let unknown = decoded.unknown_fields.iter().map(|path| at(path));
+        self.decoded.unknown_fields.extend(unknown);
+        for error in decoded.errors {
+            // Of the object's own metadata upstream tells as Go does, of those embedded as of a field.
+            let message = match self.path.as_str() {
+                "metadata" => error.message,
+                path => format!("{path}: Invalid value: {given}: {}", error.message),
+            };
+            self.decoded.errors.push(TypeError { path: at(&error.path), message });
+        }
+    }
+}
+
+/// Go writes `2.0` as `2`.
+fn whole_numbers(value: &mut Value) {
+    /// Below this every whole number is exact.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let whole = number.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < EXACT);
+            if let Some(whole) = whole.and_then(|number| format!("{number:.0}").parse::<i64>().ok()) {
+                *value = Value::from(whole);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(whole_numbers),
+        _ => {}
+    }
+}
+
+fn drop_nulls(types: &Types, node: &Node, value: &mut Value) {
+    match (&node.shape, value) {
+        (Shape::Object(object), Value::Object(fields)) => {
+            fields.retain(|name, value| {
+                let node = object.fields.get(name).or(object.additional.as_deref());
+                let Some(node) = node else { return true };
+                drop_nulls(types, node, value);
+                !value.is_null() || node.nullable
+            });
+        }
+        (Shape::List(list), Value::Array(items)) => {
+            items.iter_mut().for_each(|item| drop_nulls(types, &list.items, item));
+        }
+        _ => {}
+    }
+}
