@@ -46,7 +46,8 @@ pub enum Presence {
     /// Always; where it was not given, as the zero value, which is then also the node's default unless upstream has a
     /// better one: a scalar or a struct without `omitempty`.
     Always,
-    /// Always; where it was not given, as `null`: a list, map, time or pointer without `omitempty`.
+    /// Always; where it was not given, as `null`: a list, map, time or pointer without `omitempty`. An empty list or map
+    /// becomes `null` too, since the format that upstream stores built-in kinds in does not tell the two apart.
     AlwaysOrNull,
 }
 

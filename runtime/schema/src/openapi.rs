@@ -127,7 +127,11 @@ fn describe(
         operations(of, kind, verbs, Patches { strategic: merged_strategically }, version)
     };
     paths.insert(collection, render(COLLECTION, kind, &resource.verbs));
-    paths.insert(item.clone(), render(ITEM, kind, &resource.verbs));
+    let mut on_item = render(ITEM, kind, &resource.verbs);
+    if !resource.verbs.iter().any(|it| it == "patch") {
+        on_item["patch"] = probe(kind, version);
+    }
+    paths.insert(item.clone(), on_item);
     for (name, subresource) in &resource.subresources {
         let group = subresource.group.as_deref().unwrap_or(kind.group);
         let version = subresource.version.as_deref().unwrap_or(kind.version);
@@ -186,6 +190,16 @@ fn operations(
         operations.insert((*method).to_owned(), operation);
     }
     Value::Object(operations)
+}
+
+/// A patch that says nothing but what kubectl looks for. Whether a server validates fields, kubectl asks the patch of a
+/// kind, even before it creates one that cannot be patched; of upstream it learns it from version 2 in protobuf instead.
+fn probe(kind: Kind<'_>, version: Version) -> Value {
+    json!({
+        "x-kubernetes-group-version-kind": kind.spelled(),
+        "parameters": parameters("create", version),
+        "responses": { "405": { "description": "Method Not Allowed" } },
+    })
 }
 
 /// The query parameters of a write.

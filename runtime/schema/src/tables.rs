@@ -192,7 +192,8 @@ fn attribute(field: &mut Field<'_>, word: &str, names: &mut Names) -> Option<()>
                 ("key", key) => list.merge_key = Some(names.shared(key)),
                 (_, "set") => list.list_type = ListType::Set,
                 (_, keys) => {
-                    list.list_type = ListType::Map(keys.split(',').map(|it| names.shared(it)).collect())
+                    let keys = keys.split(',').map(|it| names.shared(it));
+                    list.list_type = ListType::Map(keys.collect());
                 }
             }
         }

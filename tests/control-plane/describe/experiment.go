@@ -43,7 +43,8 @@ func experiment(scheme *runtime.Scheme, kinds []schema.GroupVersionKind, types *
 	found := &observations{at: map[site]seen{}, parents: map[string]site{}}
 	for _, kind := range kinds {
 		filler := &filler{chance: rand.New(rand.NewSource(1)), types: types, depth: map[reflect.Type]int{}}
-		for range experiments {
+		for i := range experiments {
+			filler.rare = i%3 == 0
 			object := reflect.New(typeOf(scheme, kind))
 			filler.fill(object.Elem(), nil)
 			defaulted := object.Interface().(runtime.Object).DeepCopyObject()
@@ -57,8 +58,11 @@ func experiment(scheme *runtime.Scheme, kinds []schema.GroupVersionKind, types *
 // filler fills objects at random.
 type filler struct {
 	chance *rand.Rand
-	types  *types
-	depth  map[reflect.Type]int
+	// rare says that hardly any pointer of the object at hand points to something: where one of
+	// many is meant to, that none does has to be met as well.
+	rare  bool
+	types *types
+	depth map[reflect.Type]int
 }
 
 func (f *filler) fill(value reflect.Value, enum []any) {
@@ -78,7 +82,7 @@ func (f *filler) fill(value reflect.Value, enum []any) {
 		}
 		f.depth[of]--
 	case reflect.Pointer:
-		if f.chance.Intn(3) > 0 && f.depth[of.Elem()] < deepest {
+		if f.present() && f.depth[of.Elem()] < deepest {
 			value.Set(reflect.New(of.Elem()))
 			f.fill(value.Elem(), enum)
 		}
@@ -98,6 +102,14 @@ func (f *filler) fill(value reflect.Value, enum []any) {
 	default:
 		f.fillScalar(value, enum)
 	}
+}
+
+// present decides whether a pointer points to something.
+func (f *filler) present() bool {
+	if f.rare {
+		return f.chance.Intn(30) == 0
+	}
+	return f.chance.Intn(3) > 0
 }
 
 func (f *filler) fillScalar(value reflect.Value, enum []any) {

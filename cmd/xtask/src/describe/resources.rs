@@ -97,10 +97,8 @@ fn resource(row: &Value) -> Result<Resource> {
 }
 
 fn subresource(name: &str, row: &Value) -> Result<Subresource> {
-    let group_version = match row.get("version") {
-        Some(version) => Some((text_or_empty(&row["group"]), text_or_empty(version))),
-        None => None,
-    };
+    let group_version =
+        row.get("version").map(|version| (text_or_empty(&row["group"]), text_or_empty(version)));
     Ok(Subresource {
         name: name.to_owned(),
         group_version,

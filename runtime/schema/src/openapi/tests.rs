@@ -93,6 +93,15 @@ fn every_resource_that_is_patched_says_so_with_the_parameters_kubectl_looks_for(
 }
 
 #[test]
+fn kubectl_finds_field_validation_on_kinds_that_are_only_created() {
+    let document = v3_document(&Catalogue::built_in(), "authorization.k8s.io", "v1").unwrap();
+    let item = &document["paths"]["/apis/authorization.k8s.io/v1/selfsubjectaccessreviews/{name}"];
+    assert_eq!(item["patch"]["x-kubernetes-group-version-kind"]["kind"], "SelfSubjectAccessReview");
+    assert!(item["patch"]["parameters"].as_array().unwrap().iter().any(|it| it["name"] == "fieldValidation"));
+    assert_eq!(item["patch"].get("requestBody"), None, "it is not a patch that may be sent");
+}
+
+#[test]
 fn strategic_merge_finds_its_keys() {
     let document = v3_document(&Catalogue::built_in(), "apps", "v1").unwrap();
     let schemas = &document["components"]["schemas"];
