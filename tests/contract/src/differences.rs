@@ -2,5 +2,5 @@
 //!
 //! The suite demands that exactly these fail there. An entry is a decision: what can be had cheaply is built instead.
 
-/// Behaviours, by name, and why the server in the process does not have them.
+/// Behaviours, as `group::behaviour`, and why the server in the process does not have them.
 pub const DIFFERENCES: &[(&str, &str)] = &[];

@@ -46,18 +46,24 @@ macro_rules! behaviours {
     };
 }
 
-/// How many behaviours of one group are under way at once: enough to hide waiting, few enough for two cores.
-const AT_ONCE: usize = 12;
-
 /// How long one behaviour may take, for machines that are busy building.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs `group` on `subject`; says of each behaviour whether it held, and if not, why.
-pub async fn run(subject: &Subject, group: &[Behaviour]) -> BTreeMap<&'static str, Outcome> {
+/// Whether `name`, as `group::behaviour`, is that of a behaviour.
+#[must_use]
+pub fn is_behaviour(name: &str) -> bool {
+    let named = |(group, table): &(&str, &[Behaviour])| {
+        table.iter().any(|behaviour| name.strip_prefix(group) == Some(&format!("::{}", behaviour.name)))
+    };
+    behaviours::ALL.iter().any(named)
+}
+
+/// Runs `group` on `subject`, `at_once` behaviours at a time; says of each whether it held, and if not, why.
+pub async fn run(subject: &Subject, group: &[Behaviour], at_once: usize) -> BTreeMap<&'static str, Outcome> {
     stream::iter(
         group.iter().map(|behaviour| async move { (behaviour.name, run_one(subject, behaviour).await) }),
     )
-    .buffer_unordered(AT_ONCE)
+    .buffer_unordered(at_once)
     .collect()
     .await
 }
@@ -70,10 +76,15 @@ async fn run_one(subject: &Subject, behaviour: &Behaviour) -> Outcome {
     }
 }
 
-/// What is wrong with these outcomes, a line each, given the behaviours in which this server differs on purpose.
+/// What is wrong with these outcomes of `group`, a line each, given the behaviours (as `group::behaviour`) in which this
+/// server differs on purpose.
 #[must_use]
-pub fn complaints(outcomes: &BTreeMap<&'static str, Outcome>, differing: &[(&str, &str)]) -> Vec<String> {
-    let differs = |name: &str| differing.iter().any(|(listed, _)| *listed == name);
+pub fn complaints(
+    group: &str,
+    outcomes: &BTreeMap<&'static str, Outcome>,
+    differing: &[(&str, &str)],
+) -> Vec<String> {
+    let differs = |name: &str| differing.iter().any(|(listed, _)| *listed == format!("{group}::{name}"));
     outcomes
         .iter()
         .filter_map(|(name, outcome)| match outcome {

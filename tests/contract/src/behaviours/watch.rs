@@ -1,8 +1,9 @@
 //! Watches: where they begin, what they tell, how they end.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::objects::{config_map, labelled, pod, pod_on_node};
 use crate::{

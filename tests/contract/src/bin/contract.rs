@@ -12,6 +12,9 @@ use kube::{
 };
 use windlass_contract::{Behaviour, Subject, behaviours, plane, run};
 
+/// As many as make waiting cheap.
+const AT_ONCE: usize = 12;
+
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -33,7 +36,7 @@ async fn main() -> Result<ExitCode> {
         };
         let chosen: Vec<Behaviour> = table.iter().filter(wanted).copied().collect();
         let begun = std::time::Instant::now();
-        for (name, outcome) in run(&subject, &chosen).await {
+        for (name, outcome) in run(&subject, &chosen, AT_ONCE).await {
             if let Err(error) = outcome {
                 failed += 1;
                 println!("{group}::{name}: {error:#}\n");
