@@ -1,8 +1,46 @@
 //! Whole clusters on one clock: simulation, fake nodes, oracles, fixtures.
 //!
+//! A [`Simulation`] is a world: an API server in the process, wires that lose and delay, processes that crash and come
+//! back, each with its own clock. A script plays the user in it. When the script is over and the faults are too,
+//! oracles look at what came of it.
+//!
 //! Guarantees:
 //! - One seed replays one history, byte for byte.
+//! - Virtual time costs nothing: a day of waiting passes at once, a day of work as fast as it can be done.
+//! - A run ends: in virtual time, at a million polls without any, and at a poll that never returns.
+//! - What an oracle objects to is told with the seed, the plan and the end of the trace, as something that can be
+//!   pasted into a test.
+//!
+//! What the oracles demand of the processes under test, without knowing their code:
+//! - once the faults are over, the cluster comes to rest, and stays as it is; in the state of a run without faults,
+//!   where there is one to compare with ([`random_plans`], [`exhaustive_crash`]);
+//! - nothing is created more often than there;
+//! - no write is sent without a lease, later than the lease permits, or while another holds it;
+//! - caches hold what the server holds ([`Simulation::caches_of`]);
+//! - no more requests are sent than the faults explain;
+//! - no task is left behind by a process that ended, or by the world.
 //!
 //! It refuses real clusters, sockets and real time.
 
+mod campaign;
+mod cluster;
+mod flaw;
+mod judge;
 pub mod nodes;
+mod plans;
+mod probe;
+mod simulation;
+mod state;
+#[cfg(test)]
+mod tests;
+mod watchdog;
+mod world;
+
+pub use windlass_api_server::faults::{Fault, Plan, Server, What};
+
+pub use crate::campaign::{Tally, exhaustive_crash, random_plans, shorten, simulate};
+pub use crate::cluster::{Cluster, Snapshot};
+pub use crate::flaw::{Failure, Flaw};
+pub use crate::plans::{FaultKind, Faults};
+pub use crate::simulation::{Report, Simulation};
+pub use crate::state::{ClusterState, Difference};

@@ -96,6 +96,8 @@ pub enum Happening {
         /// The watch's number.
         id: u64,
     },
+    /// The world itself failed: no fault of anybody's in it.
+    Broken(String),
     /// Anything else.
     Note(String),
 }
@@ -185,7 +187,7 @@ impl fmt::Display for Happening {
                 write!(f, "<~ #{id} {kind} {}", brief(&event["object"]))
             }
             Happening::Ended { id } => write!(f, "<~ #{id} end"),
-            Happening::Note(text) => f.write_str(text),
+            Happening::Broken(text) | Happening::Note(text) => f.write_str(text),
         }
     }
 }

@@ -15,7 +15,7 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tower::Service;
-use windlass_env::{Env, Rng};
+use windlass_env::{Env, Rng, caught};
 
 use super::asked::Asked;
 use super::fate::{End, Fate, Threat};
@@ -25,6 +25,7 @@ use super::plan::What;
 use super::refusals;
 use super::watch::{Watched, poison};
 use crate::body::Body;
+use crate::status::Status;
 
 /// A line to the server; clones are one line. A tower `Service`, ready at any time.
 #[derive(Clone)]
@@ -185,7 +186,15 @@ impl SenderEnd {
         if sent.fate.stale.is_some() {
             self.struck(sent.id, "served by a stale replica");
         }
-        let (parts, body) = server.answer(request).await.into_parts();
+        let answered = match caught(server.answer(request)).await {
+            Ok(response) => response,
+            Err(message) => {
+                let message = format!("the server panicked: {message}");
+                self.record(Happening::Broken(message.clone()));
+                refusals::response(&Status::internal(message))
+            }
+        };
+        let (parts, body) = answered.into_parts();
         let code = parts.status.as_u16();
         let (id, asked) = (sent.id, Arc::clone(&sent.asked));
         if body.is_stream() {

@@ -95,6 +95,11 @@ impl Network {
         self.shared.writes().all
     }
 
+    /// What goes wrong here.
+    pub fn plan(&self) -> &Plan {
+        &self.shared.plan
+    }
+
     /// The journal of this network.
     pub fn journal(&self) -> &Journal {
         &self.shared.journal

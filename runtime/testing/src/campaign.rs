@@ -1,0 +1,125 @@
+//! Many runs of one script: a crash at every write; random plans, and the shortest of those that fail.
+
+use std::time::Duration;
+
+use windlass_api_server::faults::{Fault, Plan, What};
+
+use crate::cluster::Cluster;
+use crate::flaw::Failure;
+use crate::simulation::{Report, Simulation};
+
+/// How many runs shortening a plan may take. Random plans have up to ten faults or so, and each is tried by itself.
+const SHORTENING: usize = 200;
+
+/// What a campaign did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tally {
+    /// How many runs there were, the one without faults apart.
+    pub runs: u64,
+    /// The run without faults.
+    pub quiet: Report,
+}
+
+/// Runs a script and panics if any oracle objects, with all that is needed to see it again.
+///
+/// # Panics
+/// With the failure.
+pub fn simulate(simulation: Simulation, script: impl AsyncFnOnce(Cluster)) -> Report {
+    simulation.run(script).unwrap_or_else(|failure| panic!("{failure}"))
+}
+
+/// Runs a script without faults to count its writes, then twice for each of them: the writer dies just before the
+/// write leaves, and just after it took effect. Every run has to end as the first did.
+///
+/// # Errors
+/// With the first run that does not, or the first objection of any oracle.
+pub fn exhaustive_crash(
+    simulation: &Simulation,
+    script: impl AsyncFn(Cluster),
+) -> Result<Tally, Box<Failure>> {
+    let seed = simulation.planned().seed;
+    let quiet = simulation.clone().plan(Plan::quiet(seed)).run(&script)?;
+    let mut runs = 0;
+    for write in 1..=quiet.writes {
+        for after_effect in [false, true] {
+            let crash = Fault::during(Duration::ZERO, What::CrashAtWrite { write, after_effect });
+            let plan = Plan { seed, faults: vec![crash] };
+            simulation.clone().plan(plan).run_like(Some(&quiet), &script)?;
+            runs += 1;
+        }
+    }
+    Ok(Tally { runs, quiet })
+}
+
+/// Runs a script under `count` random plans, whose seeds follow that of `simulation`. Every run has to end as one
+/// without faults does.
+///
+/// # Errors
+/// With the first run that does not, or the first objection of any oracle, under the shortest plan that still fails.
+pub fn random_plans(
+    simulation: &Simulation,
+    count: u64,
+    script: impl AsyncFn(Cluster),
+) -> Result<Tally, Box<Failure>> {
+    let first = simulation.planned().seed;
+    let quiet = simulation.clone().plan(Plan::quiet(first)).run(&script)?;
+    for run in 0..count {
+        let seeded = simulation.clone().with_seed(first.wrapping_add(run));
+        if let Err(failure) = seeded.run_like(Some(&quiet), &script) {
+            return Err(Box::new(shorten(&seeded, &quiet, failure, &script)));
+        }
+    }
+    Ok(Tally { runs: count, quiet })
+}
+
+/// Takes faults out of the plan of a failure, first many at a time, then one by one, for as long as a run still fails
+/// in the same way; then shortens those that are left.
+pub fn shorten(
+    simulation: &Simulation,
+    quiet: &Report,
+    failure: Failure,
+    script: impl AsyncFn(Cluster),
+) -> Failure {
+    let mut shortest = failure;
+    let mut left = SHORTENING;
+    let mut fails = |plan: Plan, like: &Failure| -> Option<Failure> {
+        left = left.checked_sub(1)?;
+        let failure = simulation.clone().plan(plan).run_like(Some(quiet), &script).err()?;
+        let same = std::mem::discriminant(&failure.flaw) == std::mem::discriminant(&like.flaw);
+        same.then_some(failure)
+    };
+    let mut size = shortest.plan.faults.len().div_ceil(2);
+    while size > 0 {
+        let mut at = 0;
+        while at < shortest.plan.faults.len() {
+            let mut plan = shortest.plan.clone();
+            plan.faults.drain(at..(at + size).min(shortest.plan.faults.len()));
+            match fails(plan, &shortest) {
+                Some(failure) => shortest = failure,
+                None => at += size,
+            }
+        }
+        size = if size == 1 { 0 } else { size.div_ceil(2) };
+    }
+    for at in 0..shortest.plan.faults.len() {
+        for simpler in simpler(&shortest.plan.faults[at]) {
+            let mut plan = shortest.plan.clone();
+            plan.faults[at] = simpler;
+            if let Some(failure) = fails(plan, &shortest) {
+                shortest = failure;
+            }
+        }
+    }
+    shortest
+}
+
+/// Simpler faults of the same sort: shorter, and striking always.
+fn simpler(fault: &Fault) -> Vec<Fault> {
+    let length = fault.until_ms.saturating_sub(fault.from_ms);
+    let shorter = |length: u64| Fault { until_ms: fault.from_ms + length, ..fault.clone() };
+    let mut simpler = vec![shorter(length / 2), shorter(length / 4)];
+    if fault.permille < 1000 {
+        simpler.push(fault.clone().permille(1000));
+    }
+    simpler
+}

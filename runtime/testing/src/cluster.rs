@@ -1,0 +1,211 @@
+//! A simulated cluster, as the script of a test sees it.
+
+use std::fmt;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::PostParams;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use windlass_controller::Registration;
+use windlass_env::Env;
+use windlass_manager::ManagerConfig;
+
+use crate::flaw::Flaw;
+use crate::state::ClusterState;
+use crate::world::{Process, World};
+
+/// For how long after the last fault something may take to come true. The longest back-off of a key is 1000 s, and
+/// what a lost answer leaves behind is waited for as long again.
+const PATIENCE: Duration = Duration::from_secs(45 * 60);
+
+/// A cluster to play with. Clones are one cluster.
+#[derive(Clone)]
+pub struct Cluster {
+    world: Arc<World>,
+    user: Env,
+    client: kube::Client,
+    replicas: usize,
+    config: ManagerConfig,
+}
+
+/// What there is at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    objects: Vec<Value>,
+}
+
+impl Cluster {
+    pub(crate) fn new(world: &Arc<World>, user: Env, replicas: usize, config: ManagerConfig) -> Self {
+        let client = kube::Client::new(world.network.sound_line(&user), "default");
+        Cluster { world: Arc::clone(world), user, client, replicas, config }
+    }
+
+    /// Runs these controllers, in as many processes as the simulation has replicas. They suffer the plan.
+    ///
+    /// # Panics
+    /// When called twice: replicas of one election run the same controllers.
+    pub fn run(&self, registrations: impl IntoIterator<Item = Registration>) {
+        let registrations: Vec<Registration> = registrations.into_iter().collect();
+        let known = self.world.processes();
+        assert!(
+            !known.iter().any(|name| name == "a"),
+            "controllers run already: give all of them to one `run`"
+        );
+        for replica in 0..self.replicas {
+            let name = replica_name(replica);
+            let (registrations, config) = (registrations.clone(), self.config.clone());
+            self.world.start(Process { name, registrations, config, tested: true });
+        }
+    }
+
+    /// Runs controllers that no fault strikes and no oracle judges, as part of the world: nodes, for instance.
+    pub fn run_beside(&self, name: &str, registrations: impl IntoIterator<Item = Registration>) {
+        let config = ManagerConfig { election: None, ..self.config.clone() };
+        let registrations = registrations.into_iter().collect();
+        self.world.start(Process { name: name.to_owned(), registrations, config, tested: false });
+    }
+
+    /// The user's own client: no fault strikes it.
+    pub fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
+    /// The user's time, chance and tasks.
+    pub fn env(&self) -> &Env {
+        &self.user
+    }
+
+    /// Lets time pass.
+    pub async fn pass(&self, time: Duration) {
+        self.user.sleep(time).await;
+    }
+
+    /// Creates an object.
+    ///
+    /// # Panics
+    /// When the server refuses it.
+    pub async fn create<K>(&self, object: &K) -> K
+    where
+        K: kube::Resource<DynamicType = ()> + Serialize + DeserializeOwned,
+    {
+        let name = object.meta().name.clone().unwrap_or_default();
+        let path = K::url_path(&(), object.meta().namespace.as_deref());
+        let created = async {
+            let bytes = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+            let request = kube::core::Request::new(path).create(&PostParams::default(), bytes);
+            self.client().request(request.map_err(kube::Error::BuildRequest)?).await
+        };
+        created.await.unwrap_or_else(|error| panic!("{} {name:?} cannot be created: {error}", K::kind(&())))
+    }
+
+    /// Kills a process as a crash does; a supervisor starts it again. The replicas are called `a`, `b` and so on.
+    pub fn kill(&self, process: &str) {
+        self.world.kill(process);
+    }
+
+    /// Asks a process to stop, as a rollout does; a supervisor starts it again.
+    pub fn terminate(&self, process: &str) {
+        self.world.terminate(process);
+    }
+
+    /// Writes a line into the trace.
+    pub fn note(&self, text: impl Into<String>) {
+        self.world.network.note(&self.user, text);
+    }
+
+    /// What there is now.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { objects: self.world.network.server().objects() }
+    }
+
+    /// Waits until `wanted` holds, for as long as faults go on and 45 minutes more. What did not come true by then is
+    /// called `what`.
+    pub async fn eventually(&self, what: &str, wanted: impl Fn(&Snapshot) -> bool) {
+        let begun = self.now();
+        let limit = begun.max(self.world.plan.end()) + PATIENCE;
+        let mut pause = Duration::from_millis(100);
+        while !wanted(&self.snapshot()) {
+            if self.now() >= limit {
+                let (what, waited) = (what.to_owned(), self.now().saturating_sub(begun));
+                return self.fail(Flaw::Never { what, waited }).await;
+            }
+            self.pass(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(2));
+        }
+    }
+
+    /// Waits until the controllers have not written anything for 15 s; at most ten minutes, for faults may keep them
+    /// from coming to rest.
+    pub async fn settle(&self) {
+        const REST: Duration = Duration::from_secs(15);
+        let begun = self.now();
+        loop {
+            let rest = self.now().saturating_sub(self.world.judge.last_work().max(begun));
+            if rest >= REST || self.now().saturating_sub(begun) >= Duration::from_secs(600) {
+                return;
+            }
+            self.pass(REST.saturating_sub(rest).max(Duration::from_millis(1))).await;
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.world.env.now().since_origin()
+    }
+
+    /// Objects, and lets the driver end the run.
+    async fn fail(&self, flaw: Flaw) {
+        self.world.judge.object(flaw);
+        pending().await
+    }
+}
+
+impl Snapshot {
+    /// Every object of a kind.
+    pub fn all<'a>(&'a self, kind: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+        let kind = kind.to_owned();
+        self.objects.iter().filter(move |object| object["kind"].as_str() == Some(&*kind))
+    }
+
+    /// How many objects of a kind there are.
+    pub fn count(&self, kind: &str) -> usize {
+        self.all(kind).count()
+    }
+
+    /// The object of that kind and name, in whatever namespace.
+    pub fn get(&self, kind: &str, name: &str) -> Option<&Value> {
+        self.all(kind).find(|object| object["metadata"]["name"].as_str() == Some(name))
+    }
+
+    /// The same, typed.
+    pub fn typed<K: kube::Resource<DynamicType = ()> + DeserializeOwned>(&self, name: &str) -> Option<K> {
+        let object = self.get(&K::kind(&()), name)?;
+        serde_json::from_value(object.clone()).ok()
+    }
+
+    /// Everything there is.
+    pub fn objects(&self) -> &[Value] {
+        &self.objects
+    }
+
+    /// The state, comparable with that of other runs.
+    pub fn state(&self) -> ClusterState {
+        ClusterState::of(&self.objects)
+    }
+}
+
+/// `a`, `b`, ... and `r26` and so on after `z`.
+pub(crate) fn replica_name(replica: usize) -> String {
+    u8::try_from(replica)
+        .ok()
+        .filter(|it| *it < 26)
+        .map_or_else(|| format!("r{replica}"), |it| char::from(b'a' + it).to_string())
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("processes", &self.world.processes()).finish_non_exhaustive()
+    }
+}

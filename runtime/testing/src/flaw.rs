@@ -1,0 +1,143 @@
+//! What can be wrong with a run.
+
+use std::fmt;
+use std::time::Duration;
+
+use windlass_api_server::faults::Plan;
+
+/// What an oracle objects to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Flaw {
+    /// The script, or one of its assertions, panicked.
+    #[error("the script panicked: {0}")]
+    Panicked(String),
+    /// What the script waited for did not come true.
+    #[error("{what} did not come true within {waited:?}")]
+    Never {
+        /// What.
+        what: String,
+        /// For how long it was waited for.
+        waited: Duration,
+    },
+    /// Tasks kept each other busy and virtual time stood still.
+    #[error("a million polls without virtual time going on; the task {task:?} was polled last")]
+    Frozen {
+        /// The task.
+        task: String,
+    },
+    /// The run did not end in virtual time.
+    #[error("the run did not end within {0:?} of virtual time")]
+    TooLong(Duration),
+    /// Writes went on, although no fault was left.
+    #[error("{writes} writes in {over:?} after the last fault, and no end")]
+    Restless {
+        /// How many.
+        writes: u64,
+        /// In what time.
+        over: Duration,
+    },
+    /// The cluster did not reach the state of the run without faults.
+    #[error(
+        "not the state of the run without faults, {after:?} after the last fault (+ here, - there):\n{difference}"
+    )]
+    Differs {
+        /// How long after the last fault.
+        after: Duration,
+        /// How it differs.
+        difference: String,
+    },
+    /// The state was reached and then changed again.
+    #[error("the state was reached and not kept: {0}")]
+    NotKept(String),
+    /// A write was sent without a lease, or later than a lease permits.
+    #[error("{who} sent {request} at {at:?}, {}", allowed(*.until))]
+    Unfenced {
+        /// Who.
+        who: String,
+        /// The request.
+        request: String,
+        /// When.
+        at: Duration,
+        /// Until when it was allowed to; `None` if it never was.
+        until: Option<Duration>,
+    },
+    /// A write was sent while somebody else held the lease.
+    #[error("{who} sent {request} at {at:?} while {holder:?} held the lease")]
+    SplitBrain {
+        /// Who.
+        who: String,
+        /// The holder.
+        holder: String,
+        /// The request.
+        request: String,
+        /// When.
+        at: Duration,
+    },
+    /// More was created than without faults.
+    #[error("{what} was created {times} times, and {expected} times without faults")]
+    CreatedTwice {
+        /// What.
+        what: String,
+        /// How often.
+        times: u64,
+        /// How often without faults.
+        expected: u64,
+    },
+    /// A cache is not what the server holds, long after the last fault.
+    #[error("the cache of {kind} of {who} is not what the server holds: {difference}")]
+    CacheDiffers {
+        /// Whose.
+        who: String,
+        /// Of what.
+        kind: String,
+        /// How.
+        difference: String,
+    },
+    /// More requests than the faults explain.
+    #[error("{requests} requests, where at most {bound} are explained")]
+    TooManyRequests {
+        /// How many.
+        requests: u64,
+        /// How many at most.
+        bound: u64,
+    },
+    /// Tasks outlived what they belong to.
+    #[error("left behind by {who}: {tasks}")]
+    LeftBehind {
+        /// Who.
+        who: String,
+        /// What.
+        tasks: String,
+    },
+}
+
+fn allowed(until: Option<Duration>) -> String {
+    until.map_or_else(
+        || "without ever having held the lease".to_owned(),
+        |until| format!("and held the lease until {until:?}"),
+    )
+}
+
+/// A run that an oracle objected to, with all that is needed to see it again.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What is wrong.
+    pub flaw: Flaw,
+    /// The plan, as far as it could be shortened.
+    pub plan: Plan,
+    /// The end of the trace.
+    pub trace: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Failure { flaw, plan, trace } = self;
+        write!(
+            f,
+            "{flaw}\n\nthe end of the trace:\n{trace}\nto see it again, run the same script under\n{plan}\n"
+        )
+    }
+}
+
+impl std::error::Error for Failure {}

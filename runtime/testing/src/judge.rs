@@ -1,0 +1,209 @@
+//! The judge: looks at everything that passes, and objects at once.
+//!
+//! It stands outside of the processes it judges, at the client's edge, and knows nothing of their code: only what was
+//! sent, by whom and when, and what was answered.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use windlass_api_server::faults::{Asked, Happening, Record, Who, Witness};
+use windlass_env::cell::{Publisher, cell};
+use windlass_object::Verb;
+
+use crate::flaw::Flaw;
+
+/// What is known of one instance that stands for election.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    /// The renew deadline in true time, given the rate of its clock.
+    pub(crate) deadline: Duration,
+}
+
+/// Judges one world.
+pub(crate) struct Judge {
+    state: Mutex<State>,
+    found: Publisher<Option<Flaw>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The processes under test.
+    judged: BTreeSet<Arc<str>>,
+    elected: BTreeMap<Arc<str>, Candidate>,
+    last_work: Duration,
+    work: u64,
+    requests: u64,
+    /// What was created, by resource, namespace and prefix of the name.
+    created: BTreeMap<String, u64>,
+    holder: String,
+    /// Lease writes under way, with the time they were sent and the holder that the server noted.
+    leases: BTreeMap<u64, (Duration, Option<String>)>,
+    /// Until when each life may write.
+    terms: BTreeMap<Who, Duration>,
+}
+
+/// What a replica calls itself in the election.
+pub(crate) fn identity(who: &Who) -> String {
+    format!("{}-{}", who.instance, who.life)
+}
+
+impl Judge {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Judge { state: Mutex::default(), found: cell(None).0 })
+    }
+
+    /// From now on this instance's requests are counted, and its writes judged if it stands for election.
+    pub(crate) fn judge(&self, instance: &str, candidate: Option<Candidate>) {
+        let mut state = self.lock();
+        state.judged.insert(instance.into());
+        if let Some(candidate) = candidate {
+            state.elected.insert(instance.into(), candidate);
+        }
+    }
+
+    /// Objects to something that was found elsewhere. The first objection counts.
+    pub(crate) fn object(&self, flaw: Flaw) {
+        if self.found.get().is_none() {
+            self.found.set(Some(flaw));
+        }
+    }
+
+    /// Completes with the first objection.
+    pub(crate) async fn objection(&self) -> Flaw {
+        match self.found.observe().wait_until(Option::is_some).await {
+            Ok(Some(flaw)) => flaw,
+            _ => std::future::pending().await,
+        }
+    }
+
+    pub(crate) fn found(&self) -> Option<Flaw> {
+        self.found.get()
+    }
+
+    /// When the last write left a process under test; leases and events do not count.
+    pub(crate) fn last_work(&self) -> Duration {
+        self.lock().last_work
+    }
+
+    /// How many of them there were.
+    pub(crate) fn work(&self) -> u64 {
+        self.lock().work
+    }
+
+    /// How many requests the processes under test sent, without leases and watches.
+    pub(crate) fn requests(&self) -> u64 {
+        self.lock().requests
+    }
+
+    /// What was created, and how often.
+    pub(crate) fn created(&self) -> BTreeMap<String, u64> {
+        self.lock().created.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Witness for Judge {
+    fn saw(&self, record: &Record) {
+        let flaw = self.lock().saw(record);
+        if let Some(flaw) = flaw {
+            self.object(flaw);
+        }
+    }
+}
+
+impl State {
+    fn saw(&mut self, record: &Record) -> Option<Flaw> {
+        let judged = self.judged.contains(&record.who.instance);
+        match &record.what {
+            Happening::Sent { id, asked } if judged => return self.sent(record, *id, asked),
+            Happening::Served { id, asked, code, body } if *code < 300 => {
+                if is_lease_write(asked) {
+                    self.lease_served(*id, body);
+                } else if judged && asked.verb == Some(Verb::Create) && asked.is_work() {
+                    *self.created.entry(created(asked, body)).or_default() += 1;
+                }
+            }
+            Happening::Answered { id, asked, code } if is_lease_write(asked) => {
+                self.lease_answered(&record.who, *id, *code);
+            }
+            Happening::Broken(message) => return Some(Flaw::Panicked(message.clone())),
+            _ => {}
+        }
+        None
+    }
+
+    fn sent(&mut self, record: &Record, id: u64, asked: &Asked) -> Option<Flaw> {
+        if is_lease_write(asked) {
+            self.leases.insert(id, (record.at, None));
+            return None;
+        }
+        if asked.resource != "leases" && !asked.is_watch() {
+            self.requests += 1;
+        }
+        if !asked.is_work() {
+            return None;
+        }
+        self.last_work = record.at;
+        self.work += 1;
+        if !self.elected.contains_key(&record.who.instance) || asked.user_agent.ends_with("/leader-election")
+        {
+            return None;
+        }
+        let request = format!("{} {}", asked.method, asked.uri);
+        let who = record.who.clone();
+        match self.terms.get(&who) {
+            Some(until) if record.at <= *until => {}
+            until => {
+                return Some(Flaw::Unfenced {
+                    who: who.to_string(),
+                    request,
+                    at: record.at,
+                    until: until.copied(),
+                });
+            }
+        }
+        let holder = self.holder.clone();
+        (holder != identity(&who)).then(|| Flaw::SplitBrain {
+            who: who.to_string(),
+            holder,
+            request,
+            at: record.at,
+        })
+    }
+
+    fn lease_served(&mut self, id: u64, body: &[u8]) {
+        let lease: Value = serde_json::from_slice(body).unwrap_or_default();
+        let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
+        if let Some((_, noted)) = self.leases.get_mut(&id) {
+            *noted = Some(holder.clone());
+        }
+        self.holder = holder;
+    }
+
+    fn lease_answered(&mut self, who: &Who, id: u64, code: u16) {
+        let Some((sent, holder)) = self.leases.remove(&id) else { return };
+        let Some(candidate) = self.elected.get(&who.instance) else { return };
+        if code < 300 && holder.is_some_and(|holder| holder == identity(who)) {
+            let until = sent + candidate.deadline;
+            let term = self.terms.entry(who.clone()).or_insert(until);
+            *term = until.max(*term);
+        }
+    }
+}
+
+fn is_lease_write(asked: &Asked) -> bool {
+    asked.resource == "leases" && asked.is_write()
+}
+
+/// What a create made, as one can expect it to be made once: by the prefix of a drawn name, or the name.
+fn created(asked: &Asked, body: &[u8]) -> String {
+    let object: Value = serde_json::from_slice(body).unwrap_or_default();
+    let meta = &object["metadata"];
+    let name = meta["generateName"].as_str().or(meta["name"].as_str()).unwrap_or_default();
+    format!("{}/{}/{name}", asked.resource, asked.namespace)
+}

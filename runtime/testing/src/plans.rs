@@ -1,0 +1,269 @@
+//! Plans drawn at random: which faults, how many, when.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use windlass_api_server::faults::{Fault, Plan, What};
+use windlass_env::{Env, Rng};
+
+use crate::cluster::replica_name;
+
+/// A sort of faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FaultKind {
+    /// Requests and answers are lost.
+    Loss,
+    /// Requests and answers are late, sometimes by more than a lease allows for.
+    Delay,
+    /// The server refuses: 409, 429, 500, 503, 504, 410.
+    Refusal,
+    /// Watches stall, close, break, expire.
+    Watch,
+    /// Events are late, come twice or not at all; bookmarks are missing.
+    Event,
+    /// A replica of the server whose cache has stopped.
+    Stale,
+    /// Nothing gets through to a process.
+    Partition,
+    /// A process dies and comes back.
+    Crash,
+    /// Clocks run fast or slow, within what a lease allows for, and wall times step.
+    Clock,
+    /// Creates are refused for lack of quota.
+    Quota,
+}
+
+/// Which faults a random plan may have. All of them are of a sort that a sound controller gets over by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Faults {
+    kinds: BTreeSet<FaultKind>,
+}
+
+impl FaultKind {
+    /// Every kind.
+    pub const ALL: [FaultKind; 10] = [
+        FaultKind::Loss,
+        FaultKind::Delay,
+        FaultKind::Refusal,
+        FaultKind::Watch,
+        FaultKind::Event,
+        FaultKind::Stale,
+        FaultKind::Partition,
+        FaultKind::Crash,
+        FaultKind::Clock,
+        FaultKind::Quota,
+    ];
+}
+
+impl Faults {
+    /// Every kind of fault.
+    pub fn all() -> Self {
+        Self::only(FaultKind::ALL)
+    }
+
+    /// None.
+    pub fn none() -> Self {
+        Self::only([])
+    }
+
+    /// These kinds.
+    pub fn only(kinds: impl IntoIterator<Item = FaultKind>) -> Self {
+        Faults { kinds: kinds.into_iter().collect() }
+    }
+
+    /// All of these but one kind.
+    #[must_use]
+    pub fn without(mut self, kind: FaultKind) -> Self {
+        self.kinds.remove(&kind);
+        self
+    }
+
+    /// A random plan: between one and eight faults in every ten minutes of `span`.
+    pub fn plan(&self, seed: u64, span: Duration, replicas: usize, resources: &[String]) -> Plan {
+        let mut draw =
+            Draw { rng: Env::virtual_time(seed).rng("plan"), span_ms: millis(span), replicas, resources };
+        let kinds: Vec<FaultKind> =
+            self.kinds.iter().copied().filter(|kind| *kind != FaultKind::Clock).collect();
+        let mut faults = Vec::new();
+        if self.kinds.contains(&FaultKind::Clock) {
+            faults.extend(draw.clocks());
+        }
+        if !kinds.is_empty() {
+            let windows = draw.span_ms.div_ceil(TEN_MINUTES_MS);
+            for window in 0..windows {
+                for _ in 0..=draw.rng.below(8) {
+                    let kind = *draw.one_of(&kinds);
+                    faults.push(draw.fault(kind, window * TEN_MINUTES_MS));
+                }
+            }
+        }
+        Plan { seed, faults }
+    }
+}
+
+const TEN_MINUTES_MS: u64 = 10 * 60 * 1000;
+
+struct Draw<'a> {
+    rng: Rng,
+    span_ms: u64,
+    replicas: usize,
+    resources: &'a [String],
+}
+
+impl Draw<'_> {
+    fn one_of<'t, T>(&mut self, choices: &'t [T]) -> &'t T {
+        let at = self.rng.below(choices.len() as u64);
+        &choices[usize::try_from(at).unwrap_or_default()]
+    }
+
+    fn up_to(&mut self, most: u64) -> u64 {
+        1 + self.rng.below(most.max(1))
+    }
+
+    /// One fault within the ten minutes that begin at `begin_ms`.
+    fn fault(&mut self, kind: FaultKind, begin_ms: u64) -> Fault {
+        let room = self.span_ms.saturating_sub(begin_ms).min(TEN_MINUTES_MS);
+        let from_ms = begin_ms + self.rng.below(room.max(1));
+        let longest = *self.one_of(&[2_000, 20_000, 120_000]);
+        let until_ms = (from_ms + self.up_to(longest)).min(self.span_ms);
+        let what = self.what(kind);
+        let everybody = self.rng.below(2) == 0 && !matches!(what, What::Crash | What::Partition);
+        let instance = (!everybody).then(|| self.replica());
+        let process = matches!(what, What::Crash | What::CrashAtWrite { .. } | What::Partition);
+        let resource = if process || self.rng.below(2) == 0 { None } else { self.resource() };
+        let permille = if process { 1000 } else { *self.one_of(&[1000, 500, 200, 50]) };
+        Fault { from_ms, until_ms, instance, resource, permille, what }
+    }
+
+    fn replica(&mut self) -> String {
+        let replica = self.rng.below(self.replicas.max(1) as u64);
+        replica_name(usize::try_from(replica).unwrap_or_default())
+    }
+
+    fn resource(&mut self) -> Option<String> {
+        let known = self.resources;
+        (!known.is_empty()).then(|| self.one_of(known).clone())
+    }
+
+    fn what(&mut self, kind: FaultKind) -> What {
+        let silently = self.rng.below(2) == 0;
+        // Seven seconds are more than lease duration minus renew deadline.
+        let by_ms = *self.one_of(&[100, 1_000, 7_000, 20_000]);
+        match kind {
+            FaultKind::Loss if self.rng.below(2) == 0 => What::RequestLost { silently },
+            FaultKind::Loss => What::ResponseLost { silently },
+            FaultKind::Delay if self.rng.below(2) == 0 => What::RequestDelayed { by_ms },
+            FaultKind::Delay => What::ResponseDelayed { by_ms },
+            FaultKind::Refusal => self.refusal(),
+            FaultKind::Watch => self
+                .one_of(&[What::WatchStalled, What::WatchClosed, What::WatchReset, What::WatchExpired])
+                .clone(),
+            FaultKind::Event => {
+                let within_ms = by_ms;
+                let events = [
+                    What::WatchDelayed { by_ms },
+                    What::EventDuplicated,
+                    What::Coalesced { within_ms },
+                    What::BookmarksMissing,
+                    What::EndBookmarkMissing,
+                ];
+                self.one_of(&events).clone()
+            }
+            FaultKind::Stale => What::StaleReplica,
+            FaultKind::Partition => What::Partition,
+            FaultKind::Crash if self.rng.below(2) == 0 => What::Crash,
+            FaultKind::Crash => What::CrashAtWrite { write: self.up_to(40), after_effect: silently },
+            FaultKind::Clock => What::WallStep { by_ms: 0 },
+            FaultKind::Quota => What::QuotaExceeded,
+        }
+    }
+
+    fn refusal(&mut self) -> What {
+        let retry_after_seconds = u32::try_from(self.up_to(5)).unwrap_or(1);
+        let refusals = [
+            What::Conflict,
+            What::TooManyRequests { retry_after_seconds },
+            What::InternalError,
+            What::Unavailable,
+            What::TimedOut,
+            What::Expired,
+        ];
+        self.one_of(&refusals).clone()
+    }
+
+    /// Rates whose ratio never exceeds what a lease of 15 s with a deadline of 10 s allows for, and steps of the wall
+    /// time of up to an hour.
+    fn clocks(&mut self) -> Vec<Fault> {
+        const RATES: [(u32, u32); 5] = [(1, 1), (4, 5), (6, 5), (99, 100), (101, 100)];
+        let mut faults = Vec::new();
+        for replica in 0..self.replicas {
+            let (numerator, denominator) = *self.one_of(&RATES);
+            let clock = |what, at_ms| Fault {
+                from_ms: at_ms,
+                until_ms: at_ms,
+                instance: Some(replica_name(replica)),
+                resource: None,
+                permille: 1000,
+                what,
+            };
+            if numerator != denominator {
+                faults.push(clock(What::ClockRate { numerator, denominator }, 0));
+            }
+            if self.rng.below(2) == 0 {
+                let by_ms = i64::try_from(self.rng.below(7_200_000)).unwrap_or_default() - 3_600_000;
+                let at = self.rng.below(self.span_ms.max(1));
+                faults.push(clock(What::WallStep { by_ms }, at));
+            }
+        }
+        faults
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEN_MINUTES: Duration = Duration::from_secs(600);
+
+    fn plan(seed: u64) -> Plan {
+        Faults::all().plan(seed, TEN_MINUTES, 2, &["pods".to_owned(), "leases".to_owned()])
+    }
+
+    #[test]
+    fn a_seed_draws_one_plan_and_another_draws_another() {
+        assert_eq!(plan(7), plan(7));
+        assert_ne!(plan(7).faults, plan(8).faults);
+    }
+
+    #[test]
+    fn a_plan_that_was_printed_can_be_read_again() {
+        for seed in 0..100 {
+            let plan = plan(seed);
+            let text = plan.to_string();
+            let json = text.strip_prefix("Plan::from_json(r##\"").and_then(|it| it.strip_suffix("\"##)"));
+            assert_eq!(Plan::from_json(json.expect("a line of Rust")).expect("a plan"), plan);
+        }
+    }
+
+    #[test]
+    fn every_fault_lies_within_the_span_and_concerns_a_replica() {
+        for seed in 0..500 {
+            for fault in plan(seed).faults {
+                assert!(fault.from_ms <= fault.until_ms && fault.until_ms <= 600_000, "{fault}");
+                assert!(["a", "b"].iter().any(|name| fault.concerns(name)), "{fault}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_was_asked_for_is_drawn() {
+        let only = Faults::only([FaultKind::Stale]);
+        let drawn = |seed| only.plan(seed, TEN_MINUTES, 1, &[]).faults;
+        assert!((0..50).flat_map(drawn).all(|fault| fault.what == What::StaleReplica));
+        assert!(Faults::none().plan(1, TEN_MINUTES, 2, &[]).faults.is_empty());
+    }
+}

@@ -1,0 +1,109 @@
+//! Looking into the caches of processes under test: a controller that does nothing but share their informers.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use kube::Resource;
+use windlass_controller::{Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError};
+use windlass_informer::TypedLister;
+use windlass_object::ObjectKey;
+
+/// Namespace, name and version of objects.
+pub(crate) type Versions = BTreeSet<(String, String, String)>;
+
+/// One cache of a running process.
+pub(crate) trait Cache: Send + Sync {
+    /// Group and kind.
+    fn kind(&self) -> (String, String);
+    fn versions(&self) -> Versions;
+}
+
+/// Finds the cache of one kind while a process is set up.
+pub(crate) type Look = Arc<dyn Fn(&mut Setup) -> Box<dyn Cache> + Send + Sync>;
+
+/// The caches of one process, from its setup on.
+#[derive(Clone, Default)]
+pub(crate) struct Caches(Arc<Mutex<Vec<Arc<dyn Cache>>>>);
+
+/// How to look at the caches of `K`.
+pub(crate) fn look_at<K>() -> Look
+where
+    K: Resource<DynamicType = (), Scope: windlass_object::Scoped>
+        + serde::de::DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
+{
+    Arc::new(|setup| Box::new(Typed { lister: setup.watch::<K>().lister() }))
+}
+
+/// A controller that gives away the caches that it watches.
+pub(crate) fn registration(looks: &[Look], caches: &Caches) -> Registration {
+    let (looks, caches) = (looks.to_vec(), caches.clone());
+    Registration::with(Probe::DESCRIPTOR, move |setup| {
+        let found: Vec<Arc<dyn Cache>> = looks.iter().map(|look| Arc::from(look(setup))).collect();
+        *caches.0.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        Ok(Probe)
+    })
+}
+
+impl Caches {
+    pub(crate) fn all(&self) -> Vec<Arc<dyn Cache>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl fmt::Debug for Caches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caches").field("count", &self.all().len()).finish()
+    }
+}
+
+struct Typed<
+    K: Resource<DynamicType = (), Scope: windlass_object::Scoped>
+        + serde::de::DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
+> {
+    lister: TypedLister<K>,
+}
+
+impl<K> Cache for Typed<K>
+where
+    K: Resource<DynamicType = (), Scope: windlass_object::Scoped>
+        + serde::de::DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
+{
+    fn kind(&self) -> (String, String) {
+        (K::group(&()).into_owned(), K::kind(&()).into_owned())
+    }
+
+    fn versions(&self) -> Versions {
+        let head = |object: &Arc<K>| {
+            let meta = object.meta();
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            (text(&meta.namespace), text(&meta.name), text(&meta.resource_version))
+        };
+        self.lister.list().iter().map(head).collect()
+    }
+}
+
+struct Probe;
+
+#[async_trait]
+impl Controller for Probe {
+    const NAME: &'static str = "cache-probe";
+
+    fn setup(_: &mut Setup) -> Result<Self, SetupError> {
+        Ok(Probe)
+    }
+
+    async fn reconcile(&self, _: &ObjectKey, _: &Context) -> Result<Outcome, ReconcileError> {
+        Ok(Outcome::Done)
+    }
+}

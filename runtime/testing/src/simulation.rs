@@ -1,0 +1,375 @@
+//! Running a script in a world of its own.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{self, Either};
+use tokio::runtime::{Builder, Handle};
+use windlass_api_server::faults::{Journal, Network, Plan, Server};
+use windlass_env::{Env, Vigil, caught};
+use windlass_manager::ManagerConfig;
+
+use crate::cluster::Cluster;
+use crate::flaw::{Failure, Flaw};
+use crate::judge::Judge;
+use crate::plans::Faults;
+use crate::probe::{Look, look_at};
+use crate::state::ClusterState;
+use crate::watchdog::Watchdog;
+use crate::world::World;
+
+/// How long after the last fault a cluster may take to come to rest: the longest back-off of a key is 1000 s, twice
+/// over if its next attempt meets a cache that is still behind, and some.
+const CONVERGES: Duration = Duration::from_secs(45 * 60);
+/// For how long nothing is written by then.
+const REST: Duration = Duration::from_secs(15);
+/// For how long the state that was reached has to be kept.
+const KEPT: Duration = Duration::from_secs(60);
+/// How long processes may take to stop in order: more than their own shutdown timeout.
+const STOPS: Duration = Duration::from_secs(60);
+/// How much of a trace a failure shows.
+const SHOWN: usize = 150;
+
+type MakeServer = Arc<dyn Fn(&Env) -> Arc<dyn Server> + Send + Sync>;
+
+/// What to simulate. Cheap to clone.
+#[derive(Clone)]
+pub struct Simulation {
+    seed: u64,
+    span: Duration,
+    faults: Faults,
+    plan: Option<Plan>,
+    replicas: usize,
+    config: ManagerConfig,
+    resources: Vec<String>,
+    looks: Vec<Look>,
+    server: MakeServer,
+    kept_records: usize,
+    longest: Duration,
+}
+
+/// What a run that nobody objected to was like.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The state in the end.
+    pub state: ClusterState,
+    /// How many writes left the processes under test, leases and events apart.
+    pub writes: u64,
+    /// How many requests did, leases and watches apart.
+    pub requests: u64,
+    /// What they created, and how often: by resource, namespace and name or prefix of the name.
+    pub created: BTreeMap<String, u64>,
+    /// How long the run took, in virtual time.
+    pub lasted: Duration,
+    /// The trace, if it was kept.
+    pub trace: String,
+}
+
+impl Simulation {
+    /// A world on this server, in which everything follows from `seed`.
+    pub fn on(seed: u64, server: impl Fn(&Env) -> Arc<dyn Server> + Send + Sync + 'static) -> Self {
+        let resources = ["pods", "leases", "events"].map(str::to_owned).to_vec();
+        Simulation {
+            seed,
+            span: Duration::from_secs(600),
+            faults: Faults::none(),
+            plan: None,
+            replicas: 2,
+            config: ManagerConfig::new("set per life"),
+            resources,
+            looks: Vec::new(),
+            server: Arc::new(server),
+            kept_records: 400,
+            longest: Duration::from_secs(6 * 3600),
+        }
+    }
+
+    /// The same world with another seed.
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Self {
+        Simulation { seed, ..self }
+    }
+
+    /// Faults go on for this many minutes. Default 10.
+    #[must_use]
+    pub fn minutes(self, minutes: u64) -> Self {
+        self.lasting(Duration::from_secs(minutes * 60))
+    }
+
+    /// Faults go on for this many days.
+    #[must_use]
+    pub fn days(self, days: u64) -> Self {
+        self.lasting(Duration::from_secs(days * 24 * 3600))
+    }
+
+    /// Faults go on for this long.
+    #[must_use]
+    pub fn lasting(self, span: Duration) -> Self {
+        Simulation { span, ..self }
+    }
+
+    /// Which faults are drawn from the seed. Default none.
+    #[must_use]
+    pub fn faults(self, faults: Faults) -> Self {
+        Simulation { faults, ..self }
+    }
+
+    /// Faults that were thought out, or printed by a run that failed, instead of random ones.
+    #[must_use]
+    pub fn plan(self, plan: Plan) -> Self {
+        Simulation { seed: plan.seed, plan: Some(plan), ..self }
+    }
+
+    /// How many processes run the controllers, of which one leads. Default 2. One alone needs no election.
+    #[must_use]
+    pub fn replicas(self, replicas: usize) -> Self {
+        Simulation { replicas, ..self }
+    }
+
+    /// Changes what the processes are configured with. The identity is set for each life.
+    #[must_use]
+    pub fn configured(mut self, change: impl FnOnce(&mut ManagerConfig)) -> Self {
+        change(&mut self.config);
+        self
+    }
+
+    /// Resources that single faults may be about, by plural name, beside pods, leases and events.
+    #[must_use]
+    pub fn resources<S: Into<String>>(mut self, resources: impl IntoIterator<Item = S>) -> Self {
+        self.resources.extend(resources.into_iter().map(Into::into));
+        self
+    }
+
+    /// Compares the caches of `K` in every process with what the server holds, in the end. The processes watch `K` then.
+    #[must_use]
+    pub fn caches_of<K>(mut self) -> Self
+    where
+        K: kube::Resource<DynamicType = (), Scope: windlass_object::Scoped>
+            + serde::de::DeserializeOwned
+            + Send
+            + Sync
+            + 'static,
+    {
+        self.looks.push(look_at::<K>());
+        self
+    }
+
+    /// Keeps the whole trace for [`Report::trace`]. By default only the end of it is kept, for failures.
+    #[must_use]
+    pub fn traced(self) -> Self {
+        Simulation { kept_records: usize::MAX, ..self }
+    }
+
+    /// Runs a script.
+    ///
+    /// # Errors
+    /// With the first objection of any oracle.
+    pub fn run(&self, script: impl AsyncFnOnce(Cluster)) -> Result<Report, Failure> {
+        self.run_like(None, script)
+    }
+
+    /// Runs a script and compares with a run without faults, if one is given.
+    ///
+    /// # Errors
+    /// With the first objection of any oracle.
+    pub fn run_like(
+        &self,
+        expected: Option<&Report>,
+        script: impl AsyncFnOnce(Cluster),
+    ) -> Result<Report, Failure> {
+        let plan = self.planned();
+        let journal_of = |judge: &Arc<Judge>| Journal::new(self.kept_records, Some(Arc::clone(judge) as _));
+        let judge = Judge::new();
+        let journal = journal_of(&judge);
+        let failed = |flaw| Failure { flaw, plan: plan.clone(), trace: tail(&journal) };
+        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+        let runtime = runtime.map_err(|error| failed(Flaw::Panicked(error.to_string())))?;
+        let result = runtime.block_on(self.drive(&plan, &judge, &journal, expected, script));
+        let mut report = result.map_err(failed)?;
+        if self.kept_records == usize::MAX {
+            report.trace = journal.lines();
+        }
+        Ok(report)
+    }
+
+    /// The plan that a run follows.
+    pub fn planned(&self) -> Plan {
+        self.plan
+            .clone()
+            .unwrap_or_else(|| self.faults.plan(self.seed, self.span, self.replicas, &self.resources))
+    }
+
+    async fn drive(
+        &self,
+        plan: &Plan,
+        judge: &Arc<Judge>,
+        journal: &Journal,
+        expected: Option<&Report>,
+        script: impl AsyncFnOnce(Cluster),
+    ) -> Result<Report, Flaw> {
+        let alive = Handle::current().metrics().num_alive_tasks();
+        let vigil = Vigil::new();
+        let _watchdog = Watchdog::over(vigil.clone(), plan.to_string());
+        let env = Env::virtual_time(plan.seed).under(&vigil);
+        let (served, user) = (env.incarnation("server", 0), env.incarnation("user", 0));
+        let network = Network::new(&env, (self.server)(&served), plan.clone(), journal.clone());
+        let others = vec![user.clone(), served];
+        let world = World::new(env.clone(), network, Arc::clone(judge), self.looks.clone(), others);
+        let result = {
+            let cluster = Cluster::new(&world, user, self.replicas, self.config());
+            let work = caught(async {
+                script(cluster).await;
+                conclude(&world, expected).await
+            });
+            let longest = self.longest.max(plan.end() * 2) + CONVERGES * 2;
+            let broken = first_of(
+                async { Err(judge.objection().await) },
+                first_of(async { Err(Flaw::Frozen { task: vigil.frozen().await.to_string() }) }, async {
+                    env.sleep(longest).await;
+                    Err(Flaw::TooLong(longest))
+                }),
+            );
+            let done = async { work.await.unwrap_or_else(|message| Err(Flaw::Panicked(message))) };
+            first_of(broken, done).await
+        };
+        world.end();
+        drop(world);
+        let left = left_behind(&env, alive).await;
+        // An objection may have been made in the very last moment.
+        let report = result.and_then(|report| judge.found().map_or(Ok(report), Err))?;
+        match left {
+            0 => Ok(report),
+            tasks => Err(Flaw::LeftBehind { who: "the run".into(), tasks: format!("{tasks} tasks") }),
+        }
+    }
+
+    fn config(&self) -> ManagerConfig {
+        let mut config = self.config.clone();
+        if self.replicas < 2 {
+            config.election = None;
+        }
+        config
+    }
+}
+
+async fn first_of<T>(one: impl Future<Output = T>, other: impl Future<Output = T>) -> T {
+    match future::select(pin!(one), pin!(other)).await {
+        Either::Left((result, _)) | Either::Right((result, _)) => result,
+    }
+}
+
+/// The oracles of the end: reached, kept, and nothing more than was needed.
+async fn conclude(world: &Arc<World>, expected: Option<&Report>) -> Result<Report, Flaw> {
+    world.env.sleep_until(windlass_env::Instant::ORIGIN + world.plan.end()).await;
+    let state = reach(world, expected).await?;
+    keep(world, &state).await?;
+    let report = Report {
+        state,
+        writes: world.network.writes(),
+        requests: world.judge.requests(),
+        created: world.judge.created(),
+        lasted: world.env.now().since_origin(),
+        trace: String::new(),
+    };
+    if let Some(expected) = expected {
+        compare(&report, expected, &world.plan)?;
+    }
+    if !world.stop(STOPS).await {
+        return Err(Flaw::LeftBehind {
+            who: "a process that was told to stop".into(),
+            tasks: "itself".into(),
+        });
+    }
+    Ok(report)
+}
+
+async fn reach(world: &Arc<World>, expected: Option<&Report>) -> Result<ClusterState, Flaw> {
+    let begun = world.env.now().since_origin();
+    let work = world.judge.work();
+    loop {
+        let now = world.env.now().since_origin();
+        let over = now.saturating_sub(begun);
+        let rest = now.saturating_sub(world.judge.last_work());
+        let objection = if rest < REST {
+            let writes = world.judge.work() - work;
+            Some(Flaw::Restless { writes, over })
+        } else {
+            let state = ClusterState::of(&world.network.server().objects());
+            match expected.map(|expected| state.difference(&expected.state)).filter(|it| !it.is_empty()) {
+                Some(difference) => Some(Flaw::Differs { after: over, difference: difference.to_string() }),
+                None => match world.odd_cache() {
+                    None => return Ok(state),
+                    objection => objection,
+                },
+            }
+        };
+        if let Some(objection) = objection.filter(|_| over >= CONVERGES) {
+            return Err(objection);
+        }
+        let pause = if rest < REST { REST - rest } else { Duration::from_secs(5) };
+        world.env.sleep(pause.max(Duration::from_millis(1))).await;
+    }
+}
+
+async fn keep(world: &Arc<World>, state: &ClusterState) -> Result<(), Flaw> {
+    let work = world.judge.work();
+    world.env.sleep(KEPT).await;
+    let more = world.judge.work() - work;
+    if more > 0 {
+        return Err(Flaw::NotKept(format!("{more} writes in {KEPT:?}")));
+    }
+    let difference = ClusterState::of(&world.network.server().objects()).difference(state);
+    if difference.is_empty() { Ok(()) } else { Err(Flaw::NotKept(difference.to_string())) }
+}
+
+/// What a run with faults may do more than one without.
+fn compare(report: &Report, expected: &Report, plan: &Plan) -> Result<(), Flaw> {
+    for (what, times) in &report.created {
+        let expected = expected.created.get(what).copied().unwrap_or_default();
+        if *times > expected {
+            return Err(Flaw::CreatedTwice { what: what.clone(), times: *times, expected });
+        }
+    }
+    // What a fault costs is attempts: a back-off allows for a dozen in a minute per key or watch, and a crash for the
+    // whole of a start.
+    let minutes = plan.end().as_secs() / 60 + 1;
+    let bound = expected.requests * 10 + 200 * plan.faults.len() as u64 + 100 * minutes;
+    if report.requests > bound {
+        return Err(Flaw::TooManyRequests { requests: report.requests, bound });
+    }
+    Ok(())
+}
+
+/// How many tasks are left of a world that has ended, beyond those that were there before.
+async fn left_behind(env: &Env, before: usize) -> usize {
+    env.tasks_ended().await;
+    // Whoever was told to end by a dropped handle ends at its next poll: kube's buffers, one after the other.
+    for _ in 0..1_000 {
+        if Handle::current().metrics().num_alive_tasks() <= before {
+            return 0;
+        }
+        tokio::task::yield_now().await;
+    }
+    Handle::current().metrics().num_alive_tasks() - before
+}
+
+fn tail(journal: &Journal) -> String {
+    let records = journal.records();
+    let shown = records.iter().skip(records.len().saturating_sub(SHOWN));
+    shown.map(|record| format!("{record}\n")).collect()
+}
+
+impl fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulation")
+            .field("seed", &self.seed)
+            .field("span", &self.span)
+            .field("faults", &self.faults)
+            .field("plan", &self.plan)
+            .field("replicas", &self.replicas)
+            .finish_non_exhaustive()
+    }
+}

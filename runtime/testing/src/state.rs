@@ -1,0 +1,195 @@
+//! The state of a cluster, without what may differ between two runs that did the same: names drawn by the server,
+//! UIDs, versions, times, addresses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+/// Kinds that tell of the work and are not its result.
+const PASSING: &[&str] = &["Lease", "Event"];
+
+/// Fields that no two runs have in common.
+const PRIVATE: &[&str] =
+    &["uid", "resourceVersion", "managedFields", "creationTimestamp", "nodeName", "hostIP", "hostIPs"];
+
+/// Lists whose order means nothing.
+const SETS: &[&str] = &["addresses", "notReadyAddresses", "ownerReferences", "conditions", "finalizers"];
+
+/// The state of a cluster as two runs can have it in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterState {
+    objects: Vec<String>,
+}
+
+impl ClusterState {
+    /// The state that these objects are in.
+    pub fn of(objects: &[Value]) -> Self {
+        let given = names(objects);
+        let lasting = objects
+            .iter()
+            .filter(|object| object["kind"].as_str().is_none_or(|kind| !PASSING.contains(&kind)));
+        let mut objects: Vec<String> = lasting.map(|object| plain(object, &given).to_string()).collect();
+        objects.sort();
+        ClusterState { objects }
+    }
+
+    /// The objects, each as JSON, in order.
+    pub fn objects(&self) -> &[String] {
+        &self.objects
+    }
+
+    /// What is here and not in `other`, and the other way round; empty for equal states.
+    pub fn difference(&self, other: &ClusterState) -> Difference {
+        Difference {
+            only_here: missing(&self.objects, &other.objects),
+            only_there: missing(&other.objects, &self.objects),
+        }
+    }
+}
+
+/// How two states differ.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Difference {
+    /// Objects of the first state alone.
+    pub only_here: Vec<String>,
+    /// Objects of the second state alone.
+    pub only_there: Vec<String>,
+}
+
+impl Difference {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.only_here.is_empty() && self.only_there.is_empty()
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 4;
+        for (sign, objects) in [('+', &self.only_here), ('-', &self.only_there)] {
+            objects.iter().take(SHOWN).try_for_each(|object| writeln!(f, "  {sign} {object}"))?;
+            if objects.len() > SHOWN {
+                writeln!(f, "  {sign} and {} more", objects.len() - SHOWN)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is in the first sorted list more often than in the second.
+fn missing(from: &[String], other: &[String]) -> Vec<String> {
+    let mut left: BTreeMap<&String, usize> = BTreeMap::new();
+    for object in other {
+        *left.entry(object).or_default() += 1;
+    }
+    let lone = from.iter().filter(|object| match left.get_mut(*object) {
+        Some(count) if *count > 0 => {
+            *count -= 1;
+            false
+        }
+        _ => true,
+    });
+    lone.cloned().collect()
+}
+
+/// Names and addresses that were drawn, and what stands for them.
+fn names(objects: &[Value]) -> BTreeMap<String, String> {
+    let mut given = BTreeMap::new();
+    for object in objects {
+        let meta = &object["metadata"];
+        if let (Some(prefix), Some(name)) = (meta["generateName"].as_str(), meta["name"].as_str()) {
+            given.insert(name.to_owned(), format!("{prefix}*"));
+        }
+        if let Some(address) = object["status"]["podIP"].as_str() {
+            given.insert(address.to_owned(), "<ip>".to_owned());
+        }
+    }
+    given
+}
+
+fn plain(value: &Value, given: &BTreeMap<String, String>) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let kept = fields.iter().filter(|(name, _)| !PRIVATE.contains(&name.as_str()));
+            Value::Object(
+                kept.map(|(name, value)| (name.clone(), field(name, value, given))).collect::<Map<_, _>>(),
+            )
+        }
+        Value::Array(items) => Value::Array(items.iter().map(|item| plain(item, given)).collect()),
+        Value::String(text) => Value::String(match given.get(text) {
+            Some(standing) => standing.clone(),
+            None if is_time(text) => "<time>".to_owned(),
+            None => text.clone(),
+        }),
+        _ => value.clone(),
+    }
+}
+
+fn field(name: &str, value: &Value, given: &BTreeMap<String, String>) -> Value {
+    let mut value = plain(value, given);
+    if let Some(items) = value.as_array_mut().filter(|_| SETS.contains(&name)) {
+        items.sort_by_key(ToString::to_string);
+    }
+    value
+}
+
+fn is_time(text: &str) -> bool {
+    text.len() >= 20 && text.as_bytes().get(10) == Some(&b'T') && text.parse::<Timestamp>().is_ok()
+}
+
+/// Group, kind, namespace, name and version of every object of one kind, as caches and servers can be compared.
+pub(crate) fn versions(objects: &[Value], group: &str, kind: &str) -> BTreeSet<(String, String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let of_kind = objects.iter().filter(|object| {
+        let api_version = object["apiVersion"].as_str().unwrap_or_default();
+        let own = api_version.split_once('/').map_or("", |(group, _)| group);
+        own == group && object["kind"].as_str() == Some(kind)
+    });
+    let head = |object: &Value| {
+        let meta = &object["metadata"];
+        (text(&meta["namespace"]), text(&meta["name"]), text(&meta["resourceVersion"]))
+    };
+    of_kind.map(head).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(name: &str, uid: &str, address: &str, time: &str) -> Value {
+        json!({
+            "kind": "Pod", "apiVersion": "v1",
+            "metadata": { "name": name, "generateName": "web-", "uid": uid, "creationTimestamp": time },
+            "status": { "podIP": address, "startTime": time },
+        })
+    }
+
+    fn endpoints(name: &str, address: &str) -> Value {
+        let target = json!({ "kind": "Pod", "name": name, "uid": "x" });
+        json!({ "kind": "Endpoints", "subsets": [{ "addresses": [{ "ip": address, "targetRef": target }] }] })
+    }
+
+    #[test]
+    fn what_the_server_or_the_clock_drew_makes_no_difference() {
+        let one = [pod("web-a", "1", "10.0.0.1", "2026-01-01T00:00:00Z"), endpoints("web-a", "10.0.0.1")];
+        let two = [endpoints("web-z", "10.0.0.9"), pod("web-z", "7", "10.0.0.9", "2026-01-01T07:00:00Z")];
+        assert_eq!(ClusterState::of(&one), ClusterState::of(&two));
+    }
+
+    #[test]
+    fn an_object_too_many_or_an_address_of_nobody_makes_one() {
+        let one = [pod("web-a", "1", "10.0.0.1", "2026-01-01T00:00:00Z"), endpoints("web-a", "10.0.0.1")];
+        let twice = [one[0].clone(), pod("web-b", "2", "10.0.0.2", "2026-01-01T00:00:00Z"), one[1].clone()];
+        let elsewhere = [one[0].clone(), endpoints("web-gone", "10.0.0.7")];
+        for (other, more) in [(&twice[..], 1), (&elsewhere[..], 1)] {
+            let difference = ClusterState::of(other).difference(&ClusterState::of(&one));
+            assert_eq!(difference.only_here.len(), more, "{difference}");
+        }
+        let lease = json!({ "kind": "Lease" });
+        assert!(ClusterState::of(&[lease]).objects().is_empty());
+    }
+}

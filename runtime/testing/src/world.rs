@@ -1,0 +1,280 @@
+//! One world: a server, wires, processes, and the judge who looks on.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::Uri;
+use jiff::SignedDuration;
+use windlass_api_server::faults::{Fault, Network, Plan, What};
+use windlass_client::{Clients, Fence};
+use windlass_controller::Registration;
+use windlass_env::{Env, Instant, Task, TaskError};
+use windlass_manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger};
+use windlass_metrics::Metrics;
+
+use crate::flaw::Flaw;
+use crate::judge::{Candidate, Judge, identity};
+use crate::probe::{self, Caches, Look};
+
+/// How long a process that ended stays away, unless a fault says longer: what a kubelet takes to start it again.
+const RESTART: Duration = Duration::from_secs(1);
+
+/// Everything there is in one run.
+pub(crate) struct World {
+    pub(crate) env: Env,
+    pub(crate) network: Network,
+    pub(crate) judge: Arc<Judge>,
+    pub(crate) plan: Plan,
+    pub(crate) looks: Vec<Look>,
+    /// Of the server and of the user, who live as long as the world.
+    others: Vec<Env>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    processes: BTreeMap<String, Living>,
+    supervisors: Vec<Task<()>>,
+    down_until: BTreeMap<String, Duration>,
+    stopping: bool,
+}
+
+/// One process that is to run, again and again.
+pub(crate) struct Process {
+    pub(crate) name: String,
+    pub(crate) registrations: Vec<Registration>,
+    pub(crate) config: ManagerConfig,
+    /// Whether it suffers the plan's faults, and is judged.
+    pub(crate) tested: bool,
+}
+
+/// A process in its present life.
+#[derive(Clone)]
+struct Living {
+    env: Env,
+    trigger: ShutdownTrigger,
+    caches: Caches,
+    tested: bool,
+}
+
+impl World {
+    /// Lets a process run for as long as the world does.
+    pub(crate) fn start(self: &Arc<Self>, process: Process) {
+        let machine = self.machine(&process.name);
+        if process.tested {
+            let rate = self.rate(&process.name);
+            let candidate = process
+                .config
+                .election
+                .as_ref()
+                .map(|election| Candidate { deadline: true_time(election.renew_deadline, rate) });
+            self.judge.judge(&process.name, candidate);
+        }
+        self.schedule(&process.name, &machine);
+        let name = format!("supervisor of {}", process.name);
+        let supervisor = self.env.spawn(name, Arc::clone(self).supervise(process, machine));
+        self.lock().supervisors.push(supervisor);
+    }
+
+    /// Kills a process as a crash does. It comes back.
+    pub(crate) fn kill(&self, name: &str) {
+        let living = self.lock().processes.get(name).map(|living| living.env.clone());
+        if let Some(env) = living {
+            self.network.note(&env, "is killed");
+            env.kill();
+        }
+    }
+
+    /// Gives a process its first signal. It comes back.
+    pub(crate) fn terminate(&self, name: &str) {
+        if let Some(living) = self.lock().processes.get(name) {
+            living.trigger.fire();
+        }
+    }
+
+    /// The names of the processes that were started.
+    pub(crate) fn processes(&self) -> Vec<String> {
+        self.lock().processes.keys().cloned().collect()
+    }
+
+    /// Stops every process in order, for good. Whether all of them ended.
+    pub(crate) async fn stop(&self, within: Duration) -> bool {
+        let supervisors = {
+            let mut state = self.lock();
+            state.stopping = true;
+            state.processes.values().for_each(|living| living.trigger.fire());
+            std::mem::take(&mut state.supervisors)
+        };
+        let ended = async {
+            for supervisor in supervisors {
+                drop(supervisor.await);
+            }
+        };
+        self.env.timeout(within, ended).await.is_ok()
+    }
+
+    /// Ends the world: nothing of it is polled any more.
+    pub(crate) fn end(&self) {
+        let envs: Vec<Env> = self.lock().processes.values().map(|living| living.env.clone()).collect();
+        envs.iter().chain(&self.others).for_each(Env::kill);
+        self.env.kill();
+    }
+
+    /// The first cache of a process under test that is not what the server holds.
+    pub(crate) fn odd_cache(&self) -> Option<Flaw> {
+        if self.looks.is_empty() {
+            return None;
+        }
+        let objects = self.network.server().objects();
+        let living: Vec<(String, Living)> = {
+            let state = self.lock();
+            state
+                .processes
+                .iter()
+                .filter(|(_, it)| it.tested)
+                .map(|(name, it)| (name.clone(), it.clone()))
+                .collect()
+        };
+        living.into_iter().find_map(|(who, living)| {
+            living.caches.all().into_iter().find_map(|cache| {
+                let (group, kind) = cache.kind();
+                let (held, there) = (cache.versions(), crate::state::versions(&objects, &group, &kind));
+                (held != there).then(|| {
+                    let difference = format!(
+                        "only in the cache {:?}, only at the server {:?}",
+                        held.difference(&there).collect::<Vec<_>>(),
+                        there.difference(&held).collect::<Vec<_>>()
+                    );
+                    Flaw::CacheDiffers { who: who.clone(), kind, difference }
+                })
+            })
+        })
+    }
+
+    /// The Env of the machine that a process runs on, in all its lives.
+    fn machine(&self, name: &str) -> Env {
+        let (numerator, denominator) = self.rate(name);
+        let machine = self.env.clone().with_wall_offset(SignedDuration::ZERO);
+        if (numerator, denominator) == (1, 1) { machine } else { machine.with_rate(numerator, denominator) }
+    }
+
+    fn rate(&self, name: &str) -> (u32, u32) {
+        let rates = self.of(name).filter_map(|fault| match fault.what {
+            What::ClockRate { numerator, denominator } => Some((numerator, denominator)),
+            _ => None,
+        });
+        rates.last().unwrap_or((1, 1))
+    }
+
+    fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Fault> {
+        self.plan.faults.iter().filter(move |fault| fault.concerns(name))
+    }
+
+    /// Puts what the plan does to a process and its machine into the world's calendar.
+    fn schedule(self: &Arc<Self>, name: &str, machine: &Env) {
+        for fault in self.of(name).cloned() {
+            let (world, name, machine) = (Arc::clone(self), name.to_owned(), machine.clone());
+            let at = Instant::ORIGIN + Duration::from_millis(fault.from_ms);
+            match fault.what {
+                What::Crash => drop(self.env.spawn("crash", async move {
+                    world.env.sleep_until(at).await;
+                    let until = Duration::from_millis(fault.until_ms);
+                    world.lock().down_until.insert(name.clone(), until);
+                    world.kill(&name);
+                })),
+                What::WallStep { by_ms } => drop(self.env.spawn("wall step", async move {
+                    world.env.sleep_until(at).await;
+                    machine.step_wall(SignedDuration::from_millis(by_ms));
+                })),
+                _ => {}
+            }
+        }
+    }
+
+    async fn supervise(self: Arc<Self>, process: Process, machine: Env) {
+        for life in 0.. {
+            let env = machine.incarnation(&process.name, life);
+            let (trigger, signals) = ShutdownSignals::manual();
+            let caches = Caches::default();
+            let manager = match self.manager(&process, &env, &caches) {
+                Ok(manager) => manager,
+                Err(error) => return self.judge.object(Flaw::Panicked(format!("{}: {error}", process.name))),
+            };
+            let living = Living { env: env.clone(), trigger, caches, tested: process.tested };
+            self.lock().processes.insert(process.name.clone(), living);
+            self.network.note(&env, "starts");
+            let end = env.spawn("manager", manager.run(signals)).await;
+            self.ended(&env, end);
+            // Of a crash nothing is left but what is on the wire; of an end nothing should be.
+            env.kill();
+            env.tasks_ended().await;
+            if self.lock().stopping {
+                return;
+            }
+            self.env.sleep_until(self.next_start(&process.name)).await;
+        }
+    }
+
+    fn ended(&self, env: &Env, end: Result<Result<(), ManagerError>, TaskError>) {
+        let left = env.tasks();
+        match end {
+            Err(TaskError::Panicked(message)) => {
+                self.judge.object(Flaw::Panicked(format!("{}: {message}", env.instance())));
+            }
+            Err(TaskError::Aborted) => self.network.note(env, "is dead"),
+            Ok(end) => {
+                let how = end.map_or_else(|error| format!("ends: {error}"), |()| "ends".to_owned());
+                self.network.note(env, how);
+                if !left.is_empty() {
+                    let (who, tasks) = (env.instance().to_owned(), left.join(", "));
+                    self.judge.object(Flaw::LeftBehind { who, tasks });
+                }
+            }
+        }
+    }
+
+    fn next_start(&self, name: &str) -> Instant {
+        let soon = self.env.now() + RESTART;
+        let state = self.lock();
+        state.down_until.get(name).map_or(soon, |until| soon.max(Instant::ORIGIN + *until))
+    }
+
+    fn manager(&self, process: &Process, env: &Env, caches: &Caches) -> Result<Manager, ManagerError> {
+        let line = if process.tested { self.network.line(env) } else { self.network.sound_line(env) };
+        let mut config = process.config.clone();
+        let who = windlass_api_server::faults::Who { instance: env.instance().into(), life: env.life() };
+        config.identity = identity(&who);
+        if let Some(election) = &mut config.election {
+            election.identity = config.identity.clone();
+        }
+        let connect = move |env: &Env, config: &ManagerConfig, metrics: &Metrics, fence: Arc<dyn Fence>| {
+            let uri = Uri::from_static("http://kubernetes.default.svc");
+            Clients::over_service(env.clone(), line, uri, config.client.clone(), metrics, fence)
+        };
+        let manager = Manager::with_clients(env.clone(), config, connect)?;
+        let manager = process.registrations.iter().cloned().fold(manager, Manager::register);
+        let probed = process.tested && !self.looks.is_empty();
+        Ok(if probed { manager.register(probe::registration(&self.looks, caches)) } else { manager })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn new(
+        env: Env,
+        network: Network,
+        judge: Arc<Judge>,
+        looks: Vec<Look>,
+        others: Vec<Env>,
+    ) -> Arc<Self> {
+        let plan = network.plan().clone();
+        Arc::new(World { env, network, judge, plan, looks, others, state: Mutex::default() })
+    }
+}
+
+/// How long a time on a clock of this rate truly takes, rounded up.
+fn true_time(local: Duration, (numerator, denominator): (u32, u32)) -> Duration {
+    local * denominator / numerator + Duration::from_millis(u64::from(numerator != denominator))
+}

@@ -1,0 +1,195 @@
+//! A user with a few habits, and the objects that the scripts begin with.
+
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use serde_json::{Value, json};
+use windlass_testing::{Cluster, Snapshot};
+
+/// The namespace of every script.
+pub const NAMESPACE: &str = "shop";
+
+/// Whoever writes the objects that controllers follow.
+#[derive(Clone, Debug)]
+pub struct User {
+    cluster: Cluster,
+}
+
+impl User {
+    /// Whoever plays in this cluster.
+    pub fn of(cluster: &Cluster) -> Self {
+        User { cluster: cluster.clone() }
+    }
+
+    /// Creates a ReplicaSet of that many pods, labelled `app=<app>` and `set=<name>`.
+    pub async fn replica_set(&self, name: &str, app: &str, replicas: i32) {
+        self.cluster.create(&replica_set(name, app, replicas)).await;
+    }
+
+    /// Creates a Service of the pods with these labels.
+    pub async fn service(&self, name: &str, selector: Value) {
+        let service: Service = object(json!({
+            "metadata": { "name": name, "namespace": NAMESPACE },
+            "spec": { "selector": selector, "ports": [{ "port": 80, "targetPort": 8080 }] },
+        }));
+        self.cluster.create(&service).await;
+    }
+
+    /// Wants another number of pods.
+    pub async fn scale(&self, name: &str, replicas: i32) {
+        self.cluster.note(format!("the user scales {name} to {replicas}"));
+        let change = |set: &mut ReplicaSet| {
+            set.spec.get_or_insert_default().replicas = Some(replicas);
+        };
+        self.change(name, change).await;
+    }
+
+    /// Lets a Service select other pods.
+    pub async fn select(&self, name: &str, selector: Value) {
+        let change = |service: &mut Service| {
+            service.spec.get_or_insert_default().selector = Some(object(selector.clone()));
+        };
+        self.change(name, change).await;
+    }
+
+    /// Puts a label on the first of the ready pods of a set.
+    pub async fn relabel_one(&self, set: &str, label: &str, value: &str) {
+        let pod = self.ready_pods(&self.cluster.snapshot(), set).into_iter().next();
+        let pod = pod.expect("the script waits for a ready pod first");
+        let change = |pod: &mut Pod| {
+            pod.metadata.labels.get_or_insert_default().insert(label.into(), value.into());
+        };
+        self.change(&pod, change).await;
+    }
+
+    /// Deletes something.
+    pub async fn delete<K>(&self, name: &str)
+    where
+        K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + serde::de::DeserializeOwned,
+    {
+        self.cluster.note(format!("the user deletes {} {name}", K::kind(&())));
+        let api: Api<K> = Api::namespaced(self.cluster.client(), NAMESPACE);
+        if let Err(error) = api.delete(name, &DeleteParams::default()).await {
+            assert!(matches!(&error, kube::Error::Api(status) if status.code == 404), "{name}: {error}");
+        }
+    }
+
+    /// Waits until so many pods of a set are ready, and there are no others of it.
+    pub async fn ready(&self, set: &str, count: usize) {
+        let what = format!("{count} ready pods of {set}");
+        let wanted = |world: &Snapshot| {
+            self.ready_pods(world, set).len() == count && pods_of(world, set).count() == count
+        };
+        self.cluster.eventually(&what, wanted).await;
+    }
+
+    /// Waits until a Service has so many ready addresses.
+    pub async fn addresses(&self, service: &str, count: usize) {
+        let what = format!("{count} addresses of {service}");
+        self.cluster.eventually(&what, |world| addresses(world, service) == count).await;
+    }
+
+    /// The names of the ready pods of a set.
+    pub fn ready_pods(&self, world: &Snapshot, set: &str) -> Vec<String> {
+        let ready = pods_of(world, set).filter(|pod| is_ready(pod));
+        ready.filter_map(|pod| pod["metadata"]["name"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// Lets pods run, as nodes would: twice a second, every pod that does not run yet becomes ready.
+    pub fn play_nodes(&self) {
+        let (cluster, env) = (self.cluster.clone(), self.cluster.env().clone());
+        drop(self.cluster.env().spawn("nodes", async move {
+            let mut address = 0u32;
+            let pods: Api<Pod> = Api::all(cluster.client());
+            loop {
+                env.sleep(Duration::from_millis(500)).await;
+                let listed =
+                    pods.list(&ListParams::default()).await.expect("the user's requests get through");
+                for pod in listed
+                    .items
+                    .into_iter()
+                    .filter(|pod| pod.status.as_ref().is_none_or(|it| it.pod_ip.is_none()))
+                {
+                    address += 1;
+                    run(&cluster, pod, address).await;
+                }
+            }
+        }));
+    }
+
+    async fn change<K>(&self, name: &str, change: impl Fn(&mut K))
+    where
+        K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + serde::Serialize
+            + serde::de::DeserializeOwned,
+    {
+        let api: Api<K> = Api::namespaced(self.cluster.client(), NAMESPACE);
+        loop {
+            let mut object = api.get(name).await.expect("the object is there");
+            change(&mut object);
+            match api.replace(name, &PostParams::default(), &object).await {
+                Ok(_) => return,
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) => panic!("{name}: {error}"),
+            }
+        }
+    }
+}
+
+async fn run(cluster: &Cluster, mut pod: Pod, address: u32) {
+    let since = cluster.env().wall().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let ip = format!("10.0.{}.{}", address / 250, address % 250 + 1);
+    let ready = json!({ "type": "Ready", "status": "True", "lastTransitionTime": since });
+    let status = json!({ "phase": "Running", "podIP": ip, "podIPs": [{ "ip": ip }], "conditions": [ready] });
+    pod.status = Some(object(status));
+    let name = pod.metadata.name.clone().unwrap_or_default();
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    let api: Api<Pod> = Api::namespaced(cluster.client(), &namespace);
+    // Whoever was deleted or changed meanwhile is looked at again in a moment.
+    drop(api.replace_status(&name, &PostParams::default(), &pod).await);
+}
+
+fn pods_of<'a>(world: &'a Snapshot, set: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+    let set = set.to_owned();
+    world.all("Pod").filter(move |pod| pod["metadata"]["labels"]["set"] == json!(set))
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    let ready = |it: &Value| it["type"] == json!("Ready") && it["status"] == json!("True");
+    conditions.is_some_and(|conditions| conditions.iter().any(ready))
+}
+
+fn addresses(world: &Snapshot, service: &str) -> usize {
+    let endpoints = world.get("Endpoints", service);
+    let subsets = endpoints.and_then(|it| it["subsets"].as_array());
+    let count = |subset: &Value| subset["addresses"].as_array().map_or(0, Vec::len);
+    subsets.map_or(0, |subsets| subsets.iter().map(count).sum())
+}
+
+fn replica_set(name: &str, app: &str, replicas: i32) -> ReplicaSet {
+    let labels = json!({ "app": app, "set": name });
+    let container = json!({
+        "name": "main", "image": "example/shop", "ports": [{ "containerPort": 8080, "protocol": "TCP" }],
+    });
+    object(json!({
+        "metadata": { "name": name, "namespace": NAMESPACE },
+        "spec": {
+            "replicas": replicas,
+            "selector": { "matchLabels": labels },
+            "template": { "metadata": { "labels": labels }, "spec": { "containers": [container] } },
+        },
+    }))
+}
+
+fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).expect("an object of its type")
+}

@@ -1,0 +1,117 @@
+//! The scripts.
+
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::Service;
+use serde_json::json;
+use windlass_controllers::{Options, registrations};
+use windlass_testing::Cluster;
+
+use crate::User;
+
+/// Starts all controllers there are, and nodes.
+pub fn start(cluster: &Cluster) -> User {
+    let user = User::of(cluster);
+    cluster.run(registrations(&Options::default()));
+    user.play_nodes();
+    user
+}
+
+/// A Service and a ReplicaSet that grows.
+pub async fn scale_up(cluster: Cluster) {
+    let user = start(&cluster);
+    user.service("web", json!({ "app": "web" })).await;
+    user.replica_set("web", "web", 2).await;
+    user.ready("web", 2).await;
+    user.scale("web", 5).await;
+    user.ready("web", 5).await;
+    user.addresses("web", 5).await;
+}
+
+/// One set of pods takes the place of another behind a Service, which then selects the new ones alone. A pod that loses
+/// its label is let go and replaced.
+pub async fn rollout(cluster: Cluster) {
+    let user = start(&cluster);
+    user.service("web", json!({ "app": "web" })).await;
+    user.replica_set("blue", "web", 3).await;
+    user.replica_set("green", "web", 0).await;
+    user.addresses("web", 3).await;
+    for step in 1..=3_usize {
+        let up = i32::try_from(step).unwrap_or_default();
+        user.scale("green", up).await;
+        user.ready("green", step).await;
+        user.scale("blue", 3 - up).await;
+        user.ready("blue", 3 - step).await;
+    }
+    user.select("web", json!({ "set": "green" })).await;
+    user.addresses("web", 3).await;
+    user.relabel_one("green", "set", "stray").await;
+    user.ready("green", 3).await;
+    user.addresses("web", 3).await;
+}
+
+/// A ReplicaSet that shrinks, in two steps, to nothing.
+pub async fn scale_down(cluster: Cluster) {
+    let user = start(&cluster);
+    user.service("web", json!({ "app": "web" })).await;
+    user.replica_set("web", "web", 5).await;
+    user.ready("web", 5).await;
+    user.scale("web", 2).await;
+    user.ready("web", 2).await;
+    user.scale("web", 0).await;
+    user.ready("web", 0).await;
+    user.addresses("web", 0).await;
+}
+
+/// Service and ReplicaSet are deleted; what the Service left behind goes with it, and nothing comes back.
+pub async fn delete(cluster: Cluster) {
+    let user = start(&cluster);
+    user.service("web", json!({ "app": "web" })).await;
+    user.replica_set("web", "web", 3).await;
+    user.addresses("web", 3).await;
+    user.scale("web", 0).await;
+    user.ready("web", 0).await;
+    user.delete::<ReplicaSet>("web").await;
+    user.delete::<Service>("web").await;
+    let gone = |world: &windlass_testing::Snapshot| world.get("Endpoints", "web").is_none();
+    cluster.eventually("the Endpoints are gone", gone).await;
+}
+
+/// All of it, one after the other, on objects of their own.
+pub async fn everything(cluster: Cluster) {
+    let user = start(&cluster);
+    user.service("web", json!({ "app": "web" })).await;
+    user.service("all", json!({})).await;
+    user.replica_set("blue", "web", 3).await;
+    user.replica_set("green", "web", 0).await;
+    cluster.pass(std::time::Duration::from_secs(120)).await;
+    user.scale("green", 4).await;
+    cluster.pass(std::time::Duration::from_secs(60)).await;
+    user.scale("blue", 1).await;
+    cluster.pass(std::time::Duration::from_secs(120)).await;
+    user.ready("green", 4).await;
+    user.select("web", json!({ "set": "green" })).await;
+    user.relabel_one("green", "set", "stray").await;
+    cluster.pass(std::time::Duration::from_secs(60)).await;
+    user.scale("blue", 0).await;
+    user.ready("blue", 0).await;
+    user.delete::<ReplicaSet>("blue").await;
+    user.ready("green", 4).await;
+    user.addresses("web", 4).await;
+}
+
+/// Days of a user who changes something every hour, and in the end wants what it wanted at first.
+pub fn days(days: u64) -> impl AsyncFn(Cluster) {
+    async move |cluster: Cluster| {
+        let user = start(&cluster);
+        user.service("web", json!({ "app": "web" })).await;
+        user.replica_set("web", "web", 3).await;
+        for hour in 0..days * 24 {
+            let wanted = [5, 1, 4, 2, 0, 3][usize::try_from(hour % 6).unwrap_or_default()];
+            user.scale("web", wanted).await;
+            cluster.pass(std::time::Duration::from_secs(3600)).await;
+        }
+        user.scale("web", 3).await;
+        user.ready("web", 3).await;
+        user.addresses("web", 3).await;
+    }
+}
