@@ -174,7 +174,8 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// The revision of the latest write.
     fn revision(&self) -> u64;
 
-    /// The oldest revision that can still be read, or watched from.
+    /// The oldest revision that can still be read. It can be watched from, too; older ones only where nothing was
+    /// written since that is forgotten.
     fn floor(&self) -> u64;
 
     /// The object as it is now.
@@ -213,7 +214,8 @@ pub trait Storage: fmt::Debug + Send + Sync {
         most: usize,
     ) -> Result<Vec<Arc<Transition>>, StorageError>;
 
-    /// Forgets what was before a revision. Watches from before it, and reads at it, are refused from then on.
+    /// Forgets what was before a revision. Reads from before it are refused from then on, and so are watches that
+    /// would miss something.
     fn compact(&self, revision: u64);
 
     /// Wakes after every write to the collection, or to any, with its revision.

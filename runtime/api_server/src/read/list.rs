@@ -85,8 +85,7 @@ pub fn get(
     key: &Key,
     resource_version: &str,
 ) -> Result<Option<Arc<Stored>>, Status> {
-    let asked = version::parse(resource_version)
-        .map_err(|cause| Status::new(500, "", format!("{}: {}", cause.field, cause.message)))?;
+    let asked = version::parse(resource_version).map_err(version::unexpected)?;
     let seen = !view.is_frozen() && asked <= view.revision();
     if seen || resource_version.is_empty() {
         return Ok(view.storage().get(collection, key));

@@ -21,6 +21,11 @@ pub(super) fn parse(text: &str) -> Result<u64, Cause> {
     }
 }
 
+/// What upstream answers to a get or a watch at a version that is none: it did not see that coming.
+pub(super) fn unexpected(cause: Cause) -> Status {
+    Status::new(500, "", format!("{}: {}", cause.field, cause.message))
+}
+
 /// A refusal of options that do not go together.
 pub(super) fn invalid_options(causes: Vec<Cause>) -> Result<(), Status> {
     match causes.is_empty() {

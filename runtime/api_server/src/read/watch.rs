@@ -15,7 +15,7 @@ use super::version::{self, forbidden, invalid_options, unknown_match};
 use super::view::Freshness;
 use super::{ReadView, Selection};
 use crate::status::Status;
-use crate::storage::{Collection, Stored, Transition};
+use crate::storage::{Collection, StorageError, Stored, Transition};
 
 /// How a watch is asked for, as the request has it. What is empty was not given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -105,7 +105,7 @@ const BATCH: usize = 64;
 /// only event.
 ///
 /// # Errors
-/// 422 for options that make no sense.
+/// 422 for options that make no sense, 500 (as upstream) for a version that is none.
 pub fn watch(
     env: &Env,
     view: &ReadView,
@@ -115,7 +115,7 @@ pub fn watch(
 ) -> Result<impl Stream<Item = WatchEvent> + Send + use<>, Status> {
     options.check()?;
     let options = options.clone().with_defaults();
-    let start = options.start(view, collection)?;
+    let start = options.start(view)?;
     let length = options.timeout.filter(|it| !it.is_zero()).unwrap_or_else(|| view.watch_length());
     let now = env.now();
     let mut watch = Watch {
@@ -163,9 +163,8 @@ impl WatchOptions {
         self
     }
 
-    fn start(&self, view: &ReadView, collection: &Collection) -> Result<Start, Status> {
-        let asked = version::parse(&self.resource_version)
-            .map_err(|cause| Status::invalid(&collection.group, &collection.resource, "", vec![cause]))?;
+    fn start(&self, view: &ReadView) -> Result<Start, Status> {
+        let asked = version::parse(&self.resource_version).map_err(version::unexpected)?;
         let asked = if self.resource_version.is_empty() { view.storage().revision() } else { asked };
         Ok(match (self.send_initial_events, asked) {
             (Some(true), at_least) => Start::Present { at_least },
@@ -192,10 +191,6 @@ impl Watch {
     async fn start(&mut self, start: Start) {
         match start {
             Start::After(revision) => {
-                let floor = self.view.storage().floor();
-                if revision < floor {
-                    return self.expire(revision, floor);
-                }
                 self.phase = Phase::Following { start: revision, told: revision };
             }
             Start::Present { at_least } => {
@@ -226,9 +221,9 @@ impl Watch {
             return;
         }
         let through = self.view.revision();
-        let storage = self.view.storage();
-        let Ok(changes) = storage.changes(&self.collection, told, through, BATCH) else {
-            return self.expire(told, storage.floor());
+        let changes = match self.view.storage().changes(&self.collection, told, through, BATCH) {
+            Ok(changes) => changes,
+            Err(error) => return self.fail(refuse(&error)),
         };
         let told = match changes.last() {
             Some(last) if changes.len() == BATCH => last.revision(),
@@ -280,13 +275,18 @@ impl Watch {
         self.next_bookmark = Some(last.map_or(regular, |it| it.min(regular))).filter(|it| *it > now);
     }
 
-    fn expire(&mut self, told: u64, floor: u64) {
-        self.fail(Status::expired(format!("too old resource version: {told} ({floor})")));
-    }
-
     fn fail(&mut self, status: Status) {
         self.pending.push_back(WatchEvent::Error(status));
         self.phase = Phase::Ended;
+    }
+}
+
+fn refuse(error: &StorageError) -> Status {
+    match error {
+        StorageError::Compacted { asked, floor } => {
+            Status::expired(format!("too old resource version: {asked} ({floor})"))
+        }
+        other => Status::internal(other),
     }
 }
 

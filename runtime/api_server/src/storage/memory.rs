@@ -34,6 +34,8 @@ pub struct Memory {
 
 /// The order of writes, and what they left.
 pub(super) struct State {
+    /// The revision it began with, of whose past nothing is known.
+    origin: u64,
     revision: u64,
     floor: u64,
     shelves: BTreeMap<Collection, Shelf>,
@@ -154,8 +156,9 @@ impl Storage for Memory {
     ) -> Result<Vec<Arc<Transition>>, StorageError> {
         let state = self.lock();
         let Some(shelf) = state.shelves.get(collection) else { return Ok(Vec::new()) };
+        // What was forgotten of other collections was not missed.
         if after < shelf.forgotten {
-            return Err(StorageError::Compacted { asked: after, floor: state.floor });
+            return Err(StorageError::Compacted { asked: after, floor: shelf.forgotten });
         }
         let start = shelf.log.partition_point(|it| it.revision() <= after);
         let wanted = shelf.log.range(start..).take_while(|it| it.revision() <= through);
@@ -178,7 +181,13 @@ impl State {
     /// Nothing yet, at a revision behind which nothing is known.
     pub(super) fn restored(revision: u64) -> State {
         let revision = revision.max(FIRST);
-        State { revision, floor: revision, shelves: BTreeMap::new(), order: VecDeque::new() }
+        State {
+            origin: revision,
+            revision,
+            floor: revision,
+            shelves: BTreeMap::new(),
+            order: VecDeque::new(),
+        }
     }
 
     /// Puts an object where it was, without a write.
@@ -249,15 +258,15 @@ impl State {
     }
 
     fn shelf(&mut self, collection: &Collection) -> &mut Shelf {
-        self.shelves.entry(collection.clone()).or_insert_with(|| Shelf::new(self.floor))
+        self.shelves.entry(collection.clone()).or_insert_with(|| Shelf::new(self.origin))
     }
 }
 
 impl Shelf {
-    /// An empty one. If anything was ever on it, that is forgotten.
-    fn new(floor: u64) -> Shelf {
-        let (news, _) = cell(floor);
-        Shelf { objects: OrdMap::new(), log: VecDeque::new(), forgotten: floor, news: Arc::new(news) }
+    /// An empty one. What was on it before the origin is forgotten.
+    fn new(origin: u64) -> Shelf {
+        let (news, _) = cell(origin);
+        Shelf { objects: OrdMap::new(), log: VecDeque::new(), forgotten: origin, news: Arc::new(news) }
     }
 
     fn objects_at(&self, revision: u64) -> OrdMap<Key, Arc<Stored>> {
