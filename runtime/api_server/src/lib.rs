@@ -13,17 +13,13 @@
 
 pub mod body;
 pub mod faults;
-#[allow(dead_code)]
-mod http {
-    mod media;
-    mod options;
-    mod path;
-    mod query;
-}
+mod http;
 pub mod read;
 pub mod registry;
+pub mod server;
 pub mod status;
 pub mod storage;
 mod tables;
 
+pub use self::server::{ApiServer, ApiServerOptions, ServeError, Used};
 pub use self::status::Status;

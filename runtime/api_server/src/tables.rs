@@ -28,10 +28,10 @@ use self::cells::Row;
 /// One column.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Column {
-    name: std::borrow::Cow<'static, str>,
+    name: String,
     #[serde(rename = "type")]
-    of: std::borrow::Cow<'static, str>,
-    format: std::borrow::Cow<'static, str>,
+    of: String,
+    format: String,
     description: String,
     /// Zero: always shown. Others are for people who ask for a wide table.
     priority: i64,
@@ -111,9 +111,9 @@ fn column(described: &str) -> Column {
         other => (other, ""),
     };
     Column {
-        name: name.into(),
-        of: of.to_owned().into(),
-        format: format.into(),
+        name,
+        of: of.to_owned(),
+        format: format.to_owned(),
         description: String::new(),
         priority: i64::from(wide),
     }

@@ -182,9 +182,9 @@ fn unsupported(supported: &str) -> Status {
     Status::new(415, "UnsupportedMediaType", message)
 }
 
-/// An object as a body carries it. `kind` is what it ought to be.
-pub(crate) fn object(body: &[u8], format: Format, kind: &str) -> Result<Value, Status> {
-    let value = read(body, format).map_err(|why| {
+/// An object as a body carries it, and what strict readers complain of. `kind` is what it ought to be.
+pub(crate) fn object(body: &[u8], format: Format, kind: &str) -> Result<(Value, Vec<String>), Status> {
+    let (value, complaints) = read(body, format).map_err(|why| {
         let summary = summary(body);
         let what = match format {
             Format::Json => "json parse error",
@@ -196,7 +196,7 @@ pub(crate) fn object(body: &[u8], format: Format, kind: &str) -> Result<Value, S
         ))
     })?;
     match value {
-        Value::Object(_) => Ok(value),
+        Value::Object(_) => Ok((value, complaints)),
         other => Err(Status::bad_request(format!(
             "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse \
              error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
@@ -213,18 +213,22 @@ pub(crate) fn patch(body: &[u8], kind: PatchKind) -> Result<Value, Status> {
         PatchKind::Apply => (Format::Yaml, "error decoding YAML"),
         PatchKind::Json | PatchKind::Merge | PatchKind::Strategic => (Format::Json, "error decoding patch"),
     };
-    read(body, format).map_err(|why| Status::bad_request(format!("{what}: {why}")))
+    let value = read(body, format).map(|(value, _)| value);
+    value.map_err(|why| Status::bad_request(format!("{what}: {why}")))
 }
 
 /// Reads JSON, and what is not JSON as YAML if it may be.
-pub(crate) fn read(body: &[u8], format: Format) -> Result<Value, String> {
-    match (serde_json::from_slice(body), format) {
-        (Ok(value), _) => Ok(value),
+fn read(body: &[u8], format: Format) -> Result<(Value, Vec<String>), String> {
+    match (super::json::read(body), format) {
+        (Ok(found), _) => Ok(found),
         (Err(error), Format::Json) => Err(error.to_string()),
         (Err(_), Format::Yaml) => {
             let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
-            serde_saphyr::from_str(text)
-                .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())
+            let value = serde_saphyr::from_str(text).map_err(|error| {
+                // The rest shows the place in the text.
+                error.to_string().lines().next().unwrap_or_default().to_owned()
+            })?;
+            Ok((value, Vec::new()))
         }
     }
 }
@@ -305,7 +309,7 @@ mod tests {
         assert_eq!(format(&with(CONTENT_TYPE, "text/plain")).map_err(|status| status.code), Err(415));
         let yaml = b"apiVersion: v1\nkind: Pod\nmetadata:\n  labels: {a: \"1\"}\nspec:\n  grace: 30\n";
         let expected = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": "1"}}, "spec": {"grace": 30}});
-        assert_eq!(object(yaml, Format::Yaml, "Pod"), Ok(expected));
+        assert_eq!(object(yaml, Format::Yaml, "Pod"), Ok((expected, Vec::new())));
         let refused = object(b"{\"a\"", Format::Json, "Pod").map_err(|status| (status.code, status.message));
         let Err((400, message)) = refused else { panic!("{refused:?}") };
         assert!(

@@ -46,9 +46,9 @@ impl CustomColumn {
             described => described,
         };
         let column = Column {
-            name: text("name").into(),
-            of: text("type").into(),
-            format: text("format").into(),
+            name: text("name"),
+            of: text("type"),
+            format: text("format"),
             description,
             priority: described["priority"].as_i64().unwrap_or_default(),
         };

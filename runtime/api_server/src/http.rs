@@ -1,0 +1,407 @@
+//! Requests into calls, and what they return into answers.
+//!
+//! A request is taken apart in the order in which upstream does it, so that of several mistakes the same one is
+//! told: path, method, media types, body, parameters, and then what is asked.
+//!
+//! Guarantees:
+//! - A request acts while its future is polled, and is never waited for by anything but a version that is yet to come.
+//! - Every refusal is a `Status`, but where upstream answers with plain text.
+
+mod answer;
+mod elsewhere;
+mod identity;
+mod json;
+mod media;
+mod options;
+mod path;
+mod query;
+
+use std::sync::Arc;
+
+use ::http::request::Parts;
+use ::http::{Method, Request, Response, StatusCode};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use serde_json::Value;
+use windlass_object::Verb;
+use windlass_schema::ResourceInfo;
+
+use self::answer::{ListMeta, Shape};
+use self::options::DeleteBody;
+use self::path::ResourcePath;
+use self::query::Query;
+use crate::body::Body;
+use crate::read::{self, FieldSelector, LabelSelector, Selection, WatchEvent};
+use crate::registry::{
+    Answer, DeleteOptions, Deleted, FieldValidation, PatchKind, Target, WriteOptions, Written, convert,
+};
+use crate::server::{ApiServer, Used};
+use crate::status::{Named, Status};
+use crate::storage::{Collection, Key, Stored};
+use crate::tables::Printer;
+
+/// The largest body that is read, as upstream.
+const BODY_LIMIT: usize = 3 * 1024 * 1024;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a request is not answered as it was meant.
+enum Refused {
+    /// With a status.
+    Status(Status),
+    /// With upstream's text for paths that nobody serves.
+    NoPage,
+}
+
+impl From<Status> for Refused {
+    fn from(status: Status) -> Refused {
+        Refused::Status(status)
+    }
+}
+
+type Outcome = Result<Response<Body>, Refused>;
+
+/// A request about objects, taken apart.
+struct Call {
+    server: ApiServer,
+    parts: Parts,
+    query: Query,
+    verb: Verb,
+    target: Target,
+    collection: Collection,
+    custom: bool,
+    user: String,
+}
+
+/// Answers a request.
+pub(crate) async fn answer<B>(server: ApiServer, request: Request<B>) -> Response<Body>
+where
+    B: http_body::Body,
+    B::Error: Into<BoxError>,
+{
+    match respond(server, request).await {
+        Ok(answer) => answer,
+        Err(Refused::Status(status)) => answer::refusal(&status),
+        Err(Refused::NoPage) => answer::text(StatusCode::NOT_FOUND, "404 page not found\n"),
+    }
+}
+
+async fn respond<B>(server: ApiServer, request: Request<B>) -> Outcome
+where
+    B: http_body::Body,
+    B::Error: Into<BoxError>,
+{
+    let (parts, body) = request.into_parts();
+    let segments = path::segments(parts.uri.path());
+    let query = Query::parse(parts.uri.query());
+    let user = identity::user(&server, &parts.headers)?;
+    let Some(path) = ResourcePath::parse(&segments) else {
+        return elsewhere::respond(&server, &parts, &segments, &query);
+    };
+    let call = Call::new(server, parts, query, path, user)?;
+    match call.verb {
+        Verb::Get => call.get().await,
+        Verb::List => call.list().await,
+        Verb::Watch => call.watch(),
+        Verb::Create => call.create(&read_body(body).await?),
+        Verb::Update => call.update(&read_body(body).await?),
+        Verb::Patch => call.patch(&read_body(body).await?),
+        Verb::Delete => call.delete(&read_body(body).await?),
+        Verb::DeleteCollection => call.delete_collection(&read_body(body).await?),
+    }
+}
+
+async fn read_body<B>(body: B) -> Result<Bytes, Status>
+where
+    B: http_body::Body,
+    B::Error: Into<BoxError>,
+{
+    let collected = Limited::new(std::pin::pin!(body), BODY_LIMIT).collect().await;
+    collected.map(http_body_util::Collected::to_bytes).map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            let message = format!("Request entity too large: limit is {BODY_LIMIT}");
+            return Status::new(413, "RequestEntityTooLarge", message);
+        }
+        Status::bad_request(format!("the body of the request could not be read: {error}"))
+    })
+}
+
+impl Call {
+    fn new(
+        server: ApiServer,
+        parts: Parts,
+        query: Query,
+        path: ResourcePath,
+        user: String,
+    ) -> Result<Call, Refused> {
+        let watch = query.boolean("watch").unwrap_or_default();
+        let (resource, custom) = find(&server, &path)?;
+        let verb = route(&resource, &path, &parts.method, watch, custom)?;
+        server.record(Used {
+            user: user.clone(),
+            verb,
+            group: path.group.clone(),
+            resource: path.resource_in_roles(),
+        });
+        if verb != Verb::Watch {
+            query.check_timeout()?;
+        }
+        let ResourcePath { namespace, name, subresource, .. } = path;
+        // A namespace is told as lying in itself, but is kept among all others.
+        let namespace = if resource.namespaced { namespace } else { String::new() };
+        let collection = convert::collection(&resource);
+        let target = Target { resource, namespace, name, subresource };
+        Ok(Call { server, parts, query, verb, target, collection, custom, user })
+    }
+
+    fn named(&self) -> Named<'_> {
+        Named { group: &self.target.resource.group, resource: &self.target.resource.plural }
+    }
+
+    /// How answers are to be made.
+    fn shape(&self) -> Result<Shape, Status> {
+        let form = media::form(&self.parts.headers)?;
+        let of = &self.target.resource;
+        let printer = || match self.server.registry().columns(of) {
+            Some(columns) => Printer::custom(columns),
+            None if self.target.subresource == "scale" => Printer::built_in("autoscaling", "scale"),
+            None => Printer::built_in(&of.group, &of.plural),
+        };
+        Shape::new(self.server.env(), of, self.custom, form, &self.query, printer)
+    }
+
+    fn write_options(&self, patch: Option<PatchKind>) -> Result<WriteOptions, Status> {
+        let agent = self.parts.headers.get(::http::header::USER_AGENT);
+        let agent = agent.and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let options = self.query.write(self.verb, patch, agent)?;
+        Ok(WriteOptions { user: self.user.clone(), ..options })
+    }
+
+    fn selection(&self, list: &query::ListQuery) -> Result<Selection, Status> {
+        let namespace = Some(self.target.namespace.as_str()).filter(|it| !it.is_empty()).map(Arc::from);
+        let labels = LabelSelector::parse(&list.labels)?;
+        let table = self.server.registry().fields(&self.target.resource);
+        let fields = FieldSelector::parse(&list.fields, &table)?;
+        Ok(Selection { namespace, labels, fields })
+    }
+
+    async fn get(self) -> Outcome {
+        let mut shape = self.shape()?;
+        if self.target.is_subresource() {
+            let found = self.server.registry().get(&self.target)?;
+            return Ok(answer::json(StatusCode::OK, encode(&mut shape, &found)?));
+        }
+        let version = self.query.text("resourceVersion");
+        let (view, env) = (self.server.view(), self.server.env());
+        read::settle(env, view, version).await;
+        let key = Key::new(self.target.namespace.as_str(), self.target.name.as_str());
+        let found = read::get(view, &self.collection, &key, version)?;
+        let found = found.ok_or_else(|| Status::not_found(self.named(), &self.target.name))?;
+        Ok(answer::json(StatusCode::OK, shape.stored(&found)?))
+    }
+
+    async fn list(self) -> Outcome {
+        let mut shape = self.shape()?;
+        let query = self.query.list()?;
+        let selection = self.selection(&query)?;
+        let (view, env) = (self.server.view(), self.server.env());
+        read::settle(env, view, &query.list.resource_version).await;
+        let listed = read::list(view, &self.collection, &selection, &query.list)?;
+        let meta = ListMeta {
+            revision: listed.revision,
+            continue_token: listed.continue_.unwrap_or_default(),
+            remaining: listed.remaining,
+        };
+        Ok(answer::json(StatusCode::OK, shape.list(&listed.items, &meta)?))
+    }
+
+    fn watch(self) -> Outcome {
+        let mut shape = self.shape()?;
+        let query = self.query.list()?;
+        let selection = self.selection(&query)?;
+        let (view, env) = (self.server.view(), self.server.env());
+        let events = read::watch(env, view, &self.collection, selection, &query.watch)?;
+        let frames = events.map(move |event| {
+            Ok(match event {
+                WatchEvent::Added(now) => shape.frame("ADDED", &now),
+                WatchEvent::Modified(now) => shape.frame("MODIFIED", &now),
+                WatchEvent::Deleted(last) => shape.frame("DELETED", &last),
+                WatchEvent::Bookmark { revision, initial_end } => shape.bookmark(revision, initial_end),
+                WatchEvent::Error(status) => answer::error_frame(&status),
+            })
+        });
+        Ok(answer::stream(Body::stream(frames.take_until(self.server.stopped()))))
+    }
+
+    fn create(self, body: &[u8]) -> Outcome {
+        let mut shape = self.shape()?;
+        let format = media::format(&self.parts.headers)?;
+        let options = self.write_options(None)?;
+        let (object, warnings) = self.object(body, format, &options)?;
+        let mut written = self.server.registry().create(&self.target, object, &options)?;
+        written.warnings.splice(0..0, warnings);
+        finish(&mut shape, StatusCode::CREATED, &written)
+    }
+
+    fn update(self, body: &[u8]) -> Outcome {
+        let mut shape = self.shape()?;
+        let format = media::format(&self.parts.headers)?;
+        let options = self.write_options(None)?;
+        let (object, warnings) = self.object(body, format, &options)?;
+        let mut written = self.server.registry().update(&self.target, object, &options)?;
+        written.warnings.splice(0..0, warnings);
+        finish(&mut shape, StatusCode::OK, &written)
+    }
+
+    fn patch(self, body: &[u8]) -> Outcome {
+        let kind = media::patch_kind(&self.parts.headers, self.custom)?;
+        let mut shape = self.shape()?;
+        let options = self.write_options(Some(kind))?;
+        let patch = media::patch(body, kind)?;
+        let written = self.server.registry().patch(&self.target, kind, patch, &options)?;
+        finish(&mut shape, StatusCode::OK, &written)
+    }
+
+    fn delete_options(&self, body: &[u8]) -> Result<DeleteOptions, Status> {
+        let options = match body {
+            [] => self.query.delete()?,
+            body => {
+                let format = media::format(&self.parts.headers)?;
+                DeleteBody::read(media::object(body, format, "DeleteOptions")?.0)?
+            }
+        };
+        options.checked()
+    }
+
+    fn delete(self, body: &[u8]) -> Outcome {
+        let mut shape = self.shape()?;
+        let options = self.delete_options(body)?;
+        match self.server.registry().delete(&self.target, &options)? {
+            Deleted::Status(status) => Ok(answer::json(StatusCode::OK, answer::encode(&status))),
+            Deleted::Object { answer: found, accepted } => {
+                let code = if accepted { StatusCode::ACCEPTED } else { StatusCode::OK };
+                Ok(answer::json(code, encode(&mut shape, &found)?))
+            }
+        }
+    }
+
+    fn delete_collection(self, body: &[u8]) -> Outcome {
+        let mut shape = self.shape()?;
+        let query = self.query.list()?;
+        let selection = self.selection(&query)?;
+        let options = self.delete_options(body)?;
+        let found =
+            self.server.registry().delete_collection(&self.target, &selection, &query.list, &options)?;
+        let items: Vec<_> = found.into_iter().filter_map(stored).collect();
+        let meta = ListMeta { revision: self.server.view().storage().revision(), ..ListMeta::default() };
+        Ok(answer::json(StatusCode::OK, shape.list(&items, &meta)?))
+    }
+
+    /// The object in a body, and what its sender is to be warned of.
+    fn object(
+        &self,
+        body: &[u8],
+        format: media::Format,
+        options: &WriteOptions,
+    ) -> Result<(Value, Vec<String>), Status> {
+        let expected = self.expected_kind();
+        let (object, complaints) = media::object(body, format, expected)?;
+        match options.field_validation {
+            FieldValidation::Strict if !complaints.is_empty() => {
+                let kind = object["kind"].as_str().unwrap_or(expected);
+                let (version, why) = (&self.target.resource.version, complaints.join(", "));
+                Err(Status::bad_request(format!(
+                    "{kind} in version {version:?} cannot be handled as a {expected}: strict decoding error: {why}"
+                )))
+            }
+            FieldValidation::Ignore => Ok((object, Vec::new())),
+            FieldValidation::Strict | FieldValidation::Warn => Ok((object, complaints)),
+        }
+    }
+
+    /// The kind that a body is expected to be of.
+    fn expected_kind(&self) -> &str {
+        let of = &self.target.resource;
+        of.subresources.get(&self.target.subresource).map_or(&of.kind, |below| &below.kind)
+    }
+}
+
+/// The resource of a path, and whether it is a custom one.
+fn find(server: &ApiServer, path: &ResourcePath) -> Result<(Arc<ResourceInfo>, bool), Refused> {
+    let catalogue = server.catalogue();
+    if let Some(found) = catalogue.resource(&path.group, &path.version, &path.resource) {
+        return Ok((Arc::clone(found), !catalogue.is_built_in(&found.group, &found.version)));
+    }
+    let known =
+        |it: &Arc<ResourceInfo>| it.group == path.group && catalogue.is_built_in(&it.group, &it.version);
+    if catalogue.iter().any(known) { Err(Status::no_such_path().into()) } else { Err(Refused::NoPage) }
+}
+
+/// What is to be done with a resource at a path.
+fn route(
+    resource: &ResourceInfo,
+    path: &ResourcePath,
+    method: &Method,
+    watch: bool,
+    custom: bool,
+) -> Result<Verb, Refused> {
+    let nowhere = || if custom { Refused::NoPage } else { Status::no_such_path().into() };
+    let collection = path.name.is_empty();
+    let inside = !path.namespace.is_empty();
+    let itself = resource.group.is_empty() && resource.plural == "namespaces";
+    let misplaced = if resource.namespaced { !inside && !collection } else { inside && !itself };
+    if path.goes_on || misplaced {
+        return Err(nowhere());
+    }
+    let refused = |verb: Verb| {
+        let named = Named { group: &resource.group, resource: &resource.plural };
+        Refused::from(if custom { Status::method_not_allowed(named, verb.as_str()) } else { not_allowed() })
+    };
+    let verb = path.verb(method, watch).ok_or_else(not_allowed)?;
+    let across = resource.namespaced && !inside && !matches!(verb, Verb::List | Verb::Watch);
+    let verbs = match path.subresource.as_str() {
+        "" => &resource.verbs,
+        subresource => &resource.subresources.get(subresource).ok_or_else(nowhere)?.verbs,
+    };
+    let named_only = matches!(verb, Verb::Update | Verb::Patch) && collection;
+    let post_to_object = verb == Verb::Create && !collection && path.subresource.is_empty();
+    if across || named_only || post_to_object || !verbs.iter().any(|it| it == verb.as_str()) {
+        return Err(refused(verb));
+    }
+    Ok(verb)
+}
+
+/// 405, in the words of upstream's router.
+fn not_allowed() -> Status {
+    let message = "the server does not allow this method on the requested resource";
+    let mut status = Status::new(405, "MethodNotAllowed", message);
+    status.details = Some(Box::default());
+    status
+}
+
+fn encode(shape: &mut Shape, found: &Answer) -> Result<Bytes, Status> {
+    match found {
+        Answer::Stored(stored) => shape.stored(stored),
+        Answer::Value(value) => shape.object(value),
+    }
+}
+
+fn finish(shape: &mut Shape, code: StatusCode, written: &Written) -> Outcome {
+    let code = if written.created { StatusCode::CREATED } else { code };
+    let mut answer = answer::json(code, encode(shape, &written.answer)?);
+    answer::warn(&mut answer, &written.warnings);
+    Ok(answer)
+}
+
+/// What was deleted, for a list of it. What would have been deleted is not stored in that form.
+fn stored(found: Answer) -> Option<Arc<Stored>> {
+    match found {
+        Answer::Stored(stored) => Some(stored),
+        Answer::Value(value) => {
+            let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default().to_owned();
+            let revision = text("resourceVersion").parse().unwrap_or_default();
+            Stored::new(Key::new(text("namespace"), text("name")), revision, value).map(Arc::new)
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! Where bytes are made: objects, lists, frames of watches, refusals.
+//!
+//! Another encoding, such as protobuf, would be made here and nowhere else.
+//!
+//! Guarantees:
+//! - An object that is answered as it is stored is not encoded again; lists and frames are put together from the bytes
+//!   that storage holds.
+//! - Items of built-in lists carry neither `kind` nor `apiVersion`, items of custom ones carry both, as upstream's do.
+//! - One frame of a watch is one piece of the body.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use ::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WARNING};
+use ::http::{Response, StatusCode};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use windlass_env::Env;
+use windlass_schema::ResourceInfo;
+
+use super::media::{Form, Meta};
+use super::query::Query;
+use crate::body::Body;
+use crate::registry::convert;
+use crate::status::Status;
+use crate::storage::Stored;
+use crate::tables::Printer;
+
+/// The media type of everything that is made here.
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+/// How the objects of one request are to be answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    env: Env,
+    resource: Arc<ResourceInfo>,
+    custom: bool,
+    form: Form,
+    rows: Option<Rows>,
+}
+
+/// How rows are made.
+#[derive(Clone, Debug)]
+struct Rows {
+    printer: Printer,
+    include: Include,
+    /// A watch tells of its columns once.
+    headers: bool,
+}
+
+/// What a row carries of its object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Include {
+    Nothing,
+    Metadata,
+    Object,
+}
+
+/// What a list says of itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ListMeta {
+    pub(crate) revision: u64,
+    pub(crate) continue_token: String,
+    pub(crate) remaining: Option<u64>,
+}
+
+impl Shape {
+    /// The shape of answers about a resource. `printer` is asked only for tables.
+    pub(crate) fn new(
+        env: &Env,
+        resource: &Arc<ResourceInfo>,
+        custom: bool,
+        form: Form,
+        query: &Query,
+        printer: impl FnOnce() -> Printer,
+    ) -> Result<Shape, Status> {
+        let rows = match form {
+            Form::Table(_) => Some(Rows { printer: printer(), include: include(query)?, headers: true }),
+            Form::Whole | Form::Partial(_) | Form::PartialList(_) => None,
+        };
+        Ok(Shape { env: env.clone(), resource: Arc::clone(resource), custom, form, rows })
+    }
+
+    /// A stored object.
+    pub(crate) fn stored(&mut self, stored: &Stored) -> Result<Bytes, Status> {
+        match (&self.form, self.served(&stored.value)) {
+            (Form::Whole, Cow::Borrowed(_)) => Ok(stored.bytes.clone()),
+            (_, served) => self.object(&served),
+        }
+    }
+
+    /// An object in the version asked for.
+    pub(crate) fn object(&mut self, object: &Value) -> Result<Bytes, Status> {
+        if object["kind"] == "Status" && object["apiVersion"] == "v1" {
+            return Ok(encode(object));
+        }
+        match self.form {
+            Form::Whole => Ok(encode(object)),
+            Form::Partial(meta) => Ok(encode(&partial(object, meta))),
+            Form::Table(meta) => Ok(encode(&self.table(meta, [object], &metadata_of(object)))),
+            Form::PartialList(_) => Err(Status::new(
+                406,
+                "NotAcceptable",
+                format!(
+                    "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
+                    self.go_type(&self.resource.kind)
+                ),
+            )),
+        }
+    }
+
+    /// A list.
+    pub(crate) fn list(&mut self, items: &[Arc<Stored>], meta: &ListMeta) -> Result<Bytes, Status> {
+        match self.form {
+            Form::Whole if self.custom => Ok(self.custom_list(items, meta)),
+            Form::Whole => Ok(self.built_in_list(items, meta)),
+            Form::PartialList(version) => {
+                let items: Vec<_> = items.iter().map(|it| partial(&it.value, version)).collect();
+                let kind = "PartialObjectMetadataList";
+                let api_version = version.api_version();
+                let metadata = meta.object();
+                Ok(encode(
+                    &json!({"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}),
+                ))
+            }
+            Form::Table(version) => {
+                let served: Vec<_> = items.iter().map(|it| self.served(&it.value).into_owned()).collect();
+                Ok(encode(&self.table(version, &served, &meta.object())))
+            }
+            Form::Partial(_) => Err(Status::new(
+                406,
+                "NotAcceptable",
+                format!(
+                    "you requested PartialObjectMetadata, but the requested object is a list ({})",
+                    self.go_type(&self.resource.list_kind)
+                ),
+            )),
+        }
+    }
+
+    /// A frame of a watch about an object.
+    pub(crate) fn frame(&mut self, kind: &str, stored: &Stored) -> Bytes {
+        match self.served(&stored.value) {
+            Cow::Borrowed(_) if matches!(self.form, Form::Whole | Form::PartialList(_)) => {
+                framed(kind, &stored.bytes)
+            }
+            served => self.value_frame(kind, &served),
+        }
+    }
+
+    /// A frame of a watch that tells how far it has come.
+    pub(crate) fn bookmark(&mut self, revision: u64, end_of_initial: bool) -> Bytes {
+        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        if end_of_initial {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let version = convert::api_version(&self.resource);
+        let object = json!({"kind": self.resource.kind, "apiVersion": version, "metadata": metadata});
+        self.value_frame("BOOKMARK", &object)
+    }
+
+    fn value_frame(&mut self, kind: &str, object: &Value) -> Bytes {
+        let object = match self.form {
+            Form::Whole | Form::PartialList(_) => encode(object),
+            Form::Partial(meta) => encode(&partial(object, meta)),
+            Form::Table(meta) => encode(&self.table(meta, [object], &metadata_of(object))),
+        };
+        framed(kind, &object)
+    }
+
+    /// An object in the version asked for.
+    fn served<'a>(&self, stored: &'a Value) -> Cow<'a, Value> {
+        convert::serve(stored, &self.resource)
+    }
+
+    fn built_in_list(&self, items: &[Arc<Stored>], meta: &ListMeta) -> Bytes {
+        let version = convert::api_version(&self.resource);
+        let mut bytes = Vec::with_capacity(items.iter().map(|it| it.bytes.len()).sum::<usize>() + 256);
+        bytes.extend_from_slice(
+            format!("{{\"kind\":{:?},\"apiVersion\":{version:?},\"metadata\":", self.resource.list_kind)
+                .as_bytes(),
+        );
+        bytes.extend_from_slice(&encode(&meta.object()));
+        bytes.extend_from_slice(b",\"items\":[");
+        let prefix = format!("{{\"apiVersion\":{version:?},\"kind\":{:?},", self.resource.kind);
+        for (index, item) in items.iter().enumerate() {
+            if index > 0 {
+                bytes.push(b',');
+            }
+            self.append_bare(&mut bytes, item, prefix.as_bytes());
+        }
+        bytes.extend_from_slice(b"]}\n");
+        bytes.into()
+    }
+
+    /// An item without its kind and version. Most objects begin with both, and are not encoded again.
+    fn append_bare(&self, bytes: &mut Vec<u8>, item: &Stored, prefix: &[u8]) {
+        if let Some(rest) = item.bytes.strip_prefix(prefix) {
+            bytes.push(b'{');
+            bytes.extend_from_slice(rest);
+            return;
+        }
+        let served = self.served(&item.value);
+        let fields = served.as_object().into_iter().flatten();
+        let mut first = true;
+        bytes.push(b'{');
+        for (name, value) in fields.filter(|(name, _)| !matches!(name.as_str(), "apiVersion" | "kind")) {
+            if !first {
+                bytes.push(b',');
+            }
+            first = false;
+            bytes.extend_from_slice(&encode(&Value::String(name.clone())));
+            bytes.push(b':');
+            bytes.extend_from_slice(&encode(value));
+        }
+        bytes.push(b'}');
+    }
+
+    fn custom_list(&self, items: &[Arc<Stored>], meta: &ListMeta) -> Bytes {
+        let version = convert::api_version(&self.resource);
+        let mut bytes = Vec::with_capacity(items.iter().map(|it| it.bytes.len()).sum::<usize>() + 256);
+        bytes.extend_from_slice(format!("{{\"apiVersion\":{version:?},\"items\":[").as_bytes());
+        for (index, item) in items.iter().enumerate() {
+            if index > 0 {
+                bytes.push(b',');
+            }
+            match self.served(&item.value) {
+                Cow::Borrowed(_) => bytes.extend_from_slice(&item.bytes),
+                Cow::Owned(served) => bytes.extend_from_slice(&encode(&served)),
+            }
+        }
+        bytes.extend_from_slice(format!("],\"kind\":{:?},\"metadata\":", self.resource.list_kind).as_bytes());
+        let mut metadata = meta.object();
+        metadata["continue"] = json!(meta.continue_token);
+        bytes.extend_from_slice(&encode(&metadata));
+        bytes.extend_from_slice(b"}\n");
+        bytes.into()
+    }
+
+    fn table<'a>(
+        &mut self,
+        meta: Meta,
+        objects: impl IntoIterator<Item = &'a Value>,
+        metadata: &Value,
+    ) -> Value {
+        let now = self.env.wall();
+        let Some(rows) = &mut self.rows else { return Value::Null };
+        let shown = |object: &Value| match rows.include {
+            Include::Nothing => Value::Null,
+            Include::Metadata => partial(object, meta),
+            Include::Object => object.clone(),
+        };
+        let found: Vec<_> =
+            objects.into_iter().map(|object| rows.printer.row(object, now, &shown(object))).collect();
+        let columns = std::mem::take(&mut rows.headers).then_some(&rows.printer.columns);
+        json!({
+            "kind": "Table", "apiVersion": meta.api_version(), "metadata": metadata,
+            "columnDefinitions": columns, "rows": found,
+        })
+    }
+
+    /// How upstream calls the type of an object in some of its messages.
+    fn go_type(&self, kind: &str) -> String {
+        if self.custom {
+            let list = if kind == self.resource.list_kind { "List" } else { "" };
+            return format!("*unstructured.Unstructured{list}");
+        }
+        let package = match self.resource.group.split('.').next().unwrap_or_default() {
+            "" => "core",
+            "rbac" => "rbac",
+            other => other,
+        };
+        format!("*{package}.{kind}")
+    }
+}
+
+impl ListMeta {
+    fn object(&self) -> Value {
+        let mut found = json!({"resourceVersion": self.revision.to_string()});
+        if !self.continue_token.is_empty() {
+            found["continue"] = json!(self.continue_token);
+        }
+        if let Some(remaining) = self.remaining {
+            found["remainingItemCount"] = json!(remaining);
+        }
+        found
+    }
+}
+
+fn include(query: &Query) -> Result<Include, Status> {
+    match query.text("includeObject") {
+        "" | "Metadata" => Ok(Include::Metadata),
+        "Object" => Ok(Include::Object),
+        "None" => Ok(Include::Nothing),
+        other => Err(Status::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', \
+             'Object', 'None', or empty"
+        ))),
+    }
+}
+
+fn metadata_of(object: &Value) -> Value {
+    json!({"resourceVersion": object["metadata"]["resourceVersion"]})
+}
+
+fn partial(object: &Value, meta: Meta) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": meta.api_version(), "metadata": object["metadata"]})
+}
+
+/// A value as JSON. Values always have an encoding.
+pub(crate) fn encode(value: &(impl serde::Serialize + ?Sized)) -> Bytes {
+    serde_json::to_vec(value).unwrap_or_default().into()
+}
+
+fn framed(kind: &str, object: &[u8]) -> Bytes {
+    let mut frame = Vec::with_capacity(object.len() + kind.len() + 24);
+    frame.extend_from_slice(b"{\"type\":\"");
+    frame.extend_from_slice(kind.as_bytes());
+    frame.extend_from_slice(b"\",\"object\":");
+    frame.extend_from_slice(object);
+    frame.extend_from_slice(b"}\n");
+    frame.into()
+}
+
+/// The last frame of a watch that failed.
+pub(crate) fn error_frame(status: &Status) -> Bytes {
+    framed("ERROR", &encode(status))
+}
+
+/// An answer of bytes that are JSON.
+pub(crate) fn json(code: StatusCode, bytes: Bytes) -> Response<Body> {
+    respond(code, JSON, Body::whole(bytes))
+}
+
+/// An answer of plain text.
+pub(crate) fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+    respond(code, TEXT, Body::whole(text))
+}
+
+/// An answer that goes on.
+pub(crate) fn stream(body: Body) -> Response<Body> {
+    respond(StatusCode::OK, JSON, body)
+}
+
+/// A refusal.
+pub(crate) fn refusal(status: &Status) -> Response<Body> {
+    let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut answer = json(code, encode(status));
+    let wait = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+    if wait > 0 {
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(wait));
+    }
+    answer
+}
+
+/// Adds what a client is to be told beside the answer.
+pub(crate) fn warn(answer: &mut Response<Body>, warnings: &[String]) {
+    for warning in warnings {
+        let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
+        let clean: String = quoted.chars().filter(|letter| !letter.is_control()).collect();
+        if let Ok(value) = HeaderValue::try_from(format!("299 - \"{clean}\"")) {
+            answer.headers_mut().append(WARNING, value);
+        }
+    }
+}
+
+fn respond(code: StatusCode, media: HeaderValue, body: Body) -> Response<Body> {
+    let mut answer = Response::new(body);
+    *answer.status_mut() = code;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, media);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    answer
+}

@@ -1,0 +1,30 @@
+//! Who asks.
+
+use ::http::HeaderMap;
+use ::http::header::AUTHORIZATION;
+
+use crate::server::ApiServer;
+use crate::status::Status;
+
+/// Who asks without saying so: rights are recorded, not enforced.
+const NOBODY_IN_PARTICULAR: &str = "system:admin";
+
+/// The user of a request: the one whose handle it came through, or who it is to be counted as, or whose token it
+/// carries.
+pub(super) fn user(server: &ApiServer, headers: &HeaderMap) -> Result<String, Status> {
+    let impersonated = headers.get("impersonate-user").and_then(|value| value.to_str().ok());
+    if let Some(user) = impersonated.filter(|user| !user.is_empty()) {
+        return Ok(user.to_owned());
+    }
+    if let Some(user) = server.user() {
+        return Ok(user.to_owned());
+    }
+    let value = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match value.split_once(' ') {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty() => {
+            let user = server.registry().user(token.trim());
+            user.ok_or_else(|| Status::new(401, "Unauthorized", "Unauthorized"))
+        }
+        _ => Ok(NOBODY_IN_PARTICULAR.to_owned()),
+    }
+}

@@ -1,0 +1,230 @@
+//! The server: one value that answers requests, and what makes it listen.
+//!
+//! Guarantees:
+//! - Making one starts nothing: no task, no timer, no socket.
+//! - Requests that come as values and requests that come over a socket are answered by the same code.
+//! - Once it is told to stop, watches end, connections close, and [`ApiServer::serve`] returns when they have.
+
+mod listen;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::Full;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use windlass_env::Env;
+use windlass_object::Verb;
+use windlass_schema::Catalogue;
+
+pub use self::listen::ServeError;
+
+use crate::body::Body;
+use crate::faults::Server;
+use crate::http as requests;
+use crate::read::ReadView;
+use crate::registry::{Registry, convert};
+use crate::storage::{Memory, MemoryOptions, Storage};
+
+/// What a server is made of.
+#[derive(Clone, Debug, Default)]
+pub struct ApiServerOptions {
+    /// Where objects are kept. By default in memory, with the default history.
+    pub storage: Option<Arc<dyn Storage>>,
+    /// Which kinds there are. By default all that the real server serves by default.
+    pub catalogue: Option<Catalogue>,
+}
+
+/// An API server in the process. Clones are the same server; see the [module](self).
+#[derive(Clone)]
+pub struct ApiServer {
+    shared: Arc<Shared>,
+    view: ReadView,
+    user: Option<Arc<str>>,
+}
+
+struct Shared {
+    env: Env,
+    registry: Registry,
+    used: Mutex<BTreeSet<Used>>,
+    stop: CancellationToken,
+    replicas: AtomicU64,
+}
+
+/// That someone did something: what a role would have to permit.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Used {
+    /// Who.
+    pub user: String,
+    /// What was done.
+    pub verb: Verb,
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The plural resource, with its subresource where one was meant: `pods/status`.
+    pub resource: String,
+}
+
+impl ApiServer {
+    /// A server in the world of `env`, with what a fresh cluster has in it, or with what storage brings along.
+    ///
+    /// # Panics
+    /// If this `env` already has a server: the two would draw the same random numbers.
+    pub fn new(env: &Env, options: ApiServerOptions) -> ApiServer {
+        let ApiServerOptions { storage, catalogue } = options;
+        let storage = storage.unwrap_or_else(|| Arc::new(Memory::new(MemoryOptions::default())));
+        let catalogue = catalogue.unwrap_or_else(Catalogue::built_in);
+        let view = ReadView::live(Arc::clone(&storage), env.rng("api server: length of watches"));
+        let shared = Shared {
+            env: env.clone(),
+            registry: Registry::new(env, storage, catalogue),
+            used: Mutex::default(),
+            stop: CancellationToken::new(),
+            replicas: AtomicU64::new(0),
+        };
+        ApiServer { shared: Arc::new(shared), view, user: None }
+    }
+
+    /// The same server, through which everything is done as `user`.
+    #[must_use]
+    pub fn as_user(&self, user: impl Into<Arc<str>>) -> ApiServer {
+        ApiServer { user: Some(user.into()), ..self.clone() }
+    }
+
+    /// Another replica of the same server, whose watch cache is its own: it can be frozen.
+    #[must_use]
+    pub fn replica(&self) -> ApiServer {
+        let number = self.shared.replicas.fetch_add(1, Ordering::Relaxed);
+        let chance = self.shared.env.rng(&format!("api server: length of watches, replica {number}"));
+        ApiServer { view: ReadView::live(Arc::clone(self.view.storage()), chance), ..self.clone() }
+    }
+
+    /// What this replica's lists and watches see.
+    pub fn view(&self) -> &ReadView {
+        &self.view
+    }
+
+    /// The kinds that are served now, custom ones too.
+    pub fn catalogue(&self) -> Arc<Catalogue> {
+        self.registry().catalogue()
+    }
+
+    /// What has been done so far, by whom. Refused and failed requests count: a role would have to permit them all
+    /// the same.
+    pub fn used(&self) -> BTreeSet<Used> {
+        self.shared.used.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Ends watches and connections. Requests that come as values are still answered.
+    pub fn stop(&self) {
+        self.shared.stop.cancel();
+    }
+
+    /// Serves plain HTTP/1.1 until [`ApiServer::stop`], and returns when every connection has closed.
+    ///
+    /// # Errors
+    /// If the listener is not on a loopback address: whoever reaches this server may do anything.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops listening; connections go on until [`ApiServer::stop`].
+    pub fn serve(
+        &self,
+        listener: TcpListener,
+    ) -> impl Future<Output = Result<(), ServeError>> + Send + use<> {
+        listen::serve(self.clone(), listener)
+    }
+
+    /// A kubeconfig for a server that listens at `address`.
+    pub fn kubeconfig(&self, address: SocketAddr) -> String {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: windlass\nclusters:\n- name: windlass\n  cluster:\n    \
+             server: http://{address}\ncontexts:\n- name: windlass\n  context:\n    cluster: windlass\n    \
+             namespace: default\n    user: windlass\nusers:\n- name: windlass\n  user: {{}}\n"
+        )
+    }
+
+    pub(crate) fn env(&self) -> &Env {
+        &self.shared.env
+    }
+
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.shared.registry
+    }
+
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+
+    pub(crate) fn record(&self, used: Used) {
+        let mut all = self.shared.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if !all.contains(&used) {
+            all.insert(used);
+        }
+    }
+
+    /// Completes when the server is told to stop.
+    pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        self.shared.stop.clone().cancelled_owned()
+    }
+}
+
+impl fmt::Debug for ApiServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiServer")
+            .field("env", &self.shared.env)
+            .field("view", &self.view)
+            .field("user", &self.user)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<B> tower::Service<Request<B>> for ApiServer
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let answered = requests::answer(self.clone(), request);
+        Box::pin(async move { Ok(answered.await) })
+    }
+}
+
+impl Server for ApiServer {
+    fn answer(&self, request: Request<Bytes>) -> BoxFuture<'static, Response<Body>> {
+        Box::pin(requests::answer(self.clone(), request.map(Full::new)))
+    }
+
+    fn stale(&self) -> Arc<dyn Server> {
+        let replica = self.replica();
+        replica.view.freeze();
+        Arc::new(replica)
+    }
+
+    fn objects(&self) -> Vec<Value> {
+        let collections: BTreeSet<_> = self.catalogue().iter().map(|it| convert::collection(it)).collect();
+        let read = |collection| self.view.storage().read(&collection, None).ok();
+        let snapshots: Vec<_> = collections.into_iter().filter_map(read).collect();
+        snapshots.iter().flat_map(|it| it.objects.values()).map(|stored| stored.value.clone()).collect()
+    }
+}

@@ -1,0 +1,281 @@
+//! The whole server, by way of the clients that people use.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use http_body_util::{BodyExt as _, Full};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::{Client, ResourceExt as _};
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+use super::*;
+
+/// What a request is answered with: code, media type, body.
+type Answered = (u16, String, Value);
+
+fn server() -> ApiServer {
+    ApiServer::new(&Env::virtual_time(1), ApiServerOptions::default())
+}
+
+async fn ask_with(
+    server: &ApiServer,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Answered {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Full::new(Bytes::copy_from_slice(body))).expect("a request");
+    let Ok(answer) = server.clone().oneshot(request).await;
+    let code = answer.status().as_u16();
+    let media =
+        answer.headers().get("content-type").and_then(|it| it.to_str().ok()).unwrap_or_default().to_owned();
+    let body = answer.into_body().collect().await.expect("a whole body").to_bytes();
+    let text = || Value::String(String::from_utf8_lossy(&body).into_owned());
+    (code, media, serde_json::from_slice(&body).unwrap_or_else(|_| text()))
+}
+
+async fn ask(server: &ApiServer, method: &str, path: &str, body: Value) -> Answered {
+    let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+    ask_with(server, method, path, &[("content-type", "application/json")], &body).await
+}
+
+fn pod(name: &str) -> Pod {
+    let pod = json!({
+        "metadata": {"name": name, "labels": {"app": "a"}},
+        "spec": {"containers": [{"name": "main", "image": "i"}]},
+    });
+    serde_json::from_value(pod).expect("a pod")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_of_kube_creates_reads_changes_watches_and_deletes() {
+    let client = Client::new(server(), "default");
+    let pods = Api::<Pod>::default_namespaced(client);
+    let made = pods.create(&PostParams::default(), &pod("a")).await.expect("created");
+    let version = made.resource_version().expect("a version");
+    assert_eq!(pods.get("a").await.expect("there").uid(), made.uid());
+
+    let labels = json!({"metadata": {"labels": {"app": "b"}}});
+    let changed = pods.patch("a", &PatchParams::default(), &Patch::Merge(&labels)).await.expect("patched");
+    let mut stale = made.clone();
+    stale.metadata.labels = None;
+    let refused = pods.replace("a", &PostParams::default(), &stale).await.expect_err("stale");
+    assert!(
+        matches!(&refused, kube::Error::Api(status) if status.code == 409 && status.reason == "Conflict")
+    );
+
+    let listed = pods.list(&ListParams::default().labels("app=b")).await.expect("listed");
+    assert_eq!(listed.items.len(), 1);
+    assert!(listed.items[0].spec.is_some());
+
+    pods.delete("a", &DeleteParams::default()).await.expect("deleted");
+    assert!(pods.get_opt("a").await.expect("asked").is_none());
+    let told =
+        pods.watch(&WatchParams::default().timeout(5).disable_bookmarks(), &version).await.expect("watching");
+    let told: Vec<_> = told.try_collect().await.expect("told");
+    let kinds: Vec<_> = told
+        .iter()
+        .map(|it| match it {
+            WatchEvent::Added(_) => "added",
+            WatchEvent::Modified(it) if it.resource_version() == changed.resource_version() => "changed",
+            WatchEvent::Modified(_) => "leaving",
+            WatchEvent::Deleted(_) => "deleted",
+            WatchEvent::Bookmark(_) | WatchEvent::Error(_) => "other",
+        })
+        .collect();
+    assert_eq!((kinds.first(), kinds.last()), (Some(&"changed"), Some(&"deleted")), "{kinds:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_goes_on_until_the_server_stops() {
+    let server = server();
+    let namespaces = Api::<Namespace>::all(Client::new(server.clone(), "default"));
+    let mut told = namespaces.watch(&WatchParams::default(), "0").await.expect("watching").boxed();
+    let mut names = Vec::new();
+    while let Ok(Some(event)) = tokio::time::timeout(Duration::from_secs(1), told.next()).await {
+        if let Ok(WatchEvent::Added(namespace)) = event {
+            names.push(namespace.name_any());
+        }
+    }
+    assert!(names.contains(&"default".to_owned()), "{names:?}");
+    server.stop();
+    while tokio::time::timeout(Duration::from_secs(1), told.next()).await.expect("an end").is_some() {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_done_is_recorded_with_who_did_it() {
+    let server = server();
+    let maps = Api::<ConfigMap>::default_namespaced(Client::new(server.as_user("system:mirror"), "default"));
+    assert!(maps.get_opt("none").await.expect("asked").is_none());
+    let (code, ..) = ask(&server, "GET", "/api/v1/namespaces/default/pods/x/status", Value::Null).await;
+    assert_eq!(code, 404);
+    let used: Vec<_> = server.used().into_iter().collect();
+    let expected = |user: &str, resource: &str| Used {
+        user: user.into(),
+        verb: Verb::Get,
+        group: String::new(),
+        resource: resource.into(),
+    };
+    assert_eq!(used, [expected("system:admin", "pods/status"), expected("system:mirror", "configmaps")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn paths_that_lead_nowhere_are_refused_as_upstream_refuses_them() {
+    let server = server();
+    let nothing = "the server could not find the requested resource";
+    let method = "the server does not allow this method on the requested resource";
+    let cases = [
+        ("GET", "/api/v1/wonders", 404, nothing),
+        ("GET", "/api/v1/pods/a", 404, nothing),
+        ("GET", "/api/v1/namespaces/a/nodes", 404, nothing),
+        ("GET", "/apis/apps/v9/deployments", 404, nothing),
+        ("GET", "/api/v1/namespaces/a/pods/b/wonders", 404, nothing),
+        ("POST", "/api/v1/pods", 405, method),
+        ("DELETE", "/api/v1/pods", 405, method),
+        ("PUT", "/api/v1/namespaces/a/pods", 405, method),
+        ("POST", "/api/v1/namespaces/a/pods/b", 405, method),
+    ];
+    for (verb, path, code, message) in cases {
+        let (found, media, body) = ask(&server, verb, path, Value::Null).await;
+        assert_eq!(
+            (found, &*media, &body["message"]),
+            (code, "application/json", &json!(message)),
+            "{verb} {path}"
+        );
+        assert_eq!(body["details"], json!({}), "{verb} {path}");
+    }
+    for path in ["/wonders", "/apis/wonders.example.com/v1/things", "/apis/wonders.example.com", "/metrics"] {
+        let (code, media, body) = ask(&server, "GET", path, Value::Null).await;
+        let expected = (404, "text/plain; charset=utf-8".to_owned(), json!("404 page not found\n"));
+        assert_eq!((code, media, body), expected, "{path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn wrong_requests_get_the_codes_of_upstream() {
+    let server = server();
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let json = ("content-type", "application/json");
+    let large = vec![b' '; 3 * 1024 * 1024 + 1];
+    let cases: [(&str, String, &[(&str, &str)], &[u8], u16); 9] = [
+        ("POST", maps.into(), &[("content-type", "text/plain")], b"{}", 415),
+        ("PATCH", format!("{maps}/a"), &[json], b"{}", 415),
+        ("GET", maps.into(), &[("accept", "application/vnd.kubernetes.protobuf")], b"", 406),
+        ("GET", format!("{maps}?limit=x"), &[], b"", 400),
+        ("GET", format!("{maps}?timeout=x"), &[], b"", 400),
+        ("POST", maps.into(), &[json], b"{", 400),
+        ("POST", maps.into(), &[json], &large, 413),
+        ("POST", format!("{maps}?dryRun=Some"), &[json], b"{}", 422),
+        ("GET", maps.into(), &[("authorization", "Bearer nobody")], b"", 401),
+    ];
+    for (method, path, headers, body, expected) in cases {
+        let (code, _, body) = ask_with(&server, method, &path, headers, body).await;
+        assert_eq!((code, &body["code"]), (expected, &json!(expected)), "{method} {path}: {body}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_are_put_together_from_stored_bytes() {
+    let server = server();
+    for name in ["a", "b"] {
+        // A field before the kind: the quick way of leaving the kind out does not work here.
+        let map = json!({"metadata": {"name": name}, "data": {"kind": "x"}});
+        let (code, _, body) = ask(&server, "POST", "/api/v1/namespaces/lists/configmaps", map.clone()).await;
+        assert_eq!(code, 404, "{body}");
+        let (code, ..) = ask(&server, "POST", "/api/v1/namespaces/default/configmaps", map).await;
+        assert_eq!(code, 201);
+    }
+    let (_, _, list) =
+        ask(&server, "GET", "/api/v1/namespaces/default/configmaps?limit=1", Value::Null).await;
+    assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("ConfigMapList"), &json!("v1")));
+    assert_eq!(list["metadata"]["remainingItemCount"], 1);
+    assert_eq!(list["items"][0]["data"], json!({"kind": "x"}));
+    assert!(list["items"][0].get("kind").is_none() && list["items"][0].get("apiVersion").is_none());
+    let (_, _, list) = ask(&server, "GET", "/api/v1/namespaces", Value::Null).await;
+    assert_eq!(list["kind"], "NamespaceList");
+    assert!(list["items"].as_array().is_some_and(|it| it.len() >= 2));
+    assert!(list["items"][0].get("kind").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_tells_its_columns_once() {
+    let server = server();
+    let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")];
+    let (code, _, found) = ask_with(&server, "GET", "/api/v1/namespaces", &table, b"").await;
+    assert_eq!(
+        (code, &found["kind"], &found["apiVersion"]),
+        (200, &json!("Table"), &json!("meta.k8s.io/v1"))
+    );
+    let names: Vec<_> =
+        found["columnDefinitions"].as_array().into_iter().flatten().map(|it| &it["name"]).collect();
+    assert_eq!(names, ["Name", "Status", "Age"]);
+    assert_eq!(found["rows"][0]["object"]["kind"], "PartialObjectMetadata");
+
+    let path = "/api/v1/namespaces?watch=1&timeoutSeconds=1&includeObject=Object";
+    let (_, _, frames) = ask_with(&server, "GET", path, &table, b"").await;
+    let frames: Vec<Value> =
+        frames.as_str().unwrap_or_default().lines().filter_map(|it| serde_json::from_str(it).ok()).collect();
+    let headed = |frame: &Value| frame["object"]["columnDefinitions"].is_array();
+    assert!(frames.len() >= 2, "{frames:?}");
+    assert!(headed(&frames[0]) && !frames[1..].iter().any(headed));
+    assert_eq!(frames[0]["object"]["rows"][0]["object"]["kind"], "Namespace");
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_alone_can_be_asked_for() {
+    let server = server();
+    let partial = [("accept", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")];
+    let (code, _, found) = ask_with(&server, "GET", "/api/v1/namespaces/default", &partial, b"").await;
+    assert_eq!((code, &found["kind"]), (200, &json!("PartialObjectMetadata")));
+    assert!(found.get("spec").is_none());
+    let (code, _, refused) = ask_with(&server, "GET", "/api/v1/namespaces", &partial, b"").await;
+    assert_eq!((code, &refused["reason"]), (406, &json!("NotAcceptable")));
+    let list = [("accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")];
+    let (_, _, found) = ask_with(&server, "GET", "/api/v1/namespaces", &list, b"").await;
+    assert_eq!(found["kind"], "PartialObjectMetadataList");
+    assert_eq!(found["items"][0]["kind"], "PartialObjectMetadata");
+}
+
+#[tokio::test(start_paused = true)]
+async fn discovery_is_answered_the_old_way_and_the_new() {
+    let server = server();
+    let (_, _, groups) = ask(&server, "GET", "/apis", Value::Null).await;
+    assert_eq!(groups["kind"], "APIGroupList");
+    let (_, _, core) = ask(&server, "GET", "/api/v1", Value::Null).await;
+    assert_eq!(core["kind"], "APIResourceList");
+    let accept =
+        [("accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json")];
+    let (_, media, all) = ask_with(&server, "GET", "/apis", &accept, b"").await;
+    assert_eq!(all["kind"], "APIGroupDiscoveryList");
+    assert!(media.contains("as=APIGroupDiscoveryList"), "{media}");
+    let (_, _, version) = ask(&server, "GET", "/version", Value::Null).await;
+    assert!(version["gitVersion"].as_str().is_some_and(|it| it.starts_with("v1.36.3+windlass")), "{version}");
+    assert_eq!(ask(&server, "GET", "/healthz", Value::Null).await.2, "ok");
+}
+
+#[tokio::test]
+async fn a_socket_on_loopback_is_served_until_the_end_and_no_other() {
+    let server = ApiServer::new(&Env::system("test"), ApiServerOptions::default());
+    let open = TcpListener::bind("0.0.0.0:0").await.expect("a socket");
+    let refused = server.serve(open).await;
+    assert!(matches!(refused, Err(ServeError::NotLoopback(_))));
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
+    let address = listener.local_addr().expect("an address");
+    let serving = server.env().spawn("serving", server.serve(listener));
+    let config = kube::Config::new(format!("http://{address}").parse().expect("an address"));
+    let client = Client::try_from(config).expect("a client");
+    let namespaces = Api::<Namespace>::all(client);
+    assert!(namespaces.get_opt("default").await.expect("asked").is_some());
+    let told = namespaces.watch(&WatchParams::default(), "0").await.expect("watching");
+    server.stop();
+    // The watch ends with the server, however long it was meant to last.
+    let _told: Vec<_> = told.collect().await;
+    assert!(matches!(serving.await, Ok(Ok(()))));
+}
