@@ -78,15 +78,17 @@ fn fields(
     live: &Map<String, Value>,
     applied: &Map<String, Value>,
 ) -> Result<Map<String, Value>, Misfit> {
-    let mut out = live.clone();
-    for (name, value) in applied {
-        let merged = match live.get(name) {
-            Some(live) => {
-                over(place.field(name), live, value).map_err(|misfit| misfit.inside(&Element::field(name)))?
-            }
+    let mut out = Map::new();
+    for (name, value) in live {
+        let merged = match applied.get(name) {
+            Some(applied) => over(place.field(name), value, applied)
+                .map_err(|misfit| misfit.inside(&Element::field(name)))?,
             None => value.clone(),
         };
         out.insert(name.clone(), merged);
+    }
+    for (name, value) in applied.iter().filter(|(name, _)| !live.contains_key(*name)) {
+        out.insert(name.clone(), value.clone());
     }
     Ok(out)
 }

@@ -1,7 +1,8 @@
 //! What a type says about ownership: which parts of a value have owners of their own, and how items are told apart.
 //!
-//! Where a type says nothing ("anything"), maps are granular and all else is owned as one, as upstream deduces it;
-//! only upstream's `RawExtension` is owned as one whatever stands in it.
+//! Where a type says nothing ("anything"), maps are granular and all else is owned as one, as upstream deduces it. Only
+//! upstream's `RawExtension` is owned as one whatever stands in it: that is what anything means in the built-in kinds,
+//! other than those of custom resource definitions.
 
 use std::sync::Arc;
 
@@ -11,8 +12,11 @@ use windlass_schema::{ListNode, ListType, MapType, Node, ObjectNode, Presence, S
 use super::element::{Element, Scalar};
 use super::go;
 
-/// The types of which upstream says that they are owned as one although their schema lets anything in.
+/// A type that is owned as one although its schema lets anything in.
 pub(super) const OPAQUE: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
+
+/// How the names of the built-in types begin in which anything is such a type.
+const BUILT_IN: &str = "io.k8s.api.";
 
 static ANYTHING: Node = Node::anything();
 
@@ -24,6 +28,8 @@ pub(super) struct Place<'a> {
     /// What the field's own node says; a reference hides the default of the type it leads to.
     field: &'a Node,
     opaque: bool,
+    /// Whether this is a part of a built-in type.
+    built_in: bool,
 }
 
 /// How the value in a place is owned.
@@ -38,20 +44,26 @@ pub(super) enum Form<'a> {
 
 impl<'a> Place<'a> {
     pub(super) fn root(schema: &'a Schema) -> Place<'a> {
-        Place::at(&schema.types, &schema.root)
+        Place::at(&schema.types, &schema.root, false)
     }
 
-    fn at(types: &'a Types, field: &'a Node) -> Place<'a> {
+    fn at(types: &'a Types, field: &'a Node, mut built_in: bool) -> Place<'a> {
         let (mut node, mut opaque) = (field, false);
         while let Shape::Ref(name) = &node.shape {
             opaque |= &**name == OPAQUE;
+            built_in = name.starts_with(BUILT_IN);
             node = types.0.get(&**name).unwrap_or(&ANYTHING);
         }
-        Place { types, node, field, opaque }
+        opaque |= built_in && matches!(node.shape, Shape::Any);
+        Place { types, node, field, opaque, built_in }
+    }
+
+    fn inner(self, field: &'a Node) -> Place<'a> {
+        Place::at(self.types, field, self.built_in)
     }
 
     fn anything(self) -> Place<'a> {
-        Place { types: self.types, node: &ANYTHING, field: &ANYTHING, opaque: false }
+        Place { node: &ANYTHING, field: &ANYTHING, opaque: false, built_in: false, ..self }
     }
 
     pub(super) fn shape(&self) -> &'a Shape {
@@ -85,10 +97,10 @@ impl<'a> Place<'a> {
     pub(super) fn known_field(&self, name: &str) -> Option<Place<'a>> {
         let Some(object) = self.object() else { return Some(self.anything()) };
         if let Some(field) = object.fields.get(name) {
-            return Some(Place::at(self.types, field));
+            return Some(self.inner(field));
         }
         match &object.additional {
-            Some(additional) => Some(Place::at(self.types, additional)),
+            Some(additional) => Some(self.inner(additional)),
             None if object.preserves_unknown || object.fields.is_empty() => Some(self.anything()),
             None => None,
         }
@@ -129,7 +141,7 @@ impl<'a> Place<'a> {
 
     /// The place of the items of a list.
     pub(super) fn items(&self, list: &'a ListNode) -> Place<'a> {
-        Place::at(self.types, &list.items)
+        self.inner(&list.items)
     }
 
     /// The step that leads to an item, or why there is none.

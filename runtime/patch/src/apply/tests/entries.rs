@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use proptest::prelude::*;
 use serde_json::{Value, json};
-use windlass_schema::{ListNode, ListType, Node, ObjectNode, PatchStrategy, Schema, Shape, Types};
+use windlass_schema::{Catalogue, ListNode, ListType, Node, ObjectNode, PatchStrategy, Schema, Shape, Types};
 
+use super::super::place::Place;
 use super::super::{
-    ApplyError, FieldSet, ManagedFields, ManagedFieldsError, Manager, after_update, keep_times,
-    server_side_apply,
+    ApplyError, FieldSet, ManagedFields, ManagedFieldsError, Manager, ManagerKey, NOBODYS, Operation,
+    after_update, compare, keep_times, owners, server_side_apply,
 };
 
 fn at(second: i64) -> Timestamp {
@@ -171,6 +173,30 @@ fn what_is_wrong_with_entries_is_said_in_upstreams_words() {
 }
 
 #[test]
+fn raw_extensions_are_owned_as_one_and_anything_in_a_custom_object_part_by_part() {
+    let schema = Catalogue::built_in().kind("apps", "v1", "ControllerRevision").unwrap().schema.clone();
+    let mut new = json!({"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": {"name": "r"},
+        "revision": 1, "data": {"spec": {"template": 1}}});
+    after_update(&schema, &json!({}), &mut new, &manager("me"), &FieldSet::new(), at(0));
+    assert_eq!(fields(&new, "me"), &json!({"f:data": {}, "f:revision": {}}));
+    let custom = created(json!({"extra": {"a": 1}}), "me");
+    assert_eq!(fields(&custom, "me"), &json!({"f:spec": {".": {}, "f:extra": {".": {}, "f:a": {}}}}));
+}
+
+#[test]
+fn the_eleventh_writer_makes_the_oldest_two_of_its_version_one() {
+    let mut live = created(json!({"notes": {}}), "w0");
+    for index in 1..12 {
+        let writer = format!("w{index}");
+        live = updated(&live, |new| new["spec"]["notes"][&writer] = json!("x"), &writer, index);
+    }
+    let managers: Vec<_> =
+        entries(&live).as_array().unwrap().iter().map(|it| it["manager"].as_str().unwrap()).collect();
+    assert_eq!(managers, ["ancient-changes", "w3", "w4", "w5", "w6", "w7", "w8", "w9", "w10", "w11"]);
+    assert_eq!(entries(&live)[0]["time"], "2023-11-14T22:13:22Z", "of the later one");
+}
+
+#[test]
 fn an_apply_that_changes_nothing_changes_no_byte() {
     let first = applied(None, json!({"size": 1, "parts": [{"name": "a", "weight": 1}]}), "me", 0).unwrap();
     let again =
@@ -269,4 +295,75 @@ fn a_write_that_was_undone_makes_no_new_version() {
     let before = other.clone();
     keep_times(&live, &mut other);
     assert_eq!(other, before, "a write that changed something keeps its time");
+}
+
+/// What `after_update` does, without its shortcuts: every entry is decoded, and encoded again.
+fn plainly_updated(live: &Value, mut new: Value, by: &str, second: i64) -> Value {
+    let schema = widgets();
+    let mut managed = ManagedFields::read(live).unwrap();
+    let place = Place::root(&schema);
+    let difference = compare::between(place, live, &new);
+    let key = ManagerKey::new(by, Operation::Update, "example.com/v1", "");
+    owners::reconcile(place, &mut managed.owners);
+    if owners::update(&mut managed.owners, &difference, &key, "example.com/v1", &NOBODYS) {
+        managed.times.insert(key, at(second));
+    }
+    managed.write(&mut new);
+    new
+}
+
+fn spec() -> impl Strategy<Value = Value> {
+    let scalar = prop_oneof![Just(None), (0..3).prop_map(|number| Some(json!(number)))];
+    let notes = prop::collection::btree_map("[ab]", "[xy]", 0..3);
+    let parts = prop::collection::vec(("[a-c]", prop::option::of(0..2)), 0..4);
+    let extra = prop_oneof![
+        Just(None),
+        Just(Some(json!({}))),
+        Just(Some(json!([1]))),
+        Just(Some(json!({"a": {"b": 1}}))),
+        Just(Some(json!({"a": 2, "c": null}))),
+    ];
+    (scalar, notes, parts, extra).prop_map(|(size, notes, parts, extra)| {
+        let part = |(name, weight): (String, Option<i32>)| match weight {
+            Some(weight) => json!({"name": name, "weight": weight}),
+            None => json!({"name": name}),
+        };
+        let parts: Vec<_> = parts.into_iter().map(part).collect();
+        let mut spec = json!({"notes": notes, "parts": parts});
+        for (name, value) in [("size", size), ("extra", extra)] {
+            if let Some(value) = value {
+                spec[name] = value;
+            }
+        }
+        spec
+    })
+}
+
+proptest! {
+    #[test]
+    fn decoding_only_what_is_touched_makes_no_difference(
+        writes in prop::collection::vec(("[m-o]", spec()), 1..8),
+    ) {
+        let mut live = created(json!({"size": 0}), "first");
+        for (second, (by, spec)) in (1..).zip(writes) {
+            let new = updated(&live, |new| new["spec"] = spec, &by, second);
+            prop_assert_eq!(&new, &plainly_updated(&live, new.clone(), &by, second));
+            live = new;
+        }
+    }
+
+    #[test]
+    fn a_forced_apply_twice_is_the_same_as_once(live in spec(), wanted in spec()) {
+        let live = created(live, "first");
+        let mut config = widget(wanted);
+        config["metadata"] = json!({"name": "w"});
+        let force = Manager { force: true, ..manager("ci") };
+        let apply = |live: &Value, second| {
+            server_side_apply(&widgets(), Some(live), &config, &force, &FieldSet::new(), at(second))
+        };
+        // A configuration with the same part twice is refused.
+        if let Ok(once) = apply(&live, 1) {
+            prop_assert_eq!(apply(&once, 2).unwrap(), once);
+        }
+    }
 }
