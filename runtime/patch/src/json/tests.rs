@@ -63,7 +63,7 @@ fn an_operation_that_does_not_fit_is_refused_and_named() {
     for (patch, expected) in cases {
         match apply(&json!({"a": [1, 2]}), &patch) {
             Err(PatchError::Inapplicable(message)) => {
-                assert!(message.contains(expected), "{patch}: {message}")
+                assert!(message.contains(expected), "{patch}: {message}");
             }
             other => panic!("{patch}: {other:?}"),
         }

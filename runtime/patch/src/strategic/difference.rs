@@ -196,7 +196,7 @@ impl Lists<'_> {
             match step {
                 Step::Added((_, after)) if self.part.changes() => patch.items.push((*after).clone()),
                 Step::Deleted((_, before)) if self.part.deletions() => {
-                    patch.deleted_scalars.push((*before).clone())
+                    patch.deleted_scalars.push((*before).clone());
                 }
                 Step::Both(..) | Step::Added(_) | Step::Deleted(_) => {}
             }
@@ -228,7 +228,8 @@ fn steps<'a, 'b>(before: &'b [Sorted<'a>], after: &'b [Sorted<'a>]) -> Vec<Step<
         let step = match (before.peek().copied(), after.peek().copied()) {
             (None, None) => return steps,
             (Some(left), Some(right)) if left.0 == right.0 => {
-                (before.next(), after.next());
+                before.next();
+                after.next();
                 Step::Both(left, right)
             }
             (Some(left), right) if right.is_none_or(|right| left.0 < right.0) => {

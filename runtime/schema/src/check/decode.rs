@@ -55,7 +55,7 @@ fn fill(types: &Types, node: &Node, value: &mut Value) {
             }
         }
         (Shape::List(list), Value::Array(items)) => {
-            items.iter_mut().for_each(|item| fill(types, &list.items, item))
+            items.iter_mut().for_each(|item| fill(types, &list.items, item));
         }
         _ => {}
     }
@@ -95,7 +95,7 @@ impl<'a> Decoder<'a> {
                 }
             }
             (Shape::IntOrString, Value::Number(number)) => {
-                if !number.as_i64().is_some_and(|number| i32::try_from(number).is_ok()) {
+                if number.as_i64().is_none_or(|number| i32::try_from(number).is_err()) {
                     let given = format!("number {number}");
                     self.mismatch(&given, node);
                 }

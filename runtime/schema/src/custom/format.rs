@@ -25,7 +25,7 @@ pub(super) fn holds(format: &str, text: &str) -> Option<bool> {
         "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
         "cidr" => is_cidr(text),
         "duration" => is_duration(text),
-        "byte" => text.len() % 4 == 0 && matches("byte", text),
+        "byte" => text.len().is_multiple_of(4) && matches("byte", text),
         "k8sshortname" => text.len() <= 63 && matches("k8sshortname", text),
         "k8slongname" => text.len() <= 253 && matches("k8slongname", text),
         "hostname" => text.len() <= 255 && matches("hostname", text),

@@ -209,7 +209,7 @@ fn invariants(schema: &Map<String, Value>, level: Level, path: &str, found: &mut
     match schema.get("items") {
         Some(Value::Object(items)) => invariants(items, Level::Item, &format!("{path}.items"), found),
         _ if kind == "array" => {
-            found.push(FieldError::required(format!("{path}.items"), "must be specified"))
+            found.push(FieldError::required(format!("{path}.items"), "must be specified"));
         }
         _ => {}
     }

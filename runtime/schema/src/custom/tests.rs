@@ -218,7 +218,7 @@ fn names_versions_and_paths_are_refused_in_upstreams_words() {
     let label_of = |value: &str| format!("Invalid value: {value:?}: {label}");
     let (plural, short, category, version) =
         (label_of("Widgets"), label_of("W"), label_of("A"), label_of("V1"));
-    let cases: Vec<(&str, Value, Vec<(&str, &str)>)> = vec![
+    let cases = vec![
         ("/spec/group", json!(""), vec![name, ("spec.group", "Required value")]),
         (
             "/spec/group",
@@ -684,6 +684,30 @@ fn a_definition_is_accepted_as_upstream_accepts_it() {
     assert_eq!(status, expected);
     given["status"] = status;
     assert_eq!(accepted_status(&given, "2021-01-01T00:00:00Z"), expected);
+}
+
+#[test]
+fn definitions_pass_the_decoder_of_built_in_kinds_and_come_out_as_they_were() {
+    let catalogue = crate::Catalogue::built_in();
+    let resource = catalogue
+        .resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+        .expect("it is built in");
+    let mut given = definition(&with_spec(json!({
+        "type": "object", "default": {"a": [0]}, "properties": {
+            "a": {"type": "array", "items": {"type": "integer", "enum": [0, 1]}},
+            "m": {"type": "object", "additionalProperties": {"type": "string", "example": "x"}},
+            "f": {"type": "object", "additionalProperties": true, "minProperties": 0},
+            "ios": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]},
+        },
+        "x-kubernetes-validations": [{"rule": "true", "message": "never"}],
+    })));
+    let before = given.clone();
+    let decoded = crate::check::decode(&resource.schema, &mut given, Strictness::Strict);
+    assert_eq!((decoded.unknown_fields, decoded.errors), (vec![], vec![]));
+    assert_eq!(given, before);
+    given["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["foo"] = json!(1);
+    let decoded = crate::check::decode(&resource.schema, &mut given, Strictness::Strict);
+    assert_eq!(decoded.unknown_fields, ["spec.versions[0].schema.openAPIV3Schema.properties.spec.foo"]);
 }
 
 #[test]

@@ -207,14 +207,14 @@ fn of_number(rule: &Rule, path: &str, value: &Value, outcome: &mut Outcome) {
     match rule.minimum {
         Some(Bound { value, exclusive: true }) if number <= value => refuse(format!("greater than {value}")),
         Some(Bound { value, exclusive: false }) if number < value => {
-            refuse(format!("greater than or equal to {value}"))
+            refuse(format!("greater than or equal to {value}"));
         }
         _ => {}
     }
     match rule.maximum {
         Some(Bound { value, exclusive: true }) if number >= value => refuse(format!("less than {value}")),
         Some(Bound { value, exclusive: false }) if number > value => {
-            refuse(format!("less than or equal to {value}"))
+            refuse(format!("less than or equal to {value}"));
         }
         _ => {}
     }

@@ -122,7 +122,7 @@ impl CustomVersion {
     /// Drops nulls where none may stand, and puts in defaults wherever the parent of what is missing is there.
     pub fn apply_defaults(&self, value: &mut Value) {
         let schema = &self.resource.schema;
-        drop_nulls(&schema.types, &schema.root, value);
+        drop_nulls(&schema.root, value);
         check::apply_defaults(schema, value);
     }
 
@@ -336,18 +336,18 @@ fn whole_numbers(value: &mut Value) {
     }
 }
 
-fn drop_nulls(types: &Types, node: &Node, value: &mut Value) {
+fn drop_nulls(node: &Node, value: &mut Value) {
     match (&node.shape, value) {
         (Shape::Object(object), Value::Object(fields)) => {
             fields.retain(|name, value| {
                 let node = object.fields.get(name).or(object.additional.as_deref());
                 let Some(node) = node else { return true };
-                drop_nulls(types, node, value);
+                drop_nulls(node, value);
                 !value.is_null() || node.nullable
             });
         }
         (Shape::List(list), Value::Array(items)) => {
-            items.iter_mut().for_each(|item| drop_nulls(types, &list.items, item));
+            items.iter_mut().for_each(|item| drop_nulls(&list.items, item));
         }
         _ => {}
     }
