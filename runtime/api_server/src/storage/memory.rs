@@ -58,6 +58,10 @@ const FIRST: u64 = 1;
 /// How many writes back objects are kept taken apart: watches that keep up look into them, later ones hardly.
 const WARM: u64 = 128;
 
+/// How many writes long an object that is not written stays taken apart. Longer: it is read whenever it, or what
+/// refers to it, is written.
+const WARM_OBJECT: u64 = 1024;
+
 impl Default for MemoryOptions {
     fn default() -> Self {
         MemoryOptions { history: 4096 }
@@ -231,6 +235,7 @@ impl State {
         self.revision = revision;
         self.order.push_back(collection.clone());
         self.fold(revision.saturating_sub(WARM));
+        self.fold_object(revision.saturating_sub(WARM_OBJECT));
         self.compact(revision.saturating_sub(u64::try_from(history).unwrap_or(u64::MAX)));
         Ok((stored, news))
     }
@@ -248,13 +253,23 @@ impl State {
 
     /// Folds what is remembered of one write; who still holds it unfolded is not disturbed.
     fn fold(&mut self, revision: u64) {
-        let Some(at) = revision.checked_sub(self.floor + 1) else { return };
-        let collection = usize::try_from(at).ok().and_then(|at| self.order.get(at));
-        let Some(shelf) = collection.and_then(|it| self.shelves.get_mut(it)) else { return };
-        let at = shelf.log.partition_point(|it| it.revision() < revision);
-        if let Some(transition) = shelf.log.get_mut(at) {
-            *transition = Arc::new(transition.folded());
+        if let Some(shelf) = self.shelf_of(revision) {
+            shelf.fold(revision);
         }
+    }
+
+    /// Folds the object that one write left behind, if it still is as it was left.
+    fn fold_object(&mut self, revision: u64) {
+        if let Some(shelf) = self.shelf_of(revision) {
+            shelf.fold_object(revision);
+        }
+    }
+
+    /// Where a remembered write went.
+    fn shelf_of(&mut self, revision: u64) -> Option<&mut Shelf> {
+        let at = revision.checked_sub(self.floor + 1)?;
+        let collection = self.order.get(usize::try_from(at).ok()?)?;
+        self.shelves.get_mut(collection)
     }
 
     fn shelf(&mut self, collection: &Collection) -> &mut Shelf {
@@ -292,6 +307,21 @@ impl Shelf {
                 Err(StorageError::Conflict { key: key.clone(), expected, found: held.revision })
             }
             (Expected::Revision(_), Some(held)) => Ok(Some(Arc::clone(held))),
+        }
+    }
+
+    fn fold(&mut self, revision: u64) {
+        let at = self.log.partition_point(|it| it.revision() < revision);
+        if let Some(transition) = self.log.get_mut(at) {
+            *transition = Arc::new(transition.folded());
+        }
+    }
+
+    fn fold_object(&mut self, revision: u64) {
+        let at = self.log.partition_point(|it| it.revision() < revision);
+        let Some(folded) = self.log.get(at).map(|it| it.now()) else { return };
+        if self.objects.get(&folded.key).is_some_and(|it| it.revision == revision) {
+            self.objects.insert(folded.key.clone(), Arc::clone(folded));
         }
     }
 

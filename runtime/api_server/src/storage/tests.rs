@@ -318,3 +318,19 @@ fn what_is_remembered_for_long_is_not_kept_taken_apart() {
     );
     assert_eq!(old.leaving().value["note"], 8);
 }
+
+#[test]
+fn an_object_that_is_not_written_for_long_is_not_kept_taken_apart() {
+    let storage = Memory::default();
+    put(&storage, "idle", 7);
+    let before = storage.get(&pods(), &key("idle")).unwrap();
+    for note in 0..1200 {
+        put(&storage, "busy", note);
+    }
+    let idle = storage.get(&pods(), &key("idle")).unwrap();
+    assert!(idle.value.value.get().is_none() && before.value.value.get().is_some());
+    assert_eq!((&*idle.value, idle.bytes.as_ptr()), (&*before.value, before.bytes.as_ptr()));
+    let busy = storage.get(&pods(), &key("busy")).unwrap();
+    assert!(busy.value.value.get().is_some(), "what is in use is not touched");
+    assert_eq!(delete(&storage, "idle"), Some(1203));
+}
