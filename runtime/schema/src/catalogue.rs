@@ -135,6 +135,11 @@ impl Catalogue {
         self.order.0.iter().any(|it| it.0 == group && it.1 == version)
     }
 
+    /// Whether the types that a schema refers to are the built-in ones.
+    pub(crate) fn has_built_in_types(&self, schema: &Schema) -> bool {
+        self.kinds.values().next().is_some_and(|it| Arc::ptr_eq(&it.types, &schema.types))
+    }
+
     /// Adds a resource, or puts it in the place of the one of that name.
     pub fn insert(&mut self, resource: ResourceInfo) {
         let key = (resource.group.clone(), resource.version.clone(), resource.plural.clone());

@@ -77,13 +77,20 @@ fn base(group: &str, version: &str) -> String {
     if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") }
 }
 
-/// What changes when the document does. Built-in kinds change with the tables alone, so that nothing need be rendered.
+/// What changes when the document does. Built-in types change with the tables alone, so that they need not be looked
+/// at, wherever they are used.
 fn hash(catalogue: &Catalogue, group: &str, version: &str) -> u64 {
     let mut hash = Hash(tables::hash());
-    if !catalogue.is_built_in(group, version) {
-        for resource in catalogue.of_version(group, version) {
-            // Writing to a hash does not fail.
-            let _ = write!(hash, "{resource:?}");
+    if catalogue.is_built_in(group, version) {
+        return hash.0;
+    }
+    for ResourceInfo { plural, kind, namespaced, verbs, subresources, schema, .. } in
+        catalogue.of_version(group, version).map(|it| &**it)
+    {
+        // Writing to a hash does not fail.
+        let _ = write!(hash, "{plural:?}{kind:?}{namespaced}{verbs:?}{subresources:?}{:?}", schema.root);
+        if !catalogue.has_built_in_types(schema) {
+            let _ = write!(hash, "{:?}", schema.types);
         }
     }
     hash.0

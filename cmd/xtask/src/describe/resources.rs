@@ -201,3 +201,20 @@ fn render_resource(table: &mut String, resource: &Resource) {
         let _ = writeln!(table, " verbs={}", subresource.verbs.join(","));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn versions_that_are_off_go_with_the_groups_they_leave_empty() {
+        let mut answer = json!({ "groups": [
+            { "name": "a", "versions": [{ "version": "v1" }, { "version": "v1beta1" }] },
+            { "name": "b", "versions": [{ "version": "v1alpha1" }] },
+        ] });
+        trim(&mut answer);
+        assert_eq!(answer, json!({ "groups": [{ "name": "a", "versions": [{ "version": "v1" }] }] }));
+    }
+}

@@ -193,3 +193,41 @@ fn facts_about(table: &mut String, known: &Field) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn types_are_spelled_in_the_words_of_the_tables() {
+        let reference = |name: &str| json!({ "$ref": format!("#/definitions/{name}") });
+        let quantity = "io.k8s.apimachinery.pkg.api.resource.Quantity";
+        let cases = [
+            (json!({ "type": "string" }), "string"),
+            (json!({ "type": "integer", "format": "int32" }), "integer/int32"),
+            (json!({ "type": "number", "format": "double" }), "number"),
+            (json!({ "type": "array", "items": { "type": "string" } }), "[]string"),
+            (json!({ "type": "array", "items": reference("a.B") }), "[]a.B"),
+            (json!({ "type": "object", "additionalProperties": reference(quantity) }), "{}quantity"),
+            (reference("io.k8s.apimachinery.pkg.runtime.RawExtension"), "any"),
+        ];
+        for (described, expected) in cases {
+            assert_eq!(spell(&described).unwrap(), expected);
+        }
+        assert!(spell(&json!({ "type": "tuple" })).is_err(), "what has no word is not passed over");
+    }
+
+    #[test]
+    fn types_are_found_through_lists_maps_and_each_other() {
+        let swagger = json!({
+            "A": { "properties": { "b": { "type": "array", "items": { "$ref": "#/definitions/B" } } } },
+            "B": { "properties": { "a": { "$ref": "#/definitions/A" }, "c": { "additionalProperties": { "$ref": "#/definitions/C" } } } },
+            "C": {},
+            "D": {},
+        });
+        let found = reachable(swagger.as_object().unwrap(), vec!["A"]).unwrap();
+        assert_eq!(found, BTreeSet::from(["A", "B", "C"]));
+    }
+}

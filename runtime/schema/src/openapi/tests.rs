@@ -133,12 +133,16 @@ fn a_custom_kind_is_described_and_its_hash_follows_its_schema() {
 
     let address = |catalogue: &Catalogue| v3_index(catalogue)["paths"]["apis/shop.example.com/v1"].clone();
     let before = address(&catalogue);
+    widget.schema.root = Node::of(Shape::Object(ObjectNode::default())).into();
+    catalogue.insert(widget.clone());
+    let after = address(&catalogue);
+    assert_ne!(after, before);
     widget.schema = Schema {
         types: Types::default().into(),
         root: Node::of(Shape::Object(ObjectNode::default())).into(),
     };
     catalogue.insert(widget);
-    assert_ne!(address(&catalogue), before);
+    assert_ne!(address(&catalogue), after);
 }
 
 #[test]
