@@ -137,14 +137,13 @@ impl Writer<'_> {
         let definition = self.definition(&to.resource);
         transform::identify(&to.resource, object)?;
         transform::decode(&to.resource, definition.as_deref(), object, options.field_validation)
-            .map(|warnings| self.defaulted(to, object, warnings))
+            .inspect(|_| self.put_defaults(to, object))
     }
 
-    /// Puts in what was left out.
-    fn defaulted(&self, to: &Target, object: &mut Value, warnings: Vec<String>) -> Vec<String> {
-        transform::defaults(&to.resource, self.definition(&to.resource).as_deref(), object);
+    /// Puts in what was left out. What depends on other fields comes first, while one can see what was given.
+    pub(crate) fn put_defaults(&self, to: &Target, object: &mut Value) {
         (self.kind_of(&to.resource).defaults)(object);
-        warnings
+        transform::defaults(&to.resource, self.definition(&to.resource).as_deref(), object);
     }
 
     /// Who manages which field, after the write.

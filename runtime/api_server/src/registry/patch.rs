@@ -74,8 +74,7 @@ impl Writer<'_> {
             let why = why.map_or(status.message.as_str(), |it| it.1);
             unfit(shown, why)
         })?;
-        transform::defaults(&to.resource, definition.as_deref(), object);
-        (self.kind_of(&to.resource).defaults)(object);
+        self.put_defaults(to, object);
         Ok(warnings)
     }
 
@@ -125,8 +124,7 @@ impl Writer<'_> {
             FieldValidation::Ignore => FieldValidation::Ignore,
         };
         let warnings = transform::decode(&to.resource, definition.as_deref(), object, lenient)?;
-        transform::defaults(&to.resource, definition.as_deref(), object);
-        (self.kind_of(&to.resource).defaults)(object);
+        self.put_defaults(to, object);
         Ok(warnings)
     }
 

@@ -1,1 +1,111 @@
-//! Tests.
+//! What the registry promises, on the built-in kinds and on a storage of its own.
+
+mod creation;
+mod deletion;
+mod kinds;
+mod quotas;
+mod subresources;
+mod updates;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use windlass_env::Env;
+use windlass_schema::Catalogue;
+
+use super::{DeleteOptions, Deleted, FieldValidation, PatchKind, Registry, Target, WriteOptions, value};
+use crate::status::Status;
+use crate::storage::{Memory, MemoryOptions, Storage};
+
+/// A registry over an empty storage, with everything that is served by default.
+struct World {
+    storage: Arc<dyn Storage>,
+    registry: Registry,
+}
+
+impl World {
+    fn new() -> World {
+        let storage: Arc<dyn Storage> = Arc::new(Memory::new(MemoryOptions::default()));
+        let registry = Registry::new(&Env::system("test"), Arc::clone(&storage), Catalogue::built_in());
+        World { storage, registry }
+    }
+
+    /// `pods`, `apps/v1/replicasets`, `pods/status`: in the namespace `default` where there are namespaces.
+    fn at(&self, path: &str, name: &str) -> Target {
+        let (path, subresource) = match path.split('/').collect::<Vec<_>>().as_slice() {
+            [core] => (("", "v1", (*core).to_owned()), ""),
+            [core, below] => (("", "v1", (*core).to_owned()), *below),
+            [group, version, plural] => ((*group, *version, (*plural).to_owned()), ""),
+            [group, version, plural, below] => ((*group, *version, (*plural).to_owned()), *below),
+            _ => unreachable!("a path has at most four parts"),
+        };
+        let catalogue = self.registry.catalogue();
+        let resource =
+            catalogue.resource(path.0, path.1, &path.2).cloned().expect("a resource that is served");
+        let namespace = if resource.namespaced { "default" } else { "" }.to_owned();
+        Target { resource, namespace, name: name.to_owned(), subresource: subresource.to_owned() }
+    }
+
+    fn create(&self, path: &str, body: Value) -> Result<Value, Status> {
+        self.registry.create(&self.at(path, ""), body, &options()).map(|it| it.answer.value().clone())
+    }
+
+    fn made(&self, path: &str, body: Value) -> Value {
+        self.create(path, body).expect("it is created")
+    }
+
+    fn update(&self, path: &str, body: Value) -> Result<Value, Status> {
+        let name = value::text(&body, &["metadata", "name"]).to_owned();
+        self.registry.update(&self.at(path, &name), body, &options()).map(|it| it.answer.value().clone())
+    }
+
+    fn patch(&self, path: &str, name: &str, kind: PatchKind, body: Value) -> Result<Value, Status> {
+        let written = self.registry.patch(&self.at(path, name), kind, body, &options())?;
+        Ok(written.answer.value().clone())
+    }
+
+    fn delete(&self, path: &str, name: &str, options: &DeleteOptions) -> Result<Deleted, Status> {
+        self.registry.delete(&self.at(path, name), options)
+    }
+
+    fn get(&self, path: &str, name: &str) -> Option<Value> {
+        self.registry.get(&self.at(path, name)).ok().map(|it| it.value().clone())
+    }
+
+    /// Writes a status as a controller or kubelet would.
+    fn status(&self, path: &str, name: &str, status: Value) -> Value {
+        let mut object = self.get(path.trim_end_matches("/status"), name).expect("it is there");
+        object["status"] = status;
+        self.update(path, object).expect("the status is written")
+    }
+}
+
+fn options() -> WriteOptions {
+    WriteOptions { field_manager: "test".to_owned(), user: "somebody".to_owned(), ..WriteOptions::default() }
+}
+
+fn pod(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "nginx"}]}})
+}
+
+fn replica_set(name: &str) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "c", "image": "nginx:1"}]},
+            },
+        },
+    })
+}
+
+fn config_map(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "data": {"a": "1"}})
+}
+
+/// The parts of an object by a pointer.
+fn part<'a>(object: &'a Value, pointer: &str) -> &'a Value {
+    object.pointer(pointer).unwrap_or(&Value::Null)
+}
