@@ -19,6 +19,9 @@ use crate::known_flags;
 /// owners asked for, beside kube-controller-manager or in place of it.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "windlass", disable_version_flag = true, args_override_self = true, max_term_width = 110)]
+#[command(
+    after_help = "`windlass demo` shows all of it at work, on a cluster in its own process; see `windlass demo --help`."
+)]
 pub(crate) struct Args {
     /// Print the version and exit.
     #[arg(long, value_name = "raw", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
@@ -209,6 +212,9 @@ pub(crate) enum UsageError {
     /// Whatever else the parser objects to, in its words.
     #[error("{0}; `windlass --help` lists all flags")]
     Other(String),
+    /// The same of the demo's command line.
+    #[error("{0}; `windlass demo --help` lists all flags")]
+    Demo(String),
 }
 
 /// Reads a command line; `words` begins with the program's name, `known` are the controllers that are built in.
@@ -299,7 +305,8 @@ fn context(error: &clap::Error, kind: ContextKind) -> Option<String> {
     }
 }
 
-fn first_line(error: &clap::Error) -> String {
+/// What the parser objects to, without its advice.
+pub(crate) fn first_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();
     line.strip_prefix("error: ").unwrap_or(line).to_owned()

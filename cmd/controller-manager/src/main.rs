@@ -5,20 +5,23 @@
 
 mod args;
 mod config;
+mod demo;
 mod duration;
 mod feature_gates;
 mod known_flags;
 mod logging;
 mod wiring;
 
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use args::Stop;
 
 fn main() -> ExitCode {
-    let outcome = match wiring::Process::from_args(std::env::args_os()) {
-        Ok(process) => process.run(),
+    let outcome = match Command::from_args(std::env::args_os()) {
+        Ok(Command::Manage(process)) => process.run(),
+        Ok(Command::Demo(demo)) => demo.run(),
         Err(Stop::Print(text)) => std::io::stdout().write_all(text.as_bytes()).map_err(anyhow::Error::from),
         Err(Stop::Refused(problem)) => Err(problem.into()),
     };
@@ -28,6 +31,25 @@ fn main() -> ExitCode {
             // Nobody may be reading; the exit code says the same.
             let _ = writeln!(std::io::stderr(), "windlass: {}", one_line(&error));
             ExitCode::FAILURE
+        }
+    }
+}
+
+/// What the command line asks for.
+enum Command {
+    /// To run controllers against a cluster.
+    Manage(wiring::Process),
+    /// To show it all in this process.
+    Demo(demo::Demo),
+}
+
+impl Command {
+    fn from_args(words: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
+        let mut words = words.into_iter().peekable();
+        let program = words.next();
+        match words.next_if(|word| word == demo::NAME) {
+            Some(_) => demo::Demo::from_args(words).map(Command::Demo),
+            None => wiring::Process::from_args(program.into_iter().chain(words)).map(Command::Manage),
         }
     }
 }

@@ -1,0 +1,71 @@
+//! How each controller fares, from the metrics of its manager.
+
+use windlass::controller::Descriptor;
+use windlass::metrics::{Metrics, ReconcileMetrics, WorkqueueMetrics};
+
+use super::deeds::Deeds;
+
+/// One controller at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ControllerView {
+    pub(super) name: &'static str,
+    /// Keys that wait.
+    pub(super) depth: i64,
+    /// Workers that have a key, and all there are.
+    pub(super) workers: (i64, i64),
+    /// Reconciles that ended, however they did.
+    pub(super) reconciles: u64,
+    /// Those that failed.
+    pub(super) errors: u64,
+    /// What it did last.
+    pub(super) last: Option<String>,
+}
+
+/// Where the figures of one controller come from.
+#[derive(Debug)]
+struct Gauges {
+    name: &'static str,
+    client_name: &'static str,
+    queue: WorkqueueMetrics,
+    reconciles: ReconcileMetrics,
+}
+
+/// Where the figures of all controllers come from.
+#[derive(Debug)]
+pub(super) struct Panel {
+    gauges: Vec<Gauges>,
+    deeds: Deeds,
+}
+
+impl Panel {
+    pub(super) fn new(metrics: &Metrics, controllers: &[Descriptor], deeds: Deeds) -> Self {
+        let gauges = |one: &Descriptor| Gauges {
+            name: one.name,
+            client_name: one.client_name,
+            queue: metrics.workqueue(one.queue_name),
+            reconciles: metrics.reconcile(one.name),
+        };
+        Self { gauges: controllers.iter().map(gauges).collect(), deeds }
+    }
+
+    /// Every controller now.
+    pub(super) fn look(&self) -> Vec<ControllerView> {
+        self.gauges.iter().map(|gauges| gauges.view(&self.deeds)).collect()
+    }
+}
+
+impl Gauges {
+    fn view(&self, deeds: &Deeds) -> ControllerView {
+        let total = &self.reconciles.total;
+        let errors = total.error.get() + total.terminal.get() + total.panic.get();
+        let successes = total.success.get() + total.requeue.get() + total.requeue_after.get();
+        ControllerView {
+            name: self.name,
+            depth: self.queue.depth.get(),
+            workers: (self.reconciles.active_workers.get(), self.reconciles.max_concurrent.get()),
+            reconciles: successes + errors,
+            errors,
+            last: deeds.last(self.client_name),
+        }
+    }
+}

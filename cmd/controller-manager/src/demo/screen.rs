@@ -1,0 +1,353 @@
+//! Where the demo writes: a screen that is redrawn in place, on a terminal, and elsewhere one line for each change.
+//!
+//! Both remember the last moment they showed, so that only changes are told.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io::{self, Write as _};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Cell, Paragraph, Row, Table};
+use ratatui::{DefaultTerminal, Frame};
+use tracing_subscriber::EnvFilter;
+use windlass::env::{Env, Instant};
+
+use super::observed::{Observed, PodView, SetView, Stage};
+use super::panel::ControllerView;
+use super::render::{changes, pods, word};
+
+/// How many lines of news the screen keeps.
+const KEPT: usize = 100;
+
+/// What the user asks for on the screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    /// To end.
+    Quit,
+}
+
+/// The demo's output.
+#[derive(Debug)]
+pub(super) struct Screen {
+    env: Env,
+    begun: Instant,
+    terminal: Option<DefaultTerminal>,
+    picture: Picture,
+    told_ready: bool,
+}
+
+/// All that a frame shows.
+#[derive(Debug, Default)]
+struct Picture {
+    elapsed: Duration,
+    address: String,
+    invitation: Vec<String>,
+    observed: Observed,
+    controllers: Vec<ControllerView>,
+    news: VecDeque<String>,
+}
+
+/// Logs of a demo are of no interest but for what went wrong, and on a screen they have no place.
+pub(super) fn quieten(on_terminal: bool) {
+    let filter = if on_terminal { "off" } else { "error,kube_client=off" };
+    let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(io::stderr);
+    // One that is installed already is as good.
+    let _ = log.try_init();
+}
+
+impl Screen {
+    /// Standard output; on a terminal, the whole of it.
+    ///
+    /// # Errors
+    /// When the terminal cannot be taken over.
+    pub(super) fn open(on_terminal: bool, env: &Env, begun: Instant) -> Result<Self> {
+        let terminal = on_terminal.then(ratatui::try_init).transpose().context("taking over the terminal")?;
+        Ok(Self { env: env.clone(), begun, terminal, picture: Picture::default(), told_ready: false })
+    }
+
+    /// Says where the cluster is, and what to try.
+    ///
+    /// # Errors
+    /// When nobody takes it.
+    pub(super) fn greet(&mut self, address: &str, invitation: &[String]) -> Result<()> {
+        self.picture.address = address.to_owned();
+        self.picture.invitation = invitation.to_vec();
+        self.say(&format!("A cluster is served on {address}. In another terminal:"))?;
+        invitation.iter().try_for_each(|line| self.say(&format!("    {line}")))?;
+        self.say("Ctrl-C ends everything. What happens meanwhile:")
+    }
+
+    /// Shows what there is now, and what has changed.
+    ///
+    /// # Errors
+    /// When nobody takes it.
+    pub(super) fn show(&mut self, observed: &Observed, controllers: &[ControllerView]) -> Result<()> {
+        let news = changes(&self.picture.observed, observed);
+        news.iter().try_for_each(|line| self.say(&format!("    {line}")))?;
+        if !self.told_ready && observed.count(Stage::Ready) > 0 {
+            self.told_ready = true;
+            let ms = self.env.now().saturating_duration_since(self.begun).as_millis();
+            self.say(&format!("The first pods were ready {ms} ms after the start of this process."))?;
+        }
+        self.picture.observed = observed.clone();
+        self.picture.controllers = controllers.to_vec();
+        self.draw()
+    }
+
+    /// A line that stays, with the seconds since the start.
+    ///
+    /// # Errors
+    /// When nobody takes it.
+    pub(super) fn say(&mut self, line: &str) -> Result<()> {
+        let elapsed = self.env.now().saturating_duration_since(self.begun);
+        let line = format!("{:>7.1} s  {line}", elapsed.as_secs_f64());
+        if self.terminal.is_none() {
+            return writeln!(io::stdout(), "{line}").context("writing to standard output");
+        }
+        self.picture.news.push_back(line);
+        if self.picture.news.len() > KEPT {
+            self.picture.news.pop_front();
+        }
+        Ok(())
+    }
+
+    /// What the user asked for since the last call.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub(super) fn key(&mut self) -> Result<Option<Key>> {
+        while self.terminal.is_some() && event::poll(Duration::ZERO).context("reading the keyboard")? {
+            let Event::Key(key) = event::read().context("reading the keyboard")? else { continue };
+            let interrupts = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+            if interrupts || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
+                return Ok(Some(Key::Quit));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives the terminal back. What is said from here on are lines.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub(super) fn close(&mut self) -> Result<()> {
+        if self.terminal.take().is_none() {
+            return Ok(());
+        }
+        ratatui::try_restore().context("giving the terminal back")?;
+        // The last moment, for whoever scrolls back.
+        let summary = summary(&self.picture.observed);
+        self.say(&format!("At the end: {summary}. Ending the controllers, the nodes and the server."))
+    }
+
+    fn draw(&mut self) -> Result<()> {
+        self.picture.elapsed = self.env.now().saturating_duration_since(self.begun);
+        let picture = &self.picture;
+        match &mut self.terminal {
+            Some(terminal) => {
+                terminal.draw(|frame| picture.draw(frame)).map(drop).context("drawing on the terminal")
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if self.terminal.take().is_some() {
+            ratatui::restore();
+        }
+    }
+}
+
+impl Picture {
+    fn draw(&self, frame: &mut Frame<'_>) {
+        let controllers = u16::try_from(self.controllers.len()).unwrap_or(u16::MAX).saturating_add(3);
+        let header = u16::try_from(self.invitation.len()).unwrap_or(u16::MAX).saturating_add(3);
+        let parts = [
+            Constraint::Length(header),
+            Constraint::Fill(2),
+            Constraint::Length(controllers),
+            Constraint::Fill(1),
+            Constraint::Length(1),
+        ];
+        let [top, middle, panel, news, foot] = Layout::vertical(parts).areas(frame.area());
+        let halves = [Constraint::Percentage(45), Constraint::Percentage(55)];
+        let [left, right] = Layout::horizontal(halves).areas(middle);
+        self.draw_header(frame, top);
+        self.draw_sets(frame, left);
+        self.draw_pods(frame, right);
+        self.draw_controllers(frame, panel);
+        self.draw_news(frame, news);
+        frame.render_widget(Line::from(" q or Ctrl-C ends everything").style(Modifier::DIM), foot);
+    }
+
+    fn draw_header(&self, frame: &mut Frame<'_>, area: Rect) {
+        let running = format!(
+            "{} for {} s, revision {}, {}",
+            self.address,
+            self.elapsed.as_secs(),
+            self.observed.revision,
+            summary(&self.observed)
+        );
+        let mut lines = vec![Line::from(running)];
+        lines.extend(self.invitation.iter().map(|line| Line::from(Span::styled(line, Color::Cyan))));
+        frame.render_widget(Paragraph::new(lines).block(titled("windlass demo")), area);
+    }
+
+    fn draw_sets(&self, frame: &mut Frame<'_>, area: Rect) {
+        let widths = [
+            Constraint::Fill(1),
+            Constraint::Length(6),
+            Constraint::Length(5),
+            Constraint::Length(5),
+            Constraint::Length(9),
+        ];
+        let headings = ["NAME", "WANTED", "PODS", "READY", "ADDRESSES"];
+        let table = Table::new(self.observed.sets.iter().map(|set| self.set_row(set)), widths);
+        let table = table.header(heading(headings));
+        frame.render_widget(table.block(titled("ReplicaSets and their Endpoints")), area);
+    }
+
+    fn set_row<'a>(&self, (name, set): (&'a String, &SetView)) -> Row<'a> {
+        let addresses = self.observed.addresses.get(name).map_or(0, BTreeSet::len).to_string();
+        let [wanted, reported, ready] = [set.wanted, set.reported, set.ready].map(|it| it.to_string());
+        let cells =
+            [Cell::from(name.as_str()), wanted.into(), reported.into(), ready.into(), addresses.into()];
+        Row::new(cells).style(colour(set.ready == set.wanted))
+    }
+
+    fn draw_pods(&self, frame: &mut Frame<'_>, area: Rect) {
+        // What is going on comes first: ready pods are all alike.
+        let restless = self.observed.pods.iter().filter(|(_, pod)| pod.stage != Stage::Ready);
+        let ready = self.observed.pods.iter().filter(|(_, pod)| pod.stage == Stage::Ready);
+        let rows = restless.chain(ready).take(area.height.into()).map(pod_row);
+        let widths =
+            [Constraint::Fill(1), Constraint::Length(9), Constraint::Length(15), Constraint::Length(8)];
+        let table = Table::new(rows, widths).header(heading(["POD", "NODE", "ADDRESS", "STATE"]));
+        let counts =
+            self.observed.stages().into_iter().map(|(stage, count)| format!("{count} {}", word(stage)));
+        let title = ["Pods".to_owned()].into_iter().chain(counts).collect::<Vec<_>>().join(", ");
+        frame.render_widget(table.block(titled(&title)), area);
+    }
+
+    fn draw_controllers(&self, frame: &mut Frame<'_>, area: Rect) {
+        let row = |controller: &ControllerView| {
+            Row::new([
+                controller.name.to_owned(),
+                controller.depth.to_string(),
+                format!("{}/{}", controller.workers.0, controller.workers.1),
+                controller.reconciles.to_string(),
+                controller.errors.to_string(),
+                controller.last.clone().unwrap_or_default(),
+            ])
+        };
+        let widths = [
+            Constraint::Length(33),
+            Constraint::Length(6),
+            Constraint::Length(7),
+            Constraint::Length(10),
+            Constraint::Length(7),
+            Constraint::Fill(1),
+        ];
+        let headings = ["CONTROLLER", "QUEUE", "WORKERS", "RECONCILES", "ERRORS", "LAST WRITE"];
+        let table = Table::new(self.controllers.iter().map(row), widths).header(heading(headings));
+        frame.render_widget(table.block(titled("Controllers")), area);
+    }
+
+    fn draw_news(&self, frame: &mut Frame<'_>, area: Rect) {
+        let room = usize::from(area.height.saturating_sub(1));
+        let hidden = self.news.len().saturating_sub(room);
+        let lines: Vec<Line<'_>> =
+            self.news.iter().skip(hidden).map(|line| Line::from(line.as_str())).collect();
+        frame.render_widget(Paragraph::new(lines).block(titled("What happens")), area);
+    }
+}
+
+fn summary(observed: &Observed) -> String {
+    let of = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let ready = observed.count(Stage::Ready);
+    let all = pods(u64::try_from(observed.pods.len()).unwrap_or(u64::MAX));
+    format!("{}, {}, {all}, {ready} ready", of(observed.nodes, "node"), of(observed.sets.len(), "ReplicaSet"))
+}
+
+fn pod_row<'a>((name, pod): (&'a String, &'a PodView)) -> Row<'a> {
+    let (node, address) = (pod.node.as_deref().unwrap_or("-"), pod.address.as_deref().unwrap_or("-"));
+    Row::new([name.as_str(), node, address, word(pod.stage)]).style(colour(pod.stage == Stage::Ready))
+}
+
+fn titled(title: &str) -> Block<'_> {
+    Block::new().borders(ratatui::widgets::Borders::TOP).title(format!(" {title} "))
+}
+
+fn heading<const N: usize>(names: [&'static str; N]) -> Row<'static> {
+    Row::new(names).style(Modifier::BOLD)
+}
+
+fn colour(is_well: bool) -> Style {
+    Style::new().fg(if is_well { Color::Green } else { Color::Yellow })
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+
+    fn picture() -> Picture {
+        let pod = |stage| PodView { node: Some("node-0".into()), address: Some("10.128.0.1".into()), stage };
+        Picture {
+            address: "http://127.0.0.1:1".into(),
+            invitation: vec!["export KUBECONFIG=k".into()],
+            observed: Observed {
+                sets: [("shop/web".into(), SetView { wanted: 2, reported: 2, ready: 1 })].into(),
+                pods: [("shop/web-1".into(), pod(Stage::Ready)), ("shop/web-2".into(), pod(Stage::Starting))]
+                    .into(),
+                ..Observed::default()
+            },
+            controllers: vec![ControllerView {
+                name: "replicaset-controller",
+                reconciles: 7,
+                last: Some("create shop/pods".into()),
+                ..ControllerView::default()
+            }],
+            ..Picture::default()
+        }
+    }
+
+    fn drawn(width: u16, height: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal of memory");
+        terminal.draw(|frame| picture().draw(frame)).expect("it draws");
+        terminal.backend().to_string()
+    }
+
+    #[test]
+    fn a_frame_shows_objects_controllers_and_what_to_try() {
+        let text = drawn(120, 40);
+        for shown in [
+            "export KUBECONFIG=k",
+            "shop/web ",
+            "1 starting, 1 ready",
+            "node-0",
+            "replicaset-controller",
+            "create shop/pods",
+            "q or Ctrl-C",
+        ] {
+            assert!(text.contains(shown), "{shown} is missing:\n{text}");
+        }
+        let (starting, ready) = (text.find("shop/web-2"), text.find("shop/web-1"));
+        assert!(starting < ready, "what is going on comes first:\n{text}");
+    }
+
+    #[test]
+    fn a_tiny_terminal_is_no_crash() {
+        for (width, height) in [(1, 1), (10, 4), (200, 2)] {
+            drawn(width, height);
+        }
+    }
+}
