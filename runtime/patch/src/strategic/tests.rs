@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use windlass_schema::{ListNode, ListType, Node, ObjectNode, PatchStrategy, Schema, Shape, Types};
 
@@ -81,7 +82,7 @@ fn schema() -> Schema {
 
 /// One of upstream's tables of cases.
 fn table(name: &str) -> Vec<Value> {
-    let all: Value = serde_json::from_str(include_str!("../../testdata/strategic-merge-cases.json")).unwrap();
+    let all: Value = serde_json::from_str(include_str!("cases/strategic-merge.json")).unwrap();
     all[name].as_array().unwrap().clone()
 }
 
@@ -268,4 +269,64 @@ fn what_upstream_refuses_is_refused_with_its_words() {
     }
     let lists = apply(&schema(), &json!({"mergingIntList": [[1]]}), &json!({"mergingIntList": [[2]]}));
     assert_eq!(lists, Err(PatchError::Inapplicable("lists of lists are not supported".to_owned())));
+}
+
+/// Documents of the type that upstream's cases are about; no list holds anything twice.
+fn documents() -> impl Strategy<Value = Value> {
+    let text = || prop::sample::select(vec!["a", "b", "c"]).prop_map(Value::from);
+    let item =
+        (prop::option::of(text()), prop::option::of(prop::collection::btree_map("[xy]", text(), 0..2)));
+    let item = item.prop_map(|(value, map)| {
+        let fields = [value.map(|it| ("value", it)), map.map(|it| ("simpleMap", json!(it)))];
+        Value::from_iter(fields.into_iter().flatten())
+    });
+    let named = prop::collection::vec((0..6_u8, item), 0..5).prop_map(|items| {
+        let mut list: Vec<Value> = Vec::new();
+        for (name, mut item) in items {
+            item["name"] = json!(name.to_string());
+            if !list.iter().any(|it| it["name"] == item["name"]) {
+                list.push(item);
+            }
+        }
+        Value::Array(list)
+    });
+    let numbers = prop::collection::vec(0..6_u8, 0..5).prop_map(|mut numbers| {
+        let mut seen = Vec::new();
+        numbers.retain(|number| {
+            !seen.contains(number) && {
+                seen.push(*number);
+                true
+            }
+        });
+        json!(numbers)
+    });
+    let fields =
+        ["mergingList", "nonMergingList", "retainKeysMergingList", "mergingIntList", "name", "retainKeysMap"];
+    let values = (
+        named.clone(),
+        named.clone(),
+        named,
+        numbers,
+        text(),
+        prop::collection::btree_map("(name|value|other)", text(), 0..3),
+    );
+    let values = values.prop_map(|(a, b, c, d, e, f)| [a, b, c, d, e, json!(f)]);
+    (values, prop::array::uniform6(any::<bool>())).prop_map(move |(values, there)| {
+        let present = fields.into_iter().zip(values).zip(there).filter(|(_, there)| *there);
+        Value::from_iter(present.map(|(field, _)| field))
+    })
+}
+
+proptest! {
+    #[test]
+    fn the_patch_between_two_documents_turns_one_into_the_other(original in documents(), modified in documents()) {
+        let schema = schema();
+        let patch = between(&schema, &original, &modified).unwrap();
+        prop_assert_eq!(apply(&schema, &original, &patch), Ok(modified), "{}", patch);
+    }
+
+    #[test]
+    fn the_patch_between_a_document_and_itself_is_empty(document in documents()) {
+        prop_assert_eq!(between(&schema(), &document, &document), Ok(json!({})));
+    }
 }

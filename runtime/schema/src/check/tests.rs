@@ -378,3 +378,16 @@ fn what_is_no_json_is_told_in_gos_words() {
     );
     assert_eq!(version_and_kind(&json!({"kind": "Pod", "apiVersion": ""})), Ok((None, Some("Pod"))));
 }
+
+#[test]
+fn every_built_in_kind_settles_in_one_round() {
+    for resource in Catalogue::built_in().iter() {
+        let mut value = json!({"kind": resource.kind, "metadata": {"name": "a"}, "spec": {}});
+        decode(&resource.schema, &mut value, Strictness::Strict);
+        apply_defaults(&resource.schema, &mut value);
+        let once = value.clone();
+        let decoded = decode(&resource.schema, &mut value, Strictness::Strict);
+        apply_defaults(&resource.schema, &mut value);
+        assert_eq!((decoded, value), (Decoded::default(), once), "{}/{}", resource.group, resource.plural);
+    }
+}
