@@ -24,6 +24,7 @@ const recorder = `package fixture
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 
 	yaml "go.yaml.in/yaml/v2"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -42,7 +43,19 @@ func (tc TestCase) TestWithConverter(parser Parser, converter merge.Converter) e
 		out["converter"] = fmt.Sprintf("%T", converter)
 	}
 	if tc.IgnoreFilter != nil {
-		out["filter"] = true
+		ignored := object{}
+		for version, filter := range tc.IgnoreFilter {
+			excluded := reflect.ValueOf(filter)
+			if excluded.Kind() == reflect.Pointer {
+				excluded = excluded.Elem()
+			}
+			if set := excluded.Field(0); set.Type() == reflect.TypeOf(&fieldpath.Set{}) {
+				ignored[string(version)] = raw((*fieldpath.Set)(set.UnsafePointer()))
+			} else {
+				out["filter"] = true
+			}
+		}
+		out["ignored"] = ignored
 	}
 	if tc.IgnoredFields != nil {
 		ignored := object{}
