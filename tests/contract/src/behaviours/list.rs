@@ -32,6 +32,8 @@ pub(super) const ALL: &[Behaviour] = behaviours![
     a_list_at_an_exact_version_shows_the_past,
     a_list_with_limit_and_version_is_exact,
     a_list_at_version_zero_is_served,
+    a_limit_at_version_zero_is_ignored,
+    a_watch_and_a_list_agree_on_the_version,
     an_exact_match_of_version_zero_is_refused,
     a_match_rule_without_a_version_is_refused,
     an_unknown_match_rule_is_refused,
@@ -240,6 +242,23 @@ async fn a_list_at_version_zero_is_served(case: Case) -> Outcome {
     let there = |it: &crate::Answer| names(&it.body) == ["a"];
     let list = case.until("configmaps?resourceVersion=0", there).await?.body;
     anyhow::ensure!(revision(&list) > 0, "no version");
+    Ok(())
+}
+
+async fn a_limit_at_version_zero_is_ignored(case: Case) -> Outcome {
+    make_three(&case).await?;
+    let whole = |it: &crate::Answer| names(&it.body).len() == 3;
+    let list = case.until("configmaps?resourceVersion=0&limit=1", whole).await?.body;
+    same!(list["metadata"]["continue"], Value::Null);
+    Ok(())
+}
+
+async fn a_watch_and_a_list_agree_on_the_version(case: Case) -> Outcome {
+    let made = case.make("configmaps", config_map("a")).await?;
+    let list = case.read("configmaps").await?;
+    same!(version(&list["items"][0]), version(&made));
+    let mut watch = case.watch("configmaps").await?;
+    same!(version(&watch.expect("ADDED", "a").await?), version(&made));
     Ok(())
 }
 

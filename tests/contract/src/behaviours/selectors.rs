@@ -180,7 +180,7 @@ async fn jobs_are_found_by_successes(case: Case) -> Outcome {
 
 async fn namespaces_are_found_by_phase(case: Case) -> Outcome {
     let path = "/api/v1/namespaces?fieldSelector=metadata.name={ns},status.phase=Active";
-    same!(names(&case.read(path).await?), [case.namespace.clone()]);
+    same!(names(&case.read(path).await?), std::slice::from_ref(&case.namespace));
     Ok(())
 }
 
