@@ -195,7 +195,7 @@ impl Writer<'_> {
         let mut errors = FieldErrors::default();
         meta::validate(object, resource.namespaced, kind.name, &mut errors);
         if let Some(definition) = self.definition(resource) {
-            definition.validate(&resource.version, object, None, &mut errors);
+            definition.validate(&resource.version, object, &mut errors);
         }
         (kind.validate)(object, &mut errors);
         errors.refuse(&resource.group, &resource.kind, name)?;

@@ -4,116 +4,82 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
+use windlass_schema::Catalogue;
 use windlass_schema::check::{Decoded, Strictness};
-use windlass_schema::{Node, ResourceInfo, Schema, SubresourceInfo, Types};
+use windlass_schema::custom::{self, CustomKind, CustomVersion, FieldError};
 
 use super::invalid::FieldErrors;
 use super::scale::Paths;
 use super::writer::Writer;
 use super::{convert, value};
-use crate::read::{FieldReader, FieldTable};
-use crate::status::Status;
+use crate::read::FieldTable;
+use crate::status::{Cause, Status};
 use crate::storage::Collection;
 use crate::tables::CustomColumn;
 
 /// What one definition makes of the server.
 #[derive(Debug)]
 pub(crate) struct Definition {
+    kind: CustomKind,
     object: Value,
 }
 
 impl Definition {
     /// Makes of an object what its type can hold.
-    pub(crate) fn decode(&self, _version: &str, _object: &mut Value, _strictness: Strictness) -> Decoded {
-        Decoded::default()
+    pub(crate) fn decode(&self, version: &str, object: &mut Value, strictness: Strictness) -> Decoded {
+        self.version(version).map(|it| it.decode(object, strictness)).unwrap_or_default()
     }
 
     /// Puts in what the type says stands where nothing was given.
-    pub(crate) fn apply_defaults(&self, _version: &str, _object: &mut Value) {}
+    pub(crate) fn apply_defaults(&self, version: &str, object: &mut Value) {
+        if let Some(version) = self.version(version) {
+            version.apply_defaults(object);
+        }
+    }
 
     /// What is wrong with an object by its type.
-    pub(crate) fn validate(
-        &self,
-        _version: &str,
-        _object: &Value,
-        _old: Option<&Value>,
-        _errors: &mut FieldErrors,
-    ) {
+    pub(crate) fn validate(&self, version: &str, object: &Value, errors: &mut FieldErrors) {
+        let found = self.version(version).map(|it| it.validate(object)).unwrap_or_default();
+        errors.0.extend(found.into_iter().map(cause));
     }
 
     /// Where its kind keeps what a scale shows.
     pub(crate) fn scale(&self, version: &str) -> Option<Paths> {
-        let scale = value::at(self.version(version), &["subresources", "scale"]);
-        let path = |field: &str| {
-            let text = value::text(scale, &[field]).trim_start_matches('.');
-            (!text.is_empty()).then(|| text.split('.').map(str::to_owned).collect::<Vec<_>>())
-        };
+        let scale = self.version(version)?.scale.as_ref()?;
+        let path = |text: &str| text.trim_start_matches('.').split('.').map(str::to_owned).collect();
         Some(Paths {
-            wanted: path("specReplicasPath")?,
-            seen: path("statusReplicasPath")?,
-            selector: path("labelSelectorPath"),
+            wanted: path(&scale.spec_replicas_path),
+            seen: path(&scale.status_replicas_path),
+            selector: scale.label_selector_path.as_deref().map(path),
         })
     }
 
     /// By which fields its objects can be selected.
     pub(crate) fn fields(&self, version: &str) -> FieldTable {
-        let fields = value::items(self.version(version), &["selectableFields"]);
-        fields.iter().fold(FieldTable::metadata(), |table, field| {
-            let path = value::text(field, &["jsonPath"]).trim_start_matches('.').to_owned();
-            let pointer = format!("/{}", path.replace('.', "/"));
-            table.with(path, FieldReader::Pointer(pointer.into()))
+        let fields = self.version(version).map(|it| it.selectable_fields.as_slice()).unwrap_or_default();
+        fields.iter().fold(FieldTable::metadata(), |table, path| {
+            table.with_path(path.trim_start_matches('.').to_owned())
         })
     }
 
     /// The columns in which its objects are shown, beside the name.
     pub(crate) fn columns(&self, version: &str) -> Vec<CustomColumn> {
-        match value::items(self.version(version), &["additionalPrinterColumns"]) {
+        let versions = value::items(&self.object, &["spec", "versions"]);
+        let described = versions.iter().find(|it| value::text(it, &["name"]) == version);
+        match described.map(|it| value::items(it, &["additionalPrinterColumns"])).unwrap_or_default() {
             [] => vec![CustomColumn::age()],
-            described => described.iter().map(CustomColumn::new).collect(),
+            columns => columns.iter().map(CustomColumn::new).collect(),
         }
     }
 
-    fn version(&self, name: &str) -> &Value {
-        static NONE: Value = Value::Null;
-        let versions = value::items(&self.object, &["spec", "versions"]);
-        versions.iter().find(|it| value::text(it, &["name"]) == name).unwrap_or(&NONE)
+    fn version(&self, name: &str) -> Option<&CustomVersion> {
+        self.kind.served(name)
     }
+}
 
-    fn resources(&self) -> Vec<ResourceInfo> {
-        let spec = value::at(&self.object, &["spec"]);
-        let text = |path: &[&str]| value::text(spec, path).to_owned();
-        let list =
-            |path: &[&str]| value::texts(spec, path).into_iter().map(str::to_owned).collect::<Vec<_>>();
-        let served = value::items(spec, &["versions"]).iter().filter(|it| value::flag(it, &["served"]));
-        let verbs = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
-        let resources = served.map(|version| ResourceInfo {
-            group: text(&["group"]),
-            version: value::text(version, &["name"]).to_owned(),
-            plural: text(&["names", "plural"]),
-            singular: text(&["names", "singular"]),
-            kind: text(&["names", "kind"]),
-            list_kind: text(&["names", "listKind"]),
-            namespaced: text(&["scope"]) == "Namespaced",
-            verbs: verbs.map(str::to_owned).to_vec(),
-            short_names: list(&["names", "shortNames"]),
-            categories: list(&["names", "categories"]),
-            subresources: value::entries(version, &["subresources"])
-                .map(|(name, _)| {
-                    let scale = name == "scale";
-                    let info = SubresourceInfo {
-                        group: scale.then(|| "autoscaling".to_owned()),
-                        version: scale.then(|| "v1".to_owned()),
-                        kind: if scale { "Scale".to_owned() } else { text(&["names", "kind"]) },
-                        verbs: ["get", "patch", "update"].map(str::to_owned).to_vec(),
-                    };
-                    (name.clone(), info)
-                })
-                .collect(),
-            schema: Schema { types: Arc::new(Types::default()), root: Arc::new(Node::anything()) },
-        });
-        resources.collect()
-    }
+fn cause(error: FieldError) -> Cause {
+    Cause { reason: error.reason.to_owned(), message: error.message, field: error.field }
 }
 
 /// Serves what the stored definitions define.
@@ -127,57 +93,39 @@ pub(crate) fn load(writer: &mut Writer<'_>) -> Result<(), Status> {
 
 /// Puts in what a definition leaves out.
 pub(crate) fn defaults(object: &mut Value) {
-    let spec = value::place(object, &["spec"]);
-    let kind = value::text(spec, &["names", "kind"]).to_owned();
-    value::default(spec, &["names", "singular"], kind.to_lowercase());
-    value::default(spec, &["names", "listKind"], format!("{kind}List"));
-    value::default(spec, &["conversion", "strategy"], "None");
+    custom::default_definition(object);
 }
 
 /// Accepts the names of a definition, and says so in its status.
 pub(crate) fn accept(writer: &mut Writer<'_>, object: &mut Value) -> Result<(), Status> {
-    let now = writer.now();
-    let condition = |of_type: &str, reason: &str, message: &str| json!({"type": of_type, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now});
-    let names = value::at(object, &["spec", "names"]).clone();
-    value::set(object, &["status", "acceptedNames"], names);
-    if value::is_empty(object, &["status", "conditions"]) {
-        let conditions = json!([
-            condition("NamesAccepted", "NoConflicts", "no conflicts found"),
-            condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
-        ]);
-        value::set(object, &["status", "conditions"], conditions);
-    }
-    let stored = value::items(object, &["spec", "versions"]).iter().find(|it| value::flag(it, &["storage"]));
-    let stored = stored.map(|it| value::at(it, &["name"]).clone());
-    let mut versions = value::items(object, &["status", "storedVersions"]).to_vec();
-    versions.extend(stored.filter(|it| !versions.contains(it)).into_iter().collect::<Vec<_>>());
-    value::set(object, &["status", "storedVersions"], versions);
+    custom::default_definition(object);
+    let status = custom::accepted_status(object, &writer.now());
+    value::set(object, &["status"], status);
     Ok(())
+}
+
+/// What whoever makes a definition should know.
+pub(crate) fn warnings(object: &Value) -> Vec<String> {
+    let Ok(kind) = CustomKind::from_definition(object) else { return Vec::new() };
+    let unchecked =
+        kind.unchecked_rules().iter().map(|it| format!("{it}: this server does not evaluate rules"));
+    kind.warnings().iter().cloned().chain(unchecked).collect()
 }
 
 /// What is wrong with a definition.
 pub(crate) fn validate(object: &Value, errors: &mut FieldErrors) {
-    let spec = value::at(object, &["spec"]);
-    let expected = format!("{}.{}", value::text(spec, &["names", "plural"]), value::text(spec, &["group"]));
-    let name = value::text(object, &["metadata", "name"]);
-    if name != expected {
-        errors.invalid("metadata.name", name, "must be spec.names.plural+\".\"+spec.group");
+    if let Err(found) = CustomKind::from_definition(object) {
+        errors.0.extend(found.into_iter().map(cause));
     }
 }
 
 /// What is wrong with a new version of a definition.
 pub(crate) fn validate_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     validate(new, errors);
-    for field in [["spec", "group"], ["spec", "scope"], ["spec", "names"]] {
-        let last = field.last().copied().unwrap_or_default();
-        if last == "names" {
-            for name in ["plural", "kind"] {
-                let part = |it: &Value| value::at(it, &["spec", "names", name]).clone();
-                errors.immutable(format!("spec.names.{name}"), &part(new), &part(old));
-            }
-            continue;
-        }
-        errors.immutable(format!("spec.{last}"), value::at(new, &field), value::at(old, &field));
+    for path in
+        [&["spec", "scope"][..], &["spec", "names", "kind"], &["spec", "group"], &["spec", "names", "plural"]]
+    {
+        errors.immutable(path.join("."), value::at(new, path), value::at(old, path));
     }
 }
 
@@ -186,14 +134,19 @@ pub(crate) fn serve(writer: &mut Writer<'_>, object: &Value, dry_run: bool) -> R
     if dry_run {
         return Ok(());
     }
-    let definition = Arc::new(Definition { object: object.clone() });
+    let kind = CustomKind::from_definition(object).map_err(|errors| {
+        let name = value::text(object, &["metadata", "name"]);
+        let causes = errors.into_iter().map(cause).collect();
+        Status::invalid("apiextensions.k8s.io", "CustomResourceDefinition", name, causes)
+    })?;
     let mut catalogue = (*writer.catalogue).clone();
     let (group, plural) = names(object);
     forget(&mut catalogue, &group, &plural);
-    for resource in definition.resources() {
-        catalogue.insert(resource);
+    for version in kind.versions.iter().filter(|it| it.served) {
+        catalogue.insert(version.resource.clone());
     }
-    writer.state.custom.insert((group, plural), definition);
+    let definition = Definition { kind, object: object.clone() };
+    writer.state.custom.insert((group, plural), Arc::new(definition));
     writer.publish(catalogue);
     Ok(())
 }
@@ -219,7 +172,7 @@ fn names(object: &Value) -> (String, String) {
     (text(&["spec", "group"]), text(&["spec", "names", "plural"]))
 }
 
-fn forget(catalogue: &mut windlass_schema::Catalogue, group: &str, plural: &str) {
+fn forget(catalogue: &mut Catalogue, group: &str, plural: &str) {
     let versions: Vec<String> = catalogue
         .iter()
         .filter(|it| it.group == group && it.plural == plural)

@@ -1,6 +1,7 @@
 //! What the registry promises, on the built-in kinds and on a storage of its own.
 
 mod creation;
+mod custom;
 mod deletion;
 mod kinds;
 mod quotas;

@@ -172,7 +172,7 @@ impl Writer<'_> {
         // Each kind of upstream's looks at metadata again, and each finding is told again.
         meta::validate_update(object, before, &mut errors);
         if let Some(definition) = self.definition(resource) {
-            definition.validate(&resource.version, object, Some(before), &mut errors);
+            definition.validate(&resource.version, object, &mut errors);
         }
         match to.subresource.as_str() {
             "" => (kind.validate_update)(object, before, &mut errors),

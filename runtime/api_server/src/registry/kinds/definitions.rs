@@ -12,6 +12,7 @@ pub(super) static DEFINITIONS: Kind = Kind {
     defaults: custom::defaults,
     prepare_create: |writer, object| custom::accept(writer, object),
     prepare_update: |writer, object, _| custom::accept(writer, object),
+    warnings: custom::warnings,
     validate: custom::validate,
     validate_update: custom::validate_update,
     after_create: |writer, object, dry_run| custom::serve(writer, object, dry_run),
