@@ -7,6 +7,7 @@
 mod resources;
 mod scheme;
 mod types;
+mod wire;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,6 +28,7 @@ pub(crate) struct Arguments {
 
 /// A file of the tables, with its text.
 struct Table {
+    /// Its path from the folder of the schemas' tables.
     name: &'static str,
     text: String,
 }
@@ -65,6 +67,11 @@ fn tables() -> Result<Vec<Table>> {
         Table { name: "types.txt", text: upstream.origin() + &types },
         Table { name: "discovery.json", text: resources::answers(&upstream, &resources)? },
         Table { name: "conditional.txt", text: upstream.origin() + &scheme::render(&facts) },
+        // Who reads it is no part of the schemas.
+        Table {
+            name: "../../../api_server/src/http/protobuf.txt",
+            text: upstream.origin() + &wire::read(&upstream, &resources)?,
+        },
     ])
 }
 

@@ -14,6 +14,7 @@ mod json;
 mod media;
 mod options;
 mod path;
+mod protobuf;
 mod query;
 
 use std::sync::Arc;

@@ -56,7 +56,8 @@ fn file(table: &mut String, proto: &str, definitions: &Value) -> Result<()> {
                 writeln!(table, "package {name}")?;
             }
             ["message", name, "{"] => {
-                fields = &definitions[format!("io.{package}.{name}")]["properties"];
+                let package = package.replacen("k8s.io.", "io.k8s.", 1);
+                fields = &definitions[format!("{package}.{name}")]["properties"];
                 writeln!(table, "message {name}")?;
             }
             [label @ ("optional" | "repeated"), of, name, "=", number] => {

@@ -151,7 +151,7 @@ impl Shape {
 
     /// A frame of a watch that tells how far it has come.
     pub(crate) fn bookmark(&mut self, revision: u64, end_of_initial: bool) -> Bytes {
-        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
         if end_of_initial {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }

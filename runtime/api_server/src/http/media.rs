@@ -1,7 +1,7 @@
 //! What a client sends and wants to see.
 //!
-//! JSON is spoken, and YAML is understood. A client that prefers protobuf and also takes JSON, as client-go and kubectl
-//! do, gets JSON; the place where protobuf would be made is [`super::answer`].
+//! JSON is spoken, YAML and protobuf are understood. A client that prefers protobuf and also takes JSON, as client-go and
+//! kubectl do, gets JSON; the place where protobuf would be made is [`super::answer`].
 
 use ::http::HeaderMap;
 use ::http::header::{ACCEPT, CONTENT_TYPE};
@@ -13,7 +13,7 @@ use crate::status::Status;
 /// What media types are answered with.
 const ANSWERED: &str = "application/json";
 /// What media types are read.
-const READ: &str = "application/json, application/yaml";
+const READ: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 /// What a summary of an unreadable body shows of it.
 const SUMMARY: usize = 30;
 
@@ -52,6 +52,8 @@ pub(crate) enum Format {
     Json,
     /// Of which JSON is a part.
     Yaml,
+    /// As most clients written in Go send built-in kinds.
+    Protobuf,
 }
 
 /// One media type of an `Accept` header.
@@ -149,6 +151,7 @@ pub(crate) fn format(headers: &HeaderMap) -> Result<Format, Status> {
     match content_type(headers) {
         "" | "application/json" => Ok(Format::Json),
         "application/yaml" => Ok(Format::Yaml),
+        "application/vnd.kubernetes.protobuf" => Ok(Format::Protobuf),
         _ => Err(unsupported(READ)),
     }
 }
@@ -189,6 +192,7 @@ pub(crate) fn object(body: &[u8], format: Format, kind: &str) -> Result<(Value, 
         let what = match format {
             Format::Json => "json parse error",
             Format::Yaml => "yaml parse error",
+            Format::Protobuf => "protobuf parse error",
         };
         Status::bad_request(format!(
             "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; {what}: {why} \
@@ -219,9 +223,13 @@ pub(crate) fn patch(body: &[u8], kind: PatchKind) -> Result<Value, Status> {
 
 /// Reads JSON, and what is not JSON as YAML if it may be.
 fn read(body: &[u8], format: Format) -> Result<(Value, Vec<String>), String> {
+    if format == Format::Protobuf {
+        let found = super::protobuf::read(body).map_err(|error| error.to_string())?;
+        return Ok((found, Vec::new()));
+    }
     match (super::json::read(body), format) {
         (Ok(found), _) => Ok(found),
-        (Err(error), Format::Json) => Err(error.to_string()),
+        (Err(error), Format::Json | Format::Protobuf) => Err(error.to_string()),
         (Err(_), Format::Yaml) => {
             let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
             let value = serde_saphyr::from_str(text).map_err(|error| {

@@ -1,0 +1,401 @@
+//! Objects that clients write in protobuf, as those of `kubectl create` and of most Go programs are.
+//!
+//! Messages become the JSON that the same object has, by a table that `cargo xtask describe` makes from upstream's own
+//! files. What the writer wrote although it is empty is left to the schema's check, which drops it.
+//!
+//! It refuses to write protobuf: clients that send it take JSON back.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+/// What stands before every object.
+const MAGIC: &[u8] = b"k8s\0";
+/// Deeper than any message of upstream's.
+const DEPTH: usize = 64;
+
+const TABLE: &str = include_str!("protobuf.txt");
+
+/// Messages by their full name.
+type Messages = BTreeMap<String, BTreeMap<u64, Field>>;
+
+struct Field {
+    /// The name in JSON; none if what is inside stands in its place.
+    name: Option<&'static str>,
+    many: Many,
+    of: Of,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Many {
+    One,
+    List,
+    Map,
+}
+
+enum Of {
+    Text,
+    Bytes,
+    Bool,
+    Integer,
+    Double,
+    Message(String),
+}
+
+/// One value as it lies on the wire.
+enum Wire<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+/// Why bytes are no object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum WireError {
+    #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
+    NoMagic,
+    #[error("the protobuf message ends in the middle of a field")]
+    Truncated,
+    #[error("the protobuf message has a field of an unknown kind")]
+    Malformed,
+    #[error("no kind {kind:?} is registered for version {version:?}")]
+    Unknown { version: String, kind: String },
+    #[error("the protobuf message is nested too deeply")]
+    TooDeep,
+}
+
+/// The object in a body.
+pub(crate) fn read(body: &[u8]) -> Result<Value, WireError> {
+    let outer = body.strip_prefix(MAGIC).ok_or(WireError::NoMagic)?;
+    let (mut kind, mut raw) = (&[][..], &[][..]);
+    for (number, value) in fields(outer)? {
+        match (number, value) {
+            (1, Wire::Bytes(bytes)) => kind = bytes,
+            (2, Wire::Bytes(bytes)) => raw = bytes,
+            _ => {}
+        }
+    }
+    let (mut version, mut name) = (String::new(), String::new());
+    for (number, value) in fields(kind)? {
+        match (number, value) {
+            (1, Wire::Bytes(bytes)) => version = text(bytes),
+            (2, Wire::Bytes(bytes)) => name = text(bytes),
+            _ => {}
+        }
+    }
+    let unknown = || WireError::Unknown { version: version.clone(), kind: name.clone() };
+    let message = message_of(&version, &name).ok_or_else(unknown)?;
+    let mut object = message_value(&message, raw, 0)?;
+    object.insert("apiVersion".to_owned(), json!(version));
+    object.insert("kind".to_owned(), json!(name));
+    Ok(Value::Object(object))
+}
+
+/// The name of a kind's message. Options belong to every group.
+fn message_of(version: &str, kind: &str) -> Option<String> {
+    let (group, version) = version.split_once('/').unwrap_or(("core", version));
+    let group = group.split('.').next().unwrap_or_default();
+    let own = format!("k8s.io.api.{group}.{version}.{kind}");
+    let shared = format!("k8s.io.apimachinery.pkg.apis.meta.v1.{kind}");
+    [own, shared].into_iter().find(|name| messages().contains_key(name))
+}
+
+fn message_value(name: &str, bytes: &[u8], depth: usize) -> Result<Map<String, Value>, WireError> {
+    if depth > DEPTH {
+        return Err(WireError::TooDeep);
+    }
+    let mut found = Map::new();
+    let Some(described) = messages().get(name) else { return Ok(found) };
+    for (number, wire) in fields(bytes)? {
+        let Some(field) = described.get(&number) else { continue };
+        if field.many == Many::Map {
+            let (key, value) = entry(field, wire, depth)?;
+            let map = found.entry(field.name.unwrap_or_default()).or_insert_with(|| json!({}));
+            map[key] = value;
+            continue;
+        }
+        match (field.name, value(&field.of, wire, depth)?) {
+            (Some(name), value) if field.many == Many::List => {
+                let list = found.entry(name).or_insert_with(|| json!([]));
+                list.as_array_mut().into_iter().for_each(|list| list.push(value.clone()));
+            }
+            (Some(name), value) => {
+                found.insert(name.to_owned(), value);
+            }
+            (None, Value::Object(inside)) => found.extend(inside),
+            (None, _) => {}
+        }
+    }
+    Ok(found)
+}
+
+fn entry(field: &Field, wire: Wire<'_>, depth: usize) -> Result<(String, Value), WireError> {
+    let Wire::Bytes(bytes) = wire else { return Err(WireError::Malformed) };
+    let (mut key, mut found) = (String::new(), None);
+    for (number, wire) in fields(bytes)? {
+        match (number, wire) {
+            (1, Wire::Bytes(bytes)) => key = text(bytes),
+            (2, wire) => found = Some(value(&field.of, wire, depth)?),
+            _ => {}
+        }
+    }
+    let empty = || value(&field.of, Wire::Bytes(&[]), depth);
+    Ok((key, found.map_or_else(empty, Ok)?))
+}
+
+fn value(of: &Of, wire: Wire<'_>, depth: usize) -> Result<Value, WireError> {
+    Ok(match (of, wire) {
+        (Of::Text, Wire::Bytes(bytes)) => json!(text(bytes)),
+        (Of::Bytes, Wire::Bytes(bytes)) => json!(BASE64_STANDARD.encode(bytes)),
+        (Of::Bool, Wire::Number(number)) => json!(number != 0),
+        (Of::Integer, Wire::Number(number)) => json!(number.cast_signed()),
+        (Of::Double, Wire::Number(number)) => json!(f64::from_bits(number)),
+        (Of::Message(name), Wire::Bytes(bytes)) => message(name, bytes, depth)?,
+        _ => return Err(WireError::Malformed),
+    })
+}
+
+/// A message inside of another. Some have a form of their own in JSON.
+fn message(name: &str, bytes: &[u8], depth: usize) -> Result<Value, WireError> {
+    const META: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.";
+    let plain = || message_value(name, bytes, depth + 1);
+    let number = |found: &Map<String, Value>, name: &str| found.get(name).and_then(Value::as_i64);
+    match name.strip_prefix(META).unwrap_or(name) {
+        "Time" | "MicroTime" => Ok(time(&plain()?, name.ends_with("MicroTime"))),
+        "Duration" => Ok(json!(duration(number(&plain()?, "duration").unwrap_or_default()))),
+        "FieldsV1" | "k8s.io.apimachinery.pkg.runtime.RawExtension" => raw(bytes),
+        "k8s.io.apimachinery.pkg.api.resource.Quantity" => {
+            let found = plain()?;
+            Ok(found.get("string").cloned().unwrap_or_else(|| json!("0")))
+        }
+        "k8s.io.apimachinery.pkg.util.intstr.IntOrString" => {
+            let found = plain()?;
+            Ok(match number(&found, "type") {
+                Some(1) => found.get("strVal").cloned().unwrap_or_else(|| json!("")),
+                _ => json!(number(&found, "intVal").unwrap_or_default()),
+            })
+        }
+        _ => match messages().get(name).and_then(|it| it.get(&1)) {
+            Some(Field { name: None, many: Many::List, of }) => list(of, bytes, depth),
+            _ => plain().map(Value::Object),
+        },
+    }
+}
+
+/// A message that is a list in JSON.
+fn list(of: &Of, bytes: &[u8], depth: usize) -> Result<Value, WireError> {
+    let items = fields(bytes)?.into_iter().map(|(_, wire)| value(of, wire, depth));
+    items.collect::<Result<Vec<_>, _>>().map(Value::Array)
+}
+
+/// JSON in bytes.
+fn raw(bytes: &[u8]) -> Result<Value, WireError> {
+    let found = fields(bytes)?.into_iter().find_map(|(number, wire)| match (number, wire) {
+        (1, Wire::Bytes(bytes)) => serde_json::from_slice(bytes).ok(),
+        _ => None,
+    });
+    Ok(found.unwrap_or(Value::Null))
+}
+
+/// A time; the zero time is written as nothing.
+fn time(found: &Map<String, Value>, precise: bool) -> Value {
+    let number = |name: &str| found.get(name).and_then(Value::as_i64);
+    let Some(seconds) = number("seconds") else { return Value::Null };
+    let nanoseconds = i32::try_from(number("nanos").unwrap_or_default()).unwrap_or_default();
+    match Timestamp::new(seconds, nanoseconds) {
+        Ok(time) if precise => json!(format!("{time:.6}")),
+        Ok(time) => json!(format!("{time:.0}")),
+        Err(_) => Value::Null,
+    }
+}
+
+/// A length of time as Go writes it, in the units that it takes.
+fn duration(nanoseconds: i64) -> String {
+    let sign = if nanoseconds < 0 { "-" } else { "" };
+    let whole = nanoseconds.unsigned_abs();
+    let (seconds, rest) = (whole / 1_000_000_000, whole % 1_000_000_000);
+    if seconds == 0 && rest > 0 {
+        return format!("{sign}{rest}ns");
+    }
+    let fraction = format!("{rest:09}");
+    let fraction = match fraction.trim_end_matches('0') {
+        "" => String::new(),
+        digits => format!(".{digits}"),
+    };
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{sign}{seconds}{fraction}s"),
+        (0, minutes, seconds) => format!("{sign}{minutes}m{seconds}{fraction}s"),
+        (hours, minutes, seconds) => format!("{sign}{hours}h{minutes}m{seconds}{fraction}s"),
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    match String::from_utf8_lossy(bytes) {
+        Cow::Borrowed(text) => text.to_owned(),
+        Cow::Owned(text) => text,
+    }
+}
+
+/// The fields of a message, in the order in which they were written.
+fn fields(mut bytes: &[u8]) -> Result<Vec<(u64, Wire<'_>)>, WireError> {
+    let mut found = Vec::new();
+    while !bytes.is_empty() {
+        let tag = number(&mut bytes)?;
+        let wire = match tag & 7 {
+            0 => Wire::Number(number(&mut bytes)?),
+            1 => {
+                let (value, rest) = bytes.split_first_chunk::<8>().ok_or(WireError::Truncated)?;
+                bytes = rest;
+                Wire::Number(u64::from_le_bytes(*value))
+            }
+            2 => {
+                let length = usize::try_from(number(&mut bytes)?).map_err(|_| WireError::Truncated)?;
+                let (value, rest) = bytes.split_at_checked(length).ok_or(WireError::Truncated)?;
+                bytes = rest;
+                Wire::Bytes(value)
+            }
+            _ => return Err(WireError::Malformed),
+        };
+        found.push((tag >> 3, wire));
+    }
+    Ok(found)
+}
+
+/// A number of as many bytes as it needs.
+fn number(bytes: &mut &[u8]) -> Result<u64, WireError> {
+    let mut found = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first().ok_or(WireError::Truncated)?;
+        *bytes = rest;
+        found |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Ok(found);
+        }
+    }
+    Err(WireError::Malformed)
+}
+
+/// The table. A line that means nothing describes nothing; a test reads them all.
+fn messages() -> &'static Messages {
+    static MESSAGES: OnceLock<Messages> = OnceLock::new();
+    MESSAGES.get_or_init(|| {
+        let (mut package, mut message, mut found) = ("", String::new(), Messages::new());
+        for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
+            let mut words = line.trim_start().split(' ');
+            match (words.next(), words.next(), words.next()) {
+                (Some("package"), Some(name), None) => package = name,
+                (Some("message"), Some(name), None) => {
+                    message = format!("{package}.{name}");
+                    found.insert(message.clone(), BTreeMap::new());
+                }
+                (Some(number), Some(name), Some(of)) => {
+                    if let (Ok(number), Some(fields)) = (number.parse(), found.get_mut(&message)) {
+                        fields.insert(number, Field::parse(package, name, of));
+                    }
+                }
+                _ => {}
+            }
+        }
+        found
+    })
+}
+
+impl Field {
+    fn parse(package: &str, name: &'static str, of: &'static str) -> Field {
+        let (many, of) = match (of.strip_prefix("[]"), of.strip_prefix("{}")) {
+            (Some(of), _) => (Many::List, of),
+            (_, Some(of)) => (Many::Map, of),
+            _ => (Many::One, of),
+        };
+        let of = match of.strip_prefix('.') {
+            Some(name) if name.contains('.') => Of::Message(name.to_owned()),
+            Some(name) => Of::Message(format!("{package}.{name}")),
+            None => match of {
+                "bytes" => Of::Bytes,
+                "bool" => Of::Bool,
+                "int32" | "int64" => Of::Integer,
+                "double" => Of::Double,
+                _ => Of::Text,
+            },
+        };
+        Field { name: (name != "-").then_some(name), many, of }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A field of bytes.
+    fn bytes(number: u8, inside: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(inside.len()).expect("a short field");
+        assert!(length < 128, "a short field");
+        [&[number << 3 | 2, length], inside].concat()
+    }
+
+    fn object(version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
+        let of = [bytes(1, version.as_bytes()), bytes(2, kind.as_bytes())].concat();
+        [MAGIC, &bytes(1, &of), &bytes(2, raw)].concat()
+    }
+
+    #[test]
+    fn a_config_map_is_read() {
+        let metadata = [bytes(1, b"a"), bytes(2, b""), bytes(8, b"")].concat();
+        let entry = [bytes(1, b"k"), bytes(2, b"v")].concat();
+        let raw = [bytes(1, &metadata), bytes(2, &entry)].concat();
+        let expected = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "v"},
+            "metadata": {"name": "a", "generateName": "", "creationTimestamp": null},
+        });
+        assert_eq!(read(&object("v1", "ConfigMap", &raw)), Ok(expected));
+    }
+
+    #[test]
+    fn what_has_a_form_of_its_own_in_json_gets_it() {
+        let port =
+            [bytes(1, b"http"), vec![3 << 3, 80], bytes(4, &[1 << 3, 1, 3 << 3 | 2, 1, b'w'])].concat();
+        let spec = bytes(1, &port);
+        let service = read(&object("v1", "Service", &bytes(2, &spec))).expect("a service");
+        assert_eq!(service["spec"]["ports"], json!([{"name": "http", "port": 80, "targetPort": "w"}]));
+
+        let volume = [bytes(1, b"v"), bytes(2, &bytes(2, b""))].concat();
+        let pod = read(&object("v1", "Pod", &bytes(2, &bytes(1, &volume)))).expect("a pod");
+        assert_eq!(pod["spec"]["volumes"], json!([{"name": "v", "emptyDir": {}}]));
+
+        assert_eq!(duration(90_500_000_000), "1m30.5s");
+        assert_eq!(
+            time(&Map::from_iter([("seconds".into(), json!(0))]), true),
+            "1970-01-01T00:00:00.000000Z"
+        );
+    }
+
+    #[test]
+    fn wrong_bytes_are_refused_and_never_panic() {
+        assert_eq!(read(b"{}"), Err(WireError::NoMagic));
+        let unknown = WireError::Unknown { version: "v9".into(), kind: "Pod".into() };
+        assert_eq!(read(&object("v9", "Pod", b"")), Err(unknown));
+        let good = object("v1", "Pod", &bytes(1, &bytes(1, b"a")));
+        for end in MAGIC.len()..good.len() {
+            let _refused_or_less = read(&good[..end]);
+        }
+        assert_eq!(read(&[MAGIC, &[10, 200]].concat()), Err(WireError::Truncated));
+    }
+
+    #[test]
+    fn every_line_of_the_table_has_a_meaning_and_every_name_a_message() {
+        let lines = TABLE.lines().filter(|line| line.starts_with(' ')).count();
+        let described: usize = messages().values().map(BTreeMap::len).sum();
+        assert_eq!(described, lines);
+        for (name, fields) in messages() {
+            for field in fields.values() {
+                if let Of::Message(of) = &field.of {
+                    assert!(messages().contains_key(of), "{name} speaks of {of}");
+                }
+            }
+        }
+    }
+}
