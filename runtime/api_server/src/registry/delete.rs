@@ -104,7 +104,7 @@ impl Writer<'_> {
                 // Watches see that it is being deleted, and then that it is gone.
                 return match self.replace(&at.resource, old, object, options.dry_run)? {
                     Answer::Stored(marked) => self.delete_now(at, kind, &marked, options),
-                    would_be => Ok(self.answer(at, kind, would_be, true, options)),
+                    would_be @ Answer::Value(_) => Ok(self.answer(at, kind, would_be, true, options)),
                 };
             }
             _ if waits => mark(&mut object, now),

@@ -23,7 +23,7 @@ pub(crate) fn validate(object: &Value, namespaced: bool, name_rule: NameRule, er
     match (value::text(metadata, &["namespace"]), namespaced) {
         ("", true) => errors.required("metadata.namespace", ""),
         (namespace, true) => {
-            errors.each("metadata.namespace", namespace, names::label_name(namespace, false))
+            errors.each("metadata.namespace", namespace, names::label_name(namespace, false));
         }
         ("", false) => {}
         (_, false) => errors.forbidden("metadata.namespace", "not allowed on this type"),

@@ -188,7 +188,7 @@ impl Writer<'_> {
         value::is_empty(object, &["metadata", "finalizers"])
             && value::has(before, &["metadata", "deletionTimestamp"])
             && value::integer(before, &["metadata", "deletionGracePeriodSeconds"]).unwrap_or_default() == 0
-            && !(namespace && !value::is_empty(object, &["spec", "finalizers"]))
+            && (!namespace || value::is_empty(object, &["spec", "finalizers"]))
     }
 
     fn finish_deletion(

@@ -341,7 +341,7 @@ fn daemon_set_strategy(strategy: &Value, errors: &mut FieldErrors) {
                     errors.invalid(join(path, "maxSurge"), surge.clone(), detail);
                 }
                 (true, true) => {
-                    errors.required(join(path, "maxUnavailable"), "cannot be 0 when maxSurge is 0")
+                    errors.required(join(path, "maxUnavailable"), "cannot be 0 when maxSurge is 0");
                 }
                 _ => {}
             }
