@@ -64,3 +64,33 @@ pub fn version(object: &Value) -> String {
 pub fn revision(object: &Value) -> u64 {
     version(object).parse().unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::lacking;
+
+    #[test]
+    fn what_is_not_asked_for_may_be_there() {
+        assert_eq!(lacking(&json!({ "a": 1, "b": 2 }), &json!({ "a": 1 }), ""), None);
+    }
+
+    #[test]
+    fn null_means_absent() {
+        assert_eq!(lacking(&json!({ "a": 1 }), &json!({ "b": null }), ""), None);
+        assert!(lacking(&json!({ "a": 1 }), &json!({ "a": null }), "").is_some());
+    }
+
+    #[test]
+    fn lists_are_compared_item_by_item_and_by_length() {
+        assert_eq!(lacking(&json!([{ "a": 1, "b": 2 }]), &json!([{ "a": 1 }]), ""), None);
+        assert!(lacking(&json!([1, 2]), &json!([1]), "").is_some());
+    }
+
+    #[test]
+    fn the_path_of_the_difference_is_named() {
+        let found = lacking(&json!({ "a": [{ "b": 1 }] }), &json!({ "a": [{ "b": 2 }] }), "it");
+        assert_eq!(found.as_deref(), Some("it.a[0].b\n  expected 2\n  got      1"));
+    }
+}

@@ -94,3 +94,31 @@ pub fn complaints(
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcomes(first: Outcome) -> BTreeMap<&'static str, Outcome> {
+        BTreeMap::from([("first", first), ("second", Ok(()))])
+    }
+
+    #[test]
+    fn a_failure_is_complained_of_unless_it_is_listed() {
+        assert_eq!(complaints("g", &outcomes(Err(anyhow!("why"))), &[]), ["first: why"]);
+        assert!(complaints("g", &outcomes(Err(anyhow!("why"))), &[("g::first", "reason")]).is_empty());
+    }
+
+    #[test]
+    fn a_listed_difference_that_is_none_is_complained_of() {
+        let complaints =
+            complaints("g", &outcomes(Ok(())), &[("g::first", "reason"), ("h::second", "reason")]);
+        assert_eq!(complaints, ["first: listed as a difference, but there is none"]);
+    }
+
+    #[test]
+    fn a_behaviour_is_known_by_group_and_name() {
+        assert!(is_behaviour("create::a_taken_name_is_refused"));
+        assert!(!is_behaviour("delete::a_taken_name_is_refused"));
+    }
+}

@@ -210,26 +210,21 @@ async fn another_version_in_the_body_is_refused(case: Case) -> Outcome {
     Ok(())
 }
 
+/// What follows is the parser's own text.
+const NO_JSON: &str = "the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json \
+    parse error: ";
+
 async fn an_empty_body_is_refused(case: Case) -> Outcome {
-    let answer = case.post("configmaps", json!({})).await?;
-    answer.refused_for(422, "Invalid")?;
-    let nothing = case
-        .send(http::Method::POST, "configmaps", &[("content-type", "application/json")], Vec::new())
-        .await?;
-    let message = "the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; \
-        json parse error: unexpected end of JSON input (<empty>)";
-    nothing.refused(400, "BadRequest", message)?;
+    let headers = [("content-type", "application/json")];
+    let answer = case.send(http::Method::POST, "configmaps", &headers, Vec::new()).await?;
+    answer.refused_with(400, "BadRequest", NO_JSON)?;
     Ok(())
 }
 
 async fn a_body_that_is_no_json_is_refused(case: Case) -> Outcome {
     let headers = [("content-type", "application/json")];
     let answer = case.send(http::Method::POST, "configmaps", &headers, "{\"metadata\": ").await?;
-    answer.refused_with(
-        400,
-        "BadRequest",
-        "couldn't get version/kind; json parse error: unexpected end of JSON input",
-    )?;
+    answer.refused_with(400, "BadRequest", NO_JSON)?;
     Ok(())
 }
 
