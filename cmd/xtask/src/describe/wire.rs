@@ -74,6 +74,9 @@ fn file(table: &mut String, proto: &str, definitions: &Value) -> Result<()> {
 }
 
 fn field(table: &mut String, fields: &Value, number: &str, name: &str, prefix: &str, of: &str) -> Result<()> {
+    // A few names differ from those in JSON by the case of a letter.
+    let mut known = fields.as_object().into_iter().flatten().map(|(known, _)| known.as_str());
+    let name = known.find(|known| known.eq_ignore_ascii_case(name)).unwrap_or(name);
     let message = !matches!(of, "string" | "bytes" | "bool" | "int32" | "int64" | "double");
     let embedded = message && prefix.is_empty() && fields.is_object() && fields.get(name).is_none();
     let list = prefix == "[]" && name == "items" && fields.is_null();

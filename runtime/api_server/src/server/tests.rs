@@ -204,6 +204,54 @@ async fn lists_are_put_together_from_stored_bytes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_go_programs_send_is_understood_and_yaml_too() {
+    let server = server();
+    let maps = "/api/v1/namespaces/default/configmaps";
+    // A ConfigMap called `a`, with `k: v` in it and a creation time of nothing.
+    let body = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x0f\x0a\x05\x0a\x01a\x42\x00\x12\x06\x0a\x01k\x12\x01v";
+    let sent = [("content-type", "application/vnd.kubernetes.protobuf")];
+    let (code, media, made) = ask_with(&server, "POST", maps, &sent, body).await;
+    assert_eq!((code, &*media, &made["data"]), (201, "application/json", &json!({"k": "v"})), "{made}");
+    let sent = [("content-type", "application/apply-patch+yaml")];
+    let body = b"apiVersion: v1\nkind: ConfigMap\ndata:\n  y: z\n";
+    let (code, _, made) = ask_with(&server, "PATCH", &format!("{maps}/a?fieldManager=m"), &sent, body).await;
+    assert_eq!((code, &made["data"]), (200, &json!({"k": "v", "y": "z"})), "{made}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_field_given_twice_is_told_of_or_refused() {
+    let server = server();
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let body = br#"{"metadata": {"name": "a"}, "data": {"k": "v", "k": "w"}}"#;
+    let json_body = ("content-type", "application/json");
+    let path = format!("{maps}?fieldValidation=Strict");
+    let (code, _, refused) = ask_with(&server, "POST", &path, &[json_body], body).await;
+    let why = "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: strict decoding error: duplicate field \"data.k\"";
+    assert_eq!((code, &refused["message"]), (400, &json!(why)));
+    let request =
+        Request::post(maps).header(json_body.0, json_body.1).body(Full::new(Bytes::from_static(body)));
+    let Ok(answer) = server.clone().oneshot(request.expect("a request")).await;
+    assert_eq!(answer.status(), 201);
+    assert_eq!(answer.headers()["warning"], r#"299 - "duplicate field \"data.k\"""#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stale_replica_shows_the_past_at_version_zero_only() {
+    let server = server();
+    let stale = server.replica();
+    stale.view().freeze();
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let (code, ..) = ask(&server, "POST", maps, json!({"metadata": {"name": "a"}})).await;
+    assert_eq!(code, 201);
+    let count = async |path: String| {
+        let (_, _, list) = ask(&stale, "GET", &path, Value::Null).await;
+        list["items"].as_array().map(Vec::len)
+    };
+    assert_eq!(count(format!("{maps}?resourceVersion=0")).await, Some(0));
+    assert_eq!(count(maps.to_owned()).await, Some(1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_table_tells_its_columns_once() {
     let server = server();
     let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")];
