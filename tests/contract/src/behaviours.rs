@@ -11,6 +11,7 @@ mod definitions;
 mod delete;
 mod discovery;
 mod dry_run;
+mod formats;
 mod history;
 mod list;
 mod namespaces;
@@ -19,6 +20,7 @@ mod patches;
 mod pods;
 mod read;
 mod refusals;
+mod rules;
 mod selectors;
 mod subresources;
 mod tables;
@@ -38,6 +40,7 @@ pub const ALL: &[(&str, &[Behaviour])] = &[
     ("delete", delete::ALL),
     ("discovery", discovery::ALL),
     ("dry_run", dry_run::ALL),
+    ("formats", formats::ALL),
     ("history", history::ALL),
     ("list", list::ALL),
     ("namespaces", namespaces::ALL),
@@ -45,6 +48,7 @@ pub const ALL: &[(&str, &[Behaviour])] = &[
     ("pods", pods::ALL),
     ("read", read::ALL),
     ("refusals", refusals::ALL),
+    ("rules", rules::ALL),
     ("selectors", selectors::ALL),
     ("subresources", subresources::ALL),
     ("tables", tables::ALL),
