@@ -157,7 +157,13 @@ impl Status {
     /// 422, with its causes. `kind` is the kind's name, not the resource's.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Status {
         let of = Named { group, resource: kind };
-        let texts: Vec<_> = causes.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
+        let mut texts: Vec<_> = Vec::new();
+        for text in causes.iter().map(|it| format!("{}: {}", it.field, it.message)) {
+            // The sentence tells once what the causes may tell twice.
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
         let why = match texts.as_slice() {
             [] => String::new(),
             [one] => format!(": {one}"),

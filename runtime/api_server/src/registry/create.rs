@@ -29,7 +29,7 @@ impl Writer<'_> {
         if to.is_subresource() {
             return self.post_below(to, body, options);
         }
-        if let Some(answer) = reviews::answer(to, &body, &options.user) {
+        if let Some(answer) = reviews::answer(self, to, &body, &options.user) {
             return Ok(Written { answer: Answer::Value(answer?), created: true, warnings: Vec::new() });
         }
         let mut object = body;
@@ -135,7 +135,7 @@ impl Writer<'_> {
         options: &WriteOptions,
     ) -> Result<Vec<String>, Status> {
         let definition = self.definition(&to.resource);
-        transform::identify(&to.resource, object)?;
+        transform::identify(&self.catalogue, &to.resource, definition.is_some(), object)?;
         transform::decode(&to.resource, definition.as_deref(), object, options.field_validation)
             .inspect(|_| self.put_defaults(to, object))
     }
@@ -194,8 +194,9 @@ impl Writer<'_> {
         let (resource, name) = (&to.resource, value::text(object, &["metadata", "name"]));
         let mut errors = FieldErrors::default();
         meta::validate(object, resource.namespaced, kind.name, &mut errors);
-        if let Some(definition) = self.definition(resource) {
-            definition.validate(&resource.version, object, &mut errors);
+        match self.definition(resource) {
+            Some(definition) => definition.validate(&resource.version, object, &mut errors),
+            None => meta::known_finalizers(object, &mut errors),
         }
         (kind.validate)(object, &mut errors);
         errors.refuse(&resource.group, &resource.kind, name)?;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use windlass_schema::Catalogue;
 use windlass_schema::check::{Decoded, Strictness};
 use windlass_schema::custom::{self, CustomKind, CustomVersion, FieldError};
@@ -13,7 +13,7 @@ use super::invalid::FieldErrors;
 use super::scale::Paths;
 use super::writer::Writer;
 use super::{convert, value};
-use crate::read::FieldTable;
+use crate::read::{FieldReader, FieldTable, not_supported};
 use crate::status::{Cause, Status};
 use crate::storage::Collection;
 use crate::tables::CustomColumn;
@@ -58,9 +58,13 @@ impl Definition {
     /// By which fields its objects can be selected.
     pub(crate) fn fields(&self, version: &str) -> FieldTable {
         let fields = self.version(version).map(|it| it.selectable_fields.as_slice()).unwrap_or_default();
-        fields.iter().fold(FieldTable::metadata(), |table, path| {
-            table.with_path(path.trim_start_matches('.').to_owned())
-        })
+        let named = FieldTable::empty(not_supported).with("metadata.name", FieldReader::Name);
+        let table = if self.kind.namespaced {
+            named.with("metadata.namespace", FieldReader::Namespace)
+        } else {
+            named
+        };
+        fields.iter().fold(table, |table, path| table.with_path(path.trim_start_matches('.').to_owned()))
     }
 
     /// The columns in which its objects are shown, beside the name.
@@ -99,9 +103,64 @@ pub(crate) fn defaults(object: &mut Value) {
 /// Accepts the names of a definition, and says so in its status.
 pub(crate) fn accept(writer: &mut Writer<'_>, object: &mut Value) -> Result<(), Status> {
     custom::default_definition(object);
-    let status = custom::accepted_status(object, &writer.now());
+    let status = match conflict(writer, object) {
+        None => custom::accepted_status(object, &writer.now()),
+        Some((reason, taken)) => refused_status(object, reason, &taken, &writer.now()),
+    };
     value::set(object, &["status"], status);
     Ok(())
+}
+
+/// Which name another definition of the group has taken. Where there are several, upstream tells the last.
+fn conflict(writer: &Writer<'_>, object: &Value) -> Option<(&'static str, String)> {
+    let (group, plural) = names(object);
+    let others: Vec<&Value> = writer
+        .state
+        .custom
+        .iter()
+        .filter(|(at, _)| at.0 == group && at.1 != plural)
+        .map(|(_, it)| value::at(&it.object, &["spec", "names"]))
+        .collect();
+    let of = |fields: &[&str]| -> Vec<String> {
+        let texts =
+            others.iter().flat_map(|it| fields.iter().map(|field| value::text(it, &[field]).to_owned()));
+        texts.collect()
+    };
+    let mut resources = of(&["plural", "singular"]);
+    resources.extend(others.iter().flat_map(|it| value::texts(it, &["shortNames"])).map(str::to_owned));
+    let kinds = of(&["kind", "listKind"]);
+    let wanted = value::at(object, &["spec", "names"]);
+    let one = |field: &str| vec![value::text(wanted, &[field]).to_owned()];
+    let short = value::texts(wanted, &["shortNames"]).into_iter().map(str::to_owned).collect();
+    let checks = [
+        ("PluralConflict", one("plural"), &resources),
+        ("SingularConflict", one("singular"), &resources),
+        ("ShortNamesConflict", short, &resources),
+        ("KindConflict", one("kind"), &kinds),
+        ("ListKindConflict", one("listKind"), &kinds),
+    ];
+    let found = checks.into_iter().filter_map(|(reason, wanted, taken)| {
+        wanted.into_iter().find(|it| !it.is_empty() && taken.contains(it)).map(|name| (reason, name))
+    });
+    found.last()
+}
+
+fn refused_status(object: &Value, reason: &str, taken: &str, now: &str) -> Value {
+    let condition = |of_type: &str, reason: &str, message: &str| json!({"type": of_type, "status": "False", "reason": reason, "message": message, "lastTransitionTime": now});
+    json!({
+        "conditions": [
+            condition("NamesAccepted", reason, &format!("{taken:?} is already in use")),
+            condition("Established", "NotAccepted", "not all names are accepted"),
+        ],
+        "acceptedNames": {"plural": "", "kind": ""},
+        "storedVersions": value::at(object, &["status", "storedVersions"]),
+    })
+}
+
+fn is_established(object: &Value) -> bool {
+    let holds =
+        |it: &Value| value::text(it, &["type"]) == "Established" && value::text(it, &["status"]) == "True";
+    value::items(object, &["status", "conditions"]).iter().any(holds)
 }
 
 /// What whoever makes a definition should know.
@@ -131,7 +190,7 @@ pub(crate) fn validate_update(new: &Value, old: &Value, errors: &mut FieldErrors
 
 /// Serves what a definition defines.
 pub(crate) fn serve(writer: &mut Writer<'_>, object: &Value, dry_run: bool) -> Result<(), Status> {
-    if dry_run {
+    if dry_run || !is_established(object) {
         return Ok(());
     }
     let kind = CustomKind::from_definition(object).map_err(|errors| {
@@ -154,6 +213,9 @@ pub(crate) fn serve(writer: &mut Writer<'_>, object: &Value, dry_run: bool) -> R
 /// Serves it no longer, and removes its objects.
 pub(crate) fn withdraw(writer: &mut Writer<'_>, object: &Value) -> Result<(), Status> {
     let (group, plural) = names(object);
+    if !writer.state.custom.contains_key(&(group.clone(), plural.clone())) {
+        return Ok(());
+    }
     let served = writer.catalogue.iter().find(|it| it.group == group && it.plural == plural).cloned();
     if let Some(resource) = served {
         for stored in writer.all(&convert::collection(&resource), "") {

@@ -162,7 +162,8 @@ pub(crate) fn of(group: &str, plural: &str) -> &'static Kind {
         ("storage.k8s.io", "storageclasses" | "volumeattributesclasses") => &volumes::CLASSES,
         ("storage.k8s.io", "csidrivers" | "csinodes" | "volumeattachments") => &volumes::CONDITIONAL,
         ("storage.k8s.io", "csistoragecapacities") | ("node.k8s.io", "runtimeclasses") => &VERSIONED,
-        ("networking.k8s.io", "ingresses" | "networkpolicies" | "ingressclasses") => &SPECIFIED,
+        ("networking.k8s.io", "networkpolicies") => &policy::NETWORK_POLICIES,
+        ("networking.k8s.io", "ingresses" | "ingressclasses") => &SPECIFIED,
         ("flowcontrol.apiserver.k8s.io" | "resource.k8s.io", _) => &SPECIFIED,
         (
             "admissionregistration.k8s.io",

@@ -134,6 +134,16 @@ fn owner_itself(owner: &Value, path: &str, errors: &mut FieldErrors) {
     }
 }
 
+/// Finalizers of built-in kinds have a domain, unless upstream itself made them.
+pub(crate) fn known_finalizers(object: &Value, errors: &mut FieldErrors) {
+    for (index, finalizer) in value::texts(object, &["metadata", "finalizers"]).into_iter().enumerate() {
+        if !finalizer.contains('/') && !matches!(finalizer, "kubernetes" | "orphan" | "foregroundDeletion") {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.invalid(format!("metadata.finalizers[{index}]"), finalizer, detail);
+        }
+    }
+}
+
 fn finalizers(metadata: &Value, errors: &mut FieldErrors) {
     let path = "metadata.finalizers";
     let finalizers = value::texts(metadata, &["finalizers"]);

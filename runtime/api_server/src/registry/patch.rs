@@ -67,6 +67,7 @@ impl Writer<'_> {
         options: &WriteOptions,
     ) -> Result<Vec<String>, Status> {
         let definition = self.definition(&to.resource);
+        transform::identity(&self.catalogue, &to.resource, definition.is_some(), object)?;
         let decoded =
             transform::decode(&to.resource, definition.as_deref(), object, options.field_validation);
         let warnings = decoded.map_err(|status| {
@@ -86,7 +87,13 @@ impl Writer<'_> {
         options: &WriteOptions,
     ) -> Result<Written, Status> {
         let mut applied = applied.clone();
-        transform::identify(&to.resource, &mut applied)?;
+        named(&applied)?;
+        transform::identify(
+            &self.catalogue,
+            &to.resource,
+            self.definition(&to.resource).is_some(),
+            &mut applied,
+        )?;
         let kind = self.kind_of(&to.resource);
         if old.is_none() && to.is_subresource() {
             return Err(to.not_found());
@@ -162,6 +169,16 @@ impl Writer<'_> {
             _ => Vec::new(),
         }
     }
+}
+
+/// What is applied says what it is.
+fn named(applied: &Value) -> Result<(), Status> {
+    let (api_version, kind) = (value::text(applied, &["apiVersion"]), value::text(applied, &["kind"]));
+    if api_version.is_empty() || kind.is_empty() {
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        return Err(Status::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")));
+    }
+    Ok(())
 }
 
 /// The refusal of what a patch made.

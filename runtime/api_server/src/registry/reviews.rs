@@ -2,17 +2,29 @@
 
 use serde_json::{Value, json};
 
+use super::invalid::FieldErrors;
 use super::request::Target;
+use super::writer::Writer;
 use super::{convert, value};
 use crate::status::Status;
 
 /// The answer, if the resource is one of these.
-pub(crate) fn answer(to: &Target, body: &Value, user: &str) -> Option<Result<Value, Status>> {
+pub(crate) fn answer(
+    writer: &Writer<'_>,
+    to: &Target,
+    body: &Value,
+    user: &str,
+) -> Option<Result<Value, Status>> {
     let status = match (to.resource.group.as_str(), to.resource.plural.as_str()) {
         (
             "authorization.k8s.io",
             "subjectaccessreviews" | "selfsubjectaccessreviews" | "localsubjectaccessreviews",
-        ) => json!({"allowed": true}),
+        ) => {
+            if let Err(status) = asks_something(to, body) {
+                return Some(Err(status));
+            }
+            json!({"allowed": true})
+        }
         ("authorization.k8s.io", "selfsubjectrulesreviews") => json!({
             "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
             "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
@@ -20,7 +32,10 @@ pub(crate) fn answer(to: &Target, body: &Value, user: &str) -> Option<Result<Val
         }),
         ("authentication.k8s.io", "selfsubjectreviews") => json!({"userInfo": {"username": user}}),
         ("authentication.k8s.io", "tokenreviews") => {
-            json!({"authenticated": true, "user": {"username": user}})
+            match writer.state.tokens.user(value::text(body, &["spec", "token"]), writer.env.wall()) {
+                Some(owner) => json!({"authenticated": true, "user": {"username": owner}}),
+                None => json!({"user": {}, "error": "invalid bearer token"}),
+            }
         }
         _ => return None,
     };
@@ -33,4 +48,22 @@ pub(crate) fn answer(to: &Target, body: &Value, user: &str) -> Option<Result<Val
     value::default(&mut review, &["metadata"], json!({}));
     value::set(&mut review, &["status"], status);
     Some(Ok(review))
+}
+
+fn asks_something(to: &Target, body: &Value) -> Result<(), Status> {
+    let mut errors = FieldErrors::default();
+    let given = |field: &str| value::has(body, &["spec", field]);
+    match (given("resourceAttributes"), given("nonResourceAttributes")) {
+        (true, true) => {
+            let found = value::at(body, &["spec", "nonResourceAttributes"]).clone();
+            let detail = "cannot be specified in combination with resourceAttributes";
+            errors.invalid("spec.nonResourceAttributes", found, detail);
+        }
+        (false, false) => {
+            let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            errors.invalid("spec.resourceAttributes", Value::Null, detail);
+        }
+        _ => {}
+    }
+    errors.refuse(&to.resource.group, &to.resource.kind, "")
 }

@@ -10,7 +10,8 @@ use super::invalid::FieldErrors;
 use super::request::{Target, WriteOptions, Written};
 use super::writer::{Writer, seconds};
 use super::{Answer, convert, value};
-use crate::status::Status;
+use crate::status::{Named, Status};
+use crate::storage::Collection;
 
 /// How long a token lasts if nothing else is asked: an hour, as upstream's.
 const LIFETIME: i64 = 3600;
@@ -35,6 +36,28 @@ impl Tokens {
 }
 
 impl Writer<'_> {
+    /// What a token is bound to must be there.
+    fn check_bound(&self, namespace: &str, bound: &Value) -> Result<(), Status> {
+        let (plural, namespace) = match value::text(bound, &["kind"]) {
+            "Pod" => ("pods", namespace),
+            "Secret" => ("secrets", namespace),
+            "Node" => ("nodes", ""),
+            _ => return Ok(()),
+        };
+        let (name, uid) = (value::text(bound, &["name"]), value::text(bound, &["uid"]));
+        let found = self.find(&Collection::new("", plural), namespace, name);
+        let named = Named { group: "", resource: plural };
+        let found = found.ok_or_else(|| Status::not_found(named, name))?;
+        if uid.is_empty() || uid == value::text(&found.value, &["metadata", "uid"]) {
+            return Ok(());
+        }
+        let why = format!(
+            "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have \
+             been deleted and then recreated"
+        );
+        Err(Status::conflict(Named { group: "", resource: value::text(bound, &["kind"]) }, name, &why))
+    }
+
     /// `serviceaccounts/token`.
     pub(crate) fn token(
         &mut self,
@@ -44,6 +67,7 @@ impl Writer<'_> {
     ) -> Result<Written, Status> {
         let account = self.find(&convert::collection(&to.resource), &to.namespace, &to.name);
         let account = account.ok_or_else(|| to.not_found())?;
+        self.check_bound(&to.namespace, value::at(&request, &["spec", "boundObjectRef"]))?;
         let asked = value::integer(&request, &["spec", "expirationSeconds"]).unwrap_or(LIFETIME);
         if asked < SHORTEST {
             let mut errors = FieldErrors::default();

@@ -5,7 +5,7 @@ use serde_json::Value;
 use windlass_patch::apply::{self, ApplyError, FieldSet, Manager};
 use windlass_patch::{PatchError, json, strategic};
 use windlass_schema::check::{self, Decoded, Strictness};
-use windlass_schema::{ResourceInfo, Schema};
+use windlass_schema::{Catalogue, ResourceInfo, Schema};
 
 use super::convert;
 use super::custom::Definition;
@@ -27,31 +27,61 @@ pub(crate) struct Managing<'a> {
 }
 
 /// Checks that a body is of the kind and version of the path, and says so in it if it did not.
-pub(crate) fn identify(resource: &ResourceInfo, object: &mut Value) -> Result<(), Status> {
+pub(crate) fn identify(
+    catalogue: &Catalogue,
+    resource: &ResourceInfo,
+    custom: bool,
+    object: &mut Value,
+) -> Result<(), Status> {
     if !object.is_object() {
         let why = check::unrecognized(&resource.kind, object.to_string().as_bytes(), "the body is no object");
         return Err(Status::bad_request(why));
     }
+    if value::text(object, &["apiVersion"]).is_empty() {
+        value::set(object, &["apiVersion"], convert::api_version(resource));
+    }
+    if value::text(object, &["kind"]).is_empty() {
+        value::set(object, &["kind"], resource.kind.clone());
+    }
+    identity(catalogue, resource, custom, object)
+}
+
+/// Checks that an object says that it is of the kind and version of the path.
+pub(crate) fn identity(
+    catalogue: &Catalogue,
+    resource: &ResourceInfo,
+    custom: bool,
+    object: &Value,
+) -> Result<(), Status> {
     let expected = convert::api_version(resource);
-    match value::text(object, &["apiVersion"]) {
-        "" => value::set(object, &["apiVersion"], expected),
-        given if given == expected => {}
-        given => {
-            return Err(Status::bad_request(format!(
-                "the API version in the data ({given}) does not match the expected API version ({expected})"
-            )));
-        }
+    let (api_version, kind) = (value::text(object, &["apiVersion"]), value::text(object, &["kind"]));
+    let of_kind = kind == resource.kind;
+    if of_kind && api_version == expected {
+        return Ok(());
     }
-    match value::text(object, &["kind"]) {
-        "" => value::set(object, &["kind"], resource.kind.clone()),
-        given if given == resource.kind => {}
-        given => {
-            let why = format!("no kind match for {given}");
-            let text = check::cannot_be_handled(given, &resource.version, &resource.kind, &why);
-            return Err(Status::bad_request(text));
-        }
+    if custom && !of_kind {
+        let (name, message) = (
+            value::text(object, &["metadata", "name"]),
+            format!("Invalid value: {kind:?}: must be {}", resource.kind),
+        );
+        let causes =
+            vec![Cause { reason: "FieldValueInvalid".to_owned(), message, field: "kind".to_owned() }];
+        return Err(Status::invalid(&resource.group, kind, name, causes));
     }
-    Ok(())
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    if !custom && catalogue.kind_schema(group, version, kind).is_none() {
+        let why = format!(
+            "no kind {kind:?} is registered for version {api_version:?} in the scheme of this server"
+        );
+        return Err(Status::bad_request(check::cannot_be_handled(kind, version, &resource.kind, &why)));
+    }
+    if !of_kind {
+        let why = format!("converting ({version}.{kind}) to ({}): unknown conversion", resource.kind);
+        return Err(Status::bad_request(check::cannot_be_handled(kind, version, &resource.kind, &why)));
+    }
+    Err(Status::bad_request(format!(
+        "the API version in the data ({api_version}) does not match the expected API version ({expected})"
+    )))
 }
 
 /// Makes of the object what its type can hold. Returns warnings.

@@ -140,6 +140,13 @@ impl Writer<'_> {
             let causes = vec![Cause { reason, message, field }];
             return Err(Status::invalid(&to.resource.group, &to.resource.plural, &to.name, causes));
         }
+        if found.parse::<u64>().is_err() {
+            return Err(Status::new(
+                500,
+                "",
+                format!("strconv.ParseUint: parsing {found:?}: invalid syntax"),
+            ));
+        }
         if found != old.revision.to_string() {
             return Err(Status::conflict(to.named(), &to.name, MODIFIED));
         }

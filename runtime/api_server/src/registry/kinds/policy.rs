@@ -36,6 +36,22 @@ pub(super) static AUTOSCALERS: Kind = Kind {
     ..NAMED
 };
 
+/// What network policies do.
+pub(super) static NETWORK_POLICIES: Kind = Kind {
+    generation: &[&["spec"]],
+    defaults: |object| {
+        if value::is_empty(object, &["spec", "policyTypes"]) {
+            let outward = !value::is_empty(object, &["spec", "egress"]);
+            let types = if outward { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
+            value::set(object, &["spec", "policyTypes"], types);
+        }
+    },
+    validate: |object, errors| {
+        labels::validate(value::at(object, &["spec", "podSelector"]), "spec.podSelector", errors);
+    },
+    ..NAMED
+};
+
 /// What leases do.
 pub(super) static LEASES: Kind = Kind {
     unconditional_update: false,
