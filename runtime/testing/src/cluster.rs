@@ -9,17 +9,15 @@ use kube::api::PostParams;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use windlass_client::ClientOptions;
 use windlass_controller::Registration;
 use windlass_env::Env;
 use windlass_manager::ManagerConfig;
 
 use crate::flaw::Flaw;
+use crate::nodes::{self, NodeOptions};
 use crate::state::ClusterState;
 use crate::world::{Process, World};
-
-/// For how long after the last fault something may take to come true. The longest back-off of a key is 1000 s, and
-/// what a lost answer leaves behind is waited for as long again.
-const PATIENCE: Duration = Duration::from_secs(45 * 60);
 
 /// A cluster to play with. Clones are one cluster.
 #[derive(Clone)]
@@ -63,9 +61,15 @@ impl Cluster {
 
     /// Runs controllers that no fault strikes and no oracle judges, as part of the world: nodes, for instance.
     pub fn run_beside(&self, name: &str, registrations: impl IntoIterator<Item = Registration>) {
-        let config = ManagerConfig { election: None, ..self.config.clone() };
+        let client = ClientOptions { qps: 0.0, ..self.config.client.clone() };
+        let config = ManagerConfig { election: None, client, ..self.config.clone() };
         let registrations = registrations.into_iter().collect();
         self.world.start(Process { name: name.to_owned(), registrations, config, tested: false });
+    }
+
+    /// Runs nodes, beside.
+    pub fn run_nodes(&self, options: &NodeOptions) {
+        self.run_beside("nodes", nodes::registrations(options));
     }
 
     /// The user's own client: no fault strikes it.
@@ -121,11 +125,11 @@ impl Cluster {
         Snapshot { objects: self.world.network.server().objects() }
     }
 
-    /// Waits until `wanted` holds, for as long as faults go on and 45 minutes more. What did not come true by then is
-    /// called `what`.
+    /// Waits until `wanted` holds, for as long as faults go on and
+    /// [some time more](crate::Simulation::converges_within). What did not come true by then is called `what`.
     pub async fn eventually(&self, what: &str, wanted: impl Fn(&Snapshot) -> bool) {
         let begun = self.now();
-        let limit = begun.max(self.world.plan.end()) + PATIENCE;
+        let limit = begun.max(self.world.plan.end()) + self.world.converges;
         let mut pause = Duration::from_millis(100);
         while !wanted(&self.snapshot()) {
             if self.now() >= limit {

@@ -20,15 +20,18 @@
 //! - no more requests are sent than the faults explain;
 //! - no task is left behind by a process that ended, or by the world.
 //!
-//! It refuses real clusters, sockets and real time.
+//! A simulation refuses real clusters, sockets and real time. Tests that want a server and no simulation have
+//! [`client`], [`with_controllers`] and [`check_rights`].
 
 mod campaign;
 mod cluster;
 mod flaw;
 mod judge;
+mod local;
 pub mod nodes;
 mod plans;
 mod probe;
+mod rights;
 mod simulation;
 mod state;
 #[cfg(test)]
@@ -36,11 +39,14 @@ mod tests;
 mod watchdog;
 mod world;
 
+pub use windlass_api_server as api_server;
 pub use windlass_api_server::faults::{Fault, Plan, Server, What};
 
 pub use crate::campaign::{Tally, exhaustive_crash, random_plans, shorten, simulate};
 pub use crate::cluster::{Cluster, Snapshot};
 pub use crate::flaw::{Failure, Flaw};
+pub use crate::local::{client, client_of, object, server, with_controllers};
 pub use crate::plans::{FaultKind, Faults};
+pub use crate::rights::{MissingRules, check_rights, rules_of, unused_rights};
 pub use crate::simulation::{Report, Simulation};
 pub use crate::state::{ClusterState, Difference};

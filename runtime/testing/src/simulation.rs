@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use futures_util::future::{self, Either};
 use tokio::runtime::{Builder, Handle};
-use windlass_api_server::faults::{Journal, Network, Plan, Server};
+use windlass_api_server::faults::{Happening, Journal, Network, Plan, Record, Server};
+use windlass_api_server::{ApiServer, ApiServerOptions};
 use windlass_env::{Env, Vigil, caught};
 use windlass_manager::ManagerConfig;
 
@@ -19,7 +20,7 @@ use crate::plans::Faults;
 use crate::probe::{Look, look_at};
 use crate::state::ClusterState;
 use crate::watchdog::Watchdog;
-use crate::world::World;
+use crate::world::{MakeMachine, World};
 
 /// How long after the last fault a cluster may take to come to rest: the longest back-off of a key is 1000 s, twice
 /// over if its next attempt meets a cache that is still behind, and some.
@@ -30,6 +31,8 @@ const REST: Duration = Duration::from_secs(15);
 const KEPT: Duration = Duration::from_secs(60);
 /// How long processes may take to stop in order: more than their own shutdown timeout.
 const STOPS: Duration = Duration::from_secs(60);
+/// How many records a run keeps by default: those of the last hour or so.
+const KEPT_RECORDS: usize = 20_000;
 /// How much of a trace a failure shows.
 const SHOWN: usize = 150;
 
@@ -46,6 +49,8 @@ pub struct Simulation {
     config: ManagerConfig,
     resources: Vec<String>,
     looks: Vec<Look>,
+    machines: Option<MakeMachine>,
+    converges: Duration,
     server: MakeServer,
     kept_records: usize,
     longest: Duration,
@@ -69,6 +74,11 @@ pub struct Report {
 }
 
 impl Simulation {
+    /// A world with a fresh API server, in which everything follows from `seed`.
+    pub fn of(seed: u64) -> Self {
+        Self::on(seed, |env| Arc::new(ApiServer::new(env, ApiServerOptions::default())))
+    }
+
     /// A world on this server, in which everything follows from `seed`.
     pub fn on(seed: u64, server: impl Fn(&Env) -> Arc<dyn Server> + Send + Sync + 'static) -> Self {
         let resources = ["pods", "leases", "events"].map(str::to_owned).to_vec();
@@ -81,8 +91,10 @@ impl Simulation {
             config: ManagerConfig::new("set per life"),
             resources,
             looks: Vec::new(),
+            machines: None,
+            converges: CONVERGES,
             server: Arc::new(server),
-            kept_records: 400,
+            kept_records: KEPT_RECORDS,
             longest: Duration::from_secs(6 * 3600),
         }
     }
@@ -157,6 +169,21 @@ impl Simulation {
         self
     }
 
+    /// Changes the Env of the machines that processes under test run on, in all their lives.
+    #[must_use]
+    pub fn machines(self, change: impl Fn(Env) -> Env + Send + Sync + 'static) -> Self {
+        Simulation { machines: Some(Arc::new(change)), ..self }
+    }
+
+    /// How long after the last fault the cluster may take to come to rest in the state it should be in, and whatever
+    /// the script [waits for](Cluster::eventually) to come true. Default 45 minutes: the longest back-off of a key is
+    /// 1000 s, twice over if its next attempt meets a cache that is still behind, and some. Less is enough after
+    /// faults too short for such a back-off.
+    #[must_use]
+    pub fn converges_within(self, time: Duration) -> Self {
+        Simulation { converges: time, ..self }
+    }
+
     /// Keeps the whole trace for [`Report::trace`]. By default only the end of it is kept, for failures.
     #[must_use]
     pub fn traced(self) -> Self {
@@ -217,7 +244,14 @@ impl Simulation {
         let (served, user) = (env.incarnation("server", 0), env.incarnation("user", 0));
         let network = Network::new(&env, (self.server)(&served), plan.clone(), journal.clone());
         let others = vec![user.clone(), served];
-        let world = World::new(env.clone(), network, Arc::clone(judge), self.looks.clone(), others);
+        let world = World::new(
+            env.clone(),
+            network,
+            Arc::clone(judge),
+            self.looks.clone(),
+            (self.machines.clone(), self.converges),
+            others,
+        );
         let result = {
             let cluster = Cluster::new(&world, user, self.replicas, self.config());
             let work = caught(async {
@@ -306,7 +340,7 @@ async fn reach(world: &Arc<World>, expected: Option<&Report>) -> Result<ClusterS
                 },
             }
         };
-        if let Some(objection) = objection.filter(|_| over >= CONVERGES) {
+        if let Some(objection) = objection.filter(|_| over >= world.converges) {
             return Err(objection);
         }
         let pause = if rest < REST { REST - rest } else { Duration::from_secs(5) };
@@ -356,9 +390,20 @@ async fn left_behind(env: &Env, before: usize) -> usize {
     Handle::current().metrics().num_alive_tasks() - before
 }
 
+/// The end of a trace, without what goes on all the time: leases, and what others than the processes under test read.
 fn tail(journal: &Journal) -> String {
+    let tells = |record: &&Record| match &record.what {
+        Happening::Sent { asked, .. }
+        | Happening::Served { asked, .. }
+        | Happening::Answered { asked, .. } => {
+            asked.resource != "leases" && (asked.is_write() || record.who.instance.len() == 1)
+        }
+        Happening::Told { asked, .. } => asked.resource != "leases" && record.who.instance.len() == 1,
+        _ => true,
+    };
     let records = journal.records();
-    let shown = records.iter().skip(records.len().saturating_sub(SHOWN));
+    let telling: Vec<&Record> = records.iter().filter(tells).collect();
+    let shown = telling.iter().skip(telling.len().saturating_sub(SHOWN));
     shown.map(|record| format!("{record}\n")).collect()
 }
 

@@ -11,8 +11,18 @@ use serde_json::{Map, Value};
 const PASSING: &[&str] = &["Lease", "Event"];
 
 /// Fields that no two runs have in common.
-const PRIVATE: &[&str] =
-    &["uid", "resourceVersion", "managedFields", "creationTimestamp", "nodeName", "hostIP", "hostIPs"];
+const PRIVATE: &[&str] = &[
+    "uid",
+    "resourceVersion",
+    "managedFields",
+    "creationTimestamp",
+    "nodeName",
+    "hostIP",
+    "hostIPs",
+    "containerID",
+    // Whether Endpoints were last written for a pod's sake or for the Service's depends on what came first.
+    "endpoints.kubernetes.io/last-change-trigger-time",
+];
 
 /// Lists whose order means nothing.
 const SETS: &[&str] = &["addresses", "notReadyAddresses", "ownerReferences", "conditions", "finalizers"];

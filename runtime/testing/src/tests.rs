@@ -1,1 +1,279 @@
+//! Planted bugs that the oracles have to find, and sound controllers that they have to leave alone.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::FutureExt as _;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Api;
+use kube::api::PostParams;
+use windlass_api_server::faults::{Fault, Plan, What};
+use windlass_controller::{
+    Context, Controller, Descriptor, Outcome, ReconcileError, Registration, Setup, SetupError, by_owner,
+    by_self,
+};
+use windlass_informer::TypedLister;
+use windlass_object::{ObjectKey, Verb};
+
+use crate::{Cluster, Failure, Faults, Flaw, Simulation, exhaustive_crash, random_plans};
+
+/// Makes one Secret for every ConfigMap, and counts them.
+struct Mirror {
+    maps: TypedLister<ConfigMap>,
+    secrets: TypedLister<Secret>,
+    habit: Habit,
+}
+
+/// How a mirror goes about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Habit {
+    /// As it should.
+    Sound,
+    /// The Secret's name is drawn by the server, so that a second one is not refused.
+    Draws,
+    /// Says that it is done after the first of two writes, if that write fails.
+    GivesUp,
+    /// Writes although nothing has changed, for ever.
+    Restless,
+    /// Leaves a task behind.
+    Leaks,
+}
+
+impl Mirror {
+    fn registration(habit: Habit) -> Registration {
+        Registration::with(Self::DESCRIPTOR, move |setup| Self::declare(setup, habit))
+    }
+
+    fn declare(setup: &mut Setup, habit: Habit) -> Result<Self, SetupError> {
+        setup.uses::<Secret>([Verb::Create]);
+        setup.uses::<ConfigMap>([Verb::Update]);
+        Ok(Self {
+            maps: setup.watch::<ConfigMap>().enqueue(by_self).lister(),
+            secrets: setup.watch::<Secret>().enqueue(by_owner::<ConfigMap>).lister(),
+            habit,
+        })
+    }
+
+    fn secret(&self, map: &ConfigMap) -> Secret {
+        let name = map.metadata.name.clone().unwrap_or_default();
+        let (drawn, given) = if self.habit == Habit::Draws {
+            (Some(format!("{name}-")), None)
+        } else {
+            (None, Some(name.clone()))
+        };
+        let owner = OwnerReference {
+            api_version: "v1".into(),
+            kind: "ConfigMap".into(),
+            controller: Some(true),
+            name,
+            uid: map.metadata.uid.clone().unwrap_or_default(),
+            ..OwnerReference::default()
+        };
+        let metadata = ObjectMeta {
+            name: given,
+            generate_name: drawn,
+            namespace: map.metadata.namespace.clone(),
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        };
+        Secret { metadata, ..Secret::default() }
+    }
+
+    /// Whether the Secret is there. A mirror that draws names believes its notes on the map alone.
+    fn has_secret(&self, key: &ObjectKey, map: &ConfigMap) -> bool {
+        match self.habit {
+            Habit::Draws => noted(map).is_some(),
+            _ => self.secrets.get(key).is_some(),
+        }
+    }
+}
+
+fn noted(map: &ConfigMap) -> Option<&String> {
+    map.data.as_ref().and_then(|data| data.get("mirrored"))
+}
+
+#[async_trait]
+impl Controller for Mirror {
+    const NAME: &'static str = "mirror";
+    const DESCRIPTOR: Descriptor = Descriptor::new(Self::NAME);
+
+    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+        Self::declare(setup, Habit::Sound)
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let Some(map) = self.maps.get(key) else { return Ok(Outcome::Done) };
+        if !key.name().starts_with("web") {
+            return Ok(Outcome::Done);
+        }
+        if self.habit == Habit::Leaks {
+            let env = cx.env().clone();
+            drop(tokio_leak(env.sleep(Duration::MAX)));
+        }
+        let namespace = key.namespace().unwrap_or_default();
+        if !self.has_secret(key, &map) {
+            let secrets: Api<Secret> = Api::namespaced(cx.client().clone(), namespace);
+            let created = secrets.create(&PostParams::default(), &self.secret(&map)).await;
+            match created {
+                Err(_) if self.habit == Habit::GivesUp => return Ok(Outcome::Done),
+                created => drop(created?),
+            }
+        }
+        if noted(&map).is_none() || self.habit == Habit::Restless {
+            let count = map.metadata.resource_version.clone().unwrap_or_default();
+            let note = if self.habit == Habit::Restless { count } else { "yes".to_owned() };
+            let mut map = ConfigMap::clone(&map);
+            map.data.get_or_insert_default().insert("mirrored".into(), note);
+            let maps: Api<ConfigMap> = Api::namespaced(cx.client().clone(), namespace);
+            maps.replace(key.name(), &PostParams::default(), &map).await?;
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+/// A task that no Env knows of.
+#[expect(clippy::disallowed_methods, reason = "what the oracle is to find")]
+fn tokio_leak(work: impl Future<Output = ()> + Send + 'static) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(work)
+}
+
+async fn two_maps(cluster: Cluster, habit: Habit) {
+    cluster.run([Mirror::registration(habit)]);
+    for name in ["web-1", "web-2"] {
+        let metadata = ObjectMeta {
+            name: Some(name.into()),
+            namespace: Some("default".into()),
+            ..ObjectMeta::default()
+        };
+        cluster.create(&ConfigMap { metadata, ..ConfigMap::default() }).await;
+        cluster.pass(Duration::from_secs(20)).await;
+    }
+    cluster.settle().await;
+}
+
+fn crashes(habit: Habit) -> Result<u64, Flaw> {
+    let simulation = Simulation::of(3).caches_of::<ConfigMap>().caches_of::<Secret>();
+    exhaustive_crash(&simulation, async |cluster| two_maps(cluster, habit).await)
+        .map(|tally| tally.runs)
+        .map_err(|failure| failure.flaw)
+}
+
+#[test]
+fn a_sound_controller_survives_a_crash_at_each_write() {
+    assert_eq!(crashes(Habit::Sound), Ok(8), "two writes for each of two maps, and each of them twice");
+}
+
+#[test]
+fn a_name_drawn_anew_after_a_crash_is_found() {
+    let flaw = crashes(Habit::Draws).expect_err("a second Secret");
+    assert!(matches!(flaw, Flaw::Differs { .. } | Flaw::CreatedTwice { .. }), "{flaw}");
+}
+
+#[test]
+fn a_failed_write_that_nobody_repeats_is_found_and_its_plan_is_shortened_to_one_fault() {
+    let simulation = Simulation::of(1).minutes(1).faults(Faults::all()).resources(["secrets"]);
+    let failure = random_plans(&simulation, 200, async |cluster| two_maps(cluster, Habit::GivesUp).await)
+        .expect_err("a Secret is missing");
+    assert!(matches!(failure.flaw, Flaw::Differs { .. }), "{failure}");
+    assert_eq!(failure.plan.faults.len(), 1, "{failure}");
+    let again = simulation.plan(failure.plan.clone());
+    let quiet =
+        again.clone().plan(Plan::quiet(1)).run(async |cluster| two_maps(cluster, Habit::GivesUp).await);
+    let seen =
+        again.run_like(Some(&quiet.expect("sound")), async |cluster| two_maps(cluster, Habit::GivesUp).await);
+    assert_eq!(seen.map_err(|it| it.flaw).err(), Some(failure.flaw), "the printed plan shows it again");
+}
+
+#[test]
+fn a_controller_that_never_rests_is_found() {
+    let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Restless).await);
+    assert!(matches!(run.map_err(|it| it.flaw), Err(Flaw::Restless { .. })));
+}
+
+#[test]
+fn a_task_that_no_env_knows_of_is_found() {
+    let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Leaks).await);
+    assert!(matches!(run.map_err(|it| it.flaw), Err(Flaw::LeftBehind { .. })));
+}
+
+fn flaw_of(script: impl AsyncFnOnce(Cluster)) -> Option<Flaw> {
+    Simulation::of(5).run(script).map_err(|failure: Failure| failure.flaw).err()
+}
+
+#[test]
+fn a_panicking_script_a_wish_that_never_comes_true_and_frozen_time_end_a_run() {
+    assert_eq!(flaw_of(async |_| panic!("no")), Some(Flaw::Panicked("no".into())));
+    let never = flaw_of(async |cluster: Cluster| cluster.eventually("the moon", |_| false).await);
+    assert!(matches!(never, Some(Flaw::Never { what, .. }) if what == "the moon"));
+    let frozen = flaw_of(async |cluster: Cluster| {
+        let env = cluster.env().clone();
+        drop(env.spawn("busy", async {
+            loop {
+                tokio::task::yield_now().await;
+            }
+        }));
+        cluster.pass(Duration::from_secs(1)).await;
+    });
+    assert_eq!(frozen, Some(Flaw::Frozen { task: "busy".into() }));
+    let endless = flaw_of(async |cluster: Cluster| cluster.pass(Duration::MAX).await);
+    assert!(matches!(endless, Some(Flaw::TooLong(_))));
+}
+
+#[test]
+fn one_seed_replays_one_history_under_all_faults() {
+    let run = |seed| {
+        let simulation = Simulation::of(seed).minutes(5).faults(Faults::all()).traced();
+        simulation
+            .run(async |cluster| two_maps(cluster, Habit::Sound).await)
+            .unwrap_or_else(|it| panic!("{it}"))
+    };
+    assert_eq!(run(11), run(11));
+    assert_ne!(run(11).trace, run(12).trace);
+}
+
+/// Rates whose ratio a lease allows for, and one that it does not: what the judge says of the fence, and of itself.
+#[test]
+fn two_leaders_are_found_where_clocks_differ_by_more_than_a_lease_allows_for() {
+    let script = async |cluster: Cluster| {
+        cluster.run([Mirror::registration(Habit::Restless)]);
+        let metadata = ObjectMeta {
+            name: Some("web".into()),
+            namespace: Some("default".into()),
+            ..ObjectMeta::default()
+        };
+        cluster.create(&ConfigMap { metadata, ..ConfigMap::default() }).await;
+        cluster.pass(Duration::from_secs(300)).await;
+    };
+    let rate = |name: &str, numerator, denominator| {
+        Fault::during(Duration::ZERO, What::ClockRate { numerator, denominator }).of(name)
+    };
+    let cut = |name: &str| {
+        // The holder renews no more, and its other requests get through.
+        let lost = What::RequestLost { silently: false };
+        Fault::during(Duration::from_secs(290), lost).from(Duration::from_secs(30)).of(name).on("leases")
+    };
+    let judged = |slow: (u32, u32), fast: (u32, u32)| {
+        let found = (0..6).find_map(|seed| {
+            let faults = vec![rate("a", slow.0, slow.1), rate("b", fast.0, fast.1), cut("a")];
+            let flaw = Simulation::of(seed).plan(Plan { seed, faults }).run(script).err()?.flaw;
+            matches!(flaw, Flaw::SplitBrain { .. } | Flaw::Unfenced { .. }).then_some(flaw)
+        });
+        found
+    };
+    assert_eq!(judged((1, 1), (1, 1)), None);
+    assert_eq!(judged((4, 5), (6, 5)), None, "the limit");
+    assert!(matches!(judged((1, 2), (2, 1)), Some(Flaw::SplitBrain { .. })), "far beyond it");
+}
+
+/// An Arc is what a run needs to be given a server of the test's own.
+#[test]
+fn a_simulation_can_be_had_on_another_server() {
+    use windlass_api_server::{ApiServer, ApiServerOptions};
+    let simulation = Simulation::on(1, |env| Arc::new(ApiServer::new(env, ApiServerOptions::default())));
+    let report = simulation.run(async |cluster| {
+        assert!(cluster.pass(Duration::ZERO).now_or_never().is_some());
+    });
+    assert!(report.is_ok_and(|report| report.writes == 0));
+}

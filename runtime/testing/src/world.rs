@@ -20,6 +20,9 @@ use crate::probe::{self, Caches, Look};
 /// How long a process that ended stays away, unless a fault says longer: what a kubelet takes to start it again.
 const RESTART: Duration = Duration::from_secs(1);
 
+/// Makes of a plain machine's Env that of a machine of processes under test.
+pub(crate) type MakeMachine = Arc<dyn Fn(Env) -> Env + Send + Sync>;
+
 /// Everything there is in one run.
 pub(crate) struct World {
     pub(crate) env: Env,
@@ -27,6 +30,8 @@ pub(crate) struct World {
     pub(crate) judge: Arc<Judge>,
     pub(crate) plan: Plan,
     pub(crate) looks: Vec<Look>,
+    machines: Option<MakeMachine>,
+    pub(crate) converges: Duration,
     /// Of the server and of the user, who live as long as the world.
     others: Vec<Env>,
     state: Mutex<State>,
@@ -61,7 +66,7 @@ struct Living {
 impl World {
     /// Lets a process run for as long as the world does.
     pub(crate) fn start(self: &Arc<Self>, process: Process) {
-        let machine = self.machine(&process.name);
+        let machine = self.machine(&process.name, process.tested);
         if process.tested {
             let rate = self.rate(&process.name);
             let candidate = process
@@ -153,9 +158,11 @@ impl World {
     }
 
     /// The Env of the machine that a process runs on, in all its lives.
-    fn machine(&self, name: &str) -> Env {
+    fn machine(&self, name: &str, tested: bool) -> Env {
         let (numerator, denominator) = self.rate(name);
         let machine = self.env.clone().with_wall_offset(SignedDuration::ZERO);
+        let made = self.machines.as_ref().filter(|_| tested);
+        let machine = made.map_or_else(|| machine.clone(), |make| make(machine.clone()));
         if (numerator, denominator) == (1, 1) { machine } else { machine.with_rate(numerator, denominator) }
     }
 
@@ -267,10 +274,11 @@ impl World {
         network: Network,
         judge: Arc<Judge>,
         looks: Vec<Look>,
+        (machines, converges): (Option<MakeMachine>, Duration),
         others: Vec<Env>,
     ) -> Arc<Self> {
         let plan = network.plan().clone();
-        Arc::new(World { env, network, judge, plan, looks, others, state: Mutex::default() })
+        Arc::new(World { env, network, judge, plan, looks, machines, converges, others, state: Mutex::default() })
     }
 }
 

@@ -1,11 +1,9 @@
 //! A user with a few habits, and the objects that the scripts begin with.
 
-use std::time::Duration;
-
 use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 use windlass_testing::{Cluster, Snapshot};
 
@@ -22,6 +20,12 @@ impl User {
     /// Whoever plays in this cluster.
     pub fn of(cluster: &Cluster) -> Self {
         User { cluster: cluster.clone() }
+    }
+
+    /// Creates the namespace of every script.
+    pub async fn namespace(&self) {
+        let namespace: Namespace = object(json!({ "metadata": { "name": NAMESPACE } }));
+        self.cluster.create(&namespace).await;
     }
 
     /// Creates a ReplicaSet of that many pods, labelled `app=<app>` and `set=<name>`.
@@ -101,28 +105,6 @@ impl User {
         ready.filter_map(|pod| pod["metadata"]["name"].as_str().map(str::to_owned)).collect()
     }
 
-    /// Lets pods run, as nodes would: twice a second, every pod that does not run yet becomes ready.
-    pub fn play_nodes(&self) {
-        let (cluster, env) = (self.cluster.clone(), self.cluster.env().clone());
-        drop(self.cluster.env().spawn("nodes", async move {
-            let mut address = 0u32;
-            let pods: Api<Pod> = Api::all(cluster.client());
-            loop {
-                env.sleep(Duration::from_millis(500)).await;
-                let listed =
-                    pods.list(&ListParams::default()).await.expect("the user's requests get through");
-                for pod in listed
-                    .items
-                    .into_iter()
-                    .filter(|pod| pod.status.as_ref().is_none_or(|it| it.pod_ip.is_none()))
-                {
-                    address += 1;
-                    run(&cluster, pod, address).await;
-                }
-            }
-        }));
-    }
-
     async fn change<K>(&self, name: &str, change: impl Fn(&mut K))
     where
         K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
@@ -142,19 +124,6 @@ impl User {
             }
         }
     }
-}
-
-async fn run(cluster: &Cluster, mut pod: Pod, address: u32) {
-    let since = cluster.env().wall().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let ip = format!("10.0.{}.{}", address / 250, address % 250 + 1);
-    let ready = json!({ "type": "Ready", "status": "True", "lastTransitionTime": since });
-    let status = json!({ "phase": "Running", "podIP": ip, "podIPs": [{ "ip": ip }], "conditions": [ready] });
-    pod.status = Some(object(status));
-    let name = pod.metadata.name.clone().unwrap_or_default();
-    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-    let api: Api<Pod> = Api::namespaced(cluster.client(), &namespace);
-    // Whoever was deleted or changed meanwhile is looked at again in a moment.
-    drop(api.replace_status(&name, &PostParams::default(), &pod).await);
 }
 
 fn pods_of<'a>(world: &'a Snapshot, set: &str) -> impl Iterator<Item = &'a Value> + use<'a> {

@@ -5,20 +5,22 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::json;
 use windlass_controllers::{Options, registrations};
 use windlass_testing::Cluster;
+use windlass_testing::nodes::NodeOptions;
 
 use crate::User;
 
 /// Starts all controllers there are, and nodes.
-pub fn start(cluster: &Cluster) -> User {
+pub async fn start(cluster: &Cluster) -> User {
     let user = User::of(cluster);
     cluster.run(registrations(&Options::default()));
-    user.play_nodes();
+    cluster.run_nodes(&NodeOptions::default());
+    user.namespace().await;
     user
 }
 
 /// A Service and a ReplicaSet that grows.
 pub async fn scale_up(cluster: Cluster) {
-    let user = start(&cluster);
+    let user = start(&cluster).await;
     user.service("web", json!({ "app": "web" })).await;
     user.replica_set("web", "web", 2).await;
     user.ready("web", 2).await;
@@ -30,7 +32,7 @@ pub async fn scale_up(cluster: Cluster) {
 /// One set of pods takes the place of another behind a Service, which then selects the new ones alone. A pod that loses
 /// its label is let go and replaced.
 pub async fn rollout(cluster: Cluster) {
-    let user = start(&cluster);
+    let user = start(&cluster).await;
     user.service("web", json!({ "app": "web" })).await;
     user.replica_set("blue", "web", 3).await;
     user.replica_set("green", "web", 0).await;
@@ -51,7 +53,7 @@ pub async fn rollout(cluster: Cluster) {
 
 /// A ReplicaSet that shrinks, in two steps, to nothing.
 pub async fn scale_down(cluster: Cluster) {
-    let user = start(&cluster);
+    let user = start(&cluster).await;
     user.service("web", json!({ "app": "web" })).await;
     user.replica_set("web", "web", 5).await;
     user.ready("web", 5).await;
@@ -64,7 +66,7 @@ pub async fn scale_down(cluster: Cluster) {
 
 /// Service and ReplicaSet are deleted; what the Service left behind goes with it, and nothing comes back.
 pub async fn delete(cluster: Cluster) {
-    let user = start(&cluster);
+    let user = start(&cluster).await;
     user.service("web", json!({ "app": "web" })).await;
     user.replica_set("web", "web", 3).await;
     user.addresses("web", 3).await;
@@ -78,7 +80,7 @@ pub async fn delete(cluster: Cluster) {
 
 /// All of it, one after the other, on objects of their own.
 pub async fn everything(cluster: Cluster) {
-    let user = start(&cluster);
+    let user = start(&cluster).await;
     user.service("web", json!({ "app": "web" })).await;
     user.service("all", json!({})).await;
     user.replica_set("blue", "web", 3).await;
@@ -102,7 +104,7 @@ pub async fn everything(cluster: Cluster) {
 /// Days of a user who changes something every hour, and in the end wants what it wanted at first.
 pub fn days(days: u64) -> impl AsyncFn(Cluster) {
     async move |cluster: Cluster| {
-        let user = start(&cluster);
+        let user = start(&cluster).await;
         user.service("web", json!({ "app": "web" })).await;
         user.replica_set("web", "web", 3).await;
         for hour in 0..days * 24 {

@@ -46,6 +46,12 @@ impl Asked {
         asked
     }
 
+    /// Method and path, without the query: `GET /api/v1/pods`.
+    pub fn line(&self) -> String {
+        let path = self.uri.split_once('?').map_or(&*self.uri, |(path, _)| path);
+        format!("{} {path}", self.method)
+    }
+
     /// Whether it follows changes.
     pub fn is_watch(&self) -> bool {
         self.verb == Some(Verb::Watch)

@@ -49,6 +49,11 @@ pub(super) enum End {
 }
 
 impl Threat {
+    /// Whether it is about such a request, and strikes it.
+    pub(super) fn strikes_at(&mut self, asked: &Asked) -> bool {
+        concerns(&self.fault.what, asked) && self.strikes()
+    }
+
     /// Whether it strikes, once.
     pub(super) fn strikes(&mut self) -> bool {
         let permille = u64::from(self.fault.permille);
@@ -65,14 +70,15 @@ impl Fate {
     pub(super) fn draw(threats: &mut [Threat], asked: &Asked, now: Duration) -> Fate {
         let mut fate = Fate::default();
         for threat in threats.iter_mut().filter(|it| it.fault.is_on(now) && it.fault.matches(asked)) {
-            if concerns(&threat.fault.what, asked) && threat.strikes() {
+            if threat.strikes_at(asked) {
                 fate.suffer(threat, asked);
             }
         }
         fate
     }
 
-    fn suffer(&mut self, threat: &mut Threat, asked: &Asked) {
+    /// One more fault strikes.
+    pub(super) fn suffer(&mut self, threat: &mut Threat, asked: &Asked) {
         match threat.fault.what.clone() {
             What::RequestDelayed { by_ms } => self.request_delay += threat.delay(by_ms),
             What::ResponseDelayed { by_ms } => self.response_delay += threat.delay(by_ms),
@@ -104,6 +110,7 @@ fn end(what: What, asked: &Asked) -> Option<End> {
         What::Expired => refused(refusals::expired()),
         What::NamespaceTerminating => refused(refusals::namespace_terminating(asked)),
         What::QuotaExceeded => refused(refusals::quota_exceeded(asked)),
+        What::Forbidden => refused(refusals::forbidden(asked)),
         _ => None,
     }
 }
@@ -121,7 +128,7 @@ fn concerns(what: &What, asked: &Asked) -> bool {
         | What::Partition => true,
         // A stream has no single answer to lose.
         What::ResponseLost { .. } => !asked.is_watch(),
-        What::TimedOut => asked.is_write(),
+        What::TimedOut | What::Forbidden => asked.is_write(),
         What::Conflict => asked.is_write() && asked.method != Method::POST && !asked.name.is_empty(),
         What::Expired => match asked.verb {
             Some(Verb::Watch) => true,

@@ -21,7 +21,7 @@ use super::asked::Asked;
 use super::fate::{End, Fate, Threat};
 use super::journal::{Happening, Who};
 use super::network::Shared;
-use super::plan::What;
+use super::plan::{Fault, What};
 use super::refusals;
 use super::watch::{Watched, poison};
 use crate::body::Body;
@@ -50,7 +50,16 @@ pub(super) struct SenderEnd {
 pub(super) struct Chance {
     latency: Rng,
     pub(super) threats: Vec<Threat>,
+    hand: Option<Hand>,
 }
+
+/// Somebody who chooses faults while things happen.
+struct Hand {
+    choose: Choose,
+    threat: Threat,
+}
+
+type Choose = Box<dyn FnMut(&Asked) -> Option<What> + Send>;
 
 /// One way takes between one and this many milliseconds, when nothing goes wrong.
 const LATENCY_MS: u64 = 3;
@@ -73,10 +82,22 @@ impl Line {
             network: Arc::clone(network),
             who: Who { instance: sender.instance().into(), life: sender.life() },
             sender: sender.clone(),
-            chance: Mutex::new(Chance { latency, threats }),
+            chance: Mutex::new(Chance { latency, threats, hand: None }),
             counted,
         };
         Line { end: Arc::new(end) }
+    }
+
+    /// From now on what `choose` names goes wrong too, beside the plan: for tests that know by what has happened, not
+    /// by the time, what is to go wrong.
+    ///
+    /// It is asked about each request that is sent, and again about each event that a watch is to tell; what does not
+    /// concern one of these leaves it alone. What ends a watch comes in the place of an event. The next call replaces
+    /// what the one before chose.
+    pub fn meddle(&self, choose: impl FnMut(&Asked) -> Option<What> + Send + 'static) {
+        let mut chance = self.end.chance();
+        let threat = chance.hand.take().map_or_else(|| self.end.threat_by_hand(), |hand| hand.threat);
+        chance.hand = Some(Hand { choose: Box::new(choose), threat });
     }
 }
 
@@ -127,6 +148,11 @@ impl SenderEnd {
         let fate = {
             let mut chance = self.chance();
             let mut fate = Fate::draw(&mut chance.threats, &asked, now);
+            if let Some(threat) = chance.by_hand(&asked)
+                && threat.strikes_at(&asked)
+            {
+                fate.suffer(threat, &asked);
+            }
             fate.request_delay += chance.leg();
             fate.response_delay += chance.leg();
             fate
@@ -233,6 +259,11 @@ impl SenderEnd {
         self.record(Happening::Note(text));
     }
 
+    fn threat_by_hand(&self) -> Threat {
+        let rng = self.network.stream(&self.sender, "by hand");
+        Threat { index: usize::MAX, fault: Fault::during(Duration::MAX, What::Forbidden), rng }
+    }
+
     pub(super) fn chance(&self) -> MutexGuard<'_, Chance> {
         self.chance.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -242,6 +273,13 @@ impl Chance {
     /// How long one way takes.
     pub(super) fn leg(&mut self) -> Duration {
         Duration::from_millis(1 + self.latency.below(LATENCY_MS))
+    }
+
+    /// The fault that is chosen by hand for a request, or for an event of a watch.
+    pub(super) fn by_hand(&mut self, asked: &Asked) -> Option<&mut Threat> {
+        let hand = self.hand.as_mut()?;
+        hand.threat.fault.what = (hand.choose)(asked)?;
+        Some(&mut hand.threat)
     }
 }
 

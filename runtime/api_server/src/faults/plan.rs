@@ -80,6 +80,8 @@ pub enum What {
     NamespaceTerminating,
     /// 403 for creates: the quota is used up.
     QuotaExceeded,
+    /// 403 for writes: a role is missing, or a webhook refuses.
+    Forbidden,
     /// A watch goes silent and stays open: no end, no error.
     WatchStalled,
     /// A watch ends, as when its time is up.

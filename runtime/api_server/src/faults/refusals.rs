@@ -58,6 +58,11 @@ pub(super) fn quota_exceeded(asked: &Asked) -> Status {
     Status::forbidden(named(asked), "new", &why)
 }
 
+pub(super) fn forbidden(asked: &Asked) -> Status {
+    let name = if asked.name.is_empty() { "new" } else { &asked.name };
+    Status::forbidden(named(asked), name, "denied by a webhook")
+}
+
 pub(super) fn json(status: &Status) -> Bytes {
     // A Status holds strings and numbers only, so there is nothing that could fail.
     serde_json::to_vec(status).unwrap_or_default().into()

@@ -1,1 +1,416 @@
+use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+use windlass_env::Env;
+
+use super::*;
+use crate::body::Body;
+use crate::{ApiServer, ApiServerOptions};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// A server, a network with faults, and a process on one of its lines.
+struct World {
+    env: Env,
+    sender: Env,
+    network: Network,
+    line: Line,
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// An hour of one fault.
+fn hour_of(what: What) -> Vec<Fault> {
+    vec![Fault::during(seconds(3600), what)]
+}
+
+impl World {
+    fn with(faults: Vec<Fault>) -> Self {
+        Self::seeded(7, faults)
+    }
+
+    fn seeded(seed: u64, faults: Vec<Fault>) -> Self {
+        let env = Env::virtual_time(seed);
+        let server = ApiServer::new(&env.incarnation("server", 0), ApiServerOptions::default());
+        let journal = Journal::new(usize::MAX, None);
+        let network = Network::new(&env, Arc::new(server), Plan { seed, faults }, journal);
+        let sender = env.incarnation("a", 0);
+        let line = network.line(&sender);
+        World { env, sender, network, line }
+    }
+
+    async fn send(&self, method: &str, path: &str, body: Value) -> Result<Response<Body>, LineError> {
+        let bytes = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+        let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let request = Request::builder().method(method).uri(path).header("content-type", kind);
+        let request = request.body(Full::new(bytes)).expect("a request");
+        self.line.clone().oneshot(request).await
+    }
+
+    async fn code(&self, method: &str, path: &str, body: Value) -> u16 {
+        self.send(method, path, body).await.expect("an answer").status().as_u16()
+    }
+
+    async fn create(&self, name: &str) -> u16 {
+        self.code("POST", MAPS, map(name)).await
+    }
+
+    fn exists(&self, name: &str) -> bool {
+        let objects = self.network.server().objects();
+        objects.iter().any(|it| it["kind"] == "ConfigMap" && it["metadata"]["name"] == name)
+    }
+
+    /// Watches from the beginning of history, for so long; what came, and whether and how the watch ended.
+    async fn watch(&self, during: Duration) -> (Vec<String>, Option<bool>) {
+        let response =
+            self.send("GET", &format!("{MAPS}?watch=true&allowWatchBookmarks=true"), Value::Null).await;
+        let mut frames = response.expect("a watch").into_body().into_data_stream();
+        let (mut told, mut end) = (Vec::new(), None);
+        let collect = async {
+            loop {
+                match frames.next().await {
+                    Some(Ok(frame)) => {
+                        let event: Value = serde_json::from_slice(&frame).expect("one event per frame");
+                        let name = event["object"]["metadata"]["name"].as_str().unwrap_or("-");
+                        told.push(format!("{} {name}", event["type"].as_str().unwrap_or("?")));
+                    }
+                    Some(Err(_)) => return end = Some(false),
+                    None => return end = Some(true),
+                }
+            }
+        };
+        drop(self.env.timeout(during, collect).await);
+        (told, end)
+    }
+}
+
+fn map(name: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name } })
+}
+
+async fn body(response: Response<Body>) -> Value {
+    let bytes = response.into_body().collect().await.expect("a body").to_bytes();
+    serde_json::from_slice(&bytes).expect("JSON")
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_faults_a_line_carries_both_ways_and_takes_a_few_milliseconds() {
+    let world = World::with(Vec::new());
+    assert_eq!(world.create("one").await, 201);
+    let took = world.env.now().since_origin();
+    assert!((Duration::from_millis(2)..=Duration::from_millis(6)).contains(&took), "{took:?}");
+    assert_eq!(world.watch(seconds(1)).await, (vec!["ADDED one".to_owned()], None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_come_in_the_servers_words_and_without_effect() {
+    let one = format!("{MAPS}/one");
+    let cases = [
+        (What::Conflict, "PUT", 409, "Conflict"),
+        (What::TooManyRequests { retry_after_seconds: 3 }, "POST", 429, "TooManyRequests"),
+        (What::InternalError, "POST", 500, "InternalError"),
+        (What::Unavailable, "GET", 503, "ServiceUnavailable"),
+        (What::NamespaceTerminating, "POST", 403, "Forbidden"),
+        (What::QuotaExceeded, "POST", 403, "Forbidden"),
+    ];
+    for (what, method, code, reason) in cases {
+        let world = World::with(hour_of(what.clone()));
+        let path = if method == "PUT" { &one } else { MAPS };
+        let body_sent = if method == "GET" { Value::Null } else { map("one") };
+        let response = world.send(method, path, body_sent).await.expect("an answer");
+        let after = response.headers().get("retry-after").cloned();
+        assert_eq!(after.is_some(), code == 429, "{what:?}");
+        let status = body(response).await;
+        assert_eq!((&status["code"], &status["reason"]), (&json!(code), &json!(reason)), "{what:?}");
+        assert!(!world.exists("one"), "{what:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_on_its_way_out_is_named_as_the_cause() {
+    let world = World::with(hour_of(What::NamespaceTerminating));
+    let status = body(world.send("POST", MAPS, map("one")).await.expect("an answer")).await;
+    assert_eq!(status["details"]["causes"][0]["reason"], "NamespaceTerminating");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_lost_before_has_no_effect_and_what_is_lost_after_has() {
+    let cases = [
+        (What::RequestLost { silently: false }, false),
+        (What::RequestLost { silently: true }, false),
+        (What::ResponseLost { silently: false }, true),
+        (What::ResponseLost { silently: true }, true),
+        (What::Partition, false),
+    ];
+    for (what, took_effect) in cases {
+        let world = World::with(hour_of(what.clone()));
+        let answer = world.env.timeout(seconds(60), world.send("POST", MAPS, map("one"))).await;
+        assert!(!matches!(answer, Ok(Ok(_))), "{what:?}");
+        let silent = matches!(what, What::Partition) || format!("{what:?}").contains("true");
+        assert_eq!(answer.is_err(), silent, "{what:?}");
+        assert_eq!(world.exists("one"), took_effect, "{what:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_of_the_server_is_told_after_the_effect() {
+    let world = World::with(hour_of(What::TimedOut));
+    assert_eq!(world.create("one").await, 504);
+    assert!(world.exists("one"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_sent_takes_effect_although_its_sender_died() {
+    let world = World::with(hour_of(What::RequestDelayed { by_ms: 5_000 }));
+    let (line, request) =
+        (world.line.clone(), Request::post(MAPS).header("content-type", "application/json"));
+    let request = request.body(Full::new(Bytes::from(map("one").to_string()))).expect("a request");
+    drop(world.sender.spawn("sends", line.oneshot(request)));
+    world.env.sleep(Duration::from_millis(1)).await;
+    world.sender.kill();
+    assert!(!world.exists("one"), "{}", world.network.journal().lines());
+    world.env.sleep(seconds(6)).await;
+    assert!(world.exists("one"));
+    assert!(world.env.timeout(seconds(60), world.create("two")).await.is_err(), "the dead send nothing");
+    assert!(!world.exists("two"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_dies_exactly_at_its_nth_write_before_or_after_the_effect() {
+    for after_effect in [false, true] {
+        let world = World::with(hour_of(What::CrashAtWrite { write: 2, after_effect }));
+        assert_eq!(world.create("one").await, 201);
+        assert!(world.env.timeout(seconds(1), world.create("two")).await.is_err());
+        assert!(!world.sender.alive());
+        assert_eq!(world.exists("two"), after_effect);
+        assert_eq!(world.network.writes(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn faults_strike_whom_and_what_and_when_they_are_for() {
+    let unavailable = || Fault::during(seconds(100), What::Unavailable);
+    let cases = [
+        (unavailable().of("a"), 503),
+        (unavailable().of("b"), 201),
+        (unavailable().on("configmaps"), 503),
+        (unavailable().on("pods"), 201),
+        (unavailable().from(seconds(50)), 201),
+        (unavailable().permille(0), 201),
+    ];
+    for (fault, code) in cases {
+        assert_eq!(World::with(vec![fault.clone()]).create("one").await, code, "{fault}");
+    }
+    let world = World::with(vec![unavailable()]);
+    world.env.sleep(seconds(101)).await;
+    assert_eq!(world.create("one").await, 201);
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_end_break_expire_or_fall_silent() {
+    let cases = [
+        (What::WatchClosed, "ADDED one", Some(true)),
+        (What::WatchReset, "ADDED one", Some(false)),
+        (What::WatchExpired, "ERROR -", Some(true)),
+        (What::WatchStalled, "ADDED one", None),
+    ];
+    for (what, last, end) in cases {
+        let world = World::with(hour_of(what.clone()));
+        world.create("one").await;
+        let (told, ended) = world.watch(seconds(900)).await;
+        assert_eq!((told.last().map(String::as_str), ended), (Some(last), end), "{what:?}: {told:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stalled_watch_tells_nothing_more() {
+    let world = World::with(hour_of(What::WatchStalled));
+    let changes = async {
+        world.env.sleep(seconds(400)).await;
+        world.create("late").await;
+        std::future::pending::<()>().await
+    };
+    let watch = world.watch(seconds(800));
+    let (told, end) =
+        tokio::select! { biased; told = watch => told, () = changes => unreachable!("never ends") };
+    assert!(!told.contains(&"ADDED late".to_owned()) && end.is_none(), "{told:?} {end:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_come_twice_or_late_and_always_in_order() {
+    let world = World::with(hour_of(What::EventDuplicated));
+    world.create("one").await;
+    assert_eq!(world.watch(seconds(5)).await.0, ["ADDED one", "ADDED one"]);
+
+    let world = World::with(hour_of(What::WatchDelayed { by_ms: 10_000 }));
+    for name in ["c", "a", "d", "b"] {
+        world.create(name).await;
+    }
+    let (told, _) = world.watch(seconds(100)).await;
+    let mut order = told.clone();
+    order.sort();
+    assert_eq!(told, order, "the initial events come in the order of keys, delays or not");
+    assert_eq!(told.len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_came_and_went_meanwhile_is_not_shown_and_a_bookmark_stands_for_it() {
+    let world = World::with(hour_of(What::Coalesced { within_ms: 2_000 }));
+    let changes = async {
+        world.env.sleep(seconds(1)).await;
+        world.create("stays").await;
+        world.create("brief").await;
+        world.code("DELETE", &format!("{MAPS}/brief"), Value::Null).await;
+        std::future::pending::<()>().await
+    };
+    let watch = world.watch(seconds(30));
+    let (told, _) =
+        tokio::select! { biased; told = watch => told, () = changes => unreachable!("never ends") };
+    assert_eq!(told, ["ADDED stays", "BOOKMARK -"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_initial_list_may_lack_its_end_bookmark() {
+    let initial = format!(
+        "{MAPS}?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+    );
+    for (faults, bookmarks) in [(Vec::new(), 1), (hour_of(What::EndBookmarkMissing), 0)] {
+        let world = World::with(faults);
+        let response = world.send("GET", &initial, Value::Null).await.expect("a watch");
+        let frames = response.into_body().into_data_stream().take_until(world.env.sleep(seconds(5)));
+        let told: Vec<_> = frames.collect().await;
+        let ends =
+            told.iter().flatten().filter(|frame| frame.windows(18).any(|it| it == b"initial-events-end"));
+        assert_eq!(ends.count(), bookmarks);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poisoned_object_has_no_type_and_keeps_its_name() {
+    let world = World::with(hour_of(What::Poison { name: "bad".into() }));
+    world.create("bad").await;
+    world.create("good").await;
+    let list = body(world.send("GET", MAPS, Value::Null).await.expect("a list")).await;
+    let specs: Vec<_> =
+        list["items"].as_array().expect("items").iter().map(|it| it["spec"].clone()).collect();
+    assert!(specs.contains(&json!(7)), "{list}");
+    assert_eq!(
+        specs.iter().filter(|it| it.is_null()).count(),
+        list["items"].as_array().map_or(0, Vec::len) - 1
+    );
+    assert_eq!(world.watch(seconds(1)).await.0.iter().filter(|it| it.ends_with(" bad")).count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stale_replica_lists_and_watches_the_past() {
+    let world = World::with(vec![Fault::during(seconds(100), What::StaleReplica).from(seconds(10))]);
+    world.create("old").await;
+    world.env.sleep(seconds(20)).await;
+    world.create("new").await;
+    let cached = format!("{MAPS}?resourceVersion=0");
+    let names = |list: Value| {
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        items.iter().filter_map(|it| it["metadata"]["name"].as_str().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    let old = names(body(world.send("GET", &cached, Value::Null).await.expect("a list")).await);
+    assert!(old.contains(&"old".to_owned()) && !old.contains(&"new".to_owned()), "{old:?}");
+    let newest = names(body(world.send("GET", MAPS, Value::Null).await.expect("a list")).await);
+    assert!(newest.contains(&"new".to_owned()), "a consistent list does not come from the cache: {newest:?}");
+    world.env.sleep(seconds(100)).await;
+    let healed = names(body(world.send("GET", &cached, Value::Null).await.expect("a list")).await);
+    assert!(healed.contains(&"new".to_owned()), "{healed:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_holds_events_back_until_it_heals() {
+    let world = World::with(vec![Fault::during(seconds(60), What::Partition).from(seconds(10))]);
+    let others = world.network.sound_line(&world.env.incarnation("user", 0));
+    let changes = async {
+        world.env.sleep(seconds(30)).await;
+        let request = Request::post(MAPS).header("content-type", "application/json");
+        let request = request.body(Full::new(Bytes::from(map("one").to_string()))).expect("a request");
+        others.clone().oneshot(request).await.expect("an answer");
+        std::future::pending::<()>().await
+    };
+    let early = world.watch(seconds(50));
+    let (told, end) =
+        tokio::select! { biased; told = early => told, () = changes => unreachable!("never ends") };
+    assert!(!told.contains(&"ADDED one".to_owned()) && end.is_none(), "{told:?}");
+    world.env.sleep(seconds(20)).await;
+    assert!(world.watch(seconds(5)).await.0.contains(&"ADDED one".to_owned()));
+}
+
+async fn history(seed: u64, faults: Vec<Fault>) -> String {
+    let world = World::seeded(seed, faults);
+    for number in 0..40 {
+        drop(world.send("POST", MAPS, map(&format!("map-{number}"))).await);
+    }
+    drop(world.watch(seconds(30)).await);
+    world.network.journal().lines()
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_seed_gives_one_history_and_a_fault_taken_out_leaves_the_draws_of_others_alone() {
+    let unavailable = Fault::during(seconds(600), What::Unavailable).permille(300);
+    let broken =
+        Fault::during(seconds(600), What::RequestLost { silently: false }).permille(300).on("configmaps");
+    let both = || vec![broken.clone(), unavailable.clone()];
+    assert_eq!(history(3, both()).await, history(3, both()).await);
+    assert_ne!(history(3, both()).await, history(4, both()).await);
+    let struck = |lines: String| -> Vec<String> {
+        let refused = lines.lines().filter(|line| line.contains("refused with 503"));
+        refused.filter_map(|line| line.split('#').nth(1).map(str::to_owned)).collect()
+    };
+    let (together, alone) = (struck(history(3, both()).await), struck(history(3, vec![unavailable]).await));
+    assert!(
+        together.len() > 3 && together.iter().all(|number| alone.contains(number)),
+        "{together:?} {alone:?}"
+    );
+}
+
+#[test]
+fn requests_are_classified_as_the_api_server_classifies_them() {
+    let cases = [
+        ("GET", "/api/v1/pods?watch=true", "Some(Watch)  pods   "),
+        ("GET", "/api/v1/pods?limit=1", "Some(List)  pods   "),
+        ("POST", "/api/v1/namespaces/web/pods", "Some(Create)  pods web  "),
+        (
+            "PUT",
+            "/apis/apps/v1/namespaces/web/replicasets/a/status",
+            "Some(Update) apps replicasets web a status",
+        ),
+        ("PATCH", "/api/v1/namespaces/web", "Some(Patch)  namespaces  web "),
+        ("PUT", "/api/v1/namespaces/web/finalize", "Some(Update)  namespaces  web finalize"),
+        ("DELETE", "/api/v1/namespaces/web/pods", "Some(DeleteCollection)  pods web  "),
+        ("GET", "/healthz", "None     "),
+        ("GET", "/apis/apps/v1", "None     "),
+    ];
+    for (method, uri, expected) in cases {
+        let (parts, ()) =
+            Request::builder().method(method).uri(uri).body(()).expect("a request").into_parts();
+        let it = Asked::of(&parts);
+        let found = format!(
+            "{:?} {} {} {} {} {}",
+            it.verb, it.group, it.resource, it.namespace, it.name, it.subresource
+        );
+        assert_eq!(found, expected, "{method} {uri}");
+    }
+}
+
+#[test]
+fn a_plan_prints_itself_as_a_line_of_rust() {
+    let fault = Fault::during(seconds(9), What::RequestDelayed { by_ms: 7 }).of("a").on("pods").permille(50);
+    let plan = Plan { seed: 3, faults: vec![fault, Fault::during(seconds(1), What::Crash)] };
+    let text = plan.to_string();
+    let json = text.strip_prefix("Plan::from_json(r##\"").and_then(|it| it.strip_suffix("\"##)"));
+    assert_eq!(Plan::from_json(json.expect("a call")).expect("a plan"), plan);
+    assert_eq!(plan.end(), seconds(9));
+}

@@ -94,6 +94,24 @@ struct Treatment {
     coalesced: bool,
     no_bookmarks: bool,
     no_end_bookmark: bool,
+    /// What ends the watch in the place of this event.
+    end: Option<What>,
+}
+
+impl Treatment {
+    fn suffer(&mut self, threat: &mut Threat) {
+        match threat.fault.what {
+            What::WatchDelayed { by_ms } => self.late += threat.delay(by_ms),
+            What::EventDuplicated => self.twice = true,
+            What::Coalesced { within_ms } => {
+                self.coalesced = true;
+                self.late += Duration::from_millis(within_ms);
+            }
+            What::BookmarksMissing => self.no_bookmarks = true,
+            What::EndBookmarkMissing => self.no_end_bookmark = true,
+            _ => {}
+        }
+    }
 }
 
 impl Watched {
@@ -157,6 +175,9 @@ impl Watched {
 
     fn event(&mut self, frame: Bytes) {
         let treatment = self.treatment();
+        if let Some(what) = &treatment.end {
+            return self.struck(what);
+        }
         let frame = if self.poisoned.is_empty() { frame } else { poison_frame(&frame, &self.poisoned) };
         let looked_at = treatment.coalesced || treatment.no_bookmarks || treatment.no_end_bookmark;
         let head =
@@ -217,17 +238,11 @@ impl Watched {
             if !threat.strikes() {
                 continue;
             }
-            match threat.fault.what {
-                What::WatchDelayed { by_ms } => treatment.late += threat.delay(by_ms),
-                What::EventDuplicated => treatment.twice = true,
-                What::Coalesced { within_ms } => {
-                    treatment.coalesced = true;
-                    treatment.late += Duration::from_millis(within_ms);
-                }
-                What::BookmarksMissing => treatment.no_bookmarks = true,
-                What::EndBookmarkMissing => treatment.no_end_bookmark = true,
-                _ => {}
-            }
+            treatment.suffer(threat);
+        }
+        if let Some(threat) = chance.by_hand(&self.asked) {
+            treatment.suffer(threat);
+            treatment.end = Some(threat.fault.what.clone()).filter(ends_watches);
         }
         treatment
     }
@@ -326,14 +341,14 @@ impl Stream for Watched {
     }
 }
 
+fn ends_watches(what: &What) -> bool {
+    matches!(what, What::WatchStalled | What::WatchClosed | What::WatchReset | What::WatchExpired)
+}
+
 /// The first fault that ends or silences a watch opened now.
 fn first_strike(threats: &mut [Threat], asked: &Asked, now: Duration) -> Option<(Duration, What)> {
     let ending = |fault: &Fault| {
-        let ends = matches!(
-            fault.what,
-            What::WatchStalled | What::WatchClosed | What::WatchReset | What::WatchExpired
-        );
-        ends && fault.matches(asked) && fault.ends() > now && fault.begins() < now + HORIZON
+        ends_watches(&fault.what) && fault.matches(asked) && fault.ends() > now && fault.begins() < now + HORIZON
     };
     let mut first: Option<(Duration, What)> = None;
     for threat in threats.iter_mut().filter(|threat| ending(&threat.fault)) {

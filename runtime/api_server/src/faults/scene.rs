@@ -1,0 +1,162 @@
+//! One server, one wire to it, and a hand in both: the surroundings of a single controller under test.
+//!
+//! Guarantees:
+//! - What is put, planted or taken away here is so when the call returns: it takes no time and passes no wire.
+//! - What goes wrong by hand strikes only what passes the wire.
+//!
+//! It refuses to run anything: whole processes and long histories are the simulation's.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use http::{Method, Request, header};
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+use windlass_env::Env;
+
+use super::asked::Asked;
+use super::journal::{Happening, Journal};
+use super::line::Line;
+use super::network::{Network, Server as _};
+use super::plan::{Plan, What};
+use crate::server::{ApiServer, ApiServerOptions};
+use crate::storage::{Change, Collection, Expected, Key};
+
+/// More than any test of one controller makes.
+const RECORDS: usize = 1_000_000;
+
+/// A server and a wire. Clones are one scene.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    server: ApiServer,
+    journal: Journal,
+    line: Line,
+}
+
+impl Scene {
+    /// An empty cluster in the world of `env`, before which goes wrong what the plan says.
+    ///
+    /// # Panics
+    /// If this `env` has a scene already: the two would draw the same random numbers.
+    pub fn new(env: &Env, plan: Plan) -> Scene {
+        let server = ApiServer::new(env, ApiServerOptions::default());
+        let journal = Journal::new(RECORDS, None);
+        let network = Network::new(env, Arc::new(server.clone()), plan, journal.clone());
+        Scene { server, journal, line: network.line(env) }
+    }
+
+    /// The wire, for clients.
+    pub fn line(&self) -> Line {
+        self.line.clone()
+    }
+
+    /// What goes wrong from now on; see [`Line::meddle`].
+    pub fn meddle(&self, choose: impl FnMut(&Asked) -> Option<What> + Send + 'static) {
+        self.line.meddle(choose);
+    }
+
+    /// What left for the server so far, in order.
+    pub fn sent(&self) -> Vec<Arc<Asked>> {
+        self.pick(|what| if let Happening::Sent { asked, .. } = what { Some(asked) } else { None })
+    }
+
+    /// What the server answered so far, in order; whatever effect it had, it had by then.
+    pub fn served(&self) -> Vec<Arc<Asked>> {
+        self.pick(|what| if let Happening::Served { asked, .. } = what { Some(asked) } else { None })
+    }
+
+    /// One request and its answer: code and body. Patches are merge patches.
+    ///
+    /// # Panics
+    /// If the path is none, or the answer takes time, as that to a watch does.
+    pub fn ask(&self, method: &Method, path: &str, body: Option<&Value>) -> (u16, Value) {
+        let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+        let body = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
+        let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, kind);
+        let answered = self.server.answer(request.body(body).expect("a path")).now_or_never();
+        let (parts, body) = answered.expect("an answer that takes no time").into_parts();
+        let body = body.collect().now_or_never().expect("a body that takes no time");
+        let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+        (parts.status.as_u16(), serde_json::from_slice(&body).unwrap_or_default())
+    }
+
+    /// Puts an object there, as users and others do who write it and its status: a new one with this in it, or a
+    /// change of one that is there (`null` takes a field away).
+    ///
+    /// # Panics
+    /// If the server refuses it.
+    pub fn put(&self, path: &str, mut object: Value) -> Value {
+        let status = object.get("status").cloned();
+        let (code, mut written) = self.ask(&Method::PATCH, path, Some(&object));
+        if code == 404 {
+            let (collection, name) = path.rsplit_once('/').unwrap_or_default();
+            object["metadata"]["name"] = json!(name);
+            written = must(path, self.ask(&Method::POST, collection, Some(&object)));
+        } else {
+            written = must(path, (code, written));
+        }
+        if let Some(status) = status {
+            let (path, status) = (format!("{path}/status"), json!({ "status": status }));
+            written = must(&path, self.ask(&Method::PATCH, &path, Some(&status)));
+        }
+        written
+    }
+
+    /// Changes an object behind the server's back, into what it would refuse: as one of another version left it.
+    ///
+    /// # Panics
+    /// If there is no such object, or it is none any more.
+    pub fn plant(&self, path: &str, change: impl FnOnce(&mut Value)) {
+        let (parts, ()) = Request::get(path).body(()).expect("a path").into_parts();
+        let at = Asked::of(&parts);
+        let collection = Collection::new(&*at.group, &*at.resource);
+        let (storage, key) = (self.server.view().storage(), Key::new(&*at.namespace, &*at.name));
+        let stored = storage.get(&collection, &key).unwrap_or_else(|| panic!("there is no {path}"));
+        let mut object = Value::clone(&stored.value);
+        change(&mut object);
+        let expected = Expected::Revision(stored.revision);
+        let planted = storage.commit(&collection, &key, expected, Change::Put(object));
+        planted.unwrap_or_else(|error| panic!("{path} cannot be planted: {error}"));
+    }
+
+    /// Asks for an object to go, as users do: what something holds back stays, on its way out.
+    ///
+    /// # Panics
+    /// If the server refuses.
+    pub fn delete(&self, path: &str) {
+        must(path, self.ask(&Method::DELETE, path, None));
+    }
+
+    /// Takes an object away without grace, as its node does.
+    ///
+    /// # Panics
+    /// If the server refuses.
+    pub fn remove(&self, path: &str) {
+        must(path, self.ask(&Method::DELETE, path, Some(&json!({ "gracePeriodSeconds": 0 }))));
+    }
+
+    /// The object, if it is there.
+    pub fn object(&self, path: &str) -> Option<Value> {
+        let (code, object) = self.ask(&Method::GET, path, None);
+        (code == 200).then_some(object)
+    }
+
+    /// The objects of a collection, such as `/api/v1/pods`, by namespace and name.
+    ///
+    /// # Panics
+    /// If there is no such collection.
+    pub fn all(&self, path: &str) -> Vec<Value> {
+        let list = must(path, self.ask(&Method::GET, path, None));
+        list["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    fn pick(&self, of: impl Fn(Happening) -> Option<Arc<Asked>>) -> Vec<Arc<Asked>> {
+        self.journal.records().into_iter().filter_map(|record| of(record.what)).collect()
+    }
+}
+
+fn must(path: &str, (code, body): (u16, Value)) -> Value {
+    assert!(code < 300, "{path} is refused: {body}");
+    body
+}
