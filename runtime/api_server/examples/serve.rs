@@ -1,4 +1,4 @@
-//! Serves an empty cluster on loopback: `cargo run -p windlass-api-server --example serve -- 8001 /tmp/kubeconfig`.
+//! Serves an empty cluster on loopback: `cargo run -p windlass-api-server --example serve -- 8001 kubeconfig.yaml`.
 
 use std::error::Error;
 

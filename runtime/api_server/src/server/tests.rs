@@ -98,14 +98,14 @@ async fn a_watch_goes_on_until_the_server_stops() {
     let namespaces = Api::<Namespace>::all(Client::new(server.clone(), "default"));
     let mut told = namespaces.watch(&WatchParams::default(), "0").await.expect("watching").boxed();
     let mut names = Vec::new();
-    while let Ok(Some(event)) = tokio::time::timeout(Duration::from_secs(1), told.next()).await {
+    while let Ok(Some(event)) = server.env().timeout(Duration::from_secs(1), told.next()).await {
         if let Ok(WatchEvent::Added(namespace)) = event {
             names.push(namespace.name_any());
         }
     }
     assert!(names.contains(&"default".to_owned()), "{names:?}");
     server.stop();
-    while tokio::time::timeout(Duration::from_secs(1), told.next()).await.expect("an end").is_some() {}
+    while server.env().timeout(Duration::from_secs(1), told.next()).await.expect("an end").is_some() {}
 }
 
 #[tokio::test(start_paused = true)]
