@@ -16,6 +16,7 @@ mod addresses;
 mod keeper;
 mod kubelet;
 mod lifecycle;
+mod load;
 mod scheduler;
 #[cfg(test)]
 mod tests;

@@ -8,40 +8,45 @@ use kube::api::PostParams;
 use kube::{Api, Resource as _};
 use serde_json::json;
 use windlass_controller::{Context, Controller, Outcome, ReconcileError, Setup, SetupError, by_self};
-use windlass_informer::TypedLister;
+use windlass_informer::{Event, TypedLister};
 use windlass_object::{ObjectKey, Verb};
 use windlass_workqueue::Queue;
 
 use super::NodeOptions;
+use super::load::Load;
 
-/// The index of pods by the node they are bound to. Pods that wait are under [`WAITING`].
-const BY_NODE: &str = "pods-by-node";
-
-/// What pods without a node are found by. No node can have this name.
-const WAITING: &str = "";
+/// The index of pods that wait for a node, all under one value.
+const WAITING: &str = "waiting-pods";
 
 /// The scheduler.
 #[derive(Debug)]
 pub(super) struct Scheduler {
     pods: TypedLister<Pod>,
     nodes: TypedLister<Node>,
+    load: Arc<Load>,
 }
 
 impl Scheduler {
     pub(super) fn declare(setup: &mut Setup, options: &NodeOptions) -> Self {
         setup.workers(options.workers);
         setup.uses_subresource::<Pod>("binding", [Verb::Create]);
-        let pods = setup.watch::<Pod>().index(BY_NODE, by_node).enqueue(by_self).lister();
+        let load = Arc::new(Load::default());
+        let theirs = Arc::clone(&load);
+        let pods = setup
+            .watch::<Pod>()
+            .index(WAITING, |pod| if waits(pod) { vec![WAITING.to_owned()] } else { Vec::new() })
+            .on_event(move |event, _| note(&theirs, event))
+            .enqueue(by_self)
+            .lister();
         let waiting = pods.clone();
         // A pod for which there was no node waits without asking again, until a node changes.
         let nodes = setup.watch::<Node>().on_event(move |_, queue| wake_waiting(&waiting, queue)).lister();
-        Self { pods, nodes }
+        Self { pods, nodes, load }
     }
 
     fn choice(&self, pod: &Pod) -> Option<String> {
         let nodes = self.nodes.list().into_iter().filter(|node| takes(node, pod));
-        let names = nodes.filter_map(|node| node.metadata.name.clone());
-        names.min_by_key(|name| self.pods.by_index(BY_NODE, name).len())
+        self.load.place(uid(pod), nodes.filter_map(|node| node.metadata.name.clone()))
     }
 }
 
@@ -56,11 +61,12 @@ impl Controller for Scheduler {
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
         let Some(pod) = self.pods.get(key).filter(|pod| waits(pod)) else { return Ok(Outcome::Done) };
         let Some(node) = self.choice(&pod) else { return Ok(Outcome::Done) };
-        match bind(&pod, &node, cx).await {
+        let Err(error) = bind(&pod, &node, cx).await else { return Ok(Outcome::Done) };
+        self.load.remove(uid(&pod));
+        match error {
             // Gone, or bound by somebody else: an event tells.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Outcome::Done),
-            Err(error) => Err(error.into()),
-            Ok(()) => Ok(Outcome::Done),
+            kube::Error::Api(status) if matches!(status.code, 404 | 409) => Ok(Outcome::Done),
+            error => Err(error.into()),
         }
     }
 }
@@ -81,17 +87,25 @@ async fn bind(pod: &Pod, node: &str, cx: &Context) -> Result<(), kube::Error> {
 }
 
 fn wake_waiting(pods: &TypedLister<Pod>, queue: &Queue<ObjectKey>) {
-    for pod in pods.by_index(BY_NODE, WAITING) {
+    for pod in pods.by_index(WAITING, WAITING) {
         queue.add(ObjectKey::of(&pod.metadata));
     }
 }
 
-fn by_node(pod: &Arc<Pod>) -> Vec<String> {
-    let ended = pod.status.as_ref().and_then(|it| it.phase.as_deref());
-    if matches!(ended, Some("Succeeded" | "Failed")) {
-        return Vec::new();
+fn note(load: &Load, event: &Event<Arc<Pod>>) {
+    let pod = event.object();
+    let ended = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    match (event, node_of(pod)) {
+        (Event::Deleted { .. }, _) => load.remove(uid(pod)),
+        _ if matches!(ended, Some("Succeeded" | "Failed")) => load.remove(uid(pod)),
+        (_, Some(node)) => load.seen(uid(pod), node),
+        // One that is about to be bound stays counted.
+        (_, None) => {}
     }
-    vec![node_of(pod).unwrap_or(WAITING).to_owned()]
+}
+
+fn uid(pod: &Pod) -> &str {
+    pod.metadata.uid.as_deref().unwrap_or_default()
 }
 
 fn node_of(pod: &Pod) -> Option<&str> {

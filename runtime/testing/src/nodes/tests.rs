@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::addresses::Addresses;
 use super::lifecycle::{Step, end, next, run};
+use super::load::Load;
 use super::{NodeOptions, annotations};
 
 const NOW: i64 = 1_800_000_000;
@@ -158,4 +159,20 @@ fn no_two_pods_have_one_address_and_one_pod_keeps_its_own() {
     assert_eq!(addresses.of("a"), Some(first));
     addresses.release("a");
     assert_ne!(addresses.of("b"), Some(first), "a freed address is not given again at once");
+}
+
+#[test]
+fn pods_are_spread_before_the_first_of_them_is_bound() {
+    let (load, nodes) = (Load::default(), ["a", "b", "c"].map(str::to_owned));
+    load.seen("old", "a");
+    let placed = ["1", "2", "3"].map(|uid| load.place(uid, nodes.clone()));
+    assert_eq!(placed.map(Option::unwrap), ["b", "c", "a"]);
+    load.remove("2");
+    load.seen("3", "c");
+    assert_eq!(
+        load.place("4", nodes.clone()).as_deref(),
+        Some("a"),
+        "what is seen counts, not what was meant"
+    );
+    assert_eq!(load.place("5", []), None);
 }
