@@ -11,18 +11,19 @@ const LISTED: usize = 4;
 pub(super) fn changes(before: &Observed, after: &Observed) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, set) in &after.sets {
-        let was = before.sets.get(name);
-        if was.map(|it| it.wanted) != Some(set.wanted) {
+        if before.sets.get(name).map(|was| was.wanted) != Some(set.wanted) {
             lines.push(format!("ReplicaSet {name} wants {}", pods(set.wanted)));
-        }
-        if was.map_or(0, |it| it.ready) != set.ready {
-            lines.push(format!("ReplicaSet {name} reports {} of {} ready", set.ready, set.wanted));
         }
     }
     let gone = before.sets.keys().filter(|name| !after.sets.contains_key(*name));
     lines.extend(gone.map(|name| format!("ReplicaSet {name} is gone")));
     lines.extend(pod_changes(before, after));
     lines.extend(address_changes(before, after));
+    for (name, set) in &after.sets {
+        if before.sets.get(name).map_or(0, |was| was.ready) != set.ready {
+            lines.push(format!("ReplicaSet {name} reports {} of {} ready", set.ready, set.wanted));
+        }
+    }
     lines
 }
 
@@ -110,12 +111,12 @@ mod tests {
         after.sets.get_mut("shop/web").expect("the set").ready = 1;
         let expected = [
             "ReplicaSet shop/web wants 3 pods",
-            "ReplicaSet shop/web reports 1 of 3 ready",
             "pods created: shop/web-2",
             "pods ready: shop/web-1",
             "pods ending: shop/web-0",
             "Endpoints shop/web gain: 10.0.0.2",
             "Endpoints shop/web lose: 10.0.0.1",
+            "ReplicaSet shop/web reports 1 of 3 ready",
         ];
         assert_eq!(changes(&before, &after), expected);
         let gone = changes(&after, &Observed::default());

@@ -135,10 +135,9 @@ impl Screen {
     /// # Errors
     /// When the terminal is gone.
     pub(super) fn close(&mut self) -> Result<()> {
-        if self.terminal.take().is_none() {
-            return Ok(());
+        if self.terminal.take().is_some() {
+            ratatui::try_restore().context("giving the terminal back")?;
         }
-        ratatui::try_restore().context("giving the terminal back")?;
         // The last moment, for whoever scrolls back.
         let summary = summary(&self.picture.observed);
         self.say(&format!("At the end: {summary}. Ending the controllers, the nodes and the server."))
@@ -177,7 +176,7 @@ impl Picture {
         ];
         let [top, middle, panel, news, foot] = Layout::vertical(parts).areas(frame.area());
         let halves = [Constraint::Percentage(45), Constraint::Percentage(55)];
-        let [left, right] = Layout::horizontal(halves).areas(middle);
+        let [left, right] = Layout::horizontal(halves).spacing(2).areas(middle);
         self.draw_header(frame, top);
         self.draw_sets(frame, left);
         self.draw_pods(frame, right);
