@@ -51,6 +51,8 @@ pub struct Answer {
     pub headers: HeaderMap,
     /// The body as JSON; what is not JSON is a string.
     pub body: Value,
+    /// How many bytes the body has.
+    pub length: usize,
     /// What was asked, for messages.
     pub asked: String,
 }
@@ -87,7 +89,8 @@ impl Subject {
         let bytes = body.collect().await.with_context(|| asked.clone())?.to_bytes();
         let body = serde_json::from_slice(&bytes)
             .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
-        Ok(Answer { status: parts.status.as_u16(), headers: parts.headers, body, asked })
+        let (status, length) = (parts.status.as_u16(), bytes.len());
+        Ok(Answer { status, headers: parts.headers, body, length, asked })
     }
 
     /// Sends a request whose answer is a stream of frames.

@@ -3,11 +3,7 @@
 use serde_json::{Value, json};
 
 use super::objects::{config_map, deployment, job, lease, pod, service};
-use crate::{
-    Behaviour, Case, Outcome, behaviours,
-    check::{revision, version},
-    has, same,
-};
+use crate::{Behaviour, Case, Outcome, behaviours, check::revision, has, same};
 
 pub(super) const ALL: &[Behaviour] = behaviours![
     an_update_replaces_the_object_and_raises_its_version,
