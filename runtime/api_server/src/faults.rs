@@ -25,6 +25,7 @@ mod line;
 mod network;
 mod plan;
 mod refusals;
+mod scene;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -34,3 +35,4 @@ pub use self::journal::{Happening, Journal, Record, Who, Witness};
 pub use self::line::{Line, LineError};
 pub use self::network::{Network, Server};
 pub use self::plan::{Fault, Plan, What};
+pub use self::scene::Scene;

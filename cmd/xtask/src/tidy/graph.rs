@@ -13,10 +13,11 @@ use super::tree::Finding;
 /// The folders of `runtime/`, in the order in which data passes through them. Each may depend only on those above.
 const RUNTIME: &[&str] = &[
     "env",
-    "macros",
     "object",
     "metrics",
     "workqueue",
+    "schema",
+    "patch",
     "client",
     "api_server",
     "informer",

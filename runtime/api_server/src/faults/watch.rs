@@ -348,7 +348,10 @@ fn ends_watches(what: &What) -> bool {
 /// The first fault that ends or silences a watch opened now.
 fn first_strike(threats: &mut [Threat], asked: &Asked, now: Duration) -> Option<(Duration, What)> {
     let ending = |fault: &Fault| {
-        ends_watches(&fault.what) && fault.matches(asked) && fault.ends() > now && fault.begins() < now + HORIZON
+        ends_watches(&fault.what)
+            && fault.matches(asked)
+            && fault.ends() > now
+            && fault.begins() < now + HORIZON
     };
     let mut first: Option<(Duration, What)> = None;
     for threat in threats.iter_mut().filter(|threat| ending(&threat.fault)) {
