@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::convert;
 use super::request::{Target, WriteOptions};
 use super::writer::Writer;
+use super::{convert, value};
 use crate::status::Status;
 
 /// The priority classes of system components, and what they say of themselves.
@@ -39,7 +39,17 @@ pub(crate) fn make(writer: &mut Writer<'_>) -> Result<(), Status> {
         });
         ensure(writer, ("scheduling.k8s.io", "v1", "priorityclasses"), name, class)?;
     }
-    Ok(())
+    let labels = json!({"component": "apiserver", "provider": "kubernetes"});
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": labels},
+        "spec": {
+            "clusterIP": "10.96.0.1",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
+        },
+    });
+    ensure(writer, ("", "v1", "services"), "kubernetes", service)
 }
 
 fn ensure(
@@ -52,12 +62,13 @@ fn ensure(
         // A catalogue of a test's own may do without.
         return Ok(());
     };
-    if writer.find(&convert::collection(&resource), "", name).is_some() {
+    let namespace = value::text(&object, &["metadata", "namespace"]).to_owned();
+    if writer.find(&convert::collection(&resource), &namespace, name).is_some() {
         return Ok(());
     }
     let to = Target {
         resource: Arc::clone(&resource),
-        namespace: String::new(),
+        namespace,
         name: String::new(),
         subresource: String::new(),
     };

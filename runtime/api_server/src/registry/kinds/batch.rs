@@ -324,6 +324,40 @@ fn counters(new: &Value, old: &Value, errors: &mut FieldErrors) {
     }
 }
 
+/// The areas and the single names of the time zone database. Which places there are in an area, this server does not know.
+const ZONES: [&str; 18] = [
+    "Africa",
+    "America",
+    "Antarctica",
+    "Arctic",
+    "Asia",
+    "Atlantic",
+    "Australia",
+    "Brazil",
+    "Canada",
+    "Chile",
+    "Etc",
+    "Europe",
+    "Indian",
+    "Mexico",
+    "Pacific",
+    "US",
+    "UTC",
+    "GMT",
+];
+
+fn time_zone(zone: &str, errors: &mut FieldErrors) {
+    let path = "spec.timeZone";
+    if zone.is_empty() {
+        errors.invalid(path, zone, "timeZone must be nil or non-empty string");
+    } else if zone.eq_ignore_ascii_case("local") {
+        let detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
+        errors.invalid(path, zone, detail);
+    } else if !ZONES.contains(&zone.split('/').next().unwrap_or_default()) {
+        errors.invalid(path, zone, &format!("unknown time zone {zone}"));
+    }
+}
+
 fn cron_job(object: &Value, errors: &mut FieldErrors) {
     let spec = value::at(object, &["spec"]);
     let found = value::text(spec, &["schedule"]);
@@ -339,8 +373,8 @@ fn cron_job(object: &Value, errors: &mut FieldErrors) {
         }
     }
     not_negative(spec, "spec", &["startingDeadlineSeconds"], errors);
-    if value::has(spec, &["timeZone"]) && value::text(spec, &["timeZone"]).is_empty() {
-        errors.invalid("spec.timeZone", "", "timeZone must be nil or non-empty string");
+    if value::has(spec, &["timeZone"]) {
+        time_zone(value::text(spec, &["timeZone"]), errors);
     }
     super::one_of(spec, "spec", "concurrencyPolicy", &["Allow", "Forbid", "Replace"], errors);
     let template = value::at(spec, &["jobTemplate", "spec"]);

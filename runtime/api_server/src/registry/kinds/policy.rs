@@ -115,12 +115,92 @@ fn lease(object: &Value, errors: &mut FieldErrors) {
     }
 }
 
+/// The longest texts of events that have an `eventTime`, by the names that the two groups give them.
+const EVENT_TEXTS: [(&[&str], usize); 4] =
+    [(&["reportingInstance"], 128), (&["action"], 128), (&["reason"], 128), (&["note", "message"], 1024)];
+
 fn event(object: &Value, errors: &mut FieldErrors) {
+    let own_group = value::text(object, &["apiVersion"]) == "events.k8s.io/v1";
     let namespace = value::text(object, &["metadata", "namespace"]);
-    let about = if value::has(object, &["regarding"]) { "regarding" } else { "involvedObject" };
-    let of = value::text(object, &[about, "namespace"]);
-    let expected = if of.is_empty() { "default" } else { of };
-    if namespace != expected && !(of.is_empty() && namespace == "kube-system") {
+    let of = value::text(object, &[if own_group { "regarding" } else { "involvedObject" }, "namespace"]);
+    let timed = value::has(object, &["eventTime"]);
+    let agrees = match (of, timed) {
+        ("", true) => matches!(namespace, "default" | "kube-system"),
+        ("", false) => namespace == "default",
+        (_, true) => true,
+        (of, false) => of == namespace,
+    };
+    if !agrees {
         errors.invalid("involvedObject.namespace", of, "does not match event.namespace");
+    }
+    if timed {
+        timed_event(object, own_group, errors);
+    }
+    if own_group {
+        event_of_its_own_group(object, timed, errors);
+    }
+}
+
+/// Events with a precise time say who saw what, and who did what about it.
+fn timed_event(object: &Value, own_group: bool, errors: &mut FieldErrors) {
+    let field = if own_group { "reportingController" } else { "reportingComponent" };
+    let controller = value::text(object, &[field]);
+    if controller.is_empty() {
+        errors.required(field, "");
+    }
+    errors.each(field, controller, names::qualified(controller));
+    for (fields, limit) in EVENT_TEXTS {
+        let text =
+            fields.iter().map(|it| value::text(object, &[it])).find(|it| !it.is_empty()).unwrap_or_default();
+        let field = fields.last().copied().unwrap_or_default();
+        if text.is_empty() && field != "message" {
+            errors.required(field, "");
+        }
+        if text.len() > limit {
+            errors.invalid(field, "", &format!("can have at most {limit} characters"));
+        }
+    }
+}
+
+fn event_of_its_own_group(object: &Value, timed: bool, errors: &mut FieldErrors) {
+    if !timed {
+        errors.required("eventTime", "");
+    }
+    let of_type = value::text(object, &["type"]);
+    if !matches!(of_type, "Normal" | "Warning") {
+        errors.invalid("type", "", &format!("has invalid value: {of_type}"));
+    }
+    let older = [
+        ("deprecatedFirstTimestamp", "firstTimestamp"),
+        ("deprecatedLastTimestamp", "lastTimestamp"),
+        ("deprecatedCount", "count"),
+        ("deprecatedSource", "source"),
+    ];
+    for (name, field) in older {
+        let found = value::at(object, &[name]);
+        if !(value::is_empty(found, &[]) || *found == json!(0)) {
+            errors.invalid(field, "", "needs to be unset");
+        }
+    }
+}
+
+fn event_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    event(new, errors);
+    if value::text(new, &["apiVersion"]) != "events.k8s.io/v1" {
+        return;
+    }
+    let fields = [
+        ("regarding", "involvedObject"),
+        ("reason", "reason"),
+        ("note", "message"),
+        ("type", "type"),
+        ("eventTime", "eventTime"),
+        ("action", "action"),
+        ("related", "related"),
+        ("reportingController", "reportingController"),
+        ("reportingInstance", "reportingInstance"),
+    ];
+    for (name, field) in fields {
+        errors.immutable(field, value::at(new, &[name]), value::at(old, &[name]));
     }
 }
