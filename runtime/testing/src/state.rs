@@ -19,6 +19,8 @@ const PRIVATE: &[&str] = &[
     "nodeName",
     "hostIP",
     "hostIPs",
+    "nodePort",
+    "healthCheckNodePort",
     "containerID",
     // Whether Endpoints were last written for a pod's sake or for the Service's depends on what came first.
     "endpoints.kubernetes.io/last-change-trigger-time",
@@ -112,7 +114,9 @@ fn names(objects: &[Value]) -> BTreeMap<String, String> {
         if let (Some(prefix), Some(name)) = (meta["generateName"].as_str(), meta["name"].as_str()) {
             given.insert(name.to_owned(), format!("{prefix}*"));
         }
-        if let Some(address) = object["status"]["podIP"].as_str() {
+        // `None` is no address but a wish.
+        let addresses = [&object["status"]["podIP"], &object["spec"]["clusterIP"]];
+        for address in addresses.into_iter().filter_map(Value::as_str).filter(|it| *it != "None") {
             given.insert(address.to_owned(), "<ip>".to_owned());
         }
     }
@@ -123,9 +127,13 @@ fn plain(value: &Value, given: &BTreeMap<String, String>) -> Value {
     match value {
         Value::Object(fields) => {
             let kept = fields.iter().filter(|(name, _)| !PRIVATE.contains(&name.as_str()));
-            Value::Object(
-                kept.map(|(name, value)| (name.clone(), field(name, value, given))).collect::<Map<_, _>>(),
-            )
+            let kept = kept.map(|(name, value)| (name.clone(), field(name, value, given)));
+            // What held nothing else is as good as absent, as it is to the API.
+            let is_empty = |value: &Value| match value {
+                Value::Object(fields) => fields.is_empty(),
+                value => value.is_null(),
+            };
+            Value::Object(kept.filter(|(_, value)| !is_empty(value)).collect::<Map<_, _>>())
         }
         Value::Array(items) => Value::Array(items.iter().map(|item| plain(item, given)).collect()),
         Value::String(text) => Value::String(match given.get(text) {
