@@ -1,6 +1,5 @@
-//! Whole controllers against a small API server in the process, in virtual time.
+//! Whole controllers against an API server in the process, in virtual time.
 
-mod api;
 mod declarations;
 mod endpoints;
 mod replicas;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use windlass_api_server::faults::What;
 
-use super::api::{namespace_terminating, status};
-use super::world::{World, path, pod_path};
+use super::world::{World, path, pod_path, uid};
 use crate::Options;
 
 fn service_path(name: &str) -> String {
@@ -19,8 +19,8 @@ fn endpoints_path(name: &str) -> String {
 fn service() -> Value {
     let port = json!({ "port": 80, "protocol": "TCP", "targetPort": 8080 });
     json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": { "creationTimestamp": "2026-01-01T00:00:00Z" },
-        "spec": { "clusterIP": "10.0.0.1", "ipFamilies": ["IPv4"], "selector": { "app": "web" }, "ports": [port] },
+        "apiVersion": "v1", "kind": "Service",
+        "spec": { "selector": { "app": "web" }, "ports": [port] },
     })
 }
 
@@ -29,7 +29,7 @@ fn pod(ip: &str, ready: bool) -> Value {
     let status = json!({ "phase": "Running", "podIP": ip, "podIPs": [{ "ip": ip }], "conditions": [ready] });
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "labels": { "app": "web" } },
-        "spec": { "nodeName": "node", "containers": [] }, "status": status,
+        "spec": { "nodeName": "node", "containers": [{ "name": "main", "image": "web:1" }] }, "status": status,
     })
 }
 
@@ -49,7 +49,7 @@ async fn settled(options: &Options) -> World {
         world.api.put(&pod_path("b"), pod("1.1.1.2", true));
     })
     .await;
-    world.api.requests();
+    world.requests();
     world
 }
 
@@ -74,7 +74,8 @@ fn ips(ready: &[&str], unready: &[&str]) -> (Vec<String>, Vec<String>) {
 async fn the_pods_of_a_service_are_listed_as_they_come_and_go() {
     let world = settled(&Options::default()).await;
     let endpoints = world.api.object(&endpoints_path("web")).expect("the Endpoints");
-    let target = json!({ "kind": "Pod", "namespace": "shop", "name": "a", "uid": "uid-2" });
+    let pod_a = world.api.object(&pod_path("a")).expect("the pod");
+    let target = json!({ "kind": "Pod", "namespace": "shop", "name": "a", "uid": uid(&pod_a) });
     assert_eq!(
         endpoints["subsets"][0]["addresses"][0],
         json!({ "ip": "1.1.1.1", "nodeName": "node", "targetRef": target })
@@ -109,7 +110,7 @@ async fn changes_that_no_endpoint_shows_cause_no_request() {
     world.api.put(&pod_path("a"), json!({ "metadata": { "annotations": { "note": "new" } } }));
     world.api.put(&service_path("web"), json!({ "spec": { "sessionAffinity": "None" } }));
     world.pass(3600).await;
-    assert_eq!(world.api.requests(), Vec::<String>::new());
+    assert_eq!(world.requests(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,7 +130,7 @@ async fn endpoints_that_another_controller_sorted_otherwise_are_not_written() {
         world.api.put(&endpoints_path("web"), theirs);
     })
     .await;
-    assert_eq!(world.api.requests(), Vec::<String>::new());
+    assert_eq!(world.requests(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,7 +138,7 @@ async fn endpoints_go_with_their_service() {
     let world = settled(&Options::default()).await;
     world.api.remove(&service_path("web"));
     world.pass(60).await;
-    assert_eq!(world.api.requests(), [format!("DELETE {}", endpoints_path("web"))]);
+    assert_eq!(world.requests(), [format!("DELETE {}", endpoints_path("web"))]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,7 +154,7 @@ async fn endpoints_left_over_from_before_are_cleared_away_and_those_of_others_ar
         world.api.put(&endpoints_path("manual"), json!({}));
     })
     .await;
-    assert_eq!(world.api.requests(), [format!("DELETE {}", endpoints_path("left-over"))]);
+    assert_eq!(world.requests(), [format!("DELETE {}", endpoints_path("left-over"))]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -161,7 +162,7 @@ async fn deleted_endpoints_are_made_anew_and_edited_ones_stay() {
     let world = settled(&Options::default()).await;
     world.api.put(&endpoints_path("web"), json!({ "subsets": [] }));
     world.pass(60).await;
-    assert_eq!(world.api.requests(), Vec::<String>::new());
+    assert_eq!(world.requests(), Vec::<String>::new());
     world.api.remove(&endpoints_path("web"));
     world.pass(1).await;
     assert_eq!(world.ips(), ips(&["1.1.1.1", "1.1.1.2"], &[]));
@@ -176,30 +177,30 @@ async fn changes_of_pods_within_the_batch_period_become_one_write() {
     world.api.put(&pod_path("d"), pod("1.1.1.4", true));
     world.pass(4).await;
     world.api.remove(&pod_path("a"));
-    assert_eq!(world.api.requests(), Vec::<String>::new());
+    assert_eq!(world.requests(), Vec::<String>::new());
     world.pass(4).await;
-    assert_eq!(world.api.requests(), [format!("PUT {}", endpoints_path("web"))]);
+    assert_eq!(world.requests(), [format!("PUT {}", endpoints_path("web"))]);
     assert_eq!(world.ips(), ips(&["1.1.1.2", "1.1.1.3", "1.1.1.4"], &[]));
     world.api.put(&service_path("web"), json!({ "metadata": { "labels": { "a": "b" } } }));
     world.pass(1).await;
-    assert_eq!(world.api.requests(), [format!("PUT {}", endpoints_path("web"))], "Services do not wait");
+    assert_eq!(world.requests(), [format!("PUT {}", endpoints_path("web"))], "Services do not wait");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_write_that_fails_is_told_and_given_up_after_fifteen_retries() {
     let refuse = |world: &World| {
-        world.api.refuse("POST ", usize::MAX, status(403, "Forbidden", "no"));
+        world.refuse("POST ", usize::MAX, What::QuotaExceeded);
         world.api.put(&service_path("web"), service());
     };
     let world = started(&Options::default(), refuse).await;
     world.pass(3600).await;
-    assert_eq!(world.api.requests().len(), 16);
-    let told = (
-        "FailedToCreateEndpoint".to_owned(),
-        "Failed to create endpoint for service shop/web: no".to_owned(),
-    );
-    assert_eq!(world.events()[0], told);
-    world.api.relent();
+    assert_eq!(world.requests().len(), 16);
+    let (reason, note) = world.events().remove(0);
+    assert_eq!(reason, "FailedToCreateEndpoint");
+    let begin =
+        "Failed to create endpoint for service shop/web: endpoints \"new\" is forbidden: exceeded quota: ";
+    assert!(note.starts_with(begin), "{note}");
+    world.relent();
     world.api.put(&service_path("web"), json!({ "metadata": { "labels": { "a": "b" } } }));
     world.pass(1).await;
     assert!(world.api.object(&endpoints_path("web")).is_some(), "a change revives it");
@@ -208,23 +209,24 @@ async fn a_write_that_fails_is_told_and_given_up_after_fifteen_retries() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_race_is_told_and_run_again() {
     let world = settled(&Options::default()).await;
-    world.api.refuse("PUT ", 1, status(409, "Conflict", "modified"));
+    world.refuse("PUT ", 1, What::Conflict);
     world.api.remove(&pod_path("a"));
     world.pass(1).await;
-    let told =
-        ("FailedToUpdateEndpoint".to_owned(), "Failed to update endpoint shop/web: modified".to_owned());
-    assert_eq!(world.events(), [told]);
+    let events = world.events();
+    let [(reason, note)] = &events[..] else { panic!("one event: {events:?}") };
+    assert_eq!(reason, "FailedToUpdateEndpoint");
+    assert!(note.starts_with("Failed to update endpoint shop/web: Operation cannot be fulfilled"), "{note}");
     assert_eq!(world.ips(), ips(&["1.1.1.2"], &[]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_write_that_succeeds_at_last_is_dated_by_the_change_it_answers_to() {
     let refuse = |world: &World| {
-        world.api.refuse("POST ", 2, status(403, "Forbidden", "no"));
+        world.refuse("POST ", 2, What::QuotaExceeded);
         world.api.put(&service_path("web"), service());
     };
     let world = started(&Options::default(), refuse).await;
-    assert_eq!(world.api.requests().len(), 3);
+    assert_eq!(world.requests().len(), 3);
     let endpoints = world.api.object(&endpoints_path("web")).expect("the Endpoints");
     assert_eq!(
         endpoints["metadata"]["annotations"],
@@ -235,39 +237,39 @@ async fn a_write_that_succeeds_at_last_is_dated_by_the_change_it_answers_to() {
 #[tokio::test(start_paused = true)]
 async fn a_namespace_on_its_way_out_is_asked_once_and_nobody_is_alarmed() {
     let world = started(&Options::default(), |world| {
-        world.api.refuse("POST ", usize::MAX, namespace_terminating());
+        world.refuse("POST ", usize::MAX, What::NamespaceTerminating);
         world.api.put(&service_path("web"), service());
     })
     .await;
     world.pass(600).await;
-    assert_eq!(world.api.requests().len(), 1);
+    assert_eq!(world.requests().len(), 1);
     assert_eq!(world.events(), []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn endpoints_of_a_service_that_cannot_be_decoded_stay() {
     let world = settled(&Options::default()).await;
-    world.api.put(&service_path("web"), json!({ "spec": { "ports": "not a list" } }));
+    world.api.plant(&service_path("web"), |service| service["spec"]["ports"] = json!("not a list"));
     world.pass(60).await;
-    assert_eq!(world.api.requests(), Vec::<String>::new());
+    assert_eq!(world.requests(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
 async fn endpoints_go_soon_after_a_service_that_could_not_be_decoded() {
     let world = settled(&Options::default()).await;
-    world.api.put(&service_path("web"), json!({ "spec": { "ports": "not a list" } }));
+    world.api.plant(&service_path("web"), |service| service["spec"]["ports"] = json!("not a list"));
     world.pass(60).await;
     world.api.remove(&service_path("web"));
     world.pass(31).await;
-    assert_eq!(world.api.requests(), [format!("DELETE {}", endpoints_path("web"))]);
+    assert_eq!(world.requests(), [format!("DELETE {}", endpoints_path("web"))]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_address_of_a_pod_that_cannot_be_decoded_stays_until_the_pod_is_gone() {
     let world = settled(&Options::default()).await;
-    world.api.put(&pod_path("a"), json!({ "spec": { "containers": "not a list" } }));
+    world.spoil_pod("a");
     world.pass(60).await;
-    assert_eq!(world.api.requests(), Vec::<String>::new());
+    assert_eq!(world.requests(), Vec::<String>::new());
     world.api.put(&pod_path("b"), pod("1.1.1.2", false));
     world.pass(1).await;
     assert_eq!(world.ips(), ips(&["1.1.1.1"], &["1.1.1.2"]));
@@ -279,13 +281,13 @@ async fn the_address_of_a_pod_that_cannot_be_decoded_stays_until_the_pod_is_gone
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_lags_never_makes_a_write_too_many() {
     let world = settled(&Options::default()).await;
-    world.api.lag(Duration::from_secs(7));
+    world.lag();
     world.api.put(&pod_path("c"), pod("1.1.1.3", true));
     world.pass(8).await;
     world.api.put(&service_path("web"), json!({ "metadata": { "labels": { "a": "b" } } }));
     world.pass(60).await;
     assert_eq!(
-        world.api.requests(),
+        world.requests(),
         [format!("PUT {0}", endpoints_path("web")), format!("PUT {0}", endpoints_path("web"))]
     );
     assert_eq!(world.events(), [], "and none that is lost");

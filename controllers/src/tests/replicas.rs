@@ -6,10 +6,10 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 use serde_json::{Value, json};
+use windlass_api_server::faults::What;
 use windlass_client::{Fence, FenceState};
 
-use super::api::{namespace_terminating, status};
-use super::world::{World, path, pod_path};
+use super::world::{World, path, pod_path, uid};
 use crate::Options;
 
 const POST_POD: &str = "POST /api/v1/namespaces/shop/pods";
@@ -34,15 +34,22 @@ fn replica_set(replicas: u32) -> Value {
 fn orphan() -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "labels": { "app": "web" } },
-        "spec": { "containers": [] }, "status": { "phase": "Running" },
+        "spec": { "containers": [{ "name": "main", "image": "web:1" }] }, "status": { "phase": "Running" },
     })
+}
+
+/// A ReplicaSet that stays when it is deleted, on its way out.
+fn held(replicas: u32) -> Value {
+    let mut held = replica_set(replicas);
+    held["metadata"] = json!({ "finalizers": ["windlass.test/hold"] });
+    held
 }
 
 /// A world with the controller running and a ReplicaSet that has got its pods.
 async fn settled(replicas: u32) -> World {
     let world = started(|world| drop(world.api.put(&web(), replica_set(replicas)))).await;
     world.pass(1).await;
-    world.api.requests();
+    world.requests();
     world.events();
     world
 }
@@ -64,8 +71,17 @@ impl World {
         self.api.put(&web(), json!({ "spec": { "replicas": replicas } }));
     }
 
+    fn replica_set(&self) -> Value {
+        self.api.object(&web()).expect("the ReplicaSet")
+    }
+
     fn status(&self) -> Value {
-        self.api.object(&web()).expect("the ReplicaSet")["status"].clone()
+        self.replica_set()["status"].clone()
+    }
+
+    /// One of the status's numbers; one that is not there is none.
+    fn counted(&self, field: &str) -> u64 {
+        self.status()[field].as_u64().unwrap_or_default()
     }
 }
 
@@ -76,7 +92,7 @@ async fn missing_pods_are_created_from_the_template_and_counted() {
     let pods = world.pods();
     assert_eq!(pods.len(), 3);
     let owner = json!([{
-        "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-1",
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": uid(&world.replica_set()),
         "controller": true, "blockOwnerDeletion": true,
     }]);
     for pod in &pods {
@@ -86,15 +102,15 @@ async fn missing_pods_are_created_from_the_template_and_counted() {
         assert_eq!(pod["metadata"]["ownerReferences"], owner);
         assert_eq!(pod["spec"]["containers"][0]["image"], "web:1");
     }
-    let events = world.events();
+    let mut events = world.events();
+    events.sort();
     let created =
         world.pod_names().into_iter().map(|name| ("SuccessfulCreate".into(), format!("Created pod: {name}")));
     assert_eq!(events, created.collect::<Vec<_>>());
     assert_eq!(
         world.status(),
         json!({
-            "replicas": 3, "fullyLabeledReplicas": 3, "readyReplicas": 0, "availableReplicas": 0,
-            "terminatingReplicas": 0, "observedGeneration": 1,
+            "replicas": 3, "fullyLabeledReplicas": 3, "terminatingReplicas": 0, "observedGeneration": 1,
         })
     );
 }
@@ -103,21 +119,21 @@ async fn missing_pods_are_created_from_the_template_and_counted() {
 async fn what_is_settled_causes_no_request() {
     let world = settled(3).await;
     world.pass(3600).await;
-    assert_eq!(world.api.requests(), Vec::<String>::new());
+    assert_eq!(world.requests(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_lags_never_makes_a_pod_too_many() {
     let world = started(|world| {
         world.api.put(&web(), replica_set(5));
-        world.api.lag(Duration::from_secs(7));
+        world.lag();
     })
     .await;
     world.pass(60).await;
-    assert_eq!(count(&world.api.requests(), POST_POD), 5);
+    assert_eq!(count(&world.requests(), POST_POD), 5);
     world.scale(2);
     world.pass(60).await;
-    assert_eq!(count(&world.api.requests(), "DELETE "), 3);
+    assert_eq!(count(&world.requests(), "DELETE "), 3);
     assert_eq!((world.pods().len(), world.status()["replicas"].clone()), (2, json!(2)));
 }
 
@@ -125,7 +141,7 @@ async fn a_cache_that_lags_never_makes_a_pod_too_many() {
 async fn more_than_a_burst_is_created_in_several_syncs() {
     let world = started(|world| drop(world.api.put(&web(), replica_set(600)))).await;
     world.pass(5).await;
-    assert_eq!(count(&world.api.requests(), POST_POD), 600);
+    assert_eq!(count(&world.requests(), POST_POD), 600);
     assert_eq!(world.status()["replicas"], 600);
 }
 
@@ -138,27 +154,30 @@ async fn orphans_are_adopted_after_asking_the_server_once() {
     })
     .await;
     world.pass(1).await;
-    let requests = world.api.requests();
+    let requests = world.requests();
     assert_eq!(requests[0], format!("GET {}", web()));
     assert_eq!(count(&requests, "GET "), 1);
     assert_eq!(count(&requests, "PATCH /api/v1/namespaces/shop/pods/"), 2);
     assert_eq!(count(&requests, POST_POD), 0);
-    assert!(world.pods().iter().all(|pod| pod["metadata"]["ownerReferences"][0]["uid"] == "uid-1"));
-    assert_eq!(
-        (&world.status()["replicas"], &world.status()["fullyLabeledReplicas"]),
-        (&json!(2), &json!(0))
+    assert!(
+        world
+            .pods()
+            .iter()
+            .all(|pod| pod["metadata"]["ownerReferences"][0]["uid"] == uid(&world.replica_set()))
     );
+    assert_eq!((world.counted("replicas"), world.counted("fullyLabeledReplicas")), (2, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_owner_the_server_says_is_leaving_adopts_and_creates_nothing() {
-    let world = settled(0).await;
-    world.api.lag(Duration::from_secs(3600));
-    world.api.put(&web(), json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }));
-    world.api.lag(Duration::ZERO);
+    let world = started(|world| drop(world.api.put(&web(), held(0)))).await;
+    world.pass(1).await;
+    world.requests();
+    world.hide("replicasets");
+    world.api.delete(&web());
     world.api.put(&pod_path("one"), orphan());
     world.pass(1).await;
-    let requests = world.api.requests();
+    let requests = world.requests();
     assert!(count(&requests, "GET ") > 1, "it keeps asking: {requests:?}");
     assert_eq!(count(&requests, "PATCH ") + count(&requests, "POST ") + count(&requests, "PUT "), 0);
 }
@@ -166,15 +185,14 @@ async fn an_owner_the_server_says_is_leaving_adopts_and_creates_nothing() {
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_is_leaving_changes_no_pod_and_still_reports() {
     let world = started(|world| {
-        let mut leaving = replica_set(2);
-        leaving["metadata"] = json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" });
-        world.api.put(&web(), leaving);
+        world.api.put(&web(), held(2));
+        world.api.delete(&web());
         world.api.put(&pod_path("one"), orphan());
     })
     .await;
     world.pass(1).await;
-    assert_eq!(world.api.requests(), [format!("PUT {}/status", web())]);
-    assert_eq!(world.status()["observedGeneration"], 1);
+    assert_eq!(world.requests(), [format!("PUT {}/status", web())]);
+    assert_eq!(world.status()["observedGeneration"], world.replica_set()["metadata"]["generation"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -184,8 +202,8 @@ async fn a_pod_the_selector_no_longer_wants_is_released_and_replaced() {
     world.api.put(&pod_path(&name), json!({ "metadata": { "labels": { "app": "debug" } } }));
     world.pass(1).await;
     let released = world.api.object(&pod_path(&name)).expect("the pod is left alone");
-    assert_eq!(released["metadata"]["ownerReferences"], json!([]));
-    assert_eq!(count(&world.api.requests(), POST_POD), 1);
+    assert_eq!(released["metadata"].get("ownerReferences"), None);
+    assert_eq!(count(&world.requests(), POST_POD), 1);
     assert_eq!((world.pods().len(), world.status()["replicas"].clone()), (3, json!(2)));
 }
 
@@ -200,26 +218,26 @@ async fn pods_of_somebody_else_are_neither_counted_nor_touched() {
     })
     .await;
     world.pass(1).await;
-    let requests = world.api.requests();
+    let requests = world.requests();
     assert_eq!((count(&requests, POST_POD), count(&requests, "PATCH ")), (2, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn pods_of_another_namespace_are_no_replicas_whatever_their_owner() {
     let world = started(|world| {
-        world.api.put(&web(), replica_set(2));
+        let owner = world.api.put(&web(), replica_set(2));
         let mut foreign = orphan();
         foreign["metadata"]["ownerReferences"] = json!([{
-            "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-1", "controller": true,
+            "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": uid(&owner), "controller": true,
         }]);
+        world.api.put("/api/v1/namespaces/other", json!({}));
         for number in 0..3 {
             world.api.put(&format!("/api/v1/namespaces/other/pods/foreign-{number}"), foreign.clone());
         }
     })
     .await;
     world.pass(1).await;
-    assert_eq!(world.api.object(&web()).expect("the ReplicaSet")["metadata"]["uid"], "uid-1");
-    let requests = world.api.requests();
+    let requests = world.requests();
     assert_eq!(
         (count(&requests, POST_POD), count(&requests, "DELETE "), count(&requests, "PATCH ")),
         (2, 0, 0)
@@ -229,24 +247,22 @@ async fn pods_of_another_namespace_are_no_replicas_whatever_their_owner() {
 
 #[tokio::test(start_paused = true)]
 async fn a_quota_costs_one_request_per_attempt_and_is_reported_until_it_is_lifted() {
-    let quota = status(403, "Forbidden", "pods is forbidden: exceeded quota");
+    let quota =
+        "pods \"new\" is forbidden: exceeded quota: quota, requested: pods=1, used: pods=1, limited: pods=1";
     let world = started(|world| {
-        world.api.refuse(POST_POD, usize::MAX, quota);
+        world.refuse(POST_POD, usize::MAX, What::QuotaExceeded);
         world.api.put(&web(), replica_set(10));
     })
     .await;
     world.pass(1).await;
-    let (attempts, events) = (count(&world.api.requests(), POST_POD), world.events());
+    let (attempts, events) = (count(&world.requests(), POST_POD), world.events());
     assert!((2..12).contains(&attempts), "backed off, and one pod each time: {attempts}");
-    let told = ("FailedCreate".to_owned(), "Error creating: pods is forbidden: exceeded quota".to_owned());
+    let told = ("FailedCreate".to_owned(), format!("Error creating: {quota}"));
     assert_eq!(events, vec![told; attempts]);
     let condition = world.status()["conditions"][0].clone();
     assert_eq!((&condition["type"], &condition["status"]), (&json!("ReplicaFailure"), &json!("True")));
-    assert_eq!(
-        (&condition["reason"], &condition["message"]),
-        (&json!("FailedCreate"), &json!("pods is forbidden: exceeded quota"))
-    );
-    world.api.relent();
+    assert_eq!((&condition["reason"], &condition["message"]), (&json!("FailedCreate"), &json!(quota)));
+    world.relent();
     world.pass(600).await;
     assert_eq!(world.pods().len(), 10);
     assert_eq!(world.status().get("conditions"), None);
@@ -274,18 +290,18 @@ async fn what_this_process_may_not_send_alarms_nobody() {
     world.start("replicaset-controller", &Options::default()).await;
     world.pass(60).await;
     assert_eq!(world.events(), [], "it is no fault of the owner's");
-    assert!(world.api.requests().iter().all(|request| request.starts_with("GET")), "nothing was written");
+    assert!(world.requests().iter().all(|request| request.starts_with("GET")), "nothing was written");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_on_its_way_out_is_asked_once_and_nobody_is_alarmed() {
     let world = started(|world| {
-        world.api.refuse(POST_POD, usize::MAX, namespace_terminating());
+        world.refuse(POST_POD, usize::MAX, What::NamespaceTerminating);
         world.api.put(&web(), replica_set(10));
     })
     .await;
     world.pass(200).await;
-    assert_eq!(count(&world.api.requests(), POST_POD), 1);
+    assert_eq!(count(&world.requests(), POST_POD), 1);
     assert_eq!(world.events(), []);
     assert_eq!(world.status().get("conditions"), None);
 }
@@ -293,13 +309,12 @@ async fn a_namespace_on_its_way_out_is_asked_once_and_nobody_is_alarmed() {
 #[tokio::test(start_paused = true)]
 async fn a_template_without_labels_is_reported_and_sends_nothing() {
     let world = started(|world| {
-        let mut unlabeled = replica_set(1);
-        unlabeled["spec"]["template"]["metadata"] = json!({});
-        world.api.put(&web(), unlabeled);
+        world.api.put(&web(), replica_set(1));
+        world.api.plant(&web(), |set| set["spec"]["template"]["metadata"] = json!({}));
     })
     .await;
     world.pass(1).await;
-    assert_eq!(count(&world.api.requests(), POST_POD), 0);
+    assert_eq!(count(&world.requests(), POST_POD), 0);
     assert_eq!(world.events(), []);
     assert_eq!(world.status()["conditions"][0]["message"], "unable to create pods, no labels");
 }
@@ -307,24 +322,23 @@ async fn a_template_without_labels_is_reported_and_sends_nothing() {
 #[tokio::test(start_paused = true)]
 async fn scaling_down_takes_the_pods_that_serve_least_and_counts_them_until_they_are_gone() {
     let world = settled(3).await;
-    world.api.delete_gracefully();
     let names = world.pod_names();
     world.run_pod(&names[0], true);
     world.run_pod(&names[1], false);
     world.run_pod(&names[2], true);
     world.pass(1).await;
-    world.api.requests();
+    world.requests();
     world.scale(2);
     world.pass(1).await;
     let deleted = format!("DELETE {}", pod_path(&names[1]));
-    assert_eq!(count(&world.api.requests(), &deleted), 1);
+    assert_eq!(count(&world.requests(), &deleted), 1);
     assert_eq!(world.events(), [("SuccessfulDelete".to_owned(), format!("Deleted pod: {}", names[1]))]);
-    assert_eq!((&world.status()["replicas"], &world.status()["terminatingReplicas"]), (&json!(2), &json!(1)));
+    assert_eq!((world.counted("replicas"), world.counted("terminatingReplicas")), (2, 1));
 
     world.api.remove(&pod_path(&names[1]));
     world.pass(1).await;
     assert_eq!(world.status()["terminatingReplicas"], 0);
-    assert_eq!((count(&world.api.requests(), POST_POD), world.pods().len()), (0, 2));
+    assert_eq!((count(&world.requests(), POST_POD), world.pods().len()), (0, 2));
 }
 
 #[tokio::test(start_paused = true)]
@@ -336,7 +350,7 @@ async fn a_number_of_leaving_pods_that_is_not_to_be_reported_is_taken_away() {
     let options = Options { terminating_replicas: false, ..Options::default() };
     world.start("replicaset-controller", &options).await;
     world.pass(1).await;
-    assert_eq!(world.api.requests(), [format!("PUT {}/status", web())]);
+    assert_eq!(world.requests(), [format!("PUT {}/status", web())]);
     assert_eq!(world.status().get("terminatingReplicas"), None);
 }
 
@@ -345,31 +359,35 @@ async fn deletion_costs_choose_victims_only_where_they_are_honoured() {
     let spared = async |pod_deletion_cost: bool| {
         let mut world = World::new();
         world.api.put(&web(), replica_set(1));
-        for (name, cost) in [("a", "100"), ("b", "10")] {
-            let mut pod = orphan();
-            pod["metadata"]["annotations"] = json!({ "controller.kubernetes.io/pod-deletion-cost": cost });
-            pod["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
-            world.api.put(&pod_path(name), pod);
+        let mut pods = ["a", "b"].map(|name| world.api.put(&pod_path(name), orphan()));
+        pods.sort_by(|one, other| uid(one).cmp(uid(other)));
+        let names = pods.map(|pod| pod["metadata"]["name"].as_str().expect("a name").to_owned());
+        for (name, cost) in names.iter().zip(["100", "10"]) {
+            let annotations = json!({ "controller.kubernetes.io/pod-deletion-cost": cost });
+            world.api.put(&pod_path(name), json!({ "metadata": { "annotations": annotations } }));
         }
         let options = Options { pod_deletion_cost, ..Options::default() };
         world.start("replicaset-controller", &options).await;
         world.pass(1).await;
-        world.pod_names()
+        (world.pod_names(), names)
     };
-    assert_eq!(spared(true).await, ["a"]);
-    assert_eq!(spared(false).await, ["b"], "what is left is the UID");
+    let (left, [dear, _]) = spared(true).await;
+    assert_eq!(left, [dear]);
+    let (left, [_, last]) = spared(false).await;
+    assert_eq!(left, [last], "what is left is the UID");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_is_asked_to_go_is_replaced_before_it_has_gone() {
     let world = settled(1).await;
     let name = world.pod_names()[0].clone();
-    world.api.put(&pod_path(&name), json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }));
+    world.run_pod(&name, true);
+    world.api.delete(&pod_path(&name));
     world.pass(1).await;
-    assert_eq!(count(&world.api.requests(), POST_POD), 1);
+    assert_eq!(count(&world.requests(), POST_POD), 1);
     world.api.remove(&pod_path(&name));
     world.pass(1).await;
-    assert_eq!((count(&world.api.requests(), POST_POD), world.pods().len()), (0, 1));
+    assert_eq!((count(&world.requests(), POST_POD), world.pods().len()), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -378,19 +396,21 @@ async fn a_failed_pod_is_replaced_and_left_for_others_to_clear_away() {
     let name = world.pod_names()[0].clone();
     world.api.put(&pod_path(&name), json!({ "status": { "phase": "Failed" } }));
     world.pass(1).await;
-    let requests = world.api.requests();
+    let requests = world.requests();
     assert_eq!((count(&requests, POST_POD), count(&requests, "DELETE ")), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn deletions_that_fail_are_told_and_tried_again() {
     let world = settled(1).await;
-    world.api.refuse("DELETE ", 1, status(403, "Forbidden", "no"));
+    let name = world.pod_names()[0].clone();
+    world.refuse("DELETE ", 1, What::Forbidden);
     world.scale(0);
     world.pass(1).await;
     let reasons: Vec<_> =
         world.events().into_iter().map(|(reason, note)| format!("{reason}: {note}")).collect();
-    assert_eq!(reasons[0], "FailedDelete: Error deleting: no");
+    let told = format!("FailedDelete: Error deleting: pods \"{name}\" is forbidden: denied by a webhook");
+    assert_eq!(reasons[0], told);
     assert!(reasons[1].starts_with("SuccessfulDelete: "), "{reasons:?}");
     assert_eq!(world.pods().len(), 0);
 }
@@ -399,13 +419,12 @@ async fn deletions_that_fail_are_told_and_tried_again() {
 async fn a_pod_that_has_become_another_counts_as_gone() {
     let world = settled(1).await;
     let name = world.pod_names()[0].clone();
-    world.api.lag(Duration::from_secs(3600));
+    world.hide("pods");
     world.api.remove(&pod_path(&name));
     world.api.put(&pod_path(&name), orphan());
-    world.api.lag(Duration::ZERO);
     world.scale(0);
     world.pass(1).await;
-    assert!(count(&world.api.requests(), "DELETE ") > 0);
+    assert!(count(&world.requests(), "DELETE ") > 0);
     assert!(world.api.object(&pod_path(&name)).is_some(), "the namesake is left alone");
     assert_eq!((world.events(), world.status().get("conditions").cloned()), (vec![], None));
 }
@@ -413,10 +432,11 @@ async fn a_pod_that_has_become_another_counts_as_gone() {
 #[tokio::test(start_paused = true)]
 async fn a_conflict_about_anything_else_is_a_deletion_that_failed() {
     let world = settled(1).await;
-    world.api.refuse("DELETE ", 1, status(409, "Conflict", "a webhook is at work"));
+    world.refuse("DELETE ", 1, What::Conflict);
     world.scale(0);
     world.pass(1).await;
-    assert_eq!(world.events()[0], ("FailedDelete".into(), "Error deleting: a webhook is at work".into()));
+    let (reason, note) = world.events().remove(0);
+    assert!(reason == "FailedDelete" && note.contains("the object has been modified"), "{reason}: {note}");
     assert_eq!(world.pods().len(), 0, "it was tried again");
 }
 
@@ -431,10 +451,7 @@ async fn availability_comes_with_time_alone() {
     world.pass(1).await;
     world.run_pod(&world.pod_names()[0], true);
     world.pass(29).await;
-    assert_eq!(
-        (&world.status()["readyReplicas"], &world.status()["availableReplicas"]),
-        (&json!(1), &json!(0))
-    );
+    assert_eq!((world.counted("readyReplicas"), world.counted("availableReplicas")), (1, 0));
     world.pass(2).await;
     assert_eq!(world.status()["availableReplicas"], 1);
 }
@@ -442,11 +459,11 @@ async fn availability_comes_with_time_alone() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_status_is_tried_once_more_on_a_fresh_copy() {
     let world = settled(1).await;
-    world.api.refuse(&format!("PUT {}/status", web()), 1, status(409, "Conflict", "modified"));
+    world.refuse(&format!("PUT {}/status", web()), 1, What::Conflict);
     world.run_pod(&world.pod_names()[0], true);
-    world.env.sleep(Duration::from_millis(2)).await;
+    world.env.sleep(Duration::from_millis(50)).await;
     let put = format!("PUT {}/status", web());
-    assert_eq!(world.api.requests(), [put.clone(), format!("GET {}", web()), put]);
+    assert_eq!(world.requests(), [put.clone(), format!("GET {}", web()), put]);
     assert_eq!(world.status()["readyReplicas"], 1);
 }
 
@@ -456,7 +473,7 @@ async fn a_replica_set_created_anew_has_pods_of_its_own() {
     world.api.remove(&web());
     world.api.put(&web(), replica_set(1));
     world.pass(1).await;
-    assert_eq!(count(&world.api.requests(), POST_POD), 1);
+    assert_eq!(count(&world.requests(), POST_POD), 1);
     assert_eq!(world.pods().len(), 3, "those of its namesake are the garbage collector's");
 }
 
@@ -464,9 +481,9 @@ async fn a_replica_set_created_anew_has_pods_of_its_own() {
 async fn a_pod_that_cannot_be_decoded_is_not_replaced_for_ever() {
     let world = settled(2).await;
     let name = world.pod_names()[0].clone();
-    world.api.put(&pod_path(&name), json!({ "spec": { "containers": "not a list" } }));
+    world.spoil_pod(&name);
     world.pass(60).await;
-    assert_eq!(count(&world.api.requests(), POST_POD), 0);
+    assert_eq!(count(&world.requests(), POST_POD), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -474,44 +491,47 @@ async fn a_pod_that_cannot_be_decoded_is_known_by_what_the_server_left_of_its_ow
     let long = path("apis/apps/v1", "replicasets", &"a".repeat(60));
     let world = started(|world| drop(world.api.put(&long, replica_set(1)))).await;
     world.pass(1).await;
-    world.api.requests();
+    world.requests();
     let name = world.pod_names()[0].clone();
-    world.api.put(&pod_path(&name), json!({ "spec": { "containers": "not a list" } }));
+    world.spoil_pod(&name);
     world.pass(60).await;
-    assert_eq!((name.len(), count(&world.api.requests(), POST_POD)), (63, 0));
+    assert_eq!((name.len(), count(&world.requests(), POST_POD)), (63, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_could_not_be_decoded_is_replaced_soon_after_it_has_gone() {
     let world = settled(2).await;
     let name = world.pod_names()[0].clone();
-    world.api.put(&pod_path(&name), json!({ "spec": { "containers": "not a list" } }));
+    world.spoil_pod(&name);
     world.pass(60).await;
     world.api.remove(&pod_path(&name));
     world.pass(31).await;
-    assert_eq!(count(&world.api.requests(), POST_POD), 1);
+    assert_eq!(count(&world.requests(), POST_POD), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_of_another_owner_that_cannot_be_decoded_holds_nobody_up() {
     let world = settled(2).await;
-    world.api.put(&pod_path("web-front-x7k2p"), json!({ "spec": { "containers": "not a list" } }));
+    let mut foreign = orphan();
+    foreign["metadata"] = json!({});
+    world.api.put(&pod_path("web-front-x7k2p"), foreign);
+    world.spoil_pod("web-front-x7k2p");
     world.pass(1).await;
     world.scale(3);
     world.pass(1).await;
-    assert_eq!(count(&world.api.requests(), POST_POD), 1);
+    assert_eq!(count(&world.requests(), POST_POD), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_selector_sends_nothing() {
     let world = started(|world| {
-        let mut broken = replica_set(1);
-        broken["spec"]["selector"] = json!({ "matchExpressions": [{ "key": "app", "operator": "Near" }] });
-        world.api.put(&web(), broken);
+        world.api.put(&web(), replica_set(1));
+        let near = json!({ "matchExpressions": [{ "key": "app", "operator": "Near" }] });
+        world.api.plant(&web(), |set| set["spec"]["selector"] = near);
     })
     .await;
     world.pass(60).await;
-    assert_eq!(world.api.requests(), Vec::<String>::new());
+    assert_eq!(world.requests(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
@@ -522,7 +542,6 @@ async fn pods_on_nodes_crowded_by_the_rollout_go_first() {
     let pod = |node: &str, owner: Option<&str>| {
         let mut pod = orphan();
         pod["metadata"]["labels"] = if owner.is_some() { labels.clone() } else { json!({ "app": "old" }) };
-        pod["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
         pod["spec"]["nodeName"] = json!(node);
         pod
     };
@@ -541,7 +560,10 @@ async fn pods_on_nodes_crowded_by_the_rollout_go_first() {
     world.pass(1).await;
     world.scale(1);
     world.pass(1).await;
-    assert_eq!(world.pod_names(), ["alone", "older"]);
+    let leaving = |pod: &&Value| !pod["metadata"]["deletionTimestamp"].is_null();
+    let leaving: Vec<Value> =
+        world.pods().iter().filter(leaving).map(|pod| pod["metadata"]["name"].clone()).collect();
+    assert_eq!(leaving, ["crowded"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -564,9 +586,9 @@ async fn replication_controllers_are_kept_alike_without_counting_pods_that_leave
         (&json!(2), None)
     );
 
-    world.api.requests();
+    world.requests();
     world.api.put(&counter, json!({ "spec": { "replicas": 0 } }));
     world.pass(1).await;
-    assert_eq!(count(&world.api.requests(), "DELETE "), 2);
+    assert_eq!(count(&world.requests(), "DELETE "), 2);
     assert_eq!(world.pods().len(), 0);
 }

@@ -1,29 +1,34 @@
 //! A world with an API server and one controller in it.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Method;
 use serde_json::{Value, json};
+use windlass_api_server::faults::{Plan, Scene, What};
 use windlass_client::{ClientOptions, Clients, Fence, OpenFence};
 use windlass_controller::{Registration, Resources, Workers};
 use windlass_env::Env;
 use windlass_events::{Log, Recorder};
 use windlass_informer::{ApiSources, FactoryOptions, InformerFactory};
 use windlass_metrics::Metrics;
+use windlass_object::Verb;
 
-use super::api::Api;
 use crate::{Options, registrations};
 
 pub(super) const PODS: &str = "/api/v1/pods";
 
 pub(super) struct World {
     pub(super) env: Env,
-    pub(super) api: Api,
+    pub(super) api: Scene,
     pub(super) metrics: Metrics,
     /// What every write has to pass. Open unless a test closes it.
     pub(super) fence: Arc<dyn Fence>,
     events: Option<Log>,
     workers: Option<Workers>,
+    /// How many requests were looked at.
+    seen: Cell<usize>,
 }
 
 /// The path of an object in namespace `shop`, by group, plural and name.
@@ -38,8 +43,10 @@ pub(super) fn pod_path(name: &str) -> String {
 impl World {
     pub(super) fn new() -> Self {
         let env = Env::virtual_time(11);
-        let api = Api::new(env.clone());
-        Self { env, api, metrics: Metrics::new(), fence: Arc::new(OpenFence), events: None, workers: None }
+        let api = Scene::new(&env, Plan::quiet(11));
+        api.put("/api/v1/namespaces/shop", json!({}));
+        let (metrics, fence) = (Metrics::new(), Arc::new(OpenFence));
+        Self { env, api, metrics, fence, events: None, workers: None, seen: Cell::new(0) }
     }
 
     /// Starts the controller of that name.
@@ -54,7 +61,7 @@ impl World {
         let options = ClientOptions { qps: 0.0, ..ClientOptions::default() };
         let uri = http::Uri::from_static("http://api");
         let fence = Arc::clone(&self.fence);
-        let clients = Clients::over_service(env.clone(), self.api.clone(), uri, options, &metrics, fence);
+        let clients = Clients::over_service(env.clone(), self.api.line(), uri, options, &metrics, fence);
         let clients = clients.expect("clients");
         let reader = clients.for_informers().expect("a reader");
         let factory = InformerFactory::new(env.clone(), metrics.clone(), FactoryOptions::default());
@@ -89,11 +96,57 @@ impl World {
             .collect()
     }
 
-    /// Makes a pod run, ready or not, since now.
+    /// The requests since this was last asked, as `METHOD path`, except lists and watches.
+    pub(super) fn requests(&self) -> Vec<String> {
+        let sent = self.api.sent();
+        let new = sent.iter().skip(self.seen.replace(sent.len()));
+        let counted = new.filter(|asked| !matches!(asked.verb, Some(Verb::List | Verb::Watch)));
+        counted.map(|asked| asked.line()).collect()
+    }
+
+    /// Lets that go wrong with the next so many requests whose `METHOD path` begins so.
+    pub(super) fn refuse(&self, request: &str, mut times: usize, what: What) {
+        let request = request.to_owned();
+        self.api.meddle(move |asked| {
+            let hit = times > 0 && asked.line().starts_with(&request);
+            times -= usize::from(hit);
+            hit.then(|| what.clone())
+        });
+    }
+
+    /// Nothing goes wrong any more, but for watches that have stalled.
+    pub(super) fn relent(&self) {
+        self.api.meddle(|_| None);
+    }
+
+    /// Watches show everything seven seconds late.
+    pub(super) fn lag(&self) {
+        self.api.meddle(|_| Some(What::Coalesced { within_ms: 7000 }));
+    }
+
+    /// Whoever watches that resource learns nothing of what happens from now on.
+    pub(super) fn hide(&self, resource: &'static str) {
+        self.api.meddle(move |asked| (asked.resource == resource).then_some(What::WatchStalled));
+    }
+
+    /// Makes a pod run on a node, ready or not, since now.
     pub(super) fn run_pod(&self, name: &str, ready: bool) {
         let since = self.env.wall().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let condition = json!({ "type": "Ready", "status": if ready { "True" } else { "False" }, "lastTransitionTime": since });
-        let status = json!({ "phase": "Running", "conditions": [condition] });
-        self.api.put(&pod_path(name), json!({ "spec": { "nodeName": "node" }, "status": status }));
+        let binding = json!({ "metadata": { "name": name }, "target": { "kind": "Node", "name": "node" } });
+        let (code, refusal) =
+            self.api.ask(&Method::POST, &format!("{}/binding", pod_path(name)), Some(&binding));
+        assert_eq!(code, 201, "{refusal}");
+        self.api.put(&pod_path(name), json!({ "status": { "phase": "Running", "conditions": [condition] } }));
     }
+
+    /// Makes a pod one that nobody can decode.
+    pub(super) fn spoil_pod(&self, name: &str) {
+        self.api.plant(&pod_path(name), |pod| pod["spec"]["containers"] = json!("not a list"));
+    }
+}
+
+/// The UID of an object.
+pub(super) fn uid(object: &Value) -> &str {
+    object["metadata"]["uid"].as_str().expect("a UID")
 }

@@ -1,6 +1,4 @@
-//! A whole controller against a small API server in the process, in virtual time.
-
-pub(crate) mod api;
+//! A whole controller against an API server in the process, in virtual time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -10,6 +8,7 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
+use windlass_api_server::faults::{Asked, Fault, Plan, Scene, What};
 use windlass_client::{ClientOptions, Clients, OpenFence};
 use windlass_env::{Env, Instant};
 use windlass_events::Recorder;
@@ -18,7 +17,6 @@ use windlass_metrics::Metrics;
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Verb};
 use windlass_workqueue::{RateLimiter, default_limiter};
 
-use self::api::{FakeApi, Fault};
 use crate::{
     Context, Controller, Outcome, ReconcileError, Registration, Resources, Setup, SetupError, Workers,
     by_self, retry, terminal,
@@ -104,26 +102,44 @@ fn api_of(cx: &Context) -> Api<ConfigMap> {
 /// A world with one controller in it.
 struct World {
     env: Env,
-    api: FakeApi,
+    api: Scene,
     metrics: Metrics,
     diary: Diary,
 }
 
 impl World {
-    fn new() -> Self {
-        let env = Env::virtual_time(7);
-        let api = FakeApi::new(env.clone());
-        Self { env, api, metrics: Metrics::new(), diary: Diary::default() }
+    fn with(maps: &[&str]) -> Self {
+        Self::in_which(Vec::new(), maps)
     }
 
-    fn with(maps: &[&str]) -> Self {
-        let world = Self::new();
+    /// A world in which this goes wrong.
+    fn in_which(faults: Vec<Fault>, maps: &[&str]) -> Self {
+        let env = Env::virtual_time(7);
+        let api = Scene::new(&env, Plan { seed: 7, faults });
+        api.put("/api/v1/namespaces/shop", json!({}));
+        let world = Self { env, api, metrics: Metrics::new(), diary: Diary::default() };
         maps.iter().for_each(|name| world.put(name));
         world
     }
 
+    /// Puts a ConfigMap there, or changes one.
     fn put(&self, name: &str) {
-        self.api.put(&path(name), json!({ "apiVersion": "v1", "kind": "ConfigMap" }));
+        let now = format!("{:?}", self.env.now());
+        self.api.put(&path(name), json!({ "metadata": { "annotations": { "put-at": now } } }));
+    }
+
+    /// What the controllers wrote, as the server saw it.
+    fn work(&self) -> Vec<String> {
+        self.api.served().iter().filter(|asked| asked.is_work()).map(|asked| asked.line()).collect()
+    }
+
+    fn lists(&self) -> usize {
+        self.api.served().iter().filter(|asked| asked.verb == Some(Verb::List)).count()
+    }
+
+    /// Another object of another kind: the server's version moves on, but not that of the cache.
+    fn put_something_else(&self) {
+        self.api.put("/api/v1/namespaces/shop/secrets/other", json!({}));
     }
 
     async fn start(&self) -> Workers {
@@ -136,9 +152,9 @@ impl World {
     async fn start_with(&self, registration: Registration) -> Workers {
         let (env, metrics) = (self.env.clone(), self.metrics.clone());
         let options = ClientOptions { qps: 0.0, ..ClientOptions::default() };
-        let uri = http::Uri::from_static("http://fake");
+        let uri = http::Uri::from_static("http://api");
         let clients =
-            Clients::over_service(env.clone(), self.api.clone(), uri, options, &metrics, Arc::new(OpenFence))
+            Clients::over_service(env.clone(), self.api.line(), uri, options, &metrics, Arc::new(OpenFence))
                 .expect("clients");
         let reader = clients.for_informers().expect("reader");
         let factory = InformerFactory::new(env.clone(), metrics.clone(), FactoryOptions::default());
@@ -163,6 +179,15 @@ impl World {
 fn path(name: &str) -> String {
     format!("/api/v1/namespaces/shop/configmaps/{name}")
 }
+
+/// This goes wrong with the first write, and with nothing else.
+fn first_write(what: What) -> impl FnMut(&Asked) -> Option<What> + Send + 'static {
+    let mut what = Some(what);
+    move |asked| if asked.is_work() { what.take() } else { None }
+}
+
+/// Caches come to know of everything a second late.
+const LATE: What = What::Coalesced { within_ms: 1000 };
 
 fn gaps(times: &[Instant]) -> Vec<Duration> {
     times.windows(2).map(|pair| pair[1].saturating_duration_since(pair[0])).collect()
@@ -203,34 +228,33 @@ async fn a_key_that_keeps_failing_backs_off_alone() {
 #[tokio::test(start_paused = true)]
 async fn a_reconcile_never_runs_on_a_cache_older_than_its_own_last_write() {
     let world = World::with(&["counter"]);
-    world.api.delay_watches(Duration::from_secs(1));
+    world.api.meddle(|_| Some(LATE));
     let _workers = world.start().await;
     world.pass(60).await;
     assert_eq!(world.count().as_deref(), Some("10"));
-    assert_eq!(world.api.work().len(), 10, "every write built on the one before: {:?}", world.api.work());
+    assert_eq!(world.work().len(), 10, "every write built on the one before: {:?}", world.work());
     assert!(world.metrics.reconcile(Obedient::NAME).stale_skips.get() > 0, "the cache was in fact behind");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_write_of_unknown_fate_holds_its_key_until_the_cache_has_passed_a_fresh_read() {
     let world = World::with(&["counter"]);
-    world.api.delay_watches(Duration::from_secs(1));
-    world.api.fail(Some(Fault::SwallowNextAnswer));
+    let mut swallow = first_write(What::ResponseLost { silently: true });
+    world.api.meddle(move |asked| swallow(asked).or(Some(LATE)));
     let _workers = world.start().await;
-    let lists = world.api.lists();
+    let lists = world.lists();
     world.pass(120).await;
     assert_eq!(world.count().as_deref(), Some("10"));
-    assert_eq!(world.api.work().len(), 10, "the write that was never answered is not made twice");
-    assert!(world.api.lists() > lists, "a fresh read told that it had happened");
+    assert_eq!(world.work().len(), 10, "the write that was never answered is not made twice");
+    assert!(world.lists() > lists, "a fresh read told that it had happened");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_write_of_unknown_fate_holds_its_key_for_seconds_not_until_the_next_bookmark() {
     let world = World::with(&["counter"]);
-    world.api.fail(Some(Fault::RefuseNextWrite));
+    world.api.meddle(first_write(What::InternalError));
     let _workers = world.start().await;
-    // What else is stored moves the server's version on, but not that of the cache.
-    world.api.put("/api/v1/namespaces/shop/secrets/other", json!({}));
+    world.put_something_else();
     world.pass(4).await;
     assert_eq!(world.count(), None, "the write may yet show");
     world.pass(3).await;
@@ -239,16 +263,15 @@ async fn a_write_of_unknown_fate_holds_its_key_for_seconds_not_until_the_next_bo
 
 #[tokio::test(start_paused = true)]
 async fn a_write_of_unknown_fate_holds_its_key_while_the_cache_is_cut_off() {
-    let world = World::with(&["counter"]);
-    world.api.fail(Some(Fault::RefuseNextWrite));
+    let (begin, end) = (Duration::from_secs(1), Duration::from_secs(10));
+    let cut = Fault::during(begin + Duration::from_millis(1), What::WatchClosed).from(begin);
+    let faults = vec![cut, Fault::during(end, What::Unavailable).from(begin)];
+    let world = World::in_which(faults, &["counter"]);
+    world.api.meddle(first_write(What::InternalError));
     let _workers = world.start().await;
-    world.api.put("/api/v1/namespaces/shop/secrets/other", json!({}));
-    world.pass(1).await;
-    world.api.fail(Some(Fault::CollectionsRefused));
-    world.api.cut_watches();
-    world.pass(9).await;
+    world.put_something_else();
+    world.pass(10).await;
     assert_eq!(world.count(), None, "a cache that follows nothing shows nothing");
-    world.api.fail(None);
     world.pass(4).await;
     assert_eq!(world.count(), None, "the write has its whole time again");
     world.pass(16).await;
@@ -258,10 +281,13 @@ async fn a_write_of_unknown_fate_holds_its_key_while_the_cache_is_cut_off() {
 /// A world whose API server stopped answering just after a write of unknown fate.
 async fn silent_with_a_doubt() -> (World, Workers) {
     let world = World::with(&["counter"]);
-    world.api.fail(Some(Fault::RefuseNextWrite));
+    let (mut refuse, mut refused) = (first_write(What::InternalError), false);
+    world.api.meddle(move |asked| {
+        let what = refuse(asked).or(refused.then_some(What::Partition));
+        refused |= what.is_some();
+        what
+    });
     let workers = world.start().await;
-    world.env.sleep(Duration::from_millis(1)).await;
-    world.api.fail(Some(Fault::Silent));
     world.pass(1).await;
     assert_eq!(workers.busy().len(), 1, "the worker asks whether the write happened");
     (world, workers)
@@ -273,7 +299,7 @@ async fn a_server_that_does_not_tell_whether_a_write_happened_keeps_its_worker_f
     world.env.sleep(Duration::from_millis(2020)).await;
     assert_eq!(workers.busy(), [], "other keys get their turn");
     assert_eq!(world.metrics.reconcile(Obedient::NAME).stale_skips.get(), 1);
-    world.api.fail(None);
+    world.api.meddle(|_| None);
     world.pass(15).await;
     assert_eq!(world.count().as_deref(), Some("10"));
 }
@@ -342,7 +368,7 @@ async fn a_request_that_was_not_declared_is_refused_and_not_retried() {
     let world = World::with(&["undeclared"]);
     let _workers = world.start().await;
     world.pass(60).await;
-    assert_eq!(world.api.work(), Vec::<String>::new());
+    assert_eq!(world.work(), Vec::<String>::new());
     assert_eq!(world.diary.times("undeclared").len(), 1);
     assert_eq!(world.metrics.reconcile(Obedient::NAME).total.terminal.get(), 1);
 }

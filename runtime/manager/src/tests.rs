@@ -1,7 +1,4 @@
-//! Whole managers against a small API server in the process, in virtual time; and the admin server on a real socket.
-
-#[path = "../../controller/src/tests/api.rs"]
-mod api;
+//! Whole managers against an API server in the process, in virtual time; and the admin server on a real socket.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,6 +13,7 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use windlass_api_server::faults::{Fault, Plan, Scene, What};
 use windlass_client::{ClientOptions, Clients};
 use windlass_controller::{
     Context, Controller, Descriptor, Outcome, ReconcileError, Registration, Setup, SetupError, by_self,
@@ -27,7 +25,6 @@ use windlass_informer::TypedLister;
 use windlass_metrics::Metrics;
 use windlass_object::{GroupResource, ObjectKey, Rule, Verb};
 
-use self::api::{FakeApi, Fault};
 use crate::{
     AdminServer, Health, Manager, ManagerConfig, ManagerError, Probe, Registry, ShutdownSignals,
     ShutdownTrigger,
@@ -110,7 +107,7 @@ const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/
 /// One API server and a clock.
 struct World {
     env: Env,
-    api: FakeApi,
+    api: Scene,
 }
 
 /// One manager in it.
@@ -124,17 +121,23 @@ struct Replica {
 
 impl World {
     fn new() -> Self {
+        Self::in_which(Vec::new())
+    }
+
+    /// A world in which this goes wrong.
+    fn in_which(faults: Vec<Fault>) -> Self {
         let env = Env::virtual_time(3);
-        let api = FakeApi::new(env.clone());
-        api.put(MAP, json!({ "apiVersion": "v1", "kind": "ConfigMap" }));
+        let api = Scene::new(&env, Plan { seed: 3, faults });
+        api.put("/api/v1/namespaces/shop", json!({}));
+        api.put(MAP, json!({}));
         Self { env, api }
     }
 
     fn manager(&self, env: &Env, config: ManagerConfig) -> Manager {
-        let api = self.api.clone();
+        let line = self.api.line();
         let connect = move |env: &Env, config: &ManagerConfig, metrics: &Metrics, fence| {
-            let uri = http::Uri::from_static("http://fake");
-            Clients::over_service(env.clone(), api, uri, config.client.clone(), metrics, fence)
+            let uri = http::Uri::from_static("http://api");
+            Clients::over_service(env.clone(), line, uri, config.client.clone(), metrics, fence)
         };
         Manager::with_clients(env.clone(), config, connect).expect("a valid configuration")
     }
@@ -162,6 +165,26 @@ impl World {
 
     async fn pass(&self, seconds: u64) {
         self.env.sleep(Duration::from_secs(seconds)).await;
+    }
+
+    /// From now on this goes wrong, with requests about one resource.
+    fn fail(&self, resource: &'static str, what: What) {
+        self.api.meddle(move |asked| (asked.resource == resource).then(|| what.clone()));
+    }
+
+    /// From now on the server hears nothing, and is not heard.
+    fn silence(&self) {
+        self.api.meddle(|_| Some(What::Partition));
+    }
+
+    /// What was written, as the server saw it.
+    fn writes(&self) -> Vec<String> {
+        self.api.served().iter().filter(|asked| asked.is_write()).map(|asked| asked.line()).collect()
+    }
+
+    /// How many writes were neither about Leases nor Events.
+    fn work(&self) -> usize {
+        self.api.served().iter().filter(|asked| asked.is_work()).count()
     }
 
     fn scribbled(&self) -> Value {
@@ -213,7 +236,7 @@ async fn the_first_signal_awaits_running_reconciles_before_the_lease_is_released
     assert!(replica.ended().await.is_ok());
     assert_eq!(world.scribbled(), json!(done_by("one")));
     assert_ne!(world.holder(), json!("one"), "released in the end");
-    let writes = world.api.writes();
+    let writes = world.writes();
     assert!(
         writes.last().is_some_and(|write| write.contains("/leases/")),
         "the release is the last write: {writes:?}"
@@ -227,14 +250,14 @@ async fn a_reconcile_with_hundreds_of_queued_writes_hands_over_at_once() {
     let config = ManagerConfig { client, ..ManagerConfig::new("one") };
     let replica = world.start_controller(config, Registration::of::<Hasty>());
     world.pass(2).await;
-    let (written, errors) = (world.api.work().len(), replica.metrics.reconcile("hasty").total.error.clone());
+    let (written, errors) = (world.work(), replica.metrics.reconcile("hasty").total.error.clone());
     assert!((50..100).contains(&written), "the limiter holds the rest back: {written} were sent");
     let begun = world.env.now();
     replica.trigger.fire();
     assert!(replica.ended().await.is_ok());
     assert!(since(&world.env, begun) < Duration::from_millis(100), "{:?}", since(&world.env, begun));
     assert_eq!(world.holder(), json!(""), "the lease is released");
-    assert!(world.api.work().len() <= written + 1, "who had to wait was not sent");
+    assert!(world.work() <= written + 1, "who had to wait was not sent");
     assert_eq!(errors.get(), 1, "the reconcile is to be made again");
 }
 
@@ -245,7 +268,7 @@ async fn a_manager_may_be_called_like_one_of_its_controllers() {
     world.pass(15).await;
     replica.trigger.fire();
     assert!(replica.ended().await.is_ok());
-    let events = world.api.writes().into_iter().filter(|write| write.contains("/events")).count();
+    let events = world.writes().into_iter().filter(|write| write.contains("/events")).count();
     assert_eq!(events, 2, "one of the election and one of the controller");
 }
 
@@ -300,13 +323,11 @@ async fn a_lost_lease_ends_the_run_at_once_and_nothing_is_written_after() {
     let replica = world.start("one");
     world.pass(5).await;
     assert_eq!(world.scribbled(), json!(begun_by("one")));
-    let mut lease = world.api.object(LEASE).expect("the lease");
-    lease["spec"]["holderIdentity"] = json!("other");
-    world.api.put(LEASE, lease);
+    world.api.put(LEASE, json!({ "spec": { "holderIdentity": "other" } }));
     assert!(matches!(replica.ended().await, Err(ManagerError::LeaseLost(_))));
-    let writes = world.api.work().len();
+    let writes = world.work();
     world.pass(60).await;
-    assert_eq!(world.api.work().len(), writes);
+    assert_eq!(world.work(), writes);
     assert_eq!(world.scribbled(), json!(begun_by("one")), "the reconcile that ran was stopped");
 }
 
@@ -315,7 +336,7 @@ async fn a_lease_that_cannot_be_renewed_is_lost_within_its_deadline() {
     let world = World::new();
     let replica = world.start("one");
     world.pass(5).await;
-    world.api.fail(Some(Fault::LeasesRefused));
+    world.fail("leases", What::InternalError);
     let begun = world.env.now();
     assert!(matches!(replica.ended().await, Err(ManagerError::LeaseLost(_))));
     assert!(since(&world.env, begun) <= Duration::from_secs(11));
@@ -330,7 +351,7 @@ async fn a_standby_is_synced_and_ready_and_does_nothing_until_it_leads() {
     world.pass(20).await;
     assert!(two.ready(), "{}", two.health.report(Probe::Ready).details());
     assert_eq!(world.holder(), json!("one"));
-    assert_eq!(world.api.work().len(), 2, "the standby wrote nothing");
+    assert_eq!(world.work(), 2, "the standby wrote nothing");
     one.trigger.fire();
     assert!(one.ended().await.is_ok());
     world.pass(3).await;
@@ -359,7 +380,7 @@ async fn liveness_fails_when_an_informer_has_died_and_not_when_the_api_server_is
     let world = World::new();
     let replica = world.start_with(ManagerConfig { election: None, ..ManagerConfig::new("one") });
     world.pass(5).await;
-    world.api.fail(Some(Fault::Silent));
+    world.silence();
     world.pass(600).await;
     assert!(replica.health.report(Probe::Live).passed());
     replica.env.kill();
@@ -383,7 +404,7 @@ async fn without_an_election_work_begins_as_soon_as_caches_are_synced() {
 #[tokio::test(start_paused = true)]
 async fn an_api_server_that_does_not_answer_is_one_clear_error() {
     let world = World::new();
-    world.api.fail(Some(Fault::Silent));
+    world.silence();
     let begun = world.env.now();
     let Err(error) = world.start("one").ended().await else { panic!("it cannot start") };
     assert!(matches!(error, ManagerError::ApiServerUnreachable { .. }));
@@ -394,7 +415,7 @@ async fn an_api_server_that_does_not_answer_is_one_clear_error() {
 #[tokio::test(start_paused = true)]
 async fn a_signal_during_the_start_stops_what_was_started() {
     let world = World::new();
-    world.api.fail(Some(Fault::Silent));
+    world.silence();
     let replica = world.start("one");
     world.pass(1).await;
     replica.trigger.fire();
@@ -472,7 +493,7 @@ async fn a_controller_that_nobody_knows_is_an_error_before_anything_starts() {
         error.to_string(),
         "\"scrbe\" is not in the list of known controllers; did you mean \"scribe\"?"
     );
-    assert_eq!(world.api.lists(), 0);
+    assert!(world.api.sent().is_empty());
 }
 
 /// A holder that works, and a standby.
@@ -499,7 +520,7 @@ async fn a_new_leader_acts_once_its_caches_show_what_the_last_one_wrote() {
     let world = World::new();
     let (one, two) = pair(&world).await;
     world.pass(1).await;
-    world.api.delay_watches(Duration::from_secs(3));
+    world.fail("configmaps", What::Coalesced { within_ms: 3000 });
     one.trigger.fire();
     assert!(one.ended().await.is_ok());
     world.pass(2).await;
@@ -564,14 +585,18 @@ async fn whoever_stops_before_it_caught_up_hands_on_what_it_was_to_wait_for() {
 
 /// The holder crashes, and the caches of the standby are cut off when it takes over.
 async fn taken_over_in_trouble() -> (World, Replica) {
-    let world = World::new();
+    let begin = Duration::from_secs(32);
+    let cut = Fault::during(begin + Duration::from_millis(1), What::WatchClosed).from(begin);
+    let world = World::in_which(vec![cut.on("configmaps")]);
     let (one, two) = pair(&world).await;
     world.pass(15).await;
     one.env.kill();
-    world.pass(12).await;
-    world.api.fail(Some(Fault::CollectionsRefused));
-    world.api.cut_watches();
-    world.pass(4).await;
+    world.pass(11).await;
+    world.api.meddle(|asked| {
+        let read = asked.resource == "configmaps" && !asked.is_write();
+        read.then_some(What::Unavailable)
+    });
+    world.pass(5).await;
     assert_eq!((world.holder(), world.scribbled()), (json!("two"), json!(done_by("one"))));
     (world, two)
 }
@@ -581,7 +606,7 @@ async fn after_a_crash_a_new_leader_waits_for_caches_that_are_cut_off() {
     let (world, two) = taken_over_in_trouble().await;
     world.pass(2).await;
     assert_eq!(world.scribbled(), json!(done_by("one")));
-    world.api.fail(None);
+    world.api.meddle(|_| None);
     world.pass(5).await;
     assert_eq!(world.scribbled(), json!(begun_by("two")));
     two.trigger.fire();
@@ -603,7 +628,7 @@ async fn events_that_nobody_accepts_delay_a_release_by_half_a_second() {
     let world = World::new();
     let one = world.start("one");
     world.pass(5).await;
-    world.api.fail(Some(Fault::EventsSilent));
+    world.fail("events", What::RequestLost { silently: true });
     one.trigger.fire();
     world.pass(5).await;
     let begun = world.env.now();

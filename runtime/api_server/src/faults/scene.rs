@@ -160,3 +160,71 @@ fn must(path: &str, (code, body): (u16, Value)) -> Value {
     assert!(code < 300, "{path} is refused: {body}");
     body
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::StreamExt as _;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::api::{Api, WatchParams};
+
+    use super::*;
+
+    const MAP: &str = "/api/v1/namespaces/default/configmaps/a";
+
+    fn scene() -> (Env, Scene, Api<ConfigMap>) {
+        let env = Env::virtual_time(1);
+        let scene = Scene::new(&env, Plan::quiet(1));
+        let maps = Api::namespaced(kube::Client::new(scene.line(), "default"), "default");
+        (env, scene, maps)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_scene_is_set_without_time_and_wire() {
+        let (env, scene, _) = scene();
+        assert_eq!(scene.put(MAP, json!({ "data": { "a": "1", "b": "1" } }))["metadata"]["name"], "a");
+        scene.put(MAP, json!({ "data": { "a": "2", "b": null } }));
+        scene.plant(MAP, |map| map["immutable"] = json!("perhaps"));
+        let map = scene.object(MAP).expect("the map");
+        assert_eq!((&map["data"], &map["immutable"]), (&json!({ "a": "2" }), &json!("perhaps")));
+        assert_eq!(scene.all("/api/v1/configmaps").len(), 1);
+        scene.remove(MAP);
+        assert_eq!(scene.object(MAP), None);
+        assert_eq!((env.now().since_origin(), scene.sent().len()), (Duration::ZERO, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_goes_wrong_by_hand_goes_wrong_where_it_was_chosen_and_nowhere_else() {
+        let (_, scene, maps) = scene();
+        scene.put(MAP, json!({}));
+        let mut left = 1;
+        scene.meddle(move |asked| {
+            let hit = left > 0 && asked.is_write();
+            left -= i32::from(hit);
+            hit.then_some(What::Forbidden)
+        });
+        assert!(maps.get("a").await.is_ok());
+        let refused = maps.delete("a", &Default::default()).await.expect_err("by hand");
+        assert!(matches!(refused, kube::Error::Api(status) if status.code == 403));
+        assert!(maps.delete("a", &Default::default()).await.is_ok());
+        let lines = |all: Vec<Arc<Asked>>| all.iter().map(|asked| asked.line()).collect::<Vec<_>>();
+        let (get, delete) = (format!("GET {MAP}"), format!("DELETE {MAP}"));
+        assert_eq!(lines(scene.sent()), [get.clone(), delete.clone(), delete.clone()]);
+        assert_eq!(lines(scene.served()), [get, delete], "what was refused never came there");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_open_watch_is_held_back_and_ended_by_hand() {
+        let (env, scene, maps) = scene();
+        let mut told = maps.watch(&WatchParams::default(), "0").await.expect("watching").boxed();
+        scene.meddle(|asked| asked.is_watch().then_some(What::Coalesced { within_ms: 7000 }));
+        scene.put(MAP, json!({}));
+        assert!(env.timeout(Duration::from_millis(6999), told.next()).await.is_err());
+        assert!(env.timeout(Duration::from_millis(10), told.next()).await.is_ok());
+        scene.meddle(|asked| asked.is_watch().then_some(What::WatchClosed));
+        scene.remove(MAP);
+        let end = env.timeout(Duration::from_secs(1), told.next()).await;
+        assert!(matches!(end, Ok(None)), "the end comes in the place of the event: {end:?}");
+    }
+}
