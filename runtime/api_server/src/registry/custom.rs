@@ -139,14 +139,21 @@ fn conflict(writer: &Writer<'_>, object: &Value) -> Option<(&'static str, String
         ("KindConflict", one("kind"), &kinds),
         ("ListKindConflict", one("listKind"), &kinds),
     ];
-    let found = checks.into_iter().filter_map(|(reason, wanted, taken)| {
+    checks.into_iter().rev().find_map(|(reason, wanted, taken)| {
         wanted.into_iter().find(|it| !it.is_empty() && taken.contains(it)).map(|name| (reason, name))
-    });
-    found.last()
+    })
 }
 
 fn refused_status(object: &Value, reason: &str, taken: &str, now: &str) -> Value {
-    let condition = |of_type: &str, reason: &str, message: &str| json!({"type": of_type, "status": "False", "reason": reason, "message": message, "lastTransitionTime": now});
+    let condition = |of_type: &str, reason: &str, message: &str| {
+        json!({
+            "type": of_type,
+            "status": "False",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": now,
+        })
+    };
     json!({
         "conditions": [
             condition("NamesAccepted", reason, &format!("{taken:?} is already in use")),

@@ -146,8 +146,13 @@ impl Writer<'_> {
             }
             value::set(&mut details, &["uid"], uid);
             let status = "Success";
-            let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": status, "details": details});
-            return Deleted::Status(body);
+            return Deleted::Status(json!({
+                "kind": "Status",
+                "apiVersion": "v1",
+                "metadata": {},
+                "status": status,
+                "details": details,
+            }));
         }
         Deleted::Object { answer, accepted: !gone && options.orphan_dependents == Some(false) }
     }

@@ -62,8 +62,13 @@ pub(super) static LEASES: Kind = Kind {
 };
 
 /// What events do.
-pub(super) static EVENTS: Kind =
-    Kind { create_on_update: true, dependents: Dependents::Unsupported, validate: event, ..PLAIN };
+pub(super) static EVENTS: Kind = Kind {
+    create_on_update: true,
+    dependents: Dependents::Unsupported,
+    validate: event,
+    validate_update: event_update,
+    ..PLAIN
+};
 
 fn budget(object: &Value, errors: &mut FieldErrors) {
     let spec = value::at(object, &["spec"]);
