@@ -189,7 +189,10 @@ impl Watched {
             }
         }
         if treatment.coalesced && head.kind == "DELETED" && self.forget(&head) {
-            return self.send(Cargo::Event(bookmark(&head), Head::default()), treatment.late);
+            if self.asked.names("allowWatchBookmarks") {
+                self.send(Cargo::Event(bookmark(&head), Head::default()), treatment.late);
+            }
+            return;
         }
         if treatment.twice {
             self.line.struck(self.id, "an event comes twice");
