@@ -108,7 +108,8 @@ mod tests {
         });
         assert_eq!(&*vigil.frozen().await, "busy");
         assert!(vigil.polled() >= LIMIT);
-        (busy.abort(), idle.abort());
+        busy.abort();
+        idle.abort();
     }
 
     #[tokio::test(start_paused = true)]

@@ -162,7 +162,7 @@ impl Cluster {
     /// Objects, and lets the driver end the run.
     async fn fail(&self, flaw: Flaw) {
         self.world.judge.object(flaw);
-        pending().await
+        pending::<()>().await;
     }
 }
 

@@ -265,12 +265,11 @@ fn two_leaders_are_found_where_clocks_differ_by_more_than_a_lease_allows_for() {
         Fault::during(Duration::from_secs(290), lost).from(Duration::from_secs(30)).of(name).on("leases")
     };
     let judged = |slow: (u32, u32), fast: (u32, u32)| {
-        let found = (0..3).find_map(|seed| {
+        (0..3).find_map(|seed| {
             let faults = vec![rate("a", slow.0, slow.1), rate("b", fast.0, fast.1), cut("a")];
             let flaw = Simulation::of(seed).plan(Plan { seed, faults }).run(script).err()?.flaw;
             matches!(flaw, Flaw::SplitBrain { .. } | Flaw::Unfenced { .. }).then_some(flaw)
-        });
-        found
+        })
     };
     assert_eq!(judged((1, 1), (1, 1)), None);
     assert_eq!(judged((4, 5), (6, 5)), None, "the limit");

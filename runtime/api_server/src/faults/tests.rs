@@ -240,7 +240,7 @@ async fn a_stalled_watch_tells_nothing_more() {
     let changes = async {
         world.env.sleep(seconds(400)).await;
         world.create("late").await;
-        std::future::pending::<()>().await
+        std::future::pending::<()>().await;
     };
     let watch = world.watch(seconds(800));
     let (told, end) =
@@ -273,7 +273,7 @@ async fn what_came_and_went_meanwhile_is_not_shown_and_a_bookmark_stands_for_it(
         world.create("stays").await;
         world.create("brief").await;
         world.code("DELETE", &format!("{MAPS}/brief"), Value::Null).await;
-        std::future::pending::<()>().await
+        std::future::pending::<()>().await;
     };
     let watch = world.watch_with("&allowWatchBookmarks=true", seconds(30));
     let (told, _) =
@@ -346,7 +346,7 @@ async fn a_partition_holds_events_back_until_it_heals() {
         let request = Request::post(MAPS).header("content-type", "application/json");
         let request = request.body(Full::new(Bytes::from(map("one").to_string()))).expect("a request");
         others.clone().oneshot(request).await.expect("an answer");
-        std::future::pending::<()>().await
+        std::future::pending::<()>().await;
     };
     let early = world.watch(seconds(50));
     let (told, end) =
