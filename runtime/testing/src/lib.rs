@@ -34,6 +34,7 @@ mod probe;
 mod rights;
 mod simulation;
 mod state;
+mod story;
 #[cfg(test)]
 mod tests;
 mod watchdog;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::{self, Either};
 use tokio::runtime::{Builder, Handle};
-use windlass_api_server::faults::{Happening, Journal, Network, Plan, Record, Server};
+use windlass_api_server::faults::{Journal, Network, Plan, Server};
 use windlass_api_server::{ApiServer, ApiServerOptions};
 use windlass_env::{Env, Vigil, caught};
 use windlass_manager::ManagerConfig;
@@ -19,6 +19,7 @@ use crate::judge::Judge;
 use crate::plans::Faults;
 use crate::probe::{Look, look_at};
 use crate::state::ClusterState;
+use crate::story;
 use crate::watchdog::Watchdog;
 use crate::world::{MakeMachine, World};
 
@@ -33,8 +34,6 @@ const KEPT: Duration = Duration::from_secs(60);
 const STOPS: Duration = Duration::from_secs(60);
 /// How many records a run keeps by default: those of the last hour or so.
 const KEPT_RECORDS: usize = 20_000;
-/// How much of a trace a failure shows.
-const SHOWN: usize = 150;
 
 type MakeServer = Arc<dyn Fn(&Env) -> Arc<dyn Server> + Send + Sync>;
 
@@ -194,6 +193,7 @@ impl Simulation {
     ///
     /// # Errors
     /// With the first objection of any oracle.
+    #[expect(clippy::result_large_err, reason = "a failure ends a test, and is moved once")]
     pub fn run(&self, script: impl AsyncFnOnce(Cluster)) -> Result<Report, Failure> {
         self.run_like(None, script)
     }
@@ -202,6 +202,7 @@ impl Simulation {
     ///
     /// # Errors
     /// With the first objection of any oracle.
+    #[expect(clippy::result_large_err, reason = "a failure ends a test, and is moved once")]
     pub fn run_like(
         &self,
         expected: Option<&Report>,
@@ -211,7 +212,7 @@ impl Simulation {
         let journal_of = |judge: &Arc<Judge>| Journal::new(self.kept_records, Some(Arc::clone(judge) as _));
         let judge = Judge::new();
         let journal = journal_of(&judge);
-        let failed = |flaw| Failure { flaw, plan: plan.clone(), trace: tail(&journal) };
+        let failed = |flaw| Failure { flaw, plan: plan.clone(), trace: story::end_of(&journal.records()) };
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
         let runtime = runtime.map_err(|error| failed(Flaw::Panicked(error.to_string())))?;
         let result = runtime.block_on(self.drive(&plan, &judge, &journal, expected, script));
@@ -327,6 +328,9 @@ async fn reach(world: &Arc<World>, expected: Option<&Report>) -> Result<ClusterS
         let now = world.env.now().since_origin();
         let over = now.saturating_sub(begun);
         let rest = now.saturating_sub(world.judge.last_work());
+        if let Some(flaw) = expected.and_then(|expected| created_twice(&world.judge.created(), expected)) {
+            return Err(flaw);
+        }
         let objection = if rest < REST {
             let writes = world.judge.work() - work;
             Some(Flaw::Restless { writes, over })
@@ -343,7 +347,8 @@ async fn reach(world: &Arc<World>, expected: Option<&Report>) -> Result<ClusterS
         if let Some(objection) = objection.filter(|_| over >= world.converges) {
             return Err(objection);
         }
-        let pause = if rest < REST { REST - rest } else { Duration::from_secs(5) };
+        // Looking costs more than waiting: what is not there soon takes minutes.
+        let pause = if rest < REST { REST - rest } else { (over / 4).max(Duration::from_secs(5)) };
         world.env.sleep(pause.max(Duration::from_millis(1))).await;
     }
 }
@@ -361,11 +366,8 @@ async fn keep(world: &Arc<World>, state: &ClusterState) -> Result<(), Flaw> {
 
 /// What a run with faults may do more than one without.
 fn compare(report: &Report, expected: &Report, plan: &Plan) -> Result<(), Flaw> {
-    for (what, times) in &report.created {
-        let expected = expected.created.get(what).copied().unwrap_or_default();
-        if *times > expected {
-            return Err(Flaw::CreatedTwice { what: what.clone(), times: *times, expected });
-        }
+    if let Some(flaw) = created_twice(&report.created, expected) {
+        return Err(flaw);
     }
     // What a fault costs is attempts: a back-off allows for a dozen in a minute per key or watch, and a crash for the
     // whole of a start.
@@ -375,6 +377,13 @@ fn compare(report: &Report, expected: &Report, plan: &Plan) -> Result<(), Flaw> 
         return Err(Flaw::TooManyRequests { requests: report.requests, bound });
     }
     Ok(())
+}
+
+fn created_twice(created: &BTreeMap<String, u64>, expected: &Report) -> Option<Flaw> {
+    created.iter().find_map(|(what, times)| {
+        let expected = expected.created.get(what).copied().unwrap_or_default();
+        (*times > expected).then(|| Flaw::CreatedTwice { what: what.clone(), times: *times, expected })
+    })
 }
 
 /// How many tasks are left of a world that has ended, beyond those that were there before.
@@ -388,23 +397,6 @@ async fn left_behind(env: &Env, before: usize) -> usize {
         tokio::task::yield_now().await;
     }
     Handle::current().metrics().num_alive_tasks() - before
-}
-
-/// The end of a trace, without what goes on all the time: leases, and what others than the processes under test read.
-fn tail(journal: &Journal) -> String {
-    let tells = |record: &&Record| match &record.what {
-        Happening::Sent { asked, .. }
-        | Happening::Served { asked, .. }
-        | Happening::Answered { asked, .. } => {
-            asked.resource != "leases" && (asked.is_write() || record.who.instance.len() == 1)
-        }
-        Happening::Told { asked, .. } => asked.resource != "leases" && record.who.instance.len() == 1,
-        _ => true,
-    };
-    let records = journal.records();
-    let telling: Vec<&Record> = records.iter().filter(tells).collect();
-    let shown = telling.iter().skip(telling.len().saturating_sub(SHOWN));
-    shown.map(|record| format!("{record}\n")).collect()
 }
 
 impl fmt::Debug for Simulation {

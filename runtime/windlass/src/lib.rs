@@ -4,6 +4,9 @@
 //! [`Manager`](manager::Manager) that runs any number of them, on shared caches and behind one election. See
 //! `examples/label_mirror.rs` for a whole one.
 //!
+//! With the feature `testing`, for dev-dependencies, there is an API server in the process and a simulation of clusters
+//! that fail. `docs/testing.md` shows how to use them, `examples/` what they find.
+//!
 //! The modules are the crates of the runtime, in the order in which data passes through them. Each opens with what it
 //! guarantees.
 
@@ -16,6 +19,9 @@ pub use windlass_informer as informer;
 pub use windlass_manager as manager;
 pub use windlass_metrics as metrics;
 pub use windlass_object as object;
+/// For tests, with the feature `testing`: see `docs/testing.md`.
+#[cfg(feature = "testing")]
+pub use windlass_testing as testing;
 pub use windlass_workqueue as workqueue;
 
 pub use async_trait::async_trait;

@@ -1,0 +1,96 @@
+//! Gives a disk to every Service that asks for one: the controller of [`leaky_disks`](crate::leaky_disks), repaired.
+//!
+//! The name of the disk follows from the name of the Service, and the disk is applied instead of created. Whoever comes
+//! after a crash does the same writes again, and they change nothing.
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use windlass::prelude::*;
+
+/// The annotation by which a Service asks for a disk of some size.
+pub const WANTED: &str = "example.com/disk";
+/// The annotation that tells the name of the disk.
+pub const GIVEN: &str = "example.com/disk-name";
+
+/// The controller.
+#[derive(Debug)]
+pub struct DiskKeeper {
+    services: TypedLister<Service>,
+}
+
+#[async_trait]
+impl Controller for DiskKeeper {
+    const NAME: &'static str = "disk-keeper";
+
+    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+        setup.uses::<PersistentVolumeClaim>([Verb::Patch]);
+        setup.uses::<Service>([Verb::Patch]);
+        Ok(Self { services: setup.watch::<Service>().enqueue(by_self).lister() })
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let Some(service) = self.services.get(key) else { return Ok(Outcome::Done) };
+        let Some(size) = service.annotations().get(WANTED) else { return Ok(Outcome::Done) };
+        if service.annotations().contains_key(GIVEN) {
+            return Ok(Outcome::Done);
+        }
+        let namespace = key.namespace().unwrap_or_default();
+        let disks = Api::<PersistentVolumeClaim>::namespaced(cx.client().clone(), namespace);
+        disks.patch(key.name(), &PatchParams::apply(Self::NAME), &Patch::Apply(disk_for(key, size))).await?;
+
+        let services = Api::<Service>::namespaced(cx.client().clone(), namespace);
+        let told = Patch::Merge(json!({ "metadata": { "annotations": { GIVEN: key.name() } } }));
+        services.patch(key.name(), &PatchParams::default(), &told).await?;
+        Ok(Outcome::Done)
+    }
+}
+
+fn disk_for(key: &ObjectKey, size: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": { "name": key.name() },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": size } } },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use windlass::testing::{Cluster, Faults, Simulation, Snapshot};
+    use windlass::testing::{exhaustive_crash, object, random_plans};
+
+    use super::*;
+
+    /// What users do: every minute a Service asks for a disk, three times.
+    async fn three_ask_for_disks(cluster: Cluster) {
+        cluster.run([Registration::of::<DiskKeeper>()]);
+        for name in ["web", "shop", "mail"] {
+            let service = json!({
+                "metadata": { "name": name, "annotations": { WANTED: "1Gi" } },
+                "spec": { "ports": [{ "port": 80 }] },
+            });
+            cluster.create(&object::<Service>(service)).await;
+            cluster.pass(Duration::from_secs(60)).await;
+        }
+        let has_disk = |service: &Value| !service["metadata"]["annotations"][GIVEN].is_null();
+        let all_have = |now: &Snapshot| now.all("Service").filter(|it| has_disk(it)).count() == 3;
+        cluster.eventually("three Services have disks", all_have).await;
+    }
+
+    #[test]
+    fn a_crash_at_any_write_changes_nothing() {
+        let tally = exhaustive_crash(&Simulation::of(1), three_ask_for_disks);
+        let tally = tally.unwrap_or_else(|failure| panic!("{failure}"));
+        assert_eq!((tally.quiet.writes, tally.runs), (6, 12));
+    }
+
+    #[test]
+    fn random_faults_change_nothing() {
+        let simulation = Simulation::of(1).minutes(3).faults(Faults::all()).caches_of::<Service>();
+        random_plans(&simulation, 20, three_ask_for_disks).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}

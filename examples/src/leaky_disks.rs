@@ -1,0 +1,124 @@
+//! Gives a disk to every Service that asks for one, and has a bug.
+//!
+//! A Service asks by an annotation, `example.com/disk: 1Gi`, and is told the name of its disk by another. That takes
+//! two writes. A process that dies between them has made a disk that nobody knows of: the next one makes another, and
+//! the first is never used, never deleted, and paid for. No test that runs the controller on a healthy cluster shows it.
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use windlass::prelude::*;
+
+/// The annotation by which a Service asks for a disk of some size.
+pub const WANTED: &str = "example.com/disk";
+/// The annotation that tells the name of the disk.
+pub const GIVEN: &str = "example.com/disk-name";
+
+/// The controller.
+#[derive(Debug)]
+pub struct DiskKeeper {
+    services: TypedLister<Service>,
+}
+
+#[async_trait]
+impl Controller for DiskKeeper {
+    const NAME: &'static str = "disk-keeper";
+
+    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+        setup.uses::<PersistentVolumeClaim>([Verb::Create]);
+        setup.uses::<Service>([Verb::Patch]);
+        Ok(Self { services: setup.watch::<Service>().enqueue(by_self).lister() })
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let Some(service) = self.services.get(key) else { return Ok(Outcome::Done) };
+        let Some(size) = service.annotations().get(WANTED) else { return Ok(Outcome::Done) };
+        if service.annotations().contains_key(GIVEN) {
+            return Ok(Outcome::Done);
+        }
+        let namespace = key.namespace().unwrap_or_default();
+        let disks = Api::<PersistentVolumeClaim>::namespaced(cx.client().clone(), namespace);
+        let disk = disks.create(&PostParams::default(), &disk_for(key, size)?).await?;
+
+        // The bug: of a process that dies here, nobody learns the disk's name.
+
+        let services = Api::<Service>::namespaced(cx.client().clone(), namespace);
+        let told = Patch::Merge(json!({ "metadata": { "annotations": { GIVEN: disk.name_any() } } }));
+        services.patch(key.name(), &PatchParams::default(), &told).await?;
+        Ok(Outcome::Done)
+    }
+}
+
+fn disk_for(key: &ObjectKey, size: &str) -> Result<PersistentVolumeClaim, ReconcileError> {
+    let disk = json!({
+        "metadata": { "generateName": format!("{}-", key.name()) },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": size } } },
+    });
+    serde_json::from_value(disk).map_err(terminal)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::Value;
+    use windlass::testing::{Cluster, Faults, Flaw, Plan, Simulation, Snapshot, What};
+    use windlass::testing::{exhaustive_crash, object, random_plans};
+
+    use super::*;
+
+    /// What users do: every minute a Service asks for a disk, three times.
+    async fn three_ask_for_disks(cluster: Cluster) {
+        cluster.run([Registration::of::<DiskKeeper>()]);
+        for name in ["web", "shop", "mail"] {
+            let service = json!({
+                "metadata": { "name": name, "annotations": { WANTED: "1Gi" } },
+                "spec": { "ports": [{ "port": 80 }] },
+            });
+            cluster.create(&object::<Service>(service)).await;
+            cluster.pass(Duration::from_secs(60)).await;
+        }
+        let has_disk = |service: &Value| !service["metadata"]["annotations"][GIVEN].is_null();
+        let all_have = |now: &Snapshot| now.all("Service").filter(|it| has_disk(it)).count() == 3;
+        cluster.eventually("three Services have disks", all_have).await;
+    }
+
+    #[test]
+    fn without_faults_nothing_seems_wrong() {
+        let report = Simulation::of(1).run(three_ask_for_disks).expect("no oracle objects");
+        assert_eq!(report.writes, 6);
+    }
+
+    #[test]
+    fn a_crash_after_the_first_write_is_found_to_leak_a_disk() {
+        let failure =
+            exhaustive_crash(&Simulation::of(1), three_ask_for_disks).expect_err("the bug is found");
+        let disk = "persistentvolumeclaims/default/web-".to_owned();
+        assert_eq!(failure.flaw, Flaw::CreatedTwice { what: disk, times: 2, expected: 1 });
+        assert_eq!(failure.plan.faults[0].what, What::CrashAtWrite { write: 1, after_effect: true });
+        assert!(failure.trace.contains("POST /api/v1/namespaces/default/persistentvolumeclaims"));
+    }
+
+    #[test]
+    fn random_faults_find_it_too_and_are_reduced_to_those_that_matter() {
+        let simulation = Simulation::of(1).minutes(3).faults(Faults::all());
+        let failure = random_plans(&simulation, 200, three_ask_for_disks).expect_err("the bug is found");
+        assert!(matches!(failure.flaw, Flaw::CreatedTwice { .. }), "{failure}");
+        assert!(failure.plan.faults.len() <= 2, "{failure}");
+    }
+
+    #[test]
+    fn a_plan_that_was_printed_shows_it_again() {
+        // Pasted from what a run above printed. Once the bug is fixed, this demands that it stays so.
+        let plan = Plan::from_json(
+            r##"{"seed": 1, "faults": [
+    {"from_ms":0,"until_ms":0,"what":{"CrashAtWrite":{"write":1,"after_effect":true}}}
+]}"##,
+        )
+        .expect("a plan");
+        let quiet = Simulation::of(1).run(three_ask_for_disks).expect("no oracle objects");
+        let again = Simulation::of(1).plan(plan).run_like(Some(&quiet), three_ask_for_disks);
+        assert!(again.is_err());
+    }
+}

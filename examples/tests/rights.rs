@@ -1,0 +1,38 @@
+//! What a controller declares, held against what it does on a healthy cluster.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Service;
+use kube::api::PostParams;
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use windlass::env::Env;
+use windlass::prelude::*;
+use windlass::testing::{check_rights, client_of, object, server, unused_rights, with_controllers};
+use windlass_examples::kept_disks::{DiskKeeper, GIVEN, WANTED};
+
+#[tokio::test(start_paused = true)]
+async fn the_controller_does_what_it_declares_and_declares_what_it_does() {
+    let env = Env::virtual_time(1);
+    let server = server(&env);
+    let services: Api<Service> = Api::default_namespaced(client_of(&server));
+    let keeper = Registration::of::<DiskKeeper>();
+    let script = async {
+        let web = json!({
+            "metadata": { "name": "web", "annotations": { WANTED: "1Gi" } },
+            "spec": { "ports": [{ "port": 80 }] },
+        });
+        services.create(&PostParams::default(), &object(web)).await.expect("the name is free");
+        while !services.get("web").await.expect("it is there").annotations().contains_key(GIVEN) {
+            env.sleep(Duration::from_secs(1)).await;
+        }
+    };
+    with_controllers(&env, &server, "disk-keeper", [keeper.clone()], script)
+        .await
+        .expect("it stops in order");
+
+    let declared = keeper.declaration(&env).expect("it can be set up").rules;
+    check_rights(&server, "disk-keeper", &declared).unwrap_or_else(|missing| panic!("{missing}"));
+    let events = Rule::new("", "events", [Verb::Create, Verb::Patch]);
+    assert_eq!(unused_rights(&server, "disk-keeper", &declared), [events]);
+}
