@@ -29,7 +29,7 @@ use windlass_workqueue::Queue;
 use super::adoption::claimed;
 use super::availability::next_check;
 use super::expectations::{Expectations, PodCache};
-use super::owner_events::{Wake, owner_changed, pod_changed};
+use super::owner_events::{Wake, is_of_status_alone, owner_changed, pod_changed};
 use super::pod_control::{CreateError, DeleteError, Deletion};
 use super::pod_template::pod_from_template;
 use super::pods;
@@ -110,10 +110,15 @@ impl<R: Replicated> ReplicaSync<R> {
 
         let expectations = Arc::new(Expectations::default());
         let theirs = Arc::clone(&expectations);
+        let deaf = setup.env().is_planted("status events ignored");
         let owners = setup
             .watch::<R>()
             .index(SIBLINGS, |owner| siblings_of(&**owner).into_iter().collect())
-            .on_event(move |event, queue| enqueue(owner_changed(event, &theirs), queue))
+            .on_event(move |event, queue| {
+                if !(deaf && is_of_status_alone(event)) {
+                    enqueue(owner_changed(event, &theirs), queue);
+                }
+            })
             .lister();
         let (theirs, their_owners) = (Arc::clone(&expectations), owners.clone());
         let pods = setup
@@ -137,7 +142,8 @@ impl<R: Replicated> ReplicaSync<R> {
             self.expectations.forget_all(key);
             return Ok(Outcome::Done);
         };
-        let satisfied = self.expectations.satisfied(key, pods::uid(owner.meta()), &self.pods, cx.env().now());
+        let satisfied = self.expectations.satisfied(key, pods::uid(owner.meta()), &self.pods, cx.env().now())
+            || cx.env().is_planted("no expectations");
         let selector = match owner.selector() {
             Ok(selector) => selector,
             Err(error) => {

@@ -100,6 +100,9 @@ impl Gate {
     /// # Cancel safety
     /// May be dropped and called again: what was found out is in the ledger already.
     pub(crate) async fn pass(&self, key: &ObjectKey) -> Freshness {
+        if self.env.is_planted("no read-your-writes") {
+            return Freshness::Fresh;
+        }
         let (wanted, skips) = {
             let ledger = self.ledger.lock();
             (ledger.wanted(key), ledger.skips(key))

@@ -163,6 +163,14 @@ impl Elector {
     /// Safe: calling it again continues where it was. While nobody calls it, nobody renews, and the fence closes by
     /// itself.
     pub async fn hold(&mut self) -> LeaseLost {
+        let lost = self.renew_until_lost().await;
+        if self.env.is_planted("write after lease loss") {
+            std::future::pending::<()>().await;
+        }
+        lost
+    }
+
+    async fn renew_until_lost(&mut self) -> LeaseLost {
         loop {
             let Role::Leading { renew_at } = self.role else {
                 return LeaseLost { reason: LossReason::NotHeld };

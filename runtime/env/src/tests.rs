@@ -564,3 +564,19 @@ mod wall_steps {
         assert_eq!((second.life(), second.now()), (1, world.now()));
     }
 }
+
+#[cfg(feature = "planted")]
+#[tokio::test(start_paused = true)]
+async fn a_planted_defect_is_carried_to_every_life_and_no_other_is_there() {
+    let env = Env::virtual_time(1).with_planted("one").with_planted("another");
+    for env in [env.clone(), env.incarnation("a", 1), env.with_rate(2, 1).incarnation("b", 0)] {
+        assert!(env.is_planted("one") && env.is_planted("another") && !env.is_planted("a third"));
+    }
+    assert!(!Env::virtual_time(1).is_planted("one"));
+}
+
+#[cfg(not(feature = "planted"))]
+#[tokio::test(start_paused = true)]
+async fn without_the_feature_nothing_is_planted() {
+    assert!(!Env::virtual_time(1).is_planted("one"));
+}

@@ -355,6 +355,15 @@ impl<S> Entry<S> {
     }
 }
 
+impl<S> Batch<S> {
+    /// Forgets what a replacement does not list: what a planted defect does.
+    pub(crate) fn drop_vanished(&mut self) {
+        if let Batch::Replacement { deltas, .. } = self {
+            deltas.retain(|delta| !matches!(delta, Delta::Vanished(_)));
+        }
+    }
+}
+
 impl<S> Delta<S> {
     /// Whom the change is about; `None` for a bookmark.
     pub fn key(&self) -> Option<&ObjectKey> {

@@ -191,7 +191,13 @@ impl<K: Key> Item<K> {
 
 impl<K: Key> Drop for Item<K> {
     fn drop(&mut self) {
-        self.queue.shared.change(|state, now| state.done(now, &self.key));
+        let planted = self.queue.shared.env.is_planted("lost enqueue during processing");
+        self.queue.shared.change(|state, now| {
+            if planted {
+                state.lose_add(&self.key);
+            }
+            state.done(now, &self.key);
+        });
     }
 }
 

@@ -106,6 +106,16 @@ impl<K: Ord + Clone> State<K> {
         self.metrics.work_duration.observe(seconds(now - since));
     }
 
+    /// Forgets that a held key was added again: what a planted defect does.
+    pub(crate) fn lose_add(&mut self, key: &K) {
+        if let Some(Place::HeldAgain { since, .. }) = self.places.get(key) {
+            let held = Place::Held { since: *since };
+            self.places.insert(key.clone(), held);
+            self.held_again -= 1;
+            self.metrics.depth.dec();
+        }
+    }
+
     pub(crate) fn shut_down(&mut self) {
         self.shut_down = true;
         self.delayed.clear();
