@@ -56,6 +56,17 @@ impl Body {
         Body(Kind::Stream(Box::pin(stream)))
     }
 
+    /// The same with other bytes, unless it is a stream.
+    pub(crate) fn map_known(self, change: impl FnOnce(&[u8]) -> Vec<u8>) -> Body {
+        match self.0 {
+            Kind::Pieces(pieces, _) => {
+                let pieces: Vec<_> = pieces.into();
+                Body::whole(change(&pieces.concat()))
+            }
+            stream @ Kind::Stream(_) => Body(stream),
+        }
+    }
+
     /// Whether it goes on for as long as somebody reads: the answer to a watch.
     pub fn is_stream(&self) -> bool {
         matches!(self.0, Kind::Stream(_))

@@ -10,13 +10,14 @@
 mod answer;
 mod elsewhere;
 mod identity;
-mod json;
 mod media;
 mod options;
 mod path;
+mod pretty;
 mod protobuf;
 mod query;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use ::http::request::Parts;
@@ -81,19 +82,21 @@ where
     B: http_body::Body,
     B::Error: Into<BoxError>,
 {
-    match respond(server, request).await {
+    let (parts, body) = request.into_parts();
+    let pretty = pretty::wanted(&parts);
+    let answer = match respond(server, parts, body).await {
         Ok(answer) => answer,
         Err(Refused::Status(status)) => answer::refusal(&status),
         Err(Refused::NoPage) => answer::text(StatusCode::NOT_FOUND, "404 page not found\n"),
-    }
+    };
+    if pretty { pretty::lines(answer) } else { answer }
 }
 
-async fn respond<B>(server: ApiServer, request: Request<B>) -> Outcome
+async fn respond<B>(server: ApiServer, parts: Parts, body: B) -> Outcome
 where
     B: http_body::Body,
     B::Error: Into<BoxError>,
 {
-    let (parts, body) = request.into_parts();
     let segments = path::segments(parts.uri.path());
     let query = Query::parse(parts.uri.query());
     let user = identity::user(&server, &parts.headers)?;
@@ -162,7 +165,7 @@ impl Call {
 
     /// How answers are to be made.
     fn shape(&self) -> Result<Shape, Status> {
-        let form = media::form(&self.parts.headers)?;
+        let form = media::form(&self.parts.headers, self.custom)?;
         let of = &self.target.resource;
         let printer = || match self.server.registry().columns(of) {
             Some(columns) => Printer::custom(columns),
@@ -183,8 +186,22 @@ impl Call {
         let namespace = Some(self.target.namespace.as_str()).filter(|it| !it.is_empty()).map(Arc::from);
         let labels = LabelSelector::parse(&list.labels)?;
         let table = self.server.registry().fields(&self.target.resource);
-        let fields = FieldSelector::parse(&list.fields, &table)?;
+        let fields = FieldSelector::parse(&self.fields(list)?, &table)?;
         Ok(Selection { namespace, labels, fields })
+    }
+
+    /// What is selected by fields. The old way to watch one object names it in the path.
+    fn fields<'a>(&self, list: &'a query::ListQuery) -> Result<Cow<'a, str>, Status> {
+        let name = &self.target.name;
+        if name.is_empty() {
+            return Ok(Cow::Borrowed(&list.fields));
+        }
+        let this = format!("metadata.name={name}");
+        if list.fields.is_empty() || list.fields.split(',').any(|it| it.replace("==", "=") == this) {
+            let rest = if list.fields.is_empty() { this } else { list.fields.clone() };
+            return Ok(Cow::Owned(rest));
+        }
+        Err(Status::bad_request("fieldSelector metadata.name doesn't match requested name"))
     }
 
     async fn get(self) -> Outcome {
@@ -307,7 +324,9 @@ impl Call {
         options: &WriteOptions,
     ) -> Result<(Value, Vec<String>), Status> {
         let expected = self.expected_kind();
-        let (object, complaints) = media::object(body, format, expected)?;
+        let (object, duplicates) = media::object(body, format, expected)?;
+        let complaints: Vec<_> =
+            duplicates.iter().map(|path| format!("duplicate field \"{path}\"")).collect();
         match options.field_validation {
             FieldValidation::Strict if !complaints.is_empty() => {
                 let kind = object["kind"].as_str().unwrap_or(expected);

@@ -40,6 +40,8 @@ pub struct ResourceInfo {
     pub short_names: Vec<String>,
     /// The categories.
     pub categories: Vec<String>,
+    /// What discovery says of the version in which upstream stores it; custom kinds have none here.
+    pub storage_version_hash: Option<String>,
     /// What hangs below each object, by name.
     pub subresources: BTreeMap<String, SubresourceInfo>,
     /// The type.

@@ -1,8 +1,8 @@
 //! What a server says of its own resources: `/api`, `/apis` and what lies below them, and both at once.
 //!
 //! Guarantees: for the built-in kinds, what upstream's server says when it is told nothing particular, in the same
-//! order; custom kinds follow, groups by name and versions by age, as they do there. It leaves out storage version
-//! hashes and the addresses for clients, both of which are optional and tell of a server's inside.
+//! order; custom kinds follow, groups by name and versions by age, as they do there. It leaves out what is optional and
+//! tells of a server's inside: the addresses for clients, and the storage version hashes of custom kinds.
 
 #[cfg(test)]
 mod tests;
@@ -96,6 +96,9 @@ fn resource_row(resource: &ResourceInfo) -> Value {
         "verbs": resource.verbs,
     });
     name_lists(&mut row, resource);
+    if let Some(hash) = &resource.storage_version_hash {
+        row["storageVersionHash"] = json!(hash);
+    }
     row
 }
 

@@ -315,6 +315,7 @@ fn resource_of(group: &str, version: &str, line: &str, kinds: &Schemas) -> Optio
         verbs: list("verbs"),
         short_names: list("short"),
         categories: list("categories"),
+        storage_version_hash: lists.get("hash").map(|it| (*it).to_owned()),
         subresources: BTreeMap::new(),
         schema: kinds.get(&(group.to_owned(), version.to_owned(), kind.to_owned()))?.clone(),
     })

@@ -27,6 +27,7 @@ pub(super) struct Resource {
     verbs: Vec<String>,
     short_names: Vec<String>,
     categories: Vec<String>,
+    storage_version_hash: Option<String>,
     pub(super) subresources: Vec<Subresource>,
 }
 
@@ -92,6 +93,7 @@ fn resource(row: &Value) -> Result<Resource> {
         verbs: texts(row, "verbs"),
         short_names: texts(row, "shortNames"),
         categories: texts(row, "categories"),
+        storage_version_hash: row["storageVersionHash"].as_str().map(str::to_owned),
         subresources: Vec::new(),
     })
 }
@@ -111,8 +113,8 @@ fn text_or_empty(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// What upstream answered to discovery about `groups`, one path a line, for tests to compare with: without storage
-/// version hashes, addresses, and the versions that are off by default.
+/// What upstream answered to discovery about `groups`, one path a line, for tests to compare with: without addresses, and
+/// the versions that are off by default.
 pub(super) fn answers(upstream: &Upstream, groups: &[Group]) -> Result<String> {
     let mut answers = vec![
         ("/origin".to_owned(), Value::from(upstream.origin())),
@@ -150,7 +152,6 @@ fn trim(answer: &mut Value) {
             items.retain(|it| it["versions"].as_array().is_none_or(|versions| !versions.is_empty()));
         }
         Value::Object(fields) => {
-            fields.remove("storageVersionHash");
             if let Some(addresses) = fields.get_mut("serverAddressByClientCIDRs") {
                 *addresses = Value::Array(Vec::new());
             }
@@ -169,7 +170,7 @@ fn is_off(item: &Value) -> bool {
 /// The table: groups, versions and resources in order, each on a line, indented below what it belongs to.
 pub(super) fn render(groups: &[Group]) -> String {
     let mut table = String::from(
-        "# group NAME; version NAME; NAME KIND SINGULAR SCOPE verbs=.. short=.. categories=..; /SUBRESOURCE KIND\n",
+        "# group NAME; version NAME; NAME KIND SINGULAR SCOPE verbs=.. short=.. categories=.. hash=..; /SUBRESOURCE KIND\n",
     );
     for group in groups {
         let name = if group.name.is_empty() { "-" } else { &group.name };
@@ -191,6 +192,9 @@ fn render_resource(table: &mut String, resource: &Resource) {
         if !list.is_empty() {
             let _ = write!(table, " {name}={}", list.join(","));
         }
+    }
+    if let Some(hash) = &resource.storage_version_hash {
+        let _ = write!(table, " hash={hash}");
     }
     table.push('\n');
     for subresource in &resource.subresources {

@@ -3,8 +3,8 @@
 //! Another encoding, such as protobuf, would be made here and nowhere else.
 //!
 //! Guarantees:
-//! - An object that is answered as it is stored is not encoded again; lists and frames are put together from the bytes
-//!   that storage holds.
+//! - An object that is answered as it is stored is neither taken apart nor encoded again; lists and frames are put
+//!   together from the bytes that storage holds.
 //! - Items of built-in lists carry neither `kind` nor `apiVersion`, items of custom ones carry both, as upstream's do.
 //! - One frame of a watch is one piece of the body.
 
@@ -38,6 +38,8 @@ pub(crate) struct Shape {
     custom: bool,
     form: Form,
     rows: Option<Rows>,
+    /// How objects begin that are stored in the version asked for.
+    prefix: String,
 }
 
 /// How rows are made.
@@ -79,15 +81,18 @@ impl Shape {
             Form::Table(_) => Some(Rows { printer: printer(), include: include(query)?, headers: true }),
             Form::Whole | Form::Partial(_) | Form::PartialList(_) => None,
         };
-        Ok(Shape { env: env.clone(), resource: Arc::clone(resource), custom, form, rows })
+        let version = convert::api_version(resource);
+        let prefix = format!("{{\"apiVersion\":{version:?},\"kind\":{:?},", resource.kind);
+        Ok(Shape { env: env.clone(), resource: Arc::clone(resource), custom, form, rows, prefix })
     }
 
     /// A stored object.
     pub(crate) fn stored(&mut self, stored: &Stored) -> Result<Bytes, Status> {
-        match (&self.form, self.served(&stored.value)) {
-            (Form::Whole, Cow::Borrowed(_)) => Ok(stored.bytes.clone()),
-            (_, served) => self.object(&served),
+        if self.form == Form::Whole && self.bare(stored).is_some() {
+            return Ok(stored.bytes.clone());
         }
+        let served = self.served(&stored.value);
+        self.object(&served)
     }
 
     /// An object in the version asked for.
@@ -141,12 +146,11 @@ impl Shape {
 
     /// A frame of a watch about an object.
     pub(crate) fn frame(&mut self, kind: &str, stored: &Stored) -> Bytes {
-        match self.served(&stored.value) {
-            Cow::Borrowed(_) if matches!(self.form, Form::Whole | Form::PartialList(_)) => {
-                framed(kind, &stored.bytes)
-            }
-            served => self.value_frame(kind, &served),
+        if matches!(self.form, Form::Whole | Form::PartialList(_)) && self.bare(stored).is_some() {
+            return framed(kind, &stored.bytes);
         }
+        let served = self.served(&stored.value);
+        self.value_frame(kind, &served)
     }
 
     /// A frame of a watch that tells how far it has come.
@@ -183,20 +187,25 @@ impl Shape {
         );
         bytes.extend_from_slice(&encode(&meta.object()));
         bytes.extend_from_slice(b",\"items\":[");
-        let prefix = format!("{{\"apiVersion\":{version:?},\"kind\":{:?},", self.resource.kind);
         for (index, item) in items.iter().enumerate() {
             if index > 0 {
                 bytes.push(b',');
             }
-            self.append_bare(&mut bytes, item, prefix.as_bytes());
+            self.append_bare(&mut bytes, item);
         }
         bytes.extend_from_slice(b"]}\n");
         bytes.into()
     }
 
-    /// An item without its kind and version. Most objects begin with both, and are not encoded again.
-    fn append_bare(&self, bytes: &mut Vec<u8>, item: &Stored, prefix: &[u8]) {
-        if let Some(rest) = item.bytes.strip_prefix(prefix) {
+    /// What follows kind and version in an object that is stored as it is asked for. Most begin with both: whether they
+    /// are, can be told without taking them apart.
+    fn bare<'a>(&self, stored: &'a Stored) -> Option<&'a [u8]> {
+        stored.bytes.strip_prefix(self.prefix.as_bytes())
+    }
+
+    /// An item without its kind and version.
+    fn append_bare(&self, bytes: &mut Vec<u8>, item: &Stored) {
+        if let Some(rest) = self.bare(item) {
             bytes.push(b'{');
             bytes.extend_from_slice(rest);
             return;
@@ -225,9 +234,9 @@ impl Shape {
             if index > 0 {
                 bytes.push(b',');
             }
-            match self.served(&item.value) {
-                Cow::Borrowed(_) => bytes.extend_from_slice(&item.bytes),
-                Cow::Owned(served) => bytes.extend_from_slice(&encode(&served)),
+            match self.bare(item) {
+                Some(_) => bytes.extend_from_slice(&item.bytes),
+                None => bytes.extend_from_slice(&encode(&*self.served(&item.value))),
             }
         }
         bytes.extend_from_slice(format!("],\"kind\":{:?},\"metadata\":", self.resource.list_kind).as_bytes());

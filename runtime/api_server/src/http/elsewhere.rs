@@ -1,8 +1,11 @@
 //! Paths that do not lead to objects: what there is, how the server is, and which version it speaks.
 
-use ::http::header::{CONTENT_TYPE, HeaderValue, VARY};
+use std::hash::{DefaultHasher, Hasher as _};
+
+use ::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
 use ::http::request::Parts;
 use ::http::{Method, Response, StatusCode};
+use bytes::Bytes;
 use serde_json::{Value, json};
 use windlass_schema::{Catalogue, discovery, openapi};
 
@@ -75,15 +78,31 @@ fn discovery(parts: &Parts, catalogue: &Catalogue, groups: bool) -> Outcome {
                 } else {
                     discovery::aggregated_core(catalogue)
                 };
-                let mut answer = varying(found(&value));
-                let media = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-                answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
-                return Ok(answer);
+                return Ok(varying(at_once(parts, encode(&value))));
             }
             Some(_) => {}
         }
     }
-    Err(media::not_acceptable().into())
+    Err(media::no_representation().into())
+}
+
+/// Everything at once, or that the client has it already.
+fn at_once(parts: &Parts, bytes: Bytes) -> Response<Body> {
+    const MEDIA: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&bytes);
+    let tag = HeaderValue::try_from(format!("\"{:016X}\"", hasher.finish())).ok();
+    let mut answer = Response::new(Body::empty());
+    if tag.is_some() && parts.headers.get(IF_NONE_MATCH) == tag.as_ref() {
+        *answer.status_mut() = StatusCode::NOT_MODIFIED;
+    } else {
+        answer = answer::json(StatusCode::OK, bytes);
+        answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA));
+    }
+    let headers = answer.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
+    headers.extend(tag.map(|tag| (ETAG, tag)));
+    answer
 }
 
 fn varying(mut answer: Response<Body>) -> Response<Body> {

@@ -6,6 +6,7 @@
 use ::http::HeaderMap;
 use ::http::header::{ACCEPT, CONTENT_TYPE};
 use serde_json::Value;
+use windlass_schema::check::{self, Parsed};
 
 use crate::registry::PatchKind;
 use crate::status::Status;
@@ -14,8 +15,6 @@ use crate::status::Status;
 const ANSWERED: &str = "application/json";
 /// What media types are read.
 const READ: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
-/// What a summary of an unreadable body shows of it.
-const SUMMARY: usize = 30;
 
 /// In which form an object or a list is to be answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +64,7 @@ pub(crate) struct Clause<'a> {
     as_kind: &'a str,
     group: &'a str,
     version: &'a str,
+    pretty: bool,
 }
 
 /// The clauses of the `Accept` headers, the most wanted first. No header takes anything.
@@ -96,6 +96,7 @@ impl<'a> Clause<'a> {
                 "as" => found.as_kind = value,
                 "g" => found.group = value,
                 "v" => found.version = value,
+                "pretty" => found.pretty = value == "1",
                 _ => {}
             }
         }
@@ -109,6 +110,11 @@ impl<'a> Clause<'a> {
     /// Whether JSON will do.
     pub(crate) fn takes_json(&self) -> bool {
         matches!((self.main, self.sub), ("application", "json" | "*") | ("*", "*"))
+    }
+
+    /// Whether the answer is to be read by people.
+    pub(crate) fn is_pretty(&self) -> bool {
+        self.pretty
     }
 
     /// The kind to be answered with, if it is not the usual one: kind, group, version.
@@ -134,16 +140,25 @@ impl<'a> Clause<'a> {
 }
 
 /// The form in which objects are to be answered.
-pub(crate) fn form(headers: &HeaderMap) -> Result<Form, Status> {
+pub(crate) fn form(headers: &HeaderMap, custom: bool) -> Result<Form, Status> {
     let clauses = accepted(headers);
-    let first = clauses.iter().filter(|clause| clause.takes_json()).find_map(Clause::form);
-    first.ok_or_else(not_acceptable)
+    let mut spoken = clauses.iter().filter(|clause| clause.takes_json()).peekable();
+    // Only the paths of built-in kinds are watched over by upstream's router, which is asked first.
+    if spoken.peek().is_none() && !custom {
+        return Err(no_representation());
+    }
+    spoken.find_map(Clause::form).ok_or_else(|| {
+        let message = format!("only the following media types are accepted: {ANSWERED}");
+        Status::new(406, "NotAcceptable", message)
+    })
 }
 
-/// That nothing the client takes is spoken here.
-pub(crate) fn not_acceptable() -> Status {
-    let message = format!("only the following media types are accepted: {ANSWERED}");
-    Status::new(406, "NotAcceptable", message)
+/// That nothing the client takes is spoken here, in the words of upstream's router.
+pub(crate) fn no_representation() -> Status {
+    let message = format!("406: Not Acceptable\n\nAvailable representations: {ANSWERED}");
+    let mut status = Status::new(406, "NotAcceptable", message);
+    status.details = Some(Box::default());
+    status
 }
 
 /// How the body of a request is written.
@@ -166,10 +181,12 @@ pub(crate) fn patch_kind(headers: &HeaderMap, custom: bool) -> Result<PatchKind,
         _ if custom => Err(unsupported(
             "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
         )),
-        _ => Err(unsupported(
-            "application/json-patch+json, application/merge-patch+json, \
-             application/strategic-merge-patch+json, application/apply-patch+yaml",
-        )),
+        // Upstream's router says this, which guards built-in kinds only.
+        _ => {
+            let mut status = Status::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
+            status.details = Some(Box::default());
+            Err(status)
+        }
     }
 }
 
@@ -185,30 +202,20 @@ fn unsupported(supported: &str) -> Status {
     Status::new(415, "UnsupportedMediaType", message)
 }
 
-/// An object as a body carries it, and what strict readers complain of. `kind` is what it ought to be.
+/// An object as a body carries it, and the fields that stand in it twice. `kind` is what it ought to be.
 pub(crate) fn object(body: &[u8], format: Format, kind: &str) -> Result<(Value, Vec<String>), Status> {
-    let (value, complaints) = read(body, format).map_err(|why| {
-        let summary = summary(body);
-        let what = match format {
-            Format::Json => "json parse error",
-            Format::Yaml => "yaml parse error",
-            Format::Protobuf => "protobuf parse error",
-        };
-        Status::bad_request(format!(
-            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; {what}: {why} \
-             ({summary})"
-        ))
-    })?;
-    match value {
-        Value::Object(_) => Ok((value, complaints)),
-        other => Err(Status::bad_request(format!(
-            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse \
-             error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
-             \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }} ({})",
-            noun(&other),
-            summary(body)
-        ))),
-    }
+    let refused = |why: String| {
+        let message = check::unrecognized(kind, body, &why);
+        Status::bad_request(match format {
+            Format::Json => message,
+            Format::Yaml => message.replacen("json parse error", "yaml parse error", 1),
+            Format::Protobuf => message.replacen("json parse error", "protobuf parse error", 1),
+        })
+    };
+    let Parsed { value, duplicates } = read(body, format).map_err(refused)?;
+    check::version_and_kind(&value)
+        .map_err(|why| Status::bad_request(check::unrecognized(kind, body, &why)))?;
+    Ok((value, duplicates))
 }
 
 /// A patch as a body carries it.
@@ -217,52 +224,25 @@ pub(crate) fn patch(body: &[u8], kind: PatchKind) -> Result<Value, Status> {
         PatchKind::Apply => (Format::Yaml, "error decoding YAML"),
         PatchKind::Json | PatchKind::Merge | PatchKind::Strategic => (Format::Json, "error decoding patch"),
     };
-    let value = read(body, format).map(|(value, _)| value);
+    let value = read(body, format).map(|it| it.value);
     value.map_err(|why| Status::bad_request(format!("{what}: {why}")))
 }
 
 /// Reads JSON, and what is not JSON as YAML if it may be.
-fn read(body: &[u8], format: Format) -> Result<(Value, Vec<String>), String> {
+fn read(body: &[u8], format: Format) -> Result<Parsed, String> {
+    let sole = |value| Parsed { value, duplicates: Vec::new() };
     if format == Format::Protobuf {
-        let found = super::protobuf::read(body).map_err(|error| error.to_string())?;
-        return Ok((found, Vec::new()));
+        return super::protobuf::read(body).map(sole).map_err(|error| error.to_string());
     }
-    match (super::json::read(body), format) {
-        (Ok(found), _) => Ok(found),
-        (Err(error), Format::Json | Format::Protobuf) => Err(error.to_string()),
+    match (check::parse(body), format) {
         (Err(_), Format::Yaml) => {
             let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
-            let value = serde_saphyr::from_str(text).map_err(|error| {
+            serde_saphyr::from_str(text).map(sole).map_err(|error| {
                 // The rest shows the place in the text.
                 error.to_string().lines().next().unwrap_or_default().to_owned()
-            })?;
-            Ok((value, Vec::new()))
+            })
         }
-    }
-}
-
-fn noun(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
-/// The beginning of a body: as text if it looks like JSON, else in hexadecimal digits.
-fn summary(body: &[u8]) -> String {
-    let shown = &body[..body.len().min(SUMMARY)];
-    let more = if body.len() > SUMMARY { " ..." } else { "" };
-    match body.first() {
-        None => "<empty>".to_owned(),
-        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(shown)),
-        Some(_) => {
-            let digits: String = shown.iter().map(|byte| format!("{byte:02x}")).collect();
-            format!("{digits}{more}")
-        }
+        (found, _) => found,
     }
 }
 
@@ -300,7 +280,7 @@ mod tests {
             ),
         ];
         for (header, expected) in cases {
-            let found = form(&with(ACCEPT, header)).map_err(|status| (status.code, status.reason));
+            let found = form(&with(ACCEPT, header), false).map_err(|status| (status.code, status.reason));
             assert_eq!(found, expected.ok_or((406, "NotAcceptable")), "{header}");
         }
     }

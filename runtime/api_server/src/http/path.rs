@@ -21,6 +21,8 @@ pub(crate) struct ResourcePath {
     pub(crate) name: String,
     /// The subresource; empty for the object itself.
     pub(crate) subresource: String,
+    /// Whether it is one of the paths below which there is nothing but watches, as clients of old used them.
+    pub(crate) watch: bool,
     /// Whether something follows the subresource, as below `proxy`. Nothing here is served.
     pub(crate) goes_on: bool,
 }
@@ -44,6 +46,13 @@ impl ResourcePath {
             _ => return None,
         };
         let mut found = ResourcePath { group: group.into(), version: version.clone(), ..Self::default() };
+        let rest = match rest {
+            [first, rest @ ..] if first == "watch" && !rest.is_empty() => {
+                found.watch = true;
+                rest
+            }
+            rest => rest,
+        };
         let rest = found.take_namespace(rest);
         let mut parts = rest.iter().cloned();
         found.resource = parts.next().filter(|it| !it.is_empty())?;
@@ -72,6 +81,9 @@ impl ResourcePath {
     /// What a request with that method does there. `None`: no such thing is done with objects.
     pub(crate) fn verb(&self, method: &Method, watch: bool) -> Option<Verb> {
         let collection = self.name.is_empty();
+        if self.watch {
+            return matches!(*method, Method::GET | Method::HEAD).then_some(Verb::Watch);
+        }
         Some(match (method, collection) {
             (&Method::GET | &Method::HEAD, false) => Verb::Get,
             (&Method::GET | &Method::HEAD, true) if watch => Verb::Watch,
@@ -108,6 +120,7 @@ mod tests {
         let cases = [
             ("/api/v1/pods", ["", "v1", "", "pods", "", ""]),
             ("/api/v1/namespaces/a/pods/b/status", ["", "v1", "a", "pods", "b", "status"]),
+            ("/api/v1/watch/namespaces/a/pods/b", ["", "v1", "a", "pods", "b", ""]),
             ("/api/v1/namespaces", ["", "v1", "", "namespaces", "", ""]),
             ("/api/v1/namespaces/a", ["", "v1", "a", "namespaces", "a", ""]),
             ("/api/v1/namespaces/a/finalize", ["", "v1", "a", "namespaces", "a", "finalize"]),
@@ -140,5 +153,11 @@ mod tests {
         assert_eq!(of("/api/v1/pods", Method::DELETE, false), Some(Verb::DeleteCollection));
         assert_eq!(of("/api/v1/nodes/a", Method::DELETE, false), Some(Verb::Delete));
         assert_eq!(of("/api/v1/nodes/a", Method::OPTIONS, false), None);
+        assert_eq!(of("/api/v1/watch/namespaces/a/pods", Method::GET, false), Some(Verb::Watch));
+        assert_eq!(
+            of("/apis/apps/v1/watch/namespaces/a/deployments/b", Method::GET, false),
+            Some(Verb::Watch)
+        );
+        assert_eq!(of("/api/v1/watch/namespaces/a", Method::DELETE, false), None);
     }
 }

@@ -76,6 +76,7 @@ impl Query {
                 continue_: text("continue"),
                 resource_version: text("resourceVersion"),
                 resource_version_match: text("resourceVersionMatch"),
+                send_initial_events: self.boolean("sendInitialEvents"),
             },
             watch: WatchOptions {
                 resource_version: text("resourceVersion"),

@@ -25,6 +25,8 @@ pub struct ListOptions {
     pub resource_version: String,
     /// What the version means.
     pub resource_version_match: String,
+    /// Only watches may be asked for this.
+    pub send_initial_events: Option<bool>,
 }
 
 /// A list, or a page of one.
@@ -110,24 +112,23 @@ impl ListOptions {
         const FIELD: &str = "resourceVersionMatch";
         let mut causes = Vec::new();
         let wanted = &*self.resource_version_match;
-        if wanted.is_empty() {
-            return Ok(());
+        let given = !wanted.is_empty();
+        if given && self.resource_version.is_empty() {
+            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            causes.push(forbidden(FIELD, why));
         }
-        if self.resource_version.is_empty() {
-            causes.push(forbidden(
-                FIELD,
-                "resourceVersionMatch is forbidden unless resourceVersion is provided",
-            ));
-        }
-        if !self.continue_.is_empty() {
+        if given && !self.continue_.is_empty() {
             causes.push(forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
         }
-        if !matches!(wanted, "Exact" | "NotOlderThan") {
+        if !matches!(wanted, "" | "Exact" | "NotOlderThan") {
             causes.push(unknown_match(wanted, &["Exact", "NotOlderThan", ""]));
         }
         if wanted == "Exact" && self.resource_version == "0" {
             let why = r#"resourceVersionMatch "exact" is forbidden for resourceVersion "0""#;
             causes.push(forbidden(FIELD, why));
+        }
+        if self.send_initial_events.is_some() {
+            causes.push(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
         }
         invalid_options(causes)
     }

@@ -64,7 +64,8 @@ enum Start {
 /// What a watch does next.
 enum Phase {
     Starting(Start),
-    /// Everything up to `told` has been told; bookmarks are worth telling once it is past `start`.
+    /// Everything up to `told` has been told. Bookmarks are worth telling once the view is past `start`. A view that is
+    /// not frozen need only have got there: on a real server somebody always writes, so that a quiet watch hears too.
     Following {
         start: u64,
         told: u64,
@@ -236,7 +237,7 @@ impl Watch {
         }
         if self.next_bookmark.is_some_and(|at| at <= now) {
             self.schedule_bookmark(now);
-            if told > start {
+            if through > start || (through == start && !self.view.is_frozen()) {
                 self.pending.push_back(WatchEvent::Bookmark { revision: told, initial_end: false });
             }
             return;

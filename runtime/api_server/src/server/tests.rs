@@ -219,6 +219,39 @@ async fn what_go_programs_send_is_understood_and_yaml_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_old_paths_of_watches_tell_of_all_objects_or_of_one() {
+    let server = server();
+    for name in ["a", "b"] {
+        ask(&server, "POST", "/api/v1/namespaces/default/configmaps", json!({"metadata": {"name": name}}))
+            .await;
+    }
+    let old = "/api/v1/watch/namespaces/default/configmaps";
+    for (path, expected) in [(old.to_owned(), 2), (format!("{old}/b"), 1)] {
+        let request = Request::get(format!("{path}?timeoutSeconds=1")).body(Full::<Bytes>::default());
+        let Ok(answer) = server.clone().oneshot(request.expect("a request")).await;
+        let told = answer.into_body().collect().await.expect("a whole body").to_bytes();
+        assert_eq!(told.iter().filter(|byte| **byte == b'\n').count(), expected, "{path}");
+    }
+    let (code, ..) = ask(&server, "DELETE", &format!("{old}/b"), Value::Null).await;
+    assert_eq!(code, 405);
+    let (code, ..) =
+        ask(&server, "GET", &format!("{old}/b?fieldSelector=metadata.name=a"), Value::Null).await;
+    assert_eq!(code, 400);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_for_people_has_lines() {
+    let server = server();
+    let request = |path: &str| Request::get(path).body(Full::<Bytes>::default()).expect("a request");
+    let path = "/api/v1/namespaces/default?pretty=true";
+    let Ok(answer) = server.clone().oneshot(request(path)).await;
+    let pretty = answer.into_body().collect().await.expect("a whole body").to_bytes();
+    assert!(pretty.starts_with(b"{\n  \"apiVersion\": \"v1\",\n  \"kind\": \"Namespace\",\n"), "{pretty:?}");
+    let (_, _, found) = ask(&server, "GET", path, Value::Null).await;
+    assert_eq!(found["metadata"]["name"], "default");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_field_given_twice_is_told_of_or_refused() {
     let server = server();
     let maps = "/api/v1/namespaces/default/configmaps";
@@ -301,6 +334,16 @@ async fn discovery_is_answered_the_old_way_and_the_new() {
         [("accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json")];
     let (_, media, all) = ask_with(&server, "GET", "/apis", &accept, b"").await;
     assert_eq!(all["kind"], "APIGroupDiscoveryList");
+    let request =
+        |tag: &str| Request::get("/apis").header(accept[0].0, accept[0].1).header("if-none-match", tag);
+    for (tag, expected) in [("\"other\"", 200), ("", 304)] {
+        let Ok(first) =
+            server.clone().oneshot(request("").body(Full::<Bytes>::default()).expect("a request")).await;
+        let known = first.headers()["etag"].to_str().expect("a tag");
+        let asked = request(if tag.is_empty() { known } else { tag }).body(Full::<Bytes>::default());
+        let Ok(answer) = server.clone().oneshot(asked.expect("a request")).await;
+        assert_eq!(answer.status(), expected, "{tag}");
+    }
     assert!(media.contains("as=APIGroupDiscoveryList"), "{media}");
     let (_, _, version) = ask(&server, "GET", "/version", Value::Null).await;
     assert!(version["gitVersion"].as_str().is_some_and(|it| it.starts_with("v1.36.3+windlass")), "{version}");

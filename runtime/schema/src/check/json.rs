@@ -10,7 +10,7 @@ use serde_json::{Map, Number, Value};
 pub struct Parsed {
     /// Its value; of fields that stand twice, the last.
     pub value: Value,
-    /// The paths of the fields that stand twice, in the order of the body, each once.
+    /// The paths of the fields that stand twice, in the order of the body, each once, at most a hundred.
     pub duplicates: Vec<String>,
 }
 
@@ -103,7 +103,9 @@ struct Place {
 
 impl Place {
     fn found_twice(&mut self) {
-        if !self.duplicates.contains(&self.path) {
+        /// As many as upstream tells of.
+        const MOST: usize = 100;
+        if self.duplicates.len() < MOST && !self.duplicates.contains(&self.path) {
             self.duplicates.push(self.path.clone());
         }
     }

@@ -186,6 +186,7 @@ fn resource(spec: &Value, version: &Value) -> ResourceInfo {
         verbs: VERBS.map(str::to_owned).to_vec(),
         short_names: texts(names, "shortNames"),
         categories: texts(names, "categories"),
+        storage_version_hash: None,
         subresources,
         schema: schema_of(&version["schema"]["openAPIV3Schema"]),
     }

@@ -21,6 +21,7 @@ fn widget(version: &str) -> ResourceInfo {
         verbs: vec!["get".into()],
         short_names: vec!["wd".into()],
         categories: vec!["all".into()],
+        storage_version_hash: None,
         subresources: BTreeMap::from([(
             "scale".to_owned(),
             SubresourceInfo {
@@ -53,6 +54,22 @@ fn every_path_answers_what_upstreams_server_answers() {
         compared += 1;
     }
     assert!(compared > 40, "{compared}");
+}
+
+#[test]
+fn the_hash_of_a_storage_version_is_upstreams() {
+    let catalogue = Catalogue::built_in();
+    let cases = [
+        ("apps", "v1", "deployments", Some("8aSe+NMegvE=")),
+        // Both are stored as the newer version.
+        ("autoscaling", "v1", "horizontalpodautoscalers", Some("qwQve8ut294=")),
+        ("autoscaling", "v2", "horizontalpodautoscalers", Some("qwQve8ut294=")),
+        ("", "v1", "bindings", None),
+    ];
+    for (group, version, plural, expected) in cases {
+        let found = catalogue.resource(group, version, plural).unwrap();
+        assert_eq!(found.storage_version_hash.as_deref(), expected, "{plural}");
+    }
 }
 
 #[test]

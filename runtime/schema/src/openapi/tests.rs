@@ -31,6 +31,7 @@ fn widget() -> ResourceInfo {
         verbs: ["get", "list", "create", "update", "patch", "delete"].map(str::to_owned).to_vec(),
         short_names: Vec::new(),
         categories: Vec::new(),
+        storage_version_hash: None,
         subresources: [(
             "scale".to_owned(),
             SubresourceInfo {

@@ -92,6 +92,12 @@ async fn options_that_make_no_sense_are_refused_in_the_words_of_upstream() {
             format!("{of}Forbidden: resourceVersionMatch is forbidden when continue is provided"),
         ),
         (
+            ListOptions { send_initial_events: Some(false), ..ListOptions::default() },
+            422,
+            "ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list"
+                .to_owned(),
+        ),
+        (
             ListOptions { continue_: token, ..options("3", "", 0) },
             400,
             "specifying resource version is not allowed when using continue".to_owned(),

@@ -225,7 +225,7 @@ async fn a_quiet_watch_survives_that_history_passes_it_by() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bookmarks_come_every_minute_and_before_the_end_if_there_is_something_to_say() {
+async fn bookmarks_come_every_minute_and_before_the_end() {
     let world = World::new();
     let options = WatchOptions { bookmarks: true, timeout: Some(Duration::from_secs(150)), ..from(1) };
     let mut events = world.watch(Selection::default(), &options);
@@ -240,11 +240,15 @@ async fn bookmarks_come_every_minute_and_before_the_end_if_there_is_something_to
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_says_nothing_happened_tells_no_bookmark() {
+async fn bookmarks_come_though_nothing_is_written_unless_the_view_stands_still() {
     let world = World::new();
-    let options = WatchOptions { bookmarks: true, timeout: Some(Duration::from_secs(130)), ..from(1) };
+    let options = WatchOptions { bookmarks: true, timeout: Some(Duration::from_secs(70)), ..from(1) };
     let mut events = world.watch(Selection::default(), &options);
-    assert_eq!(world.within(&mut events, 200).await, [(130, "end".to_owned())]);
+    let expected = [(60, "BOOKMARK 1"), (68, "BOOKMARK 1"), (70, "end")];
+    assert_eq!(world.within(&mut events, 90).await, expected.map(|(at, it)| (at, it.to_owned())));
+    world.view.freeze();
+    let mut events = world.watch(Selection::default(), &options);
+    assert_eq!(world.within(&mut events, 90).await, [(70, "end".to_owned())]);
 }
 
 #[tokio::test(start_paused = true)]

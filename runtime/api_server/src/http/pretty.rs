@@ -1,0 +1,136 @@
+//! Answers for people: JSON with a line for each member.
+//!
+//! It refuses to judge: what is no JSON comes out as it went in, with other spaces.
+
+use ::http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use ::http::request::Parts;
+use ::http::{HeaderMap, Response};
+
+use super::media;
+use super::query::Query;
+use crate::body::Body;
+
+/// What browsers and tools for the command line begin their names with.
+const FOR_PEOPLE: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
+
+/// Whether a request asks for it: by parameter, by media type, or by who sends it. The parameter has the last word.
+pub(super) fn wanted(parts: &Parts) -> bool {
+    let asked = |headers: &HeaderMap| {
+        let clauses = headers.contains_key(ACCEPT).then(|| media::accepted(headers)).unwrap_or_default();
+        clauses.first().is_some_and(media::Clause::is_pretty)
+    };
+    let uri = parts.uri.query().unwrap_or_default();
+    let query = if uri.contains("pretty") { Query::parse(Some(uri)) } else { Query::default() };
+    let agent = parts.headers.get(USER_AGENT).and_then(|it| it.to_str().ok()).unwrap_or_default();
+    asked(&parts.headers)
+        || match query.text("pretty") {
+            "" => FOR_PEOPLE.iter().any(|it| agent.starts_with(it)),
+            value => matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"),
+        }
+}
+
+/// The answer with lines, if it is JSON and its end is known.
+pub(super) fn lines(answer: Response<Body>) -> Response<Body> {
+    let media = answer.headers().get(CONTENT_TYPE).and_then(|it| it.to_str().ok());
+    if media.is_some_and(|it| it.starts_with("application/json")) {
+        answer.map(|body| body.map_known(indent))
+    } else {
+        answer
+    }
+}
+
+/// Compact JSON in lines, two spaces a level. Nothing is reordered.
+fn indent(json: &[u8]) -> Vec<u8> {
+    let mut found = Vec::with_capacity(json.len() * 2);
+    let (mut depth, mut text, mut escaped) = (0_usize, false, false);
+    for (at, byte) in json.iter().copied().enumerate() {
+        if text {
+            text = escaped || byte != b'"';
+            escaped = !escaped && byte == b'\\';
+            found.push(byte);
+            continue;
+        }
+        let next = json.get(at + 1).copied();
+        match byte {
+            b'{' | b'[' => {
+                depth += 1;
+                found.push(byte);
+                if !matches!(next, Some(b'}' | b']')) {
+                    line(&mut found, depth);
+                }
+            }
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                if !found.ends_with(b"{") && !found.ends_with(b"[") {
+                    line(&mut found, depth);
+                }
+                found.push(byte);
+            }
+            b',' => {
+                found.push(byte);
+                line(&mut found, depth);
+            }
+            b':' => found.extend_from_slice(b": "),
+            b'\n' => {}
+            _ => {
+                text = byte == b'"';
+                found.push(byte);
+            }
+        }
+    }
+    found
+}
+
+fn line(found: &mut Vec<u8>, depth: usize) {
+    found.push(b'\n');
+    found.resize(found.len() + 2 * depth, b' ');
+}
+
+#[cfg(test)]
+mod tests {
+    use ::http::Request;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn it_is_what_other_printers_print() {
+        let values = [
+            json!({}),
+            json!([]),
+            json!("a{\"\\\",:[]}"),
+            json!({"a": {}, "b": [], "c": [1, {"d": "x: \"{,\\"}], "e": {"f": null}}),
+            json!([[[]], "\\", -1.5e3, "\u{e9}\n"]),
+        ];
+        for value in values {
+            let expected = serde_json::to_string_pretty(&value).unwrap_or_default();
+            assert_eq!(String::from_utf8_lossy(&indent(value.to_string().as_bytes())), expected);
+        }
+        let list = indent(b"{\"items\":[{\"z\":1,\"a\":2}]}\n");
+        assert_eq!(serde_json::from_slice::<Value>(&list).ok(), Some(json!({"items": [{"z": 1, "a": 2}]})));
+        assert!(list.ends_with(b"\"z\": 1,\n      \"a\": 2\n    }\n  ]\n}"), "{list:?}");
+    }
+
+    #[test]
+    fn it_is_asked_for_by_parameter_media_type_or_name() {
+        let cases = [
+            ("/api?pretty=true", "", "kubectl/v1", true),
+            ("/api?pretty=1", "", "", true),
+            ("/api?pretty=no", "", "curl/8", false),
+            ("/api?pretty", "", "curl/8", true),
+            ("/api", "", "curl/8", true),
+            ("/api", "", "Mozilla/5.0 (X11)", true),
+            ("/api", "application/json;pretty=1", "", true),
+            ("/api", "application/json", "kubectl/v1", false),
+            ("/api", "", "", false),
+        ];
+        for (path, accept, agent, expected) in cases {
+            let mut request = Request::builder().uri(path).header("user-agent", agent);
+            if !accept.is_empty() {
+                request = request.header("accept", accept);
+            }
+            let (parts, ()) = request.body(()).unwrap_or_default().into_parts();
+            assert_eq!(wanted(&parts), expected, "{path} {accept} {agent}");
+        }
+    }
+}
