@@ -1,0 +1,97 @@
+//! The servers: a fresh one in the process for each scenario, or a namespace of a kube-apiserver that all share.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::{
+    Api, Client,
+    api::{ListParams, PostParams, VersionMatch},
+};
+use tokio::sync::OnceCell;
+use windlass_api_server::{
+    ApiServer, ApiServerOptions,
+    faults::Server,
+    storage::{Memory, MemoryOptions, Storage},
+};
+use windlass_black_box::{wait::eventually, world::World};
+use windlass_env::Env;
+use windlass_harness::{Plane, PlaneOptions};
+
+use crate::remote::Remote;
+
+/// Which server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    InTheProcess,
+    KubeApiserver,
+}
+
+/// A server, and a user's sound way to it.
+pub(crate) struct Ground {
+    pub(crate) world: World,
+    pub(crate) server: Arc<dyn Server>,
+    /// The history, where it is in our hands.
+    memory: Option<Arc<Memory>>,
+}
+
+impl Ground {
+    pub(crate) async fn prepare(kind: Kind, scenario: &str, env: &Env) -> Result<Self> {
+        match kind {
+            Kind::InTheProcess => in_the_process(env).await,
+            Kind::KubeApiserver => kube_apiserver(scenario).await,
+        }
+    }
+
+    /// Has history forgotten, and returns when pods can no longer be listed as they were at `version`. After that
+    /// version something must have been written.
+    pub(crate) async fn forget(&self, version: &str) -> Result<()> {
+        if let Some(memory) = &self.memory {
+            memory.compact(memory.revision());
+        }
+        let then = ListParams::default().at(version).matching(VersionMatch::Exact);
+        let pods: Api<Pod> = self.world.api();
+        let refusal = || async {
+            match pods.list(&then).await {
+                Ok(_) => Ok(None),
+                Err(kube::Error::Api(status)) => Ok(Some(status.code)),
+                Err(error) => Err(error.into()),
+            }
+        };
+        eventually("history is forgotten", refusal, |code| *code == Some(410)).await.map(drop)
+    }
+}
+
+async fn in_the_process(env: &Env) -> Result<Ground> {
+    let memory = Arc::new(Memory::new(MemoryOptions::default()));
+    let storage = Some(Arc::clone(&memory) as Arc<dyn Storage>);
+    let options = ApiServerOptions { storage, ..ApiServerOptions::default() };
+    let server = ApiServer::new(&env.incarnation("api-server", 0), options);
+    let client = Client::new(server.as_user("user"), "default");
+    let mut namespace = Namespace::default();
+    namespace.metadata.name = Some("storms".to_owned());
+    Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
+    let world = World { client, namespace: "storms".to_owned() };
+    Ok(Ground { world, server: Arc::new(server.as_user("windlass")), memory: Some(memory) })
+}
+
+async fn kube_apiserver(scenario: &str) -> Result<Ground> {
+    static PLANE: OnceCell<Plane> = OnceCell::const_new();
+    let plane = PLANE.get_or_try_init(start_plane).await?;
+    let client = plane.client().await;
+    let namespace = plane.namespace(scenario).await?;
+    let server = Arc::new(Remote::new(client.clone(), namespace.clone()));
+    Ok(Ground { world: World { client, namespace }, server, memory: None })
+}
+
+async fn start_plane() -> Result<Plane> {
+    let options = PlaneOptions::default()
+        .nodes(0)
+        .scheduler(false)
+        .authorization_rbac(false)
+        .upstream_controllers(Vec::<String>::new())
+        .api_server_arg("--etcd-compaction-interval=1s")
+        // A watch cache remembers what etcd has forgotten. Pods go without one; the others show how it is with.
+        .api_server_arg("--watch-cache-sizes=pods#0");
+    Plane::start(options).await.context("starting the plane of the storms")
+}
