@@ -108,7 +108,7 @@ async fn the_pods_of_a_service_are_listed_as_they_come_and_go() {
 async fn changes_that_no_endpoint_shows_cause_no_request() {
     let world = settled(&Options::default()).await;
     world.api.put(&pod_path("a"), json!({ "metadata": { "annotations": { "note": "new" } } }));
-    world.api.put(&service_path("web"), json!({ "spec": { "sessionAffinity": "None" } }));
+    world.api.put(&service_path("web"), json!({ "spec": { "sessionAffinity": "ClientIP" } }));
     world.pass(3600).await;
     assert_eq!(world.requests(), Vec::<String>::new());
 }

@@ -135,6 +135,8 @@ async fn a_cache_that_lags_never_makes_a_pod_too_many() {
     world.pass(60).await;
     assert_eq!(count(&world.requests(), "DELETE "), 3);
     assert_eq!((world.pods().len(), world.status()["replicas"].clone()), (2, json!(2)));
+    let skips = world.metrics.reconcile("replicaset-controller").stale_skips.get();
+    assert!(skips > 0, "the cache was in fact behind");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,8 @@
 //! A [`Network`] stands before one [`Server`]. Each process talks to it over a [`Line`] of its own, which is a tower
 //! `Service` and so all that `kube::Client` needs. What goes wrong is a [`Plan`]: plain data, one [`Fault`] after the
 //! other, each for a while, for all or some senders, resources and chances.
+//! A test of a single controller sets a [`Scene`], a server with one line, and chooses by hand what goes wrong
+//! ([`Line::meddle`]).
 //!
 //! Guarantees:
 //! - One plan and one seed give one history: every draw comes from a stream of random numbers named after sender, life

@@ -217,7 +217,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_open_watch_is_held_back_and_ended_by_hand() {
         let (env, scene, maps) = scene();
-        let mut told = maps.watch(&WatchParams::default(), "0").await.expect("watching").boxed();
+        let told = maps.watch(&WatchParams::default().disable_bookmarks(), "0").await;
+        let mut told = told.expect("watching").boxed();
         scene.meddle(|asked| asked.is_watch().then_some(What::Coalesced { within_ms: 7000 }));
         scene.put(MAP, json!({}));
         assert!(env.timeout(Duration::from_millis(6999), told.next()).await.is_err());
