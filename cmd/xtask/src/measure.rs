@@ -1,4 +1,4 @@
-//! `cargo xtask measure`: both controller managers side by side, on planes of the same kind.
+//! `cargo xtask measure`: both controller managers side by side on planes of the same kind, or both API servers.
 //!
 //! Guarantees: what is measured is built in release and from this checkout; builds are over before
 //! the first measurement begins.
@@ -12,27 +12,55 @@ use windlass_harness::Assets;
 
 use crate::workspace::{cargo, must};
 
-/// The program that measures.
-const SCALE: [&str; 6] = ["--locked", "--release", "--package", "windlass-black-box", "--bin", "scale"];
+/// The package of the programs that measure.
+const PACKAGE: [&str; 4] = ["--locked", "--release", "--package", "windlass-black-box"];
 
-/// How often to measure.
+/// What to measure, and how often.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// How many rounds, each measuring both managers in turn.
+    /// How many rounds, each measuring both sides in turn.
     #[arg(default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
+
+    /// What is compared with its counterpart upstream.
+    #[arg(long, value_enum, default_value_t = What::Managers)]
+    what: What,
 }
 
-/// Builds everything, then prints both managers' times, CPU seconds and memory.
+/// What is compared with its counterpart upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum What {
+    /// The controller managers: times, CPU seconds and memory of one ReplicaSet's rise and fall.
+    Managers,
+    /// The API servers: requests per second.
+    Servers,
+}
+
+/// Builds everything, then prints what each side takes.
 ///
 /// # Errors
 /// When something cannot be built, or a measurement fails.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Assets::ensure()?;
-    let windlass = build_windlass()?;
-    must(cargo().arg("build").args(SCALE))?;
     let rounds = arguments.rounds.to_string();
-    must(cargo().args(["run", "--quiet"]).args(SCALE).args(["--", &rounds]).env("WINDLASS_BIN", windlass))
+    match arguments.what {
+        What::Managers => {
+            let windlass = build_windlass()?;
+            must(&mut program("build", "scale"))?;
+            must(program("run", "scale").args(["--quiet", "--", &rounds]).env("WINDLASS_BIN", windlass))
+        }
+        What::Servers => {
+            must(&mut program("build", "server"))?;
+            must(program("run", "server").args(["--quiet", "--", &rounds]))
+        }
+    }
+}
+
+/// What cargo is told to do with one of the programs that measure.
+fn program(chore: &str, name: &str) -> Command {
+    let mut command = cargo();
+    command.arg(chore).args(PACKAGE).args(["--bin", name]);
+    command
 }
 
 /// Builds windlass in release and returns where cargo has put it.
