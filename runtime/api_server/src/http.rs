@@ -35,9 +35,7 @@ use self::path::ResourcePath;
 use self::query::Query;
 use crate::body::Body;
 use crate::read::{self, FieldSelector, LabelSelector, Selection, WatchEvent};
-use crate::registry::{
-    Answer, DeleteOptions, Deleted, FieldValidation, PatchKind, Target, WriteOptions, Written, convert,
-};
+use crate::registry::{Answer, DeleteOptions, Deleted, PatchKind, Target, WriteOptions, Written, convert};
 use crate::server::{ApiServer, Used};
 use crate::status::{Named, Status};
 use crate::storage::{Collection, Key, Stored};
@@ -255,29 +253,30 @@ impl Call {
     fn create(self, body: &[u8]) -> Outcome {
         let mut shape = self.shape()?;
         let format = media::format(&self.parts.headers)?;
-        let options = self.write_options(None)?;
-        let (object, warnings) = self.object(body, format, &options)?;
-        let mut written = self.server.registry().create(&self.target, object, &options)?;
-        written.warnings.splice(0..0, warnings);
+        let mut options = self.write_options(None)?;
+        let object = self.object(body, format, &mut options)?;
+        let written = self.server.registry().create(&self.target, object, &options)?;
         finish(&mut shape, StatusCode::CREATED, &written)
     }
 
     fn update(self, body: &[u8]) -> Outcome {
         let mut shape = self.shape()?;
         let format = media::format(&self.parts.headers)?;
-        let options = self.write_options(None)?;
-        let (object, warnings) = self.object(body, format, &options)?;
-        let mut written = self.server.registry().update(&self.target, object, &options)?;
-        written.warnings.splice(0..0, warnings);
+        let mut options = self.write_options(None)?;
+        let object = self.object(body, format, &mut options)?;
+        let written = self.server.registry().update(&self.target, object, &options)?;
         finish(&mut shape, StatusCode::OK, &written)
     }
 
     fn patch(self, body: &[u8]) -> Outcome {
         let kind = media::patch_kind(&self.parts.headers, self.custom)?;
         let mut shape = self.shape()?;
-        let options = self.write_options(Some(kind))?;
+        let mut options = self.write_options(Some(kind))?;
         let patch = media::patch(body, kind)?;
-        let written = self.server.registry().patch(&self.target, kind, patch, &options)?;
+        if matches!(kind, PatchKind::Merge | PatchKind::Strategic) {
+            options.duplicates = patch.duplicates;
+        }
+        let written = self.server.registry().patch(&self.target, kind, patch.value, &options)?;
         finish(&mut shape, StatusCode::OK, &written)
     }
 
@@ -286,7 +285,7 @@ impl Call {
             [] => self.query.delete()?,
             body => {
                 let format = media::format(&self.parts.headers)?;
-                DeleteBody::read(media::object(body, format, "DeleteOptions")?.0)?
+                DeleteBody::read(media::object(body, format, "DeleteOptions")?.value)?
             }
         };
         options.checked()
@@ -316,28 +315,16 @@ impl Call {
         Ok(answer::json(StatusCode::OK, shape.list(&items, &meta)?))
     }
 
-    /// The object in a body, and what its sender is to be warned of.
+    /// The object in a body. What stands in it twice, whoever decodes it is told with the options.
     fn object(
         &self,
         body: &[u8],
         format: media::Format,
-        options: &WriteOptions,
-    ) -> Result<(Value, Vec<String>), Status> {
-        let expected = self.expected_kind();
-        let (object, duplicates) = media::object(body, format, expected)?;
-        let complaints: Vec<_> =
-            duplicates.iter().map(|path| format!("duplicate field \"{path}\"")).collect();
-        match options.field_validation {
-            FieldValidation::Strict if !complaints.is_empty() => {
-                let kind = object["kind"].as_str().unwrap_or(expected);
-                let (version, why) = (&self.target.resource.version, complaints.join(", "));
-                Err(Status::bad_request(format!(
-                    "{kind} in version {version:?} cannot be handled as a {expected}: strict decoding error: {why}"
-                )))
-            }
-            FieldValidation::Ignore => Ok((object, Vec::new())),
-            FieldValidation::Strict | FieldValidation::Warn => Ok((object, complaints)),
-        }
+        options: &mut WriteOptions,
+    ) -> Result<Value, Status> {
+        let body = media::object(body, format, self.expected_kind())?;
+        options.duplicates = body.duplicates;
+        Ok(body.value)
     }
 
     /// The kind that a body is expected to be of.

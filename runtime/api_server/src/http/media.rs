@@ -5,7 +5,6 @@
 
 use ::http::HeaderMap;
 use ::http::header::{ACCEPT, CONTENT_TYPE};
-use serde_json::Value;
 use windlass_schema::check::{self, Parsed};
 
 use crate::registry::PatchKind;
@@ -202,8 +201,8 @@ fn unsupported(supported: &str) -> Status {
     Status::new(415, "UnsupportedMediaType", message)
 }
 
-/// An object as a body carries it, and the fields that stand in it twice. `kind` is what it ought to be.
-pub(crate) fn object(body: &[u8], format: Format, kind: &str) -> Result<(Value, Vec<String>), Status> {
+/// An object as a body carries it. `kind` is what it ought to be.
+pub(crate) fn object(body: &[u8], format: Format, kind: &str) -> Result<Parsed, Status> {
     let refused = |why: String| {
         let message = check::unrecognized(kind, body, &why);
         Status::bad_request(match format {
@@ -212,20 +211,19 @@ pub(crate) fn object(body: &[u8], format: Format, kind: &str) -> Result<(Value, 
             Format::Protobuf => message.replacen("json parse error", "protobuf parse error", 1),
         })
     };
-    let Parsed { value, duplicates } = read(body, format).map_err(refused)?;
-    check::version_and_kind(&value)
+    let parsed = read(body, format).map_err(refused)?;
+    check::version_and_kind(&parsed.value)
         .map_err(|why| Status::bad_request(check::unrecognized(kind, body, &why)))?;
-    Ok((value, duplicates))
+    Ok(parsed)
 }
 
 /// A patch as a body carries it.
-pub(crate) fn patch(body: &[u8], kind: PatchKind) -> Result<Value, Status> {
+pub(crate) fn patch(body: &[u8], kind: PatchKind) -> Result<Parsed, Status> {
     let (format, what) = match kind {
         PatchKind::Apply => (Format::Yaml, "error decoding YAML"),
         PatchKind::Json | PatchKind::Merge | PatchKind::Strategic => (Format::Json, "error decoding patch"),
     };
-    let value = read(body, format).map(|it| it.value);
-    value.map_err(|why| Status::bad_request(format!("{what}: {why}")))
+    read(body, format).map_err(|why| Status::bad_request(format!("{what}: {why}")))
 }
 
 /// Reads JSON, and what is not JSON as YAML if it may be.
@@ -297,7 +295,7 @@ mod tests {
         assert_eq!(format(&with(CONTENT_TYPE, "text/plain")).map_err(|status| status.code), Err(415));
         let yaml = b"apiVersion: v1\nkind: Pod\nmetadata:\n  labels: {a: \"1\"}\nspec:\n  grace: 30\n";
         let expected = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": "1"}}, "spec": {"grace": 30}});
-        assert_eq!(object(yaml, Format::Yaml, "Pod"), Ok((expected, Vec::new())));
+        assert_eq!(object(yaml, Format::Yaml, "Pod"), Ok(Parsed { value: expected, duplicates: Vec::new() }));
         let refused = object(b"{\"a\"", Format::Json, "Pod").map_err(|status| (status.code, status.message));
         let Err((400, message)) = refused else { panic!("{refused:?}") };
         assert!(

@@ -2,9 +2,9 @@
 //!
 //! It refuses to judge: what is no JSON comes out as it went in, with other spaces.
 
-use ::http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use ::http::Response;
+use ::http::header::{CONTENT_TYPE, USER_AGENT};
 use ::http::request::Parts;
-use ::http::{HeaderMap, Response};
 
 use super::media;
 use super::query::Query;
@@ -13,16 +13,12 @@ use crate::body::Body;
 /// What browsers and tools for the command line begin their names with.
 const FOR_PEOPLE: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
 
-/// Whether a request asks for it: by parameter, by media type, or by who sends it. The parameter has the last word.
+/// Whether a request asks for it: by media type, by parameter, or, if neither says anything, by who sends it.
 pub(super) fn wanted(parts: &Parts) -> bool {
-    let asked = |headers: &HeaderMap| {
-        let clauses = headers.contains_key(ACCEPT).then(|| media::accepted(headers)).unwrap_or_default();
-        clauses.first().is_some_and(media::Clause::is_pretty)
-    };
     let uri = parts.uri.query().unwrap_or_default();
     let query = if uri.contains("pretty") { Query::parse(Some(uri)) } else { Query::default() };
     let agent = parts.headers.get(USER_AGENT).and_then(|it| it.to_str().ok()).unwrap_or_default();
-    asked(&parts.headers)
+    media::accepted(&parts.headers).first().is_some_and(media::Clause::is_pretty)
         || match query.text("pretty") {
             "" => FOR_PEOPLE.iter().any(|it| agent.starts_with(it)),
             value => matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"),

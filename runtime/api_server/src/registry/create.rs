@@ -136,7 +136,8 @@ impl Writer<'_> {
     ) -> Result<Vec<String>, Status> {
         let definition = self.definition(&to.resource);
         transform::identify(&self.catalogue, &to.resource, definition.is_some(), object)?;
-        transform::decode(&to.resource, definition.as_deref(), object, options.field_validation)
+        let (validation, duplicates) = (options.field_validation, &options.duplicates);
+        transform::decode(&to.resource, definition.as_deref(), object, validation, duplicates)
             .inspect(|_| self.put_defaults(to, object))
     }
 

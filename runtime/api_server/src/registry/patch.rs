@@ -68,8 +68,8 @@ impl Writer<'_> {
     ) -> Result<Vec<String>, Status> {
         let definition = self.definition(&to.resource);
         transform::identity(&self.catalogue, &to.resource, definition.is_some(), object)?;
-        let decoded =
-            transform::decode(&to.resource, definition.as_deref(), object, options.field_validation);
+        let (validation, duplicates) = (options.field_validation, &options.duplicates);
+        let decoded = transform::decode(&to.resource, definition.as_deref(), object, validation, duplicates);
         let warnings = decoded.map_err(|status| {
             let why = status.message.split_once(&format!("as a {}: ", to.resource.kind));
             let why = why.map_or(status.message.as_str(), |it| it.1);
@@ -130,7 +130,7 @@ impl Writer<'_> {
             FieldValidation::Strict | FieldValidation::Warn => FieldValidation::Warn,
             FieldValidation::Ignore => FieldValidation::Ignore,
         };
-        let warnings = transform::decode(&to.resource, definition.as_deref(), object, lenient)?;
+        let warnings = transform::decode(&to.resource, definition.as_deref(), object, lenient, &[])?;
         self.put_defaults(to, object);
         Ok(warnings)
     }

@@ -42,6 +42,8 @@ pub struct WriteOptions {
     pub field_manager: String,
     /// What becomes of unknown fields.
     pub field_validation: FieldValidation,
+    /// The paths of the fields that stand twice in the body, which a value no longer shows.
+    pub duplicates: Vec<String>,
     /// Whether an apply takes fields from other managers.
     pub force: bool,
     /// Who asks.

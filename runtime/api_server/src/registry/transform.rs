@@ -84,12 +84,13 @@ pub(crate) fn identity(
     )))
 }
 
-/// Makes of the object what its type can hold. Returns warnings.
+/// Makes of the object what its type can hold. `duplicates` are the fields that its body had twice. Returns warnings.
 pub(crate) fn decode(
     resource: &ResourceInfo,
     definition: Option<&Definition>,
     object: &mut Value,
     validation: FieldValidation,
+    duplicates: &[String],
 ) -> Result<Vec<String>, Status> {
     let strictness = match validation {
         FieldValidation::Ignore => Strictness::Ignore,
@@ -100,13 +101,14 @@ pub(crate) fn decode(
         Some(definition) => definition.decode(&resource.version, object, strictness),
         None => check::decode(&resource.schema, object, strictness),
     };
-    judge(resource, &decoded, validation)
+    judge(resource, &decoded, validation, duplicates)
 }
 
 fn judge(
     resource: &ResourceInfo,
     decoded: &Decoded,
     validation: FieldValidation,
+    duplicates: &[String],
 ) -> Result<Vec<String>, Status> {
     let refuse = |why: &str| {
         let text = check::cannot_be_handled(&resource.kind, &resource.version, &resource.kind, why);
@@ -115,7 +117,7 @@ fn judge(
     if let Some(error) = decoded.errors.first() {
         return refuse(&error.message);
     }
-    let complaints = decoded.complaints(&[]);
+    let complaints = decoded.complaints(duplicates);
     match validation {
         FieldValidation::Strict if !complaints.is_empty() => {
             refuse(&check::strict_decoding_error(&complaints))

@@ -15,6 +15,9 @@ use super::*;
 /// What a request is answered with: code, media type, body.
 type Answered = (u16, String, Value);
 
+/// A wrong request, and the code it gets: method, path, headers, body.
+type Wrong<'a> = (&'a str, String, &'a [(&'a str, &'a str)], &'a [u8], u16);
+
 fn server() -> ApiServer {
     ApiServer::new(&Env::virtual_time(1), ApiServerOptions::default())
 }
@@ -163,7 +166,7 @@ async fn wrong_requests_get_the_codes_of_upstream() {
     let maps = "/api/v1/namespaces/default/configmaps";
     let json = ("content-type", "application/json");
     let large = vec![b' '; 3 * 1024 * 1024 + 1];
-    let cases: [(&str, String, &[(&str, &str)], &[u8], u16); 9] = [
+    let cases: [Wrong<'_>; 9] = [
         ("POST", maps.into(), &[("content-type", "text/plain")], b"{}", 415),
         ("PATCH", format!("{maps}/a"), &[json], b"{}", 415),
         ("GET", maps.into(), &[("accept", "application/vnd.kubernetes.protobuf")], b"", 406),
@@ -266,6 +269,13 @@ async fn a_field_given_twice_is_told_of_or_refused() {
     let Ok(answer) = server.clone().oneshot(request.expect("a request")).await;
     assert_eq!(answer.status(), 201);
     assert_eq!(answer.headers()["warning"], r#"299 - "duplicate field \"data.k\"""#);
+    let merge = ("content-type", "application/merge-patch+json");
+    let body = br#"{"data": {"k": "v", "k": "w"}, "x": {"y": 1, "y": 2}}"#;
+    let path = format!("{maps}/a?fieldValidation=Strict");
+    let (code, _, refused) = ask_with(&server, "PATCH", &path, &[merge], body).await;
+    let why = "strict decoding error: duplicate field \"data.k\", unknown field \"x\"";
+    assert_eq!(code, 422, "{refused}");
+    assert!(refused["message"].as_str().is_some_and(|it| it.ends_with(why)), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]
