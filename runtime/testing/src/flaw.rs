@@ -75,7 +75,7 @@ pub enum Flaw {
         at: Duration,
     },
     /// More was created than without faults.
-    #[error("{what} was created {times} times, and {expected} times without faults")]
+    #[error("{what} was created {times} times; without faults: {expected}")]
     CreatedTwice {
         /// What.
         what: String,
