@@ -51,9 +51,10 @@ struct Picture {
     news: VecDeque<String>,
 }
 
-/// Logs of a demo are of no interest but for what went wrong, and on a screen they have no place.
+/// Logs of a demo are of no interest but for what went wrong, and on a screen they have no place. An event that a fault
+/// refuses is no news.
 pub(super) fn quieten(on_terminal: bool) {
-    let filter = if on_terminal { "off" } else { "error,kube_client=off" };
+    let filter = if on_terminal { "off" } else { "error,kube_client=off,windlass_events=off" };
     let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(io::stderr);
     // One that is installed already is as good.
     let _ = log.try_init();
