@@ -56,6 +56,8 @@ pub struct Stored {
     pub value: Document,
     /// The object as JSON.
     pub bytes: Bytes,
+    /// Its `apiVersion`, for who must not take it apart.
+    version: Arc<str>,
 }
 
 /// An object that is taken apart when it is first looked into: taken apart it needs ten times the memory of its
@@ -271,16 +273,22 @@ impl Stored {
     pub fn new(key: Key, revision: u64, mut value: Value) -> Option<Stored> {
         let metadata = value.get_mut("metadata")?.as_object_mut()?;
         metadata.insert("resourceVersion".to_owned(), Value::String(revision.to_string()));
+        let version = Arc::from(value["apiVersion"].as_str().unwrap_or_default());
         let bytes = Bytes::from(serde_json::to_vec(&value).ok()?);
         let value = Document { value: OnceLock::from(value), bytes: bytes.clone() };
-        Some(Stored { key, revision, value, bytes })
+        Some(Stored { key, revision, value, bytes, version })
+    }
+
+    /// Whether it is kept in this `apiVersion`.
+    pub(crate) fn is_of(&self, version: &str) -> bool {
+        *self.version == *version
     }
 
     /// The same, not taken apart.
     fn folded(&self) -> Arc<Stored> {
         let (key, bytes) = (self.key.clone(), self.bytes.clone());
         let value = Document { value: OnceLock::new(), bytes: bytes.clone() };
-        Arc::new(Stored { key, revision: self.revision, value, bytes })
+        Arc::new(Stored { key, revision: self.revision, value, bytes, version: Arc::clone(&self.version) })
     }
 }
 

@@ -38,7 +38,9 @@ pub(crate) struct Shape {
     custom: bool,
     form: Form,
     rows: Option<Rows>,
-    /// How objects begin that are stored in the version asked for.
+    /// The version asked for.
+    version: String,
+    /// How most objects begin that are kept in it.
     prefix: String,
 }
 
@@ -83,12 +85,12 @@ impl Shape {
         };
         let version = convert::api_version(resource);
         let prefix = format!("{{\"apiVersion\":{version:?},\"kind\":{:?},", resource.kind);
-        Ok(Shape { env: env.clone(), resource: Arc::clone(resource), custom, form, rows, prefix })
+        Ok(Shape { env: env.clone(), resource: Arc::clone(resource), custom, form, rows, version, prefix })
     }
 
     /// A stored object.
     pub(crate) fn stored(&mut self, stored: &Stored) -> Result<Bytes, Status> {
-        if self.form == Form::Whole && self.bare(stored).is_some() {
+        if self.form == Form::Whole && stored.is_of(&self.version) {
             return Ok(stored.bytes.clone());
         }
         let served = self.served(&stored.value);
@@ -146,7 +148,7 @@ impl Shape {
 
     /// A frame of a watch about an object.
     pub(crate) fn frame(&mut self, kind: &str, stored: &Stored) -> Bytes {
-        if matches!(self.form, Form::Whole | Form::PartialList(_)) && self.bare(stored).is_some() {
+        if matches!(self.form, Form::Whole | Form::PartialList(_)) && stored.is_of(&self.version) {
             return framed(kind, &stored.bytes);
         }
         let served = self.served(&stored.value);
@@ -197,15 +199,9 @@ impl Shape {
         bytes.into()
     }
 
-    /// What follows kind and version in an object that is stored as it is asked for. Most begin with both: whether they
-    /// are, can be told without taking them apart.
-    fn bare<'a>(&self, stored: &'a Stored) -> Option<&'a [u8]> {
-        stored.bytes.strip_prefix(self.prefix.as_bytes())
-    }
-
-    /// An item without its kind and version.
+    /// An item without its kind and version. Most objects begin with both, and are not encoded again.
     fn append_bare(&self, bytes: &mut Vec<u8>, item: &Stored) {
-        if let Some(rest) = self.bare(item) {
+        if let Some(rest) = item.bytes.strip_prefix(self.prefix.as_bytes()) {
             bytes.push(b'{');
             bytes.extend_from_slice(rest);
             return;
@@ -234,9 +230,10 @@ impl Shape {
             if index > 0 {
                 bytes.push(b',');
             }
-            match self.bare(item) {
-                Some(_) => bytes.extend_from_slice(&item.bytes),
-                None => bytes.extend_from_slice(&encode(&*self.served(&item.value))),
+            if item.is_of(&self.version) {
+                bytes.extend_from_slice(&item.bytes);
+            } else {
+                bytes.extend_from_slice(&encode(&*self.served(&item.value)));
             }
         }
         bytes.extend_from_slice(format!("],\"kind\":{:?},\"metadata\":", self.resource.list_kind).as_bytes());
