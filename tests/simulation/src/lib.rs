@@ -4,6 +4,7 @@
 //! one without.
 
 pub mod fixtures;
+pub mod planted;
 pub mod scripts;
 
 pub use self::fixtures::User;

@@ -1,0 +1,171 @@
+//! Planted bugs: ten ways in which people get controllers wrong, and what it takes to see each of them.
+//!
+//! A test of the tests. Each bug comes with a script and a family of fault plans in which it matters, and is to be
+//! caught by an oracle within so many plans; the sound controllers get over the very same plans.
+//!
+//! Where wrapping a controller is enough, that is how a bug is planted. Where production code must bend, the Env says
+//! so (`Env::with_planted`).
+
+mod hunt;
+mod plans;
+mod scripts;
+mod wrappers;
+
+use windlass_controller::{Controller as _, Descriptor, Registration};
+use windlass_controllers::{
+    EndpointsController, Options, ReplicaSetController, ReplicationControllerController, registrations,
+};
+use windlass_testing::{Flaw, Plan};
+
+pub use self::hunt::{Caught, hunt};
+use self::scripts::Script;
+use self::wrappers::{Forgiving, Leaking, Resentful};
+
+/// One bug, and where to look for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Bug {
+    /// What it is called.
+    pub name: &'static str,
+    /// What the user does.
+    script: Script,
+    /// The plan that follows from a seed.
+    plan: fn(u64) -> Plan,
+    how: How,
+    /// Whether this is what the bug looks like to an oracle, and not a bug of another sort.
+    betrays: fn(&Flaw) -> bool,
+}
+
+/// How a bug is planted.
+#[derive(Clone, Copy, Debug)]
+enum How {
+    /// The Env carries these names.
+    Env(&'static [&'static str]),
+    /// The controllers are other ones.
+    Controllers(fn() -> Vec<Registration>),
+}
+
+/// Nothing waits for what it asked for: neither the controller for its pods, nor the runtime for its writes.
+pub const NO_EXPECTATIONS: Bug = Bug {
+    name: "no expectations",
+    script: Script::Alone,
+    plan: plans::late_pods,
+    how: How::Env(&["no expectations", "no read-your-writes"]),
+    betrays: |flaw| matches!(flaw, Flaw::CreatedTwice { .. }),
+};
+
+/// Adopting names neither the pod's UID nor looks at the owner's.
+pub const ADOPTION_WITHOUT_UID: Bug = Bug {
+    name: "adoption without UID",
+    script: Script::Succession,
+    plan: plans::late_owners,
+    how: How::Env(&["adoption without UID"]),
+    betrays: |flaw| matches!(flaw, Flaw::Never { .. } | Flaw::CreatedTwice { .. }),
+};
+
+/// The status is compared with whatever the cache holds, and events of it are not listened to.
+pub const STATUS_FROM_STALE_CACHE: Bug = Bug {
+    name: "status from stale cache",
+    script: Script::Flicker,
+    plan: plans::late_owners,
+    how: How::Env(&["no read-your-writes", "status events ignored"]),
+    betrays: |flaw| matches!(flaw, Flaw::Differs { .. }),
+};
+
+/// Whoever loses the lease goes on.
+pub const WRITE_AFTER_LEASE_LOSS: Bug = Bug {
+    name: "write after lease loss",
+    script: Script::Busy,
+    plan: plans::partitions,
+    how: How::Env(&["write after lease loss"]),
+    betrays: |flaw| matches!(flaw, Flaw::Unfenced { .. } | Flaw::SplitBrain { .. }),
+};
+
+/// A key that is added while a worker has it is forgotten.
+pub const LOST_ENQUEUE: Bug = Bug {
+    name: "lost enqueue during processing",
+    script: Script::Busy,
+    plan: plans::slow_requests,
+    how: How::Env(&["lost enqueue during processing"]),
+    betrays: |flaw| matches!(flaw, Flaw::Never { .. } | Flaw::Differs { .. }),
+};
+
+/// A cache keeps what a new list does not hold.
+pub const DROPPED_DELETE: Bug = Bug {
+    name: "dropped delete on relist",
+    script: Script::Busy,
+    plan: plans::relists,
+    how: How::Env(&["dropped delete on relist"]),
+    betrays: |flaw| matches!(flaw, Flaw::CacheDiffers { .. } | Flaw::Never { .. } | Flaw::Differs { .. }),
+};
+
+/// A key that succeeds is not forgiven its failures.
+pub const BACKOFF_NEVER_RESET: Bug = Bug {
+    name: "backoff never reset",
+    script: Script::Bursts,
+    plan: plans::bursts,
+    how: How::Controllers(resentful),
+    betrays: |flaw| matches!(flaw, Flaw::Never { .. } | Flaw::Differs { .. }),
+};
+
+/// A conflict counts as success: whoever was faster will have seen to it.
+pub const NO_REQUEUE_ON_CONFLICT: Bug = Bug {
+    name: "missing requeue on conflict",
+    script: Script::Busy,
+    plan: plans::conflicts,
+    how: How::Controllers(forgiving),
+    betrays: |flaw| matches!(flaw, Flaw::Never { .. } | Flaw::Differs { .. }),
+};
+
+/// Every reconcile leaves a task behind.
+pub const LEAKED_TASK: Bug = Bug {
+    name: "leaked task",
+    script: Script::Busy,
+    plan: plans::anything,
+    how: How::Controllers(leaking),
+    betrays: |flaw| matches!(flaw, Flaw::LeftBehind { .. }),
+};
+
+/// Every controller is started twice in one process.
+pub const DOUBLE_START: Bug = Bug {
+    name: "double start",
+    script: Script::Busy,
+    plan: plans::anything,
+    how: How::Controllers(twice),
+    betrays: |flaw| matches!(flaw, Flaw::CreatedTwice { .. }),
+};
+
+fn sound() -> Vec<Registration> {
+    registrations(&Options::default())
+}
+
+fn resentful() -> Vec<Registration> {
+    vec![
+        Registration::of::<Resentful<ReplicaSetController>>(),
+        Registration::of::<Resentful<ReplicationControllerController>>(),
+        Registration::of::<Resentful<EndpointsController>>(),
+    ]
+}
+
+fn forgiving() -> Vec<Registration> {
+    vec![
+        Registration::of::<Forgiving<ReplicaSetController>>(),
+        Registration::of::<Forgiving<ReplicationControllerController>>(),
+        Registration::of::<Forgiving<EndpointsController>>(),
+    ]
+}
+
+fn leaking() -> Vec<Registration> {
+    vec![
+        Registration::of::<Leaking<ReplicaSetController>>(),
+        Registration::of::<Leaking<ReplicationControllerController>>(),
+        Registration::of::<Leaking<EndpointsController>>(),
+    ]
+}
+
+fn twice() -> Vec<Registration> {
+    let again = [
+        Registration::with(Descriptor::new("replicaset-controller-again"), ReplicaSetController::setup),
+        Registration::with(Descriptor::new("endpoints-controller-again"), EndpointsController::setup),
+    ];
+    sound().into_iter().chain(again).collect()
+}

@@ -1,0 +1,124 @@
+//! Families of plans: what follows from a seed.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use windlass_env::{Env, Rng};
+use windlass_testing::{Fault, FaultKind, Faults, Plan, What};
+
+use super::scripts::{BURST_EVERY, BURSTS, FIRST_BURST};
+
+/// How long the scripts are busy, about; faults fall into that time.
+const SPAN: Duration = Duration::from_secs(150);
+
+/// Who runs the controllers.
+const REPLICAS: [&str; 2] = ["a", "b"];
+
+/// Faults of these kinds, of everybody or one of two replicas, on everything or one of the resources.
+fn random(seed: u64, kinds: &[FaultKind], resources: &[&str]) -> Plan {
+    let resources: Vec<String> = resources.iter().map(|resource| (*resource).to_owned()).collect();
+    Faults::only(kinds.iter().copied()).plan(seed, SPAN, 2, &resources)
+}
+
+/// Any fault.
+pub(super) fn anything(seed: u64) -> Plan {
+    random(seed, &FaultKind::ALL, &["pods", "replicasets", "endpoints", "leases"])
+}
+
+/// What is told of pods is seconds behind, or nothing is told for a while.
+pub(super) fn late_pods(seed: u64) -> Plan {
+    late(seed, "pods")
+}
+
+/// The same of ReplicaSets, while what is told of pods comes in time.
+pub(super) fn late_owners(seed: u64) -> Plan {
+    late(seed, "replicasets")
+}
+
+fn late(seed: u64, resource: &'static str) -> Plan {
+    windows(seed, 20..80, |rng| {
+        let what = match rng.below(3) {
+            0 => What::WatchDelayed { by_ms: 20_000 },
+            1 => What::Coalesced { within_ms: 10_000 },
+            _ => What::WatchStalled,
+        };
+        vec![always(what).on(resource)]
+    })
+}
+
+/// Requests and answers take long.
+pub(super) fn slow_requests(seed: u64) -> Plan {
+    windows(seed, 10..60, |rng| {
+        let by_ms = 1_000 + rng.below(7_000);
+        let what = match rng.below(2) {
+            0 => What::RequestDelayed { by_ms },
+            _ => What::ResponseDelayed { by_ms },
+        };
+        vec![written(rng, what)]
+    })
+}
+
+/// Processes are cut off, one after the other or together.
+pub(super) fn partitions(seed: u64) -> Plan {
+    random(seed, &[FaultKind::Partition, FaultKind::Delay], &["leases"])
+}
+
+/// Watches of pods expire while nothing about pods can be asked, so that what happens meanwhile is not told event by
+/// event.
+pub(super) fn relists(seed: u64) -> Plan {
+    windows(seed, 5..35, |rng| {
+        let who = one_of(rng, &REPLICAS);
+        [What::WatchExpired, What::Unavailable].map(|what| always(what).on("pods").of(who)).to_vec()
+    })
+}
+
+/// The server refuses writes because somebody else was faster.
+pub(super) fn conflicts(seed: u64) -> Plan {
+    windows(seed, 10..40, |rng| vec![written(rng, What::Conflict)])
+}
+
+/// Requests are refused for a second or so, whenever the user wants something.
+pub(super) fn bursts(seed: u64) -> Plan {
+    let mut rng = Env::virtual_time(seed).rng("bursts");
+    let burst = |burst: u32| {
+        let begin = FIRST_BURST + BURST_EVERY * burst;
+        let length = Duration::from_millis(500 + rng.below(1_000));
+        let what = match rng.below(3) {
+            0 => What::InternalError,
+            1 => What::RequestLost { silently: false },
+            _ => What::QuotaExceeded,
+        };
+        Fault::during(begin + length, what).from(begin).on("pods")
+    };
+    Plan { seed, faults: (0..BURSTS).map(burst).collect() }
+}
+
+/// Two to five windows of so many seconds in which something goes wrong.
+fn windows(seed: u64, seconds: Range<u64>, goes_wrong: impl Fn(&mut Rng) -> Vec<Fault>) -> Plan {
+    let mut rng = Env::virtual_time(seed).rng("windows");
+    let mut faults = Vec::new();
+    for _ in 0..2 + rng.below(4) {
+        let from_ms = rng.below(millis(SPAN));
+        let until_ms = from_ms + seconds.start * 1_000 + rng.below((seconds.end - seconds.start) * 1_000);
+        faults.extend(goes_wrong(&mut rng).into_iter().map(|fault| Fault { from_ms, until_ms, ..fault }));
+    }
+    Plan { seed, faults }
+}
+
+/// A fault of whatever the controllers write.
+fn written(rng: &mut Rng, what: What) -> Fault {
+    always(what).on(one_of(rng, &["pods", "replicasets", "endpoints"]))
+}
+
+/// A fault that is given its time later.
+fn always(what: What) -> Fault {
+    Fault::during(Duration::ZERO, what)
+}
+
+fn one_of(rng: &mut Rng, choices: &[&'static str]) -> &'static str {
+    choices[usize::try_from(rng.below(choices.len() as u64)).unwrap_or_default()]
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

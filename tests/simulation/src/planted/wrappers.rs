@@ -1,0 +1,98 @@
+//! Controllers around controllers, each with one bad habit.
+
+use std::future::pending;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use windlass_controller::{Context, Controller, Descriptor, Outcome, ReconcileError, Setup, SetupError};
+use windlass_env::Instant;
+use windlass_object::ObjectKey;
+use windlass_workqueue::{Queue, RateLimiter, default_limiter};
+
+/// Takes a conflict for success.
+#[derive(Debug)]
+pub(super) struct Forgiving<C>(C);
+
+/// Leaves a task behind with every reconcile.
+#[derive(Debug)]
+pub(super) struct Leaking<C>(C);
+
+/// Never forgives a key its failures.
+#[derive(Debug)]
+pub(super) struct Resentful<C>(C);
+
+#[async_trait]
+impl<C: Controller> Controller for Forgiving<C> {
+    const NAME: &'static str = C::NAME;
+    const DESCRIPTOR: Descriptor = C::DESCRIPTOR;
+
+    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+        C::setup(setup).map(Self)
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        match self.0.reconcile(key, cx).await {
+            Err(error) if error.is_conflict() => Ok(Outcome::Done),
+            outcome => outcome,
+        }
+    }
+
+    fn started(&self, queue: &Queue<ObjectKey>) {
+        self.0.started(queue);
+    }
+}
+
+#[async_trait]
+impl<C: Controller> Controller for Leaking<C> {
+    const NAME: &'static str = C::NAME;
+    const DESCRIPTOR: Descriptor = C::DESCRIPTOR;
+
+    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+        C::setup(setup).map(Self)
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        drop(cx.env().spawn("nobody's", pending::<()>()));
+        self.0.reconcile(key, cx).await
+    }
+
+    fn started(&self, queue: &Queue<ObjectKey>) {
+        self.0.started(queue);
+    }
+}
+
+#[async_trait]
+impl<C: Controller> Controller for Resentful<C> {
+    const NAME: &'static str = C::NAME;
+    const DESCRIPTOR: Descriptor = C::DESCRIPTOR;
+
+    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+        let controller = C::setup(setup)?;
+        setup.limiter(Box::new(Unforgetting(default_limiter())));
+        Ok(Self(controller))
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        self.0.reconcile(key, cx).await
+    }
+
+    fn started(&self, queue: &Queue<ObjectKey>) {
+        self.0.started(queue);
+    }
+}
+
+/// The usual limiter, told nothing of success.
+struct Unforgetting(Box<dyn RateLimiter<ObjectKey>>);
+
+impl RateLimiter<ObjectKey> for Unforgetting {
+    fn when(&mut self, now: Instant, key: &ObjectKey) -> Duration {
+        self.0.when(now, key)
+    }
+
+    fn forget(&mut self, _key: &ObjectKey) {}
+
+    /// Nobody gives up on a key because of it: the key is only late.
+    fn attempts(&self, _key: &ObjectKey) -> u32 {
+        0
+    }
+}
