@@ -9,7 +9,8 @@ use windlass_api_server::{
     storage::{Memory, MemoryOptions, Storage},
 };
 use windlass_contract::{
-    Behaviour, Subject, behaviours, complaints, differences::DIFFERENCES, is_behaviour, plane, run,
+    Behaviour, Difference, Subject, behaviours, complaints, differences::DIFFERENCES, is_behaviour, plane,
+    run,
 };
 use windlass_env::Env;
 use windlass_harness::Plane;
@@ -77,7 +78,8 @@ fn table(name: &str) -> &'static [Behaviour] {
 
 async fn real(group: &str) {
     static PLANE: OnceCell<Plane> = OnceCell::const_new();
-    let plane = PLANE.get_or_try_init(plane::start).await.expect("a plane");
+    let start = || async { plane::start().await.inspect(Plane::keep_logs_on_panic) };
+    let plane = PLANE.get_or_try_init(start).await.expect("a plane");
     // A client lives on the runtime that made it, and every test has its own.
     let subject = Subject::new(plane.client().await);
     let complaints = complaints(group, &run(&subject, table(group), AT_ONCE).await, &[]);
@@ -122,8 +124,8 @@ fn every_group_is_run() {
 
 #[test]
 fn every_difference_is_one_of_a_behaviour() {
-    for (name, reason) in DIFFERENCES {
-        assert!(is_behaviour(name), "{name} is listed as a difference, and is no behaviour");
-        assert!(!reason.is_empty(), "{name} differs without a reason");
+    for Difference { behaviour, shows, reason } in DIFFERENCES {
+        assert!(is_behaviour(behaviour), "{behaviour} is listed as a difference, and is no behaviour");
+        assert!(!shows.is_empty() && !reason.is_empty(), "{behaviour} differs without a sign or a reason");
     }
 }

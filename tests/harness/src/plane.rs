@@ -108,7 +108,7 @@ impl Plane {
         static SHARED: OnceCell<Plane> = OnceCell::const_new();
         let start = || async {
             let plane = Self::start(PlaneOptions::default()).await?;
-            keep_logs_on_panic(plane.ground.layout.run().to_owned());
+            plane.keep_logs_on_panic();
             Ok(plane)
         };
         SHARED.get_or_try_init(start).await
@@ -292,6 +292,17 @@ impl Plane {
         logs::keep(self.ground.layout.run());
     }
 
+    /// From now on any panic in the process keeps the logs. For planes in statics: they are never dropped, so a panic
+    /// is the only sign of a failed test.
+    pub fn keep_logs_on_panic(&self) {
+        let run = self.ground.layout.run().to_owned();
+        let previous = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            logs::keep(&run);
+            previous(panic);
+        }));
+    }
+
     /// Starts `program`, with our environment, as a process that ends with us at the latest.
     pub(crate) fn start_beside(&self, program: &Program, name: &str) -> anyhow::Result<Process> {
         self.ground.start(program, name)
@@ -470,13 +481,4 @@ async fn admin_config(layout: &Layout) -> anyhow::Result<kube::Config> {
 
 fn server_url(port: &Port) -> String {
     format!("https://127.0.0.1:{}", port.number())
-}
-
-/// The shared plane is never dropped, so a panic is the only sign of a failed test.
-fn keep_logs_on_panic(run: PathBuf) {
-    let previous = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        logs::keep(&run);
-        previous(panic);
-    }));
 }

@@ -51,6 +51,8 @@ pub(super) struct Chance {
     latency: Rng,
     pub(super) threats: Vec<Threat>,
     hand: Option<Hand>,
+    /// Whether nothing gets through until somebody mends the line.
+    pub(super) cut: bool,
 }
 
 /// Somebody who chooses faults while things happen.
@@ -71,7 +73,7 @@ struct Sent {
     id: u64,
     asked: Arc<Asked>,
     fate: Fate,
-    /// Its sender dies once it has taken effect.
+    /// Its sender dies of it: once it has taken effect, or when it is sure that it never will.
     fatal: bool,
 }
 
@@ -82,7 +84,7 @@ impl Line {
             network: Arc::clone(network),
             who: Who { instance: sender.instance().into(), life: sender.life() },
             sender: sender.clone(),
-            chance: Mutex::new(Chance { latency, threats, hand: None }),
+            chance: Mutex::new(Chance { latency, threats, hand: None, cut: false }),
             counted,
         };
         Line { end: Arc::new(end) }
@@ -98,6 +100,17 @@ impl Line {
         let mut chance = self.end.chance();
         let threat = chance.hand.take().map_or_else(|| self.end.threat_by_hand(), |hand| hand.threat);
         chance.hand = Some(Hand { choose: Box::new(choose), threat });
+    }
+
+    /// From now on nothing gets through, until [`Line::mend`]: requests and answers are lost silently, and an open
+    /// watch breaks off in the place of the next event it had to tell.
+    pub fn cut(&self) {
+        self.end.chance().cut = true;
+    }
+
+    /// The line is whole again. What was lost stays lost.
+    pub fn mend(&self) {
+        self.end.chance().cut = false;
     }
 }
 
@@ -153,6 +166,9 @@ impl SenderEnd {
             {
                 fate.suffer(threat, &asked);
             }
+            if chance.cut {
+                fate.end = End::LostBefore { silently: true };
+            }
             fate.request_delay += chance.leg();
             fate.response_delay += chance.leg();
             fate
@@ -176,21 +192,24 @@ impl SenderEnd {
     async fn carry(self: Arc<Self>, sent: Sent, request: Request<Bytes>, answer: oneshot::Sender<Answer>) {
         let world = &self.network.world;
         world.sleep(sent.fate.request_delay).await;
-        let response = match &sent.fate.end {
+        let arrived = match &sent.fate.end {
             End::LostBefore { silently } => {
                 self.struck(sent.id, "lost before it took effect");
-                return lose(*silently, answer);
+                Err(*silently)
             }
             End::Refused(status) => {
                 self.struck(sent.id, format!("refused with {} {}", status.code, status.reason));
-                refusals::response(status)
+                Ok(refusals::response(status))
             }
-            _ => self.serve(&sent, request).await,
+            _ => Ok(self.serve(&sent, request).await),
         };
         if sent.fatal {
-            self.note(format!("dies after #{}", sent.id));
-            return self.sender.kill();
+            return self.die_of(&sent, &arrived);
         }
+        let response = match arrived {
+            Ok(response) => response,
+            Err(silently) => return lose(silently, answer),
+        };
         world.sleep(sent.fate.response_delay).await;
         match sent.fate.end {
             End::LostAfter { silently } => {
@@ -205,6 +224,14 @@ impl SenderEnd {
             // A sender that lost patience is gone.
             _ => drop(answer.send(Ok(response))),
         }
+    }
+
+    /// The sender dies at this write, whatever became of it.
+    fn die_of(&self, sent: &Sent, arrived: &Result<Response<Body>, bool>) {
+        let took_effect = arrived.as_ref().is_ok_and(|response| response.status().is_success());
+        let how = if took_effect { "after" } else { "without any effect of" };
+        self.note(format!("dies {how} #{}", sent.id));
+        self.sender.kill();
     }
 
     async fn serve(self: &Arc<Self>, sent: &Sent, request: Request<Bytes>) -> Response<Body> {
@@ -237,7 +264,7 @@ impl SenderEnd {
 
     /// Whether nothing gets through at this moment.
     fn is_cut_off(&self) -> bool {
-        self.open_at(self.network.now()) > self.network.now()
+        self.chance().cut || self.open_at(self.network.now()) > self.network.now()
     }
 
     /// When something gets through that could be told at `at`.

@@ -228,4 +228,19 @@ mod tests {
         let end = env.timeout(Duration::from_secs(1), told.next()).await;
         assert!(matches!(end, Ok(None)), "the end comes in the place of the event: {end:?}");
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_line_that_is_cut_breaks_watches_and_loses_requests_until_it_is_mended() {
+        let (env, scene, maps) = scene();
+        let told = maps.watch(&WatchParams::default().disable_bookmarks(), "0").await;
+        let mut told = told.expect("watching").boxed();
+        scene.line().cut();
+        scene.put(MAP, json!({}));
+        let end = env.timeout(Duration::from_secs(1), told.next()).await;
+        assert!(matches!(end, Ok(Some(Err(_)))), "it breaks in the place of the event: {end:?}");
+        assert!(env.timeout(Duration::from_secs(60), maps.get("a")).await.is_err(), "nobody answers");
+        scene.line().mend();
+        assert!(maps.get("a").await.is_ok());
+        assert!(told.next().await.is_none(), "what is broken stays so");
+    }
 }

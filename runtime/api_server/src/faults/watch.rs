@@ -247,6 +247,9 @@ impl Watched {
             treatment.suffer(threat);
             treatment.end = Some(threat.fault.what.clone()).filter(ends_watches);
         }
+        if chance.cut {
+            treatment.end = Some(What::WatchReset);
+        }
         treatment
     }
 
