@@ -227,4 +227,8 @@ impl Server for ApiServer {
         let snapshots: Vec<_> = collections.into_iter().filter_map(read).collect();
         snapshots.iter().flat_map(|it| it.objects.values()).map(|stored| stored.value.clone()).collect()
     }
+
+    fn revision(&self) -> Option<u64> {
+        Some(self.view.storage().revision())
+    }
 }

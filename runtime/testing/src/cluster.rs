@@ -32,7 +32,7 @@ pub struct Cluster {
 /// What there is at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    objects: Vec<Value>,
+    objects: Arc<Vec<Value>>,
 }
 
 impl Cluster {
@@ -122,7 +122,7 @@ impl Cluster {
 
     /// What there is now.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot { objects: self.world.network.server().objects() }
+        Snapshot { objects: self.world.network.objects() }
     }
 
     /// Waits until `wanted` holds, for as long as faults go on and

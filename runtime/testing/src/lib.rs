@@ -4,6 +4,31 @@
 //! back, each with its own clock. A script plays the user in it. When the script is over and the faults are too,
 //! oracles look at what came of it.
 //!
+//! ```
+//! use std::time::Duration;
+//!
+//! use k8s_openapi::api::core::v1::Pod;
+//! use serde_json::json;
+//! use windlass_testing::nodes::NodeOptions;
+//! use windlass_testing::{Cluster, Faults, Simulation, object, simulate};
+//!
+//! async fn a_pod_runs(cluster: Cluster) {
+//!     cluster.run([]); // the controllers under test
+//!     cluster.run_nodes(&NodeOptions::default());
+//!     let containers = json!([{ "name": "main", "image": "example/shop" }]);
+//!     let pod: Pod = object(json!({ "metadata": { "name": "web" }, "spec": { "containers": containers } }));
+//!     cluster.create(&pod).await;
+//!     let runs = |world: &windlass_testing::Snapshot| {
+//!         world.get("Pod", "web").is_some_and(|pod| pod["status"]["phase"] == "Running")
+//!     };
+//!     cluster.eventually("the pod runs", runs).await;
+//! }
+//!
+//! // Ten minutes of faults drawn from the seed 7; the test panics with all there is to know if an oracle objects.
+//! let report = simulate(Simulation::of(7).minutes(10).faults(Faults::all()), a_pod_runs);
+//! assert!(report.lasted >= Duration::from_secs(60));
+//! ```
+//!
 //! Guarantees:
 //! - One seed replays one history, byte for byte.
 //! - Virtual time costs nothing: a day of waiting passes at once, a day of work as fast as it can be done.

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{self, Either};
+use futures_util::future::{self, Either, LocalBoxFuture};
 use tokio::runtime::{Builder, Handle};
 use windlass_api_server::faults::{Journal, Network, Plan, Server};
 use windlass_api_server::{ApiServer, ApiServerOptions};
@@ -35,6 +35,7 @@ const STOPS: Duration = Duration::from_secs(60);
 /// How many records a run keeps by default: those of the last hour or so.
 const KEPT_RECORDS: usize = 20_000;
 
+type Script<'a> = Box<dyn FnOnce(Cluster) -> LocalBoxFuture<'a, ()> + 'a>;
 type MakeServer = Arc<dyn Fn(&Env) -> Arc<dyn Server> + Send + Sync>;
 
 /// What to simulate. Cheap to clone.
@@ -215,6 +216,8 @@ impl Simulation {
         let failed = |flaw| Failure { flaw, plan: plan.clone(), trace: story::end_of(&journal.records()) };
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
         let runtime = runtime.map_err(|error| failed(Flaw::Panicked(error.to_string())))?;
+        // Boxed, so that all of what follows is compiled once, and not once for every script.
+        let script: Script<'_> = Box::new(|cluster| Box::pin(script(cluster)));
         let result = runtime.block_on(self.drive(&plan, &judge, &journal, expected, script));
         let mut report = result.map_err(failed)?;
         if self.kept_records == usize::MAX {
@@ -236,7 +239,7 @@ impl Simulation {
         judge: &Arc<Judge>,
         journal: &Journal,
         expected: Option<&Report>,
-        script: impl AsyncFnOnce(Cluster),
+        script: Script<'_>,
     ) -> Result<Report, Flaw> {
         let alive = Handle::current().metrics().num_alive_tasks();
         let vigil = Vigil::new();
@@ -335,7 +338,7 @@ async fn reach(world: &Arc<World>, expected: Option<&Report>) -> Result<ClusterS
             let writes = world.judge.work() - work;
             Some(Flaw::Restless { writes, over })
         } else {
-            let state = ClusterState::of(&world.network.server().objects());
+            let state = ClusterState::of(&world.network.objects());
             match expected.map(|expected| state.difference(&expected.state)).filter(|it| !it.is_empty()) {
                 Some(difference) => Some(Flaw::Differs { after: over, difference: difference.to_string() }),
                 None => match world.odd_cache() {
@@ -360,7 +363,7 @@ async fn keep(world: &Arc<World>, state: &ClusterState) -> Result<(), Flaw> {
     if more > 0 {
         return Err(Flaw::NotKept(format!("{more} writes in {KEPT:?}")));
     }
-    let difference = ClusterState::of(&world.network.server().objects()).difference(state);
+    let difference = ClusterState::of(&world.network.objects()).difference(state);
     if difference.is_empty() { Ok(()) } else { Err(Flaw::NotKept(difference.to_string())) }
 }
 

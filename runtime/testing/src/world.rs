@@ -131,7 +131,7 @@ impl World {
         if self.looks.is_empty() {
             return None;
         }
-        let objects = self.network.server().objects();
+        let objects = self.network.objects();
         let living: Vec<(String, Living)> = {
             let state = self.lock();
             state

@@ -1,14 +1,21 @@
 //! A user with a few habits, and the objects that the scripts begin with.
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
+use k8s_openapi::api::core::v1::{Endpoints, Namespace, Pod, Service};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
-use windlass_testing::{Cluster, Snapshot};
+use windlass_testing::{Cluster, Simulation, Snapshot};
 
 /// The namespace of every script.
 pub const NAMESPACE: &str = "shop";
+
+/// The world of these simulations: two replicas, whose caches are compared with what the server holds.
+pub fn simulation(seed: u64) -> Simulation {
+    let resources = ["replicasets", "services", "endpoints"];
+    let simulation = Simulation::of(seed).resources(resources);
+    simulation.caches_of::<Pod>().caches_of::<ReplicaSet>().caches_of::<Service>().caches_of::<Endpoints>()
+}
 
 /// Whoever writes the objects that controllers follow.
 #[derive(Clone, Debug)]

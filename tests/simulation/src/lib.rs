@@ -2,9 +2,19 @@
 //!
 //! Each ends in a state that does not depend on when anything happened, so that runs under faults can be compared with
 //! one without.
+//!
+//! What `cargo test` runs by default is a sample that takes seconds. By hand, and much faster in release:
+//!
+//! ```text
+//! WINDLASS_PLANS=10000 cargo test --release -p windlass-simulation --test random random_faults -- --nocapture
+//! WINDLASS_DAYS=7 cargo test --release -p windlass-simulation --test random days -- --nocapture
+//! ```
+//!
+//! `WINDLASS_SEED` says which seed is the first. What fails is shortened and printed as a line of Rust, and goes to
+//! `tests/regressions.rs` once its cause is gone.
 
 pub mod fixtures;
 pub mod planted;
 pub mod scripts;
 
-pub use self::fixtures::User;
+pub use self::fixtures::{User, simulation};

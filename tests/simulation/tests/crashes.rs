@@ -1,9 +1,6 @@
 //! One history per seed, and a crash at every write of it.
 
-mod support;
-
-use support::simulation;
-use windlass_simulation::scripts;
+use windlass_simulation::{scripts, simulation};
 use windlass_testing::{Cluster, exhaustive_crash};
 
 #[test]

@@ -3,41 +3,79 @@
 //! `WINDLASS_PLANS` says how many plans (default 40), `WINDLASS_SEED` which is the first (default 1), `WINDLASS_DAYS`
 //! for how many days the steady faults go on (default 1).
 
-mod support;
-
 use std::str::FromStr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use support::simulation;
-use windlass_simulation::scripts;
-use windlass_testing::{Faults, random_plans};
+use windlass_simulation::{scripts, simulation};
+use windlass_testing::{Failure, Faults, Plan, shorten};
+
+/// How many plans may fail before the others are spared.
+const ENOUGH: usize = 5;
 
 fn wanted<T: FromStr>(variable: &str, default: T) -> T {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
+/// Plans that are taken one by one, and what became of them.
+struct Campaign {
+    first: u64,
+    plans: u64,
+    taken: AtomicU64,
+    failures: Mutex<Vec<Failure>>,
+    begun: Instant,
+}
+
+impl Campaign {
+    /// Takes plans until there are none, or enough of them failed.
+    fn work(&self) {
+        let quiet = simulation(self.first).plan(Plan::quiet(self.first)).run(scripts::everything);
+        let quiet = quiet.unwrap_or_else(|failure| panic!("without any fault: {failure}"));
+        loop {
+            let taken = self.taken.fetch_add(1, Ordering::Relaxed);
+            if taken >= self.plans || self.failures.lock().expect("nobody panicked").len() >= ENOUGH {
+                return;
+            }
+            let simulation = simulation(self.first.wrapping_add(taken)).faults(Faults::all());
+            if let Err(failure) = simulation.run_like(Some(&quiet), scripts::everything) {
+                let failure = shorten(&simulation, &quiet, failure, scripts::everything);
+                println!("{failure}");
+                self.failures.lock().expect("nobody panicked").push(failure);
+            }
+            if taken % 250 == 249 {
+                self.tell(taken + 1);
+            }
+        }
+    }
+
+    fn tell(&self, plans: u64) {
+        let rate = plans as f64 / self.begun.elapsed().as_secs_f64();
+        println!("{plans} plans, {rate:.1} per second");
+    }
+}
+
 #[test]
 fn the_controllers_get_over_random_faults() {
     let (plans, first): (u64, u64) = (wanted("WINDLASS_PLANS", 40), wanted("WINDLASS_SEED", 1));
-    let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
-    let begun = Instant::now();
-    std::thread::scope(|scope| {
-        for thread in 0..threads {
-            let (from, to) = (plans * thread / threads, plans * (thread + 1) / threads);
-            scope.spawn(move || {
-                let simulation = simulation(first + from).faults(Faults::all());
-                random_plans(&simulation, to - from, scripts::everything)
-                    .unwrap_or_else(|failure| panic!("{failure}"));
-            });
-        }
-    });
-    println!("{:.1} plans per second on {threads} threads", plans as f64 / begun.elapsed().as_secs_f64());
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let campaign = Campaign {
+        first,
+        plans,
+        taken: AtomicU64::new(0),
+        failures: Mutex::default(),
+        begun: Instant::now(),
+    };
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(|| campaign.work()))));
+    campaign.tell(plans);
+    let failures = campaign.failures.into_inner().expect("nobody panicked");
+    assert!(failures.is_empty(), "{} plans failed; they are printed above", failures.len());
 }
 
 #[test]
 fn the_controllers_get_over_days_of_faults() {
     let days: u64 = wanted("WINDLASS_DAYS", 1);
-    let simulation = simulation(3).days(days).faults(Faults::all());
+    let simulation = simulation(wanted("WINDLASS_SEED", 3)).days(days).faults(Faults::all());
     let begun = Instant::now();
     let report = simulation.run(scripts::days(days)).unwrap_or_else(|failure| panic!("{failure}"));
     let (virtually, really) = (report.lasted.as_secs_f64(), begun.elapsed().as_secs_f64());

@@ -29,6 +29,12 @@ pub trait Server: Send + Sync + 'static {
 
     /// Every object there is.
     fn objects(&self) -> Vec<Value>;
+
+    /// The revision of the latest write: as long as it is the same, so is every object. A server that has none to tell
+    /// is asked for its objects each time.
+    fn revision(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// The wires of one world. Clones are one network.
@@ -47,6 +53,8 @@ pub(super) struct Shared {
     writes: Mutex<Writes>,
     /// By the fault's place in the plan.
     stale: Mutex<BTreeMap<usize, Arc<dyn Server>>>,
+    /// What there was at one revision.
+    seen: Mutex<Option<(u64, Arc<Vec<Value>>)>>,
 }
 
 #[derive(Default)]
@@ -66,6 +74,7 @@ impl Network {
             requests: AtomicU64::new(0),
             writes: Mutex::default(),
             stale: Mutex::default(),
+            seen: Mutex::default(),
         });
         let stopping = shared.plan.faults.iter().enumerate();
         for (index, fault) in stopping.filter(|(_, fault)| fault.what == What::StaleReplica) {
@@ -108,6 +117,22 @@ impl Network {
     /// The server at the end.
     pub fn server(&self) -> &Arc<dyn Server> {
         &self.shared.server
+    }
+
+    /// Every object there is at the server now.
+    pub fn objects(&self) -> Arc<Vec<Value>> {
+        let Some(revision) = self.shared.server.revision() else {
+            return Arc::new(self.shared.server.objects());
+        };
+        let mut seen = self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*seen {
+            Some((at, objects)) if *at == revision => Arc::clone(objects),
+            _ => {
+                let objects = Arc::new(self.shared.server.objects());
+                *seen = Some((revision, Arc::clone(&objects)));
+                objects
+            }
+        }
     }
 
     /// Adds a note to the journal.
