@@ -23,6 +23,7 @@ use futures_util::{StreamExt as _, stream};
 
 pub use self::{
     case::Case,
+    differences::Difference,
     subject::{Answer, Subject, Watch},
 };
 
@@ -76,23 +77,25 @@ async fn run_one(subject: &Subject, behaviour: &Behaviour) -> Outcome {
     }
 }
 
-/// What is wrong with these outcomes of `group`, a line each, given the behaviours (as `group::behaviour`) in which this
-/// server differs on purpose.
+/// What is wrong with these outcomes of `group`, a line each, given the behaviours in which this server differs on
+/// purpose: those have to fail, and in the words that are listed.
 #[must_use]
 pub fn complaints(
     group: &str,
     outcomes: &BTreeMap<&'static str, Outcome>,
-    differing: &[(&str, &str)],
+    differing: &[Difference],
 ) -> Vec<String> {
-    let differs = |name: &str| differing.iter().any(|(listed, _)| *listed == format!("{group}::{name}"));
-    outcomes
-        .iter()
-        .filter_map(|(name, outcome)| match outcome {
-            Err(error) if !differs(name) => Some(format!("{name}: {error:#}")),
-            Ok(()) if differs(name) => Some(format!("{name}: listed as a difference, but there is none")),
-            Ok(()) | Err(_) => None,
-        })
-        .collect()
+    let listed = |name: &str| differing.iter().find(|it| it.behaviour == format!("{group}::{name}"));
+    let complaint = |name: &str, outcome: &Outcome| match (outcome, listed(name)) {
+        (Err(error), None) => Some(format!("{name}: {error:#}")),
+        (Err(error), Some(difference)) if !format!("{error:#}").contains(difference.shows) => Some(format!(
+            "{name}: differs otherwise than is listed: expected {:?} in {error:#}",
+            difference.shows
+        )),
+        (Ok(()), Some(_)) => Some(format!("{name}: listed as a difference, but there is none")),
+        (Ok(()), None) | (Err(_), Some(_)) => None,
+    };
+    outcomes.iter().filter_map(|(name, outcome)| complaint(name, outcome)).collect()
 }
 
 #[cfg(test)]
@@ -103,16 +106,24 @@ mod tests {
         BTreeMap::from([("first", first), ("second", Ok(()))])
     }
 
+    const FIRST: Difference = Difference { behaviour: "g::first", shows: "why", reason: "reason" };
+
     #[test]
     fn a_failure_is_complained_of_unless_it_is_listed() {
         assert_eq!(complaints("g", &outcomes(Err(anyhow!("why"))), &[]), ["first: why"]);
-        assert!(complaints("g", &outcomes(Err(anyhow!("why"))), &[("g::first", "reason")]).is_empty());
+        assert!(complaints("g", &outcomes(Err(anyhow!("this is why"))), &[FIRST]).is_empty());
+    }
+
+    #[test]
+    fn a_listed_difference_that_shows_otherwise_is_complained_of() {
+        let complaints = complaints("g", &outcomes(Err(anyhow!("no namespace"))), &[FIRST]);
+        assert_eq!(complaints, ["first: differs otherwise than is listed: expected \"why\" in no namespace"]);
     }
 
     #[test]
     fn a_listed_difference_that_is_none_is_complained_of() {
-        let complaints =
-            complaints("g", &outcomes(Ok(())), &[("g::first", "reason"), ("h::second", "reason")]);
+        let second = Difference { behaviour: "h::second", ..FIRST };
+        let complaints = complaints("g", &outcomes(Ok(())), &[FIRST, second]);
         assert_eq!(complaints, ["first: listed as a difference, but there is none"]);
     }
 

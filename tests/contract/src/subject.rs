@@ -9,6 +9,7 @@ use http::{HeaderMap, Method, Request};
 use http_body_util::BodyExt as _;
 use kube::{Client, client::Body};
 use serde_json::Value;
+use tokio::sync::{Mutex, MutexGuard};
 
 /// How long a watch may stay silent when a frame is due, for machines that are busy building.
 const SILENCE: Duration = Duration::from_secs(20);
@@ -21,6 +22,7 @@ pub const USER_AGENT: &str = "contract/1.0";
 pub struct Subject {
     client: Client,
     forget: Option<Arc<dyn Fn() + Send + Sync>>,
+    turns: Arc<Mutex<()>>,
 }
 
 impl fmt::Debug for Subject {
@@ -61,7 +63,7 @@ impl Subject {
     /// The server behind `client`, which must not retry. Its history goes by itself, as kube-apiserver's does.
     #[must_use]
     pub fn new(client: Client) -> Subject {
-        Subject { client, forget: None }
+        Subject { client, forget: None, turns: Arc::default() }
     }
 
     /// The same, for a server whose history goes when `forget` is called.
@@ -76,6 +78,12 @@ impl Subject {
         if let Some(forget) = &self.forget {
             forget();
         }
+    }
+
+    /// Waits for one's turn, where only one behaviour at a time may prepare this subject for all. Other subjects have
+    /// turns of their own: they may live on another clock.
+    pub(crate) async fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turns.lock().await
     }
 
     /// Sends a request and reads the whole answer.

@@ -2,7 +2,6 @@
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use tokio::sync::Mutex;
 
 use crate::{
     Answer, Behaviour, Case, Outcome, behaviours,
@@ -101,10 +100,9 @@ fn definition() -> Value {
     })
 }
 
-/// Has the kind served, once for all who ask.
+/// Has the kind served, once for all who ask of this server.
 async fn served(case: &Case) -> Result<()> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
-    let _turn = ONE_AT_A_TIME.lock().await;
+    let _turn = case.subject.turn().await;
     if case.get(WIDGETS).await?.status == 200 {
         return Ok(());
     }
