@@ -124,7 +124,7 @@ pub enum What {
     CrashAtWrite {
         /// Which.
         write: u64,
-        /// Whether the write takes effect.
+        /// Whether the write takes effect first. If another fault keeps it from that, the process dies all the same.
         after_effect: bool,
     },
     /// The machine's clock runs at this rate, from the start on. Carried out by whoever runs it.
