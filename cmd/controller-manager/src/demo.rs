@@ -18,8 +18,9 @@ mod trouble;
 mod workload;
 
 use std::ffi::OsString;
-use std::io::IsTerminal as _;
+use std::io::{self, IsTerminal as _};
 use std::path::Path;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -75,7 +76,8 @@ impl Demo {
         let runtime = Builder::new_multi_thread().enable_all().build().context("cannot start a runtime")?;
         let outcome = runtime.block_on(self.play(on_terminal));
         runtime.shutdown_background();
-        outcome
+        // One line that holds the cause too: whoever reads it has nothing else.
+        outcome.map_err(|error| anyhow!("{error:#}"))
     }
 
     async fn play(self, on_terminal: bool) -> Result<()> {
@@ -83,14 +85,36 @@ impl Demo {
         let signals = ShutdownSignals::from_process(&env).context("cannot listen for signals")?;
         let cluster = Cluster::start(&env, &arguments).await?;
         let mut screen = Screen::open(on_terminal, &env, begun)?;
-        let invitation = invitation(cluster.kubeconfig(), &arguments);
-        screen.greet(&cluster.address(), &invitation)?;
         let shown = show(&env, &arguments, &cluster, &mut screen, &signals).await;
-        screen.close()?;
-        let ended = unless_given_up(cluster.end(), signals.aborted()).await;
-        screen.say("Everything has ended.")?;
-        shown.and(ended)
+        // Whether anybody still reads about it changes nothing: what runs is ended, and the state kept.
+        let closed = screen.close();
+        let ended = match shown {
+            // The signal that asked for the end has been heard; the next one is the second.
+            Ok(End::Signal) => unless_given_up(cluster.end(), signals.aborted()).await,
+            Ok(End::Key | End::Over) | Err(_) => unless_given_up(cluster.end(), signals.draining()).await,
+        };
+        let told = screen.say("Everything has ended.");
+        read(shown.map(drop)).and(ended).and(read(closed)).and(read(told))
     }
+}
+
+/// What a demo ends by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The user, at the keyboard of the screen.
+    Key,
+    /// A signal.
+    Signal,
+    /// Its own time being over.
+    Over,
+}
+
+/// That nobody reads standard output any more is a way to end a demo, not a failure.
+fn read(outcome: Result<()>) -> Result<()> {
+    let is_unread = |error: &anyhow::Error| {
+        error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    };
+    outcome.or_else(|error| if is_unread(&error) { Ok(()) } else { Err(error) })
 }
 
 /// What ends first: `work`, or the wish that it be given up.
@@ -112,22 +136,30 @@ async fn show(
     cluster: &Cluster,
     screen: &mut Screen,
     signals: &ShutdownSignals,
-) -> Result<()> {
-    workload::apply(&cluster.client(), arguments.scale).await.context("creating the sample workload")?;
+) -> Result<End> {
+    screen.greet(&cluster.address(), &invitation(cluster.kubeconfig(), arguments))?;
     let over = arguments.duration.map(|duration| env.now() + duration);
-    let asked_to_end = signals.draining();
-    tokio::pin!(asked_to_end);
+    let client = cluster.client();
+    let (mut asked_to_end, mut applied) = (pin!(signals.draining()), false);
+    let mut applying = pin!(workload::apply(&client, arguments.scale));
     loop {
         let began = env.now();
         cluster.must_run()?;
         screen.show(&Observed::of(cluster.storage())?, &cluster.panel())?;
-        if screen.key()? == Some(Key::Quit) || over.is_some_and(|over| env.now() >= over) {
-            return Ok(());
+        if screen.key()? == Some(Key::Quit) {
+            return Ok(End::Key);
+        }
+        if over.is_some_and(|over| env.now() >= over) {
+            return Ok(End::Over);
         }
         let pause = LOOK_EVERY.max(env.now().saturating_duration_since(began) * REST);
         tokio::select! {
             biased;
-            () = &mut asked_to_end => return Ok(()),
+            () = &mut asked_to_end => return Ok(End::Signal),
+            outcome = &mut applying, if !applied => {
+                outcome.context("creating the sample workload")?;
+                applied = true;
+            }
             () = env.sleep(pause) => {}
         }
     }

@@ -38,7 +38,7 @@ fn main() -> ExitCode {
 /// What the command line asks for.
 enum Command {
     /// To run controllers against a cluster.
-    Manage(wiring::Process),
+    Manage(Box<wiring::Process>),
     /// To show it all in this process.
     Demo(demo::Demo),
 }
@@ -49,7 +49,8 @@ impl Command {
         let program = words.next();
         match words.next_if(|word| word == demo::NAME) {
             Some(_) => demo::Demo::from_args(words).map(Command::Demo),
-            None => wiring::Process::from_args(program.into_iter().chain(words)).map(Command::Manage),
+            None => wiring::Process::from_args(program.into_iter().chain(words))
+                .map(|it| Command::Manage(Box::new(it))),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The cluster of the demo: an API server, nodes, and windlass, all in this process.
 
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use bytes::Bytes;
 use http::{Request, Response, Uri};
 use tempfile::TempDir;
@@ -25,6 +26,9 @@ use super::arguments::Arguments;
 use super::deeds::Deeds;
 use super::panel::{ControllerView, Panel};
 use super::trouble;
+
+/// The first line of the kubeconfigs written here, by which they are known again.
+const MARK: &str = "# Written by `windlass demo`, and of use as long as it runs.";
 
 /// A running cluster.
 pub(super) struct Cluster {
@@ -150,17 +154,24 @@ impl Cluster {
 
 /// A server's memory: that of an earlier demo, if there is one.
 fn remembered(state: Option<&Path>) -> Result<Memory> {
-    match state.filter(|path| path.exists()) {
-        Some(path) => Memory::restore_from(path, MemoryOptions::default())
-            .with_context(|| format!("--state={}", path.display())),
-        None => Ok(Memory::new(MemoryOptions::default())),
+    let Some(path) = state else { return Ok(Memory::new(MemoryOptions::default())) };
+    let about = || format!("--state={}", path.display());
+    if path.try_exists().with_context(about)? {
+        return Memory::restore_from(path, MemoryOptions::default()).with_context(about);
     }
+    // Told now and not when there is something to lose.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    ensure!(folder.is_dir(), "{}: there is no folder {}; make it first", about(), folder.display());
+    Ok(Memory::new(MemoryOptions::default()))
 }
 
 impl Kubeconfig {
     fn write(arguments: &Arguments, text: &str) -> Result<Self> {
         let kubeconfig = match &arguments.kubeconfig_out {
-            Some(path) => Self { path: path.clone(), _folder: None },
+            Some(path) => {
+                must_be_ours(path).with_context(|| format!("--kubeconfig-out={}", path.display()))?;
+                Self { path: path.clone(), _folder: None }
+            }
             None => {
                 let folder = tempfile::Builder::new().prefix("windlass-demo-").tempdir();
                 let folder = folder.context("making a folder for the kubeconfig")?;
@@ -168,8 +179,19 @@ impl Kubeconfig {
             }
         };
         let path = &kubeconfig.path;
-        std::fs::write(path, text).with_context(|| format!("writing the kubeconfig {}", path.display()))?;
+        std::fs::write(path, format!("{MARK}\n{text}"))
+            .with_context(|| format!("writing the kubeconfig {}", path.display()))?;
         Ok(kubeconfig)
+    }
+}
+
+/// Fails if there is a file that no demo has written: above all the user's own kubeconfig.
+fn must_be_ours(path: &Path) -> Result<()> {
+    match std::fs::read_to_string(path) {
+        Ok(text) if text.starts_with(MARK) => Ok(()),
+        Ok(_) => bail!("there is a file already, which no demo has written; name another"),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -237,5 +259,29 @@ impl Running {
         let outcome =
             self.task.await.map_err(|error| anyhow!("{} did not end in order: {error}", self.name))?;
         outcome.with_context(|| format!("{} did not end in order", self.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_no_demo_has_written_is_left_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("config");
+        assert!(must_be_ours(&path).is_ok());
+        std::fs::write(&path, format!("{MARK}\nkind: Config\n")).expect("it is written");
+        assert!(must_be_ours(&path).is_ok());
+        std::fs::write(&path, "kind: Config\n").expect("it is written");
+        assert!(must_be_ours(&path).is_err());
+    }
+
+    #[test]
+    fn a_state_that_cannot_be_kept_is_refused_at_the_start() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert!(remembered(Some(&folder.path().join("state"))).is_ok());
+        let lost = remembered(Some(&folder.path().join("missing/state"))).expect_err("no such folder");
+        assert!(lost.to_string().contains("missing; make it first"), "{lost}");
     }
 }

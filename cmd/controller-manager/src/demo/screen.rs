@@ -7,12 +7,15 @@ use std::io::{self, Write as _};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{EnterAlternateScreen, enable_raw_mode};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Paragraph, Row, Table};
-use ratatui::{DefaultTerminal, Frame};
+use ratatui::{DefaultTerminal, Frame, Terminal};
 use tracing_subscriber::EnvFilter;
 use windlass::env::{Env, Instant};
 
@@ -66,7 +69,7 @@ impl Screen {
     /// # Errors
     /// When the terminal cannot be taken over.
     pub(super) fn open(on_terminal: bool, env: &Env, begun: Instant) -> Result<Self> {
-        let terminal = on_terminal.then(ratatui::try_init).transpose().context("taking over the terminal")?;
+        let terminal = on_terminal.then(take_over).transpose().context("taking over the terminal")?;
         Ok(Self { env: env.clone(), begun, terminal, picture: Picture::default(), told_ready: false })
     }
 
@@ -268,6 +271,22 @@ impl Picture {
     }
 }
 
+/// Takes the whole terminal. A panic of this thread gives it back before it is told; those of others, which the
+/// runtime catches and counts, would only spoil the picture.
+fn take_over() -> io::Result<DefaultTerminal> {
+    let screen_thread = std::thread::current().id();
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if std::thread::current().id() == screen_thread {
+            ratatui::restore();
+            tell(panic);
+        }
+    }));
+    enable_raw_mode()?;
+    execute!(io::stdout(), EnterAlternateScreen)?;
+    Terminal::new(CrosstermBackend::new(io::stdout()))
+}
+
 fn summary(observed: &Observed) -> String {
     let of = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let ready = observed.count(Stage::Ready);
@@ -294,7 +313,6 @@ fn colour(is_well: bool) -> Style {
 
 #[cfg(test)]
 mod tests {
-    use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
     use super::*;
