@@ -5,7 +5,7 @@ use std::time::Duration;
 use windlass_api_server::faults::{Fault, Plan, What};
 
 use crate::cluster::Cluster;
-use crate::flaw::Failure;
+use crate::flaw::{Failure, Flaw};
 use crate::simulation::{Report, Simulation};
 
 /// How many runs shortening a plan may take. Random plans have up to ten faults or so, and each is tried by itself.
@@ -56,12 +56,14 @@ pub fn exhaustive_crash(
 ///
 /// # Errors
 /// With the first run that does not, or the first objection of any oracle, under the shortest plan that still fails.
+/// With [`Flaw::ProvesNothing`] if the plans would be one and the same, or none of them has any fault.
 pub fn random_plans(
     simulation: &Simulation,
     count: u64,
     script: impl AsyncFn(Cluster),
 ) -> Result<Tally, Box<Failure>> {
     let first = simulation.planned().seed;
+    can_fail(simulation, count)?;
     let quiet = simulation.clone().plan(Plan::quiet(first)).run(&script)?;
     for run in 0..count {
         let seeded = simulation.clone().with_seed(first.wrapping_add(run));
@@ -70,6 +72,25 @@ pub fn random_plans(
         }
     }
     Ok(Tally { runs: count, quiet })
+}
+
+/// Refuses a campaign of random plans that are not random, or are none.
+fn can_fail(simulation: &Simulation, count: u64) -> Result<(), Box<Failure>> {
+    let first = simulation.planned().seed;
+    let planned = |run: u64| simulation.clone().with_seed(first.wrapping_add(run)).planned();
+    let why = if planned(1).seed == first {
+        "`.plan(..)` was called, and every run would have that one plan: leave it out and say `.faults(..)`, or run it \
+         once with `Simulation::run_like`"
+    } else if (0..count).all(|run| planned(run).faults.is_empty()) {
+        "no run would have any fault: say which with `.faults(Faults::all())`, and a count above zero"
+    } else {
+        return Ok(());
+    };
+    Err(Box::new(Failure {
+        flaw: Flaw::ProvesNothing(why.to_owned()),
+        plan: simulation.planned(),
+        trace: String::new(),
+    }))
 }
 
 /// Takes faults out of the plan of a failure, first many at a time, then one by one, for as long as a run still fails

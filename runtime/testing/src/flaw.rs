@@ -102,6 +102,21 @@ pub enum Flaw {
         /// How many at most.
         bound: u64,
     },
+    /// A watch was opened again and again without a wait.
+    #[error("{who} opened a watch {times} times by {at:?}, too often without a wait: {watch}")]
+    Spinning {
+        /// Who.
+        who: String,
+        /// What was watched.
+        watch: String,
+        /// How often in this life.
+        times: u64,
+        /// When it was too much.
+        at: Duration,
+    },
+    /// A campaign whose runs could not fail.
+    #[error("the campaign proves nothing: {0}")]
+    ProvesNothing(String),
     /// Tasks outlived what they belong to.
     #[error("left behind by {who}: {tasks}")]
     LeftBehind {

@@ -13,13 +13,19 @@ use windlass_env::cell::{Publisher, cell};
 use windlass_object::Verb;
 
 use crate::flaw::Flaw;
+use crate::openings::Openings;
 
 /// What is known of one instance that stands for election.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     /// The renew deadline in true time, given the rate of its clock.
     pub(crate) deadline: Duration,
+    /// What it stands for.
+    pub(crate) lease: LeaseName,
 }
+
+/// Namespace and name of a Lease. There may be others than those of elections.
+pub(crate) type LeaseName = (String, String);
 
 /// Judges one world.
 pub(crate) struct Judge {
@@ -37,7 +43,9 @@ struct State {
     requests: u64,
     /// What was created, by resource, namespace and prefix of the name.
     created: BTreeMap<String, u64>,
-    holder: String,
+    /// Who holds which Lease, as the server has it.
+    holders: BTreeMap<LeaseName, String>,
+    openings: Openings,
     /// Lease writes under way, with the time they were sent and the holder that the server noted.
     leases: BTreeMap<u64, (Duration, Option<String>)>,
     /// Until when each life may write.
@@ -123,7 +131,7 @@ impl State {
             Happening::Sent { id, asked } if judged => return self.sent(record, *id, asked),
             Happening::Served { id, asked, code, body } if *code < 300 => {
                 if is_lease_write(asked) {
-                    self.lease_served(*id, body);
+                    self.lease_served(&record.who, *id, asked, body);
                 } else if judged && asked.verb == Some(Verb::Create) && asked.is_work() {
                     *self.created.entry(created(asked, body)).or_default() += 1;
                 }
@@ -131,6 +139,7 @@ impl State {
             Happening::Answered { id, asked, code } if is_lease_write(asked) => {
                 self.lease_answered(&record.who, *id, *code);
             }
+            Happening::Told { id, frame, .. } if judged => self.openings.told(*id, frame),
             Happening::Broken(message) => return Some(Flaw::Panicked(message.clone())),
             _ => {}
         }
@@ -142,7 +151,10 @@ impl State {
             self.leases.insert(id, (record.at, None));
             return None;
         }
-        if asked.resource != "leases" && !asked.is_watch() {
+        if asked.is_watch() {
+            return self.openings.opened(record.at, &record.who, id, asked);
+        }
+        if asked.resource != "leases" {
             self.requests += 1;
         }
         if !asked.is_work() {
@@ -150,8 +162,8 @@ impl State {
         }
         self.last_work = record.at;
         self.work += 1;
-        if !self.elected.contains_key(&record.who.instance) || asked.user_agent.ends_with("/leader-election")
-        {
+        let candidate = self.elected.get(&record.who.instance)?;
+        if asked.user_agent.ends_with("/leader-election") {
             return None;
         }
         let request = format!("{} {}", asked.method, asked.uri);
@@ -167,7 +179,7 @@ impl State {
                 });
             }
         }
-        let holder = self.holder.clone();
+        let holder = self.holders.get(&candidate.lease).cloned().unwrap_or_default();
         (holder != identity(&who)).then(|| Flaw::SplitBrain {
             who: who.to_string(),
             holder,
@@ -176,13 +188,18 @@ impl State {
         })
     }
 
-    fn lease_served(&mut self, id: u64, body: &[u8]) {
+    fn lease_served(&mut self, who: &Who, id: u64, asked: &Asked, body: &[u8]) {
         let lease: Value = serde_json::from_slice(body).unwrap_or_default();
         let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
-        if let Some((_, noted)) = self.leases.get_mut(&id) {
+        // A create names its object in the body alone.
+        let created = lease["metadata"]["name"].as_str().unwrap_or_default();
+        let name = if asked.name.is_empty() { created } else { &asked.name };
+        let written = (asked.namespace.clone(), name.to_owned());
+        let own = self.elected.get(&who.instance).is_some_and(|candidate| candidate.lease == written);
+        if let Some((_, noted)) = self.leases.get_mut(&id).filter(|_| own) {
             *noted = Some(holder.clone());
         }
-        self.holder = holder;
+        self.holders.insert(written, holder);
     }
 
     fn lease_answered(&mut self, who: &Who, id: u64, code: u16) {

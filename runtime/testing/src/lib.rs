@@ -42,7 +42,7 @@
 //! - nothing is created more often than there;
 //! - no write is sent without a lease, later than the lease permits, or while another holds it;
 //! - caches hold what the server holds ([`Simulation::caches_of`]);
-//! - no more requests are sent than the faults explain;
+//! - no more requests are sent than the faults explain, and no watch is opened again without a wait;
 //! - no task is left behind by a process that ended, or by the world.
 //!
 //! A simulation refuses real clusters, sockets and real time. Tests that want a server and no simulation have
@@ -54,6 +54,7 @@ mod flaw;
 mod judge;
 mod local;
 pub mod nodes;
+mod openings;
 mod plans;
 mod probe;
 mod rights;

@@ -3,15 +3,17 @@
 //! Guarantees: what [`client`] gives works in any tokio runtime, needs no TLS provider and no port, and shares nothing
 //! with other tests.
 
+use std::pin::pin;
 use std::sync::Arc;
 
+use futures_util::future::{self, Either};
 use http::Uri;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use windlass_api_server::{ApiServer, ApiServerOptions};
 use windlass_client::{ClientOptions, Clients, Fence};
 use windlass_controller::Registration;
-use windlass_env::Env;
+use windlass_env::{Env, TaskError};
 use windlass_manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals};
 use windlass_metrics::Metrics;
 
@@ -63,10 +65,11 @@ where
 /// There are no faults, no election and no limit of requests; [`Simulation`](crate::Simulation) has all three.
 ///
 /// # Errors
-/// When the controllers cannot be set up, or do not stop as they should.
+/// When the controllers cannot be set up, which ends the script, or do not stop as they should.
 ///
 /// # Panics
-/// When `env` has run controllers as this user before: both would draw the same random numbers.
+/// When `env` has run controllers as this user before: both would draw the same random numbers. When a controller's
+/// set-up panics, with its message.
 pub async fn with_controllers<T>(
     env: &Env,
     server: &ApiServer,
@@ -86,9 +89,19 @@ pub async fn with_controllers<T>(
     let manager = registrations.into_iter().fold(manager, Manager::register);
     let (trigger, signals) = ShutdownSignals::manual();
     let running = env.spawn("manager", manager.run(signals));
-    let outcome = script.await;
-    trigger.fire();
-    // It panicked or was killed only if the test's own runtime is going down.
-    running.await.unwrap_or(Ok(()))?;
-    Ok(outcome)
+    let ended = |end: Result<Result<(), ManagerError>, TaskError>| {
+        end.unwrap_or_else(|error| panic!("the controllers of {user:?} are no more: {error}"))
+    };
+    match future::select(pin!(script), running).await {
+        Either::Left((outcome, running)) => {
+            trigger.fire();
+            ended(running.await)?;
+            Ok(outcome)
+        }
+        // Without controllers, what the script waits for may never come.
+        Either::Right((end, script)) => {
+            ended(end)?;
+            Ok(script.await)
+        }
+    }
 }

@@ -1,5 +1,8 @@
 //! The state of a cluster, without what may differ between two runs that did the same: names drawn by the server,
 //! UIDs, versions, times, addresses.
+//!
+//! Names, addresses and UIDs are not left out but replaced by what they stand for, so that a state still shows who
+//! refers to whom, and who refers to nobody. Events are no part of it: their subjects may be gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,7 +15,6 @@ const PASSING: &[&str] = &["Lease", "Event"];
 
 /// Fields that no two runs have in common.
 const PRIVATE: &[&str] = &[
-    "uid",
     "resourceVersion",
     "managedFields",
     "creationTimestamp",
@@ -106,7 +108,7 @@ fn missing(from: &[String], other: &[String]) -> Vec<String> {
     lone.cloned().collect()
 }
 
-/// Names and addresses that were drawn, and what stands for them.
+/// Names, addresses and UIDs that were drawn, and what stands for them.
 fn names(objects: &[Value]) -> BTreeMap<String, String> {
     let mut given = BTreeMap::new();
     for object in objects {
@@ -118,6 +120,14 @@ fn names(objects: &[Value]) -> BTreeMap<String, String> {
         let addresses = [&object["status"]["podIP"], &object["spec"]["clusterIP"]];
         for address in addresses.into_iter().filter_map(Value::as_str).filter(|it| *it != "None") {
             given.insert(address.to_owned(), "<ip>".to_owned());
+        }
+    }
+    for object in objects {
+        let (kind, meta) = (object["kind"].as_str().unwrap_or_default(), &object["metadata"]);
+        if let (Some(uid), Some(name)) = (meta["uid"].as_str(), meta["name"].as_str()) {
+            let name = given.get(name).map_or(name, |standing| standing);
+            let standing = format!("<uid of {kind}/{name}>");
+            given.insert(uid.to_owned(), standing);
         }
     }
     given
@@ -146,6 +156,10 @@ fn plain(value: &Value, given: &BTreeMap<String, String>) -> Value {
 }
 
 fn field(name: &str, value: &Value, given: &BTreeMap<String, String>) -> Value {
+    // An owner or a target that is gone, or never was.
+    if name == "uid" && value.as_str().is_some_and(|uid| !given.contains_key(uid)) {
+        return Value::from("<uid of nobody>");
+    }
     let mut value = plain(value, given);
     if let Some(items) = value.as_array_mut().filter(|_| SETS.contains(&name)) {
         items.sort_by_key(ToString::to_string);
@@ -186,28 +200,47 @@ mod tests {
         })
     }
 
-    fn endpoints(name: &str, address: &str) -> Value {
-        let target = json!({ "kind": "Pod", "name": name, "uid": "x" });
+    fn endpoints(name: &str, uid: &str, address: &str) -> Value {
+        let target = json!({ "kind": "Pod", "name": name, "uid": uid });
         json!({ "kind": "Endpoints", "subsets": [{ "addresses": [{ "ip": address, "targetRef": target }] }] })
     }
 
     #[test]
     fn what_the_server_or_the_clock_drew_makes_no_difference() {
-        let one = [pod("web-a", "1", "10.0.0.1", "2026-01-01T00:00:00Z"), endpoints("web-a", "10.0.0.1")];
-        let two = [endpoints("web-z", "10.0.0.9"), pod("web-z", "7", "10.0.0.9", "2026-01-01T07:00:00Z")];
+        let one =
+            [pod("web-a", "1", "10.0.0.1", "2026-01-01T00:00:00Z"), endpoints("web-a", "1", "10.0.0.1")];
+        let two =
+            [endpoints("web-z", "7", "10.0.0.9"), pod("web-z", "7", "10.0.0.9", "2026-01-01T07:00:00Z")];
         assert_eq!(ClusterState::of(&one), ClusterState::of(&two));
     }
 
     #[test]
     fn an_object_too_many_or_an_address_of_nobody_makes_one() {
-        let one = [pod("web-a", "1", "10.0.0.1", "2026-01-01T00:00:00Z"), endpoints("web-a", "10.0.0.1")];
+        let one =
+            [pod("web-a", "1", "10.0.0.1", "2026-01-01T00:00:00Z"), endpoints("web-a", "1", "10.0.0.1")];
         let twice = [one[0].clone(), pod("web-b", "2", "10.0.0.2", "2026-01-01T00:00:00Z"), one[1].clone()];
-        let elsewhere = [one[0].clone(), endpoints("web-gone", "10.0.0.7")];
+        let elsewhere = [one[0].clone(), endpoints("web-gone", "1", "10.0.0.7")];
         for (other, more) in [(&twice[..], 1), (&elsewhere[..], 1)] {
             let difference = ClusterState::of(other).difference(&ClusterState::of(&one));
             assert_eq!(difference.only_here.len(), more, "{difference}");
         }
         let lease = json!({ "kind": "Lease" });
         assert!(ClusterState::of(&[lease]).objects().is_empty());
+    }
+
+    #[test]
+    fn an_owner_of_another_uid_or_of_none_makes_one() {
+        let owner = |uid: &str| json!({ "kind": "ConfigMap", "metadata": { "name": "web", "uid": uid } });
+        let owned = |uid: &str| {
+            let owner = json!([{ "kind": "ConfigMap", "name": "web", "uid": uid }]);
+            json!({ "kind": "Secret", "metadata": { "name": "web", "uid": "own", "ownerReferences": owner } })
+        };
+        let state = |of: &str, to: &str| ClusterState::of(&[owner(of), owned(to)]);
+        assert_eq!(state("1", "1"), state("2", "2"));
+        for (wrong, shown) in [("before", "<uid of nobody>"), ("own", "<uid of Secret/web>")] {
+            let difference = state("1", wrong).difference(&state("1", "1"));
+            assert_eq!(difference.only_here.len(), 1, "{difference}");
+            assert!(difference.to_string().contains(shown), "{difference}");
+        }
     }
 }

@@ -5,19 +5,23 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{PostParams, WatchParams};
 use windlass_api_server::faults::{Fault, Plan, What};
 use windlass_controller::{
     Context, Controller, Descriptor, Outcome, ReconcileError, Registration, Setup, SetupError, by_owner,
     by_self,
 };
+use windlass_env::{Env, caught};
 use windlass_informer::TypedLister;
 use windlass_object::{ObjectKey, Verb};
 
-use crate::{Cluster, Failure, Faults, Flaw, Simulation, exhaustive_crash, random_plans};
+use crate::{
+    Cluster, Failure, Faults, Flaw, Simulation, exhaustive_crash, random_plans, server, with_controllers,
+};
 
 /// Makes one Secret for every ConfigMap, and counts them.
 struct Mirror {
@@ -41,6 +45,10 @@ enum Habit {
     Busy,
     /// Leaves a task behind.
     Leaks,
+    /// Opens one watch after the other.
+    Spins,
+    /// Writes a Lease that is not the election's, with a holder who is nobody.
+    Leases,
 }
 
 impl Mirror {
@@ -114,6 +122,16 @@ impl Controller for Mirror {
             let env = cx.env().clone();
             drop(tokio_leak(env.sleep(Duration::MAX)));
         }
+        if self.habit == Habit::Spins {
+            let maps: Api<ConfigMap> = Api::namespaced(cx.client().clone(), "default");
+            for _ in 0..100 {
+                drop(maps.watch(&WatchParams::default(), "0").await?);
+            }
+        }
+        if self.habit == Habit::Leases {
+            let leases: Api<Lease> = Api::namespaced(cx.client().clone(), "default");
+            drop(leases.create(&PostParams::default(), &lease_of_nobody(key.name())).await);
+        }
         let again = match self.habit {
             Habit::Restless => Some(Duration::from_secs(10)),
             Habit::Busy if cx.env().wall().as_second() % 86_400 < 300 => Some(Duration::from_millis(250)),
@@ -141,6 +159,12 @@ impl Controller for Mirror {
         }
         Ok(Outcome::Done)
     }
+}
+
+fn lease_of_nobody(name: &str) -> Lease {
+    let metadata = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
+    let spec = LeaseSpec { holder_identity: Some("nobody".into()), ..LeaseSpec::default() };
+    Lease { metadata, spec: Some(spec) }
 }
 
 /// A task that no Env knows of.
@@ -206,6 +230,52 @@ fn a_controller_that_never_rests_is_found() {
 fn a_task_that_no_env_knows_of_is_found() {
     let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Leaks).await);
     assert!(matches!(run.map_err(|it| it.flaw), Err(Flaw::LeftBehind { .. })));
+}
+
+#[test]
+fn a_watch_opened_again_and_again_is_found() {
+    let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Spins).await);
+    assert!(matches!(run.map_err(|it| it.flaw), Err(Flaw::Spinning { .. })));
+}
+
+#[test]
+fn a_lease_that_is_not_the_elections_makes_nobody_a_leader() {
+    let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Leases).await);
+    assert_eq!(run.map_err(|it| it.flaw).map(|report| report.writes), Ok(4));
+}
+
+#[test]
+fn a_campaign_that_cannot_fail_is_refused() {
+    let plan = Plan::quiet(1);
+    let fault = Fault::during(Duration::from_secs(1), What::Unavailable);
+    let thought_out = Plan { seed: 1, faults: vec![fault] };
+    let cases = [
+        (Simulation::of(1), 3, "no run would have any fault"),
+        (Simulation::of(1).faults(Faults::all()), 0, "a count above zero"),
+        (Simulation::of(1).faults(Faults::all()).plan(plan), 3, "one plan"),
+        (Simulation::of(1).plan(thought_out), 3, "one plan"),
+    ];
+    for (simulation, count, why) in cases {
+        let refused = random_plans(&simulation, count, async |_| panic!("it is not run"));
+        let Err(Flaw::ProvesNothing(said)) = refused.map_err(|failure| failure.flaw) else {
+            panic!("{simulation:?} is not refused")
+        };
+        assert!(said.contains(why), "{said}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_the_controllers_is_one_of_the_test() {
+    let env = Env::virtual_time(1);
+    let server = server(&env);
+    let registration =
+        Registration::with(Mirror::DESCRIPTOR, |_: &mut Setup| -> Result<Mirror, SetupError> {
+            panic!("boom")
+        });
+    // It would wait for ever for what no controller makes.
+    let run = with_controllers(&env, &server, "test", [registration], std::future::pending::<()>());
+    let message = caught(run).await.expect_err("it panics");
+    assert!(message.contains("boom") && message.contains("\"test\""), "{message}");
 }
 
 fn flaw_of(script: impl AsyncFnOnce(Cluster)) -> Option<Flaw> {

@@ -69,11 +69,10 @@ impl World {
         let machine = self.machine(&process.name, process.tested);
         if process.tested {
             let rate = self.rate(&process.name);
-            let candidate = process
-                .config
-                .election
-                .as_ref()
-                .map(|election| Candidate { deadline: true_time(election.renew_deadline, rate) });
+            let candidate = process.config.election.as_ref().map(|election| Candidate {
+                deadline: true_time(election.renew_deadline, rate),
+                lease: (election.lease_namespace.clone(), election.lease_name.clone()),
+            });
             self.judge.judge(&process.name, candidate);
         }
         self.schedule(&process.name, &machine);
@@ -278,7 +277,17 @@ impl World {
         others: Vec<Env>,
     ) -> Arc<Self> {
         let plan = network.plan().clone();
-        Arc::new(World { env, network, judge, plan, looks, machines, converges, others, state: Mutex::default() })
+        Arc::new(World {
+            env,
+            network,
+            judge,
+            plan,
+            looks,
+            machines,
+            converges,
+            others,
+            state: Mutex::default(),
+        })
     }
 }
 
