@@ -575,8 +575,32 @@ async fn a_planted_defect_is_carried_to_every_life_and_no_other_is_there() {
     assert!(!Env::virtual_time(1).is_planted("one"));
 }
 
-#[cfg(not(feature = "planted"))]
 #[tokio::test(start_paused = true)]
-async fn without_the_feature_nothing_is_planted() {
-    assert!(!Env::virtual_time(1).is_planted("one"));
+async fn nothing_is_planted_unless_a_test_asks_for_it() {
+    for env in [Env::virtual_time(1), Env::system("a"), Env::virtual_time(1).incarnation("a", 1)] {
+        assert!(!env.is_planted("one"));
+    }
+}
+
+/// Compiled when this crate is built alone, as `cargo xtask lint` does: in a build of the whole workspace its tests
+/// have the feature, because those of the simulation have.
+#[cfg(not(feature = "planted"))]
+mod without_the_feature {
+    use super::*;
+
+    struct CannotPlant;
+
+    /// A method of the Env's own would go before this one, and give something else.
+    trait Plants: Sized {
+        fn with_planted(self, _defect: &'static str) -> CannotPlant {
+            CannotPlant
+        }
+    }
+
+    impl Plants for Env {}
+
+    #[tokio::test(start_paused = true)]
+    async fn there_is_no_way_to_plant_anything() {
+        let CannotPlant = Env::virtual_time(1).with_planted("one");
+    }
 }
