@@ -98,7 +98,7 @@ impl World {
                 }
             }
         };
-        drop(self.env.timeout(during, collect).await);
+        let _in_time = self.env.timeout(during, collect).await;
         (told, end)
     }
 }
