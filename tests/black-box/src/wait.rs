@@ -16,7 +16,25 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// A look that failed, or, after [`PATIENCE`], what was last seen.
-pub async fn eventually<T, L, F>(what: &str, mut look: L, accept: impl Fn(&T) -> bool) -> Result<T>
+pub async fn eventually<T, L, F>(what: &str, look: L, accept: impl Fn(&T) -> bool) -> Result<T>
+where
+    T: Debug,
+    L: FnMut() -> F,
+    F: Future<Output = Result<T>>,
+{
+    eventually_within(PATIENCE, what, look, accept).await
+}
+
+/// The same with another patience.
+///
+/// # Errors
+/// As [`eventually`].
+pub async fn eventually_within<T, L, F>(
+    patience: Duration,
+    what: &str,
+    mut look: L,
+    accept: impl Fn(&T) -> bool,
+) -> Result<T>
 where
     T: Debug,
     L: FnMut() -> F,
@@ -28,8 +46,8 @@ where
         if accept(&seen) {
             return Ok(seen);
         }
-        if started.elapsed() > PATIENCE {
-            bail!("{what}: still not so after {PATIENCE:?}; last seen: {seen:#?}");
+        if started.elapsed() > patience {
+            bail!("{what}: still not so after {patience:?}; last seen: {seen:#?}");
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

@@ -1,6 +1,9 @@
 //! What the network saw: which pods were made, what faults struck, who was told that history is gone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use http::Method;
 use serde_json::Value;
@@ -20,25 +23,62 @@ impl Evidence {
             Happening::Served { asked, code: 201, body, .. } if creates_a_pod(asked) => Some(body),
             _ => None,
         });
-        made.map(|body| {
-            let pod: Value = serde_json::from_slice(body).unwrap_or_default();
-            pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
-        })
-        .collect()
+        made.map(|body| uid(&parsed(body))).collect()
     }
 
-    /// How many of these requests a fault struck.
-    pub(crate) fn struck(&self, of_interest: impl Fn(&Asked) -> bool) -> usize {
+    /// How many of these requests and watches a fault struck, told by what was asked and by how it was struck.
+    pub(crate) fn struck(&self, of_interest: impl Fn(&Asked, &str) -> bool) -> usize {
         let mut asked_by_id = BTreeMap::new();
         let mut struck = BTreeSet::new();
         for record in &self.0 {
             match &record.what {
                 Happening::Sent { id, asked } => drop(asked_by_id.insert(*id, asked)),
-                Happening::Struck { id, .. } => drop(struck.insert(*id)),
+                Happening::Struck { id, how } => {
+                    let hit = asked_by_id.get(id).is_some_and(|asked| of_interest(asked, how));
+                    struck.extend(hit.then_some(*id));
+                }
                 _ => {}
             }
         }
-        struck.iter().filter_map(|id| asked_by_id.get(id)).filter(|asked| of_interest(asked)).count()
+        struck.len()
+    }
+
+    /// How many of these requests were answered no sooner than this after they were sent.
+    pub(crate) fn answered_late(&self, late: Duration, of_interest: impl Fn(&Asked) -> bool) -> usize {
+        let mut sent = BTreeMap::new();
+        let mut count = 0;
+        for record in &self.0 {
+            match &record.what {
+                Happening::Sent { id, .. } => {
+                    sent.insert(*id, record.at);
+                }
+                Happening::Answered { id, asked, .. } if of_interest(asked) => {
+                    let took = sent.get(id).map(|sent| record.at.saturating_sub(*sent));
+                    count += usize::from(took.is_some_and(|took| took >= late));
+                }
+                _ => {}
+            }
+        }
+        count
+    }
+
+    /// Of how many pods a watch told no sooner than this after they were made.
+    pub(crate) fn pods_told_late(&self, late: Duration) -> usize {
+        let mut made = BTreeMap::new();
+        let mut count = 0;
+        for record in &self.0 {
+            match &record.what {
+                Happening::Served { asked, code: 201, body, .. } if creates_a_pod(asked) => {
+                    made.insert(uid(&parsed(body)), record.at);
+                }
+                Happening::Told { asked, frame, .. } if asked.resource == "pods" => {
+                    let made = made.remove(&uid(&parsed(frame)["object"]));
+                    count += usize::from(made.is_some_and(|made| record.at.saturating_sub(made) >= late));
+                }
+                _ => {}
+            }
+        }
+        count
     }
 
     /// How many watches of this resource the server told that their version is gone.
@@ -68,6 +108,14 @@ pub(crate) fn creates_a_pod(asked: &Asked) -> bool {
 }
 
 fn is_expired(frame: &[u8]) -> bool {
-    let event: Value = serde_json::from_slice(frame).unwrap_or_default();
+    let event = parsed(frame);
     event["type"] == "ERROR" && event["object"]["code"] == 410
+}
+
+fn parsed(text: &[u8]) -> Value {
+    serde_json::from_slice(text).unwrap_or_default()
+}
+
+fn uid(object: &Value) -> String {
+    object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
 }

@@ -75,8 +75,17 @@ async fn in_the_process(env: &Env) -> Result<Ground> {
     Ok(Ground { world, server: Arc::new(server.as_user("windlass")), memory: Some(memory) })
 }
 
+/// The plane that all scenarios on kube-apiserver share. It is never dropped.
+static PLANE: OnceCell<Plane> = OnceCell::const_new();
+
+/// Keeps the logs of the plane, if there is one: for scenarios that fail.
+pub(crate) fn keep_logs() {
+    if let Some(plane) = PLANE.get() {
+        plane.keep_logs();
+    }
+}
+
 async fn kube_apiserver(scenario: &str) -> Result<Ground> {
-    static PLANE: OnceCell<Plane> = OnceCell::const_new();
     let plane = PLANE.get_or_try_init(start_plane).await?;
     let client = plane.client().await;
     let namespace = plane.namespace(scenario).await?;
@@ -93,5 +102,7 @@ async fn start_plane() -> Result<Plane> {
         .api_server_arg("--etcd-compaction-interval=1s")
         // A watch cache remembers what etcd has forgotten. Pods go without one; the others show how it is with.
         .api_server_arg("--watch-cache-sizes=pods#0");
-    Plane::start(options).await.context("starting the plane of the storms")
+    let plane = Plane::start(options).await.context("starting the plane of the storms")?;
+    plane.keep_logs_on_panic();
+    Ok(plane)
 }

@@ -1,142 +1,217 @@
-//! The scenarios: which faults, and what must have happened for the scenario to have been one.
+//! The scenarios: what goes wrong, and what must have been hit for the scenario to have been one.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::{
     apps::v1::ReplicaSet,
     core::v1::{Endpoints, Service},
 };
-use windlass_api_server::faults::{Asked, Fault, What};
-use windlass_black_box::{fixtures::service, wait::eventually, workload::Workload as _};
+use windlass_api_server::faults::{Asked, What};
+use windlass_black_box::{
+    fixtures::service,
+    wait::{eventually, eventually_within},
+    workload::Workload as _,
+};
+use windlass_object::Verb;
 
 use crate::{
     evidence::creates_a_pod,
     ground::Kind,
-    scene::{FEW, MANY, Scene, between},
+    scene::{FEW, MANY, RECOVERY, Scene, Target},
 };
 
-/// Longer than anything is late.
-const LONG: Duration = Duration::from_secs(20);
-/// Short enough to be waited out where answers never come.
-const SHORT: Duration = Duration::from_secs(3);
+/// How long the manager waits for an answer: longer than anything is late.
+const LONG: Duration = Duration::from_secs(60);
+/// Short enough to be waited out where answers never come, and much longer than a watch takes to tell what was done.
+const SHORT: Duration = Duration::from_secs(4);
 
-/// A busy user in bad weather; then everything comes right. Some of these requests were struck.
-async fn weather(
-    kind: Kind,
-    name: &str,
-    request_timeout: Duration,
-    faults: Vec<Fault>,
-    targets: &[fn(&Asked) -> bool],
-) -> Result<()> {
-    let mut scene = Scene::open(kind, name, request_timeout, faults).await?;
-    scene.busy_user().await?;
-    scene.calm().await;
-    let evidence = scene.evidence();
-    for (index, target) in targets.iter().enumerate() {
-        ensure!(evidence.struck(target) > 0, "the faults missed target {index}\n{}", evidence.story());
-    }
-    scene.ends().await
+/// An answer that takes this long is late.
+const LATE: Duration = Duration::from_millis(250);
+
+/// One after the other, over and over.
+fn in_turns<const N: usize>(turns: [Option<What>; N]) -> impl FnMut() -> Option<What> + Send + 'static {
+    let mut turns = turns.into_iter().cycle();
+    move || turns.next().flatten()
 }
 
+/// Ends a watch in each of these ways once, with a pause before each; every time it is opened anew it is slower to be
+/// opened again. A watch is ended in the place of an event, which is then to be had from the next watch or list, and
+/// being asked about a request that opens a watch, which is no event, changes nothing. So each way is named twice: once
+/// for the event, and once for the request that came before it or comes after.
+fn once_each<const N: usize>(ways: [What; N]) -> impl FnMut() -> Option<What> + Send + 'static {
+    let mut turns = ways.into_iter().flat_map(|way| [None, Some(way.clone()), Some(way)]);
+    move || turns.next().flatten()
+}
+
+/// A list of what there is, not just a look at how far the server is.
 fn is_list(asked: &Asked) -> bool {
-    !asked.is_watch() && !asked.is_write() && asked.name.is_empty()
+    asked.verb == Some(Verb::List) && !asked.uri.split(['?', '&']).any(|part| part == "limit=1")
 }
 
-/// Makes the manager list again what it has been watching, when a storm begins.
-fn lists_anew() -> [Fault; 2] {
-    ["pods", "services"].map(|resource| between(1_000, 1_100, What::WatchExpired).on(resource))
+/// A watch without which the manager still has work: it hears of what is wanted, not of what there is.
+fn watches_pods(asked: &Asked) -> bool {
+    asked.is_watch() && asked.resource == "pods"
+}
+
+const fn lists(enough: usize) -> Target {
+    Target { name: "lists were struck", hits: |seen| seen.struck(|asked, _| is_list(asked)), enough }
+}
+
+const fn work(enough: usize) -> Target {
+    Target { name: "writes were struck", hits: |seen| seen.struck(|asked, _| asked.is_work()), enough }
+}
+
+const fn requests(enough: usize) -> Target {
+    Target { name: "requests were struck", hits: |seen| seen.struck(|_, _| true), enough }
+}
+
+/// Nobody gets through, and who hears of a pod must list anew.
+fn refused(
+    mut with: impl FnMut() -> Option<What> + Send + 'static,
+) -> impl FnMut(&Asked) -> Option<What> + Send + 'static {
+    move |asked| if watches_pods(asked) { Some(What::WatchExpired) } else { with() }
 }
 
 pub(crate) async fn a_storm_of_429_is_waited_out(kind: Kind) -> Result<()> {
     let busy = || What::TooManyRequests { retry_after_seconds: 1 };
-    // Nobody gets through at first, some later.
-    let mut faults = vec![between(1_000, 3_000, busy()), between(3_000, 4_500, busy()).permille(500)];
-    faults.extend(lists_anew());
-    weather(kind, "busy", LONG, faults, &[is_list, Asked::is_work]).await
+    let mut scene = Scene::open(kind, "busy", LONG).await?;
+    scene.storm(refused(move || Some(busy())), &[lists(1), work(1)]).await?;
+    let mut turn = in_turns([None, Some(busy())]);
+    scene.storm(move |_| turn(), &[requests(4)]).await?;
+    scene.calm();
+    scene.ends().await
 }
 
 pub(crate) async fn a_storm_of_500_and_503_loses_nothing(kind: Kind) -> Result<()> {
-    let mut faults = vec![
-        between(1_000, 2_000, What::InternalError),
-        between(2_000, 3_000, What::Unavailable),
-        between(3_000, 4_000, What::InternalError).permille(300),
-        between(3_000, 4_000, What::Unavailable).permille(300),
-    ];
-    faults.extend(lists_anew());
-    weather(kind, "failing", LONG, faults, &[is_list, Asked::is_work]).await
+    let mut scene = Scene::open(kind, "failing", LONG).await?;
+    let mut turn = in_turns([Some(What::InternalError), Some(What::Unavailable)]);
+    scene.storm(refused(move || turn()), &[lists(1), work(1)]).await?;
+    let mut turn = in_turns([None, Some(What::InternalError), None, Some(What::Unavailable)]);
+    scene.storm(move |_| turn(), &[requests(4), work(1)]).await?;
+    scene.calm();
+    scene.ends().await
 }
 
 pub(crate) async fn slow_answers_and_slow_watches_mislead_nobody(kind: Kind) -> Result<()> {
-    let faults = vec![
-        between(0, 1_000, What::ResponseDelayed { by_ms: 1_000 }).permille(500),
-        between(0, 1_000, What::RequestDelayed { by_ms: 500 }).permille(500),
-        // Writes are quick again, and what came of them is not seen: who does not remember doubles pods.
-        between(1_000, 4_000, What::WatchDelayed { by_ms: 2_000 }).on("pods"),
-    ];
-    // What is merely late is not struck.
-    weather(kind, "slow", LONG, faults, &[]).await
+    let mut scene = Scene::open(kind, "slow", LONG).await?;
+    let mut of_pods = once_each([What::WatchExpired]);
+    let mut of_others = in_turns([
+        Some(What::ResponseDelayed { by_ms: 1_000 }),
+        Some(What::RequestDelayed { by_ms: 1_000 }),
+        None,
+    ]);
+    let slow = move |asked: &Asked| match asked.is_watch() {
+        true if watches_pods(asked) => of_pods(),
+        true => None,
+        false => of_others(),
+    };
+    let work =
+        Target { name: "writes were late", hits: |seen| seen.answered_late(LATE, Asked::is_work), enough: 2 };
+    scene.storm(slow, &[work]).await?;
+
+    // Writes are quick again, and what came of them is not seen: who does not remember doubles pods.
+    let unseen =
+        Target { name: "pods were seen late", hits: |seen| seen.pods_told_late(2 * LATE), enough: 2 };
+    let late = |asked: &Asked| watches_pods(asked).then_some(What::WatchDelayed { by_ms: 2_000 });
+    scene.storm(late, &[unseen]).await?;
+    scene.calm();
+    scene.ends().await
 }
 
-/// That an answer is lost is known only after a while, when its effect has long been told over the watch. Were the sender
-/// quicker than the watch, it would ask for another pod, and could not know better: the server chooses the names.
+/// No two pods can be told apart when nobody was told the name of the first: the server chooses it. So who made one and
+/// heard no answer must wait until its watch would have told, and how long is enough, nobody knows. What is written to
+/// pods is therefore lost in silence: until the time for an answer is up, and some seconds more that the manager waits by
+/// itself, no watch is late by accident. What may be written twice is lost in other ways too.
 pub(crate) async fn answers_lost_after_their_effect_double_no_pod(kind: Kind) -> Result<()> {
     let lost = |silently| What::ResponseLost { silently };
-    let late = || between(200, 2_200, What::ResponseDelayed { by_ms: 300 }).on("pods");
-    let faults = vec![
-        between(200, 1_500, lost(false)).on("pods"),
-        between(1_500, 2_200, What::TimedOut).on("pods"),
-        between(2_200, 3_000, lost(true)).on("pods"),
-        // Together rarely shorter than a twentieth of a second.
-        late(),
-        late(),
-        late(),
-        between(500, 3_000, lost(false)).on("replicasets").permille(400),
-        between(500, 3_000, What::TimedOut).on("endpoints").permille(400),
-    ];
-    weather(kind, "unheard", SHORT, faults, &[creates_a_pod]).await
+    let mut of_sets = in_turns([Some(lost(false)), None]);
+    let mut of_endpoints = in_turns([Some(What::TimedOut), None]);
+    let unheard = move |asked: &Asked| match asked.resource.as_str() {
+        _ if !asked.is_write() => None,
+        "pods" => Some(lost(true)),
+        "replicasets" => of_sets(),
+        "endpoints" => of_endpoints(),
+        _ => None,
+    };
+    let pods = Target {
+        name: "answers about new pods were lost",
+        hits: |seen| seen.struck(|asked, _| creates_a_pod(asked)),
+        enough: 1,
+    };
+    let sets = Target {
+        name: "answers about ReplicaSets were lost",
+        hits: |seen| seen.struck(|asked, _| asked.resource == "replicasets"),
+        enough: 1,
+    };
+    let endpoints = Target {
+        name: "answers about Endpoints were lost",
+        hits: |seen| seen.struck(|asked, _| asked.resource == "endpoints"),
+        enough: 1,
+    };
+    let mut scene = Scene::open(kind, "unheard", SHORT).await?;
+    scene.storm(unheard, &[pods, sets, endpoints]).await?;
+    scene.calm();
+    scene.ends().await
 }
 
 pub(crate) async fn watches_that_break_and_end_miss_nothing(kind: Kind) -> Result<()> {
-    // A watch is struck at a moment between its opening and the end of the fault, by whatever comes first.
-    let faults = vec![
-        between(500, 1_500, What::WatchReset),
-        between(1_500, 2_500, What::WatchClosed),
-        between(2_500, 3_200, What::WatchExpired),
-        between(3_200, 4_000, What::WatchReset),
+    let broken = {
+        let mut turns = BTreeMap::new();
+        move |asked: &Asked| {
+            let of_resource = turns
+                .entry(asked.resource.clone())
+                .or_insert_with(|| once_each([What::WatchReset, What::WatchClosed, What::WatchExpired]));
+            if asked.is_watch() { of_resource() } else { None }
+        }
+    };
+    let targets = [
+        Target {
+            name: "watches broke off",
+            hits: |seen| seen.struck(|_, how| how == "WatchReset"),
+            enough: 2,
+        },
+        Target { name: "watches ended", hits: |seen| seen.struck(|_, how| how == "WatchClosed"), enough: 2 },
+        Target {
+            name: "watches expired",
+            hits: |seen| seen.struck(|_, how| how == "WatchExpired"),
+            enough: 2,
+        },
     ];
-    weather(kind, "broken-watches", LONG, faults, &[Asked::is_watch]).await
+    let mut scene = Scene::open(kind, "broken-watches", LONG).await?;
+    scene.storm(broken, &targets).await?;
+    scene.calm();
+    scene.ends().await
 }
 
-/// When the manager is cut off: late enough for it to be idle. And when it is no longer: late enough for
-/// kube-apiserver to have etcd forget.
-const CUT_MS: u64 = 5_000;
-const HEALED_MS: u64 = 10_000;
-
 pub(crate) async fn history_forgotten_during_a_partition_is_made_up_for_by_a_list(kind: Kind) -> Result<()> {
-    // The connections break, and nothing gets through any more.
-    let faults =
-        vec![between(CUT_MS, CUT_MS + 50, What::WatchReset), between(CUT_MS, HEALED_MS, What::Partition)];
-    let mut scene = Scene::open(kind, "forgotten", SHORT, faults).await?;
+    let mut scene = Scene::open(kind, "forgotten", SHORT).await?;
     scene.world().create(&service("gone", &[81])).await?;
-    scene.settles(FEW).await?;
     eventually(
         "the other Service has Endpoints",
         || scene.world().ready_addresses("gone"),
         |count| *count == usize::try_from(FEW).unwrap_or(0),
     )
     .await?;
-    scene.reach(Duration::from_millis(CUT_MS + 200)).await;
 
-    // A version that the manager, cut off, has not come to.
+    scene.line().cut();
+    // A version that the manager, cut off, does not come to.
     let touched = scene.world().update::<ReplicaSet>("web", |set| set.set_desired(FEW + 1)).await?;
     scene.delete_pods(2).await?;
     scene.world().delete::<Service>("gone").await?;
     scene.scale(MANY).await?;
-    scene.ground.forget(&touched.metadata.resource_version.unwrap_or_default()).await?;
-    scene.calm().await;
-
+    // Before the line is mended the watch must have noticed, or it would go on where it stopped.
     eventually(
+        "the watch of pods is broken",
+        async || Ok(scene.evidence().struck(|asked, _| watches_pods(asked))),
+        |count| *count > 0,
+    )
+    .await?;
+    scene.ground.forget(&touched.metadata.resource_version.unwrap_or_default()).await?;
+    scene.line().mend();
+
+    eventually_within(
+        RECOVERY,
         "the Endpoints of the Service that is gone are gone",
         || scene.world().find::<Endpoints>("gone"),
         Option::is_none,

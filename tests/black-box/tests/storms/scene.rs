@@ -1,21 +1,24 @@
 //! One scenario as it runs: a server, a network with its faults, a manager behind it, and a user who is never struck.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::{
     apps::v1::ReplicaSet,
     core::v1::{Endpoints, Pod},
 };
 use kube::ResourceExt as _;
-use windlass_api_server::faults::{Fault, Journal, Network, Plan, What};
+use windlass_api_server::faults::{Asked, Journal, Line, Network, Plan, What};
 use windlass_black_box::{
     fixtures::{LABEL, running, service},
-    wait::eventually,
+    wait::{PATIENCE, eventually_within},
     workload::{Counts, Workload as _},
     world::World,
 };
-use windlass_env::{Env, Instant};
+use windlass_env::Env;
 
 use crate::{
     evidence::Evidence,
@@ -31,9 +34,13 @@ pub(crate) const MANY: i32 = 8;
 /// How many the user leaves in the end.
 const REST: i32 = 2;
 
-/// How often the user does something during a storm.
-const ROUNDS: i32 = 8;
+/// How often the user does something in each part of a storm, at least.
+const ROUNDS: u32 = 3;
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(450);
+
+/// How long it may take for everything to come right: who was refused for a while asks again after another while, up
+/// to half a minute later.
+pub(crate) const RECOVERY: Duration = Duration::from_secs(90);
 
 /// More records than any scenario makes.
 const RECORDS: usize = 100_000;
@@ -43,18 +50,19 @@ pub(crate) struct Scene {
     pub(crate) ground: Ground,
     network: Network,
     subject: Subject,
-    env: Env,
-    start: Instant,
-    storm_ends: Instant,
+    /// How often the user has done something.
+    rounds: u32,
     /// How many pods the user has deleted.
     deleted: usize,
     /// How many pods were given an address.
     addresses: u32,
 }
 
-/// A fault between two moments, in milliseconds since the manager starts.
-pub(crate) fn between(from_ms: u64, until_ms: u64, what: What) -> Fault {
-    Fault::during(Duration::from_millis(until_ms), what).from(Duration::from_millis(from_ms))
+/// What must have been hit this often before a part of a storm is over.
+pub(crate) struct Target {
+    pub(crate) name: &'static str,
+    pub(crate) hits: fn(&Evidence) -> usize,
+    pub(crate) enough: usize,
 }
 
 /// The ReplicaSet. Its pods have a node from the start, without which no pod could ever be ready, and nobody's kubelet
@@ -68,30 +76,17 @@ fn set_of_bound_pods() -> ReplicaSet {
 }
 
 impl Scene {
-    /// A manager that starts where a ReplicaSet and a Service wait for it, and these faults.
-    pub(crate) async fn open(
-        kind: Kind,
-        scenario: &str,
-        request_timeout: Duration,
-        faults: Vec<Fault>,
-    ) -> Result<Self> {
+    /// A manager that leads and has done a first piece of work: a ReplicaSet and a Service waited for it.
+    pub(crate) async fn open(kind: Kind, scenario: &str, request_timeout: Duration) -> Result<Self> {
         let env = Env::system("storms");
         let ground = Ground::prepare(kind, scenario, &env).await?;
         ground.world.create(&set_of_bound_pods()).await?;
         ground.world.create(&service(WEB, &[80])).await?;
-
-        let start = env.now();
-        let since_origin = u64::try_from(start.since_origin().as_millis()).context("uptime")?;
-        let later = |fault: Fault| Fault {
-            from_ms: fault.from_ms + since_origin,
-            until_ms: fault.until_ms + since_origin,
-            ..fault
-        };
-        let plan = Plan { seed: 0, faults: faults.into_iter().map(later).collect() };
-        let storm_ends = Instant::ORIGIN + plan.end();
-        let network = Network::new(&env, ground.server.clone(), plan, Journal::new(RECORDS, None));
+        let network = Network::new(&env, ground.server.clone(), Plan::quiet(0), Journal::new(RECORDS, None));
         let subject = Subject::start(&env, &network, &ground.world.namespace, request_timeout)?;
-        Ok(Self { ground, network, subject, env, start, storm_ends, deleted: 0, addresses: 0 })
+        let mut scene = Self { ground, network, subject, rounds: 0, deleted: 0, addresses: 0 };
+        scene.settles(FEW).await?;
+        Ok(scene)
     }
 
     pub(crate) fn world(&self) -> &World {
@@ -102,30 +97,52 @@ impl Scene {
         Evidence::of(&self.network)
     }
 
-    /// Waits until so much time has passed since the manager started.
-    pub(crate) async fn reach(&self, since_start: Duration) {
-        self.env.sleep_until(self.start + since_start).await;
+    /// The manager's line to the server.
+    pub(crate) fn line(&self) -> &Line {
+        self.subject.line()
     }
 
-    /// Waits until all faults are over.
-    pub(crate) async fn calm(&self) {
-        self.env.sleep_until(self.storm_ends).await;
-    }
-
-    /// A user who does not care for the weather: from the first fault on asks for more pods and deletes some, and pods
-    /// become ready meanwhile.
-    pub(crate) async fn busy_user(&mut self) -> Result<()> {
-        let first = self.network.plan().faults.iter().map(|fault| fault.from_ms).min().unwrap_or_default();
-        self.env.sleep_until(Instant::ORIGIN + Duration::from_millis(first)).await;
-        for round in 1..=ROUNDS {
-            tokio::time::sleep(BETWEEN_ROUNDS).await;
-            self.scale((FEW + round).min(MANY)).await?;
-            if round % 3 == 0 {
-                self.delete_pods(1).await?;
+    /// One part of a storm, which takes the place of the part before: `choose` says what goes wrong, request by request
+    /// and event by event, until all targets were hit often enough since it began. Meanwhile a user who does not care
+    /// for the weather works on.
+    pub(crate) async fn storm(
+        &mut self,
+        choose: impl FnMut(&Asked) -> Option<What> + Send + 'static,
+        targets: &[Target],
+    ) -> Result<()> {
+        let evidence = self.evidence();
+        let wanted: Vec<_> = targets.iter().map(|it| (it, (it.hits)(&evidence) + it.enough)).collect();
+        let (began, rounds_before) = (Instant::now(), self.rounds);
+        self.line().meddle(choose);
+        loop {
+            self.round().await?;
+            let evidence = self.evidence();
+            let missed = wanted.iter().find(|(it, wanted)| (it.hits)(&evidence) < *wanted);
+            match missed {
+                None if self.rounds >= rounds_before + ROUNDS => return Ok(()),
+                Some((it, _)) if began.elapsed() > PATIENCE => {
+                    let Target { name, enough, .. } = it;
+                    bail!("not {enough} {name} after {PATIENCE:?}\n{}", evidence.story())
+                }
+                _ => {}
             }
-            self.make_pods_ready().await?;
         }
-        Ok(())
+    }
+
+    /// The storm is over.
+    pub(crate) fn calm(&self) {
+        self.line().meddle(|_| None);
+    }
+
+    /// The user asks for more pods or deletes one, and pods become ready.
+    async fn round(&mut self) -> Result<()> {
+        tokio::time::sleep(BETWEEN_ROUNDS).await;
+        self.rounds += 1;
+        self.scale(FEW.saturating_add_unsigned(self.rounds).min(MANY)).await?;
+        if self.rounds % 3 == 1 {
+            self.delete_pods(1).await?;
+        }
+        self.make_pods_ready().await
     }
 
     /// Asks for so many pods.
@@ -167,7 +184,8 @@ impl Scene {
 
     async fn settled(&mut self, replicas: i32) -> Result<()> {
         let count = usize::try_from(replicas)?;
-        eventually("the wanted pods are there", || self.pods(), |pods| pods.len() == count).await?;
+        eventually_within(RECOVERY, "the wanted pods are there", || self.pods(), |pods| pods.len() == count)
+            .await?;
         self.make_pods_ready().await?;
         let told = |set: &ReplicaSet| {
             let Counts { replicas: all, fully_labeled, ready, available, observed_generation, .. } =
@@ -175,15 +193,23 @@ impl Scene {
             [all, fully_labeled, ready, available].iter().all(|it| *it == replicas)
                 && Some(observed_generation) == set.metadata.generation
         };
-        eventually("the status says so", || self.world().get::<ReplicaSet>(WEB), told).await?;
+        eventually_within(RECOVERY, "the status says so", || self.world().get::<ReplicaSet>(WEB), told)
+            .await?;
         let pods: BTreeSet<_> = self.pods().await?.iter().filter_map(address).collect();
         ensure!(pods.len() == count, "{count} pods are wanted, {} are there and have addresses", pods.len());
-        eventually("the Endpoints are the pods", || self.endpoints(), |endpoints| *endpoints == pods).await?;
+        eventually_within(
+            RECOVERY,
+            "the Endpoints are the pods",
+            || self.endpoints(),
+            |endpoints| *endpoints == pods,
+        )
+        .await?;
         self.subject.must_run()
     }
 
     /// The end of every scenario: fewer pods are wanted, not one too many was ever made, and the manager ends.
     pub(crate) async fn ends(mut self) -> Result<()> {
+        self.scale(MANY).await?;
         self.settles(MANY).await?;
         self.scale(REST).await?;
         self.settles(REST).await?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use http::Uri;
-use windlass_api_server::faults::Network;
+use windlass_api_server::faults::{Line, Network};
 use windlass_client::{ClientOptions, Clients};
 use windlass_controllers::{Options, registrations};
 use windlass_election::ElectionConfig;
@@ -17,6 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A manager that runs.
 pub(crate) struct Subject {
     env: Env,
+    line: Line,
     stop: ShutdownTrigger,
     task: Task<Result<(), ManagerError>>,
 }
@@ -31,18 +32,24 @@ impl Subject {
     ) -> Result<Self> {
         let env = world.incarnation("windlass", 0);
         let line = network.line(&env);
+        let wire = line.clone();
         let manager = Manager::with_clients(
             env.clone(),
             config(namespace, request_timeout),
             move |env, config, metrics, fence| {
                 let base = Uri::from_static("http://api-server");
-                Clients::over_service(env.clone(), line, base, config.client.clone(), metrics, fence)
+                Clients::over_service(env.clone(), wire, base, config.client.clone(), metrics, fence)
             },
         )?;
         let manager = registrations(&Options::default()).into_iter().fold(manager, Manager::register);
         let (stop, signals) = ShutdownSignals::manual();
         let task = world.spawn("manager", manager.run(signals));
-        Ok(Self { env, stop, task })
+        Ok(Self { env, line, stop, task })
+    }
+
+    /// Its line to the server.
+    pub(crate) fn line(&self) -> &Line {
+        &self.line
     }
 
     /// Fails once it has ended by itself.
@@ -67,9 +74,9 @@ impl Subject {
 fn config(namespace: &str, request_timeout: Duration) -> ManagerConfig {
     let election = ElectionConfig {
         lease_namespace: namespace.to_owned(),
-        // Longer than any of the storms: what is tested is work under a lease, not the loss of it.
-        lease_duration: Duration::from_secs(60),
-        renew_deadline: Duration::from_secs(40),
+        // Longer than any test runs: what is tested is work under a lease, not the loss of it.
+        lease_duration: Duration::from_secs(900),
+        renew_deadline: Duration::from_secs(600),
         ..ElectionConfig::new("stormy")
     };
     let client = ClientOptions { qps: 0.0, request_timeout, ..ClientOptions::default() };
