@@ -7,7 +7,8 @@
 //!   from the end, and a merge patch leaves no nulls in what it adds, not even inside of lists. That is why it
 //!   is not left to a library of the standards.
 //!
-//! It refuses patches of more than 10,000 operations, and those whose copies add up to more than 3 MiB.
+//! It refuses patches of more than 10,000 operations, those whose copies add up to more than 3 MiB, and those that nest
+//! lists and objects deeper than JSON is read.
 
 use serde_json::{Map, Value};
 
@@ -18,6 +19,12 @@ const MAXIMUM_OPERATIONS: usize = 10_000;
 
 /// How many bytes of JSON one patch may copy in all; upstream's number.
 const MAXIMUM_COPIED_BYTES: usize = 3 * 1024 * 1024;
+
+/// How deep lists and objects may be nested; what was read is at most as deep.
+///
+/// Only JSON patches can nest values deeper than both document and patch. Each of the other patches, merge, strategic
+/// merge and apply, keeps everything as deep as it stands in the one or the other, and walks no deeper.
+const MAXIMUM_DEPTH: usize = 127;
 
 /// What an operation may consist of.
 const OPERATION_FIELDS: [&str; 4] = ["op", "path", "from", "value"];
@@ -35,9 +42,9 @@ pub fn apply(document: &Value, patch: &Value) -> Result<Value, PatchError> {
         return Err(PatchError::TooManyOperations { allowed: MAXIMUM_OPERATIONS, got: operations.len() });
     }
     let mut patched = document.clone();
-    let mut copied = 0;
+    let mut extent = Extent { copied: 0, depth: depth(document) };
     for operation in operations {
-        perform(&mut patched, operation, &mut copied).map_err(PatchError::Inapplicable)?;
+        perform(&mut patched, operation, &mut extent).map_err(PatchError::Inapplicable)?;
     }
     Ok(patched)
 }
@@ -101,6 +108,50 @@ struct Place<'a> {
     token: String,
 }
 
+/// How far a patch has gone.
+struct Extent {
+    /// How many bytes of JSON it has copied.
+    copied: usize,
+    /// How deep the document is at most.
+    depth: usize,
+}
+
+impl Extent {
+    /// That a copy can be made.
+    fn copy(&mut self, value: &Value) -> Result<(), String> {
+        self.copied += value.to_string().len();
+        let copied = self.copied;
+        if copied <= MAXIMUM_COPIED_BYTES {
+            return Ok(());
+        }
+        Err(format!(
+            "Unable to complete the copy, the accumulated size increase of the copied values is {copied}, exceeding \
+             the limit {MAXIMUM_COPIED_BYTES}"
+        ))
+    }
+
+    /// That a value can be put into a place.
+    fn put(&mut self, path: &str, value: &Value) -> Result<(), String> {
+        self.reach(path, tokens(path) + depth(value))
+    }
+
+    /// That what stood in one place can be put into another. It is measured only if it might be too deep.
+    fn shift(&mut self, from: &str, path: &str, value: &Value) -> Result<(), String> {
+        let most = (self.depth + tokens(path)).saturating_sub(tokens(from));
+        if most <= MAXIMUM_DEPTH { self.reach(path, most) } else { self.put(path, value) }
+    }
+
+    fn reach(&mut self, path: &str, depth: usize) -> Result<(), String> {
+        if depth > MAXIMUM_DEPTH {
+            return Err(format!(
+                "the value at path: {path} would be nested {depth} deep, at most {MAXIMUM_DEPTH}"
+            ));
+        }
+        self.depth = self.depth.max(depth);
+        Ok(())
+    }
+}
+
 /// The operations of a patch, once it is clear that it has the form of one.
 fn operations(patch: &Value) -> Result<&[Value], PatchError> {
     let malformed = |value: &Value, part: &str, wanted: &str| {
@@ -130,33 +181,36 @@ fn operations(patch: &Value) -> Result<&[Value], PatchError> {
     Ok(operations)
 }
 
-fn perform(document: &mut Value, operation: &Value, copied: &mut usize) -> Result<(), String> {
+fn perform(document: &mut Value, operation: &Value, extent: &mut Extent) -> Result<(), String> {
     let text = |field: &str| operation.get(field).and_then(Value::as_str);
     let kind = text("op").unwrap_or("unknown");
     let path =
         text("path").ok_or_else(|| format!("{kind} operation failed to decode path: missing value"))?;
-    let value = || operation.get("value").cloned().unwrap_or_default();
+    let value = operation.get("value").unwrap_or(&Value::Null);
     let from =
         || text("from").ok_or_else(|| format!("{kind} operation failed to decode from: missing value"));
     match kind {
-        "add" => add(document, kind, path, value()),
+        "add" => {
+            extent.put(path, value)?;
+            add(document, kind, path, value.clone())
+        }
         "remove" => remove(document, kind, path).map(drop),
-        "replace" => replace(document, path, value()),
-        "test" => test(document, path, &value()),
+        "replace" => {
+            extent.put(path, value)?;
+            replace(document, path, value.clone())
+        }
+        "test" => test(document, path, value),
         "move" => {
-            let moved = remove(document, kind, from()?)?;
+            let from = from()?;
+            let moved = remove(document, kind, from)?;
+            extent.shift(from, path, &moved)?;
             add(document, kind, path, moved)
         }
         "copy" => {
             let place = find(document, kind, from()?)?;
             let copy = read(&place)?.cloned().unwrap_or_default();
-            *copied += copy.to_string().len();
-            if *copied > MAXIMUM_COPIED_BYTES {
-                return Err(format!(
-                    "Unable to complete the copy, the accumulated size increase of the copied values is {copied}, \
-                     exceeding the limit {MAXIMUM_COPIED_BYTES}"
-                ));
-            }
+            extent.copy(&copy)?;
+            extent.put(path, &copy)?;
             add(document, kind, path, copy)
         }
         other => Err(format!("Unexpected kind: {other}")),
@@ -287,6 +341,25 @@ fn without_nulls(value: Value) -> Value {
         Value::Array(items) => Value::Array(items.into_iter().map(without_nulls).collect()),
         scalar => scalar,
     }
+}
+
+/// How many lists and objects are around what a path points to.
+fn tokens(path: &str) -> usize {
+    path.matches('/').count()
+}
+
+/// How deep lists and objects are nested in a value. What is too deep must not be walked recursively.
+fn depth(value: &Value) -> usize {
+    let (mut deepest, mut rest) = (0, vec![(1, value)]);
+    while let Some((depth, value)) = rest.pop() {
+        match value {
+            Value::Array(items) => rest.extend(items.iter().map(|item| (depth + 1, item))),
+            Value::Object(fields) => rest.extend(fields.values().map(|value| (depth + 1, value))),
+            _ => continue,
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
 }
 
 /// What Go's decoder calls a value of this kind.

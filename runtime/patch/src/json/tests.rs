@@ -110,6 +110,68 @@ fn patches_have_limits() {
     );
 }
 
+/// Objects in objects.
+fn nested(depth: usize) -> Value {
+    (0..depth).fold(json!(1), |inner, _| json!({"a": inner}))
+}
+
+#[test]
+fn patches_nest_no_deeper_than_what_is_read() {
+    let deep = "/a".repeat(100);
+    let refused = |document: &Value, patch: Value, depth: usize| {
+        let told = patched(document.clone(), patch);
+        let expected = format!("would be nested {depth} deep, at most 127");
+        assert!(told.as_ref().is_err_and(|it| it.ends_with(&expected)), "{told:?}");
+    };
+    for kind in ["add", "replace"] {
+        let put = |depth| json!([{"op": kind, "path": deep, "value": nested(depth)}]);
+        assert!(patched(nested(100), put(27)).is_ok(), "{kind}");
+        refused(&nested(100), put(28), 128);
+    }
+    for kind in ["move", "copy"] {
+        let document = |depth| json!({"a": nested(99), "b": nested(depth), "c": {"d": nested(depth)}});
+        for from in ["/b", "/c/d"] {
+            let bring = json!([{"op": kind, "path": deep, "from": from}]);
+            assert!(patched(document(27), bring.clone()).is_ok(), "{kind} {from}");
+            refused(&document(28), bring, 128);
+        }
+    }
+}
+
+#[test]
+fn what_is_moved_to_and_fro_may_be_moved_for_ever() {
+    let document = json!({"a": nested(99), "b": nested(27)});
+    let deep = "/a".repeat(100);
+    let there = json!({"op": "move", "from": "/b", "path": deep});
+    let back = json!({"op": "move", "from": deep, "path": "/b"});
+    let moves: Vec<_> = (0..1000).flat_map(|_| [there.clone(), back.clone()]).collect();
+    let moved = patched(document, Value::Array(moves)).expect("it never gets deeper");
+    assert_eq!(moved["b"], nested(27));
+}
+
+#[test]
+fn no_number_of_moves_makes_an_endless_depth() {
+    // Each puts all there is into a new list.
+    let wrap = [
+        json!({"op": "add", "path": "/b", "value": []}),
+        json!({"op": "move", "from": "/a", "path": "/b/0"}),
+        json!({"op": "move", "from": "/b", "path": "/a"}),
+    ];
+    let wraps = |times| Value::Array((0..times).flat_map(|_| wrap.clone()).collect());
+    assert!(patched(json!({"a": 1}), wraps(126)).is_ok());
+    for times in [127, 3333] {
+        assert!(
+            patched(json!({"a": 1}), wraps(times)).is_err_and(|it| it.contains("would be nested 128 deep"))
+        );
+    }
+}
+
+#[test]
+fn other_patches_nest_nothing_deeper_than_it_is() {
+    let merged = merge(&nested(127), &json!({"b": nested(126), "a": {"b": nested(125)}}));
+    assert_eq!(super::depth(&merged), 127);
+}
+
 #[test]
 fn fields_unknown_to_json_patch_are_named() {
     let patch = json!([{"op": "test", "path": "/a"}, {"op": "test", "path": "/a", "foo": 1}]);

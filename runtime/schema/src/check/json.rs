@@ -197,8 +197,12 @@ struct Syntax<'a> {
     at: usize,
 }
 
-/// How deep values may be nested; Go's number.
-const DEPTH: usize = 10_000;
+/// How deep lists and objects may be nested: as deep as `serde_json` reads them, where Go reads 10,000.
+///
+/// This bounds every walk over what clients send, here and wherever values go from here: only JSON patches can nest
+/// values deeper than they were read, and they are held to the same number. YAML and protobuf have bounds of their
+/// readers, and storage refuses what readers of its bytes could not read.
+const DEPTH: usize = 127;
 
 impl Syntax<'_> {
     fn fault(mut self) -> Option<String> {
@@ -229,10 +233,8 @@ impl Syntax<'_> {
     }
 
     fn value(&mut self, depth: usize) -> Result<(), String> {
-        if depth > DEPTH {
-            return Err("exceeded max depth".to_owned());
-        }
         match self.token()? {
+            b'{' | b'[' if depth >= DEPTH => Err("exceeded max depth".to_owned()),
             b'{' => self.object(depth),
             b'[' => self.array(depth),
             b'"' => self.string(),

@@ -310,6 +310,24 @@ fn what_is_no_json_is_told_in_gos_words() {
 }
 
 #[test]
+fn bodies_that_are_nested_too_deep_are_refused_however_deep() {
+    let lists = |depth: usize| ["[".repeat(depth), "]".repeat(depth)].concat();
+    let objects = |depth: usize| ["{\"a\":".repeat(depth), "1".to_owned(), "}".repeat(depth)].concat();
+    let both = |depth: usize| ["[{\"a\":".repeat(depth / 2), "1".to_owned(), "}]".repeat(depth / 2)].concat();
+    let unended = |depth: usize| "[".repeat(depth);
+    for (depth, refused) in [(126, false), (127, false), (128, true), (10_000, true), (100_000, true)] {
+        for body in [lists(depth), objects(depth)] {
+            let told = parse(body.as_bytes()).err();
+            assert_eq!(told.as_deref(), refused.then_some("exceeded max depth"), "{depth}");
+        }
+    }
+    for body in [both(100_000), unended(100_000)] {
+        assert_eq!(parse(body.as_bytes()), Err("exceeded max depth".to_owned()));
+    }
+    assert_eq!(parse(unended(127).as_bytes()), Err("unexpected end of JSON input".to_owned()));
+}
+
+#[test]
 fn every_built_in_kind_settles_in_one_round() {
     for resource in Catalogue::built_in().iter() {
         let mut value = json!({"kind": resource.kind, "metadata": {"name": "a"}, "spec": {}});
