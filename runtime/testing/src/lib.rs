@@ -39,7 +39,8 @@
 //! What the oracles demand of the processes under test, without knowing their code:
 //! - once the faults are over, the cluster comes to rest, and stays as it is; in the state of a run without faults,
 //!   where there is one to compare with ([`random_plans`], [`exhaustive_crash`]);
-//! - nothing is created more often than there;
+//! - nothing is created more often than there, unless a leader took over from one that fell silent while watches
+//!   withheld what that one had done;
 //! - no write is sent without a lease, later than the lease permits, or while another holds it;
 //! - caches hold what the server holds ([`Simulation::caches_of`]);
 //! - no more requests are sent than the faults explain, and no watch is opened again without a wait;

@@ -101,13 +101,13 @@ pub async fn everything(cluster: Cluster) {
     user.addresses("web", 4).await;
 }
 
-/// Days of a user who changes something every hour, and in the end wants what it wanted at first.
-pub fn days(days: u64) -> impl AsyncFn(Cluster) {
+/// A user who changes something every hour, for so many hours, and in the end wants what it wanted at first.
+pub fn hours(hours: u64) -> impl AsyncFn(Cluster) {
     async move |cluster: Cluster| {
         let user = start(&cluster).await;
         user.service("web", json!({ "app": "web" })).await;
         user.replica_set("web", "web", 3).await;
-        for hour in 0..days * 24 {
+        for hour in 0..hours {
             let wanted = [5, 1, 4, 2, 0, 3][usize::try_from(hour % 6).unwrap_or_default()];
             user.scale("web", wanted).await;
             cluster.pass(std::time::Duration::from_secs(3600)).await;

@@ -1,12 +1,12 @@
 //! Random plans of ten minutes each, and a long time under steady faults.
 //!
-//! `WINDLASS_PLANS` says how many plans (default 40), `WINDLASS_SEED` which is the first (default 1), `WINDLASS_DAYS`
-//! for how many days the steady faults go on (default 1).
+//! `WINDLASS_PLANS` says how many plans (default 20), `WINDLASS_SEED` which is the first (default 1), `WINDLASS_DAYS`
+//! for how many days the steady faults go on (default: six hours).
 
 use std::str::FromStr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use windlass_simulation::{scripts, simulation};
 use windlass_testing::{Failure, Faults, Plan, shorten};
@@ -57,7 +57,7 @@ impl Campaign {
 
 #[test]
 fn the_controllers_get_over_random_faults() {
-    let (plans, first): (u64, u64) = (wanted("WINDLASS_PLANS", 40), wanted("WINDLASS_SEED", 1));
+    let (plans, first): (u64, u64) = (wanted("WINDLASS_PLANS", 20), wanted("WINDLASS_SEED", 1));
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
     let campaign = Campaign {
         first,
@@ -74,10 +74,12 @@ fn the_controllers_get_over_random_faults() {
 
 #[test]
 fn the_controllers_get_over_days_of_faults() {
-    let days: u64 = wanted("WINDLASS_DAYS", 1);
-    let simulation = simulation(wanted("WINDLASS_SEED", 3)).days(days).faults(Faults::all());
+    let hours = wanted::<u64>("WINDLASS_DAYS", 0).checked_mul(24).filter(|it| *it > 0).unwrap_or(6);
+    let simulation = simulation(wanted("WINDLASS_SEED", 3))
+        .lasting(Duration::from_secs(hours * 3600))
+        .faults(Faults::all());
     let begun = Instant::now();
-    let report = simulation.run(scripts::days(days)).unwrap_or_else(|failure| panic!("{failure}"));
+    let report = simulation.run(scripts::hours(hours)).unwrap_or_else(|failure| panic!("{failure}"));
     let (virtually, really) = (report.lasted.as_secs_f64(), begun.elapsed().as_secs_f64());
-    println!("{days} days: {:.0} virtual seconds per second, {} writes", virtually / really, report.writes);
+    println!("{hours} hours: {:.0} virtual seconds per second, {} writes", virtually / really, report.writes);
 }

@@ -1,0 +1,34 @@
+//! Plans that failed once, each with what was wrong.
+
+use windlass_simulation::{scripts, simulation};
+use windlass_testing::Plan;
+
+fn holds(plan: &str) {
+    let plan = Plan::from_json(plan).expect("a plan as it was printed");
+    let quiet = simulation(plan.seed).plan(Plan::quiet(plan.seed)).run(scripts::everything);
+    let quiet = quiet.unwrap_or_else(|failure| panic!("without any fault: {failure}"));
+    let run = simulation(plan.seed).plan(plan).run_like(Some(&quiet), scripts::everything);
+    run.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// A standby whose watches are stalled, or fed by a replica that has stopped, takes over from a leader that crashed. It
+/// creates what it does not see, for it cannot tell; what is too many has to go again.
+#[test]
+fn what_a_leader_with_stalled_watches_creates_too_often_goes_again() {
+    const PLANS: [&str; 3] = [
+        r##"{"seed": 1024, "faults": [
+            {"from_ms":382342,"until_ms":407764,"what":{"CrashAtWrite":{"write":21,"after_effect":false}}},
+            {"from_ms":12686,"until_ms":12832,"instance":"b","what":"WatchStalled"}
+        ]}"##,
+        r##"{"seed": 1854, "faults": [
+            {"from_ms":0,"until_ms":0,"instance":"b","what":{"ClockRate":{"numerator":4,"denominator":5}}},
+            {"from_ms":153550,"until_ms":153873,"what":"WatchStalled"},
+            {"from_ms":362930,"until_ms":370322,"instance":"a","what":"Partition"}
+        ]}"##,
+        r##"{"seed": 2303, "faults": [
+            {"from_ms":91806,"until_ms":109203,"what":"StaleReplica"},
+            {"from_ms":216976,"until_ms":219165,"what":{"CrashAtWrite":{"write":21,"after_effect":false}}}
+        ]}"##,
+    ];
+    PLANS.into_iter().for_each(holds);
+}
