@@ -85,8 +85,8 @@ pub(crate) async fn a_storm_of_429_is_waited_out(kind: Kind) -> Result<()> {
 
 pub(crate) async fn a_storm_of_500_and_503_loses_nothing(kind: Kind) -> Result<()> {
     let mut scene = Scene::open(kind, "failing", LONG).await?;
-    let mut turn = in_turns([Some(What::InternalError), Some(What::Unavailable)]);
-    scene.storm(refused(move || turn()), &[lists(1), work(1)]).await?;
+    let turn = in_turns([Some(What::InternalError), Some(What::Unavailable)]);
+    scene.storm(refused(turn), &[lists(1), work(1)]).await?;
     let mut turn = in_turns([None, Some(What::InternalError), None, Some(What::Unavailable)]);
     scene.storm(move |_| turn(), &[requests(4), work(1)]).await?;
     scene.calm();
