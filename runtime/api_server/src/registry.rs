@@ -4,6 +4,9 @@
 //! - Writes are serialised: what a write read is still so when it is committed.
 //! - A write either commits one change of one object, with what follows from it, or is refused as upstream refuses it.
 //! - A write that changes nothing keeps its version.
+//! - Reads wait for no write.
+//! - What is told to nobody but the caller is kept in memory only: tokens end with the registry, and a snapshot of the
+//!   storage does not hold them.
 //!
 //! It refuses to know of HTTP: paths, media types and query parameters have become values before they come here.
 
@@ -55,26 +58,43 @@ use crate::tables::CustomColumn;
 pub struct Registry {
     env: Env,
     storage: Arc<dyn Storage>,
-    catalogue: Mutex<Arc<Catalogue>>,
+    served: Mutex<Arc<Served>>,
     state: Mutex<State>,
+}
+
+/// What is served at one time.
+#[derive(Clone, Debug)]
+pub(crate) struct Served {
+    /// The resources.
+    pub(crate) catalogue: Arc<Catalogue>,
+    /// What defines the custom ones, by group and plural.
+    pub(crate) custom: BTreeMap<(String, String), Arc<custom::Definition>>,
 }
 
 /// What writes need beside the storage. Held by one write at a time.
 struct State {
     rng: Rng,
     tokens: Tokens,
-    custom: BTreeMap<(String, String), Arc<custom::Definition>>,
+}
+
+impl Served {
+    /// The definition of a custom resource.
+    pub(crate) fn definition(&self, resource: &ResourceInfo) -> Option<&Arc<custom::Definition>> {
+        self.custom.get(&(resource.group.clone(), resource.plural.clone()))
+    }
 }
 
 impl Registry {
     /// A registry over what is stored. Definitions of custom kinds that are stored already are served at once, and the
     /// objects that every cluster has are made if they are not there.
     pub fn new(env: &Env, storage: Arc<dyn Storage>, catalogue: Catalogue) -> Registry {
-        let state = State { rng: env.rng("registry"), tokens: Tokens::default(), custom: BTreeMap::new() };
-        let catalogue = Mutex::new(Arc::new(catalogue));
-        let registry = Registry { env: env.clone(), storage, catalogue, state: Mutex::new(state) };
+        let state = State { rng: env.rng("registry"), tokens: Tokens::default() };
+        let served = Served { catalogue: Arc::new(catalogue), custom: BTreeMap::new() };
+        let served = Mutex::new(Arc::new(served));
+        let registry = Registry { env: env.clone(), storage, served, state: Mutex::new(state) };
         let mut writer = registry.write();
-        if let Err(status) = custom::load(&mut writer).and_then(|()| initial::make(&mut writer)) {
+        custom::load(&mut writer);
+        if let Err(status) = initial::make(&mut writer) {
             tracing::error!(message = status.message, "what every cluster has could not be made");
         }
         drop(writer);
@@ -83,7 +103,7 @@ impl Registry {
 
     /// The resources served now.
     pub fn catalogue(&self) -> Arc<Catalogue> {
-        self.catalogue.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        Arc::clone(&self.served().catalogue)
     }
 
     /// The object, or what a subresource shows of it.
@@ -96,7 +116,7 @@ impl Registry {
         let stored = self.storage.get(&collection, &key).ok_or_else(|| from.not_found())?;
         match from.subresource.as_str() {
             "" | "status" | "ephemeralcontainers" | "approval" | "resize" => Ok(Answer::Stored(stored)),
-            "scale" => self.write().scale_of(from, &stored.value).map(Answer::Value),
+            "scale" => scale::of(&self.served(), from, &stored.value).map(Answer::Value),
             _ => Err(Status::method_not_allowed(from.named(), "get")),
         }
     }
@@ -106,7 +126,9 @@ impl Registry {
     /// # Errors
     /// As upstream refuses it.
     pub fn create(&self, to: &Target, body: Value, options: &WriteOptions) -> Result<Written, Status> {
-        self.write().post(to, body, options)
+        let mut writer = self.write();
+        let to = writer.current(to)?;
+        writer.post(&to, body, options)
     }
 
     /// Replaces the object, or the part of it that a subresource stands for.
@@ -114,7 +136,9 @@ impl Registry {
     /// # Errors
     /// As upstream refuses it.
     pub fn update(&self, to: &Target, body: Value, options: &WriteOptions) -> Result<Written, Status> {
-        self.write().put(to, body, options)
+        let mut writer = self.write();
+        let to = writer.current(to)?;
+        writer.put(&to, body, options)
     }
 
     /// Patches the object, or the part of it that a subresource stands for.
@@ -128,7 +152,9 @@ impl Registry {
         body: Value,
         options: &WriteOptions,
     ) -> Result<Written, Status> {
-        self.write().patch(to, kind, &body, options)
+        let mut writer = self.write();
+        let to = writer.current(to)?;
+        writer.patch(&to, kind, &body, options)
     }
 
     /// Deletes the object, or begins to.
@@ -136,7 +162,9 @@ impl Registry {
     /// # Errors
     /// As upstream refuses it.
     pub fn delete(&self, at: &Target, options: &DeleteOptions) -> Result<Deleted, Status> {
-        self.write().delete(at, options)
+        let mut writer = self.write();
+        let at = writer.current(at)?;
+        writer.delete(&at, options)
     }
 
     /// Deletes every object that is selected, and returns them as they were found.
@@ -150,7 +178,9 @@ impl Registry {
         list: &ListOptions,
         options: &DeleteOptions,
     ) -> Result<Vec<Answer>, Status> {
-        self.write().delete_collection(at, selection, list, options)
+        let mut writer = self.write();
+        let at = writer.current(at)?;
+        writer.delete_collection(&at, selection, list, options)
     }
 
     /// The user that a token was made out for, unless it has expired.
@@ -161,7 +191,7 @@ impl Registry {
 
     /// By which fields objects can be selected.
     pub fn fields(&self, of: &ResourceInfo) -> FieldTable {
-        match self.write().definition(of) {
+        match self.served().definition(of) {
             Some(definition) => definition.fields(&of.version),
             None => field_labels::of(of),
         }
@@ -169,17 +199,18 @@ impl Registry {
 
     /// The columns of a custom resource; nothing for built-in ones.
     pub(crate) fn columns(&self, of: &ResourceInfo) -> Option<Vec<CustomColumn>> {
-        self.write().definition(of).map(|it| it.columns(&of.version))
+        self.served().definition(of).map(|it| it.columns(&of.version))
+    }
+
+    fn served(&self) -> Arc<Served> {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn write(&self) -> Writer<'_> {
-        Writer {
-            env: &self.env,
-            storage: &self.storage,
-            live: &self.catalogue,
-            catalogue: self.catalogue(),
-            state: self.state.lock().unwrap_or_else(PoisonError::into_inner),
-        }
+        // The lock comes first: what is served may change until it is held.
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let served = self.served();
+        Writer { env: &self.env, storage: &self.storage, live: &self.served, served, state }
     }
 }
 

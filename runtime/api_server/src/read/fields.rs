@@ -33,6 +33,8 @@ pub enum FieldReader {
     Namespace,
     /// What lies at a JSON pointer (`/status/phase`).
     Pointer(Cow<'static, str>),
+    /// What lies at the first of some JSON pointers where there is something: fields that have several names.
+    FirstOf(Vec<Cow<'static, str>>),
     /// What a function makes of the object.
     With(fn(&Value) -> String),
 }
@@ -129,13 +131,24 @@ impl FieldReader {
         match self {
             FieldReader::Name => Cow::Borrowed(&stored.key.name),
             FieldReader::Namespace => Cow::Borrowed(&stored.key.namespace),
-            FieldReader::With(read) => Cow::Owned(read(&stored.value)),
-            FieldReader::Pointer(pointer) => match stored.value.pointer(pointer) {
-                None | Some(Value::Null | Value::Object(_) | Value::Array(_)) => Cow::Borrowed(""),
-                Some(Value::String(text)) => Cow::Borrowed(text),
-                Some(other) => Cow::Owned(other.to_string()),
-            },
+            FieldReader::With(read) => Cow::Owned(read(&stored.value.read())),
+            FieldReader::Pointer(pointer) => text_at(&stored.value, pointer),
+            FieldReader::FirstOf(pointers) => {
+                let texts = pointers.iter().map(|it| text_at(&stored.value, it));
+                texts.into_iter().find(|it| !it.is_empty()).unwrap_or_default()
+            }
         }
+    }
+}
+
+fn text_at<'a>(object: &'a Document, pointer: &str) -> Cow<'a, str> {
+    match object.pointer(pointer) {
+        Some(Cow::Borrowed(Value::String(text))) => Cow::Borrowed(text),
+        Some(Cow::Owned(Value::String(text))) => Cow::Owned(text),
+        Some(other) if !matches!(&*other, Value::Null | Value::Object(_) | Value::Array(_)) => {
+            Cow::Owned(other.to_string())
+        }
+        _ => Cow::Borrowed(""),
     }
 }
 

@@ -1,7 +1,8 @@
 //! One object in several versions, and one collection under several names.
 //!
-//! Objects are kept in the version in which they were last written. Kinds of several versions differ, among those that
-//! are served by default, in two places only: events have two groups, and autoscalers two versions.
+//! Kinds of several versions differ, among those that are served by default, in two places only: events have two
+//! groups, and autoscalers two versions. Autoscalers are kept in the newer version, which can say all that the older
+//! one can; everything else is kept in the version in which it was last written.
 
 use std::borrow::Cow;
 
@@ -47,6 +48,50 @@ pub(crate) fn serve<'a>(stored: &'a Value, resource: &ResourceInfo) -> Cow<'a, V
     Cow::Owned(object)
 }
 
+/// An object as it is kept in the place of `old`. What an older version of its kind cannot say stays as it was.
+pub(crate) fn kept<'a>(object: &'a Value, old: Option<&Value>) -> Cow<'a, Value> {
+    let said = [&["apiVersion"], &["kind"]].map(|it| value::text(object, it));
+    if said != ["autoscaling/v1", "HorizontalPodAutoscaler"] {
+        return Cow::Borrowed(object);
+    }
+    let newer = |it: &Value| {
+        let mut it = it.clone();
+        if value::text(&it, &["apiVersion"]) == "autoscaling/v1" {
+            newer_autoscaler(&mut it);
+            value::set(&mut it, &["apiVersion"], "autoscaling/v2");
+        }
+        it
+    };
+    let mut object = newer(object);
+    if let Some(old) = old.map(newer) {
+        value::keep(&mut object, &old, &["spec", "behavior"]);
+        value::keep(&mut object, &old, &["status", "conditions"]);
+        for part in AUTOSCALER_PARTS {
+            merge_metrics(&mut object, &old, part);
+        }
+    }
+    Cow::Owned(object)
+}
+
+/// The metrics of an autoscaler, of which the older version knows the share of the processor only.
+fn merge_metrics(object: &mut Value, old: &Value, (part, _, list, inner): AutoscalerPart) {
+    let path = ["resource", inner, "averageUtilization"];
+    let is_share = |it: &Value| value::text(it, &["resource", "name"]) == "cpu" && value::has(it, &path);
+    let given = value::items(object, &[part, list]).iter().find(|it| is_share(it)).cloned();
+    let mut metrics = value::items(old, &[part, list]).to_vec();
+    match (metrics.iter_mut().find(|it| is_share(it)), given) {
+        (Some(found), Some(given)) => value::keep(found, &given, &path),
+        (None, Some(given)) => metrics.push(given),
+        (Some(_), None) => metrics.retain(|it| !is_share(it)),
+        (None, None) => {}
+    }
+    if metrics.is_empty() {
+        value::remove(object, &[part, list]);
+    } else {
+        value::set(object, &[part, list], metrics);
+    }
+}
+
 /// The fields of events that have two names: in the core group, and in their own.
 const EVENT_FIELDS: &[(&str, &str)] = &[
     ("involvedObject", "regarding"),
@@ -68,12 +113,16 @@ fn rename(object: &mut Value, names: &[(&str, &str)], back: bool) {
     }
 }
 
+/// Where a figure stands: the part, its field in the older version, its list in the newer one, and where in an item.
+type AutoscalerPart = (&'static str, &'static str, &'static str, &'static str);
+
+const AUTOSCALER_PARTS: [AutoscalerPart; 2] = [
+    ("spec", "targetCPUUtilizationPercentage", "metrics", "target"),
+    ("status", "currentCPUUtilizationPercentage", "currentMetrics", "current"),
+];
+
 fn newer_autoscaler(object: &mut Value) {
-    let parts = [
-        ("spec", "targetCPUUtilizationPercentage", "metrics", "target"),
-        ("status", "currentCPUUtilizationPercentage", "currentMetrics", "current"),
-    ];
-    for (part, old, new, inner) in parts {
+    for (part, old, new, inner) in AUTOSCALER_PARTS {
         let Some(share) = value::remove(object, &[part, old]) else { continue };
         let mut figures = Map::from_iter([("averageUtilization".to_owned(), share)]);
         if part == "spec" {
@@ -85,17 +134,14 @@ fn newer_autoscaler(object: &mut Value) {
 }
 
 fn older_autoscaler(object: &mut Value) {
-    let parts = [
-        ("spec", "targetCPUUtilizationPercentage", "metrics", "target"),
-        ("status", "currentCPUUtilizationPercentage", "currentMetrics", "current"),
-    ];
-    for (part, old, new, inner) in parts {
+    for (part, old, new, inner) in AUTOSCALER_PARTS {
         let Some(metrics) = value::remove(object, &[part, new]) else { continue };
         let cpu = value::items(&metrics, &[])
             .iter()
-            .find(|it| value::text(it, &["resource", "name"]) == "cpu")
-            .map(|it| value::at(it, &["resource", inner, "averageUtilization"]).clone());
-        if let Some(share) = cpu.filter(|it| !it.is_null()) {
+            .filter(|it| value::text(it, &["resource", "name"]) == "cpu")
+            .map(|it| value::at(it, &["resource", inner, "averageUtilization"]).clone())
+            .find(|it| !it.is_null());
+        if let Some(share) = cpu {
             value::set(object, &[part, old], share);
         }
     }

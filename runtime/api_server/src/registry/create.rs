@@ -63,6 +63,11 @@ impl Writer<'_> {
         mut object: Value,
         options: &WriteOptions,
     ) -> Result<Written, Status> {
+        if self.definition(&to.resource).is_some_and(|it| it.is_terminating()) {
+            let mut status = Status::method_not_allowed(to.named(), "create");
+            status.message = "create not allowed while custom resource definition is terminating".to_owned();
+            return Err(status);
+        }
         let kind = self.kind_of(&to.resource);
         kind.reset_for_create(&mut object, self.has_status(to));
         self.admit_into_namespace(to, &object)?;
@@ -135,7 +140,7 @@ impl Writer<'_> {
         options: &WriteOptions,
     ) -> Result<Vec<String>, Status> {
         let definition = self.definition(&to.resource);
-        transform::identify(&self.catalogue, &to.resource, definition.is_some(), object)?;
+        transform::identify(&self.served.catalogue, &to.resource, definition.is_some(), object)?;
         let (validation, duplicates) = (options.field_validation, &options.duplicates);
         transform::decode(&to.resource, definition.as_deref(), object, validation, duplicates)
             .inspect(|_| self.put_defaults(to, object))

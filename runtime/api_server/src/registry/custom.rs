@@ -1,6 +1,7 @@
 //! Kinds that are defined while the server runs.
 //!
-//! Names are accepted, and kinds established, at once: there is nobody to wait for.
+//! Names are accepted, and kinds established, at once: there is nobody to wait for. A definition that is deleted stays
+//! until its objects are gone, which may have finalizers of their own.
 
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use windlass_schema::check::{Decoded, Strictness};
 use windlass_schema::custom::{self, CustomKind, CustomVersion, FieldError};
 
 use super::invalid::FieldErrors;
+use super::request::{DeleteOptions, Target};
 use super::scale::Paths;
 use super::writer::Writer;
 use super::{convert, value};
@@ -17,6 +19,11 @@ use crate::read::{FieldReader, FieldTable, not_supported};
 use crate::status::{Cause, Status};
 use crate::storage::Collection;
 use crate::tables::CustomColumn;
+
+/// Keeps a definition until its objects are gone.
+const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+/// Group, version and plural of definitions.
+const DEFINITIONS: (&str, &str, &str) = ("apiextensions.k8s.io", "v1", "customresourcedefinitions");
 
 /// What one definition makes of the server.
 #[derive(Debug)]
@@ -77,6 +84,11 @@ impl Definition {
         }
     }
 
+    /// Whether the definition is being deleted.
+    pub(crate) fn is_terminating(&self) -> bool {
+        value::has(&self.object, &["metadata", "deletionTimestamp"])
+    }
+
     fn version(&self, name: &str) -> Option<&CustomVersion> {
         self.kind.served(name)
     }
@@ -86,13 +98,18 @@ fn cause(error: FieldError) -> Cause {
     Cause { reason: error.reason.to_owned(), message: error.message, field: error.field }
 }
 
-/// Serves what the stored definitions define.
-pub(crate) fn load(writer: &mut Writer<'_>) -> Result<(), Status> {
-    let definitions = Collection::new("apiextensions.k8s.io", "customresourcedefinitions");
-    for stored in writer.all(&definitions, "") {
-        serve(writer, &stored.value, false)?;
+/// Serves what the stored definitions define. One that cannot be served does not stand in the way of the others.
+pub(crate) fn load(writer: &mut Writer<'_>) {
+    for stored in writer.all(&definitions(), "") {
+        if let Err(status) = serve(writer, &stored.value, false) {
+            tracing::error!(definition = %stored.key, message = status.message, "a stored definition is not served");
+        }
     }
-    Ok(())
+}
+
+/// Where definitions are kept.
+fn definitions() -> Collection {
+    Collection::new(DEFINITIONS.0, DEFINITIONS.2)
 }
 
 /// Puts in what a definition leaves out.
@@ -107,7 +124,13 @@ pub(crate) fn accept(writer: &mut Writer<'_>, object: &mut Value) -> Result<(), 
         None => custom::accepted_status(object, &writer.now()),
         Some((reason, taken)) => refused_status(object, reason, &taken, &writer.now()),
     };
+    // The names decide about these two only.
+    let mut others = value::items(object, &["status", "conditions"]).to_vec();
+    others.retain(|it| !matches!(value::text(it, &["type"]), "NamesAccepted" | "Established"));
     value::set(object, &["status"], status);
+    if let Some(conditions) = value::items_mut(object, &["status", "conditions"]) {
+        conditions.extend(others);
+    }
     Ok(())
 }
 
@@ -115,7 +138,7 @@ pub(crate) fn accept(writer: &mut Writer<'_>, object: &mut Value) -> Result<(), 
 fn conflict(writer: &Writer<'_>, object: &Value) -> Option<(&'static str, String)> {
     let (group, plural) = names(object);
     let others: Vec<&Value> = writer
-        .state
+        .served
         .custom
         .iter()
         .filter(|(at, _)| at.0 == group && at.1 != plural)
@@ -205,34 +228,138 @@ pub(crate) fn serve(writer: &mut Writer<'_>, object: &Value, dry_run: bool) -> R
         let causes = errors.into_iter().map(cause).collect();
         Status::invalid("apiextensions.k8s.io", "CustomResourceDefinition", name, causes)
     })?;
-    let mut catalogue = (*writer.catalogue).clone();
+    let mut served = (*writer.served).clone();
+    let mut catalogue = (*served.catalogue).clone();
     let (group, plural) = names(object);
     forget(&mut catalogue, &group, &plural);
     for version in kind.versions.iter().filter(|it| it.served) {
         catalogue.insert(version.resource.clone());
     }
     let definition = Definition { kind, object: object.clone() };
-    writer.state.custom.insert((group, plural), Arc::new(definition));
-    writer.publish(catalogue);
+    served.custom.insert((group, plural), Arc::new(definition));
+    served.catalogue = Arc::new(catalogue);
+    writer.publish(served);
     Ok(())
 }
 
-/// Serves it no longer, and removes its objects.
-pub(crate) fn withdraw(writer: &mut Writer<'_>, object: &Value) -> Result<(), Status> {
+/// Follows the deletion of a definition that has just been marked: its objects are deleted as anybody would delete
+/// them, and it stays until none is left.
+pub(crate) fn terminate(writer: &mut Writer<'_>, object: &Value) -> Result<(), Status> {
     let (group, plural) = names(object);
-    if !writer.state.custom.contains_key(&(group.clone(), plural.clone())) {
-        return Ok(());
+    if writer.served.custom.contains_key(&(group.clone(), plural.clone())) {
+        serve(writer, object, false)?;
+        delete_instances(writer, object)?;
     }
-    let served = writer.catalogue.iter().find(|it| it.group == group && it.plural == plural).cloned();
-    if let Some(resource) = served {
-        for stored in writer.all(&convert::collection(&resource), "") {
-            writer.erase(&resource, &stored, stored.value.clone())?;
+    finish(writer, &group, &plural)
+}
+
+fn delete_instances(writer: &mut Writer<'_>, object: &Value) -> Result<(), Status> {
+    let (group, plural) = names(object);
+    let Some(definition) = writer.served.custom.get(&(group, plural)).cloned() else { return Ok(()) };
+    let Some(version) = definition.kind.storage().or(definition.kind.versions.first()) else { return Ok(()) };
+    let resource = Arc::new(version.resource.clone());
+    for stored in writer.all(&convert::collection(&resource), "") {
+        let to = Target {
+            resource: Arc::clone(&resource),
+            namespace: stored.key.namespace.to_string(),
+            name: stored.key.name.to_string(),
+            subresource: String::new(),
+        };
+        match writer.delete(&to, &DeleteOptions::default()) {
+            // Objects of one kind may go with each other.
+            Err(status) if status.code != 404 => return Err(status),
+            _ => {}
         }
     }
-    let mut catalogue = (*writer.catalogue).clone();
+    Ok(())
+}
+
+/// A definition that is being deleted goes with its last object.
+pub(crate) fn finish(writer: &mut Writer<'_>, group: &str, plural: &str) -> Result<(), Status> {
+    let Some(resource) =
+        writer.served.catalogue.resource(DEFINITIONS.0, DEFINITIONS.1, DEFINITIONS.2).cloned()
+    else {
+        return Ok(());
+    };
+    let Some(old) = writer.find(&definitions(), "", &format!("{plural}.{group}")) else { return Ok(()) };
+    let mut waits = value::texts(&old.value, &["metadata", "finalizers"]).contains(&CLEANUP);
+    waits = waits && value::has(&old.value, &["metadata", "deletionTimestamp"]);
+    let left = writer.storage.read(&Collection::new(group, plural), None);
+    if !waits || left.is_ok_and(|it| !it.objects.is_empty()) {
+        return Ok(());
+    }
+    let mut object = old.value.clone();
+    let mut finalizers = value::texts(&old.value, &["metadata", "finalizers"]);
+    finalizers.retain(|it| *it != CLEANUP);
+    value::set(&mut object, &["metadata", "finalizers"], finalizers.clone());
+    terminating(&mut object, "False", "InstanceDeletionCompleted", "removed all instances", &writer.now());
+    if !finalizers.is_empty() {
+        return writer.replace(&resource, &old, object, false).map(|_| ());
+    }
+    let last = writer.erase(&resource, &old, old.value.clone())?;
+    withdraw(writer, &last.value)
+}
+
+/// Marks a definition as being deleted.
+pub(crate) fn mark(object: &mut Value, now: &str) {
+    value::default(object, &["metadata", "deletionTimestamp"], now);
+    let mut finalizers = value::texts(object, &["metadata", "finalizers"]);
+    if !finalizers.contains(&CLEANUP) {
+        finalizers.push(CLEANUP);
+    }
+    let finalizers = json!(finalizers);
+    value::set(object, &["metadata", "finalizers"], finalizers);
+    let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+    terminating(object, "True", "InstanceDeletionPending", message, now);
+}
+
+fn terminating(object: &mut Value, status: &str, reason: &str, message: &str, now: &str) {
+    let mut conditions = value::items(object, &["status", "conditions"]).to_vec();
+    conditions.retain(|it| value::text(it, &["type"]) != "Terminating");
+    conditions.push(json!({
+        "type": "Terminating",
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": now,
+    }));
+    value::set(object, &["status", "conditions"], conditions);
+}
+
+/// Serves it no longer. Who waited for its names gets them.
+pub(crate) fn withdraw(writer: &mut Writer<'_>, object: &Value) -> Result<(), Status> {
+    let (group, plural) = names(object);
+    let mut served = (*writer.served).clone();
+    if served.custom.remove(&(group.clone(), plural.clone())).is_none() {
+        return Ok(());
+    }
+    let mut catalogue = (*served.catalogue).clone();
     forget(&mut catalogue, &group, &plural);
-    writer.state.custom.remove(&(group, plural));
-    writer.publish(catalogue);
+    served.catalogue = Arc::new(catalogue);
+    writer.publish(served);
+    accept_waiting(writer, &group)
+}
+
+/// Serves what a changed definition defines. Who waited for names that it gave up gets them.
+pub(crate) fn serve_changed(writer: &mut Writer<'_>, object: &Value, dry_run: bool) -> Result<(), Status> {
+    serve(writer, object, dry_run)?;
+    if dry_run { Ok(()) } else { accept_waiting(writer, &names(object).0) }
+}
+
+/// Looks at the definitions of a group again whose names were taken.
+fn accept_waiting(writer: &mut Writer<'_>, group: &str) -> Result<(), Status> {
+    let resource = writer.built_in(DEFINITIONS.0, DEFINITIONS.1, DEFINITIONS.2)?;
+    for stored in writer.all(&definitions(), "") {
+        if names(&stored.value).0 != group || is_established(&stored.value) {
+            continue;
+        }
+        let mut object = stored.value.clone();
+        accept(writer, &mut object)?;
+        if is_established(&object) {
+            let answer = writer.replace(&resource, &stored, object, false)?;
+            serve(writer, answer.value(), false)?;
+        }
+    }
     Ok(())
 }
 

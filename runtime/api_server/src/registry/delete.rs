@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::kinds::{Dependents, Kind};
 use super::request::{Answer, DeleteOptions, Deleted, Propagation, Target};
 use super::writer::{Writer, seconds};
-use super::{convert, value};
+use super::{convert, custom, value};
 use crate::read::{ListOptions, Selection};
 use crate::status::{Named, Status};
 use crate::storage::Stored;
@@ -43,6 +43,11 @@ impl Writer<'_> {
         if namespace && let Some(deleted) = self.delete_namespace(at, &old, options)? {
             return Ok(deleted);
         }
+        let definition =
+            at.resource.group == "apiextensions.k8s.io" && at.resource.plural == "customresourcedefinitions";
+        if definition && !value::has(&old.value, &["metadata", "deletionTimestamp"]) {
+            return self.delete_definition(at, &old, options);
+        }
         self.delete_found(at, &old, options)
     }
 
@@ -75,7 +80,13 @@ impl Writer<'_> {
 
     /// What follows when an object is gone.
     pub(crate) fn gone(&mut self, at: &Target, object: &Value) -> Result<(), Status> {
-        (self.kind_of(&at.resource).after_delete)(self, object)
+        (self.kind_of(&at.resource).after_delete)(self, object)?;
+        match self.definition(&at.resource) {
+            Some(definition) if definition.is_terminating() => {
+                custom::finish(self, &at.resource.group, &at.resource.plural)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn delete_found(
@@ -164,20 +175,7 @@ impl Writer<'_> {
         old: &Arc<Stored>,
         options: &DeleteOptions,
     ) -> Result<Option<Deleted>, Status> {
-        let failed = |what: &str, given: &str, found: &str| {
-            let why = format!(
-                "Precondition failed: {what} in precondition: {given}, {what} in object meta: {found}"
-            );
-            Status::conflict(at.named(), &at.name, &why)
-        };
-        let found =
-            [("UID", "uid", &options.uid), ("ResourceVersion", "resourceVersion", &options.resource_version)];
-        for (what, field, given) in found {
-            let is = value::text(&old.value, &["metadata", field]);
-            if let Some(given) = given.as_deref().filter(|given| *given != is) {
-                return Err(failed(what, given, is));
-            }
-        }
+        check_early_preconditions(at, &old.value, options)?;
         if value::has(&old.value, &["metadata", "deletionTimestamp"]) {
             let waits = !value::is_empty(&old.value, &["spec", "finalizers"]);
             let answer = || Deleted::Object { answer: Answer::Stored(Arc::clone(old)), accepted: false };
@@ -195,9 +193,47 @@ impl Writer<'_> {
         let answer = self.replace(&at.resource, old, object, options.dry_run)?;
         Ok(Some(Deleted::Object { answer, accepted: options.orphan_dependents == Some(false) }))
     }
+
+    /// The first deletion of a definition makes it terminate. It goes when nothing is left of its kind.
+    fn delete_definition(
+        &mut self,
+        at: &Target,
+        old: &Arc<Stored>,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, Status> {
+        check_early_preconditions(at, &old.value, options)?;
+        let mut object = old.value.clone();
+        custom::mark(&mut object, &self.now());
+        let answer = self.replace(&at.resource, old, object, options.dry_run)?;
+        if !options.dry_run {
+            custom::terminate(self, answer.value())?;
+        }
+        Ok(Deleted::Object { answer, accepted: false })
+    }
 }
 
-fn check_preconditions(at: &Target, object: &Value, options: &DeleteOptions) -> Result<(), Status> {
+/// The same as [`check_preconditions`], for kinds whose deletion upstream begins in a way of its own.
+fn check_early_preconditions(at: &Target, object: &Value, options: &DeleteOptions) -> Result<(), Status> {
+    let given =
+        [("UID", "uid", &options.uid), ("ResourceVersion", "resourceVersion", &options.resource_version)];
+    for (what, field, given) in given {
+        let found = value::text(object, &["metadata", field]);
+        if let Some(given) = given.as_deref().filter(|given| *given != found) {
+            let why = format!(
+                "Precondition failed: {what} in precondition: {given}, {what} in object meta: {found}"
+            );
+            return Err(Status::conflict(at.named(), &at.name, &why));
+        }
+    }
+    Ok(())
+}
+
+/// The object must still be the one that was meant.
+pub(crate) fn check_preconditions(
+    at: &Target,
+    object: &Value,
+    options: &DeleteOptions,
+) -> Result<(), Status> {
     // Upstream names the kind here, where it names the resource elsewhere.
     let named = Named { group: &at.resource.group, resource: &at.resource.kind };
     let refuse = |what: &str, given: &str, found: &str, perhaps: &str| {

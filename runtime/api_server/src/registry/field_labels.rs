@@ -27,9 +27,8 @@ pub(crate) fn of(resource: &ResourceInfo) -> FieldTable {
             named().with("spec.unschedulable", FieldReader::With(|it| flag(it, &["spec", "unschedulable"])))
         }
         ("", "replicationcontrollers") => namespaced().with("status.replicas", replicas()),
-        ("", "events") => events("involvedObject", "reportingComponent", "source"),
-        ("events.k8s.io", "events") => events("regarding", "reportingController", "deprecatedSource")
-            .with("reportingComponent", FieldReader::Pointer(Cow::Borrowed("/reportingController"))),
+        ("", "events") => events("involvedObject", &["reportingComponent"]),
+        ("events.k8s.io", "events") => events("regarding", &["reportingController", "reportingComponent"]),
         ("", "namespaces") => named().with_path("status.phase").with("name", FieldReader::Name),
         ("", "secrets") => namespaced().with_path("type"),
         ("", "services") => namespaced().with_path("spec.clusterIP").with_path("spec.type"),
@@ -56,17 +55,26 @@ fn paths(fields: &[&'static str]) -> FieldTable {
     fields.iter().fold(namespaced(), |table, field| table.with_path(*field))
 }
 
-/// Events are asked for by the names of the core group, whatever group they are read from.
-fn events(object: &'static str, controller: &'static str, source: &'static str) -> FieldTable {
+/// Events are asked for by the names of the core group too, whatever group they are read from; and each is kept with the
+/// names of the group it was written in.
+fn events(object: &'static str, controllers: &[&'static str]) -> FieldTable {
+    let first =
+        |pointers: &[&'static str]| FieldReader::FirstOf(pointers.iter().map(|it| (*it).into()).collect());
     let parts = ["kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"];
     let mut table = paths(&["reason", "type"]);
     for part in parts {
-        let reader = FieldReader::Pointer(format!("/{object}/{part}").into());
+        let pointers = ["involvedObject", "regarding"].map(|it| format!("/{it}/{part}").into());
+        let reader = FieldReader::FirstOf(pointers.to_vec());
         table = table.with(format!("{object}.{part}"), reader.clone());
         table = table.with(format!("involvedObject.{part}"), reader);
     }
-    let source = FieldReader::Pointer(format!("/{source}/component").into());
-    table.with(controller, FieldReader::Pointer(format!("/{controller}").into())).with("source", source)
+    for controller in controllers {
+        table = table.with(*controller, first(&["/reportingComponent", "/reportingController"]));
+    }
+    // Who names no source is its own.
+    let sources =
+        ["/source/component", "/deprecatedSource/component", "/reportingComponent", "/reportingController"];
+    table.with("source", first(&sources))
 }
 
 fn replicas() -> FieldReader {

@@ -58,7 +58,7 @@ fn ensure(
     name: &str,
     object: Value,
 ) -> Result<(), Status> {
-    let Some(resource) = writer.catalogue.resource(group, version, plural).cloned() else {
+    let Some(resource) = writer.served.catalogue.resource(group, version, plural).cloned() else {
         // A catalogue of a test's own may do without.
         return Ok(());
     };

@@ -1,6 +1,7 @@
 //! What sets one kind apart from the others: a table of facts and functions.
 
 mod batch;
+pub(crate) mod below;
 mod cluster;
 mod config;
 mod definitions;

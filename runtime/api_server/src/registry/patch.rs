@@ -50,8 +50,14 @@ impl Writer<'_> {
             return Err(Status::new(415, "UnsupportedMediaType", why));
         }
         let mut object = transform::patch(&to.resource.schema, kind, &before, patch)?;
-        let shown = if kind == PatchKind::Strategic { go_map(patch) } else { object.to_string() };
-        let warnings = self.decode_patched(to, &mut object, &shown, options)?;
+        // Decoding changes the object, so what the refusal shows is made again, for the few that are refused.
+        let shown = || match kind {
+            PatchKind::Strategic => go_map(patch),
+            _ => transform::patch(&to.resource.schema, kind, &before, patch)
+                .map(|it| it.to_string())
+                .unwrap_or_default(),
+        };
+        let warnings = self.decode_patched(to, &mut object, shown, options)?;
         check_identity(to, &mut object)?;
         let mut written = self.update(to, old, object, options, true)?;
         written.warnings.splice(0..0, warnings);
@@ -63,17 +69,17 @@ impl Writer<'_> {
         &self,
         to: &Target,
         object: &mut Value,
-        shown: &str,
+        shown: impl FnOnce() -> String,
         options: &WriteOptions,
     ) -> Result<Vec<String>, Status> {
         let definition = self.definition(&to.resource);
-        transform::identity(&self.catalogue, &to.resource, definition.is_some(), object)?;
+        transform::identity(&self.served.catalogue, &to.resource, definition.is_some(), object)?;
         let (validation, duplicates) = (options.field_validation, &options.duplicates);
         let decoded = transform::decode(&to.resource, definition.as_deref(), object, validation, duplicates);
         let warnings = decoded.map_err(|status| {
             let why = status.message.split_once(&format!("as a {}: ", to.resource.kind));
             let why = why.map_or(status.message.as_str(), |it| it.1);
-            unfit(shown, why)
+            unfit(&shown(), why)
         })?;
         self.put_defaults(to, object);
         Ok(warnings)
@@ -89,7 +95,7 @@ impl Writer<'_> {
         let mut applied = applied.clone();
         named(&applied)?;
         transform::identify(
-            &self.catalogue,
+            &self.served.catalogue,
             &to.resource,
             self.definition(&to.resource).is_some(),
             &mut applied,

@@ -8,7 +8,7 @@ use super::invalid::FieldErrors;
 use super::request::{Answer, PatchKind, Target, WriteOptions, Written};
 use super::update::uid_text;
 use super::writer::{MODIFIED, Writer};
-use super::{convert, labels, transform, value};
+use super::{Served, convert, labels, transform, value};
 use crate::status::Status;
 use crate::storage::Stored;
 
@@ -22,38 +22,38 @@ pub(crate) struct Paths {
     pub(crate) selector: Option<Vec<String>>,
 }
 
-impl Writer<'_> {
-    /// The scale of an object.
-    pub(crate) fn scale_of(&self, to: &Target, object: &Value) -> Result<Value, Status> {
-        let paths = self.scale_paths(to)?;
-        let count = |path: &[String]| value::integer(object, &borrowed(path)).unwrap_or_default();
-        let mut scale = json!({
-            "kind": "Scale",
-            "apiVersion": "autoscaling/v1",
-            "metadata": {},
-            "spec": {},
-            "status": {"replicas": count(&paths.seen)},
-        });
-        for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
-            value::keep(&mut scale, object, &["metadata", field]);
-        }
-        if count(&paths.wanted) != 0 {
-            value::set(&mut scale, &["spec", "replicas"], count(&paths.wanted));
-        }
-        let selector = match &paths.selector {
-            Some(path) => value::text(object, &borrowed(path)).to_owned(),
-            None if self.definition(&to.resource).is_some() => String::new(),
-            None if to.resource.plural == "replicationcontrollers" => {
-                labels::written_map(value::at(object, &["spec", "selector"]).as_object())
-            }
-            None => labels::written(value::at(object, &["spec", "selector"])),
-        };
-        if !selector.is_empty() {
-            value::set(&mut scale, &["status", "selector"], selector);
-        }
-        Ok(scale)
+/// The scale of an object.
+pub(crate) fn of(served: &Served, to: &Target, object: &Value) -> Result<Value, Status> {
+    let paths = paths(served, to)?;
+    let count = |path: &[String]| value::integer(object, &borrowed(path)).unwrap_or_default();
+    let mut scale = json!({
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {},
+        "spec": {},
+        "status": {"replicas": count(&paths.seen)},
+    });
+    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        value::keep(&mut scale, object, &["metadata", field]);
     }
+    if count(&paths.wanted) != 0 {
+        value::set(&mut scale, &["spec", "replicas"], count(&paths.wanted));
+    }
+    let selector = match &paths.selector {
+        Some(path) => value::text(object, &borrowed(path)).to_owned(),
+        None if served.definition(&to.resource).is_some() => String::new(),
+        None if to.resource.plural == "replicationcontrollers" => {
+            labels::written_map(value::at(object, &["spec", "selector"]).as_object())
+        }
+        None => labels::written(value::at(object, &["spec", "selector"])),
+    };
+    if !selector.is_empty() {
+        value::set(&mut scale, &["status", "selector"], selector);
+    }
+    Ok(scale)
+}
 
+impl Writer<'_> {
     /// Sets the replicas by a whole scale.
     pub(crate) fn put_scale(
         &mut self,
@@ -85,7 +85,7 @@ impl Writer<'_> {
         options: &WriteOptions,
     ) -> Result<Written, Status> {
         let old = self.scaled(to)?;
-        let before = self.scale_of(to, &old.value)?;
+        let before = of(&self.served, to, &old.value)?;
         // A scale has no lists, so applying and merging are one.
         let kind = if kind == PatchKind::Json { kind } else { PatchKind::Merge };
         let scale = transform::patch(&to.resource.schema, kind, &before, patch)?;
@@ -120,7 +120,7 @@ impl Writer<'_> {
         if !version.is_empty() && version != old.revision.to_string() {
             return Err(Status::conflict(to.named(), &to.name, MODIFIED));
         }
-        let paths = self.scale_paths(to)?;
+        let paths = paths(&self.served, to)?;
         let mut object = convert::serve(&old.value, &to.resource).into_owned();
         value::set(&mut object, &borrowed(&paths.wanted), replicas);
         // The object is written as a whole, but what changed is noted as changed through the scale.
@@ -128,16 +128,16 @@ impl Writer<'_> {
         self.manage(to, &before, &mut object, options);
         let whole = Target { subresource: String::new(), ..to.clone() };
         let written = self.update(&whole, old, object, options, false)?;
-        Ok(Written::updated(Answer::Value(self.scale_of(to, written.answer.value())?)))
+        Ok(Written::updated(Answer::Value(of(&self.served, to, written.answer.value())?)))
     }
+}
 
-    fn scale_paths(&self, to: &Target) -> Result<Paths, Status> {
-        if let Some(definition) = self.definition(&to.resource) {
-            return definition.scale(&to.resource.version).ok_or_else(Status::no_such_path);
-        }
-        let path = |names: [&str; 2]| names.map(str::to_owned).to_vec();
-        Ok(Paths { wanted: path(["spec", "replicas"]), seen: path(["status", "replicas"]), selector: None })
+fn paths(served: &Served, to: &Target) -> Result<Paths, Status> {
+    if let Some(definition) = served.definition(&to.resource) {
+        return definition.scale(&to.resource.version).ok_or_else(Status::no_such_path);
     }
+    let path = |names: [&str; 2]| names.map(str::to_owned).to_vec();
+    Ok(Paths { wanted: path(["spec", "replicas"]), seen: path(["status", "replicas"]), selector: None })
 }
 
 fn borrowed(path: &[String]) -> Vec<&str> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::create::success;
+use super::delete::check_preconditions;
 use super::request::{Answer, DeleteOptions, Propagation, Target, WriteOptions, Written};
 use super::update::uid_text;
 use super::writer::{MODIFIED, Writer};
@@ -90,6 +91,9 @@ impl Writer<'_> {
         let pod = found.ok_or_else(|| to.not_found())?;
         let mut deletion = delete_options(value::at(eviction, &["deleteOptions"]));
         deletion.dry_run |= options.dry_run;
+        // An eviction that is refused leaves neither a condition nor a smaller budget behind.
+        let whole = Target { subresource: String::new(), ..to.clone() };
+        check_preconditions(&whole, &pod.value, &deletion)?;
         if !ignores_budgets(&pod.value) {
             self.charge_budget(&pod, deletion.dry_run)?;
         }
@@ -97,7 +101,6 @@ impl Writer<'_> {
         if deletion.resource_version.is_some() {
             deletion.resource_version = Some(pod.revision.to_string());
         }
-        let whole = Target { subresource: String::new(), ..to.clone() };
         self.delete(&whole, &deletion)?;
         Ok(Written { answer: Answer::Value(success(201)), created: true, warnings: Vec::new() })
     }

@@ -1,4 +1,7 @@
 //! Tokens of service accounts: opaque, kept in memory, each made out for one user until some time.
+//!
+//! A snapshot of the storage does not hold them: after a restart everybody asks for new ones. Those that have expired
+//! are forgotten when the next one is made.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +31,8 @@ impl Tokens {
         self.0.get(token).filter(|it| it.1 > now).map(|it| it.0.clone())
     }
 
-    fn make(&mut self, rng: &mut Rng, user: String, until: Timestamp) -> String {
+    fn make(&mut self, rng: &mut Rng, user: String, now: Timestamp, until: Timestamp) -> String {
+        self.0.retain(|_, it| it.1 > now);
         let token = format!("windlass.{}.{}", rng.identifier(), rng.identifier());
         self.0.insert(token.clone(), (user, until));
         token
@@ -82,7 +86,7 @@ impl Writer<'_> {
             true => String::new(),
             false => {
                 let state = &mut *self.state;
-                state.tokens.make(&mut state.rng, user, until)
+                state.tokens.make(&mut state.rng, user, now, until)
             }
         };
         value::set(&mut request, &["kind"], "TokenRequest");
@@ -98,5 +102,25 @@ impl Writer<'_> {
         value::set(&mut request, &["status"], json!({"token": token, "expirationTimestamp": seconds(until)}));
         drop(account);
         Ok(Written { answer: Answer::Value(request), created: true, warnings: Vec::new() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_env::Env;
+
+    use super::*;
+
+    #[test]
+    fn expired_tokens_are_forgotten_when_another_is_made() {
+        let (mut tokens, mut rng) = (Tokens::default(), Env::system("test").rng("tokens"));
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let first = tokens.make(&mut rng, "a".to_owned(), at(0), at(10));
+        let second = tokens.make(&mut rng, "b".to_owned(), at(5), at(15));
+        assert_eq!((tokens.0.len(), tokens.user(&first, at(9)).as_deref()), (2, Some("a")));
+        tokens.make(&mut rng, "c".to_owned(), at(10), at(20));
+        assert_eq!(tokens.0.len(), 2);
+        assert_eq!(tokens.user(&first, at(9)), None);
+        assert_eq!(tokens.user(&second, at(11)).as_deref(), Some("b"));
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::create::in_namespace;
 use super::invalid::FieldErrors;
-use super::kinds::Kind;
+use super::kinds::{Kind, below};
 use super::request::{Answer, Target, WriteOptions, Written};
 use super::writer::{MODIFIED, Writer};
 use super::{convert, meta, names, transform, value};
@@ -62,7 +62,9 @@ impl Writer<'_> {
         } else if to.subresource == "status" {
             (kind.prepare_status)(&mut object, &before, &self.now());
         }
-        self.bump_generation(to, kind, &mut object, &before);
+        if to.subresource != "status" {
+            self.bump_generation(to, kind, &mut object, &before);
+        }
         keep_metadata(&mut object, &before);
         self.validate_changed(to, kind, &object, &before)?;
         transform::settle(&to.resource, self.definition(&to.resource).is_some(), &mut object);
@@ -113,7 +115,7 @@ impl Writer<'_> {
                 }
             }
             "finalize" => keep_all_but(object, before, &["apiVersion", "kind", "metadata", "spec"]),
-            _ => {}
+            _ => below::limit(to, object, before, &self.now()),
         }
         if to.resource.plural == "namespaces" && to.subresource.is_empty() {
             value::keep(object, before, &["spec", "finalizers"]);
@@ -184,7 +186,7 @@ impl Writer<'_> {
         match to.subresource.as_str() {
             "" => (kind.validate_update)(object, before, &mut errors),
             "status" => (kind.validate_status)(object, before, &mut errors),
-            _ => {}
+            _ => below::validate(to, object, before, &mut errors),
         }
         errors.refuse(&resource.group, &resource.kind, &to.name)
     }

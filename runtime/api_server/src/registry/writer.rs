@@ -1,15 +1,16 @@
 //! One write at work: what it reads, and the single changes it makes.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use serde_json::Value;
 use windlass_env::Env;
-use windlass_schema::{Catalogue, ResourceInfo};
+use windlass_schema::ResourceInfo;
 
 use super::custom::Definition;
-use super::request::Answer;
-use super::{State, convert, value};
+use super::request::{Answer, Target};
+use super::{Served, State, convert, kinds, value};
 use crate::status::{Named, Status};
 use crate::storage::{Change, Collection, Expected, Key, Storage, StorageError, Stored};
 
@@ -17,8 +18,8 @@ use crate::storage::{Change, Collection, Expected, Key, Storage, StorageError, S
 pub(crate) struct Writer<'a> {
     pub(crate) env: &'a Env,
     pub(crate) storage: &'a Arc<dyn Storage>,
-    pub(crate) live: &'a Mutex<Arc<Catalogue>>,
-    pub(crate) catalogue: Arc<Catalogue>,
+    pub(crate) live: &'a Mutex<Arc<Served>>,
+    pub(crate) served: Arc<Served>,
     pub(crate) state: MutexGuard<'a, State>,
 }
 
@@ -50,13 +51,13 @@ impl Writer<'_> {
         version: &str,
         plural: &str,
     ) -> Result<Arc<ResourceInfo>, Status> {
-        let found = self.catalogue.resource(group, version, plural).cloned();
+        let found = self.served.catalogue.resource(group, version, plural).cloned();
         found.ok_or_else(|| Status::internal(format!("{plural} of {group}/{version} are not described")))
     }
 
     /// The definition of a custom resource.
     pub(crate) fn definition(&self, resource: &ResourceInfo) -> Option<Arc<Definition>> {
-        self.state.custom.get(&(resource.group.clone(), resource.plural.clone())).cloned()
+        self.served.definition(resource).cloned()
     }
 
     /// A stored object.
@@ -87,7 +88,8 @@ impl Writer<'_> {
                 Some(found) => Err(exists(of, &place, Some(&found))),
             };
         }
-        self.commit(of, &collection, &place, Expected::Absent, Change::Put(object)).map(Answer::Stored)
+        let change = Change::Put(kept(object, None));
+        self.commit(of, &collection, &place, Expected::Absent, change).map(Answer::Stored)
     }
 
     /// Stores what an object has become. What did not change keeps its version.
@@ -105,7 +107,7 @@ impl Writer<'_> {
         if dry_run {
             return Ok(Answer::Value(object));
         }
-        let expected = Expected::Revision(old.revision);
+        let (object, expected) = (kept(object, Some(&old.value)), Expected::Revision(old.revision));
         self.commit(of, &convert::collection(of), &old.key, expected, Change::Put(object)).map(Answer::Stored)
     }
 
@@ -120,10 +122,24 @@ impl Writer<'_> {
         self.commit(of, &convert::collection(of), &old.key, expected, Change::Delete(last))
     }
 
-    /// Makes another set of resources the one that is served.
-    pub(crate) fn publish(&mut self, catalogue: Catalogue) {
-        self.catalogue = Arc::new(catalogue);
-        *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&self.catalogue);
+    /// Makes something else what is served.
+    pub(crate) fn publish(&mut self, served: Served) {
+        self.served = Arc::new(served);
+        *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&self.served);
+    }
+
+    /// What a request is about, as it is served now: since its path was read, a definition may have changed or gone.
+    pub(crate) fn current<'t>(&self, to: &'t Target) -> Result<Cow<'t, Target>, Status> {
+        let of = &to.resource;
+        let found = self.served.catalogue.resource(&of.group, &of.version, &of.plural);
+        let found = found.ok_or_else(Status::no_such_path)?;
+        if to.is_subresource() && !found.subresources.contains_key(&to.subresource) {
+            return Err(Status::no_such_path());
+        }
+        if Arc::ptr_eq(found, of) {
+            return Ok(Cow::Borrowed(to));
+        }
+        Ok(Cow::Owned(Target { resource: Arc::clone(found), ..to.clone() }))
     }
 
     fn commit(
@@ -139,6 +155,7 @@ impl Writer<'_> {
             StorageError::Exists { .. } => exists(of, place, self.storage.get(collection, place).as_deref()),
             StorageError::Missing { .. } => Status::not_found(named, &place.name),
             StorageError::Conflict { .. } => Status::conflict(named, &place.name, MODIFIED),
+            StorageError::TooDeep { .. } => Status::bad_request(error.to_string()),
             other => Status::internal(other),
         })
     }
@@ -147,6 +164,17 @@ impl Writer<'_> {
 /// Why an update from an older version is refused.
 pub(crate) const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
+
+/// The object as it is kept, with what that version says stands where nothing was given.
+fn kept(object: Value, old: Option<&Value>) -> Value {
+    let converted = match convert::kept(&object, old) {
+        Cow::Borrowed(_) => None,
+        Cow::Owned(converted) => Some(converted),
+    };
+    let Some(mut converted) = converted else { return object };
+    (kinds::of("autoscaling", "horizontalpodautoscalers").defaults)(&mut converted);
+    converted
+}
 
 fn exists(of: &ResourceInfo, place: &Key, found: Option<&Stored>) -> Status {
     let mut status = Status::already_exists(Named { group: &of.group, resource: &of.plural }, &place.name);

@@ -16,7 +16,7 @@ pub(super) static DEFINITIONS: Kind = Kind {
     validate: custom::validate,
     validate_update: custom::validate_update,
     after_create: |writer, object, dry_run| custom::serve(writer, object, dry_run),
-    after_update: |writer, object, dry_run| custom::serve(writer, object, dry_run),
+    after_update: |writer, object, dry_run| custom::serve_changed(writer, object, dry_run),
     after_delete: |writer, object| custom::withdraw(writer, object),
     ..NAMED
 };

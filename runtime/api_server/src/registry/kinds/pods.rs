@@ -80,7 +80,8 @@ fn tolerate_poor_nodes(pod: &mut Value) {
 
 /// Turns the name of a priority class into its number.
 fn prioritise(writer: &mut Writer<'_>, pod: &mut Value) -> Result<(), Status> {
-    let Some(classes) = writer.catalogue.resource("scheduling.k8s.io", "v1", "priorityclasses").cloned()
+    let Some(classes) =
+        writer.served.catalogue.resource("scheduling.k8s.io", "v1", "priorityclasses").cloned()
     else {
         return Ok(());
     };

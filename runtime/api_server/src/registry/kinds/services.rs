@@ -141,9 +141,10 @@ fn allocate(writer: &mut Writer<'_>, service: &mut Value, old: &Value) -> Result
         return Ok(());
     }
     let mut errors = FieldErrors::default();
+    // Only who wants something new has to know what others have.
     let services = convert::collection(&*writer.built_in("", "v1", "services")?);
+    let mut others = if wants_something(service, old) { writer.all(&services, "") } else { Vec::new() };
     let uid = value::text(service, &["metadata", "uid"]).to_owned();
-    let mut others = writer.all(&services, "");
     others.retain(|it| value::text(&it.value, &["metadata", "uid"]) != uid || uid.is_empty());
     let (namespace, name) =
         (value::text(old, &["metadata", "namespace"]), value::text(old, &["metadata", "name"]));
@@ -157,6 +158,33 @@ fn allocate(writer: &mut Writer<'_>, service: &mut Value, old: &Value) -> Result
     let ports: BTreeSet<i64> = others.iter().flat_map(|it| node_ports(&it.value)).collect();
     ports_on_nodes(writer, service, old, ports, &mut errors);
     errors.refuse("", "Service", value::text(service, &["metadata", "name"]))
+}
+
+/// Whether the service needs, or asks for, an address or port that it did not have.
+fn wants_something(service: &Value, old: &Value) -> bool {
+    let spec = value::at(service, &["spec"]);
+    let address = match value::text(spec, &["clusterIP"]) {
+        "" => value::texts(spec, &["clusterIPs"]).first().copied().unwrap_or_default(),
+        address => address,
+    };
+    let new_address =
+        address.is_empty() || (address != "None" && address != value::text(old, &["spec", "clusterIP"]));
+    let (wanted, before) = (wants_node_ports(service), node_ports(old));
+    new_address
+        || value::items(spec, &["ports"]).iter().any(|port| {
+            match value::integer(port, &["nodePort"]).unwrap_or_default() {
+                0 => wanted,
+                number => !before.contains(&number),
+            }
+        })
+}
+
+fn wants_node_ports(service: &Value) -> bool {
+    match value::text(service, &["spec", "type"]) {
+        "NodePort" => true,
+        "LoadBalancer" => value::flag(service, &["spec", "allocateLoadBalancerNodePorts"]),
+        _ => false,
+    }
 }
 
 fn address(
@@ -240,9 +268,7 @@ fn ports_on_nodes(
     mut taken: BTreeSet<i64>,
     errors: &mut FieldErrors,
 ) {
-    let kind = value::text(service, &["spec", "type"]).to_owned();
-    let wanted = kind == "NodePort"
-        || (kind == "LoadBalancer" && value::flag(service, &["spec", "allocateLoadBalancerNodePorts"]));
+    let wanted = wants_node_ports(service);
     let before = node_ports(old);
     let own = node_ports(service);
     let ports = value::items_mut(service, &["spec", "ports"]).into_iter().flatten();
@@ -413,7 +439,9 @@ fn validate_update(service: &Value, old: &Value, errors: &mut FieldErrors) {
 
 /// Endpoints go with the service of their name.
 fn drop_endpoints(writer: &mut Writer<'_>, service: &Value) -> Result<(), Status> {
-    let Some(endpoints) = writer.catalogue.resource("", "v1", "endpoints").cloned() else { return Ok(()) };
+    let Some(endpoints) = writer.served.catalogue.resource("", "v1", "endpoints").cloned() else {
+        return Ok(());
+    };
     let (namespace, name) =
         (value::text(service, &["metadata", "namespace"]), value::text(service, &["metadata", "name"]));
     match writer.find(&convert::collection(&endpoints), namespace, name) {

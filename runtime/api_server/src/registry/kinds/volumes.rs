@@ -74,7 +74,8 @@ pub(super) static PERSISTENT_VOLUME_CLAIMS: Kind = Kind {
         value::default(object, &["status", "phase"], "Pending");
     },
     admit: |writer, object| {
-        let Some(classes) = writer.catalogue.resource("storage.k8s.io", "v1", "storageclasses").cloned()
+        let Some(classes) =
+            writer.served.catalogue.resource("storage.k8s.io", "v1", "storageclasses").cloned()
         else {
             return Ok(());
         };

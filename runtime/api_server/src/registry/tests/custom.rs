@@ -28,6 +28,21 @@ fn definition() -> Value {
     })
 }
 
+const DEFINITIONS: &str = "apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// A definition like that of widgets, of another name.
+fn named(plural: &str, kind: &str) -> Value {
+    let mut body = definition();
+    body["metadata"]["name"] = json!(format!("{plural}.example.com"));
+    body["spec"]["names"] = json!({"plural": plural, "kind": kind});
+    body
+}
+
+fn condition<'a>(object: &'a Value, of_type: &str) -> &'a Value {
+    let conditions = part(object, "/status/conditions").as_array().map(Vec::as_slice).unwrap_or_default();
+    conditions.iter().find(|it| it["type"] == of_type).unwrap_or(&Value::Null)
+}
+
 fn defined() -> World {
     let world = World::new();
     world.made("apiextensions.k8s.io/v1/customresourcedefinitions", definition());
@@ -140,4 +155,154 @@ fn stored_definitions_are_served_by_a_registry_that_finds_them() {
     let world = defined();
     let again = Registry::new(&Env::system("again"), Arc::clone(&world.storage), Catalogue::built_in());
     assert!(again.catalogue().resource("example.com", "v1", "widgets").is_some());
+}
+
+#[test]
+fn definitions_that_are_made_at_the_same_time_are_all_served() {
+    let world = World::new();
+    let count = 12;
+    std::thread::scope(|scope| {
+        for number in 0..count {
+            let world = &world;
+            scope.spawn(move || {
+                world.made(DEFINITIONS, named(&format!("kind{number}s"), &format!("Kind{number}")))
+            });
+        }
+    });
+    let catalogue = world.registry.catalogue();
+    for number in 0..count {
+        let plural = format!("kind{number}s");
+        assert!(catalogue.resource("example.com", "v1", &plural).is_some(), "{plural}");
+    }
+}
+
+#[test]
+fn what_is_served_can_be_asked_while_a_write_goes_on() {
+    let world = defined();
+    let widgets = world.at(WIDGETS, "");
+    let writer = world.registry.write();
+    assert!(world.registry.columns(&widgets.resource).is_some());
+    assert!(
+        crate::read::FieldSelector::parse("spec.color=red", &world.registry.fields(&widgets.resource))
+            .is_ok()
+    );
+    drop(writer);
+}
+
+#[test]
+fn a_definition_that_does_not_hold_any_more_stands_in_nobodys_way() {
+    let world = World::new();
+    let collection = crate::storage::Collection::new("apiextensions.k8s.io", "customresourcedefinitions");
+    world.made(DEFINITIONS, named("alphas", "Alpha"));
+    world.made(DEFINITIONS, named("omegas", "Omega"));
+    let key = crate::storage::Key::new("", "alphas.example.com");
+    let stored = world.storage.get(&collection, &key).unwrap();
+    let mut broken = stored.value.clone();
+    broken["spec"]["versions"] = json!([]);
+    let change = crate::storage::Change::Put(broken);
+    world
+        .storage
+        .commit(&collection, &key, crate::storage::Expected::Revision(stored.revision), change)
+        .unwrap();
+    let namespaces = crate::storage::Collection::new("", "namespaces");
+    let key = crate::storage::Key::new("", "kube-public");
+    let namespace = world.storage.get(&namespaces, &key).unwrap();
+    let expected = crate::storage::Expected::Revision(namespace.revision);
+    let change = crate::storage::Change::Delete(namespace.value.clone());
+    world.storage.commit(&namespaces, &key, expected, change).unwrap();
+    let again = Registry::new(&Env::system("again"), Arc::clone(&world.storage), Catalogue::built_in());
+    assert!(again.catalogue().resource("example.com", "v1", "alphas").is_none());
+    assert!(again.catalogue().resource("example.com", "v1", "omegas").is_some());
+    assert!(world.storage.get(&namespaces, &key).is_some());
+}
+
+#[test]
+fn a_request_for_a_kind_that_has_gone_since_is_told_so() {
+    let world = defined();
+    world.made(WIDGETS, json!({"metadata": {"name": "a"}}));
+    let (widgets, one) = (world.at(WIDGETS, ""), world.at(WIDGETS, "a"));
+    let scale = world.at("example.com/v1/widgets/scale", "a");
+    let mut changed = world.get(DEFINITIONS, "widgets.example.com").unwrap();
+    value::remove(&mut changed["spec"]["versions"][0], &["subresources", "scale"]);
+    world.update(DEFINITIONS, changed).unwrap();
+    let body = || json!({"metadata": {"name": "b"}});
+    let refused = world.registry.patch(&scale, PatchKind::Merge, json!({}), &options()).unwrap_err();
+    assert_eq!((refused.code, refused.reason), (404, "NotFound"));
+    world.delete(DEFINITIONS, "widgets.example.com", &DeleteOptions::default()).unwrap();
+    let refusals = [
+        world.registry.create(&widgets, body(), &options()).unwrap_err(),
+        world.registry.update(&one, body(), &options()).unwrap_err(),
+        world.registry.patch(&one, PatchKind::Merge, json!({}), &options()).unwrap_err(),
+        world.registry.delete(&one, &DeleteOptions::default()).unwrap_err(),
+    ];
+    assert!(refusals.iter().all(|it| it.code == 404), "{refusals:?}");
+    assert!(
+        world
+            .storage
+            .read(&super::super::convert::collection(&widgets.resource), None)
+            .unwrap()
+            .objects
+            .is_empty()
+    );
+}
+
+#[test]
+fn a_request_is_judged_by_the_definition_as_it_is_now() {
+    let world = defined();
+    let before = world.at(WIDGETS, "");
+    let mut changed = world.get(DEFINITIONS, "widgets.example.com").unwrap();
+    let schema = &mut changed["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    schema["properties"]["size"] = json!({"type": "integer"});
+    world.update(DEFINITIONS, changed).unwrap();
+    let body = json!({"metadata": {"name": "a"}, "spec": {"size": 3}});
+    let made = world.registry.create(&before, body, &options()).unwrap();
+    assert_eq!(part(made.answer.value(), "/spec/size"), 3);
+}
+
+#[test]
+fn a_freed_name_goes_to_who_waited_for_it() {
+    let world = World::new();
+    world.made(DEFINITIONS, named("widgets", "Widget"));
+    let refused = world.made(DEFINITIONS, named("gadgets", "Widget"));
+    assert_eq!(condition(&refused, "NamesAccepted")["reason"], "ListKindConflict");
+    world.made(DEFINITIONS, named("things", "Widget"));
+    world.delete(DEFINITIONS, "widgets.example.com", &DeleteOptions::default()).unwrap();
+    let accepted = world.get(DEFINITIONS, "gadgets.example.com").unwrap();
+    assert_eq!(condition(&accepted, "Established")["status"], "True");
+    assert!(world.registry.catalogue().resource("example.com", "v1", "gadgets").is_some());
+    let waits = world.get(DEFINITIONS, "things.example.com").unwrap();
+    assert_eq!(condition(&waits, "Established")["status"], "False");
+}
+
+#[test]
+fn a_definition_stays_until_its_last_object_is_gone() {
+    let world = defined();
+    world.made(WIDGETS, json!({"metadata": {"name": "free"}}));
+    world.made(WIDGETS, json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}}));
+    world.delete(DEFINITIONS, "widgets.example.com", &DeleteOptions::default()).unwrap();
+    assert!(world.get(WIDGETS, "free").is_none());
+    let going = world.get(DEFINITIONS, "widgets.example.com").unwrap();
+    assert_eq!(part(&going, "/metadata/finalizers/0"), "customresourcecleanup.apiextensions.k8s.io");
+    assert!(value::has(&going, &["metadata", "deletionTimestamp"]));
+    assert_eq!(condition(&going, "Terminating")["status"], "True");
+    let refused = world.create(WIDGETS, json!({"metadata": {"name": "late"}})).unwrap_err();
+    let expected = "create not allowed while custom resource definition is terminating";
+    assert_eq!((refused.code, refused.message.as_str()), (405, expected));
+    let mut held = world.get(WIDGETS, "held").unwrap();
+    assert!(value::has(&held, &["metadata", "deletionTimestamp"]));
+    value::remove(&mut held, &["metadata", "finalizers"]);
+    world.update(WIDGETS, held).unwrap();
+    assert!(world.get(DEFINITIONS, "widgets.example.com").is_none());
+    assert!(world.registry.catalogue().resource("example.com", "v1", "widgets").is_none());
+}
+
+#[test]
+fn a_terminating_definition_says_so_whatever_else_is_written() {
+    let world = defined();
+    world.made(WIDGETS, json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}}));
+    world.delete(DEFINITIONS, "widgets.example.com", &DeleteOptions::default()).unwrap();
+    let patch = json!({"metadata": {"labels": {"a": "b"}}});
+    let labelled = world.patch(DEFINITIONS, "widgets.example.com", PatchKind::Merge, patch).unwrap();
+    assert_eq!(condition(&labelled, "Terminating")["status"], "True");
+    assert_eq!(condition(&labelled, "Established")["status"], "True");
 }

@@ -317,3 +317,22 @@ fn events_and_autoscalers_are_served_in_every_version() {
     let newer = world.patch("autoscaling/v2/horizontalpodautoscalers", "h", PatchKind::Merge, patch).unwrap();
     assert_eq!(part(&newer, "/spec/metrics/0/resource/target/averageUtilization"), 70);
 }
+
+#[test]
+fn a_service_keeps_what_it_has_and_is_refused_what_another_has() {
+    let world = World::new();
+    let service = |name: &str, port: i64| {
+        let ports = json!([{"port": 80, "nodePort": port}]);
+        json!({"metadata": {"name": name}, "spec": {"type": "NodePort", "ports": ports}})
+    };
+    let first = world.made("services", service("a", 30001));
+    let patch = json!({"metadata": {"labels": {"x": "y"}}});
+    let labelled = world.patch("services", "a", PatchKind::Merge, patch).unwrap();
+    assert_eq!(part(&labelled, "/spec"), part(&first, "/spec"));
+    let refused = world.create("services", service("b", 30001)).unwrap_err();
+    assert!(refused.message.contains("provided port is already allocated"), "{}", refused.message);
+    let mut other = world.made("services", service("b", 30002));
+    other["spec"]["ports"][0]["nodePort"] = json!(30001);
+    let refused = world.update("services", other).unwrap_err();
+    assert!(refused.message.contains("provided port is already allocated"), "{}", refused.message);
+}

@@ -123,3 +123,100 @@ fn conditions_of_a_status_patch_merge_by_type() {
     assert_eq!(part(&patched, "/status/conditions").as_array().map(Vec::len), Some(2));
     assert_eq!(part(&patched, "/status/qosClass"), "BestEffort");
 }
+
+#[test]
+fn an_eviction_of_another_pod_than_was_meant_changes_nothing() {
+    let world = World::new();
+    guarded(&world, 1);
+    let before = world.storage.revision();
+    for preconditions in [json!({"uid": "other"}), json!({"resourceVersion": "1"})] {
+        let body = json!({"metadata": {"name": "a"}, "deleteOptions": {"preconditions": preconditions}});
+        let refused = world.registry.create(&world.at("pods/eviction", "a"), body, &options()).unwrap_err();
+        assert_eq!((refused.code, refused.reason), (409, "Conflict"));
+    }
+    assert_eq!(world.storage.revision(), before);
+    let version = part(&world.get("pods", "a").unwrap(), "/metadata/resourceVersion").clone();
+    let body = json!({
+        "metadata": {"name": "a"},
+        "deleteOptions": {"preconditions": {"resourceVersion": version}},
+    });
+    world.registry.create(&world.at("pods/eviction", "a"), body, &options()).unwrap();
+}
+
+#[test]
+fn a_resize_reaches_resources_only() {
+    let world = World::new();
+    let mut body = pod("a");
+    body["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
+    let mut object = world.made("pods", body);
+    object["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "200m"}});
+    object["spec"]["containers"][0]["image"] = json!("other");
+    object["spec"]["nodeName"] = json!("n");
+    object["metadata"]["labels"] = json!({"a": "b"});
+    object["status"]["phase"] = json!("Failed");
+    let resized = world.update("pods/resize", object.clone()).unwrap();
+    let container = part(&resized, "/spec/containers/0");
+    assert_eq!(container["resources"], json!({"requests": {"cpu": "200m"}}));
+    assert_eq!((&container["image"], part(&resized, "/spec/nodeName")), (&json!("nginx"), &Value::Null));
+    assert_eq!(part(&resized, "/metadata/labels"), &Value::Null);
+    assert_eq!(part(&resized, "/status/phase"), "Pending");
+    assert_eq!(part(&resized, "/metadata/generation"), 2);
+    let second = json!({"spec": {"containers": [{"name": "d", "image": "x"}]}});
+    let refused = world.patch("pods/resize", "a", PatchKind::Strategic, second).unwrap_err();
+    assert_eq!(refused.code, 422);
+    assert!(
+        refused.message.contains("containers may not be added or removed on resize"),
+        "{}",
+        refused.message
+    );
+    let none = json!([{"op": "remove", "path": "/spec/containers/0/resources/requests"}]);
+    let refused = world.patch("pods/resize", "a", PatchKind::Json, none).unwrap_err();
+    assert!(refused.message.contains("Pod QOS Class may not change"), "{}", refused.message);
+}
+
+#[test]
+fn ephemeral_containers_are_added_and_nothing_else_is_changed() {
+    let world = World::new();
+    world.made("pods", pod("a"));
+    let debug = json!({"name": "debug", "image": "busybox"});
+    let patch = json!({"spec": {"ephemeralContainers": [debug], "nodeName": "n"}, "metadata": {"labels": {"a": "b"}}});
+    let patched = world.patch("pods/ephemeralcontainers", "a", PatchKind::Strategic, patch).unwrap();
+    assert_eq!(part(&patched, "/spec/ephemeralContainers/0/name"), "debug");
+    assert_eq!(
+        (part(&patched, "/spec/nodeName"), part(&patched, "/metadata/labels")),
+        (&Value::Null, &Value::Null)
+    );
+    for (change, expected) in [("replace", "may not be changed"), ("remove", "may not be removed")] {
+        let path = if change == "remove" { "" } else { "/0/image" };
+        let patch = json!([{"op": change, "path": format!("/spec/ephemeralContainers{path}"), "value": "x"}]);
+        let refused = world.patch("pods/ephemeralcontainers", "a", PatchKind::Json, patch).unwrap_err();
+        assert_eq!(refused.code, 422);
+        assert!(refused.message.contains(expected), "{}", refused.message);
+    }
+}
+
+#[test]
+fn an_approval_reaches_conditions_only() {
+    let world = World::new();
+    let path = "certificates.k8s.io/v1/certificatesigningrequests";
+    let spec = json!({"request": "YQ==", "signerName": "example.com/s", "usages": ["client auth"]});
+    let mut object = world.made(path, json!({"metadata": {"name": "a"}, "spec": spec}));
+    object["spec"]["signerName"] = json!("example.com/other");
+    object["status"] = json!({
+        "certificate": "YQ==",
+        "conditions": [{"type": "Approved", "status": "True", "reason": "r", "message": "m"}],
+    });
+    let approved = world.update(&format!("{path}/approval"), object).unwrap();
+    assert_eq!(part(&approved, "/spec/signerName"), "example.com/s");
+    assert_eq!(part(&approved, "/status/certificate"), &Value::Null);
+    assert_eq!(part(&approved, "/status/conditions/0/type"), "Approved");
+    assert!(part(&approved, "/status/conditions/0/lastUpdateTime").is_string());
+    let mut both = approved.clone();
+    both["status"]["conditions"] = json!([]);
+    let refused = world.update(&format!("{path}/approval"), both).unwrap_err();
+    assert!(
+        refused.message.contains("updates may not remove a condition of type \"Approved\""),
+        "{}",
+        refused.message
+    );
+}

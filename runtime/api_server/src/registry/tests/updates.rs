@@ -170,3 +170,95 @@ fn what_is_made_once_and_for_all_stays() {
     let refused = world.patch("secrets", "s", PatchKind::Merge, json!({"type": "x"})).unwrap_err();
     assert!(refused.message.contains("type: Invalid value: \"x\": field is immutable"));
 }
+
+#[test]
+fn a_write_of_the_status_makes_no_new_generation() {
+    let world = World::new();
+    for (path, body) in [
+        ("apps/v1/deployments", replica_set("a")),
+        ("pods", pod("a")),
+        ("services", json!({"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}]}})),
+    ] {
+        let made = world.made(path, body);
+        let mut object = made.clone();
+        object["status"]["conditions"] = json!([{"type": "Odd", "status": "True"}]);
+        object["spec"]["nodeName"] = json!("n");
+        let written = world.update(&format!("{path}/status"), object).unwrap();
+        assert_eq!(part(&written, "/metadata/generation"), part(&made, "/metadata/generation"), "{path}");
+        assert_eq!(part(&written, "/status/conditions/0/type"), "Odd", "{path}");
+    }
+}
+
+#[test]
+fn an_older_version_of_an_autoscaler_takes_nothing_from_the_newer_one() {
+    let world = World::new();
+    let (older, newer) =
+        ("autoscaling/v1/horizontalpodautoscalers", "autoscaling/v2/horizontalpodautoscalers");
+    let share = |percent: i64| {
+        let target = json!({"type": "Utilization", "averageUtilization": percent});
+        json!({"type": "Resource", "resource": {"name": "cpu", "target": target}})
+    };
+    let memory = json!({
+        "type": "Resource",
+        "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}},
+    });
+    let scaled = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"});
+    let spec = json!({
+        "maxReplicas": 3,
+        "scaleTargetRef": scaled,
+        "metrics": [memory, share(50)],
+        "behavior": {"scaleDown": {"stabilizationWindowSeconds": 60}},
+    });
+    let made = world.made(newer, json!({"metadata": {"name": "a"}, "spec": spec}));
+    let to = world.at(older, "a");
+    let mut body = super::super::convert::serve(&made, &to.resource).into_owned();
+    assert_eq!(part(&body, "/spec/targetCPUUtilizationPercentage"), 50);
+    body["spec"]["targetCPUUtilizationPercentage"] = json!(70);
+    world.registry.update(&to, body, &options()).unwrap();
+    let kept = world.get(newer, "a").unwrap();
+    assert_eq!(part(&kept, "/apiVersion"), "autoscaling/v2");
+    assert_eq!(part(&kept, "/spec/metrics"), &json!([memory, share(70)]));
+    assert_eq!(part(&kept, "/spec/behavior"), part(&made, "/spec/behavior"));
+    let plain = json!({"metadata": {"name": "b"}, "spec": {"maxReplicas": 3, "scaleTargetRef": scaled}});
+    world.registry.create(&world.at(older, ""), plain, &options()).unwrap();
+    let kept = world.get(newer, "b").unwrap();
+    assert_eq!(
+        (part(&kept, "/apiVersion"), part(&kept, "/spec/metrics")),
+        (&json!("autoscaling/v2"), &json!([share(80)]))
+    );
+    let before = world.storage.revision();
+    let same = super::super::convert::serve(&kept, &to.resource).into_owned();
+    world.registry.update(&world.at(older, "b"), same, &options()).unwrap();
+    assert_eq!(world.storage.revision(), before);
+}
+
+#[test]
+fn events_are_selected_by_either_names_whichever_they_were_written_with() {
+    let world = World::new();
+    let about = json!({"kind": "Pod", "namespace": "default", "name": "p"});
+    let old = json!({
+        "metadata": {"name": "old"}, "involvedObject": about, "reason": "r", "message": "m", "type": "Normal",
+        "source": {"component": "c"}, "reportingComponent": "c", "reportingInstance": "i", "action": "a",
+    });
+    let new = json!({
+        "metadata": {"name": "new"}, "regarding": about, "reason": "r", "note": "m", "type": "Normal",
+        "eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": "c", "reportingInstance": "i", "action": "a",
+    });
+    world.made("events", old);
+    world.made("events.k8s.io/v1/events", new);
+    let collection = crate::storage::Collection::new("", "events");
+    let selectors = [
+        ("events", "involvedObject.name=p,involvedObject.kind=Pod"),
+        ("events", "source=c"),
+        ("events", "reportingComponent=c"),
+        ("events.k8s.io/v1/events", "regarding.name=p,involvedObject.kind=Pod"),
+        ("events.k8s.io/v1/events", "reportingController=c"),
+    ];
+    for (path, selector) in selectors {
+        let table = world.registry.fields(&world.at(path, "").resource);
+        let selector = crate::read::FieldSelector::parse(selector, &table).unwrap();
+        let all = world.storage.read(&collection, None).unwrap();
+        let found = all.objects.values().filter(|it| selector.matches(it)).count();
+        assert_eq!(found, 2, "{path} {selector:?}");
+    }
+}
