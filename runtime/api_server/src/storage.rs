@@ -9,6 +9,7 @@
 //!
 //! It refuses to judge objects: defaults, validation and what follows from a write are the registry's.
 
+mod document;
 mod file;
 mod memory;
 #[cfg(test)]
@@ -16,7 +17,6 @@ mod tests;
 
 use std::cmp::Ordering;
 use std::fmt;
-use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -24,6 +24,7 @@ use imbl::OrdMap;
 use serde_json::Value;
 use windlass_env::cell::Observer;
 
+pub use self::document::Document;
 pub use self::file::SnapshotError;
 pub use self::memory::{Memory, MemoryOptions};
 
@@ -58,13 +59,6 @@ pub struct Stored {
     pub bytes: Bytes,
     /// Its `apiVersion`, for who must not take it apart.
     version: Arc<str>,
-}
-
-/// An object that is taken apart when it is first looked into: taken apart it needs ten times the memory of its
-/// bytes, and most of what is kept is never looked into again.
-pub struct Document {
-    value: OnceLock<Value>,
-    bytes: Bytes,
 }
 
 /// What must be so for a write to happen.
@@ -163,6 +157,12 @@ pub enum StorageError {
         /// The present one.
         current: u64,
     },
+    /// What was to be written is nested too deeply to be read again.
+    #[error("{key} cannot be written: lists and objects in it are nested more than {DEEPEST} deep")]
+    TooDeep {
+        /// Where it was to be kept.
+        key: Key,
+    },
     /// What was to be written is not an object with metadata.
     #[error("{key} cannot be written: it is no object with metadata")]
     NotAnObject {
@@ -170,6 +170,10 @@ pub enum StorageError {
         key: Key,
     },
 }
+
+/// How deep lists and objects may be nested in what is kept. JSON is read 127 deep, here and by clients; a table puts
+/// three levels around an object, a list two and a watch one.
+const DEEPEST: usize = 124;
 
 /// A place for objects and their history.
 pub trait Storage: fmt::Debug + Send + Sync {
@@ -269,14 +273,23 @@ impl fmt::Display for Key {
 }
 
 impl Stored {
-    /// `value` as it is kept at `revision`: versioned, and encoded. Nothing if it is no object with metadata.
-    pub fn new(key: Key, revision: u64, mut value: Value) -> Option<Stored> {
-        let metadata = value.get_mut("metadata")?.as_object_mut()?;
+    /// `value` as it is kept at `revision`: versioned, and encoded. Nothing if it is no object with metadata, or nested
+    /// too deeply.
+    pub fn new(key: Key, revision: u64, value: Value) -> Option<Stored> {
+        Stored::encode(key, revision, value).ok()
+    }
+
+    /// The same, with the reason why not.
+    fn encode(key: Key, revision: u64, mut value: Value) -> Result<Stored, StorageError> {
+        if !is_within(&value, DEEPEST) {
+            return Err(StorageError::TooDeep { key });
+        }
+        let metadata = value.get_mut("metadata").and_then(Value::as_object_mut);
+        let Some(metadata) = metadata else { return Err(StorageError::NotAnObject { key }) };
         metadata.insert("resourceVersion".to_owned(), Value::String(revision.to_string()));
         let version = Arc::from(value["apiVersion"].as_str().unwrap_or_default());
-        let bytes = Bytes::from(serde_json::to_vec(&value).ok()?);
-        let value = Document { value: OnceLock::from(value), bytes: bytes.clone() };
-        Some(Stored { key, revision, value, bytes, version })
+        let value = Document::encode(value);
+        Ok(Stored { bytes: value.bytes().clone(), key, revision, value, version })
     }
 
     /// Whether it is kept in this `apiVersion`.
@@ -285,37 +298,29 @@ impl Stored {
     }
 
     /// The same, not taken apart.
-    fn folded(&self) -> Arc<Stored> {
-        let (key, bytes) = (self.key.clone(), self.bytes.clone());
-        let value = Document { value: OnceLock::new(), bytes: bytes.clone() };
-        Arc::new(Stored { key, revision: self.revision, value, bytes, version: Arc::clone(&self.version) })
+    pub(crate) fn folded(&self) -> Arc<Stored> {
+        Arc::new(Stored {
+            key: self.key.clone(),
+            revision: self.revision,
+            value: self.value.folded(),
+            bytes: self.bytes.clone(),
+            version: Arc::clone(&self.version),
+        })
+    }
+
+    /// The same, for someone who may take it apart: what is not, is not because of him.
+    pub(crate) fn lent(self: &Arc<Stored>) -> Arc<Stored> {
+        if self.value.is_folded() { self.folded() } else { Arc::clone(self) }
     }
 }
 
-impl Deref for Document {
-    type Target = Value;
-
-    fn deref(&self) -> &Value {
-        // What was encoded here can be decoded.
-        self.value.get_or_init(|| serde_json::from_slice(&self.bytes).unwrap_or_default())
-    }
-}
-
-impl fmt::Debug for Document {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&String::from_utf8_lossy(&self.bytes))
-    }
-}
-
-impl PartialEq<Document> for Value {
-    fn eq(&self, other: &Document) -> bool {
-        *self == **other
-    }
-}
-
-impl PartialEq<Value> for Document {
-    fn eq(&self, other: &Value) -> bool {
-        **self == *other
+/// Whether lists and objects are nested no deeper than that. It walks no deeper either.
+fn is_within(value: &Value, depth: usize) -> bool {
+    let fits = |inner| depth.checked_sub(1).is_some_and(|depth| is_within(inner, depth));
+    match value {
+        Value::Array(items) => depth > 0 && items.iter().all(fits),
+        Value::Object(fields) => depth > 0 && fields.values().all(fits),
+        _ => true,
     }
 }
 
@@ -347,9 +352,10 @@ impl Transition {
             Transition::Created { now } => Arc::clone(now),
             Transition::Removed { last, .. } => Arc::clone(last),
             Transition::Replaced { before, now, left } => Arc::clone(left.get_or_init(|| {
-                let left = Stored::new(before.key.clone(), now.revision, before.value.clone());
+                let value = before.value.read().into_owned();
                 // What has been stored once can be stored again.
-                left.map_or_else(|| Arc::clone(before), Arc::new)
+                let left = Stored::new(before.key.clone(), now.revision, value);
+                left.map_or_else(|| Arc::clone(before), |left| left.folded())
             })),
         }
     }

@@ -8,7 +8,7 @@
 //! - Items of built-in lists carry neither `kind` nor `apiVersion`, items of custom ones carry both, as upstream's do.
 //! - One frame of a watch is one piece of the body.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::sync::Arc;
 
 use ::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WARNING};
@@ -93,7 +93,8 @@ impl Shape {
         if self.form == Form::Whole && stored.is_of(&self.version) {
             return Ok(stored.bytes.clone());
         }
-        let served = self.served(&stored.value);
+        let value = stored.value.read();
+        let served = self.served(&value);
         self.object(&served)
     }
 
@@ -123,7 +124,7 @@ impl Shape {
             Form::Whole if self.custom => Ok(self.custom_list(items, meta)),
             Form::Whole => Ok(self.built_in_list(items, meta)),
             Form::PartialList(version) => {
-                let items: Vec<_> = items.iter().map(|it| partial(&it.value, version)).collect();
+                let items: Vec<_> = items.iter().map(|it| partial(&it.value.read(), version)).collect();
                 let kind = "PartialObjectMetadataList";
                 let api_version = version.api_version();
                 let metadata = meta.object();
@@ -132,8 +133,10 @@ impl Shape {
                 ))
             }
             Form::Table(version) => {
-                let served: Vec<_> = items.iter().map(|it| self.served(&it.value).into_owned()).collect();
-                Ok(encode(&self.table(version, &served, &meta.object())))
+                // One after the other, and for this once: a long list taken apart is ten times as large.
+                let resource = Arc::clone(&self.resource);
+                let served = items.iter().map(|it| served_whole(it, &resource));
+                Ok(encode(&self.table(version, served, &meta.object())))
             }
             Form::Partial(_) => Err(Status::new(
                 406,
@@ -151,7 +154,8 @@ impl Shape {
         if matches!(self.form, Form::Whole | Form::PartialList(_)) && stored.is_of(&self.version) {
             return framed(kind, &stored.bytes);
         }
-        let served = self.served(&stored.value);
+        let value = stored.value.read();
+        let served = self.served(&value);
         self.value_frame(kind, &served)
     }
 
@@ -206,7 +210,8 @@ impl Shape {
             bytes.extend_from_slice(rest);
             return;
         }
-        let served = self.served(&item.value);
+        let value = item.value.read();
+        let served = self.served(&value);
         let fields = served.as_object().into_iter().flatten();
         let mut first = true;
         bytes.push(b'{');
@@ -233,7 +238,7 @@ impl Shape {
             if item.is_of(&self.version) {
                 bytes.extend_from_slice(&item.bytes);
             } else {
-                bytes.extend_from_slice(&encode(&*self.served(&item.value)));
+                bytes.extend_from_slice(&encode(&*self.served(&item.value.read())));
             }
         }
         bytes.extend_from_slice(format!("],\"kind\":{:?},\"metadata\":", self.resource.list_kind).as_bytes());
@@ -244,10 +249,10 @@ impl Shape {
         bytes.into()
     }
 
-    fn table<'a>(
+    fn table(
         &mut self,
         meta: Meta,
-        objects: impl IntoIterator<Item = &'a Value>,
+        objects: impl IntoIterator<Item = impl Borrow<Value>>,
         metadata: &Value,
     ) -> Value {
         let now = self.env.wall();
@@ -257,8 +262,8 @@ impl Shape {
             Include::Metadata => partial(object, meta),
             Include::Object => object.clone(),
         };
-        let found: Vec<_> =
-            objects.into_iter().map(|object| rows.printer.row(object, now, &shown(object))).collect();
+        let row = |object: &Value| rows.printer.row(object, now, &shown(object));
+        let found: Vec<_> = objects.into_iter().map(|object| row(object.borrow())).collect();
         let columns = std::mem::take(&mut rows.headers).then_some(&rows.printer.columns);
         json!({
             "kind": "Table", "apiVersion": meta.api_version(), "metadata": metadata,
@@ -303,6 +308,17 @@ fn include(query: &Query) -> Result<Include, Status> {
             "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', \
              'Object', 'None', or empty"
         ))),
+    }
+}
+
+/// A stored object in the version asked for; what is not taken apart stays so.
+fn served_whole<'a>(stored: &'a Stored, resource: &ResourceInfo) -> Cow<'a, Value> {
+    match stored.value.read() {
+        Cow::Borrowed(value) => convert::serve(value, resource),
+        Cow::Owned(value) => match convert::serve(&value, resource) {
+            Cow::Owned(served) => Cow::Owned(served),
+            Cow::Borrowed(_) => Cow::Owned(value),
+        },
     }
 }
 
@@ -378,4 +394,35 @@ fn respond(code: StatusCode, media: HeaderValue, body: Body) -> Response<Body> {
     headers.insert(CONTENT_TYPE, media);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_schema::Catalogue;
+
+    use super::*;
+    use crate::storage::Key;
+
+    #[test]
+    fn no_form_of_a_list_or_frame_takes_apart_for_good_what_is_not() {
+        let catalogue = Catalogue::built_in();
+        let events = catalogue.resource("events.k8s.io", "v1", "events").expect("a resource");
+        let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "a"}, "note": "n"});
+        let item = Stored::new(Key::new("default", "a"), 2, event).expect("an object").folded();
+        let items = [Arc::clone(&item)];
+        let forms =
+            [Form::Whole, Form::Table(Meta::V1), Form::PartialList(Meta::V1), Form::Partial(Meta::V1)];
+        for (form, custom) in forms.into_iter().flat_map(|it| [(it.clone(), false), (it, true)]) {
+            let printer = || Printer::built_in("events.k8s.io", "events");
+            let (env, query) = (Env::virtual_time(1), Query::parse(None));
+            let mut shape = Shape::new(&env, events, custom, form.clone(), &query, printer).expect("a shape");
+            if !matches!(form, Form::Partial(_)) {
+                let list = shape.list(&items, &ListMeta::default()).expect("a list");
+                assert!(String::from_utf8_lossy(&list).contains("\"name\":\"a\""), "{list:?}");
+            }
+            let frame = shape.frame("ADDED", &item);
+            assert!(String::from_utf8_lossy(&frame).contains("\"name\":\"a\""), "{frame:?}");
+            assert!(item.value.is_folded(), "{form:?}");
+        }
+    }
 }

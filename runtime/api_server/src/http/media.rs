@@ -284,6 +284,22 @@ mod tests {
     }
 
     #[test]
+    fn yaml_is_nested_no_deeper_than_json_not_even_by_its_aliases() {
+        let nest =
+            |depth: usize, inner: &str| ["[".repeat(depth), inner.to_owned(), "]".repeat(depth)].concat();
+        let aliases = (1..60).fold(format!("a0: &a0 {}\n", nest(40, "1")), |text, at| {
+            format!("{text}a{at}: &a{at} {}\n", nest(40, &format!("*a{}", at - 1)))
+        });
+        for text in [aliases, format!("a: {}", nest(128, "x")), format!("a: {}", nest(100_000, "x"))] {
+            let told = read(text.as_bytes(), Format::Yaml);
+            assert!(told.is_err(), "{told:?}");
+        }
+        let json = nest(100_000, "1");
+        assert!(read(json.as_bytes(), Format::Json).is_err_and(|why| why == "exceeded max depth"));
+        assert!(read(json.as_bytes(), Format::Yaml).is_err());
+    }
+
+    #[test]
     fn custom_kinds_have_no_strategic_merge() {
         let headers = with(CONTENT_TYPE, "application/strategic-merge-patch+json; charset=utf-8");
         assert_eq!(patch_kind(&headers, false), Ok(PatchKind::Strategic));

@@ -60,7 +60,7 @@ pub(crate) enum WireError {
     NoMagic,
     #[error("the protobuf message ends in the middle of a field")]
     Truncated,
-    #[error("the protobuf message has a field of an unknown kind")]
+    #[error("the protobuf message has a field of an unknown kind, or JSON inside of it is none")]
     Malformed,
     #[error("no kind {kind:?} is registered for version {version:?}")]
     Unknown { version: String, kind: String },
@@ -192,13 +192,14 @@ fn list(of: &Of, bytes: &[u8], depth: usize) -> Result<Value, WireError> {
     items.collect::<Result<Vec<_>, _>>().map(Value::Array)
 }
 
-/// JSON in bytes.
+/// JSON in bytes. No bytes are null, as in Go.
 fn raw(bytes: &[u8]) -> Result<Value, WireError> {
     let found = fields(bytes)?.into_iter().find_map(|(number, wire)| match (number, wire) {
-        (1, Wire::Bytes(bytes)) => serde_json::from_slice(bytes).ok(),
+        (1, Wire::Bytes(bytes)) if !bytes.is_empty() => Some(bytes),
         _ => None,
     });
-    Ok(found.unwrap_or(Value::Null))
+    let Some(json) = found else { return Ok(Value::Null) };
+    serde_json::from_slice(json).map_err(|_| WireError::Malformed)
 }
 
 /// A time; the zero time is written as nothing.
@@ -383,6 +384,17 @@ mod tests {
             let _refused_or_less = read(&good[..end]);
         }
         assert_eq!(read(&[MAGIC, &[10, 200]].concat()), Err(WireError::Truncated));
+    }
+
+    #[test]
+    fn json_inside_is_read_and_refused_if_it_is_none() {
+        let revision =
+            |json: &[u8]| read(&object("apps/v1", "ControllerRevision", &bytes(2, &bytes(1, json))));
+        assert_eq!(revision(br#"{"a":[1]}"#).expect("a revision")["data"], json!({"a": [1]}));
+        assert_eq!(revision(b"").expect("a revision")["data"], Value::Null);
+        for broken in [&br#"{"a":"#[..], b"nonsense", b"\xff", b"{} {}"] {
+            assert_eq!(revision(broken), Err(WireError::Malformed));
+        }
     }
 
     #[test]

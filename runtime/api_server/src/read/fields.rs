@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::status::Status;
-use crate::storage::Stored;
+use crate::storage::{Document, Stored};
 
 /// What is asked of fields. The default asks for nothing.
 #[derive(Clone, Debug, Default)]

@@ -93,7 +93,7 @@ pub fn get(
         return Ok(view.storage().get(collection, key));
     }
     let snapshot = Source::AtLeast(asked).read(view, collection).map_err(|error| refuse_future(&error))?;
-    Ok(snapshot.objects.get(key).cloned())
+    Ok(snapshot.objects.get(key).map(Stored::lent))
 }
 
 /// Waits up to three seconds for the view to show the version that a list or get asks for, as upstream does before

@@ -50,7 +50,11 @@ impl Selection {
 
     /// Whether the object has the labels and fields; its namespace is known to fit.
     pub(super) fn selects(&self, stored: &Stored) -> bool {
-        let labels = || stored.value.pointer("/metadata/labels").and_then(Value::as_object);
-        (self.labels.is_empty() || self.labels.matches(labels())) && self.fields.matches(stored)
+        // Of a long list most objects are not taken apart, and are not to be for this.
+        let labelled = || {
+            let labels = stored.value.pointer("/metadata/labels");
+            self.labels.matches(labels.as_deref().and_then(Value::as_object))
+        };
+        (self.labels.is_empty() || labelled()) && self.fields.matches(stored)
     }
 }

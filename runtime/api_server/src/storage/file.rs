@@ -76,13 +76,15 @@ struct Written<'a> {
 }
 
 #[derive(Deserialize)]
-struct Read {
+struct Read<'a> {
     group: String,
     resource: String,
     namespace: String,
     name: String,
     revision: u64,
-    object: Value,
+    /// Read by itself, so that it may be as deep as it could be written.
+    #[serde(borrow)]
+    object: &'a RawValue,
 }
 
 impl Memory {
@@ -160,9 +162,9 @@ fn write(path: &Path, revision: u64, objects: &Objects) -> io::Result<()> {
 }
 
 fn restore(state: &mut State, line: &str) -> Result<(), String> {
-    let read: Read = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    let read: Read<'_> = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    let object: Value = serde_json::from_str(read.object.get()).map_err(|error| error.to_string())?;
     let key = Key::new(read.namespace, read.name);
-    let stored = Stored::new(key.clone(), read.revision, read.object)
-        .ok_or_else(|| format!("{key} is no object with metadata"))?;
-    state.put_back(&Collection::new(read.group, read.resource), stored)
+    let stored = Stored::encode(key, read.revision, object).map_err(|error| error.to_string())?;
+    state.put_back(&Collection::new(read.group, read.resource), &stored)
 }

@@ -121,7 +121,7 @@ impl Storage for Memory {
     }
 
     fn get(&self, collection: &Collection, key: &Key) -> Option<Arc<Stored>> {
-        self.lock().shelves.get(collection)?.objects.get(key).cloned()
+        self.lock().shelves.get(collection)?.objects.get(key).map(Stored::lent)
     }
 
     fn read(&self, collection: &Collection, at: Option<u64>) -> Result<Snapshot, StorageError> {
@@ -195,12 +195,12 @@ impl State {
     }
 
     /// Puts an object where it was, without a write.
-    pub(super) fn put_back(&mut self, collection: &Collection, stored: Stored) -> Result<(), String> {
+    pub(super) fn put_back(&mut self, collection: &Collection, stored: &Stored) -> Result<(), String> {
         let (key, revision, latest) = (stored.key.clone(), stored.revision, self.revision);
         if revision > latest {
             return Err(format!("{key} is of revision {revision}, behind the snapshot's {latest}"));
         }
-        match self.shelf(collection).objects.insert(key, Arc::new(stored)) {
+        match self.shelf(collection).objects.insert(key, stored.folded()) {
             None => Ok(()),
             Some(twice) => Err(format!("{} is there twice", twice.key)),
         }
@@ -217,10 +217,7 @@ impl State {
         let revision = self.revision + 1;
         let shelf = self.shelf(collection);
         let before = shelf.expect(key, expected)?;
-        let store = |value: Value| match Stored::new(key.clone(), revision, value) {
-            Some(stored) => Ok(Arc::new(stored)),
-            None => Err(StorageError::NotAnObject { key: key.clone() }),
-        };
+        let store = |value: Value| Stored::encode(key.clone(), revision, value).map(Arc::new);
         let transition = match (change, before) {
             (Change::Put(value), None) => Transition::Created { now: store(value)? },
             (Change::Put(value), Some(before)) => {

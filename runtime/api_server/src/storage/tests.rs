@@ -308,7 +308,7 @@ fn what_is_remembered_for_long_is_not_kept_taken_apart() {
         put(&storage, "a", note);
     }
     let log = storage.changes(&pods(), 1, u64::MAX, usize::MAX).unwrap();
-    let apart = |it: &Arc<Stored>| it.value.value.get().is_some();
+    let apart = |it: &Arc<Stored>| !it.value.is_folded();
     let unfolded: Vec<_> = log.iter().filter(|it| apart(it.now())).map(|it| it.revision()).collect();
     assert_eq!((unfolded.len(), unfolded.last()), (128, Some(&401)));
     let old = &log[9];
@@ -328,9 +328,81 @@ fn an_object_that_is_not_written_for_long_is_not_kept_taken_apart() {
         put(&storage, "busy", note);
     }
     let idle = storage.get(&pods(), &key("idle")).unwrap();
-    assert!(idle.value.value.get().is_none() && before.value.value.get().is_some());
+    assert!(idle.value.is_folded() && !before.value.is_folded());
     assert_eq!((&*idle.value, idle.bytes.as_ptr()), (&*before.value, before.bytes.as_ptr()));
     let busy = storage.get(&pods(), &key("busy")).unwrap();
-    assert!(busy.value.value.get().is_some(), "what is in use is not touched");
+    assert!(!busy.value.is_folded(), "what is in use is not touched");
     assert_eq!(delete(&storage, "idle"), Some(1203));
+}
+
+/// Whether all that is kept of pods is not taken apart.
+fn all_folded(storage: &Memory) -> bool {
+    let objects = storage.read(&pods(), None).unwrap().objects;
+    !objects.is_empty() && objects.values().all(|it| it.value.is_folded())
+}
+
+#[test]
+fn what_is_restored_is_not_taken_apart_and_reading_it_leaves_it_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("objects");
+    let storage = Memory::default();
+    for name in ["a", "b"] {
+        create(&storage, &pods(), name);
+    }
+    storage.snapshot_to(&path).unwrap();
+    let restored = restore(&path).unwrap();
+    assert!(all_folded(&restored));
+    let held = restored.get(&pods(), &key("a")).unwrap();
+    assert_eq!(held.value["metadata"]["name"], "a");
+    assert_eq!(held.bytes.as_ptr(), restored.get(&pods(), &key("a")).unwrap().bytes.as_ptr());
+    for stored in restored.read(&pods(), None).unwrap().objects.values() {
+        assert_eq!(stored.value.read()["kind"], "Pod");
+    }
+    assert!(all_folded(&restored));
+}
+
+#[test]
+fn what_is_told_late_of_someone_who_leaves_is_not_kept_taken_apart() {
+    let storage = Memory::default();
+    for note in 0..200 {
+        put(&storage, "a", note);
+    }
+    let log = storage.changes(&pods(), 1, u64::MAX, usize::MAX).unwrap();
+    assert_eq!(log[9].leaving().value.read()["note"], 8);
+    assert!(log[9].leaving().value.is_folded() && log[9].before().is_some_and(|it| it.value.is_folded()));
+}
+
+/// A pod in which lists and objects are nested that deep.
+fn nested(depth: usize) -> Value {
+    let mut pod = pod("deep", 7);
+    pod["note"] =
+        (1..depth).fold(json!(7), |inner, at| if at % 2 == 0 { json!([inner]) } else { json!({"a": inner}) });
+    pod
+}
+
+#[test]
+fn what_readers_could_not_read_is_refused() {
+    let storage = Memory::default();
+    let deep = key("deep");
+    for depth in [125, 127, 128, 1000] {
+        let refused = storage.commit(&pods(), &deep, Expected::Absent, Change::Put(nested(depth)));
+        assert_eq!(refused.unwrap_err(), StorageError::TooDeep { key: deep.clone() }, "{depth}");
+        assert!(Stored::new(deep.clone(), 1, nested(depth)).is_none());
+    }
+    assert_eq!(storage.revision(), 1);
+}
+
+#[test]
+fn the_deepest_that_is_kept_is_read_in_every_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("objects");
+    let storage = Memory::default();
+    storage.commit(&pods(), &key("deep"), Expected::Absent, Change::Put(nested(124))).unwrap();
+    let held = storage.get(&pods(), &key("deep")).unwrap();
+    let bytes = std::str::from_utf8(&held.bytes).unwrap();
+    let table = format!("{{\"rows\":[{{\"object\":{bytes}}}]}}");
+    assert!(serde_json::from_str::<Value>(&table).is_ok());
+    storage.snapshot_to(&path).unwrap();
+    let restored = restore(&path).unwrap().get(&pods(), &key("deep")).unwrap();
+    assert_eq!(*restored.value.read(), *held.value);
 }

@@ -312,3 +312,24 @@ async fn a_read_waits_three_seconds_for_what_is_too_new() {
     assert_eq!(world.env.now() - start, Duration::from_secs(1));
     assert!(thaw.await.is_ok());
 }
+
+#[test]
+fn lists_and_gets_leave_what_is_not_taken_apart_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("objects");
+    let before = World::new();
+    for name in ["a", "b", "c"] {
+        before.put(name, &json!({"name": name}));
+    }
+    before.storage.snapshot_to(&path).unwrap();
+    let world = World::of(Memory::restore_from(&path, MemoryOptions::default()).unwrap());
+    let table = FieldTable::metadata().with_path("status.phase");
+    let fields = FieldSelector::parse("status.phase=Running", &table).unwrap();
+    let selection = Selection { fields, ..labelled("name in (a, c)") };
+    let listed = list(&world.view, &pods(), &selection, &ListOptions::default()).unwrap();
+    assert_eq!(listed.items.iter().map(|it| &*it.key.name).collect::<Vec<_>>(), ["a", "c"]);
+    let got = get(&world.view, &pods(), &key("b"), "").unwrap().unwrap();
+    assert_eq!(got.value["metadata"]["labels"]["name"], "b");
+    let kept = world.storage.read(&pods(), None).unwrap().objects;
+    assert!(kept.values().all(|it| it.value.is_folded()));
+}

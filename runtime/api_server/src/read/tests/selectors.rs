@@ -129,6 +129,7 @@ fn field_selectors_select_by_what_the_table_reads() {
     let mut value = pod("a,b", &json!({}), "Running");
     value["spec"] = json!({"hostNetwork": true, "nodeName": Value::Null});
     let stored = Stored::new(key("a,b"), 2, value).unwrap();
+    let folded = stored.folded();
     let cases = [
         ("", true),
         ("metadata.name=a\\,b", true),
@@ -145,6 +146,7 @@ fn field_selectors_select_by_what_the_table_reads() {
         let selector =
             FieldSelector::parse(text, &table()).unwrap_or_else(|status| panic!("{text:?}: {status:?}"));
         assert_eq!(selector.matches(&stored), expected, "{text:?}");
+        assert_eq!(selector.matches(&folded), expected, "{text:?}, not taken apart");
     }
     assert_eq!(FieldSelector::parse("metadata.name=x", &table()).unwrap().required_name(), Some("x"));
     assert_eq!(FieldSelector::parse("metadata.name!=x", &table()).unwrap().required_name(), None);
