@@ -16,6 +16,8 @@ mod path;
 mod pretty;
 mod protobuf;
 mod query;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -183,6 +183,7 @@ fn a_write_of_the_status_makes_no_new_generation() {
         let mut object = made.clone();
         object["status"]["conditions"] = json!([{"type": "Odd", "status": "True"}]);
         object["spec"]["nodeName"] = json!("n");
+        object["metadata"]["annotations"] = json!({"a": "b"});
         let written = world.update(&format!("{path}/status"), object).unwrap();
         assert_eq!(part(&written, "/metadata/generation"), part(&made, "/metadata/generation"), "{path}");
         assert_eq!(part(&written, "/status/conditions/0/type"), "Odd", "{path}");
