@@ -59,6 +59,7 @@ pub struct Registry {
     env: Env,
     storage: Arc<dyn Storage>,
     served: Mutex<Arc<Served>>,
+    tokens: Mutex<Tokens>,
     state: Mutex<State>,
 }
 
@@ -74,7 +75,6 @@ pub(crate) struct Served {
 /// What writes need beside the storage. Held by one write at a time.
 struct State {
     rng: Rng,
-    tokens: Tokens,
 }
 
 impl Served {
@@ -88,10 +88,10 @@ impl Registry {
     /// A registry over what is stored. Definitions of custom kinds that are stored already are served at once, and the
     /// objects that every cluster has are made if they are not there.
     pub fn new(env: &Env, storage: Arc<dyn Storage>, catalogue: Catalogue) -> Registry {
-        let state = State { rng: env.rng("registry"), tokens: Tokens::default() };
+        let (tokens, state) = (Mutex::default(), Mutex::new(State { rng: env.rng("registry") }));
         let served = Served { catalogue: Arc::new(catalogue), custom: BTreeMap::new() };
         let served = Mutex::new(Arc::new(served));
-        let registry = Registry { env: env.clone(), storage, served, state: Mutex::new(state) };
+        let registry = Registry { env: env.clone(), storage, served, tokens, state };
         let mut writer = registry.write();
         custom::load(&mut writer);
         if let Err(status) = initial::make(&mut writer) {
@@ -186,7 +186,7 @@ impl Registry {
     /// The user that a token was made out for, unless it has expired.
     pub fn user(&self, token: &str) -> Option<String> {
         let now = self.env.wall();
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).tokens.user(token, now)
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).user(token, now)
     }
 
     /// By which fields objects can be selected.
@@ -210,7 +210,8 @@ impl Registry {
         // The lock comes first: what is served may change until it is held.
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let served = self.served();
-        Writer { env: &self.env, storage: &self.storage, live: &self.served, served, state }
+        let Registry { env, storage, served: live, tokens, .. } = self;
+        Writer { env, storage, live, served, tokens, state }
     }
 }
 

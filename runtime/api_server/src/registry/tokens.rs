@@ -4,6 +4,7 @@
 //! are forgotten when the next one is made.
 
 use std::collections::BTreeMap;
+use std::sync::PoisonError;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -40,6 +41,11 @@ impl Tokens {
 }
 
 impl Writer<'_> {
+    /// The user that a token was made out for, unless it has expired.
+    pub(crate) fn user(&self, token: &str) -> Option<String> {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).user(token, self.env.wall())
+    }
+
     /// What a token is bound to must be there.
     fn check_bound(&self, namespace: &str, bound: &Value) -> Result<(), Status> {
         let (plural, namespace) = match value::text(bound, &["kind"]) {
@@ -85,8 +91,8 @@ impl Writer<'_> {
         let token = match options.dry_run {
             true => String::new(),
             false => {
-                let state = &mut *self.state;
-                state.tokens.make(&mut state.rng, user, now, until)
+                let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+                tokens.make(&mut self.state.rng, user, now, until)
             }
         };
         value::set(&mut request, &["kind"], "TokenRequest");

@@ -10,6 +10,7 @@ use windlass_schema::ResourceInfo;
 
 use super::custom::Definition;
 use super::request::{Answer, Target};
+use super::tokens::Tokens;
 use super::{Served, State, convert, kinds, value};
 use crate::status::{Named, Status};
 use crate::storage::{Change, Collection, Expected, Key, Storage, StorageError, Stored};
@@ -20,6 +21,7 @@ pub(crate) struct Writer<'a> {
     pub(crate) storage: &'a Arc<dyn Storage>,
     pub(crate) live: &'a Mutex<Arc<Served>>,
     pub(crate) served: Arc<Served>,
+    pub(crate) tokens: &'a Mutex<Tokens>,
     pub(crate) state: MutexGuard<'a, State>,
 }
 

@@ -186,6 +186,7 @@ fn what_is_served_can_be_asked_while_a_write_goes_on() {
         crate::read::FieldSelector::parse("spec.color=red", &world.registry.fields(&widgets.resource))
             .is_ok()
     );
+    assert_eq!(world.registry.user("a token"), None);
     drop(writer);
 }
 
@@ -305,4 +306,49 @@ fn a_terminating_definition_says_so_whatever_else_is_written() {
     let labelled = world.patch(DEFINITIONS, "widgets.example.com", PatchKind::Merge, patch).unwrap();
     assert_eq!(condition(&labelled, "Terminating")["status"], "True");
     assert_eq!(condition(&labelled, "Established")["status"], "True");
+}
+
+#[test]
+fn what_is_nested_too_deep_to_be_read_again_is_refused_whichever_way_it_comes() {
+    let (world, path) = (World::new(), "example.com/v1/boxes");
+    let mut body = named("boxes", "Box");
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    body["spec"]["versions"] = json!([{"name": "v1", "served": true, "storage": true, "schema": schema}]);
+    world.made(DEFINITIONS, body);
+    let inner = |depth: usize| (0..depth).fold(json!(1), |inner, _| json!({"a": inner}));
+    let object = |name: &str, data: Value| {
+        let metadata = json!({"name": name});
+        json!({"apiVersion": "example.com/v1", "kind": "Box", "metadata": metadata, "data": data})
+    };
+    let (mut kept, mut refused) = (0, 0);
+    for depth in (100..=126).chain([300]) {
+        world.made(path, object("changes", json!(1)));
+        let data = inner(depth);
+        let add = json!([{"op": "add", "path": "/data", "value": data}]);
+        let tried = [
+            world.create(path, object("made", data.clone())),
+            world.patch(path, "applied", PatchKind::Apply, object("applied", data.clone())),
+            world.patch(path, "changes", PatchKind::Merge, json!({"data": data})),
+            world.patch(path, "changes", PatchKind::Json, add),
+            world.update(path, object("changes", data.clone())),
+        ];
+        for (way, told) in tried.into_iter().enumerate() {
+            match told {
+                Ok(written) => assert_eq!((&written["data"], refused), (&data, 0), "{way}: {depth}"),
+                // What JSON patch refuses by itself never came to be an object.
+                Err(status) => match (way, status.code, status.reason) {
+                    (3, 422, "Invalid") if depth > 126 => {}
+                    told => assert_eq!(told, (way, 400, "BadRequest"), "{depth}"),
+                },
+            }
+        }
+        match world.get(path, "made") {
+            Some(made) => (kept, _) = (depth, assert_eq!(made["data"], data)),
+            None => refused += 1,
+        }
+        for name in ["made", "applied", "changes"] {
+            let _gone = world.delete(path, name, &DeleteOptions::default());
+        }
+    }
+    assert!((110..124).contains(&kept), "what is said of owners is nested, too: {kept}");
 }
