@@ -324,13 +324,15 @@ fn what_is_nested_too_deep_to_be_read_again_is_refused_whichever_way_it_comes() 
     for depth in (100..=126).chain([300]) {
         world.made(path, object("changes", json!(1)));
         let data = inner(depth);
+        let mut updated = world.made(path, object("updated", json!(1)));
+        updated["data"] = data.clone();
         let add = json!([{"op": "add", "path": "/data", "value": data}]);
         let tried = [
             world.create(path, object("made", data.clone())),
             world.patch(path, "applied", PatchKind::Apply, object("applied", data.clone())),
             world.patch(path, "changes", PatchKind::Merge, json!({"data": data})),
             world.patch(path, "changes", PatchKind::Json, add),
-            world.update(path, object("changes", data.clone())),
+            world.update(path, updated),
         ];
         for (way, told) in tried.into_iter().enumerate() {
             match told {
@@ -346,7 +348,7 @@ fn what_is_nested_too_deep_to_be_read_again_is_refused_whichever_way_it_comes() 
             Some(made) => (kept, _) = (depth, assert_eq!(made["data"], data)),
             None => refused += 1,
         }
-        for name in ["made", "applied", "changes"] {
+        for name in ["made", "applied", "changes", "updated"] {
             let _gone = world.delete(path, name, &DeleteOptions::default());
         }
     }
