@@ -141,11 +141,13 @@ async fn show(
     let over = arguments.duration.map(|duration| env.now() + duration);
     let client = cluster.client();
     let (mut asked_to_end, mut applied) = (pin!(signals.draining()), false);
+    let mut observed = Observed::default();
     let mut applying = pin!(workload::apply(&client, arguments.scale));
     loop {
         let began = env.now();
         cluster.must_run()?;
-        screen.show(&Observed::of(cluster.storage())?, &cluster.panel())?;
+        observed = observed.renewed(cluster.storage())?;
+        screen.show(&observed, &cluster.panel())?;
         if screen.key()? == Some(Key::Quit) {
             return Ok(End::Key);
         }

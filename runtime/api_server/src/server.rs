@@ -225,7 +225,11 @@ impl Server for ApiServer {
         let collections: BTreeSet<_> = self.catalogue().iter().map(|it| convert::collection(it)).collect();
         let read = |collection| self.view.storage().read(&collection, None).ok();
         let snapshots: Vec<_> = collections.into_iter().filter_map(read).collect();
-        snapshots.iter().flat_map(|it| it.objects.values()).map(|stored| stored.value.clone()).collect()
+        snapshots
+            .iter()
+            .flat_map(|it| it.objects.values())
+            .map(|stored| stored.value.read().into_owned())
+            .collect()
     }
 
     fn revision(&self) -> Option<u64> {

@@ -56,11 +56,14 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    /// The cluster as `storage` has it now.
+    /// The cluster as `storage` has it now. Nothing is read as long as nothing is written.
     ///
     /// # Errors
     /// When the storage cannot be read.
-    pub(super) fn of(storage: &dyn Storage) -> Result<Self> {
+    pub(super) fn renewed(self, storage: &dyn Storage) -> Result<Self> {
+        if storage.revision() == self.revision {
+            return Ok(self);
+        }
         Ok(Self {
             revision: storage.revision(),
             // Effects before their causes, so that none is seen without its cause.
@@ -97,7 +100,7 @@ fn read<T>(
         "" => stored.key.name.to_string(),
         namespace => format!("{namespace}/{}", stored.key.name),
     };
-    Ok(snapshot.objects.values().map(|stored| (name(stored), view(&stored.value))).collect())
+    Ok(snapshot.objects.values().map(|stored| (name(stored), view(&stored.value.read()))).collect())
 }
 
 fn set(set: &Value) -> SetView {
