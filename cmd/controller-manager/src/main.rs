@@ -40,7 +40,7 @@ enum Command {
     /// To run controllers against a cluster.
     Manage(Box<wiring::Process>),
     /// To show it all in this process.
-    Demo(demo::Demo),
+    Demo(Box<demo::Demo>),
 }
 
 impl Command {
@@ -48,7 +48,7 @@ impl Command {
         let mut words = words.into_iter().peekable();
         let program = words.next();
         match words.next_if(|word| word == demo::NAME) {
-            Some(_) => demo::Demo::from_args(words).map(Command::Demo),
+            Some(_) => demo::Demo::from_args(words).map(|it| Command::Demo(Box::new(it))),
             None => wiring::Process::from_args(program.into_iter().chain(words))
                 .map(|it| Command::Manage(Box::new(it))),
         }

@@ -10,9 +10,9 @@
 //! It refuses what takes more than the type to know: uniqueness in the cluster, rights, what an update may change.
 
 mod catalogue;
-pub mod discovery;
 pub mod check;
 pub mod custom;
+pub mod discovery;
 mod node;
 pub mod openapi;
 mod tables;

@@ -3,6 +3,11 @@
 //! `WINDLASS_PLANS` says how many plans (default 20), `WINDLASS_SEED` which is the first (default 1), `WINDLASS_DAYS`
 //! for how many days the steady faults go on (default: six hours).
 
+#![expect(
+    clippy::print_stdout,
+    reason = "how fast it went, and the plans that failed, are part of the result"
+)]
+
 use std::str::FromStr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
