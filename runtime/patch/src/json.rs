@@ -11,6 +11,7 @@
 //! lists and objects deeper than JSON is read.
 
 use serde_json::{Map, Value};
+use windlass_schema::check::kind_of;
 
 use crate::PatchError;
 
@@ -97,7 +98,7 @@ pub fn expect_object(patch: &Value) -> Result<(), PatchError> {
         Value::Object(_) | Value::Null => Ok(()),
         other => Err(PatchError::Malformed(format!(
             "error decoding patch: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-            kind(other)
+            kind_of(other)
         ))),
     }
 }
@@ -155,7 +156,7 @@ impl Extent {
 /// The operations of a patch, once it is clear that it has the form of one.
 fn operations(patch: &Value) -> Result<&[Value], PatchError> {
     let malformed = |value: &Value, part: &str, wanted: &str| {
-        let value = kind(value);
+        let value = kind_of(value);
         PatchError::Malformed(format!(
             "error decoding patch: json: cannot unmarshal {value} into Go {part} of type {wanted}"
         ))
@@ -360,18 +361,6 @@ fn depth(value: &Value) -> usize {
         deepest = deepest.max(depth);
     }
     deepest
-}
-
-/// What Go's decoder calls a value of this kind.
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 #[cfg(test)]

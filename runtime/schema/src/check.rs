@@ -21,7 +21,7 @@ mod time;
 
 pub use self::{
     decode::{apply_defaults, decode},
-    json::{Parsed, parse, unrecognized, version_and_kind},
+    json::{Parsed, kind_of, parse, unrecognized, version_and_kind},
     quantity::canonical_quantity,
 };
 

@@ -84,7 +84,7 @@ pub fn version_and_kind(value: &Value) -> Result<(Option<&str>, Option<&str>), S
 }
 
 /// What Go's decoder calls a value of this kind.
-pub(super) fn kind_of(value: &Value) -> &'static str {
+pub fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

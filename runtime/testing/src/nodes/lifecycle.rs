@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{
     PodIP, PodStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use windlass_object::condition;
 use windlass_object::owner::controller_of;
 use windlass_object::time::seconds;
 
@@ -182,7 +183,7 @@ fn due(since: Timestamp, after: Duration, now: Timestamp) -> Option<Duration> {
 }
 
 fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
-    pod.status.as_ref()?.conditions.iter().flatten().find(|it| it.type_ == type_)
+    condition::find(pod.status.as_ref()?.conditions.as_deref()?, type_)
 }
 
 fn phase(pod: &Pod) -> &str {

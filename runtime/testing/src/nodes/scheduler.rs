@@ -9,7 +9,7 @@ use kube::{Api, Resource as _};
 use serde_json::json;
 use windlass_controller::{Context, Controller, Outcome, ReconcileError, Setup, SetupError, by_self};
 use windlass_informer::{Event, TypedLister};
-use windlass_object::{ObjectKey, Verb};
+use windlass_object::{ObjectKey, Verb, condition};
 use windlass_workqueue::Queue;
 
 use super::NodeOptions;
@@ -130,6 +130,6 @@ fn takes(node: &Node, pod: &Pod) -> bool {
 }
 
 fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|it| it.type_ == "Ready" && it.status == "True")
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
+    condition::is_true(conditions.unwrap_or_default(), "Ready")
 }
