@@ -215,6 +215,12 @@ pub struct InformerMetrics {
     pub decode_failures: IntCounter,
     /// Panics caught in handlers.
     pub handler_panics: IntCounter,
+    /// Handlers of every event that were ended because they fell behind by more than their bound.
+    pub handler_overflows: IntCounter,
+    /// Wire bytes of the objects in the store, if the informer has a budget of them.
+    pub bytes: IntGauge,
+    /// Lists and watches that were given up for the budget.
+    pub over_budget: IntCounter,
     /// Seconds from leaving the queue until the handlers are told.
     pub processing_latency: Histogram,
 }
@@ -241,6 +247,9 @@ pub(crate) struct InformerFamilies {
     watch_errors: IntCounterVec,
     decode_failures: IntCounterVec,
     handler_panics: IntCounterVec,
+    handler_overflows: IntCounterVec,
+    bytes: IntGaugeVec,
+    over_budget: IntCounterVec,
     processing_latency: HistogramVec,
 }
 
@@ -256,6 +265,9 @@ impl InformerFamilies {
             watch_errors: families.counter(&names::INFORMER_WATCH_ERRORS),
             decode_failures: families.counter(&names::INFORMER_DECODE_FAILURES),
             handler_panics: families.counter(&names::INFORMER_HANDLER_PANICS),
+            handler_overflows: families.counter(&names::INFORMER_HANDLER_OVERFLOWS),
+            bytes: families.gauge(&names::INFORMER_BYTES),
+            over_budget: families.counter(&names::INFORMER_OVER_BUDGET),
             processing_latency: families.histogram(&names::INFORMER_LATENCY),
         }
     }
@@ -272,6 +284,9 @@ impl InformerFamilies {
             watch_errors: self.watch_errors.with_label_values(labels),
             decode_failures: self.decode_failures.with_label_values(labels),
             handler_panics: self.handler_panics.with_label_values(labels),
+            handler_overflows: self.handler_overflows.with_label_values(labels),
+            bytes: self.bytes.with_label_values(labels),
+            over_budget: self.over_budget.with_label_values(labels),
             processing_latency: self.processing_latency.with_label_values(labels),
         }
     }

@@ -142,6 +142,8 @@ families! {
         "The fifteen least significant digits of the resource version that the store has reached.";
     INFORMER_OBJECTS: Kind::Gauge, Count, "windlass_informer_objects", INFORMER_LABELS,
         "Objects in the informer's store.";
+    INFORMER_BYTES: Kind::Gauge, Bytes, "windlass_informer_bytes", INFORMER_LABELS,
+        "Bytes that the objects in the informer's store had on the wire. Only of informers with a byte budget.";
     INFORMER_LISTS: Kind::Counter, Count, "windlass_informer_lists_total", INFORMER_LABELS,
         "Full lists taken from the API server.";
     INFORMER_WATCHES: Kind::Counter, Count, "windlass_informer_watches_total", INFORMER_LABELS,
@@ -154,6 +156,10 @@ families! {
         "Objects that could not be decoded and were put in quarantine.";
     INFORMER_HANDLER_PANICS: Kind::Counter, Count, "windlass_informer_handler_panics_total", INFORMER_LABELS,
         "Panics caught in event handlers.";
+    INFORMER_HANDLER_OVERFLOWS: Kind::Counter, Count, "windlass_informer_handler_overflows_total", INFORMER_LABELS,
+        "Handlers of every event that fell behind by more than their bound and were ended.";
+    INFORMER_OVER_BUDGET: Kind::Counter, Count, "windlass_informer_over_budget_total", INFORMER_LABELS,
+        "Lists and watches that were given up because the informer's byte budget would have been passed.";
 
     // Controllers.
     RECONCILES: Kind::Counter, Count, "windlass_reconcile_total", &["controller", "result"],

@@ -23,6 +23,10 @@ pub trait Decoder: Send + 'static {
     ///
     /// When the bytes are not such an object. The decoder stays usable.
     fn decode(&mut self, raw: &Bytes) -> Result<Self::Stored, DecodeError>;
+
+    /// From here on `managedFields` are kept, for who reads them. Nothing by default: a decoder drops them, or keeps
+    /// only what it was made for.
+    fn keep_managed_fields(&mut self) {}
 }
 
 /// What an informer keeps of each object of a kind, and what readers get.
@@ -55,8 +59,8 @@ pub trait Representation: Clone + Send + Sync + 'static {
     }
 }
 
-/// The whole object as its Rust type, shared. `managedFields` are dropped when decoding: nobody reads them, and
-/// they are a third of a typical object.
+/// The whole object as its Rust type, shared. `managedFields` are dropped when decoding, unless the decoder is told
+/// to [keep](Decoder::keep_managed_fields) them: hardly anybody reads them, and they are a third of a typical object.
 pub struct Typed<K>(PhantomData<fn() -> K>);
 
 impl<K> Typed<K> {
@@ -100,7 +104,7 @@ where
     }
 
     fn decoder(&self) -> TypedDecoder<K> {
-        TypedDecoder(PhantomData)
+        TypedDecoder { managed_fields: ManagedFields::Dropped, object: PhantomData }
     }
 
     fn read(stored: &Arc<K>) -> Arc<K> {
@@ -113,7 +117,25 @@ where
 }
 
 /// Decodes whole objects; see [`Typed`].
-pub struct TypedDecoder<K>(PhantomData<fn() -> K>);
+pub struct TypedDecoder<K> {
+    managed_fields: ManagedFields,
+    object: PhantomData<fn() -> K>,
+}
+
+/// What becomes of the fields that say who owns which field.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum ManagedFields {
+    Dropped,
+    Kept,
+}
+
+impl ManagedFields {
+    fn apply(self, meta: &mut ObjectMeta) {
+        if self == Self::Dropped {
+            meta.managed_fields = None;
+        }
+    }
+}
 
 impl<K> fmt::Debug for TypedDecoder<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -129,8 +151,12 @@ where
 
     fn decode(&mut self, raw: &Bytes) -> Result<Arc<K>, DecodeError> {
         let mut object: K = decode_json(raw, || K::kind(&()))?;
-        object.meta_mut().managed_fields = None;
+        self.managed_fields.apply(object.meta_mut());
         Ok(Arc::new(object))
+    }
+
+    fn keep_managed_fields(&mut self) {
+        self.managed_fields = ManagedFields::Kept;
     }
 }
 
@@ -159,6 +185,7 @@ impl Representation for Dynamic {
     fn decoder(&self) -> DynamicDecoder {
         DynamicDecoder {
             types: TypeMeta { api_version: self.kind.api_version(), kind: self.kind.kind.to_string() },
+            managed_fields: ManagedFields::Dropped,
         }
     }
 
@@ -175,6 +202,7 @@ impl Representation for Dynamic {
 #[derive(Debug)]
 pub struct DynamicDecoder {
     types: TypeMeta,
+    managed_fields: ManagedFields,
 }
 
 impl Decoder for DynamicDecoder {
@@ -182,9 +210,13 @@ impl Decoder for DynamicDecoder {
 
     fn decode(&mut self, raw: &Bytes) -> Result<Arc<DynamicObject>, DecodeError> {
         let mut object: DynamicObject = decode_json(raw, || Cow::Borrowed(self.types.kind.as_str()))?;
-        object.metadata.managed_fields = None;
+        self.managed_fields.apply(&mut object.metadata);
         object.types.get_or_insert_with(|| self.types.clone());
         Ok(Arc::new(object))
+    }
+
+    fn keep_managed_fields(&mut self) {
+        self.managed_fields = ManagedFields::Kept;
     }
 }
 
@@ -242,6 +274,22 @@ mod tests {
         assert_eq!(typed.metadata.managed_fields, None);
         let dynamic = Dynamic::new(ResourceKind::of::<Pod>()).decoder().decode(&POD.into()).unwrap();
         assert_eq!(dynamic.metadata.managed_fields, None);
+    }
+
+    #[test]
+    fn managed_fields_are_kept_by_a_decoder_that_was_asked_to() {
+        let mut typed = Typed::<Pod>::new().decoder();
+        typed.keep_managed_fields();
+        assert_eq!(
+            typed.decode(&POD.into()).unwrap().metadata.managed_fields.as_ref().map(Vec::len),
+            Some(1)
+        );
+        let mut dynamic = Dynamic::new(ResourceKind::of::<Pod>()).decoder();
+        dynamic.keep_managed_fields();
+        assert_eq!(
+            dynamic.decode(&POD.into()).unwrap().metadata.managed_fields.as_ref().map(Vec::len),
+            Some(1)
+        );
     }
 
     #[test]
