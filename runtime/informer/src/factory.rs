@@ -203,6 +203,13 @@ impl InformerFactory {
         of_resource.map(|(_, informer)| informer.version_source()).collect()
     }
 
+    /// Every informer that runs, by its kind: for who has to know that all of them are fresh.
+    pub fn running(&self) -> Vec<(ResourceKind, Arc<dyn VersionSource>)> {
+        let state = self.inner.lock();
+        let running = state.informers.iter().filter(|(_, one)| one.is_running());
+        running.map(|(it, one)| (it.kind.clone(), one.version_source())).collect()
+    }
+
     /// Stops every informer and returns once all their tasks have ended. What is stored stays readable.
     ///
     /// # Cancel safety

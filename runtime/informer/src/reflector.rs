@@ -8,26 +8,33 @@
 //! - It never gives up and never spins: every failure costs a wait ([`Backoff`]), the server's own wish
 //!   included. A watch that worked for a good while before its connection was lost costs hardly any.
 //! - It does not run ahead of the store by more than the queue's bound.
+//! - Asked for a fresh look ([`Refresh`]) it leaves its watch and lists consistently, whatever the watch seemed
+//!   to tell.
 //!
 //! It refuses to know about handlers, indexes and readers.
 
 mod intake;
+mod refresh;
 mod state;
 #[cfg(test)]
 mod tests;
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use futures_util::future::{self, Either};
 use windlass_client::{FrameStream, RequestError, VersionMatch};
 use windlass_env::{Env, Instant, Rng};
 use windlass_metrics::InformerMetrics;
 use windlass_object::{Frame, RawList, Representation, ResourceVersion, Status, WireError};
 
 use self::intake::Intake;
+pub(crate) use self::refresh::Refresh;
+use self::refresh::Wishes;
 use self::state::{Fault, Freshness, Next, State, WatchEnd};
 use crate::backoff::{self, Backoff};
 use crate::delta_fifo::{DeltaFifo, Item};
@@ -55,6 +62,7 @@ pub(crate) struct Reflector<R: Representation> {
     backoff: Backoff,
     metrics: InformerMetrics,
     trouble: Trouble,
+    wishes: Wishes,
     /// The newest version that was passed on.
     passed_on: Option<ResourceVersion>,
 }
@@ -71,6 +79,7 @@ pub(crate) struct Parts<R: Representation> {
     pub(crate) env: Env,
     pub(crate) metrics: InformerMetrics,
     pub(crate) trouble: Trouble,
+    pub(crate) refresh: Refresh,
 }
 
 /// The last failure that nothing good has followed yet.
@@ -94,11 +103,13 @@ enum ListFailure {
 
 impl<R: Representation> Reflector<R> {
     pub(crate) fn new(parts: Parts<R>) -> Self {
-        let Parts { informer, stream, source, representation, fifo, store, env, metrics, trouble } = parts;
+        let Parts { informer, stream, source, representation, fifo, store, env, metrics, trouble, refresh } =
+            parts;
         let intake = Intake::new(Arc::clone(&informer), &representation, store, metrics.clone());
         let windows = env.rng(&format!("{stream}/watch windows"));
         let backoff = Backoff::new(env.rng(&format!("{stream}/backoff")));
-        Self { informer, source, fifo, intake, env, windows, backoff, metrics, trouble, passed_on: None }
+        let wishes = refresh.wishes();
+        Self { informer, source, fifo, intake, env, windows, backoff, metrics, trouble, wishes, passed_on: None }
     }
 
     /// Runs until dropped.
@@ -118,8 +129,9 @@ impl<R: Representation> Reflector<R> {
 
     async fn list(&mut self, freshness: Freshness) -> State {
         self.metrics.lists.inc();
+        let ticket = self.wishes.ticket();
         match self.fetch(&freshness).await {
-            Ok(listing) => self.replace(&freshness, listing),
+            Ok(listing) => self.replace(&freshness, listing, ticket),
             Err(failure) => {
                 self.metrics.list_errors.inc();
                 self.report("list", &failure);
@@ -128,14 +140,18 @@ impl<R: Representation> Reflector<R> {
         }
     }
 
-    fn replace(&mut self, freshness: &Freshness, listing: Listing<R::Stored>) -> State {
+    fn replace(&mut self, freshness: &Freshness, listing: Listing<R::Stored>, ticket: u64) -> State {
         let Listing { items, version } = listing;
         let next = state::after_list(freshness, version.clone());
         if !matches!(next, State::Watching(_)) {
             tracing::warn!(informer = %self.informer, %version, "a list is older than it may be; reading the newest");
             return next;
         }
-        self.fifo.replace(items, version.clone(), *freshness == Freshness::Consistent);
+        let consistent = *freshness == Freshness::Consistent;
+        self.fifo.replace(items, version.clone(), consistent);
+        if consistent {
+            self.wishes.grant(ticket, version.clone());
+        }
         self.passed_on = Some(version);
         self.backoff.healthy(self.env.now());
         self.trouble.clear();
@@ -189,9 +205,11 @@ impl<R: Representation> Reflector<R> {
             bookmarks: true,
         };
         let mut reached = version;
-        let end = match self.source.watch(request).await {
-            Ok(stream) => self.follow(stream, &mut reached).await,
-            Err(error) => self.watch_failed(&error),
+        let source = Arc::clone(&self.source);
+        let end = match unless_asked(&mut self.wishes, source.watch(request)).await {
+            Some(Ok(stream)) => self.follow(stream, &mut reached).await,
+            Some(Err(error)) => self.watch_failed(&error),
+            None => WatchEnd::Distrusted,
         };
         state::after_watch(reached, end)
     }
@@ -203,7 +221,10 @@ impl<R: Representation> Reflector<R> {
         let mut moved = false;
         loop {
             self.fifo.space().await;
-            match stream.next().await {
+            let Some(next) = unless_asked(&mut self.wishes, stream.next()).await else {
+                return WatchEnd::Distrusted;
+            };
+            match next {
                 Some(Ok(Frame::Error(status))) => return self.refused(*status),
                 // Versions move by themselves on a busy server, so a bookmark is no news.
                 Some(Ok(Frame::Bookmark { version, .. })) => self.bookmark(version, reached),
@@ -304,6 +325,17 @@ impl<R: Representation> Reflector<R> {
         let message = format!("{what}: {error}");
         tracing::warn!(informer = %self.informer, error = message, "an informer cannot follow its source");
         self.trouble.set(message);
+    }
+}
+
+/// What `wait` comes to; nothing if a fresh look is asked for before that.
+async fn unless_asked<T>(wishes: &mut Wishes, wait: impl Future<Output = T>) -> Option<T> {
+    if wishes.are_open() {
+        return None;
+    }
+    match future::select(pin!(wishes.opened()), pin!(wait)).await {
+        Either::Left(((), _)) => None,
+        Either::Right((come, _)) => Some(come),
     }
 }
 

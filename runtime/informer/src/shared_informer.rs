@@ -30,7 +30,7 @@ use crate::handler::{Handler, HandlerHandle};
 use crate::list_watch::{ListerWatcher, Selection};
 use crate::lister::Lister;
 use crate::processor::{Listener, Processor, Replay};
-use crate::reflector::{Parts, Reflector, Trouble};
+use crate::reflector::{Parts, Reflector, Refresh, Trouble};
 use crate::store::{Applied, Change, Progress, Snapshot, Store, StoreWriter};
 use crate::sync::{self, yield_now};
 
@@ -61,6 +61,11 @@ pub trait VersionSource: Send + Sync {
     /// Waits until everything up to `wanted` is in the store, at most for `within`. True also if a new epoch
     /// begins meanwhile, which makes the question meaningless, and for a version that cannot be compared.
     fn reached(&self, wanted: ResourceVersion, within: Duration) -> BoxFuture<'_, bool>;
+
+    /// Reads everything anew, consistently, and waits until it is in the store, at most for `within`: for who must
+    /// know that nothing is missing, since a watch that is silent may be stalled. True if it got there. Of an
+    /// informer that does not run nothing is to be expected: false after `within`.
+    fn refreshed(&self, within: Duration) -> BoxFuture<'_, bool>;
 }
 
 struct Inner<R: Representation> {
@@ -82,6 +87,7 @@ struct Inner<R: Representation> {
     unfollowed: CancellationToken,
     progress: Publisher<Progress>,
     trouble: Trouble,
+    refresh: Refresh,
     stop: CancellationToken,
     metrics: InformerMetrics,
 }
@@ -139,6 +145,7 @@ impl<R: Representation> SharedInformer<R> {
             unfollowed: CancellationToken::new(),
             progress: cell(Progress::default()).0,
             trouble: Trouble::default(),
+            refresh: Refresh::new(),
             stop: CancellationToken::new(),
         };
         Self { inner: Arc::new(inner) }
@@ -333,6 +340,7 @@ impl<R: Representation> Inner<R> {
             env: self.env.clone(),
             metrics: self.metrics.clone(),
             trouble: self.trouble.clone(),
+            refresh: self.refresh.clone(),
         });
         let (stop, alive) = (self.stop.clone(), self.unfollowed.clone().drop_guard());
         self.spawn("reflector", async move {
@@ -492,6 +500,16 @@ impl<R: Representation> VersionSource for SharedInformer<R> {
     fn reached(&self, wanted: ResourceVersion, within: Duration) -> BoxFuture<'_, bool> {
         let reached = sync::reached(self.inner.progress.observe(), wanted);
         self.inner.env.timeout(within, reached).map(|outcome| outcome == Ok(true)).boxed()
+    }
+
+    fn refreshed(&self, within: Duration) -> BoxFuture<'_, bool> {
+        let fresh = async {
+            match self.inner.refresh.version().await {
+                Some(version) => sync::reached(self.inner.progress.observe(), version).await,
+                None => false,
+            }
+        };
+        self.inner.env.timeout(within, fresh).map(|outcome| outcome == Ok(true)).boxed()
     }
 }
 

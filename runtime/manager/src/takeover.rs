@@ -6,8 +6,10 @@
 //! - Of a predecessor that *released* the lease, the Lease says up to which version of each resource it wrote. Every
 //!   cache of those resources has to reach them, which takes as long as its watch does. A resource without a cache
 //!   here is read by nobody, and versions that cannot be compared are not waited for.
-//! - One that *fell silent* has not written since its renew deadline, and its lease expired seconds later: a cache that
-//!   follows its source has seen everything. Caches that do not follow theirs are waited for.
+//! - One that *fell silent* tells nothing, and a watch that is stalled, or that is fed by an API server whose own
+//!   cache has stopped, looks like one of a quiet cluster. The predecessor has not written since its renew deadline,
+//!   and its lease expired seconds later; so every cache is read anew, consistently, which then shows everything. A
+//!   leader that starts only after its election pays the same.
 //!
 //! What it refuses: to hold a replica back for good. After [`PATIENCE`] it says what is missing and lets go: a cluster
 //! without a leader is worse than one with caches that are behind, and each write of a key still waits for the last.
@@ -25,9 +27,6 @@ use windlass_object::{GroupResource, ResourceVersion};
 /// filtered by label, which another's write may never move, waits this long when the last write left its selection.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often caches that do not follow their source are looked at.
-const LOOK: Duration = Duration::from_millis(50);
-
 /// Returns once the caches show what `predecessor` wrote, or after [`PATIENCE`].
 ///
 /// # Cancel safety
@@ -36,7 +35,7 @@ pub(crate) async fn caught_up(env: &Env, factory: &InformerFactory, predecessor:
     let begun = env.now();
     let behind = match predecessor {
         Predecessor::Released(written) => behind(factory, written).await,
-        Predecessor::Silent => in_trouble(env, factory).await,
+        Predecessor::Silent => not_refreshed(factory).await,
     };
     let waited = env.now().saturating_duration_since(begun);
     if behind.is_empty() {
@@ -67,14 +66,10 @@ async fn reached(
     Some(format!("{resource} at {}, not {version}", at.as_ref().map_or("nothing", ResourceVersion::as_str)))
 }
 
-/// Waits until every informer follows its source; tells which do not.
-async fn in_trouble(env: &Env, factory: &InformerFactory) -> Vec<String> {
-    let deadline = env.now() + PATIENCE;
-    loop {
-        let troubled = factory.troubled();
-        if troubled.is_empty() || env.now() >= deadline {
-            return troubled.iter().map(|(kind, trouble)| format!("{kind}: {trouble}")).collect();
-        }
-        env.sleep(LOOK).await;
-    }
+/// Has every cache read anew; tells which could not be.
+async fn not_refreshed(factory: &InformerFactory) -> Vec<String> {
+    let waits = factory.running().into_iter().map(|(kind, cache)| async move {
+        (!cache.refreshed(PATIENCE).await).then(|| format!("{kind}: it could not be listed anew"))
+    });
+    future::join_all(waits).await.into_iter().flatten().collect()
 }

@@ -45,8 +45,6 @@ struct State {
     created: BTreeMap<String, u64>,
     /// Who holds which Lease, as the server has it.
     holders: BTreeMap<LeaseName, String>,
-    /// When somebody last took a Lease from a holder who had not released it.
-    silent_takeover: Option<Duration>,
     openings: Openings,
     /// Lease writes under way, with the time they were sent and the holder that the server noted.
     leases: BTreeMap<u64, (Duration, Option<String>)>,
@@ -107,11 +105,6 @@ impl Judge {
         self.lock().requests
     }
 
-    /// When somebody last took a Lease from a holder who had fallen silent.
-    pub(crate) fn silent_takeover(&self) -> Option<Duration> {
-        self.lock().silent_takeover
-    }
-
     /// What was created, and how often.
     pub(crate) fn created(&self) -> BTreeMap<String, u64> {
         self.lock().created.clone()
@@ -138,7 +131,7 @@ impl State {
             Happening::Sent { id, asked } if judged => return self.sent(record, *id, asked),
             Happening::Served { id, asked, code, body } if *code < 300 => {
                 if is_lease_write(asked) {
-                    self.lease_served(record.at, &record.who, *id, asked, body);
+                    self.lease_served(&record.who, *id, asked, body);
                 } else if judged && asked.verb == Some(Verb::Create) && asked.is_work() {
                     *self.created.entry(created(asked, body)).or_default() += 1;
                 }
@@ -195,7 +188,7 @@ impl State {
         })
     }
 
-    fn lease_served(&mut self, at: Duration, who: &Who, id: u64, asked: &Asked, body: &[u8]) {
+    fn lease_served(&mut self, who: &Who, id: u64, asked: &Asked, body: &[u8]) {
         let lease: Value = serde_json::from_slice(body).unwrap_or_default();
         let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
         // A create names its object in the body alone.
@@ -206,10 +199,7 @@ impl State {
         if let Some((_, noted)) = self.leases.get_mut(&id).filter(|_| own) {
             *noted = Some(holder.clone());
         }
-        let last = self.holders.insert(written, holder.clone());
-        if last.is_some_and(|last| !last.is_empty() && !holder.is_empty() && last != holder) {
-            self.silent_takeover = Some(at);
-        }
+        self.holders.insert(written, holder);
     }
 
     fn lease_answered(&mut self, who: &Who, id: u64, code: u16) {

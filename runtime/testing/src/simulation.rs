@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::{self, Either, LocalBoxFuture};
 use tokio::runtime::{Builder, Handle};
-use windlass_api_server::faults::{Journal, Network, Plan, Server, What};
+use windlass_api_server::faults::{Journal, Network, Plan, Server};
 use windlass_api_server::{ApiServer, ApiServerOptions};
 use windlass_env::{Env, Vigil, caught};
 use windlass_manager::ManagerConfig;
@@ -18,7 +18,7 @@ use crate::flaw::{Failure, Flaw};
 use crate::judge::Judge;
 use crate::plans::Faults;
 use crate::probe::{Look, look_at};
-use crate::state::{ClusterState, Difference};
+use crate::state::ClusterState;
 use crate::story;
 use crate::watchdog::Watchdog;
 use crate::world::{MakeMachine, World};
@@ -339,7 +339,7 @@ async fn reach(world: &Arc<World>, expected: Option<&Report>) -> Result<ClusterS
             Some(Flaw::Restless { writes, over })
         } else {
             let state = ClusterState::of(&world.network.objects());
-            match expected.map(|expected| differs(world, &state, expected)).filter(|it| !it.is_empty()) {
+            match expected.map(|expected| state.difference(&expected.state)).filter(|it| !it.is_empty()) {
                 Some(difference) => Some(Flaw::Differs { after: over, difference: difference.to_string() }),
                 None => match world.odd_cache() {
                     None => return Ok(state),
@@ -384,38 +384,9 @@ fn compare(world: &World, report: &Report, expected: &Report) -> Result<(), Flaw
 }
 
 fn created_twice(world: &World, expected: &Report) -> Option<Flaw> {
-    if may_repeat(world) {
-        return None;
-    }
     world.judge.created().iter().find_map(|(what, times)| {
         let expected = expected.created.get(what).copied().unwrap_or_default();
         (*times > expected).then(|| Flaw::CreatedTwice { what: what.clone(), times: *times, expected })
-    })
-}
-
-/// How a state differs from the expected one. What a leader with stale caches made for an owner who is gone is for the
-/// garbage collector to take away, and there is none here.
-fn differs(world: &World, state: &ClusterState, expected: &Report) -> Difference {
-    let mut difference = state.difference(&expected.state);
-    if may_repeat(world) {
-        difference.only_here.retain(|object| !object.contains("<uid of nobody>"));
-    }
-    difference
-}
-
-/// Whether a leader may have begun with caches that were behind without its knowledge: it took over from one that fell
-/// silent and said nothing of its last writes, while watches withheld what had happened. No watch can tell silence from
-/// quiet, so such a leader creates once more what it does not see, as upstream's controllers do. What is too many has
-/// to be gone in the end all the same.
-fn may_repeat(world: &World) -> bool {
-    let withholds = |what: &What| {
-        let withheld = [What::WatchStalled, What::StaleReplica];
-        withheld.contains(what) || matches!(what, What::WatchDelayed { .. } | What::Coalesced { .. })
-    };
-    let faults = &world.plan.faults;
-    let silent = world.judge.silent_takeover();
-    silent.is_some_and(|at| {
-        faults.iter().any(|fault| withholds(&fault.what) && u128::from(fault.from_ms) <= at.as_millis())
     })
 }
 

@@ -11,10 +11,10 @@ fn holds(plan: &str) {
     run.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// A standby whose watches are stalled, or fed by a replica that has stopped, takes over from a leader that crashed. It
-/// creates what it does not see, for it cannot tell; what is too many has to go again.
+/// A standby whose watches are stalled, or fed by a replica that has stopped, takes over from a leader that fell
+/// silent. Its caches look as if they followed; what the last leader created is not in them until they list anew.
 #[test]
-fn what_a_leader_with_stalled_watches_creates_too_often_goes_again() {
+fn a_leader_whose_watches_were_stalled_creates_nothing_again() {
     const PLANS: [&str; 3] = [
         r##"{"seed": 1024, "faults": [
             {"from_ms":382342,"until_ms":407764,"what":{"CrashAtWrite":{"write":21,"after_effect":false}}},

@@ -76,6 +76,8 @@ pub(crate) enum WatchEnd {
     },
     /// It was open for a good while, and then the connection was lost.
     CutOff,
+    /// Somebody asked for a fresh look, whatever it told.
+    Distrusted,
     /// It failed.
     Failed(Fault),
 }
@@ -111,7 +113,7 @@ impl WatchEnd {
             // What was told before proves nothing: who replays one old change and closes would be asked again
             // without end and without a wait.
             WatchEnd::Closed { lasted, moved } => *moved || *lasted >= SHORTEST_WATCH,
-            WatchEnd::CutOff | WatchEnd::Failed(_) => false,
+            WatchEnd::CutOff | WatchEnd::Distrusted | WatchEnd::Failed(_) => false,
         }
     }
 }
@@ -140,6 +142,7 @@ pub(crate) fn after_watch(version: ResourceVersion, end: WatchEnd) -> State {
     match end {
         WatchEnd::Closed { .. } if end.is_healthy() => State::Watching(version),
         WatchEnd::Closed { .. } => back_off(&Fault::Other, Next::Watch(version)),
+        WatchEnd::Distrusted => State::Listing(Freshness::Consistent),
         WatchEnd::CutOff => {
             State::BackingOff { trouble: Trouble::CutOff, at_least: None, then: Next::Watch(version) }
         }

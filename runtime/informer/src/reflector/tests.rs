@@ -10,6 +10,7 @@ use windlass_metrics::Metrics;
 use windlass_object::{Frame, RawList, Typed, WireError, wire};
 
 use super::*;
+use crate::VersionSource as _;
 use crate::testing::*;
 
 fn consistent() -> Asked {
@@ -428,9 +429,36 @@ async fn a_burst_is_held_back_at_the_source_when_the_store_does_not_keep_up() {
         env: env.clone(),
         metrics: Metrics::new().informer("", "v1", "configmaps"),
         trouble: Trouble::default(),
+        refresh: Refresh::new(),
     });
     let task = env.spawn("reflector", reflector.run());
     env.sleep(LONG).await;
     assert_eq!(fifo.len(), capacity);
     task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_says_nothing_is_left_for_a_consistent_list_when_a_fresh_look_is_asked_for() {
+    let (rig, script) = play(vec![listed(5, &["a"]), stalls(), listed(9, &["a", "b"]), stalls()]).await;
+    assert_eq!(rig.held(), ["a@5=v"]);
+    assert!(rig.informer.refreshed(Duration::from_secs(1)).await);
+    assert_eq!(script.asked(), [consistent(), watch(5), consistent(), watch(9)]);
+    assert_eq!(rig.held(), ["a@9=v", "b@9=v"], "what the watch withheld is there before the answer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fresh_look_is_not_granted_by_a_list_that_began_before_or_that_need_not_be_the_newest() {
+    let (rig, script) = play(vec![
+        listed(5, &[]),
+        Answer::Watch(Err(refusal(500, "InternalError"))),
+        Answer::List(Err(busy(60))),
+        listed(6, &[]),
+        listed(7, &["a"]),
+        stalls(),
+    ])
+    .await;
+    assert_eq!(script.asked(), [consistent(), watch(5), not_older_than(5)], "it waits for a minute");
+    assert!(!rig.informer.refreshed(Duration::from_secs(1)).await, "a server that refuses is not pressed");
+    assert!(rig.informer.refreshed(LONG).await);
+    assert_eq!(script.asked()[3..], [not_older_than(5), consistent(), watch(7)]);
 }

@@ -1,0 +1,79 @@
+//! Asking a reflector for a fresh look at its source, for who cannot trust that the watch tells everything.
+//!
+//! A watch that is stalled, or that is fed by a server whose own cache has stopped, looks like one of a quiet
+//! cluster. Only a consistent list tells the two apart.
+
+use windlass_env::cell::{Observer, Publisher, cell};
+use windlass_object::ResourceVersion;
+
+/// Both ends of the wish. Cheap to clone; clones are one.
+#[derive(Clone, Debug)]
+pub(crate) struct Refresh {
+    asked: Publisher<u64>,
+    given: Publisher<Given>,
+}
+
+/// The newest wish that was granted, and at which version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Given {
+    ticket: u64,
+    version: Option<ResourceVersion>,
+}
+
+/// The reflector's end: what it has to see to.
+#[derive(Debug)]
+pub(crate) struct Wishes {
+    asked: Observer<u64>,
+    given: Publisher<Given>,
+}
+
+impl Refresh {
+    pub(crate) fn new() -> Self {
+        Self { asked: cell(0).0, given: cell(Given::default()).0 }
+    }
+
+    pub(crate) fn wishes(&self) -> Wishes {
+        Wishes { asked: self.asked.observe(), given: self.given.clone() }
+    }
+
+    /// Asks for a consistent list that begins after this moment; its version, once it has been passed on. Never ends
+    /// if the reflector is gone.
+    ///
+    /// # Cancel safety
+    /// The list is made even if nobody waits for it any more.
+    pub(crate) async fn version(&self) -> Option<ResourceVersion> {
+        self.asked.update(|asked| *asked += 1);
+        let ticket = self.asked.get();
+        let given = self.given.observe().wait_until(|given| given.ticket >= ticket).await;
+        given.ok().and_then(|given| given.version)
+    }
+}
+
+impl Wishes {
+    /// What has been asked for by now: a list that begins now grants it.
+    pub(crate) fn ticket(&self) -> u64 {
+        self.asked.get()
+    }
+
+    /// Whether something has been asked for that was not granted.
+    pub(crate) fn are_open(&self) -> bool {
+        self.ticket() > self.given.get().ticket
+    }
+
+    /// Waits until something is asked for that was not granted.
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the wait.
+    pub(crate) async fn opened(&mut self) {
+        let granted = self.given.get().ticket;
+        if self.asked.wait_until(|asked| *asked > granted).await.is_err() {
+            // Nobody is left who could ask.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// A consistent list that began when `ticket` was read has been passed on.
+    pub(crate) fn grant(&self, ticket: u64, version: ResourceVersion) {
+        self.given.set(Given { ticket, version: Some(version) });
+    }
+}
