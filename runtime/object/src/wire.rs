@@ -9,6 +9,12 @@
 //! - Frames do not depend on how the stream was cut into chunks, and their size is bounded.
 //! - What objects hold appears in no error and no `Debug` output: it may be a Secret.
 
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+
 mod frames;
 mod list;
 mod status;
@@ -39,9 +45,6 @@ pub enum WireError {
         /// What the JSON reader found, with line and column.
         reason: String,
     },
-    /// A watch frame of a type that the API does not know.
-    #[error("unknown type of watch frame: {0:?}")]
-    UnknownFrame(String),
     /// A watch frame beyond the bound; what follows it on the stream cannot be read any more.
     #[error("a watch frame is longer than {limit} bytes")]
     FrameTooLarge {
@@ -82,6 +85,27 @@ fn expect_json(body: &[u8]) -> Result<(), WireError> {
         [b'{', ..] => Ok(()),
         _ if body.starts_with(PROTOBUF_MAGIC) => Err(WireError::ProtobufUnsupported),
         _ => Err(WireError::NotJson { excerpt: excerpt(body, 80) }),
+    }
+}
+
+/// What is read of a JSON object and of nothing else: of an array, serde's derived readers take the fields in turn.
+struct OfObject<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for OfObject<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(OfObject(PhantomData))
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for OfObject<PhantomData<T>> {
+    type Value = OfObject<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<OfObject<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(fields)).map(OfObject)
     }
 }
 

@@ -3,6 +3,7 @@
 //! Guarantees that what is refused is refused in upstream's words.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use serde_json::{Map, Value};
 
@@ -52,6 +53,28 @@ impl LabelSelector {
             it.test.passes(value)
         })
     }
+}
+
+/// As queries write it, sorted by key.
+impl fmt::Display for LabelSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, Requirement { key, test }) in self.requirements.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            match test {
+                Test::In(values) => write!(f, "{comma}{key} in ({})", listed(values))?,
+                Test::NotIn(values) => write!(f, "{comma}{key} notin ({})", listed(values))?,
+                Test::Exists => write!(f, "{comma}{key}")?,
+                Test::Missing => write!(f, "{comma}!{key}")?,
+                Test::Greater(bound) => write!(f, "{comma}{key}>{bound}")?,
+                Test::Less(bound) => write!(f, "{comma}{key}<{bound}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn listed(values: &BTreeSet<String>) -> String {
+    values.iter().map(String::as_str).collect::<Vec<_>>().join(",")
 }
 
 impl Test {

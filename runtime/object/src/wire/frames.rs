@@ -2,12 +2,12 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use kube::core::Status;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{PROTOBUF_MAGIC, WireError, excerpt, head, status};
+use super::{OfObject, PROTOBUF_MAGIC, WireError, excerpt, head, status};
 use crate::ResourceVersion;
 
 /// One event of a watch, its object not decoded.
@@ -28,6 +28,8 @@ pub enum Frame {
     },
     /// The server ends the watch; 410 means that its version is no longer kept.
     Error(Box<Status>),
+    /// Of a type that the API does not know, or not yet; what is about the objects comes in the others.
+    Unknown(Box<str>),
 }
 
 /// Names the object and shows nothing else of it.
@@ -47,6 +49,7 @@ impl fmt::Debug for Frame {
                 .field("initial_events_end", initial_events_end)
                 .finish(),
             Frame::Error(status) => f.debug_tuple("Error").field(status).finish(),
+            Frame::Unknown(of_type) => f.debug_tuple("Unknown").field(of_type).finish(),
         }
     }
 }
@@ -102,7 +105,7 @@ impl FrameDecoder {
     ///
     /// # Errors
     ///
-    /// When the stream is not a JSON watch, or the frame is malformed, of unknown type, or too long.
+    /// When the stream is not a JSON watch, or the frame is malformed or too long.
     #[allow(clippy::should_implement_trait)] // It is fed between calls, so its end is not the end.
     pub fn next(&mut self) -> Result<Option<Frame>, WireError> {
         while let Some(line) = self.line()? {
@@ -126,7 +129,9 @@ impl FrameDecoder {
 
     /// The next whole line, without its newline: a slice of the chunk where the line lies within one.
     fn line(&mut self) -> Result<Option<Bytes>, WireError> {
-        self.check_format()?;
+        if !self.started && !self.starts()? {
+            return Ok(None);
+        }
         let Some(end) = self.chunk.iter().position(|byte| *byte == b'\n') else {
             self.check_length(self.chunk.len())?;
             self.partial.extend_from_slice(&std::mem::take(&mut self.chunk));
@@ -141,22 +146,22 @@ impl FrameDecoder {
         Ok(Some(std::mem::take(&mut self.partial).freeze()))
     }
 
-    /// The first byte that is not blank tells the format of the whole stream.
-    fn check_format(&mut self) -> Result<(), WireError> {
-        if self.started {
-            return Ok(());
-        }
-        let rest = self.chunk.trim_ascii_start();
-        match rest.first() {
-            None => Ok(()),
+    /// Whether the stream is known to be JSON: its first bytes that are not blank tell the format of all of it. As
+    /// long as they may begin either format, they wait.
+    fn starts(&mut self) -> Result<bool, WireError> {
+        let blank = self.chunk.len() - self.chunk.trim_ascii_start().len();
+        self.chunk.advance(blank);
+        match self.chunk.first() {
+            None => Ok(false),
             Some(b'{') => {
                 self.started = true;
-                Ok(())
+                Ok(true)
             }
             // Protobuf frames carry their length first, in four bytes of which the highest is always zero here.
             Some(0) => Err(WireError::ProtobufUnsupported),
-            Some(_) if rest.starts_with(PROTOBUF_MAGIC) => Err(WireError::ProtobufUnsupported),
-            Some(_) => Err(WireError::NotJson { excerpt: excerpt(rest, 80) }),
+            Some(_) if self.chunk.starts_with(PROTOBUF_MAGIC) => Err(WireError::ProtobufUnsupported),
+            Some(_) if PROTOBUF_MAGIC.starts_with(&self.chunk) => Ok(false),
+            Some(_) => Err(WireError::NotJson { excerpt: excerpt(&self.chunk, 80) }),
         }
     }
 
@@ -192,8 +197,11 @@ struct RawFrame<'a> {
     object: &'a RawValue,
 }
 
+/// How much of the name of an unknown type is kept, in bytes.
+const LONGEST_TYPE: usize = 40;
+
 fn frame(line: &Bytes) -> Result<Frame, WireError> {
-    let raw: RawFrame<'_> =
+    let OfObject(raw): OfObject<RawFrame<'_>> =
         serde_json::from_slice(line).map_err(|error| WireError::malformed("watch frame", &error))?;
     let object = line.slice_ref(raw.object.get().as_bytes());
     match raw.of_type.as_ref() {
@@ -202,14 +210,14 @@ fn frame(line: &Bytes) -> Result<Frame, WireError> {
         "DELETED" => Ok(Frame::Deleted(object)),
         "BOOKMARK" => bookmark(&object),
         "ERROR" => Ok(Frame::Error(Box::new(status(500, &object)))),
-        unknown => Err(WireError::UnknownFrame(unknown.into())),
+        unknown => Ok(Frame::Unknown(excerpt(unknown.as_bytes(), LONGEST_TYPE).into())),
     }
 }
 
 #[derive(Deserialize)]
 struct RawBookmark<'a> {
     #[serde(borrow)]
-    metadata: RawBookmarkMeta<'a>,
+    metadata: OfObject<RawBookmarkMeta<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -225,7 +233,7 @@ struct RawBookmarkMeta<'a> {
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 fn bookmark(object: &[u8]) -> Result<Frame, WireError> {
-    let RawBookmark { metadata } =
+    let OfObject(RawBookmark { metadata: OfObject(metadata) }) =
         serde_json::from_slice(object).map_err(|error| WireError::malformed("bookmark", &error))?;
     let end = metadata.annotations.as_ref().and_then(|annotations| annotations.get(INITIAL_EVENTS_END));
     Ok(Frame::Bookmark {
@@ -347,8 +355,11 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_of_unknown_type_is_named() {
-        assert_eq!(read_error(&line("RENAMED", "{}")), WireError::UnknownFrame("RENAMED".into()));
+    fn a_frame_of_unknown_type_is_named_and_does_not_end_the_stream() {
+        let mut decoder = FrameDecoder::default();
+        decoder.feed((line("RENAMED", "{}") + &line("ADDED", &object("a"))).into());
+        let frames = read(&mut decoder);
+        assert_eq!(frames, [Frame::Unknown("RENAMED".into()), Frame::Added(object("a").into())]);
     }
 
     #[test]
@@ -368,6 +379,41 @@ mod tests {
             read_error("upstream connect error"),
             WireError::NotJson { excerpt: "upstream connect error".into() }
         );
+    }
+
+    #[test]
+    fn the_format_is_told_however_its_first_bytes_are_cut() {
+        for (stream, expected) in [
+            ("\r\n k8s\0\n", Err(WireError::ProtobufUnsupported)),
+            ("k8\n", Err(WireError::NotJson { excerpt: String::new() })),
+            ("k8", Err(WireError::Truncated { bytes: 2 })),
+        ] {
+            let mut decoder = FrameDecoder::default();
+            let bytes = stream.bytes().map(|byte| vec![byte]);
+            let told = bytes.map(|byte| {
+                decoder.feed(byte.into());
+                decoder.next()
+            });
+            let told: Result<Vec<_>, _> = told.collect();
+            let told = told.and_then(|_| decoder.finish()).map_err(|error| match error {
+                WireError::NotJson { .. } => WireError::NotJson { excerpt: String::new() },
+                other => other,
+            });
+            assert_eq!(told, expected, "{stream:?}");
+        }
+    }
+
+    #[test]
+    fn an_array_is_no_frame_and_no_bookmark() {
+        let text = line("ADDED", "{}") + "[\"ADDED\",{}]\n";
+        let mut decoder = FrameDecoder::default();
+        decoder.feed(text.into());
+        assert!(matches!(decoder.next(), Ok(Some(Frame::Added(_)))));
+        assert!(matches!(decoder.next(), Err(WireError::Malformed { what: "watch frame", .. })));
+        for bookmark in [r#"{"metadata":["5",null]}"#, r#"[{"resourceVersion":"5"}]"#] {
+            let told = read_error(&line("BOOKMARK", bookmark));
+            assert!(matches!(told, WireError::Malformed { what: "bookmark", .. }), "{bookmark}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{WireError, expect_json};
+use super::{OfObject, WireError, expect_json};
 use crate::{ObjectKey, ResourceVersion, Uid};
 
 /// What can be said about an object without decoding it: enough to quarantine, to delete and to choose a shard.
@@ -29,7 +29,7 @@ pub fn head(raw: &[u8]) -> Result<Head, WireError> {
     expect_json(raw)?;
     let object: RawObject<'_> =
         serde_json::from_slice(raw).map_err(|error| WireError::malformed("object", &error))?;
-    let meta = object.metadata.unwrap_or_default();
+    let meta = object.metadata.map(|OfObject(meta)| meta).unwrap_or_default();
     let name = text(meta.name).filter(|name| !name.is_empty());
     let name =
         name.ok_or_else(|| WireError::Malformed { what: "object", reason: "it has no name".into() })?;
@@ -75,7 +75,7 @@ pub fn list(body: Bytes) -> Result<RawList, WireError> {
     expect_json(&body)?;
     let page: RawPage<'_> =
         serde_json::from_slice(&body).map_err(|error| WireError::malformed("list", &error))?;
-    let meta = page.metadata.unwrap_or_default();
+    let meta = page.metadata.map(|OfObject(meta)| meta).unwrap_or_default();
     let items =
         page.items.ok_or_else(|| WireError::Malformed { what: "list", reason: "it has no items".into() })?;
     Ok(RawList {
@@ -97,7 +97,7 @@ struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 #[derive(Deserialize)]
 struct RawObject<'a> {
     #[serde(borrow)]
-    metadata: Option<RawMeta<'a>>,
+    metadata: Option<OfObject<RawMeta<'a>>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -116,7 +116,7 @@ struct RawMeta<'a> {
 #[derive(Deserialize)]
 struct RawPage<'a> {
     #[serde(borrow)]
-    metadata: Option<RawPageMeta<'a>>,
+    metadata: Option<OfObject<RawPageMeta<'a>>>,
     #[serde(borrow, default, deserialize_with = "present")]
     items: Option<Items<'a>>,
 }
@@ -224,6 +224,7 @@ mod tests {
             r#"{"metadata":null}"#,
             r#"{"metadata":{"name":""}}"#,
             r#"{"metadata":{"name":1}}"#,
+            r#"{"metadata":["a","n","u","1"]}"#,
             "[]",
             "7",
         ] {

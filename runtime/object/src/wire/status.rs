@@ -5,7 +5,7 @@ use kube::core::{
     response::{StatusSummary, reason},
 };
 
-use super::{PROTOBUF_MAGIC, excerpt};
+use super::{OfObject, PROTOBUF_MAGIC, excerpt};
 
 /// How much of a plain-text refusal is kept, in bytes: enough for a proxy's sentence, not for its whole page.
 const LONGEST_TEXT: usize = 1024;
@@ -26,7 +26,7 @@ pub fn status(code: u16, body: &[u8]) -> Status {
 }
 
 fn from_json(body: &[u8]) -> Option<Status> {
-    let status: Status = serde_json::from_slice(body).ok()?;
+    let OfObject(status): OfObject<Status> = serde_json::from_slice(body).ok()?;
     // Every field is optional, so any JSON object reads as a status; one that says nothing is none.
     (status.status.is_some() || !status.reason.is_empty() || status.code != 0).then_some(status)
 }
@@ -89,6 +89,12 @@ mod tests {
     #[test]
     fn a_page_of_text_is_cut() {
         assert_eq!(status(502, &[b'x'; 5000]).message.len(), LONGEST_TEXT + "...".len());
+    }
+
+    #[test]
+    fn an_array_is_no_status() {
+        let status = status(404, br#"[{},{},"Success","text"]"#);
+        assert_eq!((status.code, status.message.as_str()), (404, r#"[{},{},"Success","text"]"#));
     }
 
     #[test]

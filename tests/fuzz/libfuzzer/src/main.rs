@@ -1,0 +1,30 @@
+//! One property of `windlass-fuzz` under libFuzzer: the one that `WINDLASS_FUZZ_TARGET` names. Before it begins, the
+//! inputs of its corpus are laid into the folder that `WINDLASS_FUZZ_SEEDS` names, if that is set.
+
+#![no_main]
+
+use std::sync::OnceLock;
+
+use libfuzzer_sys::fuzz_target;
+use windlass_fuzz::Target;
+
+static TARGET: OnceLock<&'static Target> = OnceLock::new();
+
+fuzz_target!(
+    init: {
+        let name = std::env::var("WINDLASS_FUZZ_TARGET").unwrap_or_default();
+        let target = windlass_fuzz::target(&name).unwrap_or_else(|| {
+            let known: Vec<_> = windlass_fuzz::TARGETS.iter().map(|it| it.name).collect();
+            panic!("WINDLASS_FUZZ_TARGET={name:?} is none of {}", known.join(", "))
+        });
+        if let Some(folder) = std::env::var_os("WINDLASS_FUZZ_SEEDS") {
+            windlass_fuzz::corpus::unfold(target, folder.as_ref()).expect("the folder can be written to");
+        }
+        TARGET.get_or_init(|| target);
+    },
+    |data: &[u8]| {
+        if let Some(target) = TARGET.get() {
+            (target.check)(data);
+        }
+    }
+);

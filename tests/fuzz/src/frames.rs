@@ -1,0 +1,107 @@
+//! Watch streams.
+
+use bytes::Bytes;
+use serde_json::Value;
+use windlass_object::{Frame, FrameDecoder, WireError};
+
+use crate::reference::{decode, says_something_twice};
+
+/// What a stream gave: its frames, and what ended it.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    frames: Vec<Frame>,
+    end: Result<(), WireError>,
+}
+
+/// Whatever the cuts, and whenever one asks, a stream gives the same frames and the same end; and the frames are those
+/// that a full decode of its lines finds. The first line says where to cut, the rest is the stream.
+pub(crate) fn any_cuts_give_the_same_frames(data: &[u8]) {
+    let at = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
+    let (control, stream) = (&data[..at], data.get(at + 1..).unwrap_or_default());
+    let limit = match control.first() {
+        None | Some(0) => FrameDecoder::DEFAULT_LIMIT,
+        Some(short) => usize::from(*short),
+    };
+    let whole = read(stream, &[], limit, true);
+    let cuts = control.get(1..).unwrap_or_default();
+    for hasty in [true, false] {
+        assert_eq!(read(stream, cuts, limit, hasty), whole, "cut at {cuts:?}, hasty: {hasty}");
+    }
+    assert_eq!(read(stream, &[1], limit, true), whole, "byte by byte");
+    // Printed, a frame may say nothing of its object, and must not fall over it.
+    assert!(!format!("{:?}", whole.frames).is_empty());
+    agrees_with_a_full_decode(stream, limit, &whole);
+}
+
+/// Feeds chunks as long as the cuts say, in turn and over again; asks after each of them, or only in the end.
+fn read(stream: &[u8], cuts: &[u8], limit: usize, hasty: bool) -> Seen {
+    let (mut decoder, mut rest, mut frames) = (FrameDecoder::with_limit(limit), stream, Vec::new());
+    let mut lengths = cuts.iter().cycle();
+    while !rest.is_empty() {
+        let length = lengths.next().map_or(rest.len(), |length| usize::from(*length).min(rest.len()));
+        let (chunk, behind) = rest.split_at(if cuts.iter().all(|it| *it == 0) { rest.len() } else { length });
+        decoder.feed(Bytes::copy_from_slice(chunk));
+        rest = behind;
+        if hasty && let Err(error) = drain(&mut decoder, &mut frames) {
+            return Seen { frames, end: Err(comparable(error)) };
+        }
+    }
+    let end = drain(&mut decoder, &mut frames).and_then(|()| decoder.finish());
+    Seen { frames, end: end.map_err(comparable) }
+}
+
+fn drain(decoder: &mut FrameDecoder, frames: &mut Vec<Frame>) -> Result<(), WireError> {
+    while let Some(frame) = decoder.next()? {
+        frames.push(frame);
+    }
+    Ok(())
+}
+
+/// How much of a stream that is no watch had come when it was told is all that may differ.
+fn comparable(error: WireError) -> WireError {
+    match error {
+        WireError::NotJson { .. } => WireError::NotJson { excerpt: String::new() },
+        other => other,
+    }
+}
+
+fn agrees_with_a_full_decode(stream: &[u8], limit: usize, seen: &Seen) {
+    let mut lines: Vec<&[u8]> = stream.split(|byte| *byte == b'\n').collect();
+    lines.pop();
+    lines.retain(|line| !line.trim_ascii().is_empty());
+    assert!(seen.frames.len() <= lines.len(), "more frames than lines");
+    for (frame, line) in seen.frames.iter().zip(&lines) {
+        let Some(value) = decode(line).filter(|_| !says_something_twice(line)) else { continue };
+        assert!(value.is_object(), "only objects are frames");
+        let object = &value["object"];
+        match frame {
+            Frame::Added(raw) => same(&value, "ADDED", raw),
+            Frame::Modified(raw) => same(&value, "MODIFIED", raw),
+            Frame::Deleted(raw) => same(&value, "DELETED", raw),
+            Frame::Error(_) => assert_eq!(value["type"], "ERROR"),
+            Frame::Unknown(_) => assert!(!KNOWN.iter().any(|it| value["type"] == *it)),
+            Frame::Bookmark { version, initial_events_end } => {
+                assert_eq!(value["type"], "BOOKMARK");
+                assert_eq!(object["metadata"]["resourceVersion"], version.as_str());
+                let end = &object["metadata"]["annotations"]["k8s.io/initial-events-end"];
+                assert_eq!(*end == "true", *initial_events_end);
+            }
+        }
+    }
+    let refused = lines.get(seen.frames.len()).filter(|_| seen.end.is_err());
+    if let Some(line) = refused.filter(|line| line.len() <= limit && !says_something_twice(line)) {
+        assert!(!decode(line).is_some_and(|it| is_sound(&it)), "{:?}: {}", seen.end, line.escape_ascii());
+    }
+}
+
+fn same(value: &Value, of_type: &str, raw: &Bytes) {
+    assert_eq!(value["type"], of_type);
+    assert_eq!(decode(raw).as_ref(), Some(&value["object"]));
+}
+
+const KNOWN: [&str; 5] = ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"];
+
+/// Whether nobody could object to the frame; of bookmarks more is asked than that they are there.
+fn is_sound(value: &Value) -> bool {
+    value["type"].is_string() && value["type"] != "BOOKMARK" && value.get("object").is_some()
+}

@@ -1,0 +1,52 @@
+//! What bytes from outside may not do to a parser: one property per parser, as a function of bytes that panics when it
+//! does not hold.
+//!
+//! Guarantees:
+//! - Every property says more than "no panic": whatever the cuts, the same frames; a head agrees with a full decode;
+//!   what is printed is read again and means the same.
+//! - The same functions run in two places: under libFuzzer with random bytes (`cargo xtask fuzz`), and in `cargo test`
+//!   with the inputs in `corpus/`.
+//!
+//! It refuses to know a fuzzer: it is built with the same compiler as everything else.
+
+pub mod corpus;
+mod fields;
+mod frames;
+mod labels;
+mod list;
+mod object;
+mod reference;
+mod status;
+
+/// A property and its name.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// What it is called in commands and files.
+    pub name: &'static str,
+    /// Panics if the property does not hold for these bytes.
+    pub check: fn(&[u8]),
+    /// The inputs it is always tried with, one a line; see [`corpus`].
+    pub corpus: &'static str,
+}
+
+macro_rules! target {
+    ($name:literal, $check:expr) => {
+        Target { name: $name, check: $check, corpus: include_str!(concat!("../corpus/", $name, ".txt")) }
+    };
+}
+
+/// All there are.
+pub const TARGETS: &[Target] = &[
+    target!("frames", frames::any_cuts_give_the_same_frames),
+    target!("list", list::a_list_is_cut_as_a_full_decode_cuts_it),
+    target!("head", object::a_head_agrees_with_a_full_decode),
+    target!("status", status::any_body_gives_a_status),
+    target!("label_selector", labels::a_selector_means_the_same_when_it_is_sent),
+    target!("label_query", labels::a_query_means_the_same_when_it_is_printed),
+    target!("field_query", fields::a_query_selects_what_its_terms_say),
+];
+
+/// The property of a name.
+pub fn target(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|it| it.name == name)
+}

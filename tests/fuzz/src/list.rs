@@ -1,0 +1,63 @@
+//! Bodies of lists.
+
+use bytes::Bytes;
+use serde_json::Value;
+use windlass_object::{RawList, wire};
+
+use crate::reference::{decode, says_something_twice};
+
+/// A list is cut into the items that a full decode finds in it, as slices of the body, in order; it is refused only
+/// where it is no list.
+pub(crate) fn a_list_is_cut_as_a_full_decode_cuts_it(data: &[u8]) {
+    let body = Bytes::copy_from_slice(data);
+    let page = wire::list(body.clone());
+    let value = decode(data).filter(|_| !says_something_twice(data));
+    match (page, value) {
+        (Ok(page), value) => {
+            items_are_slices(&body, &page);
+            if let Some(value) = value {
+                agrees(&page, &value);
+            }
+        }
+        (Err(error), Some(value)) => {
+            assert!(!is_a_list(&value), "{error}: {value}");
+            assert!(!error.to_string().contains('\n'), "a message is one line");
+        }
+        (Err(_), None) => {}
+    }
+}
+
+fn items_are_slices(body: &Bytes, page: &RawList) {
+    let mut behind = body.as_ptr() as usize;
+    for item in &page.items {
+        assert!(item.as_ptr() as usize >= behind, "items in order, none within another");
+        behind = item.as_ptr() as usize + item.len();
+        // An item alone is what it is within the list.
+        assert_eq!(wire::head(item).is_ok(), wire::head(&Bytes::copy_from_slice(item)).is_ok());
+    }
+    assert!(behind <= body.as_ptr() as usize + body.len());
+}
+
+fn agrees(page: &RawList, value: &Value) {
+    let text = |field: &str| value["metadata"][field].as_str().filter(|it| !it.is_empty());
+    assert_eq!(page.version.as_ref().map(|it| it.as_str()), text("resourceVersion"));
+    assert_eq!(page.continue_token.as_deref(), text("continue"));
+    assert_eq!(page.remaining, value["metadata"]["remainingItemCount"].as_u64());
+    let none = Vec::new();
+    let items = value["items"].as_array().unwrap_or(&none);
+    assert_eq!(page.items.len(), items.len());
+    for (raw, item) in page.items.iter().zip(items) {
+        assert_eq!(decode(raw).as_ref(), Some(item));
+    }
+}
+
+/// Whether nobody could object to the list.
+fn is_a_list(value: &Value) -> bool {
+    let items = value.get("items").is_some_and(|it| it.is_array() || it.is_null());
+    let metadata = &value["metadata"];
+    let texts =
+        ["resourceVersion", "continue"].iter().all(|it| metadata[it].is_string() || metadata[it].is_null());
+    let count = &metadata["remainingItemCount"];
+    let sound = metadata.is_null() || metadata.is_object();
+    value.is_object() && items && sound && texts && (count.is_null() || count.is_i64())
+}

@@ -1,0 +1,32 @@
+//! Bodies of refusals.
+
+use windlass_object::wire;
+
+use crate::reference::{decode, says_something_twice};
+
+/// Every body gives a status with a code and a message, and a body that is a Status gives that one. The first two
+/// bytes are the code of the answer.
+pub(crate) fn any_body_gives_a_status(data: &[u8]) {
+    let [high, low, body @ ..] = data else { return };
+    let code = 100 + u16::from_be_bytes([*high, *low]) % 500;
+    let status = wire::status(code, body);
+    assert_ne!(status.code, 0);
+    assert!(!status.message.is_empty());
+    let Some(value) = decode(body).filter(|_| !says_something_twice(body)) else {
+        // Text is cut; what is no text takes three bytes a piece.
+        assert!(status.message.len() <= 3 * 1024 + 3 || !body.starts_with(b"k8s\0"));
+        return;
+    };
+    if !value.is_object() {
+        assert_eq!(status.code, code, "only objects are statuses: {value}");
+    }
+    if value["kind"] == "Status" && status.code != code {
+        assert_eq!(value["code"], status.code);
+    }
+    if let (Some(reason), true) = (value["reason"].as_str(), value["kind"] == "Status")
+        && value["code"].as_u64() == Some(u64::from(status.code))
+        && !reason.is_empty()
+    {
+        assert_eq!(status.reason, reason);
+    }
+}
