@@ -12,7 +12,6 @@ mod elsewhere;
 mod identity;
 mod media;
 mod options;
-mod path;
 mod pretty;
 mod protobuf;
 mod query;
@@ -29,11 +28,11 @@ use futures_util::StreamExt as _;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::Value;
 use windlass_object::Verb;
+use windlass_object::request::ResourcePath;
 use windlass_schema::ResourceInfo;
 
 use self::answer::{ListMeta, Shape};
 use self::options::DeleteBody;
-use self::path::ResourcePath;
 use self::query::Query;
 use crate::body::Body;
 use crate::read::{self, FieldSelector, LabelSelector, Selection, WatchEvent};
@@ -97,11 +96,10 @@ where
     B: http_body::Body,
     B::Error: Into<BoxError>,
 {
-    let segments = path::segments(parts.uri.path());
     let query = Query::parse(parts.uri.query());
     let user = identity::user(&server, &parts.headers)?;
-    let Some(path) = ResourcePath::parse(&segments) else {
-        return elsewhere::respond(&server, &parts, &segments, &query);
+    let Some(path) = ResourcePath::parse(parts.uri.path()) else {
+        return elsewhere::respond(&server, &parts, &query);
     };
     let call = Call::new(server, parts, query, path, user)?;
     match call.verb {
@@ -152,10 +150,13 @@ impl Call {
             query.check_timeout()?;
         }
         let ResourcePath { namespace, name, subresource, .. } = path;
-        // A namespace is told as lying in itself, but is kept among all others.
-        let namespace = if resource.namespaced { namespace } else { String::new() };
         let collection = convert::collection(&resource);
-        let target = Target { resource, namespace, name, subresource };
+        let target = Target {
+            resource,
+            namespace: namespace.unwrap_or_default(),
+            name: name.unwrap_or_default(),
+            subresource: subresource.unwrap_or_default(),
+        };
         Ok(Call { server, parts, query, verb, target, collection, custom, user })
     }
 
@@ -356,10 +357,8 @@ fn route(
     custom: bool,
 ) -> Result<Verb, Refused> {
     let nowhere = || if custom { Refused::NoPage } else { Status::no_such_path().into() };
-    let collection = path.name.is_empty();
-    let inside = !path.namespace.is_empty();
-    let itself = resource.group.is_empty() && resource.plural == "namespaces";
-    let misplaced = if resource.namespaced { !inside && !collection } else { inside && !itself };
+    let (collection, inside) = (path.name.is_none(), path.namespace.is_some());
+    let misplaced = if resource.namespaced { !inside && !collection } else { inside };
     if path.goes_on || misplaced {
         return Err(nowhere());
     }
@@ -369,12 +368,12 @@ fn route(
     };
     let verb = path.verb(method, watch).ok_or_else(not_allowed)?;
     let across = resource.namespaced && !inside && !matches!(verb, Verb::List | Verb::Watch);
-    let verbs = match path.subresource.as_str() {
-        "" => &resource.verbs,
-        subresource => &resource.subresources.get(subresource).ok_or_else(nowhere)?.verbs,
+    let verbs = match &path.subresource {
+        None => &resource.verbs,
+        Some(subresource) => &resource.subresources.get(subresource).ok_or_else(nowhere)?.verbs,
     };
     let named_only = matches!(verb, Verb::Update | Verb::Patch) && collection;
-    let post_to_object = verb == Verb::Create && !collection && path.subresource.is_empty();
+    let post_to_object = verb == Verb::Create && !collection && path.subresource.is_none();
     if across || named_only || post_to_object || !verbs.iter().any(|it| it == verb.as_str()) {
         return Err(refused(verb));
     }

@@ -27,7 +27,6 @@ mod config;
 mod connect;
 mod error;
 mod raw;
-pub mod request;
 mod stack;
 #[cfg(test)]
 mod tests;

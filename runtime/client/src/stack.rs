@@ -34,8 +34,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt as _, combinators::UnsyncBoxBody};
 use kube::client::Body;
 use tower::{BoxError, Service, ServiceExt as _};
-
-use crate::request::RequestInfo;
+use windlass_object::request::RequestInfo;
 
 pub(crate) type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 pub(crate) type Answer = Result<Response<ResponseBody>, BoxError>;

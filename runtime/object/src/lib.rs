@@ -1,5 +1,5 @@
 //! What every layer means by a Kubernetes object: key, version, metadata, owner, selector, condition,
-//! verb and rule, and how bytes become one.
+//! verb and rule, what a request is about, and how bytes become one.
 //!
 //! Guarantees:
 //! - Nothing here does I/O, reads a clock or starts a task: every function is a function of its arguments.
@@ -16,6 +16,7 @@ mod key;
 mod kind;
 pub mod owner;
 mod representation;
+pub mod request;
 pub mod selector;
 pub mod time;
 mod uid;
@@ -29,7 +30,10 @@ pub use kube::core::Status;
 pub use self::{
     key::{ObjectKey, ParseObjectKeyError},
     kind::{GroupResource, ResourceKind, Scope, Scoped},
-    representation::{DecodeError, Decoder, Dynamic, DynamicDecoder, Representation, Typed, TypedDecoder},
+    representation::{
+        DecodeError, Decoder, Dynamic, DynamicDecoder, Extent, Metadata, MetadataDecoder, Representation, Typed,
+        TypedDecoder,
+    },
     selector::{LabelSelector, SelectorError},
     uid::Uid,
     verb::{ParseVerbError, Rule, Verb},

@@ -3,8 +3,8 @@
 use std::{any::TypeId, borrow::Cow, fmt, marker::PhantomData, sync::Arc};
 
 use bytes::Bytes;
-use kube::core::{DynamicObject, ObjectMeta, Resource, TypeMeta};
-use serde::de::DeserializeOwned;
+use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta, Resource, TypeMeta};
+use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::{Head, ObjectKey, ResourceKind, ResourceVersion, Scoped, wire::reason_without_values};
 
@@ -47,6 +47,11 @@ pub trait Representation: Clone + Send + Sync + 'static {
     /// A decoder, for one writer.
     fn decoder(&self) -> Self::Decoder;
 
+    /// How much of each object has to be sent. The decoder must still do with more: not every server sends less.
+    fn extent(&self) -> Extent {
+        Extent::Whole
+    }
+
     /// What a reader gets of a stored object. Cheap: it is called once per object and reader.
     fn read(stored: &Self::Stored) -> Self::Read;
 
@@ -57,6 +62,16 @@ pub trait Representation: Clone + Send + Sync + 'static {
     fn identity() -> TypeId {
         TypeId::of::<Self>()
     }
+}
+
+/// How much of each object a reader needs to be sent.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Extent {
+    /// All of it.
+    #[default]
+    Whole,
+    /// Its metadata: a small part of a typical object, and all that garbage collectors and counters look at.
+    Metadata,
 }
 
 /// The whole object as its Rust type, shared. `managedFields` are dropped when decoding, unless the decoder is told
@@ -183,10 +198,7 @@ impl Representation for Dynamic {
     }
 
     fn decoder(&self) -> DynamicDecoder {
-        DynamicDecoder {
-            types: TypeMeta { api_version: self.kind.api_version(), kind: self.kind.kind.to_string() },
-            managed_fields: ManagedFields::Dropped,
-        }
+        DynamicDecoder { types: types_of(&self.kind), managed_fields: ManagedFields::Dropped }
     }
 
     fn read(stored: &Arc<DynamicObject>) -> Arc<DynamicObject> {
@@ -213,6 +225,85 @@ impl Decoder for DynamicDecoder {
         self.managed_fields.apply(&mut object.metadata);
         object.types.get_or_insert_with(|| self.types.clone());
         Ok(Arc::new(object))
+    }
+
+    fn keep_managed_fields(&mut self) {
+        self.managed_fields = ManagedFields::Kept;
+    }
+}
+
+/// Nothing but the metadata of objects of any kind, as kube's `PartialObjectMeta`, shared. The server is asked to send
+/// no more than that. `managedFields` are dropped unless kept, and `apiVersion` and `kind` are those of the objects.
+///
+/// # Examples
+///
+/// ```
+/// use k8s_openapi::api::core::v1::Pod;
+/// use windlass_object::{Decoder as _, Metadata, Representation as _, ResourceKind};
+///
+/// let metadata = Metadata::new(ResourceKind::of::<Pod>());
+/// let pod = metadata.decoder().decode(&r#"{"metadata":{"name":"a","labels":{"tier":"front"}}}"#.into())?;
+/// assert_eq!(pod.metadata.labels.as_ref().and_then(|labels| labels.get("tier")).map(String::as_str), Some("front"));
+/// # Ok::<(), windlass_object::DecodeError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    kind: ResourceKind,
+}
+
+impl Metadata {
+    /// The metadata of objects of this kind.
+    pub const fn new(kind: ResourceKind) -> Self {
+        Self { kind }
+    }
+}
+
+impl Representation for Metadata {
+    type Stored = Arc<PartialObjectMeta>;
+    type Read = Arc<PartialObjectMeta>;
+    type Decoder = MetadataDecoder;
+
+    fn kind(&self) -> ResourceKind {
+        self.kind.clone()
+    }
+
+    fn decoder(&self) -> MetadataDecoder {
+        MetadataDecoder { types: types_of(&self.kind), managed_fields: ManagedFields::Dropped }
+    }
+
+    fn extent(&self) -> Extent {
+        Extent::Metadata
+    }
+
+    fn read(stored: &Arc<PartialObjectMeta>) -> Arc<PartialObjectMeta> {
+        Arc::clone(stored)
+    }
+
+    fn head(stored: &Arc<PartialObjectMeta>) -> Head {
+        head_of(&stored.metadata)
+    }
+}
+
+/// Decodes the metadata of objects, whether or not more of them was sent; see [`Metadata`].
+#[derive(Debug)]
+pub struct MetadataDecoder {
+    types: TypeMeta,
+    managed_fields: ManagedFields,
+}
+
+/// What is read of an object; the rest is passed over.
+#[derive(Deserialize)]
+struct MetadataAlone {
+    metadata: ObjectMeta,
+}
+
+impl Decoder for MetadataDecoder {
+    type Stored = Arc<PartialObjectMeta>;
+
+    fn decode(&mut self, raw: &Bytes) -> Result<Arc<PartialObjectMeta>, DecodeError> {
+        let MetadataAlone { mut metadata } = decode_json(raw, || Cow::Borrowed(self.types.kind.as_str()))?;
+        self.managed_fields.apply(&mut metadata);
+        Ok(Arc::new(PartialObjectMeta { types: Some(self.types.clone()), metadata, _phantom: PhantomData }))
     }
 
     fn keep_managed_fields(&mut self) {
@@ -249,6 +340,10 @@ fn decode_json<'k, T: DeserializeOwned>(
         kind: kind().into_owned(),
         reason: reason_without_values(&error),
     })
+}
+
+fn types_of(kind: &ResourceKind) -> TypeMeta {
+    TypeMeta { api_version: kind.api_version(), kind: kind.kind.to_string() }
 }
 
 fn head_of(meta: &ObjectMeta) -> Head {
@@ -304,6 +399,25 @@ mod tests {
         let types = dynamic.types.clone().unwrap();
         assert_eq!((types.api_version.as_str(), types.kind.as_str()), ("v1", "Pod"));
         assert_eq!(dynamic.data["spec"]["containers"], serde_json::json!([]));
+    }
+
+    #[test]
+    fn metadata_is_read_off_whole_objects_and_off_partial_ones_and_bears_the_kind_of_the_object() {
+        let partial = POD.replace(
+            "\"metadata\"",
+            "\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\"",
+        );
+        let partial = partial.replace(",\"spec\":{\"containers\":[]}", "");
+        for raw in [POD.to_owned(), partial] {
+            let metadata = Metadata::new(ResourceKind::of::<Pod>());
+            assert_eq!(metadata.extent(), Extent::Metadata);
+            let decoded = metadata.decoder().decode(&raw.clone().into()).unwrap();
+            assert_eq!(decoded.types.as_ref().map(|types| types.kind.as_str()), Some("Pod"));
+            assert_eq!(decoded.metadata.managed_fields, None);
+            assert_eq!(Metadata::head(&decoded), crate::wire::head(raw.as_bytes()).unwrap());
+        }
+        let error = Metadata::new(ResourceKind::of::<Pod>()).decoder().decode(&"{}".into()).unwrap_err();
+        assert!(error.to_string().starts_with("this is no Pod: "), "{error}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use http::request::Parts;
 use http::{Method, header};
 use windlass_object::Verb;
+use windlass_object::request::{self, RequestInfo, ResourcePath};
 
 /// A request without its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,19 +32,21 @@ impl Asked {
     pub(super) fn of(parts: &Parts) -> Asked {
         let uri = parts.uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string);
         let agent = parts.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
-        let mut asked = Asked {
+        let (verb, path) = match RequestInfo::classify(&parts.method, parts.uri.path(), parts.uri.query()) {
+            RequestInfo::Resource(about) => (Some(about.verb), about.path),
+            RequestInfo::Other { .. } => (None, ResourcePath::default()),
+        };
+        Asked {
             method: parts.method.clone(),
             uri,
-            verb: None,
-            group: String::new(),
-            resource: String::new(),
-            subresource: String::new(),
-            namespace: String::new(),
-            name: String::new(),
+            verb,
+            group: path.group,
+            resource: path.resource,
+            subresource: path.subresource.unwrap_or_default(),
+            namespace: path.namespace.unwrap_or_default(),
+            name: path.name.unwrap_or_default(),
             user_agent: agent.unwrap_or_default().to_owned(),
-        };
-        asked.classify(parts.uri.path(), parts.uri.query().unwrap_or_default());
-        asked
+        }
     }
 
     /// Method and path, without the query: `GET /api/v1/pods`.
@@ -61,7 +64,7 @@ impl Asked {
     pub fn is_write(&self) -> bool {
         match self.verb {
             Some(verb) => verb.is_mutating(),
-            None => ![Method::GET, Method::HEAD, Method::OPTIONS].contains(&self.method),
+            None => request::is_mutating(&self.method),
         }
     }
 
@@ -72,47 +75,7 @@ impl Asked {
 
     /// Whether the query has this parameter, with a value that says something.
     pub(super) fn names(&self, parameter: &str) -> bool {
-        let query = self.uri.split_once('?').map_or("", |(_, query)| query);
-        let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        pairs.any(|(name, value)| name == parameter && !matches!(value, "" | "0"))
-    }
-
-    fn classify(&mut self, path: &str, query: &str) {
-        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-        let (group, rest) = match parts.as_slice() {
-            ["api", _, rest @ ..] => ("", rest),
-            ["apis", group, _, rest @ ..] => (*group, rest),
-            _ => return,
-        };
-        let (namespace, rest) = match rest {
-            ["namespaces", _, "status" | "finalize", ..] => ("", rest),
-            ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
-            _ => ("", rest),
-        };
-        let part = |at: usize| rest.get(at).map_or_else(String::new, |part| (*part).to_owned());
-        if rest.is_empty() {
-            return;
-        }
-        self.verb = verb(&self.method, rest.len() > 1, is_watch(query));
-        (self.group, self.namespace) = (group.to_owned(), namespace.to_owned());
-        (self.resource, self.name, self.subresource) = (part(0), part(1), part(2));
-    }
-}
-
-fn is_watch(query: &str) -> bool {
-    query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1" | "watch=True" | "watch"))
-}
-
-fn verb(method: &Method, named: bool, watch: bool) -> Option<Verb> {
-    match (method.as_str(), named) {
-        ("GET" | "HEAD", true) => Some(Verb::Get),
-        ("GET" | "HEAD", false) if watch => Some(Verb::Watch),
-        ("GET" | "HEAD", false) => Some(Verb::List),
-        ("POST", _) => Some(Verb::Create),
-        ("PUT", _) => Some(Verb::Update),
-        ("PATCH", _) => Some(Verb::Patch),
-        ("DELETE", true) => Some(Verb::Delete),
-        ("DELETE", false) => Some(Verb::DeleteCollection),
-        _ => None,
+        let query = self.uri.split_once('?').map(|(_, query)| query);
+        request::parameter(query, parameter).is_some_and(|value| !matches!(&*value, "" | "0"))
     }
 }

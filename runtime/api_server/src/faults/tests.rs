@@ -424,6 +424,8 @@ fn requests_are_classified_as_the_api_server_classifies_them() {
     let cases = [
         ("GET", "/api/v1/pods?watch=true", "Some(Watch)  pods   "),
         ("GET", "/api/v1/pods?limit=1", "Some(List)  pods   "),
+        ("GET", "/api/v1/watch/namespaces/web/pods/a", "Some(Watch)  pods web a "),
+        ("DELETE", "/api/v1/watch/pods", "None     "),
         ("POST", "/api/v1/namespaces/web/pods", "Some(Create)  pods web  "),
         (
             "PUT",

@@ -7,6 +7,7 @@ use ::http::request::Parts;
 use ::http::{Method, Response, StatusCode};
 use bytes::Bytes;
 use serde_json::{Value, json};
+use windlass_object::request;
 use windlass_schema::{Catalogue, discovery, openapi};
 
 use super::answer::{self, encode};
@@ -21,15 +22,16 @@ const AGGREGATED: &str = "APIGroupDiscoveryList";
 const AGGREGATED_GROUP: &str = "apidiscovery.k8s.io";
 
 /// Answers a request about anything but objects.
-pub(super) fn respond(server: &ApiServer, parts: &Parts, segments: &[String], query: &Query) -> Outcome {
-    let segments: Vec<_> = segments.iter().map(String::as_str).collect();
+pub(super) fn respond(server: &ApiServer, parts: &Parts, query: &Query) -> Outcome {
+    let path = request::decoded(parts.uri.path());
+    let segments: Vec<&str> = path.split('/').collect();
     if !matches!(parts.method, Method::GET | Method::HEAD) {
         return Err(super::not_allowed().into());
     }
     query.check_timeout()?;
     let catalogue = server.catalogue();
     match segments.as_slice() {
-        [] => Ok(found(&paths(&catalogue))),
+        [""] => Ok(found(&paths(&catalogue))),
         ["version"] => Ok(found(&version())),
         ["healthz" | "livez" | "readyz", ..] => health(&segments, query),
         ["api"] => discovery(parts, &catalogue, false),

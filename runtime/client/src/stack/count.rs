@@ -7,6 +7,7 @@ use kube::client::Body;
 use tower::BoxError;
 use windlass_env::{Env, Instant};
 use windlass_metrics::RequestMetrics;
+use windlass_object::request::RequestInfo;
 
 use super::{
     Answer, Next, Notes, Step,
@@ -15,7 +16,6 @@ use super::{
     drain::DrainingError,
     gate::{FencedError, KilledError},
 };
-use crate::request::RequestInfo;
 
 /// One identity's metrics of requests to one server.
 #[derive(Clone)]
@@ -90,9 +90,10 @@ fn verb_of(info: &RequestInfo, method: &http::Method) -> String {
 /// `replicasets.apps`, `replicasets.apps/status`; empty for requests that are not about objects.
 fn resource_of(info: &RequestInfo) -> String {
     let Some(request) = info.resource() else { return String::new() };
-    match &request.subresource {
-        Some(subresource) => format!("{}/{subresource}", request.group_resource()),
-        None => request.group_resource().to_string(),
+    let path = &request.path;
+    match &path.subresource {
+        Some(subresource) => format!("{}/{subresource}", path.group_resource()),
+        None => path.group_resource().to_string(),
     }
 }
 

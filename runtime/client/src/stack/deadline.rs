@@ -15,9 +15,9 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use tower::BoxError;
 use windlass_env::{Env, Instant};
+use windlass_object::request::parameter;
 
 use super::{Answer, Next, Notes, Step};
-use crate::request::parameter;
 
 /// The server did not answer in time. A write may have taken effect.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]

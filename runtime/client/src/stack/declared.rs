@@ -33,9 +33,9 @@ impl Step for Declared {
     async fn handle(self, mut request: Request<Body>, next: Next) -> Answer {
         let notes = Notes::of(&mut request);
         if let Some(about) = notes.info().resource() {
-            let resource = about.resource_in_roles();
-            if !self.0.permits(about.verb, &about.group, &resource) {
-                let (verb, group) = (about.verb, about.group.clone());
+            let resource = about.path.resource_in_roles();
+            if !self.0.permits(about.verb, &about.path.group, &resource) {
+                let (verb, group) = (about.verb, about.path.group.clone());
                 return Err(NotDeclaredError { verb, group, resource }.into());
             }
         }

@@ -8,9 +8,9 @@ use kube::client::Body;
 use tower::BoxError;
 use windlass_env::{Env, Instant};
 use windlass_object::Verb;
+use windlass_object::request::{RequestInfo, ResourceRequest};
 
 use super::{Answer, Next, Notes, Step};
-use crate::request::{RequestInfo, ResourceRequest};
 
 /// Whether writes may leave: held by whoever knows about leadership.
 pub trait Fence: Send + Sync + fmt::Debug + 'static {
@@ -150,18 +150,18 @@ fn is_fenced(info: &RequestInfo) -> bool {
 
 /// Writes that gain, prove or ask for something without changing what controllers control.
 fn is_exempt(request: &ResourceRequest) -> bool {
-    let subresource = request.subresource.as_deref();
-    match (request.group.as_str(), request.resource.as_str()) {
+    let ResourceRequest { verb, path } = request;
+    match (path.group.as_str(), path.resource.as_str()) {
         ("coordination.k8s.io", "leases" | "leasecandidates") => true,
-        ("", "serviceaccounts") => subresource == Some("token"),
-        ("authentication.k8s.io", "tokenreviews" | "selfsubjectreviews") => request.verb == Verb::Create,
+        ("", "serviceaccounts") => path.subresource.as_deref() == Some("token"),
+        ("authentication.k8s.io", "tokenreviews" | "selfsubjectreviews") => *verb == Verb::Create,
         (
             "authorization.k8s.io",
             "subjectaccessreviews"
             | "localsubjectaccessreviews"
             | "selfsubjectaccessreviews"
             | "selfsubjectrulesreviews",
-        ) => request.verb == Verb::Create,
+        ) => *verb == Verb::Create,
         _ => false,
     }
 }

@@ -8,13 +8,11 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde::Deserialize;
 use tower::BoxError;
+use windlass_object::request::{ResourceRequest, parameter};
 use windlass_object::{GroupResource, Head, ObjectKey, ResourceVersion, Uid, Verb, wire};
 
 use super::{Answer, Next, Notes, ResponseBody, Step, full};
-use crate::{
-    error::never_connected,
-    request::{ResourceRequest, parameter},
-};
+use crate::error::never_connected;
 
 /// Told of every write of one worker, as its answer comes in.
 pub trait WriteLog: Send + Sync + fmt::Debug + 'static {
@@ -55,13 +53,13 @@ pub struct Write {
 }
 
 impl WriteTarget {
-    fn of(request: &ResourceRequest) -> Self {
+    fn of(ResourceRequest { verb, path }: &ResourceRequest) -> Self {
         Self {
-            verb: request.verb,
-            resource: request.group_resource(),
-            subresource: request.subresource.clone(),
-            namespace: request.namespace.clone(),
-            name: request.name.clone(),
+            verb: *verb,
+            resource: path.group_resource(),
+            subresource: path.subresource.clone(),
+            namespace: path.namespace.clone(),
+            name: path.name.clone(),
         }
     }
 

@@ -8,8 +8,8 @@ fn until(env_at: Duration) -> FenceState {
 }
 
 fn timeout_of(seen: &Seen) -> Duration {
-    let value =
-        crate::request::parameter(seen.uri.query(), "timeout").expect("a fenced write names its timeout");
+    let value = windlass_object::request::parameter(seen.uri.query(), "timeout")
+        .expect("a fenced write names its timeout");
     Duration::from_millis(value.strip_suffix("ms").unwrap().parse().unwrap())
 }
 
