@@ -13,6 +13,7 @@ use super::tree::Finding;
 /// The folders of `runtime/`, in the order in which data passes through them. Each may depend only on those above.
 const RUNTIME: &[&str] = &[
     "env",
+    "macros",
     "object",
     "metrics",
     "workqueue",

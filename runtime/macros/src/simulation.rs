@@ -1,0 +1,125 @@
+//! `#[simulation]`: a script becomes a test.
+//!
+//! The arguments are read, then what they say together is judged, then the calls are written.
+
+mod arguments;
+#[cfg(test)]
+mod tests;
+
+use proc_macro2::TokenStream;
+use quote::{ToTokens as _, quote};
+use syn::{Error, Expr, FnArg, Ident, ItemFn, Result, ReturnType};
+
+use self::arguments::{Arguments, Campaign, Drawn, Faults, Unit};
+
+/// What the attribute is to stand before.
+const SHAPE: &str = "`async fn name(cluster: Cluster)`";
+
+/// The test that a script and the arguments beside it ask for.
+pub(crate) fn expand(arguments: TokenStream, script: TokenStream) -> Result<TokenStream> {
+    let arguments: Arguments = syn::parse2(arguments)?;
+    let campaign = arguments.campaign()?;
+    let script = checked(syn::parse2(script)?)?;
+    let world = world(&arguments, &campaign)?;
+    let ItemFn { attrs, vis, sig, block, .. } = script;
+    let (name, inputs) = (&sig.ident, &sig.inputs);
+    let runs = runs(&campaign, name);
+    Ok(quote! {
+        #[test]
+        #(#attrs)*
+        #vis fn #name() {
+            async fn #name(#inputs) #block
+            let simulation = #world;
+            #runs
+        }
+    })
+}
+
+/// Refuses what is no script.
+fn checked(script: ItemFn) -> Result<ItemFn> {
+    let wrong = |at: &dyn quote::ToTokens, what: &str| Err(Error::new_spanned(at.to_token_stream(), what));
+    let is_test =
+        |attribute: &&syn::Attribute| attribute.path().segments.last().is_some_and(|it| it.ident == "test");
+    if let Some(attribute) = script.attrs.iter().find(is_test) {
+        return wrong(
+            attribute,
+            "a simulation is a test already, on a runtime of its own: remove this attribute",
+        );
+    }
+    let sig = &script.sig;
+    if sig.asyncness.is_none() {
+        return wrong(&sig.fn_token, &format!("the script of a simulation waits: write {SHAPE}"));
+    }
+    if !sig.generics.params.is_empty() {
+        return wrong(&sig.generics, &format!("nobody chooses what a script is generic over: write {SHAPE}"));
+    }
+    if let ReturnType::Type(_, returned) = &sig.output {
+        return wrong(
+            returned,
+            "a script returns nothing: let it panic, or wait with `cluster.eventually(..)`",
+        );
+    }
+    match sig.inputs.iter().collect::<Vec<_>>().as_slice() {
+        [FnArg::Typed(_)] => Ok(script),
+        [] => wrong(&sig.ident, &format!("a script gets the cluster it plays with: write {SHAPE}")),
+        [FnArg::Receiver(first), ..] => {
+            wrong(first, &format!("a script stands outside of any impl: write {SHAPE}"))
+        }
+        [_, second, ..] => {
+            wrong(second, &format!("a script gets the cluster and nothing else: write {SHAPE}"))
+        }
+    }
+}
+
+/// The value of type `Simulation`.
+fn world(arguments: &Arguments, campaign: &Campaign<'_>) -> Result<TokenStream> {
+    let seed = arguments.number("seed", 0)?.map_or_else(|| quote!(1), |seed| seed.to_token_stream());
+    let mut world = quote!(::windlass::testing::Simulation::of(#seed));
+    if let Some(replicas) = arguments.number("replicas", 1)? {
+        world.extend(quote!(.replicas(#replicas)));
+    }
+    if let Some(resources) = arguments.list("resources")? {
+        world.extend(quote!(.resources([#(#resources),*])));
+    }
+    for kind in arguments.list("caches")?.unwrap_or_default() {
+        world.extend(quote!(.caches_of::<#kind>()));
+    }
+    if let Campaign::Random(Drawn { faults, span, .. }) = campaign {
+        let faults = match faults {
+            Faults::All => quote!(::windlass::testing::Faults::all()),
+            Faults::Kinds(kinds) => {
+                quote!(::windlass::testing::Faults::only([#(::windlass::testing::FaultKind::#kinds),*]))
+            }
+            Faults::Value(value) => value.to_token_stream(),
+        };
+        world.extend(quote!(.faults(#faults)));
+        world.extend(span.as_ref().map(|(unit, length)| lasting(*unit, length)));
+    }
+    Ok(world)
+}
+
+fn lasting(unit: Unit, length: &Expr) -> TokenStream {
+    match unit {
+        Unit::Minutes => quote!(.minutes(#length)),
+        Unit::Hours => quote!(.minutes(60 * (#length))),
+        Unit::Days => quote!(.days(#length)),
+    }
+}
+
+/// The call that runs the script, and panics with what went wrong.
+fn runs(campaign: &Campaign<'_>, script: &Ident) -> TokenStream {
+    let call = match campaign {
+        Campaign::Once => return quote!(::windlass::testing::simulate(simulation, #script);),
+        Campaign::Random(Drawn { plans: None, .. }) => quote!(random_plans(&simulation, 1, #script)),
+        Campaign::Random(Drawn { plans: Some(plans), .. }) => {
+            quote!(random_plans(&simulation, #plans, #script))
+        }
+        Campaign::Crashes => quote!(exhaustive_crash(&simulation, #script)),
+        Campaign::Replay(plan) => quote!(replay(&simulation, #plan, #script)),
+    };
+    quote! {
+        if let ::core::result::Result::Err(failure) = ::windlass::testing::#call {
+            ::core::panic!("{failure}");
+        }
+    }
+}

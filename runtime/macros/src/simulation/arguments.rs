@@ -1,0 +1,242 @@
+//! What stands between the parentheses of `#[simulation(..)]`.
+
+use std::collections::BTreeMap;
+
+use quote::ToTokens as _;
+use syn::parse::{Parse, ParseStream};
+use syn::punctuated::Punctuated;
+use syn::{Error, Expr, ExprLit, Ident, Lit, Result, Token};
+
+/// Every argument, with an example for whoever gets it wrong.
+const KNOWN: &[(&str, &str)] = &[
+    ("faults", "faults = all"),
+    ("minutes", "minutes = 3"),
+    ("hours", "hours = 3"),
+    ("days", "days = 3"),
+    ("plans", "plans = 20"),
+    ("crashes", "crashes = all"),
+    ("plan", "plan = Plan::from_json(..)"),
+    ("seed", "seed = 7"),
+    ("replicas", "replicas = 3"),
+    ("caches", "caches = [Service]"),
+    ("resources", "resources = [\"services\"]"),
+];
+
+/// The arguments by name, none of them twice.
+pub(super) struct Arguments(BTreeMap<&'static str, Argument>);
+
+struct Argument {
+    name: Ident,
+    example: &'static str,
+    value: Expr,
+}
+
+/// Which runs there are.
+pub(super) enum Campaign<'a> {
+    /// One, without faults.
+    Once,
+    /// Under plans that are drawn.
+    Random(Drawn<'a>),
+    /// Two for each write.
+    Crashes,
+    /// Under this plan.
+    Replay(&'a Expr),
+}
+
+/// What is drawn.
+pub(super) struct Drawn<'a> {
+    pub(super) faults: Faults<'a>,
+    /// For how long faults go on.
+    pub(super) span: Option<(Unit, &'a Expr)>,
+    /// How many plans.
+    pub(super) plans: Option<&'a Expr>,
+}
+
+/// Which faults.
+pub(super) enum Faults<'a> {
+    All,
+    Kinds(Vec<&'a Expr>),
+    Value(&'a Expr),
+}
+
+/// Units of time.
+#[derive(Clone, Copy)]
+pub(super) enum Unit {
+    Minutes,
+    Hours,
+    Days,
+}
+
+impl Unit {
+    const ALL: [(Unit, &str); 3] = [(Unit::Minutes, "minutes"), (Unit::Hours, "hours"), (Unit::Days, "days")];
+}
+
+impl Parse for Arguments {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        let mut arguments = BTreeMap::new();
+        for argument in Punctuated::<Argument, Token![,]>::parse_terminated(input)? {
+            let (name, key) = (argument.name.clone(), argument.key());
+            if arguments.insert(key, argument).is_some() {
+                return Err(Error::new(name.span(), format!("`{key}` is given twice: remove one")));
+            }
+        }
+        Ok(Arguments(arguments))
+    }
+}
+
+impl Parse for Argument {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        let name: Ident = input.parse()?;
+        let Some((_, example)) = KNOWN.iter().find(|(known, _)| name == known) else {
+            let known: Vec<&str> = KNOWN.iter().map(|(name, _)| *name).collect();
+            let message = format!("a simulation has no argument `{name}`: take one of {}", known.join(", "));
+            return Err(Error::new(name.span(), message));
+        };
+        if !input.peek(Token![=]) || input.peek(Token![==]) {
+            return Err(Error::new(name.span(), format!("`{name}` has a value: write `{example}`")));
+        }
+        input.parse::<Token![=]>()?;
+        if input.is_empty() || input.peek(Token![,]) {
+            return Err(Error::new(name.span(), format!("`{name}` has a value: write `{example}`")));
+        }
+        Ok(Argument { name, example, value: input.parse()? })
+    }
+}
+
+impl Argument {
+    fn key(&self) -> &'static str {
+        KNOWN.iter().find(|(known, _)| self.name == known).map_or("", |(known, _)| known)
+    }
+
+    /// An error about its value.
+    fn wrong(&self, what: &str) -> Error {
+        let message = format!("`{}` is {what}: write `{}`", self.name, self.example);
+        Error::new_spanned(self.value.to_token_stream(), message)
+    }
+
+    /// An error about its being there.
+    fn misplaced(&self, why: &str) -> Error {
+        Error::new(self.name.span(), why)
+    }
+}
+
+impl Arguments {
+    /// Which runs the arguments ask for together.
+    ///
+    /// # Errors
+    /// If one of them says nothing beside the others, or would be passed over.
+    pub(super) fn campaign(&self) -> Result<Campaign<'_>> {
+        if let Some(plan) = self.0.get("plan") {
+            self.refuse(
+                &["seed", "faults", "minutes", "hours", "days", "plans", "crashes"],
+                "a plan brings its seed and its faults with it: remove this, or remove `plan`",
+            )?;
+            return Ok(Campaign::Replay(&plan.value));
+        }
+        if let Some(crashes) = self.0.get("crashes") {
+            if word(&crashes.value).is_none_or(|word| word != "all") {
+                return Err(crashes.wrong("for all writes or not there"));
+            }
+            self.refuse(
+                &["faults", "minutes", "hours", "days", "plans"],
+                "`crashes = all` has its own faults, one a run: remove this, or make it a second test",
+            )?;
+            return Ok(Campaign::Crashes);
+        }
+        let span = self.span()?;
+        let plans = self.number("plans", 1)?;
+        let Some(faults) = self.faults()? else {
+            self.refuse(
+                &["minutes", "hours", "days"],
+                "this is how long faults go on, and there are none: add `faults = all`",
+            )?;
+            self.refuse(
+                &["plans"],
+                "this is how many plans of faults are drawn, and there are none: add `faults = all`",
+            )?;
+            return Ok(Campaign::Once);
+        };
+        Ok(Campaign::Random(Drawn { faults, span, plans }))
+    }
+
+    /// A whole number: at least `least`, if it can be seen here.
+    pub(super) fn number(&self, name: &str, least: u64) -> Result<Option<&Expr>> {
+        let Some(argument) = self.0.get(name) else { return Ok(None) };
+        match &argument.value {
+            Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => {
+                if number.base10_parse::<u64>().is_ok_and(|number| number < least) {
+                    return Err(argument.wrong(&format!("at least {least}")));
+                }
+            }
+            Expr::Lit(_) | Expr::Array(_) | Expr::Unary(_) => return Err(argument.wrong("a whole number")),
+            // A constant, or what computes one.
+            _ => {}
+        }
+        Ok(Some(&argument.value))
+    }
+
+    /// What stands in brackets.
+    pub(super) fn list(&self, name: &str) -> Result<Option<Vec<&Expr>>> {
+        let Some(argument) = self.0.get(name) else { return Ok(None) };
+        match &argument.value {
+            Expr::Array(array) if !array.elems.is_empty() => Ok(Some(array.elems.iter().collect())),
+            _ => Err(argument.wrong("a list in brackets")),
+        }
+    }
+
+    fn span(&self) -> Result<Option<(Unit, &Expr)>> {
+        let mut found = None;
+        for (unit, name) in Unit::ALL {
+            let Some(length) = self.number(name, 1)? else { continue };
+            if found.is_some() {
+                self.refuse(
+                    &[name],
+                    "how long faults go on is said twice: keep one of minutes, hours and days",
+                )?;
+            }
+            found = Some((unit, length));
+        }
+        Ok(found)
+    }
+
+    /// Which faults, if any.
+    fn faults(&self) -> Result<Option<Faults<'_>>> {
+        let Some(argument) = self.0.get("faults") else { return Ok(None) };
+        let wrong = || {
+            argument
+                .wrong("`all`, `none`, a list of kinds such as `[Crash, Watch]`, or a value of type `Faults`")
+        };
+        Ok(Some(match &argument.value {
+            Expr::Array(kinds) if !kinds.elems.is_empty() => {
+                let kinds: Vec<&Expr> = kinds.elems.iter().collect();
+                if let Some(kind) = kinds.iter().find(|kind| word(kind).is_none()) {
+                    let message = "not the name of a kind of faults: write one such as `Crash`";
+                    return Err(Error::new_spanned(kind.to_token_stream(), message));
+                }
+                Faults::Kinds(kinds)
+            }
+            Expr::Call(_) | Expr::MethodCall(_) => Faults::Value(&argument.value),
+            value => match word(value).map(ToString::to_string).as_deref() {
+                Some("all") => Faults::All,
+                Some("none") => return Ok(None),
+                _ => return Err(wrong()),
+            },
+        }))
+    }
+
+    /// Refuses the first of `names` that is there.
+    fn refuse(&self, names: &[&str], why: &str) -> Result<()> {
+        match names.iter().find_map(|name| self.0.get(name)) {
+            Some(argument) => Err(argument.misplaced(why)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A value that is one word.
+fn word(value: &Expr) -> Option<&Ident> {
+    match value {
+        Expr::Path(path) if path.attrs.is_empty() => path.path.get_ident(),
+        _ => None,
+    }
+}
