@@ -17,6 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use windlass_object::{Head, ObjectKey, ResourceVersion};
 
+use crate::partition::{Departure, Partition};
+
 /// One object as it came from the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item<S> {
@@ -50,8 +52,13 @@ pub enum Delta<S> {
     Vanished(ObjectKey),
     /// Nothing happened; the object is to be looked at again.
     Sync(ObjectKey),
-    /// Nothing happened up to this version.
-    Bookmark(ResourceVersion),
+    /// Nothing happened in this part up to this version.
+    Bookmark {
+        /// Which part.
+        partition: Partition,
+        /// Up to which version.
+        version: ResourceVersion,
+    },
 }
 
 /// What one `pop` hands out.
@@ -66,11 +73,24 @@ pub enum Batch<S> {
         /// The version of the list, how it was read, and whether it is the first.
         list: ListFacts,
     },
+    /// These parts are followed from now on; each is to be listed. With none of them, there is nothing to follow.
+    Joined(Vec<Partition>),
+    /// All that a part held went at once.
+    Emptied {
+        /// Which part.
+        partition: Partition,
+        /// Why.
+        departure: Departure,
+        /// What it held.
+        vanished: Vec<ObjectKey>,
+    },
 }
 
 /// What is to be known about a list besides its items.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListFacts {
+    /// What was listed.
+    pub partition: Partition,
     /// The version of the collection.
     pub version: ResourceVersion,
     /// Whether the list is the newest state there was, and may therefore contradict what is known.
@@ -83,8 +103,8 @@ pub struct ListFacts {
 pub trait KnownObjects {
     /// Every key.
     fn keys(&self) -> Vec<ObjectKey>;
-    /// Every key that is not among `listed`.
-    fn missing_from(&self, listed: &BTreeSet<&ObjectKey>) -> Vec<ObjectKey>;
+    /// Every key of a part that is not among `listed`.
+    fn missing_from(&self, partition: &Partition, listed: &BTreeSet<&ObjectKey>) -> Vec<ObjectKey>;
 }
 
 /// The queue was closed, and everything in it has been handed out.
@@ -109,6 +129,8 @@ struct State<S> {
 enum Entry<S> {
     Change(Delta<S>),
     ReplaceAll { items: Vec<Item<S>>, list: ListFacts },
+    Join(Vec<Partition>),
+    Empty(Partition, Departure),
     SyncAll,
 }
 
@@ -165,19 +187,37 @@ impl<S> DeltaFifo<S> {
         self.change(Delta::Deleted(item));
     }
 
-    /// Queues the news that nothing happened up to `version`.
-    pub fn bookmark(&self, version: ResourceVersion) {
-        self.push(&mut self.lock(), Entry::Change(Delta::Bookmark(version)));
+    /// Queues the news that nothing happened in a part up to `version`.
+    pub fn bookmark(&self, partition: &Partition, version: ResourceVersion) {
+        let partition = partition.clone();
+        self.push(&mut self.lock(), Entry::Change(Delta::Bookmark { partition, version }));
     }
 
-    /// Queues a whole list, as one entry. `consistent` says whether it is the newest state there was.
-    pub fn replace(&self, items: Vec<Item<S>>, version: ResourceVersion, consistent: bool) {
+    /// Queues the news that these parts are followed from now on. A namespace must join before anything about it is
+    /// queued; the whole need not.
+    pub fn join(&self, partitions: Vec<Partition>) {
+        self.push(&mut self.lock(), Entry::Join(partitions));
+    }
+
+    /// Queues the end of all that is known of a part when this is popped, as one entry.
+    pub fn empty(&self, partition: Partition, departure: Departure) {
+        self.push(&mut self.lock(), Entry::Empty(partition, departure));
+    }
+
+    /// Queues a whole list of a part, as one entry. `consistent` says whether it is the newest state there was.
+    pub fn replace(
+        &self,
+        partition: &Partition,
+        items: Vec<Item<S>>,
+        version: ResourceVersion,
+        consistent: bool,
+    ) {
         let mut state = self.lock();
         let initial = state.first == First::Awaited;
         if initial {
             state.first = First::Queued;
         }
-        let list = ListFacts { version, consistent, initial };
+        let list = ListFacts { partition: partition.clone(), version, consistent, initial };
         self.push(&mut state, Entry::ReplaceAll { items, list });
     }
 
@@ -299,6 +339,8 @@ impl<S> DeltaFifo<S> {
 enum Taken<S> {
     Changes(Vec<Delta<S>>),
     ReplaceAll(Vec<Item<S>>, ListFacts),
+    Join(Vec<Partition>),
+    Empty(Partition, Departure),
     SyncAll,
 }
 
@@ -306,6 +348,8 @@ impl<S> Taken<S> {
     fn from(entries: &mut VecDeque<Entry<S>>) -> Option<Self> {
         Some(match entries.pop_front()? {
             Entry::ReplaceAll { items, list } => Taken::ReplaceAll(items, list),
+            Entry::Join(partitions) => Taken::Join(partitions),
+            Entry::Empty(partition, departure) => Taken::Empty(partition, departure),
             Entry::SyncAll => Taken::SyncAll,
             Entry::Change(first) => Taken::Changes(changes(first, entries)),
         })
@@ -316,10 +360,16 @@ impl<S> Taken<S> {
             Taken::Changes(deltas) => Batch::Changes(deltas),
             Taken::SyncAll => Batch::Changes(known.keys().into_iter().map(Delta::Sync).collect()),
             Taken::ReplaceAll(items, list) => {
-                let vanished = known.missing_from(&items.iter().map(|item| &item.head.key).collect());
+                let listed = items.iter().map(|item| &item.head.key).collect();
+                let vanished = known.missing_from(&list.partition, &listed);
                 let vanished = vanished.into_iter().map(Delta::Vanished);
                 let deltas = vanished.chain(items.into_iter().map(Delta::Replaced)).collect();
                 Batch::Replacement { deltas, list }
+            }
+            Taken::Join(partitions) => Batch::Joined(partitions),
+            Taken::Empty(partition, departure) => {
+                let vanished = known.missing_from(&partition, &BTreeSet::new());
+                Batch::Emptied { partition, departure, vanished }
             }
         }
     }
@@ -350,7 +400,7 @@ impl<S> Entry<S> {
         match self {
             Entry::Change(delta) => delta.key() == Some(key),
             Entry::ReplaceAll { items, .. } => items.iter().any(|item| item.head.key == *key),
-            Entry::SyncAll => false,
+            Entry::Join(_) | Entry::Empty(..) | Entry::SyncAll => false,
         }
     }
 }
@@ -372,7 +422,7 @@ impl<S> Delta<S> {
                 Some(&item.head.key)
             }
             Delta::Vanished(key) | Delta::Sync(key) => Some(key),
-            Delta::Bookmark(_) => None,
+            Delta::Bookmark { .. } => None,
         }
     }
 }
@@ -409,8 +459,9 @@ mod tests {
             self.0.clone()
         }
 
-        fn missing_from(&self, listed: &BTreeSet<&ObjectKey>) -> Vec<ObjectKey> {
-            self.0.iter().filter(|key| !listed.contains(key)).cloned().collect()
+        fn missing_from(&self, partition: &Partition, listed: &BTreeSet<&ObjectKey>) -> Vec<ObjectKey> {
+            let missing = |key: &&ObjectKey| partition.holds(key) && !listed.contains(key);
+            self.0.iter().filter(missing).cloned().collect()
         }
     }
 
@@ -445,13 +496,13 @@ mod tests {
         fifo.update(item("b", 2));
         fifo.update(item("a", 3));
         fifo.delete(item("a", 4));
-        fifo.bookmark(at(9));
+        fifo.bookmark(&Partition::Whole, at(9));
         let expected = vec![
             Delta::Added(item("a", 1)),
             Delta::Updated(item("b", 2)),
             Delta::Updated(item("a", 3)),
             Delta::Deleted(item("a", 4)),
-            Delta::Bookmark(at(9)),
+            Delta::Bookmark { partition: Partition::Whole, version: at(9) },
         ];
         assert_eq!(pop(&fifo, &known(&[])), Batch::Changes(expected));
     }
@@ -459,14 +510,14 @@ mod tests {
     #[test]
     fn a_replacement_is_one_entry_and_is_unfolded_against_what_is_known_when_it_is_popped() {
         let fifo = DeltaFifo::new();
-        fifo.replace(vec![item("b", 5), item("c", 4)], at(7), true);
+        fifo.replace(&Partition::Whole, vec![item("b", 5), item("c", 4)], at(7), true);
         assert_eq!(fifo.len(), 1);
         let deltas = vec![
             Delta::Vanished(ObjectKey::cluster("a")),
             Delta::Replaced(item("b", 5)),
             Delta::Replaced(item("c", 4)),
         ];
-        let list = ListFacts { version: at(7), consistent: true, initial: true };
+        let list = ListFacts { partition: Partition::Whole, version: at(7), consistent: true, initial: true };
         assert_eq!(pop(&fifo, &known(&["a", "b"])), Batch::Replacement { deltas, list });
     }
 
@@ -485,11 +536,11 @@ mod tests {
         for version in 0..1001 {
             fifo.add(item("a", version));
         }
-        fifo.replace(vec![], at(2000), false);
+        fifo.replace(&Partition::Whole, vec![], at(2000), false);
         let sizes: Vec<usize> = (0..3)
             .map(|_| match pop(&fifo, &known(&[])) {
                 Batch::Changes(deltas) => deltas.len(),
-                Batch::Replacement { .. } => 0,
+                _ => 0,
             })
             .collect();
         assert_eq!(sizes, [1000, 1, 0]);
@@ -499,7 +550,7 @@ mod tests {
     fn add_if_not_present_yields_to_whatever_is_queued_for_the_key() {
         let fifo = DeltaFifo::new();
         fifo.update(item("a", 2));
-        fifo.replace(vec![item("b", 3)], at(3), true);
+        fifo.replace(&Partition::Whole, vec![item("b", 3)], at(3), true);
         for name in ["a", "b", "c"] {
             fifo.add_if_not_present(item(name, 1));
         }
@@ -513,7 +564,7 @@ mod tests {
     fn synced_means_the_first_replacement_has_been_processed() {
         let fifo = DeltaFifo::new();
         assert!(!fifo.has_synced());
-        fifo.replace(vec![item("a", 1)], at(1), true);
+        fifo.replace(&Partition::Whole, vec![item("a", 1)], at(1), true);
         fifo.update(item("a", 2));
         let during = fifo.pop(&known(&[]), |_| fifo.has_synced()).now_or_never();
         assert_eq!((during, fifo.has_synced()), (Some(Ok(false)), true));
@@ -524,7 +575,7 @@ mod tests {
         let fifo = DeltaFifo::new();
         fifo.add(item("a", 1));
         assert!(fifo.has_synced());
-        fifo.replace(vec![], at(2), true);
+        fifo.replace(&Partition::Whole, vec![], at(2), true);
         assert!(fifo.has_synced());
     }
 

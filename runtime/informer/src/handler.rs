@@ -50,6 +50,8 @@ pub enum Cause {
     InitialList,
     /// The watch was lost, and a later list differs from what was known.
     Relist,
+    /// The namespace or the kind it belongs to is not selected any more.
+    Deselected,
     /// Nothing happened: it is time to look again.
     Resync,
 }

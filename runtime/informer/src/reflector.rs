@@ -39,6 +39,7 @@ use self::state::{Fault, Freshness, Next, State, WatchEnd};
 use crate::backoff::{self, Backoff};
 use crate::delta_fifo::{DeltaFifo, Item};
 use crate::list_watch::{ListRequest, ListerWatcher, WatchRequest};
+use crate::partition::Partition;
 use crate::store::Store;
 use crate::sync::yield_now;
 
@@ -54,6 +55,7 @@ const LONGEST_WINDOW: Duration = Duration::from_secs(200);
 /// The list-and-watch loop of one informer.
 pub(crate) struct Reflector<R: Representation> {
     informer: Arc<str>,
+    partition: Partition,
     source: Arc<dyn ListerWatcher>,
     fifo: Arc<DeltaFifo<R::Stored>>,
     intake: Intake<R>,
@@ -70,6 +72,8 @@ pub(crate) struct Reflector<R: Representation> {
 /// What a reflector is made of.
 pub(crate) struct Parts<R: Representation> {
     pub(crate) informer: Arc<str>,
+    /// What of the informer this reflector follows, and its source gives.
+    pub(crate) partition: Partition,
     /// Tells this reflector's random numbers from those of any other in the same [`Env`].
     pub(crate) stream: String,
     pub(crate) source: Arc<dyn ListerWatcher>,
@@ -103,13 +107,37 @@ enum ListFailure {
 
 impl<R: Representation> Reflector<R> {
     pub(crate) fn new(parts: Parts<R>) -> Self {
-        let Parts { informer, stream, source, representation, fifo, store, env, metrics, trouble, refresh } =
-            parts;
+        let Parts {
+            informer,
+            partition,
+            stream,
+            source,
+            representation,
+            fifo,
+            store,
+            env,
+            metrics,
+            trouble,
+            refresh,
+        } = parts;
         let intake = Intake::new(Arc::clone(&informer), &representation, store, metrics.clone());
         let windows = env.rng(&format!("{stream}/watch windows"));
         let backoff = Backoff::new(env.rng(&format!("{stream}/backoff")));
         let wishes = refresh.wishes();
-        Self { informer, source, fifo, intake, env, windows, backoff, metrics, trouble, wishes, passed_on: None }
+        Self {
+            informer,
+            partition,
+            source,
+            fifo,
+            intake,
+            env,
+            windows,
+            backoff,
+            metrics,
+            trouble,
+            wishes,
+            passed_on: None,
+        }
     }
 
     /// Runs until dropped.
@@ -148,7 +176,7 @@ impl<R: Representation> Reflector<R> {
             return next;
         }
         let consistent = *freshness == Freshness::Consistent;
-        self.fifo.replace(items, version.clone(), consistent);
+        self.fifo.replace(&self.partition, items, version.clone(), consistent);
         if consistent {
             self.wishes.grant(ticket, version.clone());
         }
@@ -194,7 +222,8 @@ impl<R: Representation> Reflector<R> {
         // A list from before what was passed on begins a new epoch: what is held at a version may not be what
         // the server now has at that version.
         let went_back = matches!((version, &self.passed_on), (Some(listed), Some(held)) if listed < held);
-        items.extend(self.intake.page(&page.items, !went_back).await);
+        let trusted = !went_back && self.intake.trusts(&self.partition);
+        items.extend(self.intake.page(&page.items, trusted).await);
     }
 
     async fn watch(&mut self, version: ResourceVersion) -> State {
@@ -240,7 +269,7 @@ impl<R: Representation> Reflector<R> {
     }
 
     fn bookmark(&mut self, version: ResourceVersion, reached: &mut ResourceVersion) {
-        self.fifo.bookmark(version.clone());
+        self.fifo.bookmark(&self.partition, version.clone());
         let _forward = self.moved_to(version, reached);
     }
 
@@ -266,7 +295,7 @@ impl<R: Representation> Reflector<R> {
                 self.fifo.delete(item);
                 version
             }
-            Frame::Bookmark { .. } | Frame::Error(_) => None,
+            Frame::Bookmark { .. } | Frame::Error(_) | Frame::Unknown(_) => None,
         };
         Ok(version.is_some_and(|version| self.moved_to(version, reached)))
     }

@@ -29,6 +29,7 @@ use crate::error::{InformerError, Lag};
 use crate::handler::{Handler, HandlerHandle};
 use crate::list_watch::{ListerWatcher, Selection};
 use crate::lister::Lister;
+use crate::partition::Partition;
 use crate::processor::{Listener, Processor, Replay};
 use crate::reflector::{Parts, Reflector, Refresh, Trouble};
 use crate::store::{Applied, Change, Progress, Snapshot, Store, StoreWriter};
@@ -332,6 +333,7 @@ impl<R: Representation> Inner<R> {
     fn spawn_reflector(&self, source: Arc<dyn ListerWatcher>) -> Task<()> {
         let reflector = Reflector::new(Parts {
             informer: Arc::clone(&self.name),
+            partition: Partition::Whole,
             stream: self.path.clone(),
             source,
             representation: self.representation.clone(),

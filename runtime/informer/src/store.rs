@@ -18,30 +18,23 @@
 //! *inferred*; a controller to which absence is dangerous asks
 //! [`Lister::quarantined`](crate::Lister::quarantined) first.
 
-use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use imbl::OrdMap;
 use windlass_object::{Head, ObjectKey, ResourceVersion, Uid};
 
+use self::progress::Reading;
+pub use self::progress::{Coverage, Progress};
 use crate::delta_fifo::{Batch, Body, Delta, Item, KnownObjects, ListFacts};
 use crate::handler::{Cause, Event, Observation};
 use crate::indexer::{Index, IndexFunction, Indexers, Indexes};
+use crate::partition::{Departure, Partition};
 
-/// How far a store has come.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// The store holds everything up to this version, and nothing later. `None` before the first list.
-    pub version: Option<ResourceVersion>,
-    /// How many times a consistent list went back in versions. Versions of different epochs cannot be
-    /// compared.
-    pub epoch: u64,
-    /// Whether the initial list has arrived.
-    pub synced: bool,
-}
+mod progress;
 
 /// An object that is there but cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,14 +97,6 @@ enum Trust {
     Nothing,
 }
 
-impl Progress {
-    /// Whether everything up to `wanted` has arrived. A version that cannot be compared counts as reached:
-    /// waiting for it would never end.
-    pub fn has_reached(&self, wanted: &ResourceVersion) -> bool {
-        self.version.as_ref().is_some_and(|version| version.reached(wanted).unwrap_or(true))
-    }
-}
-
 impl<S> Snapshot<S> {
     pub(crate) fn progress(&self) -> &Progress {
         &self.progress
@@ -146,9 +131,14 @@ impl<S> KnownObjects for Store<S> {
         self.snapshot().objects.keys().cloned().collect()
     }
 
-    fn missing_from(&self, listed: &BTreeSet<&ObjectKey>) -> Vec<ObjectKey> {
+    fn missing_from(&self, partition: &Partition, listed: &BTreeSet<&ObjectKey>) -> Vec<ObjectKey> {
         let snapshot = self.snapshot();
-        let known = snapshot.objects.keys().chain(snapshot.quarantined.keys());
+        let first = partition.namespace().map(|namespace| ObjectKey::namespaced(namespace, ""));
+        let from = (first.map_or(Bound::Unbounded, Bound::Included), Bound::Unbounded);
+        let objects = snapshot.objects.range::<_, ObjectKey>(from.clone()).map(|(key, _)| key);
+        let quarantined = snapshot.quarantined.range::<_, ObjectKey>(from).map(|(key, _)| key);
+        let part = |key: &&ObjectKey| partition.holds(key);
+        let known = objects.take_while(part).chain(quarantined.take_while(part));
         known.filter(|key| !listed.contains(key)).cloned().collect()
     }
 }
@@ -164,7 +154,15 @@ impl<S: Clone> StoreWriter<S> {
         let applied = match batch {
             Batch::Changes(deltas) => Applied::Changes(self.change(deltas)),
             Batch::Replacement { deltas, list } => self.replace(deltas, list),
+            Batch::Joined(partitions) => {
+                self.working.progress.join(partitions);
+                Applied::Changes(Vec::new())
+            }
+            Batch::Emptied { partition, departure, vanished } => {
+                Applied::Changes(self.empty(&partition, departure, &vanished))
+            }
         };
+        self.working.progress.settle();
         self.publish();
         applied
     }
@@ -199,18 +197,18 @@ impl<S: Clone> StoreWriter<S> {
     /// A change that arrived alone.
     fn one(&mut self, delta: Delta<S>, changes: &mut Vec<Change<S>>) {
         match delta {
-            Delta::Bookmark(version) => self.advance(Some(version)),
+            Delta::Bookmark { partition, version } => self.working.progress.advance(&partition, &version),
             Delta::Sync(key) => self.sync(&key, changes),
             Delta::Vanished(key) => self.vanish(&key, Cause::Relist, changes),
             Delta::Added(item) | Delta::Updated(item) | Delta::Replaced(item) => {
-                self.advance(item.head.version.clone());
-                if !self.is_stale(&item.head) {
+                self.working.progress.advance_of(&item.head.key, item.head.version.as_ref());
+                if self.is_welcome(&item.head) {
                     self.present(item, Cause::Watch, Trust::Versions, changes);
                 }
             }
             Delta::Deleted(item) => {
-                self.advance(item.head.version.clone());
-                if !self.is_stale(&item.head) {
+                self.working.progress.advance_of(&item.head.key, item.head.version.as_ref());
+                if self.is_welcome(&item.head) {
                     self.delete(item, changes);
                 }
             }
@@ -218,14 +216,17 @@ impl<S: Clone> StoreWriter<S> {
     }
 
     fn replace(&mut self, deltas: Vec<Delta<S>>, list: ListFacts) -> Applied<S> {
-        let trust = self.move_to(&list);
-        let cause = if self.working.progress.synced { Cause::Relist } else { Cause::InitialList };
+        if !self.working.progress.follows(&list.partition) {
+            return Applied::Changes(Vec::new());
+        }
+        let Reading { trust, cause } = self.working.progress.listed(&list);
         let fills = list.initial && self.working.objects.is_empty();
-        self.working.progress.synced = true;
         let mut changes = Vec::new();
         for delta in deltas {
             match delta {
                 Delta::Vanished(key) => self.vanish(&key, cause, &mut changes),
+                // A source that lists what it was not asked for would fill the cache with what never goes again.
+                Delta::Replaced(item) if !list.partition.holds(&item.head.key) => {}
                 Delta::Replaced(item) => self.present(item, cause, trust, &mut changes),
                 other => self.one(other, &mut changes),
             }
@@ -238,36 +239,28 @@ impl<S: Clone> StoreWriter<S> {
         if fills { Applied::Filled } else { Applied::Changes(changes) }
     }
 
-    /// Moves to the version of a list, into a new epoch if a consistent list went back.
-    fn move_to(&mut self, list: &ListFacts) -> Trust {
-        let progress = &mut self.working.progress;
-        let went_back = progress.version.as_ref().is_some_and(|version| list.version < *version);
-        if !(went_back && list.consistent) {
-            self.advance(Some(list.version.clone()));
-            return Trust::Versions;
+    /// Everything in a part went at once.
+    fn empty(
+        &mut self,
+        partition: &Partition,
+        departure: Departure,
+        vanished: &[ObjectKey],
+    ) -> Vec<Change<S>> {
+        let cause = match departure {
+            Departure::Deselected => Cause::Deselected,
+            Departure::Unserved => Cause::Relist,
+        };
+        let mut changes = Vec::with_capacity(vanished.len());
+        for key in vanished {
+            self.vanish(key, cause, &mut changes);
         }
-        progress.epoch += 1;
-        tracing::warn!(
-            held = progress.version.as_ref().map(ResourceVersion::as_str),
-            listed = list.version.as_str(),
-            epoch = progress.epoch,
-            "the server went back in time: a consistent list is older than what is held; a new epoch begins"
-        );
-        progress.version = Some(list.version.clone());
-        Trust::Nothing
+        self.working.progress.emptied(partition, departure);
+        changes
     }
 
-    /// Moves the version forward; one that cannot be compared replaces only another such.
-    fn advance(&mut self, to: Option<ResourceVersion>) {
-        let Some(to) = to else { return };
-        let held = &mut self.working.progress.version;
-        let forward = match held.as_ref().and_then(|held| to.partial_cmp(held)) {
-            Some(order) => order == Ordering::Greater,
-            None => held.as_ref().is_none_or(|held| !held.is_comparable()),
-        };
-        if forward {
-            *held = Some(to);
-        }
+    /// Whether the change is of something that is followed, and newer than what is held.
+    fn is_welcome(&self, head: &Head) -> bool {
+        self.working.progress.covers(&head.key) && !self.is_stale(head)
     }
 
     /// Whether something newer is already held under the key. A server that repeats itself undoes nothing.

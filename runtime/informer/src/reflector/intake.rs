@@ -12,6 +12,7 @@ use windlass_metrics::InformerMetrics;
 use windlass_object::{Decoder as _, Head, Representation, WireError, wire};
 
 use crate::delta_fifo::{Body, Item};
+use crate::partition::Partition;
 use crate::store::{Snapshot, Store};
 use crate::sync::yield_now;
 
@@ -34,6 +35,11 @@ impl<R: Representation> Intake<R> {
         metrics: InformerMetrics,
     ) -> Self {
         Self { informer, decoder: representation.decoder(), store, metrics }
+    }
+
+    /// Whether what is held of this part at a version is what the server has at that version.
+    pub(crate) fn trusts(&self, partition: &Partition) -> bool {
+        self.store.snapshot().progress().trusts(partition)
     }
 
     /// The items of a page. `trust` says whether an object held at a version is what the server has at that
@@ -144,7 +150,7 @@ mod tests {
     }
 
     fn keep(writer: &mut StoreWriter<Arc<ConfigMap>>, items: Vec<Item<Arc<ConfigMap>>>) {
-        let list = ListFacts { version: at(5), consistent: true, initial: true };
+        let list = ListFacts { partition: Partition::Whole, version: at(5), consistent: true, initial: true };
         let deltas = items.into_iter().map(Delta::Replaced).collect();
         writer.apply(Batch::Replacement { deltas, list });
     }

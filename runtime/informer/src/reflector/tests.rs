@@ -420,6 +420,7 @@ async fn a_burst_is_held_back_at_the_source_when_the_store_does_not_keep_up() {
     }
     let fifo = Arc::new(DeltaFifo::new());
     let reflector = Reflector::new(Parts {
+        partition: crate::Partition::Whole,
         informer: "configmaps".into(),
         stream: "test".to_owned(),
         source: Script::new(&env, [listed(5, &["a"]), played(vec![Play::Live(receiver)])]),

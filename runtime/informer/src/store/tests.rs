@@ -23,15 +23,20 @@ fn spoiled(name: &str, uid: &str, version: u64) -> Item<Arc<Map>> {
 }
 
 fn list(writer: &mut Writer, version: u64, consistent: bool, items: Vec<Item<Arc<Map>>>) -> Vec<String> {
-    let vanished = writer.store.missing_from(&items.iter().map(|item| &item.head.key).collect());
+    let vanished =
+        writer.store.missing_from(&Partition::Whole, &items.iter().map(|item| &item.head.key).collect());
     let deltas = vanished.into_iter().map(Delta::Vanished).chain(items.into_iter().map(Delta::Replaced));
     let initial = !writer.working.progress.synced;
-    let list = ListFacts { version: at(version), consistent, initial };
+    let list = ListFacts { partition: Partition::Whole, version: at(version), consistent, initial };
     told(writer.apply(Batch::Replacement { deltas: deltas.collect(), list }))
 }
 
 fn change(writer: &mut Writer, delta: Delta<Arc<Map>>) -> Vec<String> {
     told(writer.apply(Batch::Changes(vec![delta])))
+}
+
+fn bookmark(version: ResourceVersion) -> Delta<Arc<Map>> {
+    Delta::Bookmark { partition: Partition::Whole, version }
 }
 
 fn told(applied: Applied<Arc<Map>>) -> Vec<String> {
@@ -59,7 +64,7 @@ fn the_version_follows_lists_events_deletes_and_bookmarks() {
     assert_eq!(version(&writer), Some(at(4)));
     change(&mut writer, Delta::Deleted(item("a", "u", 5)));
     assert_eq!(version(&writer), Some(at(5)));
-    change(&mut writer, Delta::Bookmark(at(9)));
+    change(&mut writer, bookmark(at(9)));
     assert_eq!(version(&writer), Some(at(9)));
 }
 
@@ -68,7 +73,7 @@ fn the_version_never_moves_back() {
     let mut writer = writer();
     list(&mut writer, 10, true, vec![item("a", "u", 8)]);
     assert_eq!(change(&mut writer, Delta::Updated(item("a", "u", 7))), Vec::<String>::new());
-    change(&mut writer, Delta::Bookmark(at(9)));
+    change(&mut writer, bookmark(at(9)));
     change(&mut writer, Delta::Added(item("b", "w", 9)));
     list(&mut writer, 9, false, vec![item("a", "u", 8)]);
     assert_eq!((version(&writer), writer.store.snapshot().progress().epoch), (Some(at(10)), 0));
@@ -187,12 +192,12 @@ fn a_reader_keeps_the_moment_it_loaded() {
 fn a_version_that_is_no_number_never_stops_the_store() {
     let mut writer = writer();
     let opaque = ResourceVersion::new("opaque-1");
-    change(&mut writer, Delta::Bookmark(opaque.clone()));
+    change(&mut writer, bookmark(opaque.clone()));
     assert_eq!(version(&writer), Some(opaque));
-    change(&mut writer, Delta::Bookmark(ResourceVersion::new("opaque-2")));
+    change(&mut writer, bookmark(ResourceVersion::new("opaque-2")));
     assert_eq!(version(&writer), Some(ResourceVersion::new("opaque-2")));
     assert!(writer.store.snapshot().progress().has_reached(&at(1_000_000)));
-    change(&mut writer, Delta::Bookmark(at(5)));
-    change(&mut writer, Delta::Bookmark(ResourceVersion::new("opaque-3")));
+    change(&mut writer, bookmark(at(5)));
+    change(&mut writer, bookmark(ResourceVersion::new("opaque-3")));
     assert_eq!(version(&writer), Some(at(5)));
 }

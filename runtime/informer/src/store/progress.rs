@@ -1,0 +1,317 @@
+//! How far a store has come, as a whole and part by part.
+//!
+//! Guarantees:
+//! - The version never moves back within an epoch, whatever part joins, leaves or vanishes: while one is still to be
+//!   listed the version stands still. Its first list is a consistent one that was asked for after it joined, and
+//!   therefore not older.
+//! - What a part has not listed counts as not reached, however far the version is; so a write to a namespace that just
+//!   joined is never taken to be visible before that namespace was listed.
+//! - A part that goes back in time begins a new epoch for all; the others count again when they have been listed anew.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use windlass_object::{ObjectKey, ResourceVersion};
+
+use super::Trust;
+use crate::delta_fifo::ListFacts;
+use crate::handler::Cause;
+use crate::partition::{Departure, Partition};
+
+/// How far a store has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The store holds everything up to this version, and nothing later. `None` before the first list. Where
+    /// namespaces are followed one by one, the least of theirs: see [`Progress::version_in`].
+    pub version: Option<ResourceVersion>,
+    /// How many times a consistent list went back in versions. Versions of different epochs cannot be
+    /// compared.
+    pub epoch: u64,
+    /// Whether the initial list has arrived: of every namespace there was at the start, where many are followed.
+    pub synced: bool,
+    /// What is followed, and how far each part of it has come.
+    pub coverage: Coverage,
+}
+
+/// What an informer follows. The default: one list that is all there is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Coverage(Parts);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Parts {
+    /// One list is all there is.
+    Whole {
+        /// Whether it was served once and is not any more.
+        unserved: bool,
+    },
+    /// Each of these is listed for itself.
+    Namespaces(OrdMap<Arc<str>, Part>),
+}
+
+/// One namespace of many.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Part {
+    /// How far it has come; before its first list, what that cannot be older than.
+    version: Option<ResourceVersion>,
+    /// Whether the version is that of what is held.
+    listed: bool,
+    /// The epoch of the version.
+    epoch: u64,
+    /// Whether it was there at the start.
+    initial: bool,
+}
+
+/// What to make of a list that arrived.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reading {
+    pub(super) trust: Trust,
+    pub(super) cause: Cause,
+}
+
+impl Progress {
+    /// Whether everything up to `wanted` has arrived, of every part. A version that cannot be compared counts as
+    /// reached: waiting for it would never end. So does any version where nothing is followed.
+    pub fn has_reached(&self, wanted: &ResourceVersion) -> bool {
+        match &self.coverage.0 {
+            Parts::Namespaces(parts) if parts.is_empty() => self.synced,
+            Parts::Namespaces(parts) => {
+                parts.values().all(|part| part.counts(self.epoch)) && reached(self.version.as_ref(), wanted)
+            }
+            Parts::Whole { unserved } => !unserved && reached(self.version.as_ref(), wanted),
+        }
+    }
+
+    /// Whether everything up to `wanted` has arrived of the part that holds `namespace`; of every part, if that is
+    /// `None`. Of a namespace that is not followed nothing will ever arrive, so it counts as reached.
+    pub fn has_reached_in(&self, namespace: Option<&str>, wanted: &ResourceVersion) -> bool {
+        let (Parts::Namespaces(parts), Some(namespace)) = (&self.coverage.0, namespace) else {
+            return self.has_reached(wanted);
+        };
+        match parts.get(namespace) {
+            Some(part) => part.counts(self.epoch) && reached(part.version.as_ref(), wanted),
+            None => true,
+        }
+    }
+
+    /// Up to which version everything has arrived of the part that holds `namespace`. `None` also if that part is not
+    /// followed or has not been listed.
+    pub fn version_in(&self, namespace: Option<&str>) -> Option<&ResourceVersion> {
+        let (Parts::Namespaces(parts), Some(namespace)) = (&self.coverage.0, namespace) else {
+            return self.version.as_ref();
+        };
+        let part = parts.get(namespace).filter(|part| part.counts(self.epoch))?;
+        part.version.as_ref()
+    }
+
+    /// Whether the list of the part that holds `namespace` is in the store.
+    pub fn has_listed(&self, namespace: &str) -> bool {
+        match &self.coverage.0 {
+            Parts::Whole { unserved } => self.synced && !unserved,
+            Parts::Namespaces(parts) => parts.get(namespace).is_some_and(|part| part.counts(self.epoch)),
+        }
+    }
+
+    /// Whether an object of that key belongs to what is followed.
+    pub(crate) fn covers(&self, key: &ObjectKey) -> bool {
+        match &self.coverage.0 {
+            Parts::Whole { .. } => true,
+            Parts::Namespaces(parts) => {
+                key.namespace().is_some_and(|namespace| parts.contains_key(namespace))
+            }
+        }
+    }
+
+    pub(crate) fn follows(&self, partition: &Partition) -> bool {
+        match (&self.coverage.0, partition) {
+            (Parts::Whole { .. }, Partition::Whole) => true,
+            (Parts::Namespaces(parts), Partition::Namespace(namespace)) => parts.contains_key(namespace),
+            _ => false,
+        }
+    }
+
+    /// Whether what is held of a part at a version is what the server has at that version: not if another part went
+    /// back in time since this one was listed.
+    pub(crate) fn trusts(&self, partition: &Partition) -> bool {
+        match (&self.coverage.0, partition) {
+            (Parts::Namespaces(parts), Partition::Namespace(namespace)) => {
+                parts.get(namespace).is_none_or(|part| part.epoch == self.epoch)
+            }
+            _ => true,
+        }
+    }
+
+    /// These parts are followed from now on.
+    pub(super) fn join(&mut self, partitions: Vec<Partition>) {
+        let (version, epoch) = (self.version.clone(), self.epoch);
+        let initial = matches!(self.coverage.0, Parts::Whole { .. });
+        let mut parts = match std::mem::take(&mut self.coverage.0) {
+            Parts::Namespaces(parts) => parts,
+            Parts::Whole { .. } => OrdMap::new(),
+        };
+        for partition in partitions {
+            let Partition::Namespace(namespace) = partition else { continue };
+            let part = Part { version: version.clone(), listed: false, epoch, initial };
+            parts.entry(namespace).or_insert(part);
+        }
+        self.coverage.0 = Parts::Namespaces(parts);
+    }
+
+    /// Everything in a part went.
+    pub(super) fn emptied(&mut self, partition: &Partition, departure: Departure) {
+        match (&mut self.coverage.0, partition, departure) {
+            (Parts::Whole { unserved }, ..) => *unserved = self.synced,
+            (Parts::Namespaces(parts), Partition::Namespace(namespace), Departure::Deselected) => {
+                parts.remove(namespace);
+            }
+            (Parts::Namespaces(parts), Partition::Namespace(namespace), Departure::Unserved) => {
+                if let Some(part) = parts.get_mut(namespace) {
+                    part.listed = false;
+                }
+            }
+            (Parts::Namespaces(_), Partition::Whole, _) => {}
+        }
+    }
+
+    /// A change of this object arrived: its part has come to the change's version.
+    pub(super) fn advance_of(&mut self, key: &ObjectKey, to: Option<&ResourceVersion>) {
+        let Some(to) = to else { return };
+        match &mut self.coverage.0 {
+            Parts::Whole { .. } => forward(&mut self.version, to),
+            Parts::Namespaces(parts) => {
+                let part = key.namespace().and_then(|namespace| parts.get_mut(namespace));
+                if let Some(part) = part {
+                    forward(&mut part.version, to);
+                }
+            }
+        }
+    }
+
+    /// A part has come to this version.
+    pub(super) fn advance(&mut self, partition: &Partition, to: &ResourceVersion) {
+        match (&mut self.coverage.0, partition) {
+            (Parts::Whole { .. }, _) => forward(&mut self.version, to),
+            (Parts::Namespaces(parts), Partition::Namespace(namespace)) => {
+                if let Some(part) = parts.get_mut(namespace) {
+                    forward(&mut part.version, to);
+                }
+            }
+            (Parts::Namespaces(_), Partition::Whole) => {}
+        }
+    }
+
+    /// A list arrived: its part moves to the list's version, into a new epoch if a consistent one went back.
+    pub(super) fn listed(&mut self, list: &ListFacts) -> Reading {
+        let reading = match (&mut self.coverage.0, &list.partition) {
+            (Parts::Whole { unserved }, _) => {
+                *unserved = false;
+                let cause = if self.synced { Cause::Relist } else { Cause::InitialList };
+                self.synced = true;
+                Reading { trust: self.whole_listed(list), cause }
+            }
+            (Parts::Namespaces(parts), Partition::Namespace(namespace)) => match parts.get_mut(namespace) {
+                Some(part) => {
+                    let cause = if part.listed { Cause::Relist } else { Cause::InitialList };
+                    let trust = part.listed(&mut self.epoch, &mut self.version, list);
+                    Reading { trust, cause }
+                }
+                None => Reading { trust: Trust::Versions, cause: Cause::Relist },
+            },
+            (Parts::Namespaces(_), Partition::Whole) => {
+                Reading { trust: Trust::Versions, cause: Cause::Relist }
+            }
+        };
+        self.settle();
+        reading
+    }
+
+    fn whole_listed(&mut self, list: &ListFacts) -> Trust {
+        if !went_back(self.version.as_ref(), list) {
+            forward(&mut self.version, &list.version);
+            return Trust::Versions;
+        }
+        begin_epoch(&mut self.epoch, &mut self.version, list);
+        Trust::Nothing
+    }
+
+    /// Draws the whole from its parts.
+    pub(super) fn settle(&mut self) {
+        let Parts::Namespaces(parts) = &self.coverage.0 else { return };
+        self.synced |= parts.values().all(|part| part.listed || !part.initial);
+        if !parts.values().all(|part| part.counts(self.epoch)) {
+            return;
+        }
+        let versions = parts.values().filter_map(|part| part.version.as_ref());
+        if let Some(least) = versions.reduce(least) {
+            forward(&mut self.version, least);
+        }
+    }
+}
+
+impl Part {
+    /// Whether its version says what is held in this epoch.
+    fn counts(&self, epoch: u64) -> bool {
+        self.listed && self.epoch == epoch
+    }
+
+    fn listed(&mut self, epoch: &mut u64, whole: &mut Option<ResourceVersion>, list: &ListFacts) -> Trust {
+        self.listed = true;
+        let went_back = went_back(self.version.as_ref(), list);
+        if went_back && self.epoch == *epoch {
+            begin_epoch(epoch, whole, list);
+        }
+        if !went_back && (self.epoch == *epoch || !list.consistent) {
+            forward(&mut self.version, &list.version);
+            return Trust::Versions;
+        }
+        self.epoch = *epoch;
+        self.version = Some(list.version.clone());
+        Trust::Nothing
+    }
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Parts::Whole { unserved: false }
+    }
+}
+
+fn went_back(held: Option<&ResourceVersion>, list: &ListFacts) -> bool {
+    list.consistent && held.is_some_and(|held| list.version < *held)
+}
+
+fn begin_epoch(epoch: &mut u64, held: &mut Option<ResourceVersion>, list: &ListFacts) {
+    *epoch += 1;
+    tracing::warn!(
+        held = held.as_ref().map(ResourceVersion::as_str),
+        listed = list.version.as_str(),
+        epoch = *epoch,
+        "the server went back in time: a consistent list is older than what is held; a new epoch begins"
+    );
+    *held = Some(list.version.clone());
+}
+
+/// Moves a version forward; one that cannot be compared replaces only another such.
+fn forward(held: &mut Option<ResourceVersion>, to: &ResourceVersion) {
+    let forward = match held.as_ref().and_then(|held| to.partial_cmp(held)) {
+        Some(order) => order == Ordering::Greater,
+        None => held.as_ref().is_none_or(|held| !held.is_comparable()),
+    };
+    if forward {
+        *held = Some(to.clone());
+    }
+}
+
+/// The lesser; of two that cannot be compared, one that stands in no order to anything.
+fn least<'a>(one: &'a ResourceVersion, other: &'a ResourceVersion) -> &'a ResourceVersion {
+    match one.partial_cmp(other) {
+        Some(Ordering::Greater) => other,
+        Some(_) => one,
+        None if one.is_comparable() => other,
+        None => one,
+    }
+}
+
+fn reached(held: Option<&ResourceVersion>, wanted: &ResourceVersion) -> bool {
+    held.is_some_and(|held| held.reached(wanted).unwrap_or(true))
+}
