@@ -60,8 +60,7 @@ fn disk_for(key: &ObjectKey, size: &str) -> Value {
 mod tests {
     use std::time::Duration;
 
-    use windlass::testing::{Cluster, Faults, Simulation, Snapshot};
-    use windlass::testing::{exhaustive_crash, object, random_plans};
+    use windlass::testing::{Cluster, Simulation, Snapshot, exhaustive_crash, object};
 
     use super::*;
 
@@ -88,9 +87,8 @@ mod tests {
         assert_eq!((tally.quiet.writes, tally.runs), (6, 12));
     }
 
-    #[test]
-    fn random_faults_change_nothing() {
-        let simulation = Simulation::of(1).minutes(3).faults(Faults::all()).caches_of::<Service>();
-        random_plans(&simulation, 20, three_ask_for_disks).unwrap_or_else(|failure| panic!("{failure}"));
+    #[windlass::simulation(minutes = 3, faults = all, plans = 20, caches = [Service])]
+    async fn random_faults_change_nothing(cluster: Cluster) {
+        three_ask_for_disks(cluster).await;
     }
 }

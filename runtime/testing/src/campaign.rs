@@ -74,6 +74,19 @@ pub fn random_plans(
     Ok(Tally { runs: count, quiet })
 }
 
+/// Runs a script under a plan, such as one that a failure printed. It has to end as without faults.
+///
+/// # Errors
+/// With the first objection of any oracle, in either of the two runs.
+pub fn replay(
+    simulation: &Simulation,
+    plan: Plan,
+    script: impl AsyncFn(Cluster),
+) -> Result<Report, Box<Failure>> {
+    let quiet = simulation.clone().plan(Plan::quiet(plan.seed)).run(&script)?;
+    Ok(simulation.clone().plan(plan).run_like(Some(&quiet), &script)?)
+}
+
 /// Refuses a campaign of random plans that are not random, or are none.
 fn can_fail(simulation: &Simulation, count: u64) -> Result<(), Box<Failure>> {
     let first = simulation.planned().seed;

@@ -19,6 +19,9 @@ pub use windlass_informer as informer;
 pub use windlass_manager as manager;
 pub use windlass_metrics as metrics;
 pub use windlass_object as object;
+/// A script into a test, with the feature `testing`.
+#[cfg(feature = "testing")]
+pub use windlass_macros::simulation;
 /// For tests, with the feature `testing`: see `docs/testing.md`.
 #[cfg(feature = "testing")]
 pub use windlass_testing as testing;
