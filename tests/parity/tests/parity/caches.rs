@@ -1,0 +1,249 @@
+//! What readers and handlers of a cache are shown when the cache was away, and what it costs to hold.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::Method;
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+use tokio::sync::oneshot;
+use windlass::informer::{Cause, Event, Observation, Selection};
+use windlass::object::{DecodeError, Decoder, Head, Representation, ResourceKind, Typed};
+use windlass::prelude::ObjectKey;
+use windlass::testing::api_server::faults::Asked;
+use windlass::testing::{Fault, What};
+
+use crate::world::{Diary, World, map};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// One object whose fields are not of their type fails the whole list of kube-rs (kube#774, #265).
+#[tokio::test(start_paused = true)]
+async fn one_bad_object_fails_no_list() {
+    let world = World::struck_by(vec![Fault::during(DAY, What::Poison { name: "bad".into() })]);
+    world.api.put(&map("bad"), json!({ "data": { "is": "bad" } }));
+    ["a", "c"].iter().for_each(|name| world.put(name));
+    let factory = world.factory("caches");
+    let maps = factory.typed::<ConfigMap>().lister();
+    world.sync(&factory).await;
+    let names: Vec<_> = maps.list().iter().map(|map| map.metadata.name.clone().unwrap_or_default()).collect();
+    assert_eq!(names, ["a", "c"]);
+    assert!(maps.is_quarantined(&ObjectKey::namespaced("shop", "bad")));
+}
+
+/// How many decoded objects there are, and at most were.
+#[derive(Default)]
+struct Count {
+    alive: AtomicUsize,
+    most: AtomicUsize,
+    decoded: AtomicUsize,
+}
+
+/// A decoded object that is counted while anybody holds it.
+struct Held(Arc<ConfigMap>, Arc<Count>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.1.alive.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Clone, Default)]
+struct Counted(Arc<Count>);
+
+impl Representation for Counted {
+    type Stored = Arc<Held>;
+    type Read = Arc<Held>;
+    type Decoder = CountingDecoder;
+
+    fn kind(&self) -> ResourceKind {
+        ResourceKind::of::<ConfigMap>()
+    }
+
+    fn decoder(&self) -> CountingDecoder {
+        CountingDecoder(Typed::<ConfigMap>::new().decoder(), Arc::clone(&self.0))
+    }
+
+    fn read(stored: &Arc<Held>) -> Arc<Held> {
+        Arc::clone(stored)
+    }
+
+    fn head(stored: &Arc<Held>) -> Head {
+        Typed::<ConfigMap>::head(&stored.0)
+    }
+}
+
+struct CountingDecoder(<Typed<ConfigMap> as Representation>::Decoder, Arc<Count>);
+
+impl Decoder for CountingDecoder {
+    type Stored = Arc<Held>;
+
+    fn decode(&mut self, raw: &bytes::Bytes) -> Result<Arc<Held>, DecodeError> {
+        let object = self.0.decode(raw)?;
+        let count = &self.1;
+        count.decoded.fetch_add(1, Ordering::Relaxed);
+        let alive = count.alive.fetch_add(1, Ordering::Relaxed) + 1;
+        count.most.fetch_max(alive, Ordering::Relaxed);
+        Ok(Arc::new(Held(object, Arc::clone(count))))
+    }
+}
+
+/// A re-list doubles what kube-rs holds (2.0 times, measured on kube 5.0.0; kube#1505) and has client-go hold the list,
+/// a temporary store, a new map and the old objects at once (kubernetes#73497).
+#[tokio::test(start_paused = true)]
+async fn a_relist_decodes_and_holds_again_only_what_has_changed() {
+    const MANY: usize = 2000;
+    let world = World::new();
+    (0..MANY).for_each(|number| world.put(&format!("map-{number}")));
+    let counted = Counted::default();
+    let count = Arc::clone(&counted.0);
+    let factory = world.factory("caches");
+    let informer = factory.informer(counted, Selection::default());
+    world.sync(&factory).await;
+    assert_eq!(count.alive.load(Ordering::Relaxed), MANY);
+    let told = Diary::default();
+    let diary = told.clone();
+    let handler = move |event: &Event<Arc<Held>>| {
+        if event.cause() == Cause::Relist {
+            diary.note(
+                windlass::env::Instant::ORIGIN,
+                event.object().0.metadata.name.as_deref().unwrap_or(""),
+            );
+        }
+    };
+    informer.add_handler("told", handler).expect("running");
+    world.pass(1).await;
+    world.strike_first(1, Asked::is_watch, What::WatchExpired);
+    world.put("map-7");
+    world.pass(30).await;
+    assert_eq!(told.lines(), ["map-7"], "it was a list that told of the change");
+    assert_eq!(count.decoded.load(Ordering::Relaxed), MANY + 1);
+    assert!(count.most.load(Ordering::Relaxed) <= MANY + 2, "{:?} at once", count.most);
+    assert_eq!(count.alive.load(Ordering::Relaxed), MANY, "and what is old is let go");
+}
+
+/// client-go reads its first list at version 0, from any server's cache: after a restart a controller may see what was
+/// long before (elastic/cloud-on-k8s #4956; nineteen of the 46 bugs that Sieve found).
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_starts_anew_is_never_older_than_the_one_before_it() {
+    let stale = Fault::during(DAY, What::StaleReplica).from(Duration::from_secs(5));
+    let world = World::struck_by(vec![stale]);
+    world.put("a");
+    let before = world.factory("before");
+    let old = before.typed::<ConfigMap>().lister();
+    world.sync(&before).await;
+    world.pass(10).await;
+    world.put("b");
+    world.pass(400).await;
+    before.shutdown().await;
+    let after = world.factory("after");
+    let new = after.typed::<ConfigMap>().lister();
+    world.sync(&after).await;
+    assert!(new.version() >= old.version(), "{:?} after {:?}", new.version(), old.version());
+    assert_eq!(new.len(), 2, "a consistent list comes from no server's cache");
+}
+
+/// kube-rs tells nobody of what was deleted while its watch was gone (measured on kube 5.0.0), and client-go tells of
+/// it with a tombstone whose downcast crashes programs (kuma#17065).
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_no_watch_told_of_is_told_with_the_last_known_state_and_as_inferred() {
+    let world = World::new();
+    world.api.put(&map("a"), json!({ "data": { "last": "words" } }));
+    world.put("b");
+    let factory = world.factory("caches");
+    let informer = factory.typed::<ConfigMap>();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let ends = Arc::clone(&told);
+    let handler = move |event: &Event<Arc<ConfigMap>>| {
+        if let Event::Deleted { last, observed, cause } = event {
+            let words = last.data.as_ref().and_then(|data| data.get("last")).cloned();
+            ends.lock().expect("no panic").push((words, *observed, *cause));
+        }
+    };
+    let handle = informer.add_handler("told", handler).expect("not stopped");
+    world.sync(&factory).await;
+    assert!(handle.synced().await);
+    world.api.meddle(|asked| asked.is_watch().then_some(What::WatchExpired));
+    world.api.remove(&map("a"));
+    world.pass(1).await;
+    world.api.meddle(|_| None);
+    world.pass(60).await;
+    let end = (Some("words".to_owned()), Observation::Inferred, Cause::Relist);
+    assert_eq!(*told.lock().expect("no panic"), [end]);
+}
+
+/// An object that came and went before a reader of kube-rs's shared stream looked left that reader asleep for ever, and
+/// deletions never reached it (kube#1590; an hour of virtual time, measured on kube 5.0.0).
+#[tokio::test(start_paused = true)]
+async fn an_object_that_came_and_went_unseen_holds_up_nothing_that_follows() {
+    let world = World::new();
+    let factory = world.factory("caches");
+    let informer = factory.typed::<ConfigMap>();
+    let diary = Diary::default();
+    let told = diary.clone();
+    let handler = move |event: &Event<Arc<ConfigMap>>| {
+        let what = if matches!(event, Event::Deleted { .. }) { "gone" } else { "there" };
+        let name = event.object().metadata.name.as_deref().unwrap_or("").to_owned();
+        told.note(windlass::env::Instant::ORIGIN, &format!("{name} {what}"));
+    };
+    informer.add_handler("told", handler).expect("not stopped");
+    world.sync(&factory).await;
+    world.pass(1).await;
+    // Nobody is polled between these.
+    world.put("brief");
+    world.api.remove(&map("brief"));
+    world.put("live");
+    world.pass(1).await;
+    assert_eq!(diary.lines(), ["brief there", "brief gone", "live there"]);
+}
+
+/// A slow handler blocks client-go's shutdown until it has worked off all that waits for it.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_does_not_wait_for_what_a_handler_has_not_been_told_yet() {
+    const MANY: usize = 3000;
+    let world = World::new();
+    (0..MANY).for_each(|number| world.put(&format!("map-{number}")));
+    let factory = world.factory("caches");
+    let informer = factory.typed::<ConfigMap>();
+    let told = Arc::new(AtomicUsize::new(0));
+    let (begin, begun) = oneshot::channel();
+    let (count, mut begin) = (Arc::clone(&told), Some(begin));
+    let handler = move |_: &Event<Arc<ConfigMap>>| {
+        count.fetch_add(1, Ordering::Relaxed);
+        if let Some(begin) = begin.take() {
+            let _nobody_waits = begin.send(());
+        }
+    };
+    informer.add_handler("told", handler).expect("not stopped");
+    factory.start(world.sources());
+    begun.await.expect("the handler was told something");
+    factory.shutdown().await;
+    let told_by_then = told.load(Ordering::Relaxed);
+    assert!(told_by_then < MANY, "all {told_by_then} were told");
+    world.pass(10).await;
+    assert_eq!(told.load(Ordering::Relaxed), told_by_then, "and nothing is told after the end");
+    let left = world.env.tasks().into_iter().filter(|task| task.starts_with("caches/"));
+    assert_eq!(left.collect::<Vec<_>>(), Vec::<String>::new());
+}
+
+/// Reads of controller-runtime copy deeply unless told otherwise, and then may change the cache (its cache tests).
+#[tokio::test(start_paused = true)]
+async fn what_a_reader_holds_is_shared_and_never_changes_under_it() {
+    let world = World::new();
+    world.api.put(&map("a"), json!({ "data": { "value": "old" } }));
+    let factory = world.factory("caches");
+    let maps = factory.typed::<ConfigMap>().lister();
+    world.sync(&factory).await;
+    let key = ObjectKey::namespaced("shop", "a");
+    let (first, second) = (maps.get(&key).expect("held"), maps.get(&key).expect("held"));
+    assert!(Arc::ptr_eq(&first, &second), "no reader costs a copy");
+    world.api.put(&map("a"), json!({ "data": { "value": "new" } }));
+    world.pass(1).await;
+    assert_eq!(first.data.as_ref().expect("data")["value"], "old");
+    assert_eq!(maps.get(&key).expect("held").data.as_ref().expect("data")["value"], "new");
+    let (code, _) = world.api.ask(&Method::DELETE, &map("a"), None);
+    assert_eq!(code, 200);
+    world.pass(1).await;
+    assert_eq!(maps.get(&key), None, "what is not there is nothing, and no error");
+}

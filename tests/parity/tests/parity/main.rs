@@ -1,0 +1,16 @@
+//! What users of client-go, controller-runtime and kube-rs have reported for years, and what those projects' own tests
+//! show, as properties of windlass. `docs/parity.md` says which test answers which row.
+//!
+//! Guarantees:
+//! - Only what a user of the crate `windlass` has is used here: its face, and the API server of its tests.
+//! - Time is virtual, and what goes wrong is chosen by each test.
+//! - The page and the tests name each other: a test that is gone, or is not on the page, fails `page`.
+//!
+//! Properties that one crate shows alone stand beside its code; here are those that show only where crates meet.
+
+mod caches;
+mod page;
+mod reconciling;
+mod selections;
+mod sources;
+mod world;

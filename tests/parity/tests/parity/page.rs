@@ -1,0 +1,118 @@
+//! Whether `docs/parity.md` tells the truth about which tests there are.
+//!
+//! Every test on the page is a link whose text is its name and whose target is its file, so that readers get there and
+//! this can be checked: the file has a test of that name. Every row of a table names a test or says in a word why not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What a row may begin its last cell with instead of a test.
+const WORDS: &[&str] = &["not done:", "otherwise:", "later:", "shown by its type:"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn page() -> String {
+    fs::read_to_string(root().join("docs/parity.md")).expect("the page")
+}
+
+/// A link to a file of Rust: what it says, and where it leads from the root.
+fn links(text: &str) -> impl Iterator<Item = (String, String)> {
+    text.match_indices("](../").filter_map(|(at, open)| {
+        let name = text[..at].rsplit_once('[')?.1;
+        let (path, _) = text[at + open.len()..].split_once(')')?;
+        path.ends_with(".rs").then(|| (name.trim_matches('`').to_owned(), path.to_owned()))
+    })
+}
+
+/// The tests of a file: functions right below an attribute that makes them tests.
+fn tests_of(source: &str) -> BTreeSet<String> {
+    let lines: Vec<&str> = source.lines().map(str::trim).collect();
+    let is_test = |line: &str| line.starts_with("#[test") || line.starts_with("#[tokio::test");
+    let after = |at: usize| lines[at..].iter().take(6).find_map(|line| name_of(line));
+    let found = lines.iter().enumerate().filter(|(_, line)| is_test(line));
+    found.filter_map(|(at, _)| after(at)).collect()
+}
+
+fn name_of(line: &str) -> Option<String> {
+    let (_, rest) = line.split_once("fn ")?;
+    let name = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next()?;
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// The rows of tables: line number and cells. The two lines that begin a table are none.
+fn rows(text: &str) -> Vec<(usize, Vec<&str>)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let is_rule = |line: &str| line.starts_with("|--") || line.starts_with("| --");
+    let heads = |at: usize| lines.get(at + 1).is_some_and(|next| is_rule(next));
+    let body =
+        lines.iter().enumerate().filter(|(at, line)| line.starts_with('|') && !is_rule(line) && !heads(*at));
+    body.map(|(at, line)| (at + 1, line.trim_matches('|').split(" | ").map(str::trim).collect())).collect()
+}
+
+#[test]
+fn every_test_on_the_page_exists() {
+    let page = page();
+    let mut known: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut missing = Vec::new();
+    for (name, path) in links(&page) {
+        let tests = known.entry(path.clone()).or_insert_with(|| {
+            let source = fs::read_to_string(root().join(&path)).unwrap_or_default();
+            tests_of(&source)
+        });
+        if !tests.contains(&name) {
+            missing.push(format!("{path}: {name}"));
+        }
+    }
+    assert!(missing.is_empty(), "the page names tests that do not exist:\n{}", missing.join("\n"));
+    assert!(links(&page).count() > 100, "the page has lost its tests");
+}
+
+#[test]
+fn every_row_names_a_test_or_says_why_not() {
+    let page = page();
+    let silent = |(_, cells): &&(usize, Vec<&str>)| {
+        let last = cells.last().copied().unwrap_or_default();
+        links(last).next().is_none() && !WORDS.iter().any(|word| last.starts_with(word))
+    };
+    let rows = rows(&page);
+    let silent: Vec<String> =
+        rows.iter().filter(silent).map(|(line, cells)| format!("{line}: {}", cells[0])).collect();
+    assert!(silent.is_empty(), "these rows neither name a test nor say why not:\n{}", silent.join("\n"));
+    let ragged: Vec<_> = rows.iter().filter(|(_, cells)| cells.len() != 3).map(|(line, _)| line).collect();
+    assert!(
+        ragged.is_empty(),
+        "rows have three cells: what it is there, what it is here, and what shows it: {ragged:?}"
+    );
+}
+
+#[test]
+fn every_test_of_this_suite_is_on_the_page() {
+    let named: BTreeSet<(String, String)> = links(&page()).collect();
+    let folder = root().join("tests/parity/tests/parity");
+    let mut unnamed = Vec::new();
+    for entry in fs::read_dir(folder).expect("this folder") {
+        let file = entry.expect("an entry").path();
+        let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+        let path = format!("tests/parity/tests/parity/{name}");
+        if name == "page.rs" {
+            continue;
+        }
+        let tests = tests_of(&fs::read_to_string(&file).expect("a file"));
+        unnamed.extend(tests.into_iter().filter(|test| !named.contains(&(test.clone(), path.clone()))));
+    }
+    assert!(unnamed.is_empty(), "these tests stand in no table:\n{}", unnamed.join("\n"));
+}
+
+#[test]
+fn what_is_read_off_a_page_and_off_a_file_is_what_stands_there() {
+    let text =
+        "| a | b | c |\n|---|---|---|\n| x | [`is_so`](../a/b.rs), see [c](../d.md) | not done: yet |\n";
+    assert_eq!(links(text).collect::<Vec<_>>(), [("is_so".to_owned(), "a/b.rs".to_owned())]);
+    assert_eq!(rows(text).len(), 1);
+    assert_eq!(rows(text)[0].1.len(), 3);
+    let source = "    #[tokio::test(start_paused = true)]\n    async fn one_is() {}\n#[test]\nfn two_are() {}\nfn three() {}\n";
+    assert_eq!(tests_of(source), ["one_is", "two_are"].map(str::to_owned).into());
+}

@@ -1,0 +1,560 @@
+//! What a controller does of its own when its world misbehaves, or its user does.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use windlass::prelude::*;
+use windlass::testing::What;
+use windlass::testing::api_server::faults::Asked;
+
+use crate::world::{Diary, World, act, controller, map, noting, text};
+
+fn maps_of(cx: &Context) -> Api<ConfigMap> {
+    Api::namespaced(cx.client().clone(), "shop")
+}
+
+/// kube-rs merges all triggers and backs off the merged stream: with one watch forbidden, events every 20 s became
+/// reconciles up to 44 s apart (stackabletech/trino-operator#936, measured on kube 5.0.0).
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_fails_delays_nothing_that_another_one_brings() {
+    let world = World::new();
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let watching_two = controller("two-kinds", move |setup| {
+        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.watch::<Secret>().enqueue(by_self);
+        noting(&notes)
+    });
+    let _workers = world.run([watching_two]).await;
+    world.pass(1).await;
+    world.api.meddle(|asked| (asked.resource == "secrets").then_some(What::Unavailable));
+    world.api.put("/api/v1/namespaces/shop/secrets/unseen", json!({}));
+    world.api.meddle(|asked| match (&*asked.resource, asked.is_watch()) {
+        ("secrets", true) => Some(What::WatchReset),
+        ("secrets", false) => Some(What::Unavailable),
+        _ => None,
+    });
+    world.api.put("/api/v1/namespaces/shop/secrets/unseen-too", json!({}));
+    let mut expected = Vec::new();
+    for _ in 0..10 {
+        world.pass(20).await;
+        expected.push(world.env.now().since_origin());
+        world.put("a");
+    }
+    world.pass(1).await;
+    let times = diary.times("a");
+    assert_eq!(times.len(), 10, "{times:?}");
+    let late = |(at, due): (&Duration, &Duration)| at.saturating_sub(*due) > Duration::from_millis(100);
+    assert!(!times.iter().zip(&expected).any(late), "{times:?} were due at {expected:?}");
+    assert!(world.asked("secrets", |_| true).len() > 4, "meanwhile the other was in fact asked for in vain");
+}
+
+/// A controller that creates what its cache does not show creates twice when the cache is late: a real double
+/// disruption (opensearch-operator #1471; controller-runtime #1464, #3320, cluster-api #13720).
+#[tokio::test(start_paused = true)]
+async fn a_create_with_a_drawn_name_is_not_repeated_because_the_cache_is_late() {
+    let world = World::new();
+    world.put("owner");
+    world.api.meddle(|_| Some(What::Coalesced { within_ms: 3000 }));
+    let wants_a_secret = controller("wants-a-secret", |setup| {
+        setup.uses::<Secret>([Verb::Create]);
+        setup.watch::<ConfigMap>().enqueue(by_self);
+        let secrets =
+            setup.watch::<Secret>().enqueue(|_| vec![ObjectKey::namespaced("shop", "owner")]).lister();
+        act(move |_, cx| {
+            let secrets = secrets.clone();
+            async move {
+                if secrets.is_empty() {
+                    let drawn = json!({ "metadata": { "generateName": "secret-" } });
+                    let drawn: Secret = serde_json::from_value(drawn).map_err(terminal)?;
+                    let api = Api::<Secret>::namespaced(cx.client().clone(), "shop");
+                    api.create(&PostParams::default(), &drawn).await?;
+                }
+                // An impatient controller: it looks again long before the cache can know.
+                Ok(Outcome::RequeueAfter(Duration::from_millis(10)))
+            }
+        })
+    });
+    let _workers = world.run([wants_a_secret]).await;
+    world.pass(30).await;
+    assert_eq!(world.api.all("/api/v1/namespaces/shop/secrets").len(), 1, "{:?}", world.written());
+}
+
+/// What is under way right now, and what was at most.
+#[derive(Clone, Default)]
+struct UnderWay(Arc<(Mutex<BTreeSet<String>>, AtomicUsize)>);
+
+impl UnderWay {
+    fn begin(&self, key: &ObjectKey) {
+        let mut keys = self.0.0.lock().expect("no panic");
+        assert!(keys.insert(key.to_string()), "{key} is reconciled twice at once");
+        self.0.1.fetch_max(keys.len(), Ordering::Relaxed);
+    }
+
+    fn end(&self, key: &ObjectKey) {
+        self.0.0.lock().expect("no panic").remove(&key.to_string());
+    }
+
+    fn most(&self) -> usize {
+        self.0.1.load(Ordering::Relaxed)
+    }
+}
+
+/// A controller of that many workers whose every reconcile takes a second; none says nothing about workers.
+fn slow(workers: Option<usize>, under_way: &UnderWay) -> Registration {
+    let under_way = under_way.clone();
+    controller("slow", move |setup| {
+        if let Some(workers) = workers {
+            setup.workers(workers);
+        }
+        setup.watch::<ConfigMap>().enqueue(by_self);
+        let under_way = under_way.clone();
+        act(move |key, cx| {
+            let under_way = under_way.clone();
+            async move {
+                under_way.begin(&key);
+                cx.env().sleep(Duration::from_secs(1)).await;
+                under_way.end(&key);
+                Ok(Outcome::Done)
+            }
+        })
+    })
+}
+
+/// kube-rs runs as many reconciles at once as there are keys unless told otherwise (kube#1473, #1248; pgroles#209 was
+/// killed for memory 1709 times).
+#[tokio::test(start_paused = true)]
+async fn no_more_reconciles_run_at_once_than_were_asked_for_and_one_is_the_default() {
+    for (asked, most) in [(None, 1), (Some(1), 1), (Some(4), 4)] {
+        let world = World::new();
+        (0..20).for_each(|number| world.put(&format!("map-{number}")));
+        let under_way = UnderWay::default();
+        let _workers = world.run([slow(asked, &under_way)]).await;
+        world.pass(25).await;
+        assert_eq!(under_way.most(), most, "{asked:?}");
+    }
+}
+
+/// "returns an item as soon as its unlocked", and the promise of all peers, through a whole controller.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_changes_all_the_time_is_never_reconciled_twice_at_once_and_its_last_change_is_seen() {
+    let world = World::new();
+    let (under_way, seen) = (UnderWay::default(), Diary::default());
+    let (busy, notes) = (under_way.clone(), seen.clone());
+    let slow = controller("slow", move |setup| {
+        setup.workers(8);
+        let maps = setup.watch::<ConfigMap>().enqueue(by_self).lister();
+        let (busy, notes) = (busy.clone(), notes.clone());
+        act(move |key, cx| {
+            let (busy, notes, maps) = (busy.clone(), notes.clone(), maps.clone());
+            async move {
+                busy.begin(&key);
+                let put_at =
+                    maps.get(&key).and_then(|map| map.metadata.annotations.clone()?.get("put-at").cloned());
+                notes.note(cx.env().now(), &put_at.unwrap_or_default());
+                cx.env().sleep(Duration::from_millis(700)).await;
+                busy.end(&key);
+                Ok(Outcome::Done)
+            }
+        })
+    });
+    let _workers = world.run([slow]).await;
+    for _ in 0..50 {
+        world.put("a");
+        world.env.sleep(Duration::from_millis(100)).await;
+    }
+    world.pass(5).await;
+    let last = world.api.object(&map("a")).expect("put");
+    assert_eq!(seen.lines().last().map(String::as_str), Some(text(&last, "/metadata/annotations/put-at")));
+    assert!(seen.lines().len() <= 12, "changes while it runs collapse: {}", seen.lines().len());
+}
+
+/// kube-rs has one error policy and no failures per key (kube#1916, #297); a terminal error of controller-runtime leaves
+/// the counter where it was.
+#[tokio::test(start_paused = true)]
+async fn a_success_and_a_terminal_failure_both_end_the_back_off_of_their_key() {
+    for end in ["succeed", "give up"] {
+        let world = World::new();
+        world.put("a");
+        let (diary, wish) = (Diary::default(), Arc::new(Mutex::new("fail")));
+        let (notes, wished) = (diary.clone(), Arc::clone(&wish));
+        let moody = controller("moody", move |setup| {
+            setup.watch::<ConfigMap>().enqueue(by_self);
+            let (notes, wished) = (notes.clone(), Arc::clone(&wished));
+            act(move |key, cx| {
+                notes.note(cx.env().now(), key.name());
+                let wished = *wished.lock().expect("no panic");
+                async move {
+                    match wished {
+                        "fail" => Err(retry("as told")),
+                        "give up" => Err(terminal("as told")),
+                        _ => Ok(Outcome::Done),
+                    }
+                }
+            })
+        });
+        let _workers = world.run([moody]).await;
+        world.pass(60).await;
+        assert!((10..20).contains(&diary.times("a").len()), "{:?}", diary.times("a"));
+        *wish.lock().expect("no panic") = end;
+        world.pass(120).await;
+        diary.clear();
+        *wish.lock().expect("no panic") = "fail";
+        world.put("a");
+        world.pass(1).await;
+        let times = diary.times("a");
+        assert!(times.len() >= 6, "after {end} the ramp starts at milliseconds again: {times:?}");
+    }
+}
+
+/// "should enqueue a Request for a owner that is cluster scoped".
+#[tokio::test(start_paused = true)]
+async fn an_owner_without_namespace_is_reconciled_when_its_namespaced_child_changes() {
+    let world = World::new();
+    let namespace = world.api.object("/api/v1/namespaces/shop").expect("there");
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let of_namespaces = controller("of-namespaces", move |setup| {
+        setup.watch::<ConfigMap>().enqueue(by_owner::<Namespace>);
+        let notes = notes.clone();
+        act(move |key, cx| {
+            notes.note(cx.env().now(), &key.to_string());
+            async { Ok(Outcome::Done) }
+        })
+    });
+    let _workers = world.run([of_namespaces]).await;
+    world.api.put(&map("child"), json!({ "metadata": { "ownerReferences": [owner(&namespace, true)] } }));
+    world.pass(1).await;
+    assert_eq!(diary.lines(), ["shop"]);
+}
+
+fn owner(of: &Value, controller: bool) -> Value {
+    json!({
+        "apiVersion": of["apiVersion"], "kind": of["kind"], "controller": controller,
+        "name": of["metadata"]["name"], "uid": of["metadata"]["uid"],
+    })
+}
+
+/// "should enqueue a Request with the Owners of both objects in the UpdateEvent", and with one if it is one.
+#[tokio::test(start_paused = true)]
+async fn a_child_that_changes_hands_wakes_the_old_owner_and_the_new_once_each() {
+    let world = World::new();
+    let parents = ["old", "new"].map(|name| {
+        world.put(name);
+        world.api.object(&map(name)).expect("put")
+    });
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let of_secrets = controller("of-secrets", move |setup| {
+        setup.watch::<Secret>().enqueue(by_owner::<ConfigMap>);
+        noting(&notes)
+    });
+    let _workers = world.run([of_secrets]).await;
+    let child = "/api/v1/namespaces/shop/secrets/child";
+    world.api.put(child, json!({ "metadata": { "ownerReferences": [owner(&parents[0], true)] } }));
+    world.pass(1).await;
+    assert_eq!(diary.lines(), ["old"]);
+    world.api.put(child, json!({ "metadata": { "labels": { "only": "this" } } }));
+    world.pass(1).await;
+    assert_eq!(diary.lines(), ["old", "old"], "one owner, one key");
+    diary.clear();
+    world.api.put(child, json!({ "metadata": { "ownerReferences": [owner(&parents[1], true)] } }));
+    world.pass(1).await;
+    assert_eq!(diary.lines(), ["old", "new"]);
+    diary.clear();
+    world.api.put(child, json!({ "metadata": { "ownerReferences": [owner(&parents[1], false)] } }));
+    world.pass(1).await;
+    assert_eq!(diary.lines(), ["new"], "who controls it no more hears of it once");
+    diary.clear();
+    world.api.put(child, json!({ "metadata": { "labels": { "only": "that" } } }));
+    world.pass(1).await;
+    assert_eq!(diary.lines(), Vec::<String>::new(), "who merely owns it is not woken");
+}
+
+/// kube-rs's finalizer helper must be asked for; without one a deletion that is on its way, and the end that follows,
+/// come as any other change.
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_holds_an_object_until_its_controller_lets_go_and_then_its_key_is_reconciled_once_more() {
+    const HELD: &str = "example.com/held";
+    let world = World::new();
+    world.api.put(&map("a"), json!({ "metadata": { "finalizers": [HELD] } }));
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let cleans_up = controller("cleans-up", move |setup| {
+        setup.uses::<ConfigMap>([Verb::Patch]);
+        let maps = setup.watch::<ConfigMap>().enqueue(by_self).lister();
+        let notes = notes.clone();
+        act(move |key, cx| {
+            let (notes, maps) = (notes.clone(), maps.clone());
+            async move {
+                let map = maps.get(&key);
+                let leaving = map.as_ref().map(|map| map.metadata.deletion_timestamp.is_some());
+                let state = leaving.map_or("gone", |leaving| if leaving { "leaving" } else { "there" });
+                notes.note(cx.env().now(), state);
+                if leaving == Some(true) {
+                    let none = Patch::Merge(json!({ "metadata": { "finalizers": [] } }));
+                    maps_of(&cx).patch(key.name(), &PatchParams::default(), &none).await?;
+                }
+                Ok(Outcome::Done)
+            }
+        })
+    });
+    let _workers = world.run([cleans_up]).await;
+    world.pass(1).await;
+    world.api.delete(&map("a"));
+    world.pass(5).await;
+    assert_eq!(diary.lines(), ["there", "leaving", "gone"]);
+    assert_eq!(world.written().len(), 1, "{:?}", world.written());
+    assert_eq!(world.api.object(&map("a")), None);
+}
+
+/// kube-rs's applier locks itself up when more keys wait than it has room for (kube#926).
+#[tokio::test(start_paused = true)]
+async fn thousands_of_keys_and_one_worker_lock_nobody_up() {
+    const MANY: usize = 3000;
+    let world = World::new();
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let requeuing = controller("requeuing", move |setup| {
+        let queue = setup.queue();
+        setup.watch::<ConfigMap>().enqueue(by_self);
+        let notes = notes.clone();
+        act(move |key, cx| {
+            notes.note(cx.env().now(), "reconciled");
+            if !key.name().ends_with("-again") {
+                queue.add(ObjectKey::namespaced("shop", &format!("{}-again", key.name())));
+            }
+            async { Ok(Outcome::Done) }
+        })
+    });
+    let _workers = world.run([requeuing]).await;
+    (0..MANY).for_each(|number| world.put(&format!("map-{number}")));
+    world.pass(60).await;
+    assert_eq!(diary.lines().len(), 2 * MANY);
+}
+
+/// Nobody sees kube-rs's queue (kube#1917).
+#[tokio::test(start_paused = true)]
+async fn what_waits_in_a_queue_and_how_reconciles_ended_shows_in_the_metrics() {
+    let world = World::new();
+    ["ok", "fails", "later", "hopeless"].iter().for_each(|name| world.put(name));
+    let obedient = controller("obedient", |setup| {
+        setup.watch::<ConfigMap>().enqueue(by_self);
+        act(|key, cx| async move {
+            match key.name() {
+                "fails" if cx.attempts() < 3 => Err(retry("as told")),
+                "later" if cx.env().now().since_origin() < Duration::from_secs(5) => {
+                    Ok(Outcome::RequeueAfter(Duration::from_secs(10)))
+                }
+                "hopeless" => Err(terminal("as told")),
+                "slow" => {
+                    cx.env().sleep(Duration::from_secs(100)).await;
+                    Ok(Outcome::Done)
+                }
+                _ => Ok(Outcome::Done),
+            }
+        })
+    });
+    let _workers = world.run([obedient]).await;
+    world.pass(20).await;
+    world.put("slow");
+    world.pass(1).await;
+    ["ok", "other"].iter().for_each(|name| world.put(name));
+    world.pass(1).await;
+    let shown = world.metrics.encode();
+    for line in [
+        "workqueue_depth{name=\"obedient\"} 2",
+        "workqueue_adds_total{name=\"obedient\"} 11",
+        "workqueue_retries_total{name=\"obedient\"} 4",
+        "windlass_reconcile_total{controller=\"obedient\",result=\"error\"} 3",
+        "windlass_reconcile_total{controller=\"obedient\",result=\"terminal\"} 1",
+        "windlass_reconcile_total{controller=\"obedient\",result=\"requeue_after\"} 1",
+        "windlass_reconcile_total{controller=\"obedient\",result=\"success\"} 3",
+        "windlass_active_workers{controller=\"obedient\"} 1",
+    ] {
+        assert!(shown.lines().any(|shown| shown == line), "{line} is not among\n{}", of(&shown, "obedient"));
+    }
+}
+
+fn of(shown: &str, name: &str) -> String {
+    let lines: Vec<&str> =
+        shown.lines().filter(|line| line.contains(name) && !line.contains("_bucket")).collect();
+    lines.join("\n")
+}
+
+/// kube-rs logs an error whenever the object of a key is gone (`ObjectNotFound`, kube#1167).
+#[tokio::test(start_paused = true)]
+async fn a_key_whose_object_is_gone_is_reconciled_like_any_other() {
+    let world = World::new();
+    world.put("a");
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let plain = controller("plain", move |setup| {
+        setup.watch::<ConfigMap>().enqueue(by_self);
+        noting(&notes)
+    });
+    let _workers = world.run([plain]).await;
+    world.pass(1).await;
+    world.api.remove(&map("a"));
+    world.pass(60).await;
+    assert_eq!(diary.lines(), ["a", "a"]);
+    let shown = world.metrics.encode();
+    assert!(
+        shown.contains("windlass_reconcile_total{controller=\"plain\",result=\"success\"} 2"),
+        "{}",
+        of(&shown, "plain")
+    );
+}
+
+/// A read of controller-runtime's client silently starts a cache of the whole kind (controller-runtime #2397, #1222).
+#[tokio::test(start_paused = true)]
+async fn a_get_through_the_client_is_one_request_and_starts_no_cache() {
+    let world = World::new();
+    world.put("a");
+    world.api.put("/api/v1/namespaces/shop/secrets/one", json!({}));
+    let reads = controller("reads", |setup| {
+        setup.uses::<Secret>([Verb::Get]);
+        setup.watch::<ConfigMap>().enqueue(by_self);
+        act(|_, cx| async move {
+            Api::<Secret>::namespaced(cx.client().clone(), "shop").get("one").await?;
+            Ok(Outcome::Done)
+        })
+    });
+    let _workers = world.run([reads]).await;
+    world.pass(60).await;
+    assert_eq!(world.asked("secrets", |_| true), ["/api/v1/namespaces/shop/secrets/one"]);
+}
+
+/// A conflict is told as an error by the peers, and waits as long as one (knative #3289 carries a patch of its own).
+#[tokio::test(start_paused = true)]
+async fn a_conflict_costs_milliseconds_and_the_next_attempt_wins() {
+    let world = World::new();
+    world.put("a");
+    world.strike_first(3, Asked::is_work, What::Conflict);
+    let writes = controller("writes", |setup| {
+        setup.uses::<ConfigMap>([Verb::Patch]);
+        let maps = setup.watch::<ConfigMap>().enqueue(by_self).lister();
+        act(move |key, cx| {
+            let done = maps.get(&key).is_some_and(|map| map.data.is_some());
+            async move {
+                if !done {
+                    let patch = Patch::Merge(json!({ "data": { "done": "yes" } }));
+                    let patched = maps_of(&cx).patch(key.name(), &PatchParams::default(), &patch).await;
+                    let conflict = patched.map_err(ReconcileError::from);
+                    assert!(conflict.as_ref().err().is_none_or(ReconcileError::is_conflict));
+                    conflict?;
+                }
+                Ok(Outcome::Done)
+            }
+        })
+    });
+    let _workers = world.run([writes]).await;
+    world.pass(1).await;
+    assert_eq!(world.written().len(), 4);
+    assert_eq!(world.api.object(&map("a")).expect("there")["data"]["done"], "yes");
+}
+
+/// "should not call Reconcile until all event handlers have processed initial objects".
+#[tokio::test(start_paused = true)]
+async fn no_reconcile_begins_before_every_cache_of_its_controller_holds_what_there_is() {
+    let world = World::new();
+    (0..700).for_each(|number| world.put(&format!("map-{number}")));
+    world.api.put("/api/v1/namespaces/shop/secrets/one", json!({}));
+    world.strike_first(3, |asked| asked.resource == "secrets" && !asked.is_watch(), What::Unavailable);
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let of_both = controller("of-both", move |setup| {
+        let maps = setup.watch::<ConfigMap>().enqueue(by_self).lister();
+        let secrets = setup.watch::<Secret>().lister();
+        let notes = notes.clone();
+        act(move |_, cx| {
+            notes.note(cx.env().now(), &format!("{} {}", maps.len(), secrets.len()));
+            async { Ok(Outcome::Done) }
+        })
+    });
+    let _workers = world.run([of_both]).await;
+    world.pass(10).await;
+    let seen: BTreeSet<String> = diary.lines().into_iter().collect();
+    assert_eq!(seen, BTreeSet::from(["700 1".to_owned()]));
+    assert_eq!(diary.lines().len(), 700, "each object once");
+}
+
+/// "should support multiple controllers watching the same metadata kind", "should allow multiple controllers for the
+/// same kind": and they cost one watch.
+#[tokio::test(start_paused = true)]
+async fn controllers_of_one_kind_share_its_watch_and_each_is_told_everything() {
+    let world = World::new();
+    world.put("a");
+    let diaries = ["first", "second", "third"].map(|name| (name, Diary::default()));
+    let controllers = diaries.clone().map(|(name, diary)| {
+        controller(name, move |setup| {
+            setup.watch::<ConfigMap>().enqueue(by_self);
+            noting(&diary)
+        })
+    });
+    let _workers = world.run(controllers).await;
+    world.pass(1).await;
+    world.put("b");
+    world.pass(1).await;
+    for (name, diary) in diaries {
+        assert_eq!(diary.lines(), ["a", "b"], "{name}");
+    }
+    assert_eq!(world.asked("configmaps", Asked::is_watch).len(), 1);
+}
+
+/// A panic takes a kube-rs controller down (`CancelableJoinHandle` unwraps), and one in a handler a controller of
+/// client-go; a poisoned annotation kept Argo Workflows in a crash loop (CVE-2026-40886).
+#[tokio::test(start_paused = true)]
+async fn a_poisonous_object_costs_its_own_key_and_nobody_else() {
+    let world = World::new();
+    ["a", "poison", "z"].iter().for_each(|name| world.put(name));
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let fragile = controller("fragile", move |setup| {
+        setup.watch::<ConfigMap>().enqueue(by_self);
+        let notes = notes.clone();
+        act(move |key, cx| {
+            notes.note(cx.env().now(), key.name());
+            assert_ne!(key.name(), "poison", "a reconcile with a defect");
+            async { Ok(Outcome::Done) }
+        })
+    });
+    let workers = world.run([fragile]).await;
+    world.pass(600).await;
+    ["a", "z"].iter().for_each(|name| world.put(name));
+    world.pass(1).await;
+    assert_eq!((diary.times("a").len(), diary.times("z").len()), (2, 2));
+    let attempts = diary.times("poison").len();
+    assert!((10..25).contains(&attempts), "{attempts} attempts in ten minutes");
+    assert!(workers[0].health(Duration::from_secs(60))().is_ok());
+}
+
+/// A stop of controller-runtime cancels what is under way (controller-runtime #764, #1424, #3211).
+#[tokio::test(start_paused = true)]
+async fn a_stop_lets_a_reconcile_finish_what_it_began() {
+    let world = World::new();
+    world.put("a");
+    let two_writes = controller("two-writes", |setup| {
+        setup.uses::<ConfigMap>([Verb::Patch]);
+        setup.watch::<ConfigMap>().enqueue(by_self);
+        act(|key, cx| async move {
+            for step in ["one", "two"] {
+                let patch = Patch::Merge(json!({ "data": { step: "done" } }));
+                maps_of(&cx).patch(key.name(), &PatchParams::default(), &patch).await?;
+                cx.env().sleep(Duration::from_secs(3)).await;
+            }
+            Ok(Outcome::Done)
+        })
+    });
+    let mut workers = world.run([two_writes]).await;
+    world.pass(1).await;
+    workers[0].stop();
+    workers[0].ended().await;
+    assert_eq!(world.written().len(), 2);
+    assert_eq!(world.api.object(&map("a")).expect("there")["data"], json!({ "one": "done", "two": "done" }));
+}

@@ -1,0 +1,175 @@
+//! Which objects a cache holds: the scenarios of controller-runtime's cache tests that have a meaning here.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use serde_json::json;
+use windlass::informer::Selection;
+use windlass::object::LabelSelector;
+use windlass::prelude::{ObjectKey, TypedLister};
+use windlass::testing::api_server::faults::Asked;
+
+use crate::world::World;
+
+fn put_pod(world: &World, namespace: &str, name: &str, group: &str) {
+    world.api.put(&format!("/api/v1/namespaces/{namespace}"), json!({}));
+    let pod = json!({
+        "metadata": { "labels": { "group": group } },
+        "spec": { "containers": [{ "name": "main", "image": "example/shop" }] },
+    });
+    world.api.put(&format!("/api/v1/namespaces/{namespace}/pods/{name}"), pod);
+}
+
+/// Two namespaces, three pods in each.
+fn world_of_pods() -> World {
+    let world = World::new();
+    for namespace in ["one", "two"] {
+        put_pod(&world, namespace, "a", "front");
+        put_pod(&world, namespace, "b", "front");
+        put_pod(&world, namespace, "c", "back");
+    }
+    world
+}
+
+fn names(pods: &TypedLister<Pod>) -> Vec<String> {
+    let key = |pod: &std::sync::Arc<Pod>| ObjectKey::of(&pod.metadata).to_string();
+    pods.list().iter().map(key).collect()
+}
+
+/// controller-runtime has one selector per kind and cache, so that two controllers with different needs hold the whole
+/// kind (scylla-operator #3659).
+#[tokio::test(start_paused = true)]
+async fn a_cache_holds_what_its_selection_says_beside_others_of_its_kind() {
+    let world = world_of_pods();
+    let factory = world.factory("caches");
+    let all = |namespace: Option<&str>, labels: Option<&str>, fields: Option<&str>| Selection {
+        namespace: namespace.map(str::to_owned),
+        labels: labels.map(str::to_owned),
+        fields: fields.map(str::to_owned),
+    };
+    let table: &[(Selection, &[&str])] = &[
+        (all(None, None, None), &["one/a", "one/b", "one/c", "two/a", "two/b", "two/c"]),
+        (all(Some("one"), None, None), &["one/a", "one/b", "one/c"]),
+        (all(Some("none"), None, None), &[]),
+        (all(None, Some("group=front"), None), &["one/a", "one/b", "two/a", "two/b"]),
+        (all(None, Some("group in (back)"), None), &["one/c", "two/c"]),
+        (all(None, Some("group=nothing"), None), &[]),
+        (all(None, None, Some("metadata.name=a")), &["one/a", "two/a"]),
+        (all(None, None, Some("metadata.name=z")), &[]),
+        (all(None, None, Some("metadata.namespace!=one")), &["two/a", "two/b", "two/c"]),
+        (all(Some("two"), Some("group=front"), Some("metadata.name=b")), &["two/b"]),
+    ];
+    let informers: Vec<_> = table
+        .iter()
+        .map(|(selection, _)| factory.informer(windlass::object::Typed::<Pod>::new(), selection.clone()))
+        .collect();
+    world.sync(&factory).await;
+    for (informer, (selection, expected)) in informers.iter().zip(table) {
+        assert_eq!(names(&informer.lister()), *expected, "{selection}");
+    }
+    put_pod(&world, "two", "d", "front");
+    world.pass(1).await;
+    let grown: Vec<usize> = informers.iter().map(|informer| informer.lister().len()).collect();
+    assert_eq!(grown, [7, 3, 0, 5, 2, 0, 2, 0, 4, 1], "and goes on to");
+}
+
+/// An object that no longer matches its selector leaves the cache and is told as deleted.
+#[tokio::test(start_paused = true)]
+async fn what_is_relabelled_out_of_a_selection_leaves_the_cache_and_comes_back() {
+    let world = world_of_pods();
+    let factory = world.factory("caches");
+    let front = Selection { labels: Some("group=front".into()), ..Selection::default() };
+    let pods = factory.informer(windlass::object::Typed::<Pod>::new(), front).lister();
+    world.sync(&factory).await;
+    world.pass(1).await;
+    let relabel = |group: &str| {
+        let labels = json!({ "metadata": { "labels": { "group": group } } });
+        world.api.put("/api/v1/namespaces/one/pods/a", labels);
+    };
+    relabel("back");
+    world.pass(1).await;
+    assert_eq!(names(&pods), ["one/b", "two/a", "two/b"]);
+    relabel("front");
+    world.pass(1).await;
+    assert_eq!(names(&pods), ["one/a", "one/b", "two/a", "two/b"]);
+}
+
+/// controller-runtime scans the whole kind for every label selector, and for all but the first field (its #655-like
+/// reports); here every index is as good as the first, and may be added late.
+#[tokio::test(start_paused = true)]
+async fn objects_are_found_by_every_index_and_every_one_of_its_values() {
+    fn by_group(pod: &std::sync::Arc<Pod>) -> Vec<String> {
+        pod.metadata.labels.iter().flatten().map(|(_, group)| group.clone()).collect()
+    }
+    let world = world_of_pods();
+    let factory = world.factory("caches");
+    let informer = factory.typed::<Pod>();
+    informer.add_index("group", by_group).expect("a new index");
+    let pods = informer.lister();
+    world.sync(&factory).await;
+    informer
+        .add_index("letters", |pod| vec!["any".into(), pod.metadata.name.clone().unwrap_or_default()])
+        .expect("a new index");
+    assert_eq!(pods.by_index("group", "back").len(), 2);
+    assert_eq!(pods.by_index("letters", "any").len(), 6);
+    assert_eq!(pods.by_index("letters", "b").len(), 2);
+    assert_eq!(pods.by_index("letters", "nothing").len(), 0);
+    assert_eq!(pods.index_values("group"), ["back", "front"]);
+}
+
+/// "should be able to list objects by namespace", "should support filtering by labels in a single namespace" and "from
+/// multiple namespaces".
+#[tokio::test(start_paused = true)]
+async fn readers_choose_by_key_by_namespace_and_by_labels() {
+    let world = world_of_pods();
+    let factory = world.factory("caches");
+    let pods = factory.typed::<Pod>().lister();
+    world.sync(&factory).await;
+    let labels = [("group".to_owned(), "front".to_owned())].into();
+    let front = LabelSelector::from_map(&labels);
+    assert_eq!(pods.namespace("one").len(), 3);
+    assert_eq!(pods.select(Some("two"), &front).len(), 2);
+    assert_eq!(pods.select(None, &front).len(), 4);
+    assert!(pods.get(&ObjectKey::namespaced("one", "c")).is_some());
+    assert!(pods.get(&ObjectKey::namespaced("none", "c")).is_none());
+}
+
+/// "test multinamespaced cache for cluster scoped resources": a process that is confined to a namespace still sees kinds
+/// that live in none.
+#[tokio::test(start_paused = true)]
+async fn a_kind_without_namespaces_is_cached_beside_one_of_a_single_namespace() {
+    let world = world_of_pods();
+    world.api.put("/api/v1/nodes/left", json!({}));
+    let factory = world.factory("caches");
+    let pods =
+        factory.informer(windlass::object::Typed::<Pod>::new(), Selection::in_namespace("one")).lister();
+    let nodes = factory.typed::<Node>().lister();
+    world.sync(&factory).await;
+    assert_eq!((pods.len(), nodes.len()), (3, 1));
+}
+
+/// kube-rs opens a watch for every controller that looks at a kind (kube#1080), 400 connections in one report (#1823).
+#[tokio::test(start_paused = true)]
+async fn whoever_looks_at_the_same_objects_shares_one_list_and_one_watch() {
+    let world = World::new();
+    world.put("a");
+    let factory = world.factory("caches");
+    let listers: Vec<_> = (0..10).map(|_| factory.typed::<ConfigMap>().lister()).collect();
+    world.sync(&factory).await;
+    world.pass(1).await;
+    assert!(listers.iter().all(|maps| maps.len() == 1));
+    assert_eq!(world.asked("configmaps", Asked::is_watch).len(), 1);
+    assert!(world.asked("configmaps", |_| true).len() <= 2);
+}
+
+/// A cache of what is not watched yet is empty until it is started, and asks nobody: no read starts one behind the
+/// user's back (controller-runtime #2397, #1222, #3424).
+#[tokio::test(start_paused = true)]
+async fn no_read_starts_a_cache() {
+    let world = World::new();
+    world.put("a");
+    let factory = world.factory("caches");
+    let maps = factory.typed::<ConfigMap>().lister();
+    assert!(maps.is_empty() && !maps.has_synced());
+    assert_eq!(maps.version(), None);
+    world.pass(60).await;
+    assert_eq!(world.asked("configmaps", |_| true), Vec::<String>::new());
+}

@@ -1,0 +1,160 @@
+//! What an API server hears of an informer when lists and watches go wrong.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+use windlass::object::Verb;
+use windlass::testing::api_server::faults::Asked;
+use windlass::testing::{Fault, What};
+
+use crate::world::{World, map};
+
+fn is_list(asked: &Asked) -> bool {
+    asked.verb == Some(Verb::List)
+}
+
+/// A value of a query.
+fn parameter<'a>(uri: &'a str, name: &str) -> Option<&'a str> {
+    let (_, query) = uri.split_once('?')?;
+    query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name).map(|(_, it)| it)
+}
+
+/// kube-rs resets its back-off with every list that begins: a server that always fails was asked 103 times in 120 s
+/// (bitdriftlabs/pulse#52, measured on kube 5.0.0).
+#[tokio::test(start_paused = true)]
+async fn a_server_that_always_fails_is_asked_ever_less_often() {
+    let world = World::new();
+    world.api.meddle(|_| Some(What::InternalError));
+    let factory = world.factory("caches");
+    let informer = factory.typed::<ConfigMap>();
+    factory.start(world.sources());
+    world.pass(120).await;
+    let asked = world.asked("configmaps", |_| true).len();
+    assert!((4..=12).contains(&asked), "{asked} requests in two minutes");
+    world.api.meddle(|_| None);
+    world.pass(60).await;
+    assert!(informer.has_synced(), "and it is noticed within a minute that the server is well again");
+}
+
+/// kube-rs repeats the same watch for ever when its start is refused with 410 (kube#1042; six identical requests and no
+/// list, measured on kube 5.0.0).
+#[tokio::test(start_paused = true)]
+async fn a_version_that_is_refused_as_expired_is_not_asked_for_again() {
+    let world = World::new();
+    let (mover, mut refused) = (world.clone(), Vec::new());
+    world.api.meddle(move |asked| {
+        if !asked.is_watch() || refused.len() == 3 {
+            return None;
+        }
+        let version = parameter(&asked.uri, "resourceVersion").unwrap_or_default().to_owned();
+        assert!(!refused.contains(&version), "version {version} is asked for again");
+        refused.push(version);
+        // The world moves on, so that a fresh list is at another version.
+        mover.put("meanwhile");
+        Some(What::Expired)
+    });
+    world.put("a");
+    let factory = world.factory("caches");
+    let informer = factory.typed::<ConfigMap>();
+    factory.start(world.sources());
+    world.pass(60).await;
+    let (lists, watches) = (world.asked("configmaps", is_list), world.asked("configmaps", Asked::is_watch));
+    assert_eq!(
+        (lists.len(), watches.len()),
+        (4, 4),
+        "each refusal is answered with a list: {lists:?} {watches:?}"
+    );
+    world.put("b");
+    world.pass(1).await;
+    assert_eq!(informer.lister().len(), 3, "and in the end the informer follows");
+}
+
+/// client-go waits for ever, and without back-off, for the bookmark that ends a streamed list (kubernetes#140890,
+/// Teleport #64188, Antrea #8123).
+#[tokio::test(start_paused = true)]
+async fn an_informer_syncs_although_the_bookmark_that_ends_its_initial_list_never_comes() {
+    let day = Duration::from_secs(86_400);
+    let world = World::struck_by(vec![Fault::during(day, What::EndBookmarkMissing)]);
+    world.put("a");
+    let factory = world.factory("caches");
+    let informer = factory.typed::<ConfigMap>();
+    factory.start(world.sources());
+    factory.wait_for_sync(Some(Duration::from_secs(120))).await.expect("synced by other means");
+    world.put("b");
+    world.pass(5).await;
+    assert_eq!(informer.lister().len(), 2, "and follows from there");
+    assert!(world.asked("configmaps", |_| true).len() < 20, "without hammering the server");
+}
+
+/// A watch through a load balancer that forgot it: kube-rs before 4.0 hung for ever, 5.0 is blind for up to 295 s
+/// (kube#1798, #2069; Azure/kars #456).
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_falls_silent_is_given_up_within_four_minutes() {
+    let world = World::new();
+    let factory = world.factory("caches");
+    let informer = factory.typed::<ConfigMap>();
+    world.sync(&factory).await;
+    world.pass(1).await;
+    world.api.meddle(|asked| asked.is_watch().then_some(What::WatchStalled));
+    world.put("unseen");
+    world.pass(1).await;
+    world.api.meddle(|_| None);
+    world.pass(240).await;
+    assert_eq!(informer.lister().len(), 1);
+}
+
+/// kube-rs drops the version of a list that has a limit, so that `any_semantic()` asks for something else than it says
+/// (kube#1743, #1728).
+#[tokio::test(start_paused = true)]
+async fn no_list_names_a_version_that_its_limit_makes_void() {
+    let world = World::new();
+    (0..1200).for_each(|number| world.put(&format!("map-{number}")));
+    let factory = world.factory("caches");
+    let informer = factory.typed::<ConfigMap>();
+    world.sync(&factory).await;
+    world.pass(1).await;
+    // An error that the informer cannot know makes it list from where it is.
+    world.api.meddle(|asked| asked.is_watch().then_some(What::InternalError));
+    world.api.line().cut();
+    world.put("b");
+    world.pass(1).await;
+    world.api.line().mend();
+    world.pass(3).await;
+    world.api.meddle(|_| None);
+    world.pass(120).await;
+    assert_eq!(informer.lister().len(), 1201);
+    let lists = world.asked("configmaps", is_list);
+    for list in &lists {
+        let of = |name: &str| parameter(list, name).filter(|value| !value.is_empty());
+        match (of("limit"), of("continue"), of("resourceVersion")) {
+            (Some(_), _, Some(version)) => panic!("a limit makes {version} void: {list}"),
+            (None, _, Some(_)) => assert_eq!(of("resourceVersionMatch"), Some("NotOlderThan"), "{list}"),
+            _ => {}
+        }
+    }
+    assert!(lists.iter().filter(|list| parameter(list, "continue").is_some()).count() >= 2, "{lists:?}");
+}
+
+/// An object that a broken proxy garbles must not cost the watch its place: kube-rs reads such a line as an empty
+/// `Status` and hides the error (kube#774, #1986).
+#[tokio::test(start_paused = true)]
+async fn an_event_that_cannot_be_decoded_costs_neither_the_watch_nor_a_list() {
+    let day = Duration::from_secs(86_400);
+    let world = World::struck_by(vec![Fault::during(day, What::Poison { name: "bad".into() })]);
+    let factory = world.factory("caches");
+    let informer = factory.typed::<ConfigMap>();
+    world.sync(&factory).await;
+    world.pass(1).await;
+    let before = world.asked("configmaps", |_| true).len();
+    world.api.put(&map("bad"), json!({ "data": { "is": "bad" } }));
+    world.put("good");
+    world.pass(5).await;
+    assert_eq!(informer.lister().len(), 1);
+    assert_eq!(informer.lister().quarantined().len(), 1, "what is wrong is told by name");
+    assert_eq!(world.asked("configmaps", |_| true).len(), before, "nothing was asked for again");
+    world.api.put(&map("good"), json!({ "data": { "still": "followed" } }));
+    world.pass(1).await;
+    let good = informer.lister().list().pop().expect("the good one");
+    assert!(good.data.is_some());
+}

@@ -1,0 +1,196 @@
+//! One API server, one wire on which things go wrong, and what a process of a user's would hold.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, join_all};
+use serde_json::{Value, json};
+use windlass::client::{ClientOptions, Clients, OpenFence, RawClient};
+use windlass::controller::{Resources, Workers};
+use windlass::env::Instant;
+use windlass::events::Recorder;
+use windlass::informer::{ApiSources, FactoryOptions, InformerFactory, Sources};
+use windlass::metrics::Metrics;
+use windlass::prelude::*;
+use windlass::testing::api_server::faults::{Asked, Scene};
+use windlass::testing::{Fault, Plan, What};
+
+/// A world with one process in it. Clones are one world.
+#[derive(Clone)]
+pub(crate) struct World {
+    pub(crate) env: Env,
+    pub(crate) api: Scene,
+    pub(crate) metrics: Metrics,
+    clients: Clients,
+}
+
+/// What a reconcile of a [`controller`] does.
+pub(crate) type Act =
+    Arc<dyn Fn(ObjectKey, Context) -> BoxFuture<'static, Result<Outcome, ReconcileError>> + Send + Sync>;
+
+/// When which key was reconciled.
+#[derive(Clone, Default)]
+pub(crate) struct Diary(Arc<Mutex<Vec<(Instant, String)>>>);
+
+struct Acting(Act);
+
+impl World {
+    /// A world in which nothing goes wrong by itself.
+    pub(crate) fn new() -> Self {
+        Self::struck_by(Vec::new())
+    }
+
+    /// A world in which this goes wrong.
+    pub(crate) fn struck_by(faults: Vec<Fault>) -> Self {
+        let env = Env::virtual_time(11);
+        let api = Scene::new(&env, Plan { seed: 11, faults });
+        api.put("/api/v1/namespaces/shop", json!({}));
+        let metrics = Metrics::new();
+        let options = ClientOptions { qps: 0.0, ..ClientOptions::default() };
+        let uri = http::Uri::from_static("http://api");
+        let clients =
+            Clients::over_service(env.clone(), api.line(), uri, options, &metrics, Arc::new(OpenFence));
+        Self { env, api, metrics, clients: clients.expect("clients") }
+    }
+
+    /// Puts a ConfigMap into the namespace `shop`, or changes it.
+    pub(crate) fn put(&self, name: &str) {
+        let now = format!("{:?}", self.env.now());
+        self.api.put(&map(name), json!({ "metadata": { "annotations": { "put-at": now } } }));
+    }
+
+    /// A factory without informers. Those of two names share nothing.
+    pub(crate) fn factory(&self, name: &str) -> InformerFactory {
+        let options = FactoryOptions { name: name.to_owned(), ..FactoryOptions::default() };
+        InformerFactory::new(self.env.clone(), self.metrics.clone(), options)
+    }
+
+    /// The API server, behind the wire.
+    pub(crate) fn sources(&self) -> Arc<dyn Sources> {
+        Arc::new(ApiSources::new(self.reader()))
+    }
+
+    pub(crate) fn reader(&self) -> RawClient {
+        self.clients.for_informers().expect("a reader")
+    }
+
+    /// Starts what is in the factory and waits for the initial lists.
+    pub(crate) async fn sync(&self, factory: &InformerFactory) {
+        factory.start(self.sources());
+        factory.wait_for_sync(Some(Duration::from_secs(60))).await.expect("synced");
+    }
+
+    /// Runs these controllers on one set of caches, as a manager does.
+    pub(crate) async fn run(&self, registrations: impl IntoIterator<Item = Registration>) -> Vec<Workers> {
+        let factory = self.factory("controllers");
+        let prepare = |registration: Registration| {
+            let prepared = registration.prepare(self.env.clone(), self.metrics.clone(), factory.clone());
+            prepared.expect("set up")
+        };
+        let prepared: Vec<_> = registrations.into_iter().map(prepare).collect();
+        factory.start(self.sources());
+        let starts = prepared.into_iter().map(|one| {
+            let clients = self.clients.for_controller(one.descriptor().client_name).expect("clients");
+            let (env, reader, events) = (self.env.clone(), self.reader(), Recorder::discarding());
+            one.start(Resources { env, clients, reader, events })
+        });
+        join_all(starts).await.into_iter().map(|started| started.expect("started")).collect()
+    }
+
+    /// Lets the first requests of a sort, this many, go wrong.
+    pub(crate) fn strike_first(&self, mut count: u32, which: fn(&Asked) -> bool, what: What) {
+        self.api.meddle(move |asked| {
+            let hit = count > 0 && which(asked);
+            count -= u32::from(hit);
+            hit.then(|| what.clone())
+        });
+    }
+
+    /// Lets seconds pass.
+    pub(crate) async fn pass(&self, seconds: u64) {
+        self.env.sleep(Duration::from_secs(seconds)).await;
+    }
+
+    /// What was asked of this collection so far: `GET` with its query for a list or a watch.
+    pub(crate) fn asked(&self, resource: &str, which: impl Fn(&Asked) -> bool) -> Vec<String> {
+        let sent = self.api.sent();
+        let of_resource = sent.iter().filter(|asked| asked.resource == resource && which(asked));
+        of_resource.map(|asked| asked.uri.clone()).collect()
+    }
+
+    /// What controllers wrote, in order.
+    pub(crate) fn written(&self) -> Vec<String> {
+        self.api.sent().iter().filter(|asked| asked.is_work()).map(|asked| asked.line()).collect()
+    }
+}
+
+impl Diary {
+    pub(crate) fn note(&self, at: Instant, what: &str) {
+        self.entries().push((at, what.to_owned()));
+    }
+
+    pub(crate) fn times(&self, of: &str) -> Vec<Duration> {
+        self.entries().iter().filter(|(_, what)| what == of).map(|(at, _)| at.since_origin()).collect()
+    }
+
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.entries().iter().map(|(_, what)| what.clone()).collect()
+    }
+
+    pub(crate) fn clear(&self) {
+        self.entries().clear();
+    }
+
+    fn entries(&self) -> std::sync::MutexGuard<'_, Vec<(Instant, String)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Controller for Acting {
+    const NAME: &'static str = "acting";
+
+    fn setup(_: &mut Setup) -> Result<Self, SetupError> {
+        Err(SetupError::invalid("made by `controller`"))
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        (self.0)(key.clone(), cx.clone()).await
+    }
+}
+
+/// A controller of this name, whose setup says what a reconcile does.
+pub(crate) fn controller(
+    name: &'static str,
+    set_up: impl Fn(&mut Setup) -> Act + Send + Sync + 'static,
+) -> Registration {
+    Registration::with(Descriptor::new(name), move |setup| Ok(Acting(set_up(setup))))
+}
+
+/// What a reconcile does, as a closure.
+pub(crate) fn act<F, W>(act: F) -> Act
+where
+    F: Fn(ObjectKey, Context) -> W + Send + Sync + 'static,
+    W: Future<Output = Result<Outcome, ReconcileError>> + Send + 'static,
+{
+    Arc::new(move |key, cx| Box::pin(act(key, cx)))
+}
+
+/// A reconcile that does nothing but note its key.
+pub(crate) fn noting(diary: &Diary) -> Act {
+    let diary = diary.clone();
+    act(move |key, cx| {
+        diary.note(cx.env().now(), key.name());
+        async { Ok(Outcome::Done) }
+    })
+}
+
+/// Where a ConfigMap of the namespace `shop` is.
+pub(crate) fn map(name: &str) -> String {
+    format!("/api/v1/namespaces/shop/configmaps/{name}")
+}
+
+/// The text at a path of fields, or nothing.
+pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
