@@ -15,7 +15,7 @@ use windlass_informer::{
 };
 use windlass_metrics::{Metrics, ReconcileMetrics};
 use windlass_object::{ObjectKey, Representation, ResourceKind, Rule, Scoped, Typed, Verb};
-use windlass_workqueue::{Queue, RateLimiter, default_limiter};
+use windlass_workqueue::{Queue, QueueOptions, RateLimiter};
 
 use crate::declared::DeclaredRules;
 use crate::descriptor::Descriptor;
@@ -67,7 +67,7 @@ impl Setup {
     /// a second with bursts of 100 overall), and the right to create and patch events.
     pub fn new(descriptor: Descriptor, env: Env, metrics: Metrics, factory: InformerFactory) -> Self {
         let queue_metrics = metrics.workqueue(descriptor.queue_name);
-        let queue = Queue::new(env.clone(), descriptor.queue_name, default_limiter(), queue_metrics);
+        let queue = Queue::new(env.clone(), descriptor.queue_name, QueueOptions::default(), queue_metrics);
         let mut rules = DeclaredRules::default();
         rules.add("", "events", [Verb::Create, Verb::Patch]);
         Self {

@@ -224,6 +224,13 @@ impl Env {
         Rng::stream(self.seed, &self.identity.instance, self.identity.incarnation, name)
     }
 
+    /// A seed for hash tables whose keys strangers choose: on a real machine nobody can guess it, in a simulation the
+    /// same seed yields the same. Any number of tables may share a name.
+    pub fn hash_seed(&self, name: &str) -> u64 {
+        let name = format!("hash seed of {name}");
+        Rng::stream(self.seed, &self.identity.instance, self.identity.incarnation, &name).next_u64()
+    }
+
     /// Runs `future` as a task of its own, tracked as `name` until its destructors have run.
     ///
     /// After [`Env::kill`] the future is dropped unpolled and the [`Task`] says [`TaskError::Aborted`].

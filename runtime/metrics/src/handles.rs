@@ -3,8 +3,9 @@
 //! Two handles of the same labels share their children. Each `…Families` struct holds the vectors of one group and
 //! makes its handle.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus::{
@@ -17,6 +18,10 @@ use crate::names;
 
 /// The `name` label of informers: upstream puts the name of the process's informer factory here.
 const INFORMER_FACTORY: &str = "windlass";
+
+/// How many priorities of a queue have a label of their own, and the label of the others: controller-runtime's.
+const MOST_PRIORITIES: usize = 25;
+const OTHER_PRIORITIES: &str = "exceeded_cardinality_limit";
 
 /// How many of a resource version's digits a float holds exactly.
 const EXACT_DIGITS: usize = 15;
@@ -39,10 +44,43 @@ pub struct WorkqueueMetrics {
     pub longest_running: Gauge,
     /// Adds that asked for a delay.
     pub retries: IntCounter,
+    by_priority: PriorityDepths,
     hooks: Arc<Hooks>,
 }
 
+/// Keys by priority, for one queue.
+#[derive(Clone)]
+struct PriorityDepths {
+    queue: Arc<str>,
+    depths: IntGaugeVec,
+    /// What is shown, so that a priority nobody uses any more goes back to zero.
+    shown: Arc<Mutex<BTreeSet<i32>>>,
+}
+
 impl WorkqueueMetrics {
+    /// Shows how many keys are ready with each priority; other priorities are shown as zero. Of a queue that uses
+    /// more than 25 only the first 25 have a label of their own, as in controller-runtime.
+    pub fn show_depths(&self, depths: impl Iterator<Item = (i32, usize)>) {
+        let PriorityDepths { queue, depths: family, shown } = &self.by_priority;
+        let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let gauge = |priority: &str| family.with_label_values(&[&**queue, priority]);
+        shown.iter().for_each(|priority| gauge(&priority.to_string()).set(0));
+        let mut others = 0;
+        for (priority, keys) in depths {
+            let keys = i64::try_from(keys).unwrap_or(i64::MAX);
+            if shown.contains(&priority) || shown.len() < MOST_PRIORITIES {
+                shown.insert(priority);
+                gauge(&priority.to_string()).set(keys);
+            } else {
+                others += keys;
+                gauge(OTHER_PRIORITIES).set(others);
+            }
+        }
+        if others == 0 && shown.len() == MOST_PRIORITIES {
+            gauge(OTHER_PRIORITIES).set(0);
+        }
+    }
+
     /// As [`Metrics::on_gather`](crate::Metrics::on_gather): the ages of what is held now are only worth computing
     /// when somebody looks. The hook lives as long as the registry, so it should hold its queue weakly.
     pub fn on_gather(&self, hook: Box<dyn Fn() + Send + Sync>) {
@@ -65,6 +103,7 @@ pub(crate) struct WorkqueueFamilies {
     unfinished_work: GaugeVec,
     longest_running: GaugeVec,
     retries: IntCounterVec,
+    by_priority: IntGaugeVec,
 }
 
 impl WorkqueueFamilies {
@@ -77,6 +116,7 @@ impl WorkqueueFamilies {
             unfinished_work: families.float_gauge(&names::WORKQUEUE_UNFINISHED_WORK),
             longest_running: families.float_gauge(&names::WORKQUEUE_LONGEST_RUNNING),
             retries: families.counter(&names::WORKQUEUE_RETRIES),
+            by_priority: families.gauge(&names::WORKQUEUE_PRIORITY_DEPTH),
         }
     }
 
@@ -90,6 +130,11 @@ impl WorkqueueFamilies {
             unfinished_work: self.unfinished_work.with_label_values(labels),
             longest_running: self.longest_running.with_label_values(labels),
             retries: self.retries.with_label_values(labels),
+            by_priority: PriorityDepths {
+                queue: name.into(),
+                depths: self.by_priority.clone(),
+                shown: Arc::default(),
+            },
             hooks,
         }
     }
@@ -305,6 +350,10 @@ pub struct ReconcileMetrics {
     pub max_concurrent: IntGauge,
     /// Panics caught.
     pub panics: IntCounter,
+    /// Reconciles dropped because they took too long.
+    pub timeouts: IntCounter,
+    /// Keys that rest because their reconcile panicked too often in a row.
+    pub quarantined: IntGauge,
     /// Reconciles put off because the cache was older than the controller's own last write.
     pub stale_skips: IntCounter,
 }
@@ -333,6 +382,8 @@ pub(crate) struct ReconcileFamilies {
     active_workers: IntGaugeVec,
     max_concurrent: IntGaugeVec,
     panics: IntCounterVec,
+    timeouts: IntCounterVec,
+    quarantined: IntGaugeVec,
     stale_skips: IntCounterVec,
 }
 
@@ -344,6 +395,8 @@ impl ReconcileFamilies {
             active_workers: families.gauge(&names::ACTIVE_WORKERS),
             max_concurrent: families.gauge(&names::MAX_CONCURRENT_RECONCILES),
             panics: families.counter(&names::RECONCILE_PANICS),
+            timeouts: families.counter(&names::RECONCILE_TIMEOUTS),
+            quarantined: families.gauge(&names::QUARANTINED_KEYS),
             stale_skips: families.counter(&names::STALE_SYNC_SKIPS),
         }
     }
@@ -364,6 +417,8 @@ impl ReconcileFamilies {
             active_workers: self.active_workers.with_label_values(labels),
             max_concurrent: self.max_concurrent.with_label_values(labels),
             panics: self.panics.with_label_values(labels),
+            timeouts: self.timeouts.with_label_values(labels),
+            quarantined: self.quarantined.with_label_values(labels),
             stale_skips: self.stale_skips.with_label_values(labels),
         }
     }

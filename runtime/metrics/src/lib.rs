@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus::{Registry, TextEncoder};
 
+pub use prometheus::local::LocalHistogram;
 pub use prometheus::{Gauge, Histogram, IntCounter, IntGauge};
 
 pub use crate::handles::{

@@ -114,6 +114,8 @@ families! {
         "The longest time for which a worker has held the key it holds now.";
     WORKQUEUE_RETRIES: Kind::Counter, Count, "workqueue_retries_total", &["name"],
         "Adds that asked for a delay, be it by a limiter or by the caller.";
+    WORKQUEUE_PRIORITY_DEPTH: Kind::Gauge, Count, "windlass_workqueue_priority_depth", &["name", "priority"],
+        "Keys that are ready to be handed out, by priority.";
 
     // Requests to the API server.
     REQUESTS: Kind::Counter, Count, "rest_client_requests_total", &["code", "method", "host"],
@@ -172,6 +174,10 @@ families! {
         "Workers there are.";
     RECONCILE_PANICS: Kind::Counter, Count, "windlass_reconcile_panics_total", CONTROLLER_LABELS,
         "Panics caught in reconciles and in the functions that map events to keys.";
+    RECONCILE_TIMEOUTS: Kind::Counter, Count, "windlass_reconcile_timeouts_total", CONTROLLER_LABELS,
+        "Reconciles that were dropped because they took longer than their controller allows.";
+    QUARANTINED_KEYS: Kind::Gauge, Count, "windlass_quarantined_keys", CONTROLLER_LABELS,
+        "Keys that rest until their next change because their reconcile panicked too often in a row.";
     STALE_SYNC_SKIPS: Kind::Counter, Count, "windlass_stale_sync_skips_total", CONTROLLER_LABELS,
         "Reconciles put off because the cache had not yet seen the controller's own last write.";
     SORTING_DELETION_AGE_RATIO: Kind::Histogram(Buckets::Exponential { start: 0.25, factor: 2.0, count: 6 }), Ratio,

@@ -13,7 +13,7 @@ use crate::names::{self, Family, Kind, Unit};
 /// One of every handle, each moved once, so that every family shows.
 fn all_moved() -> Metrics {
     let metrics = Metrics::new();
-    drop(metrics.workqueue("replicaset"));
+    metrics.workqueue("replicaset").show_depths([(0, 2)].into_iter());
     let requests = metrics.requests("replicaset-controller");
     requests.observe("create", "pods", "201", "10.0.0.1:443", Duration::from_millis(3));
     requests.limited("list", "10.0.0.1:443", Duration::from_millis(1));
@@ -111,6 +111,26 @@ fn upstreams_queue_families_carry_upstreams_names_label_and_buckets() {
     let queue_buckets =
         text.lines().filter(|line| line.starts_with("workqueue_queue_duration_seconds_bucket"));
     assert_eq!(queue_buckets.count(), 11, "ten bounds and infinity");
+}
+
+#[test]
+fn depth_by_priority_shows_what_is_there_and_stops_at_twenty_five_labels() {
+    let metrics = Metrics::new();
+    let queue = metrics.workqueue("q");
+    let shows = |line: &str| {
+        let (text, line) =
+            (metrics.encode(), format!("windlass_workqueue_priority_depth{{name=\"q\",{line}"));
+        assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+    };
+    queue.show_depths([(100, 1), (0, 2)].into_iter());
+    shows("priority=\"100\"} 1");
+    shows("priority=\"0\"} 2");
+    queue.show_depths([(-100, 3)].into_iter());
+    shows("priority=\"0\"} 0");
+    shows("priority=\"-100\"} 3");
+    queue.show_depths((0..30).map(|priority| (priority, 1)));
+    shows("priority=\"22\"} 1");
+    shows("priority=\"exceeded_cardinality_limit\"} 7");
 }
 
 #[test]

@@ -7,8 +7,10 @@ use std::task::{Context, Poll, Waker, ready};
 use tokio::task::coop;
 use windlass_env::Instant;
 
+use crate::Key;
+use crate::queue::Shared;
+use crate::state::Taken;
 use crate::waiters::Seat;
-use crate::{Key, Shared};
 
 pub(crate) struct Getter<'a, K: Key> {
     shared: &'a Shared<K>,
@@ -24,7 +26,7 @@ struct Alarm {
 
 /// What a look at the queue yields.
 enum Look<K> {
-    Key(K),
+    Key(Taken<K>),
     Finished,
     /// In the line, with the time to arm the alarm for, if it is this getter's business.
     Wait(Option<Instant>),
@@ -35,7 +37,7 @@ impl<'a, K: Key> Getter<'a, K> {
         Getter { shared, seat: None, alarm: None }
     }
 
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<K>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Taken<K>>> {
         // A worker whose keys never make it wait would otherwise keep the thread from everybody else.
         let turn = ready!(coop::poll_proceed(cx));
         loop {

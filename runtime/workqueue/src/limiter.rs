@@ -22,13 +22,16 @@ pub trait RateLimiter<K>: Send + 'static {
     fn attempts(&self, key: &K) -> u32;
 }
 
+/// So many doublings make any delay longer than a duration can be.
+const MOST_DOUBLINGS: u32 = 128;
+
 /// `base` for a key's first attempt, doubled with each further one, never more than `max`. Holds one number per key
 /// that has failed, until the key is forgotten.
 #[derive(Debug)]
 pub struct Exponential<K> {
     base: Duration,
     max: Duration,
-    failures: Failures<K>,
+    pub(crate) failures: Failures<K>,
 }
 
 impl<K: Key> Exponential<K> {
@@ -40,8 +43,9 @@ impl<K: Key> Exponential<K> {
 
 impl<K: Key> RateLimiter<K> for Exponential<K> {
     fn when(&mut self, _now: Instant, key: &K) -> Duration {
-        let factor = 1u32.checked_shl(self.failures.count(key)).unwrap_or(u32::MAX);
-        self.base.saturating_mul(factor).min(self.max)
+        let failures = self.failures.count(key);
+        let doubled = (0..failures.min(MOST_DOUBLINGS)).try_fold(self.base, |delay, _| delay.checked_mul(2));
+        doubled.unwrap_or(Duration::MAX).min(self.max)
     }
 
     fn forget(&mut self, key: &K) {
@@ -181,14 +185,18 @@ impl<K> fmt::Debug for MaxWait<K> {
 /// What controllers use unless told otherwise, with upstream's numbers: a key backs off alone, from 5 ms doubling to
 /// 1000 s, and all keys of the queue together retry at most 10 times per second after a burst of 100.
 pub fn default_limiter<K: Key>() -> Box<dyn RateLimiter<K>> {
-    let alone: Box<dyn RateLimiter<K>> =
-        Box::new(Exponential::new(Duration::from_millis(5), Duration::from_secs(1000)));
-    Box::new(MaxOf(vec![alone, Box::new(Bucket::new(10.0, 100))]))
+    Box::new(MaxOf(vec![per_key_limiter(), Box::new(Bucket::new(10.0, 100))]))
+}
+
+/// A key backs off alone, from 5 ms doubling to 1000 s, whatever the others do: what controller-runtime uses beside its
+/// priority queue.
+pub fn per_key_limiter<K: Key>() -> Box<dyn RateLimiter<K>> {
+    Box::new(Exponential::new(Duration::from_millis(5), Duration::from_secs(1000)))
 }
 
 /// How often each key has failed. Keys that have not take no room.
 #[derive(Debug)]
-struct Failures<K>(BTreeMap<K, u32>);
+pub(crate) struct Failures<K>(BTreeMap<K, u32>);
 
 impl<K> Default for Failures<K> {
     fn default() -> Self {
@@ -208,89 +216,16 @@ impl<K: Ord + Clone> Failures<K> {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn of(&self, key: &K) -> u32 {
         self.0.get(key).copied().unwrap_or(0)
     }
 
     fn forget(&mut self, key: &K) {
         self.0.remove(key);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const fn ms(n: u64) -> Duration {
-        Duration::from_millis(n)
-    }
-
-    #[test]
-    fn an_exponential_delay_doubles_per_key_and_stops_at_its_maximum() {
-        let mut limiter = Exponential::new(ms(5), Duration::from_secs(1000));
-        let mut delay = |key: &'static str| limiter.when(Instant::ORIGIN, &key);
-        let delays: Vec<Duration> = (0..5).map(|_| delay("a")).collect();
-        assert_eq!(delays, [ms(5), ms(10), ms(20), ms(40), ms(80)]);
-        assert_eq!(delay("b"), ms(5), "another key backs off alone");
-        let last = (0..100).map(|_| delay("a")).last();
-        assert_eq!(last, Some(Duration::from_secs(1000)), "also where the power no longer fits");
-    }
-
-    #[test]
-    fn forgetting_starts_over_and_frees_the_room() {
-        let mut limiter = Exponential::new(ms(5), ms(1000));
-        for key in 0..100 {
-            limiter.when(Instant::ORIGIN, &key);
-        }
-        assert_eq!(limiter.attempts(&7), 1);
-        for key in 0..100 {
-            limiter.forget(&key);
-        }
-        assert!(limiter.failures.0.is_empty());
-        assert_eq!((limiter.attempts(&7), limiter.when(Instant::ORIGIN, &7)), (0, ms(5)));
-    }
-
-    #[test]
-    fn a_bucket_lets_its_burst_through_and_then_books_future_slots() {
-        let mut bucket = Bucket::new(10.0, 3);
-        let mut when = |at: u64| RateLimiter::<u8>::when(&mut bucket, Instant::ORIGIN + ms(at), &0);
-        let delays: Vec<Duration> = (0..6).map(|_| when(1_000)).collect();
-        assert_eq!(delays, [ms(0), ms(0), ms(0), ms(100), ms(200), ms(300)]);
-        assert_eq!(when(1_250), ms(150), "what is booked stays booked");
-        assert_eq!(when(11_000), ms(0));
-        assert_eq!(
-            [when(11_000), when(11_000), when(11_000)],
-            [ms(0), ms(0), ms(100)],
-            "and it fills up again, not over"
-        );
-    }
-
-    #[test]
-    fn a_bucket_that_could_let_nothing_through_is_refused() {
-        for (qps, burst) in [(0.0, 1), (-1.0, 1), (f64::NAN, 1), (f64::INFINITY, 1), (1.0, 0)] {
-            assert!(windlass_env::caught_now(|| Bucket::new(qps, burst)).is_err(), "{qps} {burst}");
-        }
-    }
-
-    #[test]
-    fn the_longest_of_several_delays_counts_and_all_of_them_count_the_attempt() {
-        let mut limiter: Box<dyn RateLimiter<u8>> = default_limiter();
-        let delays: Vec<Duration> = (0..101).map(|key| limiter.when(Instant::ORIGIN, &key)).collect();
-        assert_eq!((delays[0], delays[99]), (ms(5), ms(5)));
-        assert_eq!(delays[100], ms(100), "the shared bucket is empty");
-        assert_eq!((limiter.attempts(&0), limiter.attempts(&200)), (1, 0));
-        limiter.forget(&0);
-        assert_eq!(limiter.attempts(&0), 0);
-    }
-
-    #[test]
-    fn fast_attempts_come_before_slow_ones_and_a_maximum_cuts_off() {
-        let fast_slow = FastSlow::new(ms(1), ms(50), 2);
-        let mut limiter = MaxWait::new(Box::new(fast_slow), ms(20));
-        let delays: Vec<Duration> = (0..4).map(|_| limiter.when(Instant::ORIGIN, &'k')).collect();
-        assert_eq!(delays, [ms(1), ms(1), ms(20), ms(20)]);
-        assert_eq!(limiter.attempts(&'k'), 4);
-        limiter.forget(&'k');
-        assert_eq!(limiter.when(Instant::ORIGIN, &'k'), ms(1));
     }
 }

@@ -1,152 +1,247 @@
 //! Where each key is, and what that does to the metrics. Pure but for those: no clock, no waker, no lock.
 //!
-//! A key that is neither waiting nor held nor delayed takes no memory.
+//! What a key brings along (comparison, hash, clone, tenant) may panic: it runs before anything has changed.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use windlass_env::Instant;
 use windlass_metrics::WorkqueueMetrics;
 
-use crate::delayed::{Delayed, Reason};
+use crate::delays::{Delays, Reason};
+use crate::meter::{Ages, Meter};
+use crate::schedule::{Schedule, Tenant, Waited};
+use crate::slots::{Place, Slots};
+use crate::tenants::Tenants;
+use crate::{Ageing, Key, Priority, Tenancy};
 
 pub(crate) struct State<K> {
-    /// Every key that waits or is held. Those that wait are in `ready` too.
-    places: BTreeMap<K, Place>,
-    ready: VecDeque<K>,
-    delayed: Delayed<K>,
-    /// How many keys are in [`Place::HeldAgain`].
+    slots: Slots<K>,
+    schedule: Schedule,
+    delays: Delays,
+    tenants: Tenants,
+    tenancy: Tenancy<K>,
+    /// How many keys workers hold.
+    held: usize,
+    /// How many of those are in [`Place::HeldAgain`].
     held_again: usize,
     shut_down: bool,
-    metrics: WorkqueueMetrics,
+    meter: Option<Meter>,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Place {
-    /// In `ready` since it was added.
-    Waiting { added: Instant },
-    /// With a worker.
-    Held { since: Instant },
-    /// With a worker, and added again meanwhile.
-    HeldAgain { since: Instant, added: Instant },
+/// A key for a worker.
+#[derive(Debug)]
+pub(crate) struct Taken<K> {
+    pub(crate) key: K,
+    pub(crate) slot: usize,
+    pub(crate) priority: Priority,
 }
 
-impl<K: Ord + Clone> State<K> {
-    pub(crate) fn new(metrics: WorkqueueMetrics) -> Self {
+impl<K: Key> State<K> {
+    pub(crate) fn new(
+        seed: u64,
+        ageing: Option<Ageing>,
+        tenancy: Tenancy<K>,
+        metrics: Option<WorkqueueMetrics>,
+    ) -> Self {
         State {
-            places: BTreeMap::new(),
-            ready: VecDeque::new(),
-            delayed: Delayed::new(),
+            slots: Slots::new(seed),
+            schedule: Schedule::new(ageing),
+            delays: Delays::default(),
+            tenants: Tenants::new(seed),
+            tenancy,
+            held: 0,
             held_again: 0,
             shut_down: false,
-            metrics,
+            meter: metrics.map(Meter::new),
         }
     }
 
-    pub(crate) fn add(&mut self, now: Instant, key: K) {
-        if !self.shut_down {
-            self.delayed.supersede(&key);
-            self.enqueue(now, key);
-        }
+    pub(crate) fn set_ageing(&mut self, ageing: Option<Ageing>) {
+        self.schedule.set_ageing(ageing);
     }
 
-    pub(crate) fn add_after(&mut self, now: Instant, key: K, delay: Duration, reason: Reason) {
+    pub(crate) fn set_tenancy(&mut self, tenancy: Tenancy<K>) {
+        self.tenancy = tenancy;
+    }
+
+    pub(crate) fn add(&mut self, now: Instant, key: K, priority: Priority) {
         if self.shut_down {
             return;
         }
-        // Upstream counts here, whatever the delay, and dashboards expect it.
-        self.metrics.retries.inc();
-        if delay.is_zero() {
-            self.add(now, key);
+        let slot = self.enter(key);
+        let superseded = self.delays.supersede(slot).unwrap_or(priority);
+        self.enqueue(now, slot, priority.max(superseded));
+    }
+
+    pub(crate) fn add_after(&mut self, now: Instant, key: K, delay: Delay, priority: Priority) {
+        if self.shut_down {
+            return;
+        }
+        if let Some(meter) = &self.meter {
+            meter.delayed();
+        }
+        if delay.length.is_zero() {
+            self.add(now, key, priority);
         } else {
-            self.delayed.insert(key, now + delay, reason);
+            let slot = self.enter(key);
+            self.delays.insert(slot, now + delay.length, delay.reason, priority);
         }
     }
 
     pub(crate) fn cancel_delayed(&mut self, key: &K) -> bool {
-        self.delayed.cancel(key)
+        let Some(slot) = self.slots.find(self.slots.hash(key), key) else { return false };
+        let cancelled = self.delays.cancel(slot);
+        self.leave_if_idle(slot);
+        cancelled
     }
 
     /// Queues the keys that have come due, as of the times at which they did.
     pub(crate) fn promote(&mut self, now: Instant) {
-        while let Some((at, key)) = self.delayed.pop_due(now) {
-            self.enqueue(at, key);
+        while let Some((at, slot, priority)) = self.delays.pop_due(now) {
+            self.enqueue(at, slot, priority);
         }
     }
 
-    /// Hands out the key that has waited longest.
-    pub(crate) fn take(&mut self, now: Instant) -> Option<K> {
-        let key = self.ready.pop_front()?;
-        let added = match self.places.insert(key.clone(), Place::Held { since: now }) {
-            Some(Place::Waiting { added }) => added,
-            other => unreachable!("a ready key waits, but it is {other:?}"),
-        };
-        self.metrics.depth.dec();
-        self.metrics.queue_duration.observe(seconds(now - added));
-        Some(key)
+    /// Hands out the key whose turn it is.
+    pub(crate) fn take(&mut self, now: Instant) -> Option<Taken<K>> {
+        let turn = self.schedule.turn(now)?;
+        let key = self.slots.entry(turn.slot).key.clone();
+        let Waited { added, priority } = self.schedule.take(turn);
+        *self.slots.place_mut(turn.slot) = Place::Held { since: now };
+        self.held += 1;
+        if let Some(meter) = &self.meter {
+            meter.taken(added, now);
+        }
+        Some(Taken { key, slot: turn.slot, priority })
     }
 
-    /// Takes `key` back from its worker, and queues it if it was added meanwhile.
-    pub(crate) fn done(&mut self, now: Instant, key: &K) {
-        let since = match self.places.get(key) {
-            Some(Place::Held { since }) => {
-                let since = *since;
-                self.places.remove(key);
+    /// Takes a key back from its worker, and queues it if it was added meanwhile.
+    pub(crate) fn done(&mut self, now: Instant, slot: usize) {
+        let since = match *self.slots.place_mut(slot) {
+            Place::Held { since } => {
+                *self.slots.place_mut(slot) = Place::Away;
+                self.leave_if_idle(slot);
                 since
             }
-            Some(Place::HeldAgain { since, added }) => {
-                let (since, added) = (*since, *added);
-                self.places.insert(key.clone(), Place::Waiting { added });
+            Place::HeldAgain { since, added, priority } => {
                 self.held_again -= 1;
-                self.ready.push_back(key.clone());
+                self.wait(slot, priority, added);
                 since
             }
             other => unreachable!("a key given back is held, but it is {other:?}"),
         };
-        self.metrics.work_duration.observe(seconds(now - since));
+        self.held -= 1;
+        if let Some(meter) = &self.meter {
+            meter.done(since, now);
+        }
     }
 
     /// Forgets that a held key was added again: what a planted defect does.
-    pub(crate) fn lose_add(&mut self, key: &K) {
-        if let Some(Place::HeldAgain { since, .. }) = self.places.get(key) {
-            let held = Place::Held { since: *since };
-            self.places.insert(key.clone(), held);
+    pub(crate) fn lose_add(&mut self, slot: usize) {
+        if let Place::HeldAgain { since, .. } = *self.slots.place_mut(slot) {
+            *self.slots.place_mut(slot) = Place::Held { since };
             self.held_again -= 1;
-            self.metrics.depth.dec();
+            if let Some(meter) = &self.meter {
+                meter.lost(1);
+            }
         }
     }
 
     pub(crate) fn shut_down(&mut self) {
         self.shut_down = true;
-        self.delayed.clear();
+        while let Some(slot) = self.delays.pop_any() {
+            self.leave_if_idle(slot);
+        }
     }
 
-    /// Sets the gauges that say how long held keys have been held.
-    pub(crate) fn measure(&mut self, now: Instant) {
-        let ages = self.places.values().filter_map(|place| match place {
-            Place::Waiting { .. } => None,
-            Place::Held { since } | Place::HeldAgain { since, .. } => Some(now - *since),
-        });
-        let (sum, longest) = ages.fold((Duration::ZERO, Duration::ZERO), |(sum, longest), age| {
-            (sum.saturating_add(age), longest.max(age))
-        });
-        self.metrics.unfinished_work.set(seconds(sum));
-        self.metrics.longest_running.set(seconds(longest));
+    /// Brings up to date what metrics show only when somebody looks.
+    pub(crate) fn show(&self, now: Instant) {
+        let Some(meter) = &self.meter else { return };
+        let mut ages = Ages::default();
+        for place in self.slots.places() {
+            if let Place::Held { since } | Place::HeldAgain { since, .. } = place {
+                ages.count(now - since);
+            }
+        }
+        meter.show(ages, self.schedule.depths());
+    }
+
+    /// Takes in a key, unless it is here.
+    fn enter(&mut self, key: K) -> usize {
+        let hash = self.slots.hash(&key);
+        if let Some(slot) = self.slots.find(hash, &key) {
+            return slot;
+        }
+        let tenancy = &self.tenancy;
+        let tenant = self.tenants.enter(tenancy.tenant(&key), |name| tenancy.weight_of(name));
+        self.slots.insert(hash, key, tenant)
+    }
+
+    fn enqueue(&mut self, added: Instant, slot: usize, priority: Priority) {
+        match self.slots.place_mut(slot) {
+            Place::Waiting => {
+                self.schedule.raise(slot, priority);
+                return;
+            }
+            Place::HeldAgain { priority: asked, .. } => {
+                *asked = priority.max(*asked);
+                return;
+            }
+            place @ Place::Held { .. } => {
+                if let Place::Held { since } = *place {
+                    *place = Place::HeldAgain { since, added, priority };
+                }
+                self.held_again += 1;
+            }
+            Place::Away => self.wait(slot, priority, added),
+        }
+        if let Some(meter) = &self.meter {
+            meter.added();
+        }
+    }
+
+    fn wait(&mut self, slot: usize, priority: Priority, added: Instant) {
+        *self.slots.place_mut(slot) = Place::Waiting;
+        let number = self.slots.entry(slot).tenant;
+        let tenant = Tenant { number, weight: self.tenants.weight(number) };
+        self.schedule.push(slot, tenant, priority, added);
+    }
+
+    /// A key that is nowhere takes no room.
+    fn leave_if_idle(&mut self, slot: usize) {
+        if matches!(self.slots.entry(slot).place, Place::Away) && !self.delays.contains(slot) {
+            let entry = self.slots.remove(slot);
+            self.tenants.leave(entry.tenant);
+        }
+    }
+}
+
+/// How long an add is put off, and why.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delay {
+    pub(crate) length: Duration,
+    pub(crate) reason: Reason,
+}
+
+impl<K> State<K> {
+    /// Whether anything that happens now depends on when now is.
+    pub(crate) fn needs_time(&self) -> bool {
+        self.meter.is_some() || self.schedule.ages() || self.delays.earliest().is_some()
     }
 
     /// How many keys can be handed out now.
     pub(crate) fn ready(&self) -> usize {
-        self.ready.len()
+        self.schedule.ready()
     }
 
     /// How many keys workers hold.
     pub(crate) fn in_flight(&self) -> usize {
-        self.places.len() - self.ready.len()
+        self.held
     }
 
     /// When the next delayed key comes due.
     pub(crate) fn earliest(&self) -> Option<Instant> {
-        self.delayed.earliest()
+        self.delays.earliest()
     }
 
     pub(crate) fn is_shut_down(&self) -> bool {
@@ -156,42 +251,22 @@ impl<K: Ord + Clone> State<K> {
     /// Whether no key will be handed out any more. A key that is held and was added again still will be: its worker
     /// may be the last one, or may be gone.
     pub(crate) fn is_finished(&self) -> bool {
-        self.shut_down && self.ready.is_empty() && self.held_again == 0
+        self.shut_down && self.ready() == 0 && self.held_again == 0
     }
 
     /// Whether nothing is queued or in flight, for good.
     pub(crate) fn is_drained(&self) -> bool {
-        self.shut_down && self.places.is_empty()
-    }
-
-    fn enqueue(&mut self, added: Instant, key: K) {
-        match self.places.get(&key) {
-            Some(Place::Waiting { .. } | Place::HeldAgain { .. }) => return,
-            Some(Place::Held { since }) => {
-                let again = Place::HeldAgain { since: *since, added };
-                self.places.insert(key, again);
-                self.held_again += 1;
-            }
-            None => {
-                self.places.insert(key.clone(), Place::Waiting { added });
-                self.ready.push_back(key);
-            }
-        }
-        self.metrics.adds.inc();
-        self.metrics.depth.inc();
+        self.shut_down && self.slots.is_empty()
     }
 }
 
 impl<K> Drop for State<K> {
     /// What is left waits for nobody: the gauges must not go on saying that it does.
     fn drop(&mut self) {
-        let left = self.ready.len() + self.held_again;
-        self.metrics.depth.sub(i64::try_from(left).unwrap_or(i64::MAX));
-        self.metrics.unfinished_work.set(0.0);
-        self.metrics.longest_running.set(0.0);
+        if let Some(meter) = &self.meter {
+            meter.lost(self.ready() + self.held_again);
+            let depths = self.schedule.depths().map(|(priority, _)| (priority, 0));
+            meter.show(Ages::default(), depths);
+        }
     }
-}
-
-fn seconds(duration: Duration) -> f64 {
-    duration.as_secs_f64()
 }

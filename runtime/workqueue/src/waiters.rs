@@ -37,7 +37,7 @@ struct Alarm {
 pub(crate) enum Wakes {
     None,
     One(Waker),
-    All(VecDeque<(Seat, Waker)>),
+    All(Vec<Waker>),
 }
 
 impl Wakes {
@@ -45,7 +45,7 @@ impl Wakes {
         match self {
             Wakes::None => {}
             Wakes::One(waker) => waker.wake(),
-            Wakes::All(line) => line.into_iter().for_each(|(_, waker)| waker.wake()),
+            Wakes::All(line) => line.into_iter().for_each(Waker::wake),
         }
     }
 }
@@ -100,7 +100,10 @@ impl Waiters {
     pub(crate) fn all(&mut self) -> Wakes {
         self.told += self.line.len();
         self.alarm = None;
-        if self.line.is_empty() { Wakes::None } else { Wakes::All(std::mem::take(&mut self.line)) }
+        if self.line.is_empty() {
+            return Wakes::None;
+        }
+        Wakes::All(self.line.drain(..).map(|(_, waker)| waker).collect())
     }
 
     /// Wakes whoever should set an alarm or set it earlier. They keep their place in the line.

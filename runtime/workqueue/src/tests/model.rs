@@ -1,5 +1,6 @@
 //! The queue against a model that is slow and plain, over random sequences of operations.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -9,13 +10,21 @@ use windlass_env::{Env, Instant};
 use windlass_metrics::Metrics;
 
 use super::{ms, try_get};
-use crate::{Item, Queue, RateLimiter};
+use crate::{Add, Ageing, Item, Priority, Queue, QueueOptions, RateLimiter, Tenancy, When};
+
+/// Keys below three belong to one tenant, the others to another that has two turns.
+const KEYS: u8 = 6;
+const WEIGHTS: [(&str, u32); 2] = [("lower", 1), ("upper", 2)];
+const AGEING: Ageing = Ageing { after: ms(12), share: 3 };
+
+fn tenant(key: &u8) -> &str {
+    WEIGHTS[usize::from(*key >= 3)].0
+}
 
 #[derive(Clone, Debug)]
 enum Op {
-    Add(u8),
-    AddAfter(u8, u64),
-    AddRateLimited(u8),
+    Add(u8, Priority, Asked),
+    AddAll(Vec<u8>, Priority),
     CancelDelayed(u8),
     Forget(u8),
     Advance(u64),
@@ -25,12 +34,26 @@ enum Op {
     ShutDown,
 }
 
+/// When an add is to take effect, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    Now,
+    After(u64),
+    RateLimited,
+}
+
 fn op() -> impl Strategy<Value = Op> {
-    let key = || 0u8..4;
+    let key = || 0..KEYS;
+    let priority =
+        || prop_oneof![4 => Just(0), 1 => Just(100), 1 => Just(-100), 1 => -2..2].prop_map(Priority);
+    let asked = prop_oneof![
+        8 => Just(Asked::Now),
+        6 => (0u64..12).prop_map(Asked::After),
+        4 => Just(Asked::RateLimited),
+    ];
     prop_oneof![
-        8 => key().prop_map(Op::Add),
-        6 => (key(), 0u64..12).prop_map(|(key, delay)| Op::AddAfter(key, delay)),
-        4 => key().prop_map(Op::AddRateLimited),
+        18 => (key(), priority(), asked).prop_map(|(key, priority, asked)| Op::Add(key, priority, asked)),
+        2 => (prop::collection::vec(key(), 0..4), priority()).prop_map(|(keys, priority)| Op::AddAll(keys, priority)),
         2 => key().prop_map(Op::CancelDelayed),
         2 => key().prop_map(Op::Forget),
         8 => (1u64..8).prop_map(Op::Advance),
@@ -60,14 +83,27 @@ impl RateLimiter<u8> for Stairs {
     }
 }
 
+/// A key that waits, and since when.
+type Waiting = (u8, u64);
+
+/// One tenant's keys of one priority, and how many turns are left before the next tenant's.
+#[derive(Clone, Debug)]
+struct Lane {
+    tenant: &'static str,
+    credit: u32,
+    keys: Vec<Waiting>,
+}
+
 /// What the queue should be, without a thought for speed.
 #[derive(Default)]
 struct Model {
     now: u64,
     arrivals: u64,
-    ready: Vec<u8>,
+    /// By priority, the highest first: the lanes, the current one first. None of them is empty.
+    levels: BTreeMap<Reverse<Priority>, Vec<Lane>>,
+    passed_over: u32,
     held: BTreeSet<u8>,
-    again: BTreeSet<u8>,
+    again: BTreeMap<u8, (Priority, u64)>,
     delayed: BTreeMap<u8, Pending>,
     attempts: BTreeMap<u8, u32>,
     shut_down: bool,
@@ -80,56 +116,95 @@ struct Pending {
     at: u64,
     arrival: u64,
     appointment: bool,
+    priority: Priority,
 }
 
 impl Model {
-    fn add(&mut self, key: u8) {
+    fn add(&mut self, key: u8, priority: Priority) {
         if self.shut_down {
             return;
         }
-        if self.delayed.get(&key).is_some_and(|pending| !pending.appointment) {
+        let retry = self.delayed.get(&key).filter(|pending| !pending.appointment).copied();
+        if retry.is_some() {
             self.delayed.remove(&key);
         }
-        self.enqueue(key);
+        let priority = retry.map_or(priority, |retry| retry.priority.max(priority));
+        self.enqueue(key, priority, self.now);
     }
 
-    fn enqueue(&mut self, key: u8) {
-        let fresh = if self.held.contains(&key) {
-            self.again.insert(key)
-        } else if self.ready.contains(&key) {
-            false
+    fn enqueue(&mut self, key: u8, priority: Priority, added: u64) {
+        if self.held.contains(&key) {
+            let fresh = !self.again.contains_key(&key);
+            let again = self.again.entry(key).or_insert((priority, added));
+            again.0 = again.0.max(priority);
+            self.adds += u64::from(fresh);
+        } else if let Some((old, since)) = self.waiting(key) {
+            if old < priority {
+                self.take_out(key);
+                self.push(key, priority, since);
+            }
         } else {
-            self.ready.push(key);
-            true
-        };
-        self.adds += u64::from(fresh);
+            self.push(key, priority, added);
+            self.adds += 1;
+        }
     }
 
-    fn add_after(&mut self, key: u8, delay: u64, appointment: bool) {
+    fn push(&mut self, key: u8, priority: Priority, added: u64) {
+        let lanes = self.levels.entry(Reverse(priority)).or_default();
+        let (tenant, weight) = WEIGHTS[usize::from(key >= 3)];
+        match lanes.iter_mut().find(|lane| lane.tenant == tenant) {
+            Some(lane) => lane.keys.push((key, added)),
+            None => lanes.push(Lane { tenant, credit: weight, keys: vec![(key, added)] }),
+        }
+    }
+
+    fn waiting(&self, key: u8) -> Option<(Priority, u64)> {
+        self.levels.iter().find_map(|(priority, lanes)| {
+            let mut keys = lanes.iter().flat_map(|lane| &lane.keys);
+            keys.find(|(other, _)| *other == key).map(|(_, added)| (priority.0, *added))
+        })
+    }
+
+    fn take_out(&mut self, key: u8) {
+        for lanes in self.levels.values_mut() {
+            lanes.iter_mut().for_each(|lane| lane.keys.retain(|(other, _)| *other != key));
+            lanes.retain(|lane| !lane.keys.is_empty());
+        }
+        self.levels.retain(|_, lanes| !lanes.is_empty());
+    }
+
+    fn add_after(&mut self, key: u8, delay: u64, priority: Priority, appointment: bool) {
         if self.shut_down {
             return;
         }
         self.retries += 1;
         if delay == 0 {
-            return self.add(key);
+            return self.add(key, priority);
         }
         self.arrivals += 1;
-        let asked = Pending { at: self.now + delay, arrival: self.arrivals, appointment };
+        let asked = Pending { at: self.now + delay, arrival: self.arrivals, appointment, priority };
         let merged = match self.delayed.get(&key) {
             None => asked,
             Some(old) => {
                 let earlier = if old.at <= asked.at { *old } else { asked };
-                Pending { appointment: old.appointment || appointment, ..earlier }
+                let appointment = old.appointment || appointment;
+                Pending { appointment, priority: old.priority.max(priority), ..earlier }
             }
         };
         self.delayed.insert(key, merged);
     }
 
-    fn add_rate_limited(&mut self, key: u8) {
-        let attempts = self.attempts.entry(key).or_default();
-        *attempts += 1;
-        let delay = 3 * u64::from(*attempts);
-        self.add_after(key, delay, false);
+    fn add_as(&mut self, key: u8, priority: Priority, asked: Asked) {
+        match asked {
+            Asked::Now => self.add(key, priority),
+            Asked::After(delay) => self.add_after(key, delay, priority, true),
+            Asked::RateLimited => {
+                let attempts = self.attempts.entry(key).or_default();
+                *attempts += 1;
+                let delay = 3 * u64::from(*attempts);
+                self.add_after(key, delay, priority, false);
+            }
+        }
     }
 
     fn advance(&mut self, by: u64) {
@@ -138,26 +213,57 @@ impl Model {
             self.delayed.iter().map(|(key, pending)| (*key, *pending)).collect();
         due.retain(|(_, pending)| pending.at <= self.now);
         due.sort_by_key(|(_, pending)| (pending.at, pending.arrival));
-        for (key, _) in due {
+        for (key, pending) in due {
             self.delayed.remove(&key);
-            self.enqueue(key);
+            self.enqueue(key, pending.priority, pending.at);
         }
     }
 
     /// As `try_get`: outer `None` is to wait, inner `None` is the end.
-    fn get(&mut self) -> Option<Option<u8>> {
-        if self.ready.is_empty() {
+    fn get(&mut self) -> Option<Option<(u8, Priority)>> {
+        let Some(top) = self.levels.keys().next().copied() else {
             return (self.shut_down && self.again.is_empty()).then_some(None);
-        }
-        let key = self.ready.remove(0);
+        };
+        let since = |lanes: &Vec<Lane>| lanes[0].keys[0].1;
+        let below = self.levels.iter().skip(1).min_by_key(|(_, lanes)| since(lanes));
+        let claim = below.filter(|(_, lanes)| ms(self.now - since(lanes)) >= AGEING.after);
+        let served = match claim.map(|(level, _)| *level) {
+            None => {
+                self.passed_over = 0;
+                top
+            }
+            Some(level) if self.passed_over + 1 >= AGEING.share => {
+                self.passed_over = 0;
+                level
+            }
+            Some(_) => {
+                self.passed_over += 1;
+                top
+            }
+        };
+        let key = self.serve(served);
         self.held.insert(key);
-        Some(Some(key))
+        Some(Some((key, served.0)))
+    }
+
+    fn serve(&mut self, level: Reverse<Priority>) -> u8 {
+        let lanes = self.levels.get_mut(&level).expect("the level has keys");
+        let (key, _) = lanes[0].keys.remove(0);
+        lanes[0].credit -= 1;
+        if lanes[0].keys.is_empty() {
+            lanes.remove(0);
+        } else if lanes[0].credit == 0 {
+            lanes[0].credit = WEIGHTS[usize::from(key >= 3)].1;
+            lanes.rotate_left(1);
+        }
+        self.levels.retain(|_, lanes| !lanes.is_empty());
+        key
     }
 
     fn done(&mut self, key: u8) {
         self.held.remove(&key);
-        if self.again.remove(&key) {
-            self.ready.push(key);
+        if let Some((priority, added)) = self.again.remove(&key) {
+            self.push(key, priority, added);
         }
     }
 
@@ -166,24 +272,29 @@ impl Model {
         self.delayed.clear();
     }
 
+    fn ready(&self) -> usize {
+        self.levels.values().flatten().map(|lane| lane.keys.len()).sum()
+    }
+
     fn drained(&self) -> bool {
-        self.shut_down && self.ready.is_empty() && self.held.is_empty()
+        self.shut_down && self.levels.is_empty() && self.held.is_empty()
     }
 }
 
 async fn apply(env: &Env, queue: &Queue<u8>, model: &mut Model, held: &mut Vec<Item<u8>>, op: Op) {
     match op {
-        Op::Add(key) => {
-            queue.add(key);
-            model.add(key);
+        Op::Add(key, priority, asked) => {
+            let when = match asked {
+                Asked::Now => When::Now,
+                Asked::After(delay) => When::After(ms(delay)),
+                Asked::RateLimited => When::RateLimited,
+            };
+            queue.add_with(key, Add { priority, when });
+            model.add_as(key, priority, asked);
         }
-        Op::AddAfter(key, delay) => {
-            queue.add_after(key, ms(delay));
-            model.add_after(key, delay, true);
-        }
-        Op::AddRateLimited(key) => {
-            queue.add_rate_limited(key);
-            model.add_rate_limited(key);
+        Op::AddAll(keys, priority) => {
+            keys.iter().for_each(|key| model.add(*key, priority));
+            queue.add_all(keys, priority);
         }
         Op::CancelDelayed(key) => {
             assert_eq!(queue.cancel_delayed(&key), model.delayed.remove(&key).is_some());
@@ -198,7 +309,8 @@ async fn apply(env: &Env, queue: &Queue<u8>, model: &mut Model, held: &mut Vec<I
         }
         Op::Get => {
             let got = try_get(queue);
-            assert_eq!(got.as_ref().map(|got| got.as_ref().map(|item| *item.key())), model.get());
+            let key = |item: &Item<u8>| (*item.key(), item.priority());
+            assert_eq!(got.as_ref().map(|got| got.as_ref().map(key)), model.get());
             held.extend(got.flatten());
         }
         Op::Done(index) if !held.is_empty() => {
@@ -214,24 +326,30 @@ async fn apply(env: &Env, queue: &Queue<u8>, model: &mut Model, held: &mut Vec<I
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_queue_does_what_the_model_does(ops in prop::collection::vec(op(), 1..80)) {
+    fn the_queue_does_what_the_model_does(ops in prop::collection::vec(op(), 1..100)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.expect("a runtime with a paused clock").block_on(async {
             let (env, metrics) = (Env::virtual_time(1), Metrics::new().workqueue("q"));
-            let queue = Queue::new(env.clone(), "q", Box::<Stairs>::default(), metrics.clone());
+            let [(_, _), (upper, weight)] = WEIGHTS;
+            let options = QueueOptions {
+                limiter: Box::<Stairs>::default(),
+                ageing: Some(AGEING),
+                tenancy: Tenancy::by(tenant).weight(upper, weight),
+            };
+            let queue = Queue::new(env.clone(), "q", options, metrics.clone());
             let (mut model, mut held) = (Model::default(), Vec::new());
             for op in ops {
                 apply(&env, &queue, &mut model, &mut held, op).await;
-                assert_eq!(queue.len(), model.ready.len());
+                assert_eq!(queue.len(), model.ready());
                 assert_eq!(queue.drained().now_or_never().is_some(), model.drained());
                 assert_eq!(metrics.adds.get(), model.adds);
                 assert_eq!(metrics.retries.get(), model.retries);
-                let depth = i64::try_from(model.ready.len() + model.again.len()).unwrap();
+                let depth = i64::try_from(model.ready() + model.again.len()).unwrap();
                 assert_eq!(metrics.depth.get(), depth);
-                for key in 0..4 {
+                for key in 0..KEYS {
                     assert_eq!(queue.attempts(&key), model.attempts.get(&key).copied().unwrap_or(0));
                 }
             }

@@ -1,0 +1,63 @@
+//! How a key is to be queued: how urgently, and when.
+
+use std::time::Duration;
+
+/// How urgent a key is. A higher number comes first; keys of one priority come in the order in which they became
+/// ready. Any number will do, but every level in use costs a look per get: use few.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Priority(pub i32);
+
+impl Priority {
+    /// Before everything that comes by itself: what somebody is waiting for.
+    pub const HIGH: Priority = Priority(100);
+
+    /// Changes as they happen.
+    pub const NORMAL: Priority = Priority(0);
+
+    /// What nobody waits for: initial lists, resyncs. The number is controller-runtime's.
+    pub const LOW: Priority = Priority(-100);
+}
+
+/// How a key is to be queued, for [`Queue::add_with`](crate::Queue::add_with).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Add {
+    /// How urgent it is.
+    pub priority: Priority,
+    /// When it is to be queued.
+    pub when: When,
+}
+
+/// When a key is to be queued.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum When {
+    /// Now.
+    #[default]
+    Now,
+    /// Once this long has passed, or at the earlier time at which it is due already.
+    After(Duration),
+    /// As soon as the limiter allows. Counts as an attempt.
+    RateLimited,
+}
+
+impl Add {
+    /// At once, with normal priority.
+    pub fn now() -> Add {
+        Add::default()
+    }
+
+    /// After `delay`, with normal priority.
+    pub fn after(delay: Duration) -> Add {
+        Add { when: When::After(delay), ..Add::default() }
+    }
+
+    /// As soon as the limiter allows, with normal priority.
+    pub fn rate_limited() -> Add {
+        Add { when: When::RateLimited, ..Add::default() }
+    }
+
+    /// The same with another priority.
+    #[must_use]
+    pub fn priority(self, priority: Priority) -> Add {
+        Add { priority, ..self }
+    }
+}

@@ -1,0 +1,153 @@
+//! Keys that are to be queued later: one time per key, the earliest asked for.
+//!
+//! A heap over the numbers of slots, in which each key knows its place, so that a delay can be taken back.
+
+use windlass_env::Instant;
+
+use crate::Priority;
+
+/// Why a key is to be queued later. The order says which reason outlives the other in a merge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reason {
+    /// A run as soon as the limiter allows: an immediate add makes it pointless.
+    Retry,
+    /// A run at that time.
+    Appointment,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Delays {
+    heap: Vec<Due>,
+    /// By slot: what is pending for its key.
+    pending: Vec<Option<Pending>>,
+    arrivals: u64,
+}
+
+/// When, and among equal times in order of arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Due {
+    at: Instant,
+    arrival: u64,
+    slot: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    /// In the heap.
+    position: usize,
+    reason: Reason,
+    priority: Priority,
+}
+
+impl Delays {
+    /// Sets the time of the key in `slot` to `at`, unless it is due earlier already. The higher priority and the
+    /// stronger reason hold.
+    pub(crate) fn insert(&mut self, slot: usize, at: Instant, reason: Reason, priority: Priority) {
+        if slot >= self.pending.len() {
+            self.pending.resize(slot + 1, None);
+        }
+        self.arrivals += 1;
+        let due = Due { at, arrival: self.arrivals, slot };
+        let position = if let Some(pending) = &mut self.pending[slot] {
+            pending.reason = pending.reason.max(reason);
+            pending.priority = pending.priority.max(priority);
+            if self.heap[pending.position].at <= at {
+                return;
+            }
+            self.heap[pending.position] = due;
+            pending.position
+        } else {
+            let position = self.heap.len();
+            self.heap.push(due);
+            self.pending[slot] = Some(Pending { position, reason, priority });
+            position
+        };
+        self.rise(position);
+    }
+
+    pub(crate) fn contains(&self, slot: usize) -> bool {
+        self.pending(slot).is_some()
+    }
+
+    /// Takes back whatever is pending for the key in `slot`.
+    pub(crate) fn cancel(&mut self, slot: usize) -> bool {
+        self.remove(slot).is_some()
+    }
+
+    /// Takes back a retry, and says how urgent it was; an appointment stands.
+    pub(crate) fn supersede(&mut self, slot: usize) -> Option<Priority> {
+        let superseded = self.pending(slot).is_some_and(|pending| pending.reason == Reason::Retry);
+        if superseded { self.remove(slot).map(|pending| pending.priority) } else { None }
+    }
+
+    /// The next time at which a key comes due.
+    pub(crate) fn earliest(&self) -> Option<Instant> {
+        self.heap.first().map(|due| due.at)
+    }
+
+    /// The slot whose key came due first, with its time and priority, if there is one by `now`.
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<(Instant, usize, Priority)> {
+        let due = *self.heap.first().filter(|due| due.at <= now)?;
+        self.remove(due.slot).map(|pending| (due.at, due.slot, pending.priority))
+    }
+
+    /// Takes back any one of them.
+    pub(crate) fn pop_any(&mut self) -> Option<usize> {
+        let slot = self.heap.last()?.slot;
+        self.remove(slot);
+        Some(slot)
+    }
+
+    fn pending(&self, slot: usize) -> Option<&Pending> {
+        self.pending.get(slot)?.as_ref()
+    }
+
+    fn remove(&mut self, slot: usize) -> Option<Pending> {
+        let pending = self.pending.get_mut(slot)?.take()?;
+        self.heap.swap_remove(pending.position);
+        if pending.position < self.heap.len() {
+            self.note(pending.position);
+            self.rise(pending.position);
+            self.sink(pending.position);
+        }
+        Some(pending)
+    }
+
+    fn rise(&mut self, mut position: usize) {
+        while position > 0 {
+            let parent = (position - 1) / 2;
+            if self.heap[parent] <= self.heap[position] {
+                return;
+            }
+            self.swap(parent, position);
+            position = parent;
+        }
+    }
+
+    fn sink(&mut self, mut position: usize) {
+        loop {
+            let children = [2 * position + 1, 2 * position + 2];
+            let children = children.into_iter().filter(|child| *child < self.heap.len());
+            match children.min_by_key(|child| self.heap[*child]) {
+                Some(child) if self.heap[child] < self.heap[position] => {
+                    self.swap(child, position);
+                    position = child;
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn swap(&mut self, a: usize, b: usize) {
+        self.heap.swap(a, b);
+        self.note(a);
+        self.note(b);
+    }
+
+    /// Tells the key at `position` where it is.
+    fn note(&mut self, position: usize) {
+        if let Some(pending) = &mut self.pending[self.heap[position].slot] {
+            pending.position = position;
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! The queue itself: the lock around the state, the clock, and who is woken after a change.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::Duration;
+
+use windlass_env::{Env, Instant};
+use windlass_metrics::WorkqueueMetrics;
+
+use crate::delays::Reason;
+use crate::drain::{Drained, Drainers};
+use crate::getter::Getter;
+use crate::limiter::RateLimiter;
+use crate::state::{Delay, State};
+use crate::sync::{Mutex, MutexGuard};
+use crate::waiters::{Waiters, Wakes};
+use crate::{Add, Ageing, Key, Priority, QueueOptions, Tenancy, When};
+
+/// A queue of keys. Cloning is cheap and yields the same queue.
+pub struct Queue<K: Key> {
+    shared: Arc<Shared<K>>,
+}
+
+/// A key in the hands of a worker. Dropping it says that the worker is done; if the key was added meanwhile, it is
+/// queued again then.
+pub struct Item<K: Key> {
+    queue: Queue<K>,
+    key: K,
+    slot: usize,
+    priority: Priority,
+}
+
+pub(crate) struct Shared<K: Key> {
+    name: String,
+    pub(crate) env: Env,
+    /// A lock of its own: a limiter is the user's code and may take its time.
+    limiter: Mutex<Box<dyn RateLimiter<K>>>,
+    inner: Mutex<Inner<K>>,
+}
+
+/// The keys, and who waits for what.
+pub(crate) struct Inner<K> {
+    pub(crate) state: State<K>,
+    pub(crate) waiters: Waiters,
+    pub(crate) drainers: Drainers,
+}
+
+impl<K: Key> Queue<K> {
+    /// An empty queue. `name` shows in [`fmt::Debug`]; the label of `metrics` is the business of whoever made them.
+    /// A queue without metrics (`None`), ageing and delayed keys does not read the clock.
+    pub fn new(
+        env: Env,
+        name: &str,
+        options: QueueOptions<K>,
+        metrics: impl Into<Option<WorkqueueMetrics>>,
+    ) -> Self {
+        let QueueOptions { limiter, ageing, tenancy } = options;
+        let metrics = metrics.into();
+        let state = State::new(env.hash_seed(name), ageing, tenancy, metrics.clone());
+        let inner = Inner { state, waiters: Waiters::default(), drainers: Drainers::default() };
+        let shared = Arc::new(Shared {
+            name: name.to_owned(),
+            env,
+            limiter: Mutex::new(limiter),
+            inner: Mutex::new(inner),
+        });
+        if let Some(metrics) = metrics {
+            metrics.on_gather(show_when_asked(Arc::downgrade(&shared)));
+        }
+        Queue { shared }
+    }
+
+    /// Queues `key` with normal priority, unless it waits already. If a worker holds it, it is queued when that worker
+    /// is done. Supersedes a pending retry of the same key. Ignored after [`Queue::shut_down`].
+    pub fn add(&self, key: K) {
+        self.shared.change(|state, now| state.add(now, key, Priority::NORMAL));
+    }
+
+    /// Queues `key` with normal priority once `delay` has passed, or at the earlier time it is already due at. A delay
+    /// of zero is [`Queue::add`]. Ignored after [`Queue::shut_down`].
+    pub fn add_after(&self, key: K, delay: Duration) {
+        self.add_with(key, Add::after(delay));
+    }
+
+    /// Queues `key` again with normal priority once the limiter allows, and counts the attempt. Ignored after
+    /// [`Queue::shut_down`].
+    pub fn add_rate_limited(&self, key: K) {
+        self.add_with(key, Add::rate_limited());
+    }
+
+    /// Queues `key` as `add` says. A key that waits already is only ever raised: to the back of the higher priority. A
+    /// key that a worker holds has the highest priority that was asked for meanwhile when its turn comes again. A
+    /// delayed key keeps the earliest time and the highest priority. Ignored after [`Queue::shut_down`].
+    pub fn add_with(&self, key: K, add: Add) {
+        let Add { priority, when } = add;
+        let (length, reason) = match when {
+            When::Now => return self.shared.change(|state, now| state.add(now, key, priority)),
+            When::After(delay) => (delay, Reason::Appointment),
+            When::RateLimited => {
+                let now = self.shared.env.now();
+                (self.shared.limiter().when(now, &key), Reason::Retry)
+            }
+        };
+        let delay = Delay { length, reason };
+        self.shared.change_timed(|state, now| state.add_after(now, key, delay, priority));
+    }
+
+    /// Queues many keys at once: as [`Queue::add_with`] for each, with one lock and one reading of the clock. `keys`
+    /// is asked under the lock, so it must not come back to the queue.
+    pub fn add_all(&self, keys: impl IntoIterator<Item = K>, priority: Priority) {
+        self.shared.change(|state, now| {
+            keys.into_iter().for_each(|key| state.add(now, key, priority));
+        });
+    }
+
+    /// Takes back whatever delayed add of `key` is pending, appointment or retry; says whether there was one. A key
+    /// that has come due is beyond recall.
+    pub fn cancel_delayed(&self, key: &K) -> bool {
+        self.shared.change(|state, _now| state.cancel_delayed(key))
+    }
+
+    /// Clears what the limiter holds against `key`: call it when the key has succeeded or is given up on.
+    pub fn forget(&self, key: &K) {
+        self.shared.limiter().forget(key);
+    }
+
+    /// How often `key` has been added with the limiter since it was last forgotten.
+    pub fn attempts(&self, key: &K) -> u32 {
+        self.shared.limiter().attempts(key)
+    }
+
+    /// Puts another limiter in place; what the old one held against its keys is gone. Delays already set stand.
+    pub fn replace_limiter(&self, limiter: Box<dyn RateLimiter<K>>) {
+        *self.shared.limiter() = limiter;
+    }
+
+    /// Lets low priorities age otherwise, or not at all.
+    pub fn replace_ageing(&self, ageing: Option<Ageing>) {
+        self.shared.inner().state.set_ageing(ageing);
+    }
+
+    /// Divides the keys among other tenants, or weighs them otherwise. Keys that are here stay with whom they are.
+    pub fn replace_tenancy(&self, tenancy: Tenancy<K>) {
+        self.shared.inner().state.set_tenancy(tenancy);
+    }
+
+    /// The next key, once there is one. `None` when the queue is shut down and no key will come any more.
+    ///
+    /// # Cancel safety
+    /// A dropped call has taken nothing: a key it was woken for goes to the next who waits.
+    pub async fn get(&self) -> Option<Item<K>> {
+        let mut getter = Getter::new(&self.shared);
+        let taken = poll_fn(|cx| getter.poll(cx)).await?;
+        Some(Item { queue: self.clone(), key: taken.key, slot: taken.slot, priority: taken.priority })
+    }
+
+    /// How many keys are ready to be handed out: neither delayed nor held by a worker.
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "a queue that is empty now may not be when the caller looks"
+    )]
+    pub fn len(&self) -> usize {
+        self.shared.change(|state, _now| state.ready())
+    }
+
+    /// Ignores adds from now on and drops delayed ones. Keys already queued are still handed out, as are keys that
+    /// were added again while a worker held them; then [`Queue::get`] says `None`. Calling it twice is calling it
+    /// once.
+    pub fn shut_down(&self) {
+        self.shared.change(|state, _now| state.shut_down());
+    }
+
+    /// Whether [`Queue::shut_down`] has been called.
+    pub fn is_shut_down(&self) -> bool {
+        self.shared.inner().state.is_shut_down()
+    }
+
+    /// Completes once the queue is shut down and nothing is queued or in flight. It needs somebody to get the keys:
+    /// without workers it waits for ever, so bound it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the wait.
+    pub async fn drained(&self) {
+        let mut drained = Drained::new(&self.shared);
+        poll_fn(|cx| drained.poll(cx)).await;
+    }
+}
+
+impl<K: Key> Item<K> {
+    /// The key.
+    pub fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// The priority with which it was handed out: what a requeue should ask for, unless it knows better.
+    pub fn priority(&self) -> Priority {
+        self.priority
+    }
+}
+
+impl<K: Key> Drop for Item<K> {
+    fn drop(&mut self) {
+        let planted = self.queue.shared.env.is_planted("lost enqueue during processing");
+        self.queue.shared.change(|state, now| {
+            if planted {
+                state.lose_add(self.slot);
+            }
+            state.done(now, self.slot);
+        });
+    }
+}
+
+impl<K: Key> Shared<K> {
+    /// Changes the keys, and wakes afterwards whoever has something to do now. What is told as the time is the time
+    /// only if it matters: see [`State::needs_time`].
+    fn change<R>(&self, change: impl FnOnce(&mut State<K>, Instant) -> R) -> R {
+        let (inner, now) = self.enter();
+        Self::settle(inner, now, change)
+    }
+
+    /// As [`Shared::change`], for a change to which the time matters always.
+    fn change_timed<R>(&self, change: impl FnOnce(&mut State<K>, Instant) -> R) -> R {
+        let mut inner = self.inner();
+        let now = self.env.now();
+        inner.state.promote(now);
+        Self::settle(inner, now, change)
+    }
+
+    fn settle<R>(
+        mut inner: MutexGuard<'_, Inner<K>>,
+        now: Instant,
+        change: impl FnOnce(&mut State<K>, Instant) -> R,
+    ) -> R {
+        let result = change(&mut inner.state, now);
+        let wakes = inner.settle();
+        let drained = inner.drained();
+        drop(inner);
+        // Outside the lock: a waker may run code of its own.
+        wakes.wake();
+        drained.wake();
+        result
+    }
+
+    /// The keys as they are now, those that have come due included.
+    pub(crate) fn enter(&self) -> (MutexGuard<'_, Inner<K>>, Instant) {
+        let mut inner = self.inner();
+        if !inner.state.needs_time() {
+            return (inner, Instant::ORIGIN);
+        }
+        // The clock is read under the lock, so that times in the queue never run back.
+        let now = self.env.now();
+        inner.state.promote(now);
+        (inner, now)
+    }
+
+    /// What a key brings along (comparison, hash, clone, tenant) is the only code under this lock that is not ours,
+    /// and runs before anything has changed: a panic in it leaves the state whole.
+    pub(crate) fn inner(&self) -> MutexGuard<'_, Inner<K>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A limiter that panicked keeps what it knew.
+    fn limiter(&self) -> MutexGuard<'_, Box<dyn RateLimiter<K>>> {
+        self.limiter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K> Inner<K> {
+    /// Who is to be woken after a change because of keys.
+    pub(crate) fn settle(&mut self) -> Wakes {
+        if self.state.is_finished() {
+            return self.waiters.all();
+        }
+        self.waiters.next(self.state.ready(), self.state.earliest())
+    }
+
+    /// Who is to be woken after a change because nothing is left.
+    fn drained(&mut self) -> Wakes {
+        if self.state.is_drained() { self.drainers.all() } else { Wakes::None }
+    }
+}
+
+/// Brings the metrics up to date whenever they are gathered, as long as the queue lives.
+fn show_when_asked<K: Key>(queue: Weak<Shared<K>>) -> Box<dyn Fn() + Send + Sync> {
+    Box::new(move || {
+        if let Some(shared) = queue.upgrade() {
+            shared.change(|state, now| state.show(now));
+        }
+    })
+}
+
+impl<K: Key> Clone for Queue<K> {
+    fn clone(&self) -> Self {
+        Queue { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<K: Key> fmt::Debug for Queue<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = self.shared.inner();
+        f.debug_struct("Queue")
+            .field("name", &self.shared.name)
+            .field("ready", &inner.state.ready())
+            .field("in_flight", &inner.state.in_flight())
+            .field("shut_down", &inner.state.is_shut_down())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K: Key> fmt::Debug for Item<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Item")
+            .field("key", &self.key)
+            .field("priority", &self.priority)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,292 @@
+//! Whose turn it is among the keys that wait: pure, over the numbers of slots and tenants.
+//!
+//! A *level* holds the keys of one priority, a *lane* those of one tenant in one level, first in, first out. The lanes
+//! of a level stand in a ring; the current one has as many turns as its weight, then the next. The highest level that
+//! has keys is served, but a lower one whose next key has waited long enough claims a turn now and then: see
+//! [`Ageing`](crate::Ageing).
+
+use windlass_env::Instant;
+
+use crate::slots::NONE;
+use crate::{Ageing, Priority};
+
+/// How many levels are kept when they are empty.
+const LEVELS_KEPT: usize = 16;
+
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    /// By slot.
+    links: Vec<Link>,
+    lanes: Vec<Lane>,
+    /// By tenant: its first lane.
+    first_lanes: Vec<usize>,
+    /// The highest priority first.
+    levels: Vec<Level>,
+    ready: usize,
+    ageing: Option<Ageing>,
+    /// How many turns in a row have passed over a claim.
+    passed_over: u32,
+}
+
+/// A key's place in its lane.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    added: Instant,
+    lane: usize,
+    previous: usize,
+    next: usize,
+}
+
+#[derive(Debug)]
+struct Lane {
+    priority: Priority,
+    tenant: Tenant,
+    head: usize,
+    tail: usize,
+    /// Turns left before the next lane is served.
+    credit: u32,
+    /// Neighbours in the ring of its level, while it has keys.
+    before: usize,
+    after: usize,
+    /// The next lane of the same tenant.
+    sibling: usize,
+}
+
+#[derive(Debug)]
+struct Level {
+    priority: Priority,
+    /// The lane that is served next.
+    current: usize,
+    ready: usize,
+}
+
+/// Whose key it is, and how many turns in a row they have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tenant {
+    pub(crate) number: usize,
+    pub(crate) weight: u32,
+}
+
+/// Whose turn it is. Valid until the schedule changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    level: usize,
+    passed_over: u32,
+    pub(crate) slot: usize,
+}
+
+/// A key that has waited.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waited {
+    pub(crate) added: Instant,
+    pub(crate) priority: Priority,
+}
+
+impl Schedule {
+    pub(crate) fn new(ageing: Option<Ageing>) -> Self {
+        Schedule {
+            links: Vec::new(),
+            lanes: Vec::new(),
+            first_lanes: Vec::new(),
+            levels: Vec::new(),
+            ready: 0,
+            ageing,
+            passed_over: 0,
+        }
+    }
+
+    pub(crate) fn set_ageing(&mut self, ageing: Option<Ageing>) {
+        self.ageing = ageing;
+    }
+
+    pub(crate) fn ages(&self) -> bool {
+        self.ageing.is_some()
+    }
+
+    /// How many keys wait.
+    pub(crate) fn ready(&self) -> usize {
+        self.ready
+    }
+
+    /// How many keys wait with each priority, the highest first. Levels that have emptied may still show.
+    pub(crate) fn depths(&self) -> impl Iterator<Item = (Priority, usize)> {
+        self.levels.iter().map(|level| (level.priority, level.ready))
+    }
+
+    /// Puts the key in `slot` at the back of its tenant's lane.
+    pub(crate) fn push(&mut self, slot: usize, tenant: Tenant, priority: Priority, added: Instant) {
+        let lane = self.lane(tenant, priority);
+        let (level, tail) = (self.level(priority), self.lanes[lane].tail);
+        let link = Link { added, lane, previous: tail, next: NONE };
+        if slot < self.links.len() {
+            self.links[slot] = link;
+        } else {
+            self.links.resize(slot + 1, link);
+        }
+        self.lanes[lane].tail = slot;
+        if tail == NONE {
+            self.lanes[lane].head = slot;
+            self.join(level, lane);
+        } else {
+            self.links[tail].next = slot;
+        }
+        self.levels[level].ready += 1;
+        self.ready += 1;
+    }
+
+    /// Moves a waiting key to the back of a higher level; one that is as high already stays where it is. Returns
+    /// whether it moved. It keeps its age.
+    pub(crate) fn raise(&mut self, slot: usize, priority: Priority) -> bool {
+        let Link { added, lane, .. } = self.links[slot];
+        if self.lanes[lane].priority >= priority {
+            return false;
+        }
+        let tenant = self.lanes[lane].tenant;
+        let level = self.level(self.lanes[lane].priority);
+        self.unlink(level, slot);
+        self.push(slot, tenant, priority, added);
+        true
+    }
+
+    /// Whose turn it is at `now`.
+    pub(crate) fn turn(&self, now: Instant) -> Option<Turn> {
+        let top = self.levels.iter().position(|level| level.ready > 0)?;
+        let claim = if self.levels[top].ready < self.ready { self.claim(top, now) } else { None };
+        let (level, passed_over) = match (claim, self.ageing) {
+            (Some(level), Some(ageing)) if self.passed_over.saturating_add(1) >= ageing.share => (level, 0),
+            (Some(_), _) => (top, self.passed_over.saturating_add(1)),
+            (None, _) => (top, 0),
+        };
+        Some(Turn { level, passed_over, slot: self.next_of(level) })
+    }
+
+    /// Takes the key whose turn it is out of its lane.
+    pub(crate) fn take(&mut self, turn: Turn) -> Waited {
+        let Turn { level, passed_over, slot } = turn;
+        let Link { added, lane, .. } = self.links[slot];
+        self.passed_over = passed_over;
+        self.unlink(level, slot);
+        let served = &mut self.lanes[lane];
+        let priority = served.priority;
+        served.credit = served.credit.saturating_sub(1);
+        if served.head != NONE && served.credit == 0 {
+            served.credit = served.tenant.weight;
+            self.levels[level].current = served.after;
+        }
+        Waited { added, priority }
+    }
+
+    /// The level below `top` whose next key has waited longest, if that is long enough.
+    fn claim(&self, top: usize, now: Instant) -> Option<usize> {
+        let ageing = self.ageing?;
+        let below = self.levels.iter().enumerate().skip(top + 1).filter(|(_, level)| level.ready > 0);
+        let aged = below.map(|(level, _)| (self.links[self.next_of(level)].added, level));
+        let (added, level) = aged.min()?;
+        (now - added >= ageing.after).then_some(level)
+    }
+
+    /// The key that a level hands out next.
+    fn next_of(&self, level: usize) -> usize {
+        self.lanes[self.levels[level].current].head
+    }
+
+    /// Takes a key out of its lane, and the lane out of the ring when it was the last.
+    fn unlink(&mut self, level: usize, slot: usize) {
+        let Link { lane, previous, next, .. } = self.links[slot];
+        match previous {
+            NONE => self.lanes[lane].head = next,
+            _ => self.links[previous].next = next,
+        }
+        match next {
+            NONE => self.lanes[lane].tail = previous,
+            _ => self.links[next].previous = previous,
+        }
+        self.levels[level].ready -= 1;
+        self.ready -= 1;
+        if self.lanes[lane].head == NONE {
+            self.leave(level, lane);
+        }
+    }
+
+    /// A lane that has got its first key is served when all others have been.
+    fn join(&mut self, level: usize, lane: usize) {
+        let current = self.levels[level].current;
+        let (before, after) = match current {
+            NONE => (lane, lane),
+            _ => (self.lanes[current].before, current),
+        };
+        let joining = &mut self.lanes[lane];
+        (joining.before, joining.after) = (before, after);
+        joining.credit = joining.tenant.weight;
+        self.lanes[before].after = lane;
+        self.lanes[after].before = lane;
+        if current == NONE {
+            self.levels[level].current = lane;
+        }
+    }
+
+    fn leave(&mut self, level: usize, lane: usize) {
+        let Lane { before, after, .. } = self.lanes[lane];
+        self.lanes[before].after = after;
+        self.lanes[after].before = before;
+        let current = &mut self.levels[level].current;
+        if after == lane {
+            *current = NONE;
+        } else if *current == lane {
+            *current = after;
+        }
+    }
+
+    /// The lane of a tenant's keys of one priority. An empty one may change its priority, so that a tenant has no
+    /// more lanes than it ever had priorities at once.
+    fn lane(&mut self, tenant: Tenant, priority: Priority) -> usize {
+        if tenant.number >= self.first_lanes.len() {
+            self.first_lanes.resize(tenant.number + 1, NONE);
+        }
+        let (mut lane, mut empty) = (self.first_lanes[tenant.number], NONE);
+        while lane != NONE && self.lanes[lane].priority != priority {
+            if self.lanes[lane].head == NONE {
+                empty = lane;
+            }
+            lane = self.lanes[lane].sibling;
+        }
+        let found = if lane == NONE { empty } else { lane };
+        if found == NONE {
+            return self.open(tenant, priority);
+        }
+        if self.lanes[found].head == NONE {
+            self.lanes[found].priority = priority;
+            self.lanes[found].tenant = tenant;
+        }
+        found
+    }
+
+    fn open(&mut self, tenant: Tenant, priority: Priority) -> usize {
+        let sibling = std::mem::replace(&mut self.first_lanes[tenant.number], self.lanes.len());
+        self.lanes.push(Lane {
+            priority,
+            tenant,
+            head: NONE,
+            tail: NONE,
+            credit: tenant.weight,
+            before: NONE,
+            after: NONE,
+            sibling,
+        });
+        self.lanes.len() - 1
+    }
+
+    /// The level of a priority, made if there is none.
+    fn level(&mut self, priority: Priority) -> usize {
+        let place = |levels: &[Level]| levels.binary_search_by(|level| priority.cmp(&level.priority));
+        if let Ok(found) = place(&self.levels) {
+            return found;
+        }
+        if self.levels.len() >= LEVELS_KEPT {
+            self.levels.retain(|level| level.ready > 0);
+        }
+        let at = place(&self.levels).unwrap_or_else(|at| at);
+        self.levels.insert(at, Level { priority, current: NONE, ready: 0 });
+        at
+    }
+}

@@ -1,0 +1,131 @@
+//! Every key the queue knows of, each in a numbered slot, and where it is.
+//!
+//! A slot's number is what the other structures hold instead of the key. A slot that is left is used again, so that
+//! keys that come and go allocate nothing.
+
+use std::hash::{BuildHasher, Hash};
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use windlass_env::Instant;
+
+use crate::Priority;
+
+/// The number of no slot: the end of a list.
+pub(crate) const NONE: usize = usize::MAX;
+
+pub(crate) struct Slots<K> {
+    /// The numbers of used slots by key. Never iterated: the order of a hash reaches nobody.
+    numbers: HashTable<usize>,
+    slots: Vec<Slot<K>>,
+    /// The first of the free slots.
+    free: usize,
+    hasher: FixedState,
+}
+
+enum Slot<K> {
+    Free { next: usize },
+    Used(Entry<K>),
+}
+
+/// What there is to know of one key.
+pub(crate) struct Entry<K> {
+    pub(crate) key: K,
+    hash: u64,
+    /// The number of its tenant.
+    pub(crate) tenant: usize,
+    pub(crate) place: Place,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    /// Neither waiting nor held: here for its delay only.
+    Away,
+    /// In the schedule.
+    Waiting,
+    /// With a worker.
+    Held { since: Instant },
+    /// With a worker, and added again meanwhile.
+    HeldAgain { since: Instant, added: Instant, priority: Priority },
+}
+
+impl<K: Eq + Hash> Slots<K> {
+    /// No keys. The seed keeps strangers who choose keys from choosing ones that collide.
+    pub(crate) fn new(seed: u64) -> Self {
+        let hasher = FixedState::with_seed(seed);
+        Slots { numbers: HashTable::new(), slots: Vec::new(), free: NONE, hasher }
+    }
+
+    pub(crate) fn hash(&self, key: &K) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
+    pub(crate) fn find(&self, hash: u64, key: &K) -> Option<usize> {
+        self.numbers.find(hash, |number| self.entry(*number).key == *key).copied()
+    }
+
+    /// Puts a key that is not here into a slot.
+    pub(crate) fn insert(&mut self, hash: u64, key: K, tenant: usize) -> usize {
+        let used = Slot::Used(Entry { key, hash, tenant, place: Place::Away });
+        let number = match self.free {
+            NONE => {
+                self.slots.push(used);
+                self.slots.len() - 1
+            }
+            number => {
+                if let Slot::Free { next } = std::mem::replace(&mut self.slots[number], used) {
+                    self.free = next;
+                }
+                number
+            }
+        };
+        let slots = &self.slots;
+        self.numbers.insert_unique(hash, number, |number| in_use(&slots[*number]).hash);
+        number
+    }
+
+    pub(crate) fn remove(&mut self, number: usize) -> Entry<K> {
+        let hash = self.entry(number).hash;
+        if let Ok(found) = self.numbers.find_entry(hash, |other| *other == number) {
+            found.remove();
+        }
+        let free = Slot::Free { next: self.free };
+        self.free = number;
+        match std::mem::replace(&mut self.slots[number], free) {
+            Slot::Used(entry) => entry,
+            Slot::Free { .. } => unreachable!("slot {number} is left twice"),
+        }
+    }
+}
+
+impl<K> Slots<K> {
+    pub(crate) fn entry(&self, number: usize) -> &Entry<K> {
+        in_use(&self.slots[number])
+    }
+
+    pub(crate) fn place_mut(&mut self, number: usize) -> &mut Place {
+        match &mut self.slots[number] {
+            Slot::Used(entry) => &mut entry.place,
+            Slot::Free { .. } => unreachable!("a slot somebody holds the number of is in use"),
+        }
+    }
+
+    /// Where every key is, in the order of the slots.
+    pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
+        self.slots.iter().filter_map(|slot| match slot {
+            Slot::Used(entry) => Some(entry.place),
+            Slot::Free { .. } => None,
+        })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
+    }
+}
+
+fn in_use<K>(slot: &Slot<K>) -> &Entry<K> {
+    match slot {
+        Slot::Used(entry) => entry,
+        Slot::Free { .. } => unreachable!("a slot somebody holds the number of is in use"),
+    }
+}

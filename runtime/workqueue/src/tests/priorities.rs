@@ -1,0 +1,199 @@
+//! What is urgent comes first, and what is not comes all the same.
+
+use std::time::Duration;
+
+use windlass_env::Env;
+
+use super::{all_ready, ms, nothing_ready, ready, started};
+use crate::{Add, Ageing, Priority, Queue, QueueOptions};
+
+const HIGH: Priority = Priority::HIGH;
+const NORMAL: Priority = Priority::NORMAL;
+const LOW: Priority = Priority::LOW;
+
+fn ageing(env: &Env, ageing: Option<Ageing>) -> Queue<u32> {
+    Queue::new(env.clone(), "test", QueueOptions { ageing, ..QueueOptions::default() }, None)
+}
+
+/// Hands out and releases one key.
+fn next(queue: &Queue<u32>) -> u32 {
+    *ready(queue).key()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_higher_priority_comes_first_and_within_one_the_order_of_arrival_holds() {
+    let (_env, queue) = started();
+    for (key, priority) in
+        [("a", LOW), ("b", NORMAL), ("c", HIGH), ("d", Priority(7)), ("e", HIGH), ("f", LOW)]
+    {
+        queue.add_with(key, Add::now().priority(priority));
+    }
+    assert_eq!(all_ready(&queue), ["c", "e", "d", "b", "a", "f"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn five_levels_of_a_thousand_keys_come_in_order_whether_delayed_or_not() {
+    const LEVELS: [i32; 5] = [10, 5, 0, -5, -10];
+    for delay in [Duration::ZERO, Duration::from_secs(1)] {
+        let env = Env::virtual_time(1);
+        let queue = ageing(&env, None);
+        for n in 0..1_000 {
+            for (level, priority) in (0..).zip(LEVELS) {
+                queue.add_with(level * 1_000 + n, Add::after(delay).priority(Priority(priority)));
+            }
+        }
+        env.sleep(delay).await;
+        assert!((0..5_000).all(|expected| next(&queue) == expected), "{delay:?}");
+        assert!(nothing_ready(&queue));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_key_is_raised_to_the_back_of_the_higher_priority() {
+    let (_env, queue) = started();
+    queue.add("raised");
+    queue.add_with("first", Add::now().priority(HIGH));
+    queue.add_with("raised", Add::now().priority(HIGH));
+    queue.add_with("last", Add::now().priority(HIGH));
+    queue.add("normal");
+    assert_eq!(queue.len(), 4, "raised, not doubled");
+    assert_eq!(all_ready(&queue), ["first", "raised", "last", "normal"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_key_is_never_lowered() {
+    let (_env, queue) = started();
+    queue.add_with("a", Add::now().priority(HIGH));
+    queue.add_with("a", Add::now().priority(LOW));
+    queue.add("b");
+    let item = ready(&queue);
+    assert_eq!((*item.key(), item.priority()), ("a", HIGH));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_priority_of_an_add_during_processing_is_kept_for_the_next_turn() {
+    let (_env, queue) = started();
+    queue.add_with("a", Add::now().priority(HIGH));
+    let held = ready(&queue);
+    queue.add_with("a", Add::now().priority(LOW));
+    queue.add_with("a", Add::now().priority(Priority(-1)));
+    queue.add_with("a", Add::now().priority(LOW));
+    queue.add("b");
+    drop(held);
+    assert_eq!(*ready(&queue).key(), "b", "the turn that is over lends its priority to nobody");
+    assert_eq!(ready(&queue).priority(), Priority(-1), "the highest asked for meanwhile");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delayed_key_keeps_the_highest_priority_and_the_earliest_time_asked_for() {
+    let (env, queue) = started();
+    queue.add_with("a", Add::after(ms(20)).priority(HIGH));
+    queue.add_with("a", Add::after(ms(10)).priority(LOW));
+    queue.add_with("a", Add::after(ms(30)).priority(Priority(1_000)));
+    env.sleep(ms(10)).await;
+    let item = ready(&queue);
+    assert_eq!((*item.key(), item.priority()), ("a", Priority(1_000)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_add_that_supersedes_a_retry_is_as_urgent_as_the_retry_was() {
+    let (_env, queue) = started();
+    queue.add_with("a", Add::rate_limited().priority(HIGH));
+    queue.add_with("a", Add::now().priority(LOW));
+    assert_eq!(ready(&queue).priority(), HIGH);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_comes_due_raises_itself_if_it_waits_already() {
+    let (env, queue) = started();
+    queue.add_with("a", Add::after(ms(5)).priority(HIGH));
+    queue.add_with("a", Add::now().priority(LOW));
+    queue.add("b");
+    env.sleep(ms(5)).await;
+    assert_eq!(all_ready(&queue), ["a", "b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_keys_are_added_at_once_as_if_one_by_one() {
+    let (_env, queue) = started();
+    queue.add("c");
+    queue.add_all(["a", "b", "a", "c"], HIGH);
+    queue.add_all(["d"], LOW);
+    assert_eq!(all_ready(&queue), ["a", "b", "c", "d"]);
+    queue.shut_down();
+    queue.add_all(["e"], HIGH);
+    assert_eq!(queue.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_low_priority_is_never_starved_however_many_higher_keys_keep_coming() {
+    let env = Env::virtual_time(1);
+    let (after, share) = (Duration::from_secs(10), 8);
+    let queue = ageing(&env, Some(Ageing { after, share }));
+    let low = 1_000_000..1_000_003;
+    queue.add_all(low.clone(), LOW);
+    queue.add(0);
+    let mut came = Vec::new();
+    // A worker needs 100 ms per key, and there is always another of normal priority.
+    for turn in 1..200 {
+        queue.add(turn);
+        let key = next(&queue);
+        if low.contains(&key) {
+            came.push((turn, env.now().since_origin()));
+        }
+        env.sleep(ms(100)).await;
+    }
+    let turns: Vec<u32> = came.iter().map(|(turn, _)| *turn).collect();
+    assert_eq!(turns, [108, 116, 124], "after ten seconds, every eighth turn");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_several_aged_levels_the_one_whose_next_key_waits_longest_has_the_turn() {
+    let env = Env::virtual_time(1);
+    let queue = ageing(&env, Some(Ageing { after: ms(10), share: 2 }));
+    queue.add_with(1, Add::now().priority(Priority(-2)));
+    env.sleep(ms(1)).await;
+    queue.add_with(2, Add::now().priority(Priority(-1)));
+    env.sleep(ms(10)).await;
+    queue.add_all(10..20, NORMAL);
+    let order: Vec<u32> = (0..6).map(|_| next(&queue)).collect();
+    assert_eq!(order, [10, 1, 11, 2, 12, 13]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_old_keys_of_low_priority_takes_its_share_and_no_more() {
+    let env = Env::virtual_time(1);
+    let queue = ageing(&env, Some(Ageing::default()));
+    queue.add_all(0..100_000, LOW);
+    env.sleep(Duration::from_secs(3600)).await;
+    queue.add_all(200_000..200_070, NORMAL);
+    let order: Vec<u32> = (0..80).map(|_| next(&queue)).collect();
+    let fresh = order.iter().filter(|key| **key >= 200_000).count();
+    assert_eq!(fresh, 70, "seven turns in eight for what is new, although all the others are older");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_ageing_priorities_are_strict_and_ageing_can_be_set_later() {
+    let env = Env::virtual_time(1);
+    let queue = ageing(&env, None);
+    queue.add_with(1, Add::now().priority(LOW));
+    env.sleep(Duration::from_secs(3600)).await;
+    queue.add_all(10..20, NORMAL);
+    assert!((10..15).all(|expected| next(&queue) == expected));
+    queue.replace_ageing(Some(Ageing { after: ms(1), share: 0 }));
+    env.sleep(ms(1)).await;
+    assert_eq!(next(&queue), 1, "a share of zero is one: always");
+    assert_eq!(next(&queue), 15);
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_number_of_priorities_may_come_and_go() {
+    let env = Env::virtual_time(1);
+    let queue = ageing(&env, None);
+    for round in 0..3 {
+        let priority = |key: u32| Priority(i32::try_from(key * 37 % 100).unwrap_or_default() + round);
+        (0..100).for_each(|key| queue.add_with(key, Add::now().priority(priority(key))));
+        let handed: Vec<Priority> = (0..100).map(|_| priority(next(&queue))).collect();
+        assert!(handed.is_sorted_by(|a, b| a >= b), "{handed:?}");
+    }
+}

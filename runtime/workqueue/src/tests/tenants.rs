@@ -1,0 +1,138 @@
+//! One tenant cannot starve another.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_env::Env;
+
+use super::{all_ready, before_the_slash, ready, shared};
+use crate::{Add, Priority, Queue, QueueOptions, Tenancy};
+
+/// A key as controllers have it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Named {
+    namespace: Arc<str>,
+    name: u32,
+}
+
+fn named(namespace: &str, name: u32) -> Named {
+    Named { namespace: namespace.into(), name }
+}
+
+fn by_namespace(env: &Env, tenancy: Tenancy<Named>) -> Queue<Named> {
+    Queue::new(env.clone(), "test", QueueOptions { tenancy, ..QueueOptions::default() }, None)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_with_a_hundred_thousand_keys_does_not_make_another_wait_for_them() {
+    let env = Env::virtual_time(1);
+    let queue = by_namespace(&env, Tenancy::by(|key: &Named| &*key.namespace));
+    queue.add_all((0..100_000).map(|name| named("big", name)), Priority::NORMAL);
+    queue.add_all((0..3).map(|name| named("small", name)), Priority::NORMAL);
+    let first: Vec<Named> = (0..8).map(|_| ready(&queue).key().clone()).collect();
+    let small = first.iter().filter(|key| &*key.namespace == "small").count();
+    assert_eq!(small, 3, "{first:?}");
+    assert_eq!(queue.len(), 100_003 - 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tenants_take_turns_and_each_ones_keys_keep_their_order() {
+    let queue = shared(&Env::virtual_time(1), Tenancy::by(before_the_slash));
+    for key in ["a/1", "a/2", "a/3", "b/1", "b/2", "c/1", "a/4"] {
+        queue.add(key);
+    }
+    assert_eq!(all_ready(&queue), ["a/1", "b/1", "c/1", "a/2", "b/2", "a/3", "a/4"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_has_as_many_turns_in_a_row_as_its_weight_and_zero_is_one() {
+    let tenancy = Tenancy::by(before_the_slash).weight("b", 2).weight("c", 0);
+    let queue = shared(&Env::virtual_time(1), tenancy);
+    for key in ["a/1", "a/2", "a/3", "b/1", "b/2", "b/3", "c/1", "c/2"] {
+        queue.add(key);
+    }
+    assert_eq!(all_ready(&queue), ["a/1", "b/1", "b/2", "c/1", "a/2", "b/3", "c/2", "a/3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_priority_comes_before_a_tenants_turn() {
+    let queue = shared(&Env::virtual_time(1), Tenancy::by(before_the_slash));
+    queue.add("a/low");
+    queue.add("b/low");
+    queue.add_with("a/1", Add::now().priority(Priority::HIGH));
+    queue.add_with("a/2", Add::now().priority(Priority::HIGH));
+    assert_eq!(all_ready(&queue), ["a/1", "a/2", "a/low", "b/low"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_who_comes_back_stands_at_the_end_of_the_round() {
+    let queue = shared(&Env::virtual_time(1), Tenancy::by(before_the_slash));
+    ["a/1", "b/1", "b/2", "c/1"].into_iter().for_each(|key| queue.add(key));
+    drop(ready(&queue));
+    queue.add("a/2");
+    assert_eq!(all_ready(&queue), ["b/1", "c/1", "a/2", "b/2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_raised_key_leaves_its_tenants_others_where_they_were() {
+    let queue = shared(&Env::virtual_time(1), Tenancy::by(before_the_slash));
+    ["a/1", "a/2", "a/3", "b/1"].into_iter().for_each(|key| queue.add(key));
+    queue.add_with("a/2", Add::now().priority(Priority::HIGH));
+    assert_eq!(all_ready(&queue), ["a/2", "a/1", "b/1", "a/3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_run_again_and_one_that_comes_due_belong_to_their_tenant_too() {
+    let env = Env::virtual_time(1);
+    let queue = shared(&env, Tenancy::by(before_the_slash));
+    queue.add("a/again");
+    let held = ready(&queue);
+    queue.add("a/again");
+    queue.add_after("b/due", Duration::from_millis(1));
+    ["a/1", "a/2"].into_iter().for_each(|key| queue.add(key));
+    drop(held);
+    env.sleep(Duration::from_millis(1)).await;
+    assert_eq!(all_ready(&queue), ["a/1", "b/due", "a/2", "a/again"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_tenancy_holds_for_keys_that_come_later() {
+    let queue = shared(&Env::virtual_time(1), Tenancy::none());
+    ["a/1", "a/2", "b/1"].into_iter().for_each(|key| queue.add(key));
+    queue.replace_tenancy(Tenancy::by(before_the_slash));
+    ["c/1", "d/1", "c/2"].into_iter().for_each(|key| queue.add(key));
+    assert_eq!(all_ready(&queue), ["a/1", "c/1", "d/1", "a/2", "c/2", "b/1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tenants_who_are_gone_are_forgotten_and_their_places_given_to_others() {
+    let env = Env::virtual_time(1);
+    let queue = by_namespace(&env, Tenancy::by(|key: &Named| &*key.namespace).weight("tenant-7", 3));
+    for round in 0..3 {
+        for tenant in 0..2_000 {
+            queue.add(named(&format!("tenant-{tenant}"), round));
+            drop(ready(&queue));
+        }
+    }
+    (0..6).for_each(|name| queue.add(named("tenant-7", name)));
+    (0..2).for_each(|name| queue.add(named("other", name)));
+    let order: Vec<String> = (0..8).map(|_| ready(&queue).key().namespace.to_string()).collect();
+    let (seven, other) = ("tenant-7", "other");
+    assert_eq!(order, [seven, seven, seven, other, seven, seven, seven, other], "the weight is remembered");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenancy_that_panics_costs_the_caller_its_add_and_nobody_else_anything() {
+    let tenancy = Tenancy::by(|key: &&'static str| {
+        assert!(*key != "broken", "broken");
+        before_the_slash(key)
+    });
+    let queue = shared(&Env::virtual_time(1), tenancy);
+    queue.add("a/1");
+    assert!(windlass_env::caught_now(|| queue.add("broken")).is_err());
+    assert!(!queue.cancel_delayed(&"broken"));
+    queue.add("a/2");
+    assert_eq!(all_ready(&queue), ["a/1", "a/2"]);
+    queue.shut_down();
+    assert!(format!("{queue:?}").contains("ready: 0, in_flight: 0"), "{queue:?}");
+}

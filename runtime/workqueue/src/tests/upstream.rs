@@ -1,0 +1,237 @@
+//! Scenarios of client-go's and controller-runtime's own tests that the tests beside have not told already, and the
+//! defects of theirs that users have reported.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use tokio::task::yield_now;
+use windlass_env::Env;
+use windlass_metrics::Metrics;
+
+use super::{Journal, all_ready, ms, nothing_ready, noting_worker, ready, started, try_get};
+use crate::{Add, Priority, Queue, QueueOptions, per_key_limiter};
+
+#[tokio::test(start_paused = true)]
+async fn fifty_producers_and_ten_workers_leave_nothing_behind_and_nothing_comes_after_shut_down() {
+    let (env, queue) = (Env::virtual_time(1), numbers(None));
+    let runs = Arc::<Mutex<BTreeMap<u32, u32>>>::default();
+    for producer in 0..50 {
+        let (inner, queue) = (env.clone(), queue.clone());
+        drop(env.spawn(format!("producer {producer}"), async move {
+            for _ in 0..50 {
+                queue.add(producer);
+                inner.sleep(ms(1)).await;
+            }
+        }));
+    }
+    for worker in 0..10 {
+        let (inner, queue, runs) = (env.clone(), queue.clone(), Arc::clone(&runs));
+        drop(env.spawn(format!("worker {worker}"), async move {
+            while let Some(item) = queue.get().await {
+                *runs.lock().unwrap().entry(*item.key()).or_default() += 1;
+                inner.sleep(ms(3)).await;
+            }
+        }));
+    }
+    env.sleep(ms(51)).await;
+    queue.shut_down();
+    queue.add(1_000);
+    env.tasks_ended().await;
+    let runs = runs.lock().unwrap();
+    assert_eq!((queue.len(), runs.len(), runs.get(&1_000)), (0, 50, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_that_add_their_own_key_while_they_hold_it_see_it_again_also_during_shut_down() {
+    let (env, queue) = (Env::virtual_time(1), numbers(None));
+    let runs = Arc::<Mutex<BTreeMap<u32, u32>>>::default();
+    queue.add_all(0..50, Priority::NORMAL);
+    for worker in 0..10 {
+        let (queue, runs) = (queue.clone(), Arc::clone(&runs));
+        drop(env.spawn(format!("worker {worker}"), async move {
+            while let Some(item) = queue.get().await {
+                let first = {
+                    let mut runs = runs.lock().unwrap();
+                    let times = runs.entry(*item.key()).or_default();
+                    *times += 1;
+                    *times == 1
+                };
+                if first {
+                    queue.add(*item.key());
+                }
+                yield_now().await;
+            }
+        }));
+    }
+    yield_now().await;
+    queue.shut_down();
+    env.tasks_ended().await;
+    let again = runs.lock().unwrap().values().filter(|times| **times == 2).count();
+    assert_eq!(again, 10, "those that were held when the queue was shut down had been added again");
+    assert_eq!(runs.lock().unwrap().len(), 50);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_done_with_is_dropped() {
+    #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    struct Big(Arc<str>);
+    let env = Env::virtual_time(1);
+    let queue = Queue::new(env, "test", QueueOptions::default(), None);
+    let big: Arc<str> = "big".into();
+    let seen: Weak<str> = Arc::downgrade(&big);
+    queue.add(Big(big));
+    drop(ready(&queue));
+    assert_eq!(seen.strong_count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shut_down_does_not_wait_for_what_is_held_and_ends_a_drain_that_somebody_gives_up_on() {
+    let (env, queue) = started();
+    ["foo", "bar"].into_iter().for_each(|key| queue.add(key));
+    let held = [ready(&queue), ready(&queue)];
+    queue.shut_down();
+    assert!(env.timeout(ms(1), queue.drained()).await.is_err(), "both are held");
+    assert!(matches!(try_get(&queue), Some(None)), "but nobody gets more");
+    drop(held);
+    queue.drained().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_what_is_queued_also_when_nothing_is_in_flight() {
+    let (env, queue) = started();
+    queue.add("queued");
+    queue.shut_down();
+    assert!(env.timeout(ms(1), queue.drained()).await.is_err(), "client-go's returns here");
+    assert_eq!(all_ready(&queue), ["queued"]);
+    queue.drained().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_who_drain_are_told_in_the_order_in_which_they_came_and_who_gives_up_is_not_missed() {
+    let (env, queue) = started();
+    let journal = Journal::default();
+    queue.add("a");
+    for name in ["first", "second", "third"] {
+        let (inner, queue, journal) = (env.clone(), queue.clone(), journal.clone());
+        drop(env.spawn(name, async move {
+            let patience = if name == "second" { ms(1) } else { ms(1_000) };
+            let outcome = inner.timeout(patience, queue.drained()).await;
+            journal.note(format!("{name} {}", outcome.is_ok()));
+        }));
+    }
+    env.sleep(ms(5)).await;
+    queue.shut_down();
+    drop(ready(&queue));
+    env.tasks_ended().await;
+    assert_eq!(journal.lines(), ["second false", "first true", "third true"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_shut_down_what_is_queued_is_handed_out_and_nobody_hangs() {
+    let (env, queue) = started();
+    queue.add("baz");
+    queue.shut_down();
+    queue.add_after("foo", Duration::from_secs(1));
+    let journal = Journal::default();
+    noting_worker(&env, &queue, &journal, "w");
+    env.tasks_ended().await;
+    assert_eq!(journal.lines(), ["w baz 0", "w ends"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_keys_of_different_delays_fire_at_their_own_times_whatever_order_they_came_in() {
+    let (env, queue) = started();
+    let journal = Journal::default();
+    queue.add_after("third", ms(1_000));
+    queue.add_after("first", ms(50));
+    queue.add_after("second", ms(500));
+    noting_worker(&env, &queue, &journal, "w");
+    env.sleep(ms(2_000)).await;
+    assert_eq!(journal.lines(), ["w first 50", "w second 500", "w third 1000"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_delay_does_not_put_off_an_earlier_one_and_counts_again_once_it_has_fired() {
+    let (env, queue) = started();
+    queue.add_after("foo", ms(50));
+    queue.add_after("foo", ms(70));
+    env.sleep(ms(60)).await;
+    assert_eq!(all_ready(&queue), ["foo"]);
+    env.sleep(ms(20)).await;
+    assert!(nothing_ready(&queue), "the second was merged into the first");
+    queue.add_after("foo", ms(50));
+    queue.add_after("foo", ms(30));
+    env.sleep(ms(40)).await;
+    assert_eq!(all_ready(&queue), ["foo"]);
+    env.sleep(ms(20)).await;
+    assert!(nothing_ready(&queue));
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_of_each_key_are_counted_apart_and_cleared_by_forgetting() {
+    let env = Env::virtual_time(1);
+    let options = QueueOptions { limiter: per_key_limiter(), ..QueueOptions::default() };
+    let queue = Queue::new(env.clone(), "test", options, None);
+    for _ in 0..2 {
+        queue.add_rate_limited("one");
+    }
+    queue.add_rate_limited("two");
+    assert_eq!((queue.attempts(&"one"), queue.attempts(&"two")), (2, 1));
+    queue.forget(&"one");
+    queue.forget(&"never seen");
+    assert_eq!((queue.attempts(&"one"), queue.attempts(&"two")), (0, 1));
+    env.sleep(ms(5)).await;
+    assert_eq!(all_ready(&queue), ["one", "two"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn depth_follows_a_key_from_its_delay_to_its_worker_by_priority() {
+    let (env, metrics) = (Env::virtual_time(1), Metrics::new());
+    let queue = Queue::new(env, "test", QueueOptions::default(), metrics.workqueue("test"));
+    let depth = |priority: i32| {
+        let start = format!("windlass_workqueue_priority_depth{{name=\"test\",priority=\"{priority}\"}} ");
+        metrics.encode().lines().find_map(|line| line.strip_prefix(&start).map(str::to_owned))
+    };
+    let (none, one) = (Some("0".to_owned()), Some("1".to_owned()));
+    queue.add_with("foo", Add::after(Duration::from_secs(3600)));
+    assert_eq!((depth(0), metrics.workqueue("test").depth.get()), (None, 0));
+    queue.add_with("foo", Add::now().priority(Priority(1)));
+    assert_eq!((depth(1), metrics.workqueue("test").depth.get()), (one.clone(), 1));
+    queue.add_with("foo", Add::now().priority(Priority(2)));
+    assert_eq!((depth(1), depth(2)), (none.clone(), one));
+    assert_eq!(metrics.workqueue("test").adds.get(), 1, "raised, not added");
+    let held = ready(&queue);
+    assert_eq!((depth(2), held.priority()), (none, Priority(2)));
+    drop(held);
+    assert_eq!(metrics.workqueue("test").depth.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_without_metrics_does_all_the_same() {
+    let queue = numbers(None);
+    queue.add_all([3, 1, 2], Priority::NORMAL);
+    let order: Vec<u32> = (0..3).map(|_| *ready(&queue).key()).collect();
+    assert_eq!(order, [3, 1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_queue_of_random_priorities_and_delays_can_be_emptied() {
+    let (env, queue) = (Env::virtual_time(1), numbers(None));
+    let mut rng = env.rng("plan");
+    for round in 0..20 {
+        for key in 0..1_000 {
+            let roll = i32::try_from(rng.below(100)).unwrap_or_default();
+            let add = if roll < 10 { Add::after(ms(rng.below(10))) } else { Add::now() };
+            queue.add_with(key, add.priority(Priority(roll)));
+        }
+        env.sleep(ms(10)).await;
+        let handed = std::iter::from_fn(|| try_get(&queue)?.map(|item| *item.key())).count();
+        assert_eq!(handed, 1_000, "round {round}");
+    }
+}
+
+fn numbers(ageing: Option<crate::Ageing>) -> Queue<u32> {
+    let options = QueueOptions { ageing, ..QueueOptions::default() };
+    Queue::new(Env::virtual_time(1), "test", options, None)
+}
