@@ -114,6 +114,14 @@ pub enum Flaw {
         /// When it was too much.
         at: Duration,
     },
+    /// A process ended for a reason that no fault explains.
+    #[error("{who} ended: {error}")]
+    Ended {
+        /// Who.
+        who: String,
+        /// What it said.
+        error: String,
+    },
     /// A campaign whose runs could not fail.
     #[error("the campaign proves nothing: {0}")]
     ProvesNothing(String),

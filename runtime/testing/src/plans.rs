@@ -33,7 +33,9 @@ pub enum FaultKind {
     Quota,
 }
 
-/// Which faults a random plan may have. All of them are of a sort that a sound controller gets over by itself.
+/// Which faults a random plan may have. All of them are of a sort that a sound controller gets over by itself. Two are
+/// not and can only be planned by hand: a poisoned object is gone as far as a cache can tell, so a sound controller
+/// replaces it; and a controller that hears that a namespace is being terminated rightly stops trying.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faults {
     kinds: BTreeSet<FaultKind>,

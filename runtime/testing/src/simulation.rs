@@ -26,8 +26,8 @@ use crate::world::{MakeMachine, World};
 /// How long after the last fault a cluster may take to come to rest: the longest back-off of a key is 1000 s, twice
 /// over if its next attempt meets a cache that is still behind, and some.
 const CONVERGES: Duration = Duration::from_secs(45 * 60);
-/// For how long nothing is written by then.
-const REST: Duration = Duration::from_secs(15);
+/// For how long nothing is written by then: longer than a write may be on its way under the last fault.
+const REST: Duration = Duration::from_secs(25);
 /// For how long the state that was reached has to be kept.
 const KEPT: Duration = Duration::from_secs(60);
 /// How long processes may take to stop in order: more than their own shutdown timeout.

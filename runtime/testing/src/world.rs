@@ -219,6 +219,9 @@ impl World {
                 return;
             }
             self.env.sleep_until(self.next_start(&process.name)).await;
+            if self.lock().stopping {
+                return;
+            }
         }
     }
 
@@ -230,6 +233,10 @@ impl World {
             }
             Err(TaskError::Aborted) => self.network.note(env, "is dead"),
             Ok(end) => {
+                if let Some(error) = end.as_ref().err().filter(|error| !is_explained(error)) {
+                    let (who, error) = (env.instance().to_owned(), error.to_string());
+                    self.judge.object(Flaw::Ended { who, error });
+                }
                 let how = end.map_or_else(|error| format!("ends: {error}"), |()| "ends".to_owned());
                 self.network.note(env, how);
                 if !left.is_empty() {
@@ -289,6 +296,12 @@ impl World {
             state: Mutex::default(),
         })
     }
+}
+
+/// Whether faults explain that a process ends so: a leader that cannot renew has to, and one that is cut off from the
+/// start gives up. Anything else is its own doing.
+fn is_explained(end: &ManagerError) -> bool {
+    matches!(end, ManagerError::LeaseLost(_) | ManagerError::ApiServerUnreachable { .. })
 }
 
 /// How long a time on a clock of this rate truly takes, rounded up.

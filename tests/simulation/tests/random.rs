@@ -83,11 +83,13 @@ fn the_controllers_get_over_random_faults() {
 #[test]
 fn the_controllers_get_over_days_of_faults() {
     let hours = wanted::<u64>("WINDLASS_DAYS", 0).checked_mul(24).filter(|it| *it > 0).unwrap_or(6);
-    let simulation = simulation(wanted("WINDLASS_SEED", 3))
-        .lasting(Duration::from_secs(hours * 3600))
-        .faults(Faults::all());
+    let seed = wanted("WINDLASS_SEED", 3);
+    let quiet = simulation(seed).plan(Plan::quiet(seed)).run(scripts::hours(hours));
+    let quiet = quiet.unwrap_or_else(|failure| panic!("without any fault: {failure}"));
+    let simulation = simulation(seed).lasting(Duration::from_secs(hours * 3600)).faults(Faults::all());
     let begun = Instant::now();
-    let report = simulation.run(scripts::hours(hours)).unwrap_or_else(|failure| panic!("{failure}"));
+    let report = simulation.run_like(Some(&quiet), scripts::hours(hours));
+    let report = report.unwrap_or_else(|failure| panic!("{failure}"));
     let (virtually, really) = (report.lasted.as_secs_f64(), begun.elapsed().as_secs_f64());
     println!("{hours} hours: {:.0} virtual seconds per second, {} writes", virtually / really, report.writes);
 }
