@@ -38,6 +38,7 @@ mod add;
 mod delays;
 mod drain;
 mod getter;
+mod key;
 mod limiter;
 mod meter;
 mod options;
@@ -51,17 +52,10 @@ mod tenants;
 mod tests;
 mod waiters;
 
-use std::fmt;
-use std::hash::Hash;
-
 pub use crate::add::{Add, Priority, When};
+pub use crate::key::Key;
 pub use crate::limiter::{
     Bucket, Exponential, FastSlow, MaxOf, MaxWait, RateLimiter, default_limiter, per_key_limiter,
 };
 pub use crate::options::{Ageing, QueueOptions, Tenancy};
 pub use crate::queue::{Item, Queue};
-
-/// What a key must be able to do. Its comparison, hash and clone run under the queue's lock.
-pub trait Key: Ord + Hash + Clone + Send + fmt::Debug + 'static {}
-
-impl<K: Ord + Hash + Clone + Send + fmt::Debug + 'static> Key for K {}

@@ -1,0 +1,92 @@
+//! Measured, not believed: keys that come and go allocate nothing once the queue has seen as many at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use windlass_env::Env;
+use windlass_metrics::Metrics;
+use windlass_workqueue::{Add, Item, Priority, Queue, QueueOptions, Tenancy};
+
+/// A key as controllers have it: cloning it copies pointers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Named {
+    namespace: Arc<str>,
+    name: Arc<str>,
+}
+
+fn keys() -> Vec<Named> {
+    let namespaces: Vec<Arc<str>> = (0..10).map(|number| format!("namespace-{number}").into()).collect();
+    (0..1_000)
+        .map(|number| Named {
+            namespace: Arc::clone(&namespaces[number % 10]),
+            name: format!("name-{number}").into(),
+        })
+        .collect()
+}
+
+fn queue() -> Queue<Named> {
+    let tenancy = Tenancy::by(|key: &Named| &*key.namespace).weight("namespace-3", 5);
+    let options = QueueOptions { tenancy, ..QueueOptions::default() };
+    Queue::new(Env::system("test"), "q", options, Metrics::new().workqueue("q"))
+}
+
+fn get(queue: &Queue<Named>) -> Item<Named> {
+    let got = tokio::task::unconstrained(queue.get()).now_or_never();
+    got.flatten().expect("a key is ready")
+}
+
+/// How many allocations the second of two equal rounds makes.
+fn in_steady_state(mut round: impl FnMut()) -> u64 {
+    round();
+    allocation_counter::measure(round).count_total
+}
+
+#[test]
+fn one_key_after_the_other_allocates_nothing() {
+    let (queue, keys) = (queue(), keys());
+    let allocations = in_steady_state(|| {
+        for key in &keys {
+            queue.add(key.clone());
+            drop(get(&queue));
+            queue.forget(key);
+        }
+    });
+    assert_eq!(allocations, 0);
+}
+
+#[test]
+fn a_thousand_keys_of_ten_tenants_and_three_priorities_at_once_allocate_nothing() {
+    let (queue, keys) = (queue(), keys());
+    let mut held = Vec::with_capacity(keys.len());
+    let allocations = in_steady_state(|| {
+        for (number, key) in keys.iter().enumerate() {
+            let priority = [Priority::LOW, Priority::NORMAL, Priority::HIGH][number % 3];
+            queue.add_with(key.clone(), Add::now().priority(priority));
+        }
+        queue.add_all(keys.iter().cloned(), Priority::NORMAL);
+        held.extend(keys.iter().map(|_| get(&queue)));
+        // Added again while held, and raised while waiting.
+        keys.iter().for_each(|key| queue.add(key.clone()));
+        held.clear();
+        keys.iter().for_each(|key| queue.add_with(key.clone(), Add::now().priority(Priority::HIGH)));
+        keys.iter().for_each(|_| drop(get(&queue)));
+    });
+    assert_eq!(allocations, 0);
+}
+
+#[test]
+fn delays_that_are_set_brought_forward_and_taken_back_allocate_nothing() {
+    let (queue, keys) = (queue(), keys());
+    let allocations = in_steady_state(|| {
+        keys.iter().for_each(|key| queue.add_after(key.clone(), Duration::from_secs(3600)));
+        keys.iter().for_each(|key| queue.add_after(key.clone(), Duration::from_secs(60)));
+        keys.iter().for_each(|key| assert!(queue.cancel_delayed(key)));
+    });
+    assert_eq!(allocations, 0);
+}
+
+#[test]
+fn the_counter_counts() {
+    assert_eq!(allocation_counter::measure(|| drop(Box::new(7))).count_total, 1);
+}

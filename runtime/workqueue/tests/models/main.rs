@@ -1,0 +1,241 @@
+//! The queue under every order in which a few threads can take its lock: nothing is lost, nobody hangs.
+//!
+//! The crate's modules are compiled once more here, with loom's lock in place of the standard library's; so this is
+//! the code that runs, not a copy of it. `cargo test -p windlass-workqueue --test models` runs the models, and so does
+//! a plain `cargo test`. Each is bounded by the number of times a thread may be interrupted where it need not be.
+//!
+//! What they do not see: the clock and timers, which are `env`'s; delays are left to the tests beside the code.
+
+// The models use a part of what the modules offer.
+#![allow(dead_code, unreachable_pub, unused_imports)]
+
+#[path = "../../src/add.rs"]
+mod add;
+#[path = "../../src/delays.rs"]
+mod delays;
+#[path = "../../src/drain.rs"]
+mod drain;
+#[path = "../../src/getter.rs"]
+mod getter;
+#[path = "../../src/key.rs"]
+mod key;
+#[path = "../../src/limiter.rs"]
+mod limiter;
+#[path = "../../src/meter.rs"]
+mod meter;
+#[path = "../../src/options.rs"]
+mod options;
+#[path = "../../src/queue.rs"]
+mod queue;
+#[path = "../../src/schedule.rs"]
+mod schedule;
+#[path = "../../src/slots.rs"]
+mod slots;
+#[path = "../../src/state.rs"]
+mod state;
+#[path = "../../src/tenants.rs"]
+mod tenants;
+#[path = "../../src/waiters.rs"]
+mod waiters;
+
+/// The lock that loom schedules.
+mod sync {
+    pub(crate) use loom::sync::{Mutex, MutexGuard};
+}
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use loom::future::block_on;
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use loom::thread;
+use windlass_env::Env;
+
+pub use crate::add::{Add, Priority, When};
+pub use crate::key::Key;
+pub use crate::limiter::RateLimiter;
+pub use crate::options::{Ageing, QueueOptions, Tenancy};
+pub use crate::queue::{Item, Queue};
+
+/// Runs `scenario` in every order in which no thread is interrupted more than `interruptions` times.
+fn in_every_order(interruptions: usize, scenario: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(interruptions);
+    builder.check(scenario);
+}
+
+fn queue() -> Queue<u8> {
+    let options = QueueOptions { ageing: None, ..QueueOptions::default() };
+    Queue::new(Env::virtual_time(1), "model", options, None)
+}
+
+/// Polls once, with a waker that wakes nobody.
+fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
+    pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn a_run_begins_after_every_add_whoever_holds_the_key_meanwhile() {
+    in_every_order(3, || {
+        let queue = queue();
+        let news = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
+        let worker = thread::spawn({
+            let (queue, news) = (queue.clone(), Arc::clone(&news));
+            move || {
+                let mut seen = [false, false];
+                while let Some(_item) = block_on(queue.get()) {
+                    for (seen, news) in seen.iter_mut().zip(news.iter()) {
+                        *seen |= news.load(Ordering::SeqCst);
+                    }
+                }
+                seen
+            }
+        });
+        let other = thread::spawn({
+            let (queue, news) = (queue.clone(), Arc::clone(&news));
+            move || {
+                news[0].store(true, Ordering::SeqCst);
+                queue.add(1);
+            }
+        });
+        news[1].store(true, Ordering::SeqCst);
+        queue.add(1);
+        other.join().unwrap();
+        queue.shut_down();
+        assert_eq!(worker.join().unwrap(), [true, true], "an add was lost");
+    });
+}
+
+#[test]
+fn no_two_workers_hold_one_key_and_each_key_reaches_one() {
+    in_every_order(2, || {
+        let queue = queue();
+        let held = Arc::new(AtomicBool::new(false));
+        let runs = Arc::new(AtomicUsize::new(0));
+        let work = |queue: Queue<u8>, held: Arc<AtomicBool>, runs: Arc<AtomicUsize>| {
+            while let Some(item) = block_on(queue.get()) {
+                assert!(!held.swap(true, Ordering::SeqCst), "two workers hold it");
+                runs.fetch_add(1, Ordering::SeqCst);
+                held.store(false, Ordering::SeqCst);
+                drop(item);
+            }
+        };
+        let other = thread::spawn({
+            let (queue, held, runs) = (queue.clone(), Arc::clone(&held), Arc::clone(&runs));
+            move || work(queue, held, runs)
+        });
+        let adder = thread::spawn({
+            let queue = queue.clone();
+            move || {
+                queue.add(1);
+                queue.add(1);
+                queue.shut_down();
+            }
+        });
+        work(queue, held, Arc::clone(&runs));
+        adder.join().unwrap();
+        other.join().unwrap();
+        assert!((1..=2).contains(&runs.load(Ordering::SeqCst)));
+    });
+}
+
+#[test]
+fn a_cancelled_get_leaves_the_key_to_whoever_waits() {
+    in_every_order(3, || {
+        let queue = queue();
+        let fickle = thread::spawn({
+            let queue = queue.clone();
+            move || {
+                // It may be told of the key and leave, or have it and give it back.
+                if let Poll::Ready(Some(item)) = poll_once(queue.get()) {
+                    queue.add(*item.key());
+                }
+            }
+        });
+        let adder = thread::spawn({
+            let queue = queue.clone();
+            move || queue.add(1)
+        });
+        let item = block_on(queue.get()).expect("the queue is open");
+        assert_eq!(*item.key(), 1);
+        fickle.join().unwrap();
+        adder.join().unwrap();
+    });
+}
+
+#[test]
+fn one_add_for_each_who_waits_wakes_them_all() {
+    in_every_order(2, || {
+        let queue = queue();
+        let waiting = [(); 2].map(|()| {
+            let queue = queue.clone();
+            thread::spawn(move || block_on(queue.get()).map(|item| *item.key()))
+        });
+        queue.add(1);
+        queue.add(2);
+        let mut got = waiting.map(|waiting| waiting.join().unwrap());
+        got.sort_unstable();
+        assert!(got == [Some(1), Some(2)], "{got:?}");
+    });
+}
+
+#[test]
+fn shut_down_ends_everybody_who_waits() {
+    in_every_order(3, || {
+        let queue = queue();
+        let waiting = [(); 2].map(|()| {
+            let queue = queue.clone();
+            thread::spawn(move || assert!(block_on(queue.get()).is_none()))
+        });
+        queue.shut_down();
+        for waiting in waiting {
+            waiting.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn an_add_that_races_a_shut_down_is_handed_out_or_ignored_and_the_drain_ends() {
+    in_every_order(3, || {
+        let queue = queue();
+        let adder = thread::spawn({
+            let queue = queue.clone();
+            move || queue.add(1)
+        });
+        let worker = thread::spawn({
+            let queue = queue.clone();
+            move || while block_on(queue.get()).is_some() {}
+        });
+        queue.shut_down();
+        block_on(queue.drained());
+        assert_eq!(queue.len(), 0);
+        adder.join().unwrap();
+        worker.join().unwrap();
+    });
+}
+
+#[test]
+fn a_drain_ends_only_after_a_key_that_was_added_again_has_run_again() {
+    in_every_order(3, || {
+        let queue = queue();
+        queue.add(1);
+        let Poll::Ready(Some(held)) = poll_once(queue.get()) else { panic!("a key is ready") };
+        queue.add(1);
+        let runs = Arc::new(AtomicUsize::new(0));
+        let worker = thread::spawn({
+            let (queue, runs) = (queue.clone(), Arc::clone(&runs));
+            move || {
+                while let Some(_item) = block_on(queue.get()) {
+                    runs.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        });
+        let holder = thread::spawn(move || drop(held));
+        queue.shut_down();
+        block_on(queue.drained());
+        assert_eq!(runs.load(Ordering::SeqCst), 1);
+        holder.join().unwrap();
+        worker.join().unwrap();
+    });
+}
