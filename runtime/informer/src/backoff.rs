@@ -55,6 +55,11 @@ impl Backoff {
         self.healthy_since.get_or_insert(since);
     }
 
+    /// Starts every ramp anew: what was in the way is said to be out of it.
+    pub(crate) fn forget(&mut self) {
+        (self.unreachable, self.refused) = (Self::FIRST, Self::FIRST);
+    }
+
     /// The wait after trouble at `now`: between one and two steps of its ramp. For a watch that was cut off that
     /// is always the first step; it ends no health and climbs no ramp.
     pub(crate) fn after_failure(&mut self, trouble: Trouble, now: Instant) -> Duration {

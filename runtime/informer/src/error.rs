@@ -6,11 +6,12 @@ use std::fmt;
 use windlass_object::ResourceKind;
 
 use crate::list_watch::Selection;
+use crate::presence::Denial;
 
 /// Why a handler or an index could not be added.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InformerError {
-    /// The informer has been shut down and will tell nobody anything any more.
+    /// The informer has been stopped and will tell nobody anything any more.
     #[error("the informer of {informer} has been shut down")]
     Stopped {
         /// Which informer.
@@ -47,12 +48,16 @@ pub struct Laggard {
 /// Why an informer is behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lag {
-    /// It was made after the factory was last started.
+    /// Its factory has not been started.
     NotStarted,
     /// It was shut down first.
     Stopped,
     /// Nothing has failed so far; the list is on its way.
     Listing,
+    /// The kind is not served: its definition is not installed, or not in this version.
+    Absent,
+    /// It must not be read.
+    Forbidden(Denial),
     /// Its last attempt failed.
     Failing {
         /// With this error.
@@ -82,6 +87,8 @@ impl fmt::Display for Lag {
             Lag::NotStarted => f.write_str("never started"),
             Lag::Stopped => f.write_str("shut down"),
             Lag::Listing => f.write_str("still listing"),
+            Lag::Absent => f.write_str("not served; is its definition installed, in this version?"),
+            Lag::Forbidden(denial) => denial.fmt(f),
             Lag::Failing { last_error } => write!(f, "last error: {last_error}"),
         }
     }

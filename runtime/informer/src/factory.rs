@@ -1,4 +1,5 @@
-//! One informer per kind, selection and representation, started together.
+//! One informer per kind, selection, set of namespaces and representation, started together, stopped together or one
+//! by one.
 //!
 //! A factory is made without a cluster, so that controllers can be set up, and their needs read off, where
 //! there is none. [`InformerFactory::start`] brings the sources.
@@ -17,28 +18,19 @@ use windlass_env::{Env, Instant};
 use windlass_metrics::Metrics;
 use windlass_object::{GroupResource, Representation, ResourceKind, Scope, Scoped, Typed};
 
+pub use self::options::{FactoryOptions, Selectors};
 use crate::error::{Laggard, NotSynced};
 use crate::list_watch::{Selection, Sources};
-use crate::shared_informer::{SharedInformer, VersionSource};
+use crate::namespaces::NamespaceSet;
+use crate::shared_informer::{SharedInformer, VersionSource, Witness};
+
+mod definitions;
+mod options;
 
 /// Makes, keeps and starts informers. Cheap to clone; clones are one factory.
 #[derive(Clone)]
 pub struct InformerFactory {
     inner: Arc<Inner>,
-}
-
-/// What the informers of a factory have in common.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FactoryOptions {
-    /// How often handlers are told of every object although nothing happened. `None` by default:
-    /// level-triggered controllers that need another look ask for it themselves, per key.
-    pub resync: Option<Duration>,
-    /// The namespace of [`InformerFactory::typed`] informers of namespaced kinds. `None` by default: all of
-    /// them.
-    pub namespace: Option<String>,
-    /// Tells this factory's random numbers from those of another in the same [`Env`]. Two factories of one
-    /// name in one Env cannot both start an informer of the same kind.
-    pub name: String,
 }
 
 struct Inner {
@@ -51,6 +43,14 @@ struct Inner {
 #[derive(Default)]
 struct State {
     informers: BTreeMap<Identity, Box<dyn AnyInformer>>,
+    /// Those that are being stopped one by one.
+    ending: Vec<Box<dyn AnyInformer>>,
+    /// How many there were of each before, all of them stopped.
+    stopped: BTreeMap<Identity, u64>,
+    /// Every set of namespaces that was asked for, so that each has a number.
+    sets: Vec<NamespaceSet>,
+    /// Once started.
+    sources: Option<Arc<dyn Sources>>,
     shut_down: bool,
 }
 
@@ -60,6 +60,8 @@ struct State {
 struct Identity {
     kind: ResourceKind,
     selection: Selection,
+    /// The number of the set of namespaces, if it is over one.
+    namespaces: Option<usize>,
     representation: TypeId,
 }
 
@@ -67,22 +69,18 @@ struct Identity {
 trait AnyInformer: Send + Sync {
     fn as_any(&self) -> &dyn Any;
     fn boxed_clone(&self) -> Box<dyn AnyInformer>;
-    fn start(&self, sources: &dyn Sources, resync: Option<Duration>);
+    fn start(&self, sources: Arc<dyn Sources>, resync: Option<Duration>);
     fn stop(&self) -> BoxFuture<'_, ()>;
     fn is_running(&self) -> bool;
     fn is_following(&self) -> bool;
     fn has_synced(&self) -> bool;
-    /// Waits for the initial list; `false` if the informer ended first.
-    fn synced(&self) -> BoxFuture<'_, bool>;
-    fn laggard(&self) -> Laggard;
+    fn is_settled(&self) -> bool;
+    fn settled(&self) -> BoxFuture<'_, ()>;
+    fn laggards(&self) -> Vec<Laggard>;
+    fn look_again(&self);
+    fn witness(&self, witness: Witness);
     fn trouble(&self) -> Option<String>;
     fn version_source(&self) -> Arc<dyn VersionSource>;
-}
-
-impl Default for FactoryOptions {
-    fn default() -> Self {
-        Self { resync: None, namespace: None, name: "informers".to_owned() }
-    }
 }
 
 impl InformerFactory {
@@ -91,75 +89,125 @@ impl InformerFactory {
         Self { inner: Arc::new(Inner { env, metrics, options, state: Mutex::default() }) }
     }
 
-    /// The informer of that kind, selection and representation, made if there is none yet.
+    /// The informer of that kind, selection and representation, made if there is none yet. Of a namespaced kind it is
+    /// one over the factory's set of namespaces, if it has one and `selection` names no namespace itself.
     ///
-    /// One that is made after [`start`](Self::start) needs another start. Representations are told apart by
-    /// their type and kind: of two that differ in nothing else, the first is used.
+    /// Whoever asks after [`start`](Self::start) gets one that runs: handlers and indexes may be added at any time, so
+    /// there is nothing to do in between, and nothing to forget. Representations are told apart by their type and kind:
+    /// of two that differ in nothing else, the first is used. In the place of one that was [stopped](Self::stop) a new
+    /// one is made.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime, if the factory has been started.
     pub fn informer<R: Representation>(&self, representation: R, selection: Selection) -> SharedInformer<R> {
-        let identity = Identity {
-            kind: representation.kind(),
-            selection: selection.clone(),
-            representation: R::identity(),
-        };
-        let mut state = self.inner.lock();
-        let made = state.informers.get(&identity).and_then(|informer| informer.as_any().downcast_ref());
-        if let Some(informer) = made {
-            return SharedInformer::clone(informer);
+        let namespaces = self.inner.options.namespaces.clone();
+        self.informer_over(representation, selection, namespaces)
+    }
+
+    /// Like [`informer`](Self::informer), over another set of namespaces than the factory's, or over all namespaces if
+    /// that is `None`.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime, if the factory has been started.
+    pub fn informer_over<R: Representation>(
+        &self,
+        representation: R,
+        selection: Selection,
+        namespaces: Option<NamespaceSet>,
+    ) -> SharedInformer<R> {
+        let kind = representation.kind();
+        let selection = self.inner.options.narrow(&kind, selection);
+        let splits = kind.scope == Scope::Namespaced && selection.namespace.is_none();
+        let namespaces = namespaces.filter(|_| splits);
+        let (informer, made, sources) =
+            self.inner.lock().informer(&self.inner, representation, selection, namespaces);
+        if made && definitions::is_of_definitions(&kind) {
+            definitions::link(&self.inner, &informer);
         }
-        let Inner { env, metrics, options, .. } = &*self.inner;
-        let informer = SharedInformer::new(env, metrics, &options.name, representation, selection);
-        state.informers.insert(identity, Box::new(informer.clone()));
+        if let Some(sources) = sources {
+            informer.start(sources, self.inner.options.resync);
+        }
         informer
     }
 
-    /// The informer of the whole objects of a type, in this factory's namespace if it has one.
+    /// The informer of the whole objects of a type, in this factory's namespaces if it has some.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime, if the factory has been started.
     pub fn typed<K>(&self) -> SharedInformer<Typed<K>>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
         K::Scope: Scoped,
     {
-        let namespace = self.inner.options.namespace.clone();
-        let namespace = namespace.filter(|_| K::Scope::SCOPE == Scope::Namespaced);
-        self.informer(Typed::new(), Selection { namespace, ..Selection::default() })
+        self.informer(Typed::new(), Selection::default())
     }
 
-    /// Starts every informer that has not been started. Starting twice starts nothing twice; after
-    /// [`shutdown`](Self::shutdown) nothing is started any more.
+    /// Starts every informer, those included that are asked for later. The first sources stay: starting twice starts
+    /// nothing twice; after [`shutdown`](Self::shutdown) nothing is started any more.
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime.
     pub fn start(&self, sources: Arc<dyn Sources>) {
-        if self.inner.lock().shut_down {
-            return;
+        let sources = {
+            let mut state = self.inner.lock();
+            if state.shut_down {
+                return;
+            }
+            Arc::clone(state.sources.get_or_insert(sources))
+        };
+        if self.inner.options.follow_definitions && !self.inner.has_definitions() {
+            self.informer_over(definitions::representation(), Selection::default(), None);
         }
         for informer in self.inner.informers() {
-            informer.start(&*sources, self.inner.options.resync);
+            informer.start(Arc::clone(&sources), self.inner.options.resync);
         }
     }
 
-    /// Waits until every started informer has its initial list, at most for `within` if that is given.
+    /// Waits until every started informer has its initial list, at most for `within` if that is given. A kind that is
+    /// not served ([`Presence::Absent`](crate::Presence::Absent)) is not waited for:
+    /// [`SharedInformer::wait_for_sync`] does that, for who needs this one.
     ///
     /// # Errors
     ///
-    /// [`NotSynced`] names those that have none: not in time, or because they were never started or were shut
+    /// [`NotSynced`] names those that have none, and why: not in time, or because they were never started or were shut
     /// down.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
     pub async fn wait_for_sync(&self, within: Option<Duration>) -> Result<(), NotSynced> {
         let deadline = within.map_or(Instant::NEVER, |within| self.inner.env.now() + within);
-        let informers = self.inner.informers();
+        let waits = |informer: &&Box<dyn AnyInformer>| informer.is_running() && !informer.is_settled();
         let all = async {
-            for informer in informers.iter().filter(|informer| informer.is_running()) {
-                informer.synced().await;
+            // Asked again after each wait: while one was waited for, the definition of another may have come.
+            while let Some(informer) = self.inner.informers().iter().find(waits) {
+                informer.settled().await;
             }
         };
         // Who synced, who ended and who ran out of time is told by the informers themselves.
         future::select(pin!(all), pin!(self.inner.env.sleep_until(deadline))).await;
-        let behind = informers.iter().filter(|informer| !informer.has_synced());
-        let laggards: Vec<Laggard> = behind.map(|informer| informer.laggard()).collect();
+        let informers = self.inner.informers();
+        let behind = informers.iter().filter(|informer| !informer.is_running() || !informer.is_settled());
+        let behind = behind.filter(|informer| !informer.has_synced());
+        let laggards: Vec<Laggard> = behind.flat_map(|informer| informer.laggards()).collect();
         if laggards.is_empty() { Ok(()) } else { Err(NotSynced { laggards }) }
+    }
+
+    /// Stops one informer, and returns once it has ended: its handlers are told nothing more, what is stored stays
+    /// readable ([`Lister::is_stopped`](crate::Lister::is_stopped)). It is stopped for all who share it; who asks the
+    /// factory for it again gets a new one. One of another factory is left alone.
+    ///
+    /// # Cancel safety
+    /// It is stopped at once; [`shutdown`](Self::shutdown) waits for what is left of its end.
+    pub async fn stop<R: Representation>(&self, informer: &SharedInformer<R>) {
+        if !self.inner.lock().part_with(informer) {
+            return;
+        }
+        informer.stop().await;
+        self.inner.lock().ending.retain(|one| !one.is(informer));
     }
 
     /// The running informers that follow their source no more: a defect that only a new process mends, see
@@ -215,8 +263,13 @@ impl InformerFactory {
     /// # Cancel safety
     /// Those already stopped stay stopped; calling it again goes on.
     pub async fn shutdown(&self) {
-        self.inner.lock().shut_down = true;
-        let informers = self.inner.informers();
+        let informers = {
+            let mut state = self.inner.lock();
+            state.shut_down = true;
+            let ending = state.ending.iter().map(|informer| informer.boxed_clone());
+            let all: Vec<_> = state.informers.values().map(|it| it.boxed_clone()).chain(ending).collect();
+            all
+        };
         future::join_all(informers.iter().map(|informer| informer.stop())).await;
     }
 }
@@ -226,8 +279,83 @@ impl Inner {
         self.lock().informers.values().map(|informer| informer.boxed_clone()).collect()
     }
 
+    fn informers_of(&self, resource: &GroupResource) -> Vec<Box<dyn AnyInformer>> {
+        let state = self.lock();
+        let of_resource = state.informers.iter().filter(|(it, _)| it.kind.group_resource() == *resource);
+        of_resource.map(|(_, informer)| informer.boxed_clone()).collect()
+    }
+
+    fn has_definitions(&self) -> bool {
+        self.lock().informers.keys().any(|it| definitions::is_of_definitions(&it.kind))
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl dyn AnyInformer {
+    /// Whether it is this very informer.
+    fn is<R: Representation>(&self, other: &SharedInformer<R>) -> bool {
+        self.as_any().downcast_ref::<SharedInformer<R>>().is_some_and(|one| one.is(other))
+    }
+}
+
+impl State {
+    /// The informer, whether it was made just now, and the sources to start it with, if it is to be.
+    fn informer<R: Representation>(
+        &mut self,
+        factory: &Inner,
+        representation: R,
+        selection: Selection,
+        namespaces: Option<NamespaceSet>,
+    ) -> (SharedInformer<R>, bool, Option<Arc<dyn Sources>>) {
+        let identity = Identity {
+            kind: representation.kind(),
+            selection: selection.clone(),
+            namespaces: namespaces.as_ref().map(|set| self.number_of(set)),
+            representation: R::identity(),
+        };
+        let sources = self.sources.clone().filter(|_| !self.shut_down);
+        let made = self.informers.get(&identity).and_then(|informer| informer.as_any().downcast_ref());
+        if let Some(informer) = made {
+            return (SharedInformer::clone(informer), false, sources);
+        }
+        let stream = self.stream(&factory.options.name, &identity);
+        let informer = SharedInformer::new(
+            &factory.env,
+            &factory.metrics,
+            &stream,
+            representation,
+            selection,
+            namespaces,
+        );
+        self.informers.insert(identity, Box::new(informer.clone()));
+        (informer, true, sources)
+    }
+
+    /// Begins the names of an informer's random streams, which are taken once: of two that are alike in all that is
+    /// told of them, each has its own.
+    fn stream(&self, factory: &str, identity: &Identity) -> String {
+        let set = identity.namespaces.map_or(String::new(), |number| format!("/set {number}"));
+        let stopped = self.stopped.get(identity).map_or(String::new(), |before| format!("/after {before}"));
+        format!("{factory}{set}{stopped}")
+    }
+
+    fn number_of(&mut self, set: &NamespaceSet) -> usize {
+        self.sets.iter().position(|known| known == set).unwrap_or_else(|| {
+            self.sets.push(set.clone());
+            self.sets.len() - 1
+        })
+    }
+
+    /// Takes an informer out of those that are handed out; `false` if it is not among them.
+    fn part_with<R: Representation>(&mut self, informer: &SharedInformer<R>) -> bool {
+        let found = self.informers.iter().find(|(_, one)| one.is(informer));
+        let Some(identity) = found.map(|(identity, _)| identity.clone()) else { return false };
+        self.ending.extend(self.informers.remove(&identity));
+        *self.stopped.entry(identity).or_default() += 1;
+        true
     }
 }
 
@@ -240,8 +368,8 @@ impl<R: Representation> AnyInformer for SharedInformer<R> {
         Box::new(self.clone())
     }
 
-    fn start(&self, sources: &dyn Sources, resync: Option<Duration>) {
-        SharedInformer::start(self, || sources.source(self.kind(), self.selection()), resync);
+    fn start(&self, sources: Arc<dyn Sources>, resync: Option<Duration>) {
+        SharedInformer::start(self, sources, resync);
     }
 
     fn stop(&self) -> BoxFuture<'_, ()> {
@@ -260,12 +388,24 @@ impl<R: Representation> AnyInformer for SharedInformer<R> {
         SharedInformer::has_synced(self)
     }
 
-    fn synced(&self) -> BoxFuture<'_, bool> {
-        Box::pin(SharedInformer::synced(self))
+    fn is_settled(&self) -> bool {
+        SharedInformer::is_settled(self)
     }
 
-    fn laggard(&self) -> Laggard {
-        Laggard { kind: self.kind().clone(), selection: self.selection().clone(), lag: self.lag() }
+    fn settled(&self) -> BoxFuture<'_, ()> {
+        Box::pin(SharedInformer::settled(self))
+    }
+
+    fn laggards(&self) -> Vec<Laggard> {
+        SharedInformer::laggards(self)
+    }
+
+    fn look_again(&self) {
+        SharedInformer::look_again(self);
+    }
+
+    fn witness(&self, witness: Witness) {
+        SharedInformer::witness(self, witness);
     }
 
     fn trouble(&self) -> Option<String> {

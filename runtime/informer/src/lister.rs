@@ -123,6 +123,11 @@ impl<R: Representation> Lister<R> {
         self.snapshot().progress().synced
     }
 
+    /// Whether the informer has been stopped: what is here then stays as it was.
+    pub fn is_stopped(&self) -> bool {
+        self.store.is_stopped()
+    }
+
     fn snapshot(&self) -> Arc<Snapshot<R::Stored>> {
         self.store.snapshot()
     }

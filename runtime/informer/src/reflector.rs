@@ -15,6 +15,7 @@
 
 mod intake;
 mod refresh;
+mod sight;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -30,16 +31,17 @@ use futures_util::future::{self, Either};
 use windlass_client::{FrameStream, RequestError, VersionMatch};
 use windlass_env::{Env, Instant, Rng};
 use windlass_metrics::InformerMetrics;
-use windlass_object::{Frame, RawList, Representation, ResourceVersion, Status, WireError};
+use windlass_object::{Frame, RawList, Representation, ResourceVersion, Status, Verb, WireError};
 
 use self::intake::Intake;
-pub(crate) use self::refresh::Refresh;
 use self::refresh::Wishes;
+pub(crate) use self::refresh::{Fresh, Refresh};
 use self::state::{Fault, Freshness, Next, State, WatchEnd};
 use crate::backoff::{self, Backoff};
 use crate::delta_fifo::{DeltaFifo, Item};
 use crate::list_watch::{ListRequest, ListerWatcher, WatchRequest};
 use crate::partition::Partition;
+use crate::presence::Sighting;
 use crate::store::Store;
 use crate::sync::yield_now;
 
@@ -65,6 +67,7 @@ pub(crate) struct Reflector<R: Representation> {
     metrics: InformerMetrics,
     trouble: Trouble,
     wishes: Wishes,
+    sighting: Sighting,
     /// The newest version that was passed on.
     passed_on: Option<ResourceVersion>,
 }
@@ -84,6 +87,7 @@ pub(crate) struct Parts<R: Representation> {
     pub(crate) metrics: InformerMetrics,
     pub(crate) trouble: Trouble,
     pub(crate) refresh: Refresh,
+    pub(crate) sighting: Sighting,
 }
 
 /// The last failure that nothing good has followed yet.
@@ -119,6 +123,7 @@ impl<R: Representation> Reflector<R> {
             metrics,
             trouble,
             refresh,
+            sighting,
         } = parts;
         let intake = Intake::new(Arc::clone(&informer), &representation, store, metrics.clone());
         let windows = env.rng(&format!("{stream}/watch windows"));
@@ -136,6 +141,7 @@ impl<R: Representation> Reflector<R> {
             metrics,
             trouble,
             wishes,
+            sighting,
             passed_on: None,
         }
     }
@@ -158,11 +164,18 @@ impl<R: Representation> Reflector<R> {
     async fn list(&mut self, freshness: Freshness) -> State {
         self.metrics.lists.inc();
         let ticket = self.wishes.ticket();
+        self.sighting.looks();
         match self.fetch(&freshness).await {
             Ok(listing) => self.replace(&freshness, listing, ticket),
             Err(failure) => {
                 self.metrics.list_errors.inc();
                 self.report("list", &failure);
+                if let ListFailure::Request(error) = &failure {
+                    self.list_refused(error, ticket);
+                }
+                // What is not held any more cannot be what a list must not be older than.
+                let held = self.passed_on.is_some();
+                let freshness = if held { freshness } else { Freshness::Consistent };
                 state::after_failed_list(freshness, failure.fault())
             }
         }
@@ -178,9 +191,10 @@ impl<R: Representation> Reflector<R> {
         let consistent = *freshness == Freshness::Consistent;
         self.fifo.replace(&self.partition, items, version.clone(), consistent);
         if consistent {
-            self.wishes.grant(ticket, version.clone());
+            self.wishes.grant(ticket, Fresh::At(version.clone()));
         }
         self.passed_on = Some(version);
+        self.sighting.listed();
         self.backoff.healthy(self.env.now());
         self.trouble.clear();
         next
@@ -246,6 +260,7 @@ impl<R: Representation> Reflector<R> {
     /// Passes on what a watch tells, until it ends.
     async fn follow(&mut self, mut stream: FrameStream, reached: &mut ResourceVersion) -> WatchEnd {
         self.trouble.clear();
+        self.sighting.watched();
         let opened = self.env.now();
         let mut moved = false;
         loop {
@@ -341,12 +356,13 @@ impl<R: Representation> Reflector<R> {
     fn watch_failed(&mut self, error: &RequestError) -> WatchEnd {
         self.metrics.watch_errors.inc();
         self.report("watch", error);
+        self.sighting.refused(Verb::Watch, error, self.env.now());
         WatchEnd::Failed(Fault::of(error))
     }
 
     async fn back_off(&mut self, trouble: backoff::Trouble, at_least: Option<Duration>, then: Next) -> State {
         let ramp = self.backoff.after_failure(trouble, self.env.now());
-        self.env.sleep(at_least.map_or(ramp, |at_least| ramp.max(at_least))).await;
+        self.rest(at_least.map_or(ramp, |at_least| ramp.max(at_least))).await;
         state::after_wait(then)
     }
 
@@ -395,6 +411,11 @@ impl ListFailure {
 }
 
 impl Trouble {
+    /// That of another reflector of the same informer.
+    pub(crate) fn sibling(&self) -> Self {
+        Self::default()
+    }
+
     pub(crate) fn get(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! An informer is made without a source and does nothing until its factory starts it with one. Listers,
-//! handlers and indexes may be added before that or at any time after.
+//! handlers and indexes may be added before that or at any time after. Over a set of namespaces it has a reflector for
+//! each of them, and is one in everything else.
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use futures_util::future::{self, BoxFuture, Either};
+use futures_util::future::{self, BoxFuture, Either, Shared};
 use tokio_util::sync::CancellationToken;
 use windlass_env::cell::{Observer, Publisher, cell};
 use windlass_env::{Env, Task};
@@ -25,15 +26,21 @@ use windlass_metrics::{InformerMetrics, Metrics};
 use windlass_object::{ObjectKey, Representation, ResourceKind, ResourceVersion};
 
 use crate::delta_fifo::{Batch, DeltaFifo};
-use crate::error::{InformerError, Lag};
+use crate::error::{InformerError, Lag, Laggard, NotSynced};
 use crate::handler::{Handler, HandlerHandle};
-use crate::list_watch::{ListerWatcher, Selection};
+use crate::list_watch::{Selection, Sources};
 use crate::lister::Lister;
+use crate::namespaces::NamespaceSet;
 use crate::partition::Partition;
+use crate::presence::Presence;
 use crate::processor::{Listener, Processor, Replay};
-use crate::reflector::{Parts, Reflector, Refresh, Trouble};
+use crate::reflector::Fresh;
 use crate::store::{Applied, Change, Progress, Snapshot, Store, StoreWriter};
 use crate::sync::{self, yield_now};
+
+use self::following::Following;
+
+mod following;
 
 /// How many objects of a snapshot are prepared at once for a handler that is told all of them.
 const CHUNK: usize = 64;
@@ -59,6 +66,27 @@ pub trait VersionSource: Send + Sync {
     /// milliseconds, even where the version stands still because nothing changes.
     fn follows(&self) -> bool;
 
+    /// Everything in `namespace` up to this version is in the store. The same as [`version`](Self::version) unless
+    /// namespaces are followed one by one, each with its own version: then also `None` for one that is not followed, or
+    /// has not been listed.
+    fn version_in(&self, namespace: Option<&str>) -> Option<ResourceVersion> {
+        let _ = namespace;
+        self.version()
+    }
+
+    /// Like [`reached`](Self::reached), for a write to an object in `namespace`. The same unless namespaces are followed
+    /// one by one: then the others are not waited for, of which a quiet one may stand still for a minute. True for a
+    /// namespace that is not followed: of it, nothing will ever be seen.
+    fn reached_in<'a>(
+        &'a self,
+        namespace: Option<&'a str>,
+        wanted: ResourceVersion,
+        within: Duration,
+    ) -> BoxFuture<'a, bool> {
+        let _ = namespace;
+        self.reached(wanted, within)
+    }
+
     /// Waits until everything up to `wanted` is in the store, at most for `within`. True also if a new epoch
     /// begins meanwhile, which makes the question meaningless, and for a version that cannot be compared.
     fn reached(&self, wanted: ResourceVersion, within: Duration) -> BoxFuture<'_, bool>;
@@ -77,6 +105,7 @@ struct Inner<R: Representation> {
     representation: R,
     kind: ResourceKind,
     selection: Selection,
+    namespaces: Option<NamespaceSet>,
     store: Arc<Store<R::Stored>>,
     fifo: Arc<DeltaFifo<R::Stored>>,
     /// Held for the moment in which a batch is applied and distributed, or a handler or index is added: never
@@ -87,8 +116,9 @@ struct Inner<R: Representation> {
     /// Cancelled by the end, of whatever kind, of a task that follows the source.
     unfollowed: CancellationToken,
     progress: Publisher<Progress>,
-    trouble: Trouble,
-    refresh: Refresh,
+    following: Following,
+    /// Who is told, by key, of everything that changes.
+    witnesses: Mutex<Vec<Witness>>,
     stop: CancellationToken,
     metrics: InformerMetrics,
 }
@@ -101,6 +131,12 @@ struct Hub<R: Representation> {
     phase: Phase<R::Read>,
 }
 
+/// Is told which object changed, and no more.
+pub(crate) type Witness = Arc<dyn Fn(&ObjectKey) + Send + Sync>;
+
+/// The end of an informer's tasks, for any number of waiters.
+type Ended = Shared<BoxFuture<'static, ()>>;
+
 /// A handler whose informer has not been started.
 type Waiting<T> = (Arc<Listener<T>>, Box<dyn Handler<T>>);
 
@@ -108,7 +144,7 @@ enum Phase<T> {
     /// Not started: these handlers have no tasks yet.
     Created(Vec<Waiting<T>>),
     Running(Vec<Task<()>>),
-    Stopped,
+    Stopped(Ended),
 }
 
 impl<R: Representation> SharedInformer<R> {
@@ -118,11 +154,14 @@ impl<R: Representation> SharedInformer<R> {
         factory: &str,
         representation: R,
         selection: Selection,
+        namespaces: Option<NamespaceSet>,
     ) -> Self {
         let kind = representation.kind();
-        let name: Arc<str> = match selection.is_filtered() {
-            true => format!("{kind} ({selection})").into(),
-            false => kind.to_string().into(),
+        let name: Arc<str> = match (selection.is_filtered(), &namespaces) {
+            (true, None) => format!("{kind} ({selection})").into(),
+            (true, Some(_)) => format!("{kind} ({selection}, of a set of namespaces)").into(),
+            (false, Some(_)) => format!("{kind} (of a set of namespaces)").into(),
+            (false, None) => kind.to_string().into(),
         };
         let store = Arc::new(Store::new());
         let hub = Hub {
@@ -139,14 +178,15 @@ impl<R: Representation> SharedInformer<R> {
             representation,
             kind,
             selection,
+            namespaces,
             store,
             fifo: Arc::new(DeltaFifo::new()),
             hub: Mutex::new(hub),
             running: AtomicBool::new(false),
             unfollowed: CancellationToken::new(),
             progress: cell(Progress::default()).0,
-            trouble: Trouble::default(),
-            refresh: Refresh::new(),
+            following: Following::new(),
+            witnesses: Mutex::default(),
             stop: CancellationToken::new(),
         };
         Self { inner: Arc::new(inner) }
@@ -162,6 +202,11 @@ impl<R: Representation> SharedInformer<R> {
         &self.inner.selection
     }
 
+    /// The namespaces it follows one by one, if it does.
+    pub fn namespaces(&self) -> Option<&NamespaceSet> {
+        self.inner.namespaces.as_ref()
+    }
+
     /// A reader of the objects. It may be made before the informer is started, and is empty until then.
     pub fn lister(&self) -> Lister<R> {
         Lister::new(Arc::clone(&self.inner.store), Arc::clone(&self.inner.name))
@@ -174,7 +219,7 @@ impl<R: Representation> SharedInformer<R> {
     ///
     /// # Errors
     ///
-    /// [`InformerError::Stopped`] once the informer is shut down.
+    /// [`InformerError::Stopped`] once the informer is stopped.
     ///
     /// # Panics
     ///
@@ -187,7 +232,9 @@ impl<R: Representation> SharedInformer<R> {
         let listener = Arc::new(Listener::new(name, self.inner.metrics.clone()));
         let mut hub = self.inner.lock();
         let task = match &mut hub.phase {
-            Phase::Stopped => return Err(InformerError::Stopped { informer: self.inner.name.to_string() }),
+            Phase::Stopped(_) => {
+                return Err(InformerError::Stopped { informer: self.inner.name.to_string() });
+            }
             Phase::Created(waiting) => {
                 waiting.push((Arc::clone(&listener), Box::new(handler)));
                 None
@@ -241,6 +288,54 @@ impl<R: Representation> SharedInformer<R> {
         matches!(future::select(pin!(synced), pin!(stopped)).await, Either::Left((true, _)))
     }
 
+    /// Waits until the initial list is in the store, at most for `within` if that is given. A kind that is not served
+    /// is waited for like any other.
+    ///
+    /// # Errors
+    ///
+    /// [`NotSynced`] says why not: it was not in time, was never started, or was stopped first. Of many namespaces,
+    /// each is named that is behind.
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the wait.
+    pub async fn wait_for_sync(&self, within: Option<Duration>) -> Result<(), NotSynced> {
+        let synced = async { self.is_running() && self.synced().await };
+        let in_time = match within {
+            Some(within) => self.inner.env.timeout(within, synced).await == Ok(true),
+            None => synced.await,
+        };
+        if in_time || self.has_synced() { Ok(()) } else { Err(NotSynced { laggards: self.laggards() }) }
+    }
+
+    /// Waits until the first list of one namespace is in the store, which may have joined later than others; `false` if
+    /// the informer is stopped before that.
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the wait.
+    pub async fn namespace_synced(&self, namespace: &str) -> bool {
+        let mut progress = self.inner.progress.observe();
+        let listed = progress.wait_until(|progress| progress.has_listed(namespace));
+        let stopped = self.inner.stop.cancelled();
+        matches!(future::select(pin!(listed), pin!(stopped)).await, Either::Left((Ok(_), _)))
+    }
+
+    /// Whether the source serves the kind, as far as is known. Of many namespaces, one that must not be read comes
+    /// first.
+    pub fn presence(&self) -> Presence {
+        self.inner.following.board.presence()
+    }
+
+    /// Whether the source serves the kind, as it comes and goes.
+    pub fn presence_changes(&self) -> Observer<Presence> {
+        self.inner.following.board.observe()
+    }
+
+    /// Says that something was done about a kind that is not served, or must not be read: it is asked for at once, and
+    /// soon again if that was too early. Nothing happens if nothing is in the way.
+    pub fn look_again(&self) {
+        self.inner.following.board.look_again();
+    }
+
     /// Everything up to this version is in the store; `None` before the initial list.
     pub fn version(&self) -> Option<ResourceVersion> {
         self.inner.progress.get().version
@@ -248,7 +343,7 @@ impl<R: Representation> SharedInformer<R> {
 
     /// Whether objects may be missing by choice: the selection is not everything.
     pub fn is_filtered(&self) -> bool {
-        self.inner.selection.is_filtered()
+        self.inner.selection.is_filtered() || self.inner.namespaces.is_some()
     }
 
     /// How far the store has come, as it goes on.
@@ -258,7 +353,7 @@ impl<R: Representation> SharedInformer<R> {
 
     /// What the informer last failed at, if nothing has succeeded since.
     pub fn last_error(&self) -> Option<String> {
-        self.inner.trouble.get()
+        self.inner.following.last_error()
     }
 
     /// How many times an index function panicked.
@@ -266,7 +361,7 @@ impl<R: Representation> SharedInformer<R> {
         self.inner.lock().writer.index_panics()
     }
 
-    /// Whether the informer has been started, and is not shut down. Answered at once, however busy the informer
+    /// Whether the informer has been started, and is not stopped. Answered at once, however busy the informer
     /// is.
     pub fn is_running(&self) -> bool {
         self.inner.running.load(Ordering::Acquire)
@@ -285,12 +380,19 @@ impl<R: Representation> SharedInformer<R> {
         self.last_error().or_else(dead)
     }
 
-    /// Starts following `source`, unless it was started or shut down before.
-    pub(crate) fn start(&self, source: impl FnOnce() -> Arc<dyn ListerWatcher>, resync: Option<Duration>) {
+    /// Starts following its source, unless it was started or stopped before.
+    pub(crate) fn start(&self, sources: Arc<dyn Sources>, resync: Option<Duration>) {
         let mut hub = self.inner.lock();
         let Phase::Created(waiting) = &mut hub.phase else { return };
         let handlers = std::mem::take(waiting);
-        let mut tasks = vec![self.inner.spawn_reflector(source()), self.inner.spawn_processing_loop()];
+        let following = match self.inner.namespaces.clone() {
+            Some(namespaces) => self.inner.spawn_namespaces(namespaces, sources),
+            None => {
+                let source = sources.source(&self.inner.kind, &self.inner.selection);
+                self.inner.follow(Partition::Whole, source, self.inner.stop.clone())
+            }
+        };
+        let mut tasks = vec![following, self.inner.spawn_processing_loop()];
         tasks.extend(resync.map(|period| self.inner.spawn_resync(period)));
         tasks.extend(
             handlers.into_iter().map(|(listener, handler)| self.inner.spawn_handler(listener, handler)),
@@ -300,55 +402,105 @@ impl<R: Representation> SharedInformer<R> {
     }
 
     /// Stops everything, and returns once it has ended. Handlers finish the change they are being told of.
+    ///
+    /// # Cancel safety
+    /// It is stopped at once; calling it again waits for the rest of the end.
     pub(crate) async fn stop(&self) {
-        let phase = {
+        let ended = {
             let mut hub = self.inner.lock();
             hub.processor.close();
             self.inner.running.store(false, Ordering::Release);
-            std::mem::replace(&mut hub.phase, Phase::Stopped)
+            hub.phase.stop()
         };
         self.inner.stop.cancel();
+        self.inner.store.stop();
         self.inner.fifo.close();
-        let Phase::Running(tasks) = phase else { return };
-        for task in tasks {
-            // A panic in a task has been reported under its name by the Env.
-            let _ended = task.await;
+        ended.await;
+    }
+
+    /// Why there is no initial list yet, for each part that has none.
+    pub(crate) fn laggards(&self) -> Vec<Laggard> {
+        let (kind, selection) = (self.kind(), self.selection());
+        let one = |lag| vec![Laggard { kind: kind.clone(), selection: selection.clone(), lag }];
+        match &self.inner.lock().phase {
+            Phase::Created(_) => return one(Lag::NotStarted),
+            Phase::Stopped(_) => return one(Lag::Stopped),
+            Phase::Running(_) => {}
+        }
+        let progress = self.inner.progress.get();
+        let parts = self.inner.following.followers();
+        let behind =
+            parts.into_iter().map(|(partition, _)| partition).filter(|part| !progress.has_come(part));
+        let laggard = |partition: Partition| Laggard {
+            kind: kind.clone(),
+            selection: Selection {
+                namespace: partition.namespace().map(ToString::to_string).or(selection.namespace.clone()),
+                ..selection.clone()
+            },
+            lag: self.lag_of(&partition),
+        };
+        let laggards: Vec<Laggard> = behind.map(laggard).collect();
+        if laggards.is_empty() { one(Lag::Listing) } else { laggards }
+    }
+
+    fn lag_of(&self, partition: &Partition) -> Lag {
+        match (self.inner.following.board.of(partition), self.inner.following.error_of(partition)) {
+            (Presence::Absent, _) => Lag::Absent,
+            (Presence::Forbidden(denial), _) => Lag::Forbidden(denial),
+            (_, Some(last_error)) => Lag::Failing { last_error },
+            (_, None) => Lag::Listing,
         }
     }
 
-    /// Why there is no initial list yet.
-    pub(crate) fn lag(&self) -> Lag {
-        match &self.inner.lock().phase {
-            Phase::Created(_) => Lag::NotStarted,
-            Phase::Stopped => Lag::Stopped,
-            Phase::Running(_) => match self.inner.trouble.get() {
-                Some(last_error) => Lag::Failing { last_error },
-                None => Lag::Listing,
-            },
-        }
+    /// Whether there is nothing to wait for: the initial list is there, or there will be none for want of a definition.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.has_synced() || self.presence() == Presence::Absent
+    }
+
+    /// Waits until there is nothing to wait for; also ends when the informer does.
+    pub(crate) async fn settled(&self) {
+        let mut presence = self.presence_changes();
+        let absent = presence.wait_until(|presence| *presence == Presence::Absent);
+        future::select(pin!(self.synced()), pin!(absent)).await;
+    }
+
+    /// Has `witness` told of every object that changes from here on. Called by the processing loop, under no lock.
+    pub(crate) fn witness(&self, witness: Witness) {
+        self.inner.witnesses.lock().unwrap_or_else(PoisonError::into_inner).push(witness);
+    }
+
+    /// Whether both are of one informer.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl<T> Phase<T> {
+    /// Moves to the last phase; what it returns ends when every task has.
+    fn stop(&mut self) -> Ended {
+        let ended: BoxFuture<'static, ()> = match std::mem::replace(self, Phase::Created(Vec::new())) {
+            Phase::Stopped(ended) => ended.boxed(),
+            Phase::Created(_) => future::ready(()).boxed(),
+            Phase::Running(tasks) => async {
+                for task in tasks {
+                    // A panic in a task has been reported under its name by the Env.
+                    let _ended = task.await;
+                }
+            }
+            .boxed(),
+        };
+        let ended = ended.shared();
+        *self = Phase::Stopped(ended.clone());
+        ended
     }
 }
 
 impl<R: Representation> Inner<R> {
-    fn spawn_reflector(&self, source: Arc<dyn ListerWatcher>) -> Task<()> {
-        let reflector = Reflector::new(Parts {
-            informer: Arc::clone(&self.name),
-            partition: Partition::Whole,
-            stream: self.path.clone(),
-            source,
-            representation: self.representation.clone(),
-            fifo: Arc::clone(&self.fifo),
-            store: Arc::clone(&self.store),
-            env: self.env.clone(),
-            metrics: self.metrics.clone(),
-            trouble: self.trouble.clone(),
-            refresh: self.refresh.clone(),
-        });
-        let (stop, alive) = (self.stop.clone(), self.unfollowed.clone().drop_guard());
-        self.spawn("reflector", async move {
-            let _alive = alive;
-            stop.run_until_cancelled(reflector.run()).await;
-        })
+    /// Waits until everything up to `wanted` is in the store of the part that holds `namespace`.
+    async fn reached_in(&self, namespace: Option<&str>, wanted: ResourceVersion) -> bool {
+        // A namespace of the set may be known to be wanted before it has joined.
+        let joins = |name: &str| self.namespaces.as_ref().is_some_and(|set| set.contains(name));
+        sync::reached_in(self.progress.observe(), namespace, wanted, joins).await
     }
 
     fn spawn_processing_loop(self: &Arc<Self>) -> Task<()> {
@@ -394,14 +546,17 @@ impl<R: Representation> Inner<R> {
         if self.env.is_planted("dropped delete on relist") {
             batch.drop_vanished();
         }
+        let changed;
         {
             let mut hub = self.lock();
             let panics = hub.writer.index_panics();
             let applied = hub.writer.apply(batch);
             self.metrics.handler_panics.inc_by(hub.writer.index_panics() - panics);
             self.tell_progress(&hub.writer.snapshot());
+            changed = self.witnessed(&applied, &hub.writer.snapshot());
             hub.distribute(applied);
         }
+        self.tell_witnesses(&changed);
         self.metrics.queued_items.set(i64::try_from(self.fifo.len()).unwrap_or(i64::MAX));
         let took = self.env.now().saturating_duration_since(began);
         self.metrics.processing_latency.observe(took.as_secs_f64());
@@ -416,7 +571,28 @@ impl<R: Representation> Inner<R> {
         if let Some(version) = &progress.version {
             self.metrics.reached(version.as_str());
         }
+        if progress.epoch != self.progress.get().epoch {
+            self.following.distrust_old_epochs(progress);
+        }
         self.progress.set(progress.clone());
+    }
+
+    /// What witnesses are to be told, if there are any.
+    fn witnessed(&self, applied: &Applied<R::Stored>, snapshot: &Snapshot<R::Stored>) -> Vec<ObjectKey> {
+        if self.witnesses.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            return Vec::new();
+        }
+        match applied {
+            Applied::Filled => snapshot.objects().keys().cloned().collect(),
+            Applied::Changes(changes) => changes.iter().map(|change| change.key.clone()).collect(),
+        }
+    }
+
+    fn tell_witnesses(&self, changed: &[ObjectKey]) {
+        let witnesses = self.witnesses.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (witness, key) in witnesses.iter().flat_map(|it| changed.iter().map(move |key| (it, key))) {
+            witness(key);
+        }
     }
 
     /// Code of others that runs under this lock is guarded (index functions), so poison cannot mean a broken
@@ -500,16 +676,40 @@ impl<R: Representation> VersionSource for SharedInformer<R> {
     }
 
     fn reached(&self, wanted: ResourceVersion, within: Duration) -> BoxFuture<'_, bool> {
-        let reached = sync::reached(self.inner.progress.observe(), wanted);
+        self.reached_in(None, wanted, within)
+    }
+
+    fn version_in(&self, namespace: Option<&str>) -> Option<ResourceVersion> {
+        self.inner.progress.get().version_in(namespace).cloned()
+    }
+
+    fn reached_in<'a>(
+        &'a self,
+        namespace: Option<&'a str>,
+        wanted: ResourceVersion,
+        within: Duration,
+    ) -> BoxFuture<'a, bool> {
+        let reached = self.inner.reached_in(namespace, wanted);
         self.inner.env.timeout(within, reached).map(|outcome| outcome == Ok(true)).boxed()
     }
 
     fn refreshed(&self, within: Duration) -> BoxFuture<'_, bool> {
         let fresh = async {
-            match self.inner.refresh.version().await {
-                Some(version) => sync::reached(self.inner.progress.observe(), version).await,
-                None => false,
+            if !self.is_running() {
+                return future::pending().await;
             }
+            let parts = self.inner.following.followers();
+            let each = parts.iter().map(|(partition, follower)| async {
+                match follower.refresh.granted().await {
+                    Some(Fresh::At(version)) => {
+                        let namespace = partition.namespace().map(|namespace| &**namespace);
+                        self.inner.reached_in(namespace, version).await
+                    }
+                    Some(Fresh::Nothing) => true,
+                    None => false,
+                }
+            });
+            future::join_all(each).await.into_iter().all(|fresh| fresh)
         };
         self.inner.env.timeout(within, fresh).map(|outcome| outcome == Ok(true)).boxed()
     }

@@ -22,6 +22,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use imbl::OrdMap;
@@ -60,6 +61,8 @@ pub(crate) struct Snapshot<S> {
 /// The newest snapshot, for readers.
 pub(crate) struct Store<S> {
     current: ArcSwap<Snapshot<S>>,
+    /// Whether nobody changes it any more.
+    stopped: AtomicBool,
 }
 
 /// The one who changes a store.
@@ -117,7 +120,16 @@ impl<S> Snapshot<S> {
 
 impl<S> Store<S> {
     pub(crate) fn new() -> Self {
-        Self { current: ArcSwap::from_pointee(Snapshot::default()) }
+        Self { current: ArcSwap::from_pointee(Snapshot::default()), stopped: AtomicBool::new(false) }
+    }
+
+    /// From here on nobody changes it.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
     }
 
     /// The newest snapshot. Never waits.

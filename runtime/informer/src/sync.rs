@@ -28,9 +28,19 @@ pub(crate) async fn synced(mut progress: Observer<Progress>) -> bool {
     progress.wait_until(|progress| progress.synced).await.is_ok()
 }
 
-/// Waits until everything up to `wanted` is held, or until a new epoch makes the question meaningless;
-/// `false` if the informer ended first.
-pub(crate) async fn reached(mut progress: Observer<Progress>, wanted: ResourceVersion) -> bool {
+/// Waits until everything up to `wanted` is held of the part that holds `namespace`, or until a new epoch makes the
+/// question meaningless; `false` if the informer ended first. `joins` says whether a namespace that is not followed
+/// is about to be.
+pub(crate) async fn reached_in(
+    mut progress: Observer<Progress>,
+    namespace: Option<&str>,
+    wanted: ResourceVersion,
+    joins: impl Fn(&str) -> bool,
+) -> bool {
     let epoch = progress.get().epoch;
-    progress.wait_until(|now| now.epoch != epoch || now.has_reached(&wanted)).await.is_ok()
+    let reached = |now: &Progress| {
+        let joining = namespace.is_some_and(|name| !now.has_listed(name) && joins(name));
+        !joining && now.has_reached_in(namespace, &wanted)
+    };
+    progress.wait_until(|now| now.epoch != epoch || reached(now)).await.is_ok()
 }

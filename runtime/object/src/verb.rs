@@ -103,6 +103,13 @@ impl Rule {
     pub fn permits(&self, verb: Verb, group: &str, resource: &str) -> bool {
         self.group == group && self.resource == resource && self.verbs.contains(&verb)
     }
+
+    /// The rule as one item of a role's `rules`, to be pasted there.
+    pub fn to_yaml(&self) -> String {
+        let Rule { group, resource, verbs } = self;
+        let verbs: Vec<&str> = verbs.iter().map(|verb| verb.as_str()).collect();
+        format!("- {{ apiGroups: [{group:?}], resources: [{resource:?}], verbs: [{}] }}", verbs.join(", "))
+    }
 }
 
 #[cfg(test)]
@@ -115,6 +122,13 @@ mod tests {
             assert_eq!(verb.to_string().parse(), Ok(verb));
         }
         assert!("escalate".parse::<Verb>().is_err());
+    }
+
+    #[test]
+    fn a_rule_is_written_as_it_is_pasted_into_a_role() {
+        let rule = Rule::new("apps", "deployments/status", [Verb::Watch, Verb::List]);
+        let item = r#"- { apiGroups: ["apps"], resources: ["deployments/status"], verbs: [list, watch] }"#;
+        assert_eq!(rule.to_yaml(), item);
     }
 
     #[test]

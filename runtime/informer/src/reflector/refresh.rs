@@ -13,11 +13,20 @@ pub(crate) struct Refresh {
     given: Publisher<Given>,
 }
 
-/// The newest wish that was granted, and at which version.
+/// The newest wish that was granted, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Given {
     ticket: u64,
-    version: Option<ResourceVersion>,
+    fresh: Option<Fresh>,
+}
+
+/// How a wish was granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fresh {
+    /// By a consistent list of this version.
+    At(ResourceVersion),
+    /// By the answer that there is nothing to list, where nothing is held either.
+    Nothing,
 }
 
 /// The reflector's end: what it has to see to.
@@ -36,16 +45,21 @@ impl Refresh {
         Wishes { asked: self.asked.observe(), given: self.given.clone() }
     }
 
-    /// Asks for a consistent list that begins after this moment; its version, once it has been passed on. Never ends
-    /// if the reflector is gone.
+    /// Asks for a consistent list that begins after this moment, and does not wait for it.
+    pub(crate) fn ask(&self) {
+        self.asked.update(|asked| *asked += 1);
+    }
+
+    /// Asks for a consistent list that begins after this moment, and waits until it has been passed on. Never ends if
+    /// the reflector is gone.
     ///
     /// # Cancel safety
     /// The list is made even if nobody waits for it any more.
-    pub(crate) async fn version(&self) -> Option<ResourceVersion> {
-        self.asked.update(|asked| *asked += 1);
+    pub(crate) async fn granted(&self) -> Option<Fresh> {
+        self.ask();
         let ticket = self.asked.get();
         let given = self.given.observe().wait_until(|given| given.ticket >= ticket).await;
-        given.ok().and_then(|given| given.version)
+        given.ok().and_then(|given| given.fresh)
     }
 }
 
@@ -72,8 +86,8 @@ impl Wishes {
         }
     }
 
-    /// A consistent list that began when `ticket` was read has been passed on.
-    pub(crate) fn grant(&self, ticket: u64, version: ResourceVersion) {
-        self.given.set(Given { ticket, version: Some(version) });
+    /// What began when `ticket` was read has come to this.
+    pub(crate) fn grant(&self, ticket: u64, fresh: Fresh) {
+        self.given.set(Given { ticket, fresh: Some(fresh) });
     }
 }

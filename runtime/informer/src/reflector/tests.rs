@@ -7,10 +7,11 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use tokio::sync::mpsc;
 use windlass_client::{RequestError, VersionMatch};
 use windlass_metrics::Metrics;
-use windlass_object::{Frame, RawList, Typed, WireError, wire};
+use windlass_object::{Frame, RawList, ResourceKind, Typed, WireError, wire};
 
 use super::*;
 use crate::VersionSource as _;
+use crate::presence::Board;
 use crate::testing::*;
 
 fn consistent() -> Asked {
@@ -420,7 +421,7 @@ async fn a_burst_is_held_back_at_the_source_when_the_store_does_not_keep_up() {
     }
     let fifo = Arc::new(DeltaFifo::new());
     let reflector = Reflector::new(Parts {
-        partition: crate::Partition::Whole,
+        partition: Partition::Whole,
         informer: "configmaps".into(),
         stream: "test".to_owned(),
         source: Script::new(&env, [listed(5, &["a"]), played(vec![Play::Live(receiver)])]),
@@ -431,6 +432,7 @@ async fn a_burst_is_held_back_at_the_source_when_the_store_does_not_keep_up() {
         metrics: Metrics::new().informer("", "v1", "configmaps"),
         trouble: Trouble::default(),
         refresh: Refresh::new(),
+        sighting: Board::new().sighting(Partition::Whole, ResourceKind::of::<ConfigMap>()),
     });
     let task = env.spawn("reflector", reflector.run());
     env.sleep(LONG).await;

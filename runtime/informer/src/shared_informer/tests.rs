@@ -531,7 +531,8 @@ async fn an_environment_that_is_killed_stops_the_informer_and_leaves_its_objects
 fn an_informer_is_named_for_what_it_holds() {
     let env = Env::virtual_time(1);
     let selection = Selection { labels: Some("a=b".to_owned()), ..Selection::in_namespace("web") };
-    let informer = SharedInformer::new(&env, &Metrics::new(), "f", Typed::<ConfigMap>::new(), selection);
+    let informer =
+        SharedInformer::new(&env, &Metrics::new(), "f", Typed::<ConfigMap>::new(), selection, None);
     assert_eq!(&*informer.inner.name, "configmaps.v1 (namespace web, labels a=b)");
     assert!(informer.is_filtered());
 }

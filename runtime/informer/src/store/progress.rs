@@ -112,6 +112,11 @@ impl Progress {
         }
     }
 
+    /// Whether a part has no first list to wait for any more.
+    pub(crate) fn has_come(&self, partition: &Partition) -> bool {
+        partition.namespace().map_or(self.synced, |namespace| self.has_listed(namespace))
+    }
+
     /// Whether an object of that key belongs to what is followed.
     pub(crate) fn covers(&self, key: &ObjectKey) -> bool {
         match &self.coverage.0 {

@@ -1,0 +1,75 @@
+//! What the informers of a factory have in common.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use windlass_object::{GroupResource, ResourceKind};
+
+use crate::list_watch::Selection;
+use crate::namespaces::NamespaceSet;
+
+/// What the informers of a factory have in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FactoryOptions {
+    /// How often handlers are told of every object although nothing happened. `None` by default:
+    /// level-triggered controllers that need another look ask for it themselves, per key.
+    pub resync: Option<Duration>,
+    /// The namespaces of every informer that is not asked for with others: of namespaced kinds, that is; kinds without
+    /// namespaces ignore it. `None` by default: all of them, in one list and one watch. With a set, each namespace is
+    /// listed and watched for itself, so roles in those namespaces are enough.
+    pub namespaces: Option<NamespaceSet>,
+    /// What every informer selects by, beside what it is asked for. Nothing by default.
+    pub selectors: Selectors,
+    /// What the informers of these resources select by instead of [`selectors`](Self::selectors).
+    pub selectors_by_kind: BTreeMap<GroupResource, Selectors>,
+    /// Whether to follow the custom resource definitions, so that a kind that is installed is asked for at once, not
+    /// within a minute. Needs the right to list and watch `customresourcedefinitions.apiextensions.k8s.io`, and is off
+    /// by default for that. If the factory has an informer of definitions anyway, that one serves.
+    pub follow_definitions: bool,
+    /// Tells this factory's random numbers from those of another in the same [`Env`](windlass_env::Env). Two factories
+    /// of one name in one Env cannot both start an informer of the same kind.
+    pub name: String,
+}
+
+/// By which labels and fields to select, as the API spells them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selectors {
+    /// A label selector: `app=web,tier!=cache`.
+    pub labels: Option<String>,
+    /// A field selector: `spec.nodeName=node-1`.
+    pub fields: Option<String>,
+}
+
+impl Default for FactoryOptions {
+    fn default() -> Self {
+        Self {
+            resync: None,
+            namespaces: None,
+            selectors: Selectors::default(),
+            selectors_by_kind: BTreeMap::new(),
+            follow_definitions: false,
+            name: "informers".to_owned(),
+        }
+    }
+}
+
+impl FactoryOptions {
+    /// What an informer selects that is asked for with `selection`: both must hold.
+    pub(super) fn narrow(&self, kind: &ResourceKind, selection: Selection) -> Selection {
+        let Selectors { labels, fields } =
+            self.selectors_by_kind.get(&kind.group_resource()).unwrap_or(&self.selectors);
+        Selection {
+            labels: both(selection.labels, labels.as_deref()),
+            fields: both(selection.fields, fields.as_deref()),
+            namespace: selection.namespace,
+        }
+    }
+}
+
+/// Selectors that both hold; one said twice is said once.
+fn both(one: Option<String>, other: Option<&str>) -> Option<String> {
+    match (one, other) {
+        (Some(one), Some(other)) if one != other => Some(format!("{one},{other}")),
+        (one, other) => one.or_else(|| other.map(str::to_owned)),
+    }
+}

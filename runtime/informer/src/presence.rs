@@ -1,0 +1,219 @@
+//! Whether a kind can be had at all: one whose definition is not installed, or that must not be read, is waited for
+//! and holds up nobody.
+//!
+//! A server that does not serve a kind answers its list with 404. That is no failure: the definition may come with the
+//! next chart. The kind is asked for again, first soon and then about once a minute, with jitter, and at once when
+//! somebody says that it is worth a look ([`SharedInformer::look_again`](crate::SharedInformer::look_again)). If it was
+//! there and goes, so do its objects; but not for one answer, which a balancer may have made up.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use windlass_client::RequestError;
+use windlass_env::Instant;
+use windlass_env::cell::{Observer, Publisher, cell};
+use windlass_object::{GroupResource, ResourceKind, Rule, Verb};
+
+use crate::partition::Partition;
+
+/// For how long a kind must have been denied before what is held of it is let go. A server that starts, or a balancer
+/// that knows no better, may say 404 for a moment.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Whether the source serves a kind, as far as is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Presence {
+    /// It has not answered yet.
+    #[default]
+    Unknown,
+    /// It does.
+    Served,
+    /// It does not: the definition is not installed, or not in this version.
+    Absent,
+    /// It may, but not to this process.
+    Forbidden(Denial),
+}
+
+/// What this process must not do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// What it tried.
+    pub verb: Verb,
+    /// On which resource.
+    pub resource: GroupResource,
+    /// In which namespace; `None` for all of them, and for resources that live in none.
+    pub namespace: Option<String>,
+    /// What a role has to say for the informer to work: [`Rule::to_yaml`] writes it as it is pasted into one.
+    pub rule: Rule,
+}
+
+/// What the reflectors of one informer have found. Cheap to clone; clones are one.
+#[derive(Clone)]
+pub(crate) struct Board {
+    found: Arc<Mutex<BTreeMap<Partition, Presence>>>,
+    all: Publisher<Presence>,
+    /// How many times somebody said that a look is worth while.
+    calls: Publisher<u64>,
+}
+
+/// Where one reflector tells what it finds.
+pub(crate) struct Sighting {
+    board: Board,
+    partition: Partition,
+    kind: ResourceKind,
+    /// Up to which call the reflector has looked.
+    seen: u64,
+    /// Since when every answer was that the kind is not served.
+    absent_since: Option<Instant>,
+}
+
+impl Board {
+    pub(crate) fn new() -> Self {
+        Self { found: Arc::default(), all: cell(Presence::Unknown).0, calls: cell(0).0 }
+    }
+
+    pub(crate) fn sighting(&self, partition: Partition, kind: ResourceKind) -> Sighting {
+        self.tell(&partition, Presence::Unknown);
+        Sighting { board: self.clone(), partition, kind, seen: self.calls.get(), absent_since: None }
+    }
+
+    /// What is known of all parts together: what keeps any of them from being had comes first.
+    pub(crate) fn presence(&self) -> Presence {
+        self.all.get()
+    }
+
+    pub(crate) fn observe(&self) -> Observer<Presence> {
+        self.all.observe()
+    }
+
+    pub(crate) fn of(&self, partition: &Partition) -> Presence {
+        self.lock().get(partition).cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn forget(&self, partition: &Partition) {
+        self.change(|found| {
+            found.remove(partition);
+        });
+    }
+
+    pub(crate) fn look_again(&self) {
+        self.calls.update(|calls| *calls += 1);
+    }
+
+    fn tell(&self, partition: &Partition, presence: Presence) {
+        self.change(|found| {
+            found.insert(partition.clone(), presence);
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<Partition, Presence>)) {
+        let mut found = self.lock();
+        change(&mut found);
+        let all = found.values().max_by_key(|presence| presence.weight()).cloned().unwrap_or_default();
+        if all != self.all.get() {
+            self.all.set(all);
+        }
+    }
+
+    /// No code of others runs under this lock, so poison cannot mean broken findings.
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Partition, Presence>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sighting {
+    /// A look begins: calls up to here are answered by it.
+    pub(crate) fn looks(&mut self) {
+        self.seen = self.board.calls.get();
+    }
+
+    /// A list arrived. That says nothing about watches, if they are what is forbidden.
+    pub(crate) fn listed(&mut self) {
+        self.absent_since = None;
+        let found = self.board.of(&self.partition);
+        if !matches!(found, Presence::Forbidden(Denial { verb: Verb::Watch, .. })) {
+            self.found(Presence::Served);
+        }
+    }
+
+    /// A watch was accepted.
+    pub(crate) fn watched(&mut self) {
+        self.found(Presence::Served);
+    }
+
+    /// The source refused. True if the kind has not been served for long enough to believe it.
+    pub(crate) fn refused(&mut self, verb: Verb, error: &RequestError, now: Instant) -> bool {
+        if error.is_forbidden() {
+            self.found(Presence::Forbidden(self.denial(verb)));
+        }
+        if !error.is_not_found() || verb != Verb::List {
+            return false;
+        }
+        self.found(Presence::Absent);
+        let since = *self.absent_since.get_or_insert(now);
+        now.saturating_duration_since(since) >= GRACE
+    }
+
+    /// Whether the kind cannot be had at the moment, so that a look is worth while when somebody says so.
+    pub(crate) fn is_blocked(&self) -> bool {
+        matches!(self.board.of(&self.partition), Presence::Absent | Presence::Forbidden(_))
+    }
+
+    /// Waits until somebody says that a look is worth while.
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the wait.
+    pub(crate) async fn called(&self) {
+        let seen = self.seen;
+        if self.board.calls.observe().wait_until(|calls| *calls > seen).await.is_err() {
+            // Nobody is left who could call.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn found(&self, presence: Presence) {
+        if self.board.of(&self.partition) != presence {
+            self.board.tell(&self.partition, presence);
+        }
+    }
+
+    fn denial(&self, verb: Verb) -> Denial {
+        let resource = self.kind.group_resource();
+        let rule = Rule::new(resource.group.clone(), resource.resource.clone(), [Verb::List, Verb::Watch]);
+        let namespace = self.partition.namespace().map(|namespace| namespace.to_string());
+        Denial { verb, resource, namespace, rule }
+    }
+}
+
+impl Presence {
+    /// How much it keeps an informer from working.
+    fn weight(&self) -> u8 {
+        match self {
+            Presence::Served => 0,
+            Presence::Unknown => 1,
+            Presence::Absent => 2,
+            Presence::Forbidden(_) => 3,
+        }
+    }
+}
+
+impl fmt::Display for Denial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Denial { verb, resource, namespace, rule } = self;
+        let rule = rule.to_yaml();
+        match namespace {
+            Some(namespace) => {
+                write!(f, "may not {verb} {resource} in namespace {namespace}; add to a role there: {rule}")
+            }
+            None => write!(f, "may not {verb} {resource}; add to a cluster role: {rule}"),
+        }
+    }
+}
+
+impl fmt::Debug for Board {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Board").field(&*self.lock()).finish()
+    }
+}

@@ -1,0 +1,44 @@
+//! What a reflector does about a kind that is not served, or not to it: it says so, waits, and looks again when told.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::future::{self, Either};
+use windlass_client::RequestError;
+use windlass_object::{Representation, Verb};
+
+use super::{Fresh, Reflector};
+use crate::partition::Departure;
+
+impl<R: Representation> Reflector<R> {
+    /// A list that began when `ticket` was read was refused. Of a kind that is not served any more nothing is kept.
+    pub(super) fn list_refused(&mut self, error: &RequestError, ticket: u64) {
+        let gone = self.sighting.refused(Verb::List, error, self.env.now());
+        if gone && self.passed_on.take().is_some() {
+            tracing::warn!(informer = %self.informer, "the kind is not served any more; its objects are let go");
+            self.fifo.empty(self.partition.clone(), Departure::Unserved);
+        }
+        if self.passed_on.is_none() && self.sighting.is_blocked() {
+            self.wishes.grant(ticket, Fresh::Nothing);
+        }
+    }
+
+    /// Waits, for a kind that cannot be had only until somebody says that a look is worth while. The ramp then starts
+    /// anew: a definition that has just been made is served in a moment.
+    pub(super) async fn rest(&mut self, wait: Duration) {
+        let nap = self.env.sleep(wait);
+        if !self.sighting.is_blocked() {
+            return nap.await;
+        }
+        let told = async {
+            match self.passed_on {
+                // Every look answers every wish for one, so this is no loop without a wait.
+                None => drop(future::select(pin!(self.sighting.called()), pin!(self.wishes.opened())).await),
+                Some(_) => self.sighting.called().await,
+            }
+        };
+        if let Either::Left(_) = future::select(pin!(told), pin!(nap)).await {
+            self.backoff.forget();
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Whom an informer follows: one source of everything, or one for each namespace of a set, begun and ended while the
+//! informer runs.
+//!
+//! What a namespace leads to enters the queue in this order, whatever else happens: that it joined, what its reflector
+//! finds, that it left. Its reflector has ended before the last is queued, and a later one of the same name begins
+//! after it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+use windlass_env::Task;
+use windlass_object::Representation;
+
+use super::Inner;
+use crate::list_watch::{ListerWatcher, Selection, Sources};
+use crate::namespaces::NamespaceSet;
+use crate::partition::{Departure, Partition};
+use crate::presence::Board;
+use crate::reflector::{Parts, Reflector, Refresh, Trouble};
+use crate::store::Progress;
+
+/// The reflectors of one informer.
+pub(super) struct Following {
+    pub(super) board: Board,
+    /// What all of them have in common about failures.
+    pub(super) trouble: Trouble,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    followers: BTreeMap<Partition, Follower>,
+    /// How many reflectors each part has had.
+    begun: BTreeMap<Partition, u64>,
+}
+
+/// What outsiders need to know of one reflector.
+#[derive(Clone)]
+pub(super) struct Follower {
+    pub(super) trouble: Trouble,
+    pub(super) refresh: Refresh,
+}
+
+/// The reflectors of a set's namespaces, each with what ends it.
+type Followed = BTreeMap<Arc<str>, (CancellationToken, Task<()>)>;
+
+impl Following {
+    pub(super) fn new() -> Self {
+        Self { board: Board::new(), trouble: Trouble::default(), state: Mutex::default() }
+    }
+
+    /// What the reflectors last failed at, if nothing has succeeded since: that of the first who did.
+    pub(super) fn last_error(&self) -> Option<String> {
+        let state = self.lock();
+        state.followers.iter().find_map(|(partition, follower)| {
+            let error = follower.trouble.get()?;
+            Some(match partition {
+                Partition::Whole => error,
+                Partition::Namespace(_) => format!("{partition}: {error}"),
+            })
+        })
+    }
+
+    pub(super) fn error_of(&self, partition: &Partition) -> Option<String> {
+        self.lock().followers.get(partition).and_then(|follower| follower.trouble.get())
+    }
+
+    pub(super) fn followers(&self) -> Vec<(Partition, Follower)> {
+        let state = self.lock();
+        state.followers.iter().map(|(partition, follower)| (partition.clone(), follower.clone())).collect()
+    }
+
+    /// Has those parts read anew that are not of the newest epoch: if one went back in time, so did all.
+    pub(super) fn distrust_old_epochs(&self, progress: &Progress) {
+        for (partition, follower) in &self.lock().followers {
+            if !progress.trusts(partition) {
+                follower.refresh.ask();
+            }
+        }
+    }
+
+    /// Enters a part; tells how many reflectors it had before.
+    fn begin(&self, partition: &Partition) -> (Follower, u64) {
+        let follower = Follower { trouble: self.trouble.sibling(), refresh: Refresh::new() };
+        let state = &mut *self.lock();
+        state.followers.insert(partition.clone(), follower.clone());
+        let begun = state.begun.entry(partition.clone()).or_default();
+        *begun += 1;
+        (follower, *begun - 1)
+    }
+
+    fn end(&self, partition: &Partition) {
+        self.lock().followers.remove(partition);
+        self.board.forget(partition);
+    }
+
+    /// No code of others runs under this lock, so poison cannot mean a broken table.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<R: Representation> Inner<R> {
+    /// Follows one part, until `stop` says otherwise.
+    pub(super) fn follow(
+        &self,
+        partition: Partition,
+        source: Arc<dyn ListerWatcher>,
+        stop: CancellationToken,
+    ) -> Task<()> {
+        let (Follower { trouble, refresh }, before) = self.following.begin(&partition);
+        let reflector = Reflector::new(Parts {
+            informer: Arc::clone(&self.name),
+            stream: stream(&self.path, &partition, before),
+            sighting: self.following.board.sighting(partition.clone(), self.kind.clone()),
+            partition: partition.clone(),
+            source,
+            representation: self.representation.clone(),
+            fifo: Arc::clone(&self.fifo),
+            store: Arc::clone(&self.store),
+            env: self.env.clone(),
+            metrics: self.metrics.clone(),
+            trouble,
+            refresh,
+        });
+        let alive = self.unfollowed.clone().drop_guard();
+        let name = match &partition {
+            Partition::Whole => "reflector".to_owned(),
+            Partition::Namespace(_) => format!("reflector of {partition}"),
+        };
+        self.spawn(&name, async move {
+            stop.run_until_cancelled(reflector.run()).await;
+            // Told to end; whatever else ends it leaves the guard to tell.
+            let _disarmed = alive.disarm();
+        })
+    }
+
+    /// Keeps to the namespaces of a set, as it changes.
+    pub(super) fn spawn_namespaces(
+        self: &Arc<Self>,
+        namespaces: NamespaceSet,
+        sources: Arc<dyn Sources>,
+    ) -> Task<()> {
+        let (inner, alive) = (Arc::clone(self), self.unfollowed.clone().drop_guard());
+        self.spawn("namespaces", async move {
+            let mut followed = Followed::new();
+            inner.stop.run_until_cancelled(inner.keep_to(&namespaces, &*sources, &mut followed)).await;
+            for (_, task) in followed.values_mut() {
+                // A panic in a task has been reported under its name by the Env.
+                let _ended = task.await;
+            }
+            let _disarmed = alive.disarm();
+        })
+    }
+
+    async fn keep_to(&self, namespaces: &NamespaceSet, sources: &dyn Sources, followed: &mut Followed) {
+        let mut changes = namespaces.observe();
+        self.join(&namespaces.current(), sources, followed, true);
+        // It closes only with the last handle on the set, and one is held here.
+        while let Ok(wanted) = changes.changed().await {
+            self.leave(&wanted, followed).await;
+            self.join(&wanted, sources, followed, false);
+        }
+    }
+
+    /// Begins with those that are wanted and not followed yet. The first time that is told even if there is none.
+    fn join(&self, wanted: &BTreeSet<String>, sources: &dyn Sources, followed: &mut Followed, first: bool) {
+        let new: Vec<Arc<str>> = wanted
+            .iter()
+            .filter(|name| !followed.contains_key(name.as_str()))
+            .map(|name| name.as_str().into())
+            .collect();
+        if !new.is_empty() || first {
+            self.fifo.join(new.iter().cloned().map(Partition::Namespace).collect());
+        }
+        for namespace in new {
+            let selection = Selection { namespace: Some(namespace.to_string()), ..self.selection.clone() };
+            let (source, stop) = (sources.source(&self.kind, &selection), self.stop.child_token());
+            let task = self.follow(Partition::Namespace(Arc::clone(&namespace)), source, stop.clone());
+            followed.insert(namespace, (stop, task));
+        }
+    }
+
+    /// Ends those that are not wanted any more.
+    ///
+    /// # Cancel safety
+    /// Whom it was about to end is still in `followed`.
+    async fn leave(&self, wanted: &BTreeSet<String>, followed: &mut Followed) {
+        let left: Vec<Arc<str>> =
+            followed.keys().filter(|name| !wanted.contains(&***name)).cloned().collect();
+        for namespace in left {
+            if let Some((stop, task)) = followed.get_mut(&namespace) {
+                stop.cancel();
+                // A panic in a task has been reported under its name by the Env.
+                let _ended = task.await;
+            }
+            followed.remove(&namespace);
+            let partition = Partition::Namespace(namespace);
+            self.following.end(&partition);
+            self.fifo.empty(partition, Departure::Deselected);
+        }
+    }
+}
+
+/// Where the random numbers of a part's reflector come from: each has its own.
+fn stream(path: &str, partition: &Partition, before: u64) -> String {
+    match (partition, before) {
+        (Partition::Whole, _) => path.to_owned(),
+        (Partition::Namespace(namespace), 0) => format!("{path}/{namespace}"),
+        (Partition::Namespace(namespace), before) => format!("{path}/{namespace}/{before}"),
+    }
+}
+
+impl fmt::Debug for Following {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Following").field("board", &self.board).finish_non_exhaustive()
+    }
+}
