@@ -75,6 +75,12 @@ pub enum RequestError {
     /// The answer is not what the API's wire format says it should be.
     #[error(transparent)]
     Wire(#[from] WireError),
+    /// The source does not offer what was asked for, and never will.
+    #[error("unsupported: {0}")]
+    Unsupported(&'static str),
+    /// The answer is more than its receiver may hold.
+    #[error("{0}")]
+    NoRoom(String),
     /// Leadership is not held.
     #[error(transparent)]
     Fenced(FencedError),
@@ -108,6 +114,8 @@ impl RequestError {
             | RequestError::Deadline
             | RequestError::Silent
             | RequestError::Wire(_)
+            | RequestError::Unsupported(_)
+            | RequestError::NoRoom(_)
             | RequestError::Fenced(_)
             | RequestError::NotDeclared(_) => None,
         }

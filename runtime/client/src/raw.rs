@@ -13,7 +13,7 @@ use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use tower::BoxError;
 use windlass_env::Env;
-use windlass_object::{Frame, FrameDecoder, RawList, ResourceKind, Status, wire};
+use windlass_object::{Extent, Frame, FrameDecoder, RawList, ResourceKind, Status, wire};
 
 use crate::{
     error::{LONGEST_REFUSAL, RequestError, advised_by_headers},
@@ -49,6 +49,8 @@ pub struct ListQuery {
     pub version: Option<String>,
     /// What a version means.
     pub version_match: Option<VersionMatch>,
+    /// How much of each object is wanted. A server that cannot send less sends all.
+    pub extent: Extent,
 }
 
 /// What the version of a list request means.
@@ -73,12 +75,23 @@ pub struct WatchQuery {
     pub timeout: Duration,
     /// Whether the server is to say from time to time how far the watch has come.
     pub bookmarks: bool,
+    /// Whether the server is to send everything there is first, in a state no older than `version` (empty: the
+    /// newest), and to close that with a bookmark that says so. Bookmarks are then asked for in any case. Servers
+    /// that do not know of this may ignore it.
+    pub initial_events: bool,
+    /// How much of each object is wanted. A server that cannot send less sends all.
+    pub extent: Extent,
 }
 
 impl RawClient {
     /// Over any client. The environment times the silence of watches.
     pub fn new(client: kube::Client, env: Env) -> Self {
         Self { client, env }
+    }
+
+    /// The environment of this client.
+    pub const fn env(&self) -> &Env {
+        &self.env
     }
 
     /// One page of a list, over all namespaces or in one.
@@ -96,7 +109,7 @@ impl RawClient {
         namespace: Option<&str>,
         query: &ListQuery,
     ) -> Result<RawList, RequestError> {
-        let response = self.get(kind, namespace, &query.encode()).await?;
+        let response = self.get(kind, namespace, &query.encode(), form_of_lists(query.extent)).await?;
         Ok(wire::list(collect(response.into_body()).await?)?)
     }
 
@@ -115,7 +128,7 @@ impl RawClient {
         namespace: Option<&str>,
         query: &WatchQuery,
     ) -> Result<FrameStream, RequestError> {
-        let response = self.get(kind, namespace, &query.encode()).await?;
+        let response = self.get(kind, namespace, &query.encode(), form_of_objects(query.extent)).await?;
         let silence = Limit::Silence(query.timeout_or_least() + SILENCE_GRACE);
         Ok(frames(TimedBody::new(response.into_body(), self.env.clone(), silence)))
     }
@@ -125,10 +138,11 @@ impl RawClient {
         kind: &ResourceKind,
         namespace: Option<&str>,
         query: &str,
+        form: &'static str,
     ) -> Result<Response<Body>, RequestError> {
         let uri = format!("{}?{query}", kind.url_path(namespace));
         let request = Request::get(uri)
-            .header(header::ACCEPT, "application/json")
+            .header(header::ACCEPT, form)
             // Servers compress watches as many streams in a row, which few readers understand.
             .header(header::ACCEPT_ENCODING, "identity")
             .body(Body::empty())
@@ -141,6 +155,24 @@ impl RawClient {
 impl std::fmt::Debug for RawClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RawClient").finish_non_exhaustive()
+    }
+}
+
+/// What a list may be answered with, the most wanted first: servers without the short form send whole objects.
+const fn form_of_lists(extent: Extent) -> &'static str {
+    match extent {
+        Extent::Whole => "application/json",
+        Extent::Metadata => {
+            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+        }
+    }
+}
+
+/// What a watch may be answered with, the most wanted first.
+const fn form_of_objects(extent: Extent) -> &'static str {
+    match extent {
+        Extent::Whole => "application/json",
+        Extent::Metadata => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
     }
 }
 
@@ -182,7 +214,11 @@ impl WatchQuery {
             Some(self.version.as_str()).filter(|version| !version.is_empty()),
         );
         append(&mut query, "timeoutSeconds", Some(&self.timeout_or_least().as_secs().to_string()));
-        append(&mut query, "allowWatchBookmarks", self.bookmarks.then_some("true"));
+        append(&mut query, "allowWatchBookmarks", (self.bookmarks || self.initial_events).then_some("true"));
+        if self.initial_events {
+            append(&mut query, "sendInitialEvents", Some("true"));
+            append(&mut query, "resourceVersionMatch", Some(VersionMatch::NotOlderThan.as_str()));
+        }
         query.finish()
     }
 

@@ -1,7 +1,8 @@
 //! The queue between reflector and store: every change, in the order it arrived.
 //!
 //! Guarantees:
-//! - Nothing is reordered, merged or lost between `add`, `update`, `delete`, `replace`, `resync` and `pop`.
+//! - Nothing is reordered, merged or lost between `add`, `update`, `delete`, `replace`, `resync` and `pop`; but one
+//!   resync that waits stands for another for the same audience.
 //! - A replacement is one entry. It is unfolded when it is popped, against the objects known at that moment,
 //!   into the deletions that follow from it and what it lists; the consumer gets both in one batch and can
 //!   apply them at once. A resync is one entry too.
@@ -26,6 +27,8 @@ pub struct Item<S> {
     pub head: Head,
     /// The rest.
     pub body: Body<S>,
+    /// How many bytes it had on the wire: what it takes up in the store, as far as budgets are concerned.
+    pub bytes: u32,
 }
 
 /// What became of the bytes of an object.
@@ -50,8 +53,6 @@ pub enum Delta<S> {
     Replaced(Item<S>),
     /// A replacement does not list the object, which was known: it must have been deleted.
     Vanished(ObjectKey),
-    /// Nothing happened; the object is to be looked at again.
-    Sync(ObjectKey),
     /// Nothing happened in this part up to this version.
     Bookmark {
         /// Which part.
@@ -59,6 +60,15 @@ pub enum Delta<S> {
         /// Up to which version.
         version: ResourceVersion,
     },
+}
+
+/// Who is to look again at everything.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Audience {
+    /// All who are told of changes.
+    Everyone,
+    /// The handler of this number.
+    Only(u64),
 }
 
 /// What one `pop` hands out.
@@ -73,6 +83,8 @@ pub enum Batch<S> {
         /// The version of the list, how it was read, and whether it is the first.
         list: ListFacts,
     },
+    /// Nothing happened; everything known at this moment is to be looked at again, by these.
+    Resync(Audience),
     /// These parts are followed from now on; each is to be listed. With none of them, there is nothing to follow.
     Joined(Vec<Partition>),
     /// All that a part held went at once.
@@ -99,10 +111,8 @@ pub struct ListFacts {
     pub initial: bool,
 }
 
-/// The objects a consumer holds, against which replacements and resyncs are unfolded.
+/// The objects a consumer holds, against which replacements are unfolded.
 pub trait KnownObjects {
-    /// Every key.
-    fn keys(&self) -> Vec<ObjectKey>;
     /// Every key of a part that is not among `listed`.
     fn missing_from(&self, partition: &Partition, listed: &BTreeSet<&ObjectKey>) -> Vec<ObjectKey>;
 }
@@ -131,7 +141,7 @@ enum Entry<S> {
     ReplaceAll { items: Vec<Item<S>>, list: ListFacts },
     Join(Vec<Partition>),
     Empty(Partition, Departure),
-    SyncAll,
+    SyncAll(Audience),
 }
 
 /// How far the first batch has come.
@@ -221,9 +231,14 @@ impl<S> DeltaFifo<S> {
         self.push(&mut state, Entry::ReplaceAll { items, list });
     }
 
-    /// Queues another look at every object known when this is popped, as one entry.
-    pub fn resync(&self) {
-        self.push(&mut self.lock(), Entry::SyncAll);
+    /// Queues another look at every object known when this is popped, as one entry. One that waits for the same
+    /// audience already will do.
+    pub fn resync(&self, audience: Audience) {
+        let mut state = self.lock();
+        let waits = |entry: &Entry<S>| matches!(entry, Entry::SyncAll(waiting) if *waiting == audience);
+        if !state.entries.iter().any(waits) {
+            self.push(&mut state, Entry::SyncAll(audience));
+        }
     }
 
     /// Waits for something to be queued and gives it to `process`: up to [`BATCH`](Self::BATCH) changes, or
@@ -341,7 +356,7 @@ enum Taken<S> {
     ReplaceAll(Vec<Item<S>>, ListFacts),
     Join(Vec<Partition>),
     Empty(Partition, Departure),
-    SyncAll,
+    SyncAll(Audience),
 }
 
 impl<S> Taken<S> {
@@ -350,7 +365,7 @@ impl<S> Taken<S> {
             Entry::ReplaceAll { items, list } => Taken::ReplaceAll(items, list),
             Entry::Join(partitions) => Taken::Join(partitions),
             Entry::Empty(partition, departure) => Taken::Empty(partition, departure),
-            Entry::SyncAll => Taken::SyncAll,
+            Entry::SyncAll(audience) => Taken::SyncAll(audience),
             Entry::Change(first) => Taken::Changes(changes(first, entries)),
         })
     }
@@ -358,7 +373,7 @@ impl<S> Taken<S> {
     fn unfold(self, known: &impl KnownObjects) -> Batch<S> {
         match self {
             Taken::Changes(deltas) => Batch::Changes(deltas),
-            Taken::SyncAll => Batch::Changes(known.keys().into_iter().map(Delta::Sync).collect()),
+            Taken::SyncAll(audience) => Batch::Resync(audience),
             Taken::ReplaceAll(items, list) => {
                 let listed = items.iter().map(|item| &item.head.key).collect();
                 let vanished = known.missing_from(&list.partition, &listed);
@@ -400,7 +415,7 @@ impl<S> Entry<S> {
         match self {
             Entry::Change(delta) => delta.key() == Some(key),
             Entry::ReplaceAll { items, .. } => items.iter().any(|item| item.head.key == *key),
-            Entry::Join(_) | Entry::Empty(..) | Entry::SyncAll => false,
+            Entry::Join(_) | Entry::Empty(..) | Entry::SyncAll(_) => false,
         }
     }
 }
@@ -421,7 +436,7 @@ impl<S> Delta<S> {
             Delta::Added(item) | Delta::Updated(item) | Delta::Deleted(item) | Delta::Replaced(item) => {
                 Some(&item.head.key)
             }
-            Delta::Vanished(key) | Delta::Sync(key) => Some(key),
+            Delta::Vanished(key) => Some(key),
             Delta::Bookmark { .. } => None,
         }
     }
@@ -455,10 +470,6 @@ mod tests {
     struct Known(Vec<ObjectKey>);
 
     impl KnownObjects for Known {
-        fn keys(&self) -> Vec<ObjectKey> {
-            self.0.clone()
-        }
-
         fn missing_from(&self, partition: &Partition, listed: &BTreeSet<&ObjectKey>) -> Vec<ObjectKey> {
             let missing = |key: &&ObjectKey| partition.holds(key) && !listed.contains(key);
             self.0.iter().filter(missing).cloned().collect()
@@ -475,7 +486,7 @@ mod tests {
             uid: None,
             version: Some(ResourceVersion::new(&version.to_string())),
         };
-        Item { head, body: Body::Decoded(version) }
+        Item { head, body: Body::Decoded(version), bytes: 1 }
     }
 
     fn at(version: u32) -> ResourceVersion {
@@ -522,12 +533,23 @@ mod tests {
     }
 
     #[test]
-    fn a_resync_is_one_entry_about_everything_known_when_it_is_popped() {
+    fn a_resync_is_one_entry_in_its_place_about_whatever_is_known_when_it_is_popped() {
         let fifo = DeltaFifo::<u32>::new();
-        fifo.resync();
-        assert_eq!(fifo.len(), 1);
-        let deltas = ["a", "b"].map(|name| Delta::Sync(ObjectKey::cluster(name))).to_vec();
-        assert_eq!(pop(&fifo, &known(&["a", "b"])), Batch::Changes(deltas));
+        fifo.add(item("a", 1));
+        for audience in [Audience::Only(1), Audience::Only(2), Audience::Only(1), Audience::Everyone] {
+            fifo.resync(audience);
+        }
+        fifo.update(item("a", 2));
+        assert_eq!(fifo.len(), 5, "one waits for each audience");
+        let batches: Vec<_> = (0..5).map(|_| pop(&fifo, &known(&["a", "b"]))).collect();
+        let expected = [
+            Batch::Changes(vec![Delta::Added(item("a", 1))]),
+            Batch::Resync(Audience::Only(1)),
+            Batch::Resync(Audience::Only(2)),
+            Batch::Resync(Audience::Everyone),
+            Batch::Changes(vec![Delta::Updated(item("a", 2))]),
+        ];
+        assert_eq!(batches, expected);
     }
 
     #[test]

@@ -2,9 +2,11 @@
 //! error but a state: it is retried for ever and told through [`NotSynced`] and the metrics.
 
 use std::fmt;
+use std::time::Duration;
 
 use windlass_object::ResourceKind;
 
+use crate::budget::OverBudget;
 use crate::list_watch::Selection;
 use crate::presence::Denial;
 
@@ -23,7 +25,33 @@ pub enum InformerError {
         /// Which informer.
         informer: String,
         /// The name that is taken.
-        index: &'static str,
+        index: String,
+    },
+    /// A handler wants to be told of everything more often than makes sense.
+    #[error(
+        "handler {handler:?} of the informer of {informer} cannot be resynced every {period:?}: the shortest period is \
+         {shortest:?}, and Resync::Never or no period means never",
+        shortest = crate::handler::Resync::SHORTEST
+    )]
+    ResyncTooShort {
+        /// Which informer.
+        informer: String,
+        /// Which handler.
+        handler: String,
+        /// What was asked for.
+        period: Duration,
+    },
+    /// A transform came when objects may have been stored without it.
+    #[error("the informer of {informer} has been started: set its transform before that")]
+    AlreadyStarted {
+        /// Which informer.
+        informer: String,
+    },
+    /// A transform has been set, perhaps by somebody else who shares the informer.
+    #[error("the informer of {informer} already has a transform: make one function that does both")]
+    DuplicateTransform {
+        /// Which informer.
+        informer: String,
     },
 }
 
@@ -54,6 +82,8 @@ pub enum Lag {
     Stopped,
     /// Nothing has failed so far; the list is on its way.
     Listing,
+    /// What it selects does not fit into its byte budget. What it held before stays served.
+    OverBudget(OverBudget),
     /// The kind is not served: its definition is not installed, or not in this version.
     Absent,
     /// It must not be read.
@@ -87,6 +117,7 @@ impl fmt::Display for Lag {
             Lag::NotStarted => f.write_str("never started"),
             Lag::Stopped => f.write_str("shut down"),
             Lag::Listing => f.write_str("still listing"),
+            Lag::OverBudget(refusal) => refusal.fmt(f),
             Lag::Absent => f.write_str("not served; is its definition installed, in this version?"),
             Lag::Forbidden(denial) => denial.fmt(f),
             Lag::Failing { last_error } => write!(f, "last error: {last_error}"),

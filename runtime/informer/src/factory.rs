@@ -69,7 +69,7 @@ struct Identity {
 trait AnyInformer: Send + Sync {
     fn as_any(&self) -> &dyn Any;
     fn boxed_clone(&self) -> Box<dyn AnyInformer>;
-    fn start(&self, sources: Arc<dyn Sources>, resync: Option<Duration>);
+    fn start(&self, sources: Arc<dyn Sources>);
     fn stop(&self) -> BoxFuture<'_, ()>;
     fn is_running(&self) -> bool;
     fn is_following(&self) -> bool;
@@ -127,7 +127,7 @@ impl InformerFactory {
             definitions::link(&self.inner, &informer);
         }
         if let Some(sources) = sources {
-            informer.start(sources, self.inner.options.resync);
+            informer.start(sources);
         }
         informer
     }
@@ -163,7 +163,7 @@ impl InformerFactory {
             self.informer_over(definitions::representation(), Selection::default(), None);
         }
         for informer in self.inner.informers() {
-            informer.start(Arc::clone(&sources), self.inner.options.resync);
+            informer.start(Arc::clone(&sources));
         }
     }
 
@@ -328,6 +328,7 @@ impl State {
             &stream,
             representation,
             selection,
+            factory.options.settings(),
             namespaces,
         );
         self.informers.insert(identity, Box::new(informer.clone()));
@@ -368,8 +369,8 @@ impl<R: Representation> AnyInformer for SharedInformer<R> {
         Box::new(self.clone())
     }
 
-    fn start(&self, sources: Arc<dyn Sources>, resync: Option<Duration>) {
-        SharedInformer::start(self, sources, resync);
+    fn start(&self, sources: Arc<dyn Sources>) {
+        SharedInformer::start(self, sources);
     }
 
     fn stop(&self) -> BoxFuture<'_, ()> {

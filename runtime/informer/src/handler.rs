@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use windlass_env::cell::Observer;
 
@@ -61,9 +62,75 @@ pub enum Cause {
 pub enum Observation {
     /// A watch said so; the last known state is the state at the end.
     Seen,
-    /// It follows from something else: a list without it, another object in its place, or bytes that cannot
-    /// be decoded any more. States between the last known one and the end may have been missed.
+    /// It follows from something else: a list without it, another object in its place, bytes that cannot be
+    /// decoded any more, or a filter that the object has left. States between the last known one and the end
+    /// may have been missed.
     Inferred,
+}
+
+/// How a handler is told.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct HandlerOptions {
+    /// How often it is told of every object although nothing happened.
+    pub resync: Resync,
+    /// What becomes of changes while it is busy.
+    pub delivery: Delivery,
+}
+
+/// How often a handler is told of every object although nothing happened: an update from the state the store holds to
+/// that same state, by [`Cause::Resync`]. Only who asked is told, and a list that is read anew neither counts as a
+/// resync nor puts one off.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Resync {
+    /// As the factory's options say, for informers of a factory. The default.
+    #[default]
+    AsFactory,
+    /// Never: for handlers whose users ask for another look themselves, per key.
+    Never,
+    /// This often. At least [`Resync::SHORTEST`].
+    Every(Duration),
+}
+
+/// What becomes of changes while a handler is busy.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Delivery {
+    /// They are gathered by object, in order and with the states between, of which at most sixteen wait. What waits is
+    /// bounded by the number of objects. The default: right for whoever acts on the state of things.
+    #[default]
+    Coalesced,
+    /// Every change is told, in the order in which they happened across all objects. If more than `bound` changes (at
+    /// least one) wait, the handler is ended, for it would miss some: [`HandlerHandle::failure`]. For who writes
+    /// things down. What was there when the handler came does not count.
+    EveryEvent {
+        /// How many changes may wait.
+        bound: usize,
+    },
+}
+
+/// Why a handler was ended without having been removed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandlerFailure {
+    /// It asked for every event and fell behind.
+    #[error(
+        "handler {handler:?} was ended: more than {bound} changes waited for it, which asked for every event; make it \
+         faster, raise the bound, or have its changes coalesced"
+    )]
+    FellBehind {
+        /// Which handler.
+        handler: String,
+        /// How many changes may wait.
+        bound: usize,
+    },
+}
+
+/// A call of a handler waits for the end of the handler's calls.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "handler {handler:?} waits in one of its own calls for these to end, which it would do for ever; wait elsewhere"
+)]
+pub struct WaitsForItself {
+    /// Which handler.
+    pub handler: String,
 }
 
 /// Is told of changes, one at a time.
@@ -71,7 +138,8 @@ pub enum Observation {
 /// The store already holds what a handler is told of, or something newer. A handler runs in a task of its own
 /// and delays only itself; while it is busy its changes are gathered, in order per key and with every state
 /// between. Only if more than sixteen states of one object (by UID) wait are some of those in between dropped,
-/// the oldest first; never the deletion. If it panics the panic is counted and the next change is told.
+/// the oldest first; never the deletion. Who cannot miss any asks for [`Delivery::EveryEvent`]. If it panics the
+/// panic is counted and the next change is told.
 pub trait Handler<T>: Send + 'static {
     /// Takes notice of a change.
     fn handle(&mut self, event: &Event<T>);
@@ -80,6 +148,52 @@ pub trait Handler<T>: Send + 'static {
 impl<T, F: FnMut(&Event<T>) + Send + 'static> Handler<T> for F {
     fn handle(&mut self, event: &Event<T>) {
         self(event);
+    }
+}
+
+/// A handler that is told only of objects for which `predicate` holds. An object that comes to pass it is told as
+/// added, one that passes it no more as deleted, with the state that passed it last; its end is then
+/// [inferred](Observation::Inferred).
+///
+/// What the predicate says must follow from the object alone: it is asked about old states again.
+///
+/// ```
+/// use windlass_informer::{Cause, Event, Handler, filtered};
+///
+/// let (sender, told) = std::sync::mpsc::channel();
+/// let mut even = filtered(|n: &u32| n % 2 == 0, move |event: &Event<u32>| sender.send(event.clone()).unwrap());
+/// even.handle(&Event::Updated { old: 1, new: 2, cause: Cause::Watch });
+/// assert_eq!(told.recv().unwrap(), Event::Added { object: 2, cause: Cause::Watch });
+/// ```
+pub fn filtered<T: Clone>(
+    predicate: impl Fn(&T) -> bool + Send + 'static,
+    handler: impl Handler<T>,
+) -> impl Handler<T> {
+    Filtered { predicate, handler }
+}
+
+struct Filtered<P, H> {
+    predicate: P,
+    handler: H,
+}
+
+impl<T: Clone, P: Fn(&T) -> bool + Send + 'static, H: Handler<T>> Handler<T> for Filtered<P, H> {
+    fn handle(&mut self, event: &Event<T>) {
+        let Event::Updated { old, new, cause } = event else {
+            if (self.predicate)(event.object()) {
+                self.handler.handle(event);
+            }
+            return;
+        };
+        match ((self.predicate)(old), (self.predicate)(new)) {
+            (true, true) => self.handler.handle(event),
+            (false, true) => self.handler.handle(&Event::Added { object: new.clone(), cause: *cause }),
+            (true, false) => {
+                let (last, observed) = (old.clone(), Observation::Inferred);
+                self.handler.handle(&Event::Deleted { last, observed, cause: *cause });
+            }
+            (false, false) => {}
+        }
     }
 }
 
@@ -119,6 +233,11 @@ impl<T> Event<T> {
     }
 }
 
+impl Resync {
+    /// The shortest period: more often than this the whole cache is not worth looking through.
+    pub const SHORTEST: Duration = Duration::from_secs(1);
+}
+
 impl HandlerHandle {
     pub(crate) fn new(name: String, state: Observer<HandlerState>, detach: Arc<dyn Detach>) -> Self {
         Self { name, state, detach }
@@ -129,8 +248,8 @@ impl HandlerHandle {
         self.state.get() == HandlerState::Synced
     }
 
-    /// Waits until this handler has been told of the whole initial list; `false` if it was removed, or its
-    /// informer shut down, before that.
+    /// Waits until this handler has been told of the whole initial list; `false` if it was removed or ended, or
+    /// its informer shut down, before that.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
@@ -144,10 +263,77 @@ impl HandlerHandle {
     pub fn remove(&self) {
         self.detach.detach();
     }
+
+    /// Waits until the handler is told nothing any more, because it was removed or ended or because its informer was
+    /// shut down, and no call of it is running: what it uses can then be taken from it. It has been dropped, unless
+    /// its informer was never started.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitsForItself`] if a call of this very handler waits, which would never end.
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the wait.
+    pub async fn removed(&self) -> Result<(), WaitsForItself> {
+        if self.detach.is_calling_here() {
+            return Err(WaitsForItself { handler: self.name.clone() });
+        }
+        // The cell lives as long as this handle, so the wait ends only when the handler is gone.
+        let _gone = self.state.clone().wait_until(|state| *state == HandlerState::Gone).await;
+        Ok(())
+    }
+
+    /// Why the handler was ended, if it was ended without having been removed.
+    pub fn failure(&self) -> Option<HandlerFailure> {
+        self.detach.failure()
+    }
 }
 
 impl fmt::Debug for HandlerHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HandlerHandle").field("name", &self.name).field("state", &self.state.get()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    fn updated(old: u32, new: u32) -> Event<u32> {
+        Event::Updated { old, new, cause: Cause::Watch }
+    }
+
+    fn added(object: u32) -> Event<u32> {
+        Event::Added { object, cause: Cause::Watch }
+    }
+
+    fn deleted(last: u32, observed: Observation) -> Event<u32> {
+        Event::Deleted { last, observed, cause: Cause::Watch }
+    }
+
+    #[test]
+    fn what_crosses_a_filter_is_told_as_added_or_deleted() {
+        let cases = [
+            (added(1), None),
+            (added(2), Some(added(2))),
+            (updated(1, 3), None),
+            (updated(2, 4), Some(updated(2, 4))),
+            (updated(1, 2), Some(added(2))),
+            (updated(2, 1), Some(deleted(2, Observation::Inferred))),
+            (deleted(1, Observation::Seen), None),
+            (deleted(2, Observation::Seen), Some(deleted(2, Observation::Seen))),
+        ];
+        for (event, expected) in cases {
+            let told = Arc::new(Mutex::new(Vec::new()));
+            let log = Arc::clone(&told);
+            let mut even = filtered(
+                |n: &u32| n.is_multiple_of(2),
+                move |event: &Event<u32>| log.lock().unwrap().push(event.clone()),
+            );
+            even.handle(&event);
+            assert_eq!(*told.lock().unwrap(), Vec::from_iter(expected), "{event:?}");
+        }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) type IndexFunction<S> = Arc<dyn Fn(&S) -> Vec<String> + Send + Sync>;
 
 /// The contents of all indexes at one moment.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Indexes(BTreeMap<&'static str, Index>);
+pub(crate) struct Indexes(BTreeMap<Arc<str>, Index>);
 
 /// The contents of one index at one moment.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +32,7 @@ pub(crate) struct Index {
 
 /// The functions that fill the indexes. Owned by the writer.
 pub(crate) struct Indexers<S> {
-    functions: BTreeMap<&'static str, IndexFunction<S>>,
+    functions: BTreeMap<Arc<str>, IndexFunction<S>>,
     panics: u64,
 }
 
@@ -52,6 +52,16 @@ impl Index {
     /// The keys filed under `value`, in order.
     pub(crate) fn keys(&self, value: &str) -> impl Iterator<Item = &ObjectKey> {
         self.keys.get(value).into_iter().flatten()
+    }
+
+    /// How many objects are filed under `value`.
+    pub(crate) fn count(&self, value: &str) -> usize {
+        self.keys.get(value).map_or(0, OrdSet::len)
+    }
+
+    /// Every value something is filed under, in order, and how many objects are.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.keys.iter().map(|(value, keys)| (value.as_ref(), keys.len()))
     }
 
     /// Every value something is filed under, in order.
@@ -110,7 +120,7 @@ impl<S> Indexers<S> {
     pub(crate) fn add<'a>(
         &mut self,
         indexes: &mut Indexes,
-        name: &'static str,
+        name: &str,
         function: IndexFunction<S>,
         objects: impl Iterator<Item = (&'a ObjectKey, &'a S)>,
     ) -> bool
@@ -124,16 +134,23 @@ impl<S> Indexers<S> {
         for (key, object) in objects {
             index.file(key, &values(name, &function, key, object, &mut self.panics));
         }
-        self.functions.insert(name, function);
+        let name: Arc<str> = name.into();
+        self.functions.insert(Arc::clone(&name), function);
         indexes.0.insert(name, index);
         true
+    }
+
+    /// Removes an index with all it holds; `false` if there is none of that name.
+    pub(crate) fn remove(&mut self, indexes: &mut Indexes, name: &str) -> bool {
+        indexes.0.remove(name);
+        self.functions.remove(name).is_some()
     }
 
     /// Files one object under what every function says of it.
     pub(crate) fn file(&mut self, indexes: &mut Indexes, key: &ObjectKey, object: &S) {
         for (name, function) in &self.functions {
             let values = values(name, function, key, object, &mut self.panics);
-            indexes.0.entry(name).or_default().file(key, &values);
+            indexes.0.entry(Arc::clone(name)).or_default().file(key, &values);
         }
     }
 
@@ -235,6 +252,26 @@ mod tests {
         let (mut indexers, mut indexes) = indexed(&[("a", vec!["x"])]);
         assert!(!indexers.add(&mut indexes, "word", Arc::new(|_| Vec::new()), std::iter::empty()));
         assert_eq!(found(&indexes, "x"), ["a"]);
+    }
+
+    #[test]
+    fn a_removed_index_holds_nothing_and_its_name_may_be_given_again() {
+        let (mut indexers, mut indexes) = indexed(&[("a", vec!["x"])]);
+        let before = indexes.clone();
+        assert!(indexers.remove(&mut indexes, "word") && !indexers.remove(&mut indexes, "word"));
+        indexers.file(&mut indexes, &key("b"), &vec!["x"]);
+        assert!(indexes.get("word").is_none());
+        assert_eq!(found(&before, "x"), ["a"], "a reader keeps what it loaded");
+        assert!(indexers.add(&mut indexes, "word", by_word(), std::iter::empty()));
+        assert_eq!(found(&indexes, "x"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn values_are_counted() {
+        let (_, indexes) = indexed(&[("a", vec!["x", "y"]), ("b", vec!["y"])]);
+        let index = indexes.get("word").unwrap();
+        assert_eq!(index.counts().collect::<Vec<_>>(), [("x", 1), ("y", 2)]);
+        assert_eq!((index.count("y"), index.count("z")), (2, 0));
     }
 
     #[test]

@@ -28,18 +28,22 @@
 //! ([`Lister::is_quarantined`]).
 
 mod backoff;
+mod budget;
 pub mod delta_fifo;
 mod error;
 mod factory;
 mod handler;
 mod indexer;
+pub mod indexes;
 mod list_watch;
 mod lister;
+mod lock;
 mod namespaces;
 mod partition;
 mod presence;
 mod processor;
 mod reflector;
+mod settings;
 mod shared_informer;
 mod store;
 mod sync;
@@ -50,11 +54,21 @@ mod tests;
 
 pub use crate::error::{InformerError, Lag, Laggard, NotSynced};
 pub use crate::factory::{FactoryOptions, InformerFactory, Selectors};
-pub use crate::handler::{Cause, Event, Handler, HandlerHandle, Observation};
-pub use crate::list_watch::{ApiSources, ListRequest, ListerWatcher, Selection, Sources, WatchRequest};
+pub use crate::budget::OverBudget;
+pub use crate::handler::{
+    Cause, Delivery, Event, Handler, HandlerFailure, HandlerHandle, HandlerOptions, Observation, Resync,
+    WaitsForItself, filtered,
+};
+#[cfg(feature = "etcd")]
+pub use crate::list_watch::etcd;
+pub use crate::list_watch::{
+    ApiSources, ChannelSource, FeedError, ListRequest, ListerWatcher, Selection, Sources, WatchListRequest,
+    WatchRequest,
+};
 pub use crate::lister::{Labelled, Lister, TypedLister};
 pub use crate::namespaces::NamespaceSet;
 pub use crate::partition::{Departure, Partition};
 pub use crate::presence::{Denial, Presence};
+pub use crate::reflector::{During, LogWatchErrors, NextStep, WatchErrorHandler, WatchFailure};
 pub use crate::shared_informer::{SharedInformer, VersionSource};
 pub use crate::store::{Coverage, Progress, Quarantined};

@@ -2,16 +2,33 @@
 //!
 //! A [`ListerWatcher`] lists and watches one [`Selection`] of one kind. The API server is the usual one
 //! ([`ApiSources`]); anything that can give a list at a version and the changes after that version may stand
-//! in its place. Which source an informer uses is decided when it is started, not when it is made:
-//! [`Sources`].
+//! in its place: etcd (with the feature `etcd`), a feed of one's own ([`ChannelSource`]), a file, another cluster.
+//! Which source an informer uses is decided when it is started, not when it is made: [`Sources`].
+//!
+//! What a source promises, and the reflector builds on:
+//! - A list is one moment of its objects, at the version it names; all its pages are of that moment.
+//! - A watch tells every change after a version, in order, each at its version, and none that is older.
+//! - A version that is no longer kept is refused as the API does it, with code 410 or reason `Expired`
+//!   ([`RequestError::is_expired`]): at once, or by a frame within the watch. Then everything is listed anew.
+//! - It waits for nothing without a bound.
+
+mod api;
+mod channel;
+#[cfg(feature = "etcd")]
+pub mod etcd;
+mod refusals;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use windlass_client::{FrameStream, ListQuery, RawClient, RequestError, VersionMatch, WatchQuery};
-use windlass_object::{RawList, ResourceKind};
+use windlass_client::{FrameStream, RequestError, VersionMatch};
+use windlass_object::{Extent, RawList, ResourceKind};
+
+pub use self::api::ApiSources;
+pub(crate) use self::api::STREAMLESS;
+pub use self::channel::{ChannelSource, FeedError};
 
 /// Which objects of a kind. The default is all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,6 +52,8 @@ pub struct ListRequest {
     pub version: Option<String>,
     /// How the list is to relate to `version`.
     pub version_match: Option<VersionMatch>,
+    /// How much of each object is needed. More does no harm.
+    pub extent: Extent,
 }
 
 /// A watch.
@@ -46,12 +65,67 @@ pub struct WatchRequest {
     pub timeout: Duration,
     /// Whether the source should tell, now and then, how far it has come.
     pub bookmarks: bool,
+    /// How much of each object is needed. More does no harm.
+    pub extent: Extent,
+}
+
+/// A list and the watch that follows it, as one stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchListRequest {
+    /// The list must be no older than this version; `None` for the newest, consistently read.
+    pub not_older_than: Option<String>,
+    /// After this long the source ends the stream.
+    pub timeout: Duration,
+    /// How much of each object is needed. More does no harm.
+    pub extent: Extent,
 }
 
 /// A source of one selection of one kind.
 ///
 /// A source must answer: an implementation bounds its own waiting, for the reflector does not guess how long
 /// a list may take. A source that hangs holds up its own informer and no other.
+///
+/// # Examples
+///
+/// A source that has one object, for ever:
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use futures_util::{StreamExt as _, stream};
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use windlass_client::{FrameStream, RequestError};
+/// use windlass_env::Env;
+/// use windlass_informer::{
+///     FactoryOptions, InformerFactory, ListRequest, ListerWatcher, Selection, WatchRequest,
+/// };
+/// use windlass_metrics::Metrics;
+/// use windlass_object::{RawList, ResourceKind, ResourceVersion};
+///
+/// struct Constant;
+///
+/// #[async_trait::async_trait]
+/// impl ListerWatcher for Constant {
+///     async fn list(&self, _: ListRequest) -> Result<RawList, RequestError> {
+///         let object = r#"{"metadata":{"namespace":"default","name":"greeting","resourceVersion":"1"}}"#;
+///         let version = Some(ResourceVersion::new("1"));
+///         Ok(RawList { version, items: vec![object.into()], ..RawList::default() })
+///     }
+///
+///     async fn watch(&self, _: WatchRequest) -> Result<FrameStream, RequestError> {
+///         Ok(stream::pending().boxed())
+///     }
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+/// let factory = InformerFactory::new(Env::virtual_time(1), Metrics::new(), FactoryOptions::default());
+/// let greetings = factory.typed::<ConfigMap>();
+/// factory.start(Arc::new(|_: &ResourceKind, _: &Selection| Arc::new(Constant) as Arc<dyn ListerWatcher>));
+/// assert!(greetings.synced().await);
+/// assert_eq!(greetings.lister().list().len(), 1);
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[async_trait]
 pub trait ListerWatcher: Send + Sync + 'static {
     /// One page of the objects there are.
@@ -67,24 +141,40 @@ pub trait ListerWatcher: Send + Sync + 'static {
     ///
     /// Whatever kept the source from answering; the reflector decides what follows from it.
     async fn watch(&self, request: WatchRequest) -> Result<FrameStream, RequestError>;
+
+    /// Everything there is, as additions, then a bookmark that marks the end of them and names their version, then
+    /// the changes after it, until the stream ends. It spares the source to make whole pages, and the reader to hold
+    /// them.
+    ///
+    /// A source need not offer this. What it offers it must keep: if no end comes in good time, the reflector lists
+    /// in pages instead ([`watch_list_failed`](Self::watch_list_failed)).
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError::Unsupported`] unless the source offers it; otherwise whatever kept it from answering.
+    async fn watch_list(&self, request: WatchListRequest) -> Result<FrameStream, RequestError> {
+        let _request = request;
+        Err(RequestError::Unsupported("this source lists in pages only"))
+    }
+
+    /// A stream of [`watch_list`](Self::watch_list) did not keep its promise. The reflector that found out asks for
+    /// none for a good while; a source that has siblings on the same server may remember it for them.
+    fn watch_list_failed(&self) {}
 }
 
-/// Finds the source for a kind and a selection.
+/// Finds the source for a kind and a selection. Functions are such finders.
 pub trait Sources: Send + Sync + 'static {
     /// The source. Called once per informer, when it is started; it must not call back into that informer.
     fn source(&self, kind: &ResourceKind, selection: &Selection) -> Arc<dyn ListerWatcher>;
 }
 
-/// The API server as the source of everything.
-#[derive(Clone, Debug)]
-pub struct ApiSources(RawClient);
-
-/// One collection of an API server.
-#[derive(Debug)]
-struct ApiSource {
-    client: RawClient,
-    kind: ResourceKind,
-    selection: Selection,
+impl<F> Sources for F
+where
+    F: Fn(&ResourceKind, &Selection) -> Arc<dyn ListerWatcher> + Send + Sync + 'static,
+{
+    fn source(&self, kind: &ResourceKind, selection: &Selection) -> Arc<dyn ListerWatcher> {
+        self(kind, selection)
+    }
 }
 
 impl Selection {
@@ -108,35 +198,5 @@ impl fmt::Display for Selection {
         let parts: Vec<String> = [namespace, labels, fields].into_iter().flatten().collect();
         f.write_str(if parts.is_empty() { "all" } else { "" })?;
         f.write_str(&parts.join(", "))
-    }
-}
-
-impl ApiSources {
-    /// The API server this client talks to.
-    pub fn new(client: RawClient) -> Self {
-        Self(client)
-    }
-}
-
-impl Sources for ApiSources {
-    fn source(&self, kind: &ResourceKind, selection: &Selection) -> Arc<dyn ListerWatcher> {
-        Arc::new(ApiSource { client: self.0.clone(), kind: kind.clone(), selection: selection.clone() })
-    }
-}
-
-#[async_trait]
-impl ListerWatcher for ApiSource {
-    async fn list(&self, request: ListRequest) -> Result<RawList, RequestError> {
-        let ListRequest { limit, continue_token, version, version_match } = request;
-        let Selection { namespace, labels, fields } = self.selection.clone();
-        let query = ListQuery { labels, fields, limit, continue_token, version, version_match };
-        self.client.list(&self.kind, namespace.as_deref(), &query).await
-    }
-
-    async fn watch(&self, request: WatchRequest) -> Result<FrameStream, RequestError> {
-        let WatchRequest { version, timeout, bookmarks } = request;
-        let Selection { namespace, labels, fields } = self.selection.clone();
-        let query = WatchQuery { labels, fields, version, timeout, bookmarks };
-        self.client.watch(&self.kind, namespace.as_deref(), &query).await
     }
 }

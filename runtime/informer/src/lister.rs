@@ -10,6 +10,7 @@ use std::sync::Arc;
 use kube::Resource;
 use windlass_object::{LabelSelector, ObjectKey, Representation, ResourceVersion, Typed};
 
+use crate::indexer::Index;
 use crate::store::{Progress, Quarantined, Snapshot, Store};
 
 /// The objects of one informer, for reading. Cheap to clone.
@@ -49,6 +50,11 @@ impl<R: Representation> Lister<R> {
         self.snapshot().objects().values().map(R::read).collect()
     }
 
+    /// The key of every object.
+    pub fn keys(&self) -> Vec<ObjectKey> {
+        self.snapshot().objects().keys().cloned().collect()
+    }
+
     /// Every object in one namespace.
     pub fn namespace(&self, namespace: &str) -> Vec<R::Read> {
         in_namespace(&self.snapshot(), namespace).map(R::read).collect()
@@ -72,19 +78,54 @@ impl<R: Representation> Lister<R> {
     /// # Panics
     ///
     /// If the informer has no index of that name: to answer "nothing" would let a controller act on a typing
-    /// error.
+    /// error. Who reads an index that others remove asks [`has_index`](Self::has_index) first, or adds it too.
     pub fn by_index(&self, index: &str, value: &str) -> Vec<R::Read> {
         let snapshot = self.snapshot();
-        let Some(entries) = snapshot.index(index) else {
-            panic!("the informer of {} has no index {index:?}", self.informer);
-        };
+        let entries = self.index(&snapshot, index);
         entries.keys(value).filter_map(|key| snapshot.objects().get(key)).map(R::read).collect()
     }
 
-    /// Every value that `index` files something under, in order; empty if there is no such index.
+    /// The keys of the objects that `index` files under `value`, in order.
+    ///
+    /// # Panics
+    ///
+    /// If the informer has no index of that name.
+    pub fn index_keys(&self, index: &str, value: &str) -> Vec<ObjectKey> {
+        self.index(&self.snapshot(), index).keys(value).cloned().collect()
+    }
+
+    /// How many objects `index` files under `value`.
+    ///
+    /// # Panics
+    ///
+    /// If the informer has no index of that name.
+    pub fn index_count(&self, index: &str, value: &str) -> usize {
+        self.index(&self.snapshot(), index).count(value)
+    }
+
+    /// Every value that `index` files something under, in order.
+    ///
+    /// # Panics
+    ///
+    /// If the informer has no index of that name.
     pub fn index_values(&self, index: &str) -> Vec<String> {
+        self.index(&self.snapshot(), index).values().map(str::to_owned).collect()
+    }
+
+    /// Every value that `index` files something under, in order, and how many objects it does.
+    ///
+    /// # Panics
+    ///
+    /// If the informer has no index of that name.
+    pub fn index_counts(&self, index: &str) -> Vec<(String, usize)> {
         let snapshot = self.snapshot();
-        snapshot.index(index).into_iter().flat_map(|index| index.values()).map(str::to_owned).collect()
+        let counts = self.index(&snapshot, index).counts();
+        counts.map(|(value, count)| (value.to_owned(), count)).collect()
+    }
+
+    /// Whether there is an index of that name right now.
+    pub fn has_index(&self, index: &str) -> bool {
+        self.snapshot().index(index).is_some()
     }
 
     /// How many objects there are.
@@ -130,6 +171,13 @@ impl<R: Representation> Lister<R> {
 
     fn snapshot(&self) -> Arc<Snapshot<R::Stored>> {
         self.store.snapshot()
+    }
+
+    fn index<'a>(&self, snapshot: &'a Snapshot<R::Stored>, index: &str) -> &'a Index {
+        match snapshot.index(index) {
+            Some(entries) => entries,
+            None => panic!("the informer of {} has no index {index:?}", self.informer),
+        }
     }
 }
 

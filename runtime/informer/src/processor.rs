@@ -12,13 +12,17 @@
 //! - A deletion is always told.
 //! - For one key, changes are told in the order they happened; an object that waits keeps its place in the
 //!   queue when it changes again, so nothing is put off for ever.
+//! - A handler that asked for every event is told every change in the order of all of them, or ended with a
+//!   reason once more of them wait than it allowed. That harms nobody else.
 //! - A handler that panics is counted, and told the next change. It still becomes synced.
 //! - What was there when a handler came (or when the initial list arrived) is told from a snapshot, which
-//!   holds up nobody and takes no memory per object; later changes wait behind it.
+//!   holds up nobody and takes no memory per object; later changes wait behind it. So is a resync, of which at most
+//!   one waits, and none before the handler is synced.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use tokio::sync::Notify;
 use windlass_env::caught_now;
@@ -27,16 +31,26 @@ use windlass_metrics::InformerMetrics;
 use windlass_object::{ObjectKey, Uid};
 
 use self::pending::Pending;
-use crate::handler::{Cause, Event, Handler};
+use crate::delta_fifo::Audience;
+use crate::handler::{Cause, Delivery, Event, Handler, HandlerFailure};
+use crate::lock::{Mutex, MutexGuard};
 use crate::sync::yield_now;
 
+// The path is spelled out for the models of the fan-out (`tests/models`), which compile this very file.
+#[path = "processor/pending.rs"]
 mod pending;
 
 /// How many changes a handler is told before it lets other tasks run.
 const BURST: usize = 64;
 
-/// Objects to be told as additions, made one by one as they are told.
+/// The objects of a snapshot, made one by one as they are told.
 pub(crate) type Replay<T> = Box<dyn Iterator<Item = T> + Send>;
+
+thread_local! {
+    /// The listener whose handler this thread is calling right now, by its address. A call ends on the thread it began
+    /// on, so this says whether code runs within a call.
+    static CALLING: Cell<Option<usize>> = const { Cell::new(None) };
+}
 
 /// Where a handler stands with regard to the initial list.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -45,13 +59,19 @@ pub(crate) enum HandlerState {
     Waiting,
     /// It has.
     Synced,
-    /// It is told nothing any more.
+    /// It is told nothing any more, but a call of it may still be running.
     Removed,
+    /// It is told nothing any more, and no call of it is running.
+    Gone,
 }
 
 /// Cuts a handler off, whatever it handles.
 pub(crate) trait Detach: Send + Sync {
     fn detach(&self);
+    /// Whether the caller's code runs within a call of the handler.
+    fn is_calling_here(&self) -> bool;
+    /// Why it was ended, if it was.
+    fn failure(&self) -> Option<HandlerFailure>;
 }
 
 /// The handlers of one informer.
@@ -63,6 +83,10 @@ pub(crate) struct Processor<T> {
 /// One handler's queue.
 pub(crate) struct Listener<T> {
     name: String,
+    /// Tells it from the others of its informer.
+    number: u64,
+    delivery: Delivery,
+    failure: OnceLock<HandlerFailure>,
     queue: Mutex<Queue<T>>,
     arrived: Notify,
     state: Publisher<HandlerState>,
@@ -70,20 +94,37 @@ pub(crate) struct Listener<T> {
 }
 
 struct Queue<T> {
-    replay: Option<Replay<T>>,
     /// What waits, by place in the queue.
-    pending: BTreeMap<u64, Pending<T>>,
-    /// The place of what waits last for each key. Only that may be continued.
+    waiting: BTreeMap<u64, Work<T>>,
+    /// How many snapshots are among it.
+    snapshots: usize,
+    /// The place of what waits last for each key. Only that may be continued, and only if no snapshot waits behind it.
     latest: BTreeMap<ObjectKey, u64>,
     next_place: u64,
     /// The first place behind the initial list, once that has been queued.
     initial_list_ends: Option<u64>,
+    /// Whether the handler's task runs.
+    runs: bool,
 }
 
 /// What a handler's task does next.
 enum Work<T> {
+    /// These are there.
     Replay(Replay<T>),
+    /// These are there still.
+    Resync(Replay<T>),
+    /// This changed.
     Tell(Pending<T>),
+}
+
+/// What became of a change that was to be queued.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Push {
+    Queued,
+    /// It took the place of a state in between.
+    QueuedForAnother,
+    /// As many wait as may.
+    Full,
 }
 
 impl<T: Clone + Send + Sync + 'static> Processor<T> {
@@ -117,6 +158,13 @@ impl<T: Clone + Send + Sync + 'static> Processor<T> {
         }
     }
 
+    /// Queues another look at everything for those who are to take it, from a snapshot.
+    pub(crate) fn resync(&self, audience: Audience, mut everything: impl FnMut() -> Replay<T>) {
+        for listener in self.listeners.iter().filter(|listener| listener.is_among(audience)) {
+            listener.resync(&mut everything);
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.listeners.is_empty()
     }
@@ -134,13 +182,26 @@ impl<T: Clone + Send + Sync + 'static> Processor<T> {
 }
 
 impl<T: Clone + Send + Sync + 'static> Listener<T> {
-    pub(crate) fn new(name: &str, metrics: InformerMetrics) -> Self {
-        let (state, _) = cell(HandlerState::Waiting);
-        Self { name: name.to_owned(), queue: Mutex::default(), arrived: Notify::new(), state, metrics }
+    pub(crate) fn new(name: &str, number: u64, delivery: Delivery, metrics: InformerMetrics) -> Self {
+        Self {
+            name: name.to_owned(),
+            number,
+            delivery,
+            failure: OnceLock::new(),
+            queue: Mutex::default(),
+            arrived: Notify::new(),
+            state: cell(HandlerState::Waiting).0,
+            metrics,
+        }
     }
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whom a resync for this handler alone is for.
+    pub(crate) fn audience(&self) -> Audience {
+        Audience::Only(self.number)
     }
 
     pub(crate) fn state(&self) -> Observer<HandlerState> {
@@ -149,17 +210,54 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
 
     /// Queues a change, behind what already waits of the same object and in its place.
     pub(crate) fn enqueue(&self, key: &ObjectKey, uid: Option<&Uid>, event: Event<T>) {
-        let fits = self.lock().push(key, uid, event);
+        let pushed = self.lock().push(key, uid, event, self.delivery);
         self.arrived.notify_one();
-        if !fits {
-            tracing::debug!(handler = self.name, %key, "a slow handler misses a state in between");
+        match pushed {
+            Push::Queued => {}
+            Push::QueuedForAnother => {
+                tracing::debug!(handler = self.name, %key, "a slow handler misses a state in between");
+            }
+            Push::Full => self.fell_behind(),
         }
     }
 
-    /// Queues everything there is, ahead of any change. Only for a handler that was told nothing yet.
+    /// Queues everything there is. Only for a handler that was told nothing yet.
     pub(crate) fn replay(&self, objects: Replay<T>) {
-        self.lock().replay = Some(objects);
+        self.lock().append_snapshot(Work::Replay(objects));
         self.arrived.notify_one();
+    }
+
+    /// Queues another look at everything, unless one waits already or the handler has not even taken the first.
+    fn resync(&self, everything: impl FnOnce() -> Replay<T>) {
+        if self.state.get() != HandlerState::Synced {
+            return;
+        }
+        let mut queue = self.lock();
+        if !queue.waiting.values().any(|work| matches!(work, Work::Resync(_))) {
+            queue.append_snapshot(Work::Resync(everything()));
+            self.arrived.notify_one();
+        }
+    }
+
+    fn is_among(&self, audience: Audience) -> bool {
+        match audience {
+            Audience::Everyone => true,
+            Audience::Only(number) => number == self.number,
+        }
+    }
+
+    /// Ends a handler that would miss something otherwise.
+    fn fell_behind(&self) {
+        let Delivery::EveryEvent { bound } = self.delivery else { return };
+        if self.is_removed() {
+            return;
+        }
+        let failure = HandlerFailure::FellBehind { handler: self.name.clone(), bound };
+        tracing::error!(handler = self.name, error = %failure, "a handler is ended");
+        self.metrics.handler_overflows.inc();
+        // Only the processing loop queues changes, so nobody else can have said why.
+        let _first = self.failure.set(failure);
+        self.detach();
     }
 
     /// Notes that all of the initial list has been queued.
@@ -172,11 +270,15 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
     }
 
     /// Tells the handler, until it is removed.
-    pub(crate) async fn run(self: Arc<Self>, mut handler: Box<dyn Handler<T>>) {
+    pub(crate) async fn run(self: Arc<Self>, handler: Box<dyn Handler<T>>) {
+        let Some(_running) = Running::begin(&self) else { return };
+        // Declared behind the guard, and therefore dropped before it says that the handler is gone.
+        let mut handler = handler;
         let mut told = 0;
         while let Some(work) = self.next().await {
             match work {
                 Work::Replay(objects) => self.tell_each(&mut *handler, additions(objects), &mut told).await,
+                Work::Resync(objects) => self.tell_each(&mut *handler, resyncs(objects), &mut told).await,
                 Work::Tell(pending) => self.tell_each(&mut *handler, pending.into_events(), &mut told).await,
             }
         }
@@ -203,7 +305,10 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
         if self.is_removed() {
             return;
         }
-        if let Err(message) = caught_now(|| handler.handle(event)) {
+        let outer = CALLING.replace(Some(self.address()));
+        let outcome = caught_now(|| handler.handle(event));
+        CALLING.set(outer);
+        if let Err(message) = outcome {
             self.metrics.handler_panics.inc();
             tracing::error!(handler = self.name, message, "a handler panicked; it is told the next change");
         }
@@ -242,8 +347,12 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
         });
     }
 
-    fn is_removed(&self) -> bool {
-        self.state.get() == HandlerState::Removed
+    pub(crate) fn is_removed(&self) -> bool {
+        matches!(self.state.get(), HandlerState::Removed | HandlerState::Gone)
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
 
     /// No code of others runs under this lock, so poison cannot mean a broken queue.
@@ -254,57 +363,121 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
 
 impl<T: Clone + Send + Sync + 'static> Detach for Listener<T> {
     fn detach(&self) {
-        self.state.set(HandlerState::Removed);
-        let waiting = std::mem::take(&mut *self.lock());
+        let mut queue = self.lock();
+        let end = if queue.runs { HandlerState::Removed } else { HandlerState::Gone };
+        if self.state.get() != HandlerState::Gone {
+            self.state.set(end);
+        }
+        let waiting = std::mem::take(&mut queue.waiting);
+        queue.snapshots = 0;
+        queue.latest.clear();
+        drop(queue);
+        // What waits may be code of others to drop, so that is done without the lock.
         drop(waiting);
         self.arrived.notify_one();
+    }
+
+    fn is_calling_here(&self) -> bool {
+        CALLING.get() == Some(self.address())
+    }
+
+    fn failure(&self) -> Option<HandlerFailure> {
+        self.failure.get().cloned()
+    }
+}
+
+/// While there is one, the handler's task runs; its end, of whatever kind, is the end of the handler.
+struct Running<'a, T>(&'a Listener<T>);
+
+impl<'a, T: Clone + Send + Sync + 'static> Running<'a, T> {
+    /// Nothing if the handler was removed before it began.
+    fn begin(listener: &'a Listener<T>) -> Option<Self> {
+        let mut queue = listener.lock();
+        queue.runs = !listener.is_removed();
+        // Made only if it is kept: its end takes the lock.
+        queue.runs.then(|| Self(listener))
+    }
+}
+
+impl<T> Drop for Running<'_, T> {
+    fn drop(&mut self) {
+        let mut queue = self.0.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.runs = false;
+        self.0.state.set(HandlerState::Gone);
     }
 }
 
 impl<T: Clone> Queue<T> {
-    /// Whether nothing had to be dropped for the change.
-    fn push(&mut self, key: &ObjectKey, uid: Option<&Uid>, event: Event<T>) -> bool {
-        let waiting = self.latest.get(key).and_then(|place| self.pending.get_mut(place));
-        if let Some(waiting) = waiting.filter(|waiting| waiting.takes(uid)) {
-            return waiting.add(event);
+    fn push(&mut self, key: &ObjectKey, uid: Option<&Uid>, event: Event<T>, delivery: Delivery) -> Push {
+        if let Delivery::EveryEvent { bound } = delivery {
+            if self.changes() >= bound.max(1) {
+                return Push::Full;
+            }
+        } else if let Some(waiting) = self.continued(key, uid) {
+            return if waiting.add(event) { Push::Queued } else { Push::QueuedForAnother };
         }
-        self.append(Pending::new(key.clone(), uid.cloned(), event));
-        true
+        let place = self.append(Work::Tell(Pending::new(key.clone(), uid.cloned(), event)));
+        if delivery == Delivery::Coalesced {
+            self.latest.insert(key.clone(), place);
+        }
+        Push::Queued
     }
 
-    fn append(&mut self, pending: Pending<T>) {
+    /// What waits of the object and may be continued.
+    fn continued(&mut self, key: &ObjectKey, uid: Option<&Uid>) -> Option<&mut Pending<T>> {
+        match self.waiting.get_mut(self.latest.get(key)?)? {
+            Work::Tell(pending) if pending.takes(uid) => Some(pending),
+            Work::Tell(_) | Work::Replay(_) | Work::Resync(_) => None,
+        }
+    }
+
+    /// How many changes wait, if each waits for itself: snapshots, of which few wait, do not count.
+    fn changes(&self) -> usize {
+        self.waiting.len() - self.snapshots
+    }
+
+    /// Queues a snapshot. What happens later must be told behind it, so nothing that waits is continued.
+    fn append_snapshot(&mut self, work: Work<T>) {
+        self.latest.clear();
+        self.snapshots += 1;
+        self.append(work);
+    }
+
+    fn append(&mut self, work: Work<T>) -> u64 {
         let place = self.next_place;
         self.next_place += 1;
-        self.latest.insert(pending.key().clone(), place);
-        self.pending.insert(place, pending);
+        self.waiting.insert(place, work);
+        place
     }
 
     fn take(&mut self) -> Option<Work<T>> {
-        if let Some(objects) = self.replay.take() {
-            return Some(Work::Replay(objects));
+        let (place, work) = self.waiting.pop_first()?;
+        match &work {
+            Work::Replay(_) | Work::Resync(_) => self.snapshots -= 1,
+            Work::Tell(pending) if self.latest.get(pending.key()) == Some(&place) => {
+                self.latest.remove(pending.key());
+            }
+            Work::Tell(_) => {}
         }
-        let (place, pending) = self.pending.pop_first()?;
-        if self.latest.get(pending.key()) == Some(&place) {
-            self.latest.remove(pending.key());
-        }
-        Some(Work::Tell(pending))
+        Some(work)
     }
 
     /// Whether nothing of the initial list waits any more.
     fn initial_list_was_told(&self) -> bool {
         let Some(end) = self.initial_list_ends else { return false };
-        self.replay.is_none() && self.pending.first_key_value().is_none_or(|(place, _)| *place >= end)
+        self.waiting.first_key_value().is_none_or(|(place, _)| *place >= end)
     }
 }
 
 impl<T> Default for Queue<T> {
     fn default() -> Self {
         Self {
-            replay: None,
-            pending: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            snapshots: 0,
             latest: BTreeMap::new(),
             next_place: 0,
             initial_list_ends: None,
+            runs: false,
         }
     }
 }
@@ -312,6 +485,11 @@ impl<T> Default for Queue<T> {
 /// What a handler is told of the objects that were there before it.
 fn additions<T>(objects: Replay<T>) -> impl Iterator<Item = Event<T>> + Send {
     objects.map(|object| Event::Added { object, cause: Cause::InitialList })
+}
+
+/// What a handler is told when it looks again.
+fn resyncs<T: Clone>(objects: Replay<T>) -> impl Iterator<Item = Event<T>> + Send {
+    objects.map(|object| Event::Updated { old: object.clone(), new: object, cause: Cause::Resync })
 }
 
 impl<T> fmt::Debug for Listener<T> {

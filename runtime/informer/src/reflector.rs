@@ -5,6 +5,8 @@
 //!   anew, and wherever a server says so (at a list, at a later page, at the start of a watch or within it)
 //!   the next list is a consistent one.
 //! - What it does next is decided in [`state`], without effects; here is one small function per state.
+//! - Where its source offers lists as streams ([`streaming`]) it takes them, as long as the source keeps to what
+//!   it offers; otherwise it lists in pages, within a bounded time.
 //! - It never gives up and never spins: every failure costs a wait ([`Backoff`]), the server's own wish
 //!   included. A watch that worked for a good while before its connection was lost costs hardly any.
 //! - It does not run ahead of the store by more than the queue's bound.
@@ -13,17 +15,18 @@
 //!
 //! It refuses to know about handlers, indexes and readers.
 
+mod failure;
 mod intake;
 mod refresh;
 mod sight;
 mod state;
+mod streaming;
 #[cfg(test)]
 mod tests;
 
 use std::cmp::Ordering;
-use std::fmt;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -31,17 +34,21 @@ use futures_util::future::{self, Either};
 use windlass_client::{FrameStream, RequestError, VersionMatch};
 use windlass_env::{Env, Instant, Rng};
 use windlass_metrics::InformerMetrics;
-use windlass_object::{Frame, RawList, Representation, ResourceVersion, Status, Verb, WireError};
+use windlass_object::{Extent, Frame, RawList, Representation, ResourceVersion, Verb, WireError};
 
+pub(crate) use self::failure::Trouble;
+pub use self::failure::{During, LogWatchErrors, NextStep, WatchErrorHandler, WatchFailure};
 use self::intake::Intake;
 use self::refresh::Wishes;
 pub(crate) use self::refresh::{Fresh, Refresh};
-use self::state::{Fault, Freshness, Next, State, WatchEnd};
+use self::state::{Fault, Freshness, Next, Patience, State, WatchEnd};
+use self::streaming::Streams;
 use crate::backoff::{self, Backoff};
 use crate::delta_fifo::{DeltaFifo, Item};
 use crate::list_watch::{ListRequest, ListerWatcher, WatchRequest};
 use crate::partition::Partition;
 use crate::presence::Sighting;
+use crate::settings::Admission;
 use crate::store::Store;
 use crate::sync::yield_now;
 
@@ -59,13 +66,18 @@ pub(crate) struct Reflector<R: Representation> {
     informer: Arc<str>,
     partition: Partition,
     source: Arc<dyn ListerWatcher>,
+    extent: Extent,
+    streams: Streams,
     fifo: Arc<DeltaFifo<R::Stored>>,
     intake: Intake<R>,
     env: Env,
     windows: Rng,
     backoff: Backoff,
     metrics: InformerMetrics,
+    patience: Patience,
     trouble: Trouble,
+    /// What went wrong last, until it is known what is done about it.
+    untold: Option<(During, RequestError)>,
     wishes: Wishes,
     sighting: Sighting,
     /// The newest version that was passed on.
@@ -83,6 +95,8 @@ pub(crate) struct Parts<R: Representation> {
     pub(crate) representation: R,
     pub(crate) fifo: Arc<DeltaFifo<R::Stored>>,
     pub(crate) store: Arc<Store<R::Stored>>,
+    /// What stands between the bytes of an object and the store.
+    pub(crate) admission: Admission<R::Stored>,
     pub(crate) env: Env,
     pub(crate) metrics: InformerMetrics,
     pub(crate) trouble: Trouble,
@@ -90,23 +104,10 @@ pub(crate) struct Parts<R: Representation> {
     pub(crate) sighting: Sighting,
 }
 
-/// The last failure that nothing good has followed yet.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Trouble(Arc<Mutex<Option<String>>>);
-
 /// A list that arrived completely.
 struct Listing<S> {
     items: Vec<Item<S>>,
     version: ResourceVersion,
-}
-
-/// Why a list did not arrive.
-#[derive(Debug, thiserror::Error)]
-enum ListFailure {
-    #[error(transparent)]
-    Request(#[from] RequestError),
-    #[error("the list carries no resource version, so nothing can be watched from it")]
-    Unversioned,
 }
 
 impl<R: Representation> Reflector<R> {
@@ -119,27 +120,33 @@ impl<R: Representation> Reflector<R> {
             representation,
             fifo,
             store,
+            admission,
             env,
             metrics,
             trouble,
             refresh,
             sighting,
         } = parts;
-        let intake = Intake::new(Arc::clone(&informer), &representation, store, metrics.clone());
+        let name = Arc::clone(&informer);
+        let intake = Intake::new(name, partition.clone(), &representation, store, metrics.clone(), admission);
         let windows = env.rng(&format!("{stream}/watch windows"));
         let backoff = Backoff::new(env.rng(&format!("{stream}/backoff")));
-        let wishes = refresh.wishes();
+        let (wishes, extent) = (refresh.wishes(), representation.extent());
         Self {
             informer,
             partition,
             source,
+            extent,
+            streams: Streams::Untried,
             fifo,
             intake,
             env,
             windows,
             backoff,
             metrics,
+            patience: Patience::default(),
             trouble,
+            untold: None,
             wishes,
             sighting,
             passed_on: None,
@@ -151,13 +158,18 @@ impl<R: Representation> Reflector<R> {
     /// # Cancel safety
     /// May be dropped at any await; what was passed on is whole.
     pub(crate) async fn run(mut self) {
-        let mut state = State::Listing(Freshness::Consistent);
+        let mut state = State::Reading(Freshness::Consistent);
         loop {
             state = match state {
+                State::Reading(freshness) => self.choose(freshness),
+                State::Streaming(freshness) => self.stream(freshness).await,
                 State::Listing(freshness) => self.list(freshness).await,
                 State::Watching(version) => self.watch(version).await,
                 State::BackingOff { trouble, at_least, then } => self.back_off(trouble, at_least, then).await,
             };
+            if !matches!(state, State::BackingOff { .. }) {
+                self.announce(&state, Duration::ZERO);
+            }
         }
     }
 
@@ -167,16 +179,14 @@ impl<R: Representation> Reflector<R> {
         self.sighting.looks();
         match self.fetch(&freshness).await {
             Ok(listing) => self.replace(&freshness, listing, ticket),
-            Err(failure) => {
+            Err(error) => {
                 self.metrics.list_errors.inc();
-                self.report("list", &failure);
-                if let ListFailure::Request(error) = &failure {
-                    self.list_refused(error, ticket);
-                }
+                self.report(During::List, &error);
+                self.list_refused(&error, ticket);
                 // What is not held any more cannot be what a list must not be older than.
                 let held = self.passed_on.is_some();
                 let freshness = if held { freshness } else { Freshness::Consistent };
-                state::after_failed_list(freshness, failure.fault())
+                state::after_failed_list(freshness, Fault::of(&error))
             }
         }
     }
@@ -189,6 +199,7 @@ impl<R: Representation> Reflector<R> {
             return next;
         }
         let consistent = *freshness == Freshness::Consistent;
+        self.intake.list_fits();
         self.fifo.replace(&self.partition, items, version.clone(), consistent);
         if consistent {
             self.wishes.grant(ticket, Fresh::At(version.clone()));
@@ -202,29 +213,32 @@ impl<R: Representation> Reflector<R> {
 
     /// Every page of a list. A page whose token has expired turns the whole into one unpaged, consistent
     /// list.
-    async fn fetch(&mut self, freshness: &Freshness) -> Result<Listing<R::Stored>, ListFailure> {
-        let mut request = first_page(freshness);
+    async fn fetch(&mut self, freshness: &Freshness) -> Result<Listing<R::Stored>, RequestError> {
+        let mut request = ListRequest { extent: self.extent, ..first_page(freshness) };
         let (mut items, mut version, mut unpaged) = (Vec::new(), None, false);
         loop {
             let token_in_use = request.continue_token.is_some();
+            if !token_in_use {
+                self.intake.begin_list();
+            }
             match self.source.list(request).await {
                 Ok(page) => {
                     version = version.or_else(|| page.version.clone());
-                    self.take_page(&page, version.as_ref(), &mut items).await;
+                    self.take_page(&page, version.as_ref(), &mut items).await?;
                     let Some(token) = page.continue_token else { break };
-                    request = next_page(token);
+                    request = ListRequest { extent: self.extent, ..next_page(token) };
                 }
                 Err(error) if error.is_expired() && token_in_use && !unpaged => {
                     unpaged = true;
                     version = None;
                     items.clear();
-                    request = ListRequest::default();
+                    request = ListRequest { extent: self.extent, ..ListRequest::default() };
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             }
             yield_now().await;
         }
-        Ok(Listing { items, version: version.ok_or(ListFailure::Unversioned)? })
+        Ok(Listing { items, version: version.ok_or_else(unversioned)? })
     }
 
     async fn take_page(
@@ -232,12 +246,13 @@ impl<R: Representation> Reflector<R> {
         page: &RawList,
         version: Option<&ResourceVersion>,
         items: &mut Vec<Item<R::Stored>>,
-    ) {
+    ) -> Result<(), RequestError> {
         // A list from before what was passed on begins a new epoch: what is held at a version may not be what
         // the server now has at that version.
-        let went_back = matches!((version, &self.passed_on), (Some(listed), Some(held)) if listed < held);
+        let went_back = version.is_some_and(|version| self.is_before_what_was_passed_on(version));
         let trusted = !went_back && self.intake.trusts(&self.partition);
-        items.extend(self.intake.page(&page.items, trusted).await);
+        items.extend(self.intake.page(&page.items, trusted).await?);
+        Ok(())
     }
 
     async fn watch(&mut self, version: ResourceVersion) -> State {
@@ -246,12 +261,13 @@ impl<R: Representation> Reflector<R> {
             version: version.as_str().to_owned(),
             timeout: self.windows.between(SHORTEST_WINDOW, LONGEST_WINDOW),
             bookmarks: true,
+            extent: self.extent,
         };
         let mut reached = version;
         let source = Arc::clone(&self.source);
         let end = match unless_asked(&mut self.wishes, source.watch(request)).await {
             Some(Ok(stream)) => self.follow(stream, &mut reached).await,
-            Some(Err(error)) => self.watch_failed(&error),
+            Some(Err(error)) => self.watch_failed(During::OpeningWatch, &error),
             None => WatchEnd::Distrusted,
         };
         state::after_watch(reached, end)
@@ -269,12 +285,18 @@ impl<R: Representation> Reflector<R> {
                 return WatchEnd::Distrusted;
             };
             match next {
-                Some(Ok(Frame::Error(status))) => return self.refused(*status),
+                Some(Ok(Frame::Error(status))) => {
+                    return self.watch_failed(During::Watch, &RequestError::from_status(*status, None));
+                }
                 // Versions move by themselves on a busy server, so a bookmark is no news.
                 Some(Ok(Frame::Bookmark { version, .. })) => self.bookmark(version, reached),
+                // What the API may say one day, in frames of a kind of its own, is not about the objects.
+                Some(Ok(Frame::Unknown(of_type))) => {
+                    tracing::warn!(informer = %self.informer, %of_type, "a watch tells of something unknown; it is passed over");
+                }
                 Some(Ok(frame)) => match self.pass_on(frame, reached) {
                     Ok(newer) => moved |= newer,
-                    Err(error) => return self.watch_failed(&RequestError::Wire(error)),
+                    Err(error) => return self.watch_failed(During::Watch, &error),
                 },
                 Some(Err(error)) => return self.broken(&error, opened),
                 None => return self.closed(opened, moved),
@@ -290,7 +312,7 @@ impl<R: Representation> Reflector<R> {
 
     /// Passes a change on, and says whether it is newer than what was reached. One whose head cannot be read
     /// could be about any object, so it fails the watch.
-    fn pass_on(&mut self, frame: Frame, reached: &mut ResourceVersion) -> Result<bool, WireError> {
+    fn pass_on(&mut self, frame: Frame, reached: &mut ResourceVersion) -> Result<bool, RequestError> {
         let version = match frame {
             Frame::Added(raw) => {
                 let item = self.intake.item(&raw)?;
@@ -323,7 +345,11 @@ impl<R: Representation> Reflector<R> {
             *reached = version.clone();
             self.passed_on = Some(version);
         }
-        order == Some(Ordering::Greater)
+        let forward = order == Some(Ordering::Greater);
+        if forward {
+            self.patience.restore();
+        }
+        forward
     }
 
     fn closed(&mut self, opened: Instant, moved: bool) -> WatchEnd {
@@ -334,14 +360,14 @@ impl<R: Representation> Reflector<R> {
         end
     }
 
-    /// An open watch broke. One that was cut off after a good while is counted, but is no cause for concern.
+    /// An open watch broke. One that was cut off after a good while is counted and told, but is no cause for concern.
     fn broken(&mut self, error: &RequestError, opened: Instant) -> WatchEnd {
         let end = WatchEnd::broken(Fault::of(error), self.since(opened));
         if end != WatchEnd::CutOff {
-            return self.watch_failed(error);
+            return self.watch_failed(During::Watch, error);
         }
         self.metrics.watch_errors.inc();
-        tracing::debug!(informer = %self.informer, %error, "a watch was cut off; it is resumed");
+        self.untold = Some((During::Watch, error.clone()));
         end
     }
 
@@ -349,27 +375,36 @@ impl<R: Representation> Reflector<R> {
         self.env.now().saturating_duration_since(then)
     }
 
-    fn refused(&mut self, status: Status) -> WatchEnd {
-        self.watch_failed(&RequestError::from_status(status, None))
-    }
-
-    fn watch_failed(&mut self, error: &RequestError) -> WatchEnd {
+    fn watch_failed(&mut self, during: During, error: &RequestError) -> WatchEnd {
         self.metrics.watch_errors.inc();
-        self.report("watch", error);
+        self.report(during, error);
         self.sighting.refused(Verb::Watch, error, self.env.now());
-        WatchEnd::Failed(Fault::of(error))
+        WatchEnd::Failed(self.patience.consider(Fault::of(error)))
     }
 
     async fn back_off(&mut self, trouble: backoff::Trouble, at_least: Option<Duration>, then: Next) -> State {
         let ramp = self.backoff.after_failure(trouble, self.env.now());
-        self.rest(at_least.map_or(ramp, |at_least| ramp.max(at_least))).await;
-        state::after_wait(then)
+        let wait = at_least.map_or(ramp, |at_least| ramp.max(at_least));
+        let next = state::after_wait(then);
+        self.announce(&next, wait);
+        self.rest(wait).await;
+        next
     }
 
-    fn report(&self, what: &str, error: &dyn fmt::Display) {
-        let message = format!("{what}: {error}");
-        tracing::warn!(informer = %self.informer, error = message, "an informer cannot follow its source");
-        self.trouble.set(message);
+    /// Notes what went wrong; it is told once it is known what is done about it.
+    fn report(&mut self, during: During, error: &RequestError) {
+        self.trouble.set(format!("{during}: {error}"));
+        self.untold = Some((during, error.clone()));
+    }
+
+    /// Tells what went wrong, if something did, and what comes next.
+    fn announce(&mut self, next: &State, after: Duration) {
+        let Some((during, error)) = self.untold.take() else { return };
+        let next = state::step(next);
+        let failure = WatchFailure { informer: Arc::clone(&self.informer), during, error, next, after };
+        if !self.trouble.announce(&failure) {
+            self.metrics.handler_panics.inc();
+        }
     }
 }
 
@@ -401,30 +436,7 @@ fn next_page(token: String) -> ListRequest {
     ListRequest { limit: Some(PAGE), continue_token: Some(token), ..ListRequest::default() }
 }
 
-impl ListFailure {
-    fn fault(&self) -> Fault {
-        match self {
-            ListFailure::Request(error) => Fault::of(error),
-            ListFailure::Unversioned => Fault::Other,
-        }
-    }
-}
-
-impl Trouble {
-    /// That of another reflector of the same informer.
-    pub(crate) fn sibling(&self) -> Self {
-        Self::default()
-    }
-
-    pub(crate) fn get(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set(&self, message: String) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
-    }
-
-    fn clear(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
+fn unversioned() -> RequestError {
+    let reason = "it carries no resource version, so nothing can be watched from it".to_owned();
+    RequestError::Wire(WireError::Malformed { what: "list", reason })
 }

@@ -8,7 +8,6 @@
 //! handlers and indexes may be added before that or at any time after. Over a set of namespaces it has a reflector for
 //! each of them, and is one in everything else.
 
-use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
@@ -25,20 +24,23 @@ use windlass_env::{Env, Task};
 use windlass_metrics::{InformerMetrics, Metrics};
 use windlass_object::{ObjectKey, Representation, ResourceKind, ResourceVersion};
 
-use crate::delta_fifo::{Batch, DeltaFifo};
+use crate::budget::Budget;
+use crate::delta_fifo::{Audience, Batch, DeltaFifo};
 use crate::error::{InformerError, Lag, Laggard, NotSynced};
-use crate::handler::{Handler, HandlerHandle};
+use crate::handler::{Handler, HandlerHandle, HandlerOptions, Resync};
+use crate::indexes::Index;
 use crate::list_watch::{Selection, Sources};
 use crate::lister::Lister;
 use crate::namespaces::NamespaceSet;
 use crate::partition::Partition;
 use crate::presence::Presence;
 use crate::processor::{Listener, Processor, Replay};
-use crate::reflector::Fresh;
+use crate::reflector::{Fresh, WatchErrorHandler};
+use crate::settings::{Admission, Settings, Transform};
 use crate::store::{Applied, Change, Progress, Snapshot, Store, StoreWriter};
 use crate::sync::{self, yield_now};
 
-use self::following::Following;
+use self::following::{Feed, Following};
 
 mod following;
 
@@ -119,15 +121,20 @@ struct Inner<R: Representation> {
     following: Following,
     /// Who is told, by key, of everything that changes.
     witnesses: Mutex<Vec<Witness>>,
+    settings: Settings,
+    budget: Arc<Budget>,
     stop: CancellationToken,
     metrics: InformerMetrics,
 }
 
 struct Hub<R: Representation> {
     writer: StoreWriter<R::Stored>,
-    /// The indexes whose functions capture nothing, so that each is known by its type.
-    known_indexes: BTreeMap<&'static str, TypeId>,
+    /// The indexes there are, and how many asked for each.
+    indexes: BTreeMap<String, (Index<R::Read>, usize)>,
+    transform: Option<Transform<R::Stored>>,
     processor: Processor<R::Read>,
+    /// How many handlers there have been.
+    handlers: u64,
     phase: Phase<R::Read>,
 }
 
@@ -137,8 +144,12 @@ pub(crate) type Witness = Arc<dyn Fn(&ObjectKey) + Send + Sync>;
 /// The end of an informer's tasks, for any number of waiters.
 type Ended = Shared<BoxFuture<'static, ()>>;
 
-/// A handler whose informer has not been started.
-type Waiting<T> = (Arc<Listener<T>>, Box<dyn Handler<T>>);
+/// A handler that has no task yet.
+struct Waiting<T> {
+    listener: Arc<Listener<T>>,
+    handler: Box<dyn Handler<T>>,
+    resync: Option<Duration>,
+}
 
 enum Phase<T> {
     /// Not started: these handlers have no tasks yet.
@@ -154,6 +165,7 @@ impl<R: Representation> SharedInformer<R> {
         factory: &str,
         representation: R,
         selection: Selection,
+        settings: Settings,
         namespaces: Option<NamespaceSet>,
     ) -> Self {
         let kind = representation.kind();
@@ -164,17 +176,21 @@ impl<R: Representation> SharedInformer<R> {
             (false, None) => kind.to_string().into(),
         };
         let store = Arc::new(Store::new());
+        let metrics = metrics.informer(&kind.group, &kind.version, &kind.plural);
+        let budget = Arc::new(Budget::new(settings.byte_budget, metrics.clone()));
         let hub = Hub {
-            writer: StoreWriter::new(Arc::clone(&store), R::head),
-            known_indexes: BTreeMap::new(),
+            writer: StoreWriter::new(Arc::clone(&store), R::head, Arc::clone(&budget)),
+            indexes: BTreeMap::new(),
+            transform: None,
             processor: Processor::new(),
+            handlers: 0,
             phase: Phase::Created(Vec::new()),
         };
         let inner = Inner {
             path: format!("{factory}/{name}/{}", std::any::type_name::<R>()),
             name,
             env: env.clone(),
-            metrics: metrics.informer(&kind.group, &kind.version, &kind.plural),
+            metrics,
             representation,
             kind,
             selection,
@@ -187,6 +203,8 @@ impl<R: Representation> SharedInformer<R> {
             progress: cell(Progress::default()).0,
             following: Following::new(),
             witnesses: Mutex::default(),
+            settings,
+            budget,
             stop: CancellationToken::new(),
         };
         Self { inner: Arc::new(inner) }
@@ -212,6 +230,42 @@ impl<R: Representation> SharedInformer<R> {
         Lister::new(Arc::clone(&self.inner.store), Arc::clone(&self.inner.name))
     }
 
+    /// Sets what is done to every object after it was decoded and before it is stored: dropping what nobody reads, say.
+    /// It runs once for every state that is decoded, deleted ones included.
+    ///
+    /// An object that it refuses, or panics at, or changes the name, the UID or the version of, is put in quarantine
+    /// like one that cannot be decoded.
+    ///
+    /// # Errors
+    ///
+    /// [`InformerError::AlreadyStarted`] once the informer is started, [`InformerError::DuplicateTransform`] if it has
+    /// one.
+    pub fn set_transform<E: fmt::Display>(
+        &self,
+        transform: impl Fn(&mut R::Stored) -> Result<(), E> + Send + Sync + 'static,
+    ) -> Result<(), InformerError> {
+        let informer = self.inner.name.to_string();
+        let mut hub = self.inner.lock();
+        if !matches!(hub.phase, Phase::Created(_)) {
+            return Err(InformerError::AlreadyStarted { informer });
+        }
+        if hub.transform.is_some() {
+            return Err(InformerError::DuplicateTransform { informer });
+        }
+        hub.transform =
+            Some(Arc::new(move |object: &mut R::Stored| transform(object).map_err(|why| why.to_string())));
+        Ok(())
+    }
+
+    /// Sets how many bytes the informer may hold, counted by what its objects had on the wire; `None` for as many as
+    /// there are. See [`FactoryOptions::byte_budget`](crate::FactoryOptions::byte_budget).
+    ///
+    /// A budget that comes while none was set knows nothing of what is held by then until it changes or is listed
+    /// anew. One that was passed is tried again within about a minute.
+    pub fn set_byte_budget(&self, bytes: Option<u64>) {
+        self.inner.budget.limit(bytes);
+    }
+
     /// Adds a handler, before the informer is started or at any time after.
     ///
     /// One that comes late is first told of everything there is, as additions by the initial list, then of
@@ -219,7 +273,8 @@ impl<R: Representation> SharedInformer<R> {
     ///
     /// # Errors
     ///
-    /// [`InformerError::Stopped`] once the informer is stopped.
+    /// [`InformerError::Stopped`] once the informer is stopped; [`InformerError::ResyncTooShort`] if the factory's
+    /// period of resyncs is too short.
     ///
     /// # Panics
     ///
@@ -229,17 +284,40 @@ impl<R: Representation> SharedInformer<R> {
         name: &str,
         handler: impl Handler<R::Read>,
     ) -> Result<HandlerHandle, InformerError> {
-        let listener = Arc::new(Listener::new(name, self.inner.metrics.clone()));
+        self.add_handler_with(name, HandlerOptions::default(), handler)
+    }
+
+    /// As [`add_handler`](Self::add_handler), told as the options say.
+    ///
+    /// # Errors
+    ///
+    /// [`InformerError::Stopped`] once the informer is shut down; [`InformerError::ResyncTooShort`].
+    ///
+    /// # Panics
+    ///
+    /// If the informer is running and this is called outside a tokio runtime: the handler needs a task.
+    pub fn add_handler_with(
+        &self,
+        name: &str,
+        options: HandlerOptions,
+        handler: impl Handler<R::Read>,
+    ) -> Result<HandlerHandle, InformerError> {
+        let HandlerOptions { resync, delivery } = options;
+        let resync = self.inner.period(name, resync)?;
         let mut hub = self.inner.lock();
+        hub.handlers += 1;
+        let listener = Arc::new(Listener::new(name, hub.handlers, delivery, self.inner.metrics.clone()));
+        let new = Waiting { listener: Arc::clone(&listener), handler: Box::new(handler), resync };
         let task = match &mut hub.phase {
             Phase::Stopped(_) => {
                 return Err(InformerError::Stopped { informer: self.inner.name.to_string() });
             }
             Phase::Created(waiting) => {
-                waiting.push((Arc::clone(&listener), Box::new(handler)));
+                waiting.retain(|waiting| !waiting.listener.is_removed());
+                waiting.push(new);
                 None
             }
-            Phase::Running(_) => Some(self.inner.spawn_handler(Arc::clone(&listener), Box::new(handler))),
+            Phase::Running(_) => Some(self.inner.spawn_handler(new)),
         };
         hub.attach(&listener, task);
         drop(hub);
@@ -256,20 +334,47 @@ impl<R: Representation> SharedInformer<R> {
     ///
     /// [`InformerError::DuplicateIndex`] if the name belongs to what may be another function; nothing is
     /// changed then.
-    pub fn add_index<F>(&self, name: &'static str, function: F) -> Result<(), InformerError>
+    pub fn add_index<F>(&self, name: &str, function: F) -> Result<(), InformerError>
     where
         F: Fn(&R::Read) -> Vec<String> + Send + Sync + 'static,
     {
-        let identity = (size_of::<F>() == 0).then(TypeId::of::<F>);
-        let function = move |stored: &R::Stored| function(&R::read(stored));
+        self.share_index(&Index::new(name, function))
+    }
+
+    /// As [`add_index`](Self::add_index), for an index that is made already: see [`indexes`](crate::indexes). Whoever
+    /// adds the same index shares it.
+    ///
+    /// # Errors
+    ///
+    /// [`InformerError::DuplicateIndex`] if the name belongs to what may be another function; nothing is
+    /// changed then.
+    pub fn share_index(&self, index: &Index<R::Read>) -> Result<(), InformerError> {
         let mut hub = self.inner.lock();
-        if hub.writer.add_index(name, Arc::new(function)) {
-            hub.known_indexes.extend(identity.map(|identity| (name, identity)));
+        if let Some((known, users)) = hub.indexes.get_mut(index.name()) {
+            if !known.is_same(index) {
+                let (informer, index) = (self.inner.name.to_string(), index.name().to_owned());
+                return Err(InformerError::DuplicateIndex { informer, index });
+            }
+            *users += 1;
             return Ok(());
         }
-        let same = identity.is_some() && hub.known_indexes.get(name) == identity.as_ref();
-        let taken = || InformerError::DuplicateIndex { informer: self.inner.name.to_string(), index: name };
-        same.then_some(()).ok_or_else(taken)
+        let values = index.function();
+        hub.writer.add_index(index.name(), Arc::new(move |stored: &R::Stored| values(&R::read(stored))));
+        hub.indexes.insert(index.name().to_owned(), (index.clone(), 1));
+        Ok(())
+    }
+
+    /// Takes back one adding of an index. When all have been taken back the index goes, and asking it is an error again;
+    /// what a reader got from it stays. `false` if there is no index of that name.
+    pub fn remove_index(&self, name: &str) -> bool {
+        let mut hub = self.inner.lock();
+        let Some((_, users)) = hub.indexes.get_mut(name) else { return false };
+        *users -= 1;
+        if *users == 0 {
+            hub.indexes.remove(name);
+            hub.writer.remove_index(name);
+        }
+        true
     }
 
     /// Whether the initial list is in the store. Handlers may still be busy with it:
@@ -356,6 +461,12 @@ impl<R: Representation> SharedInformer<R> {
         self.inner.following.last_error()
     }
 
+    /// From here on `handler` is told of everything that goes wrong between this informer and its source, in place of
+    /// the log. It may be set before the informer is started or at any time after; the last one set is told.
+    pub fn on_watch_error(&self, handler: impl WatchErrorHandler) {
+        self.inner.following.trouble.tell(Arc::new(handler));
+    }
+
     /// How many times an index function panicked.
     pub fn index_panics(&self) -> u64 {
         self.inner.lock().writer.index_panics()
@@ -381,22 +492,17 @@ impl<R: Representation> SharedInformer<R> {
     }
 
     /// Starts following its source, unless it was started or stopped before.
-    pub(crate) fn start(&self, sources: Arc<dyn Sources>, resync: Option<Duration>) {
+    pub(crate) fn start(&self, sources: Arc<dyn Sources>) {
         let mut hub = self.inner.lock();
         let Phase::Created(waiting) = &mut hub.phase else { return };
         let handlers = std::mem::take(waiting);
+        let feed = Feed { sources, admission: self.inner.admission(hub.transform.clone()) };
         let following = match self.inner.namespaces.clone() {
-            Some(namespaces) => self.inner.spawn_namespaces(namespaces, sources),
-            None => {
-                let source = sources.source(&self.inner.kind, &self.inner.selection);
-                self.inner.follow(Partition::Whole, source, self.inner.stop.clone())
-            }
+            Some(namespaces) => self.inner.spawn_namespaces(namespaces, feed),
+            None => self.inner.follow(Partition::Whole, &feed, self.inner.stop.clone()),
         };
         let mut tasks = vec![following, self.inner.spawn_processing_loop()];
-        tasks.extend(resync.map(|period| self.inner.spawn_resync(period)));
-        tasks.extend(
-            handlers.into_iter().map(|(listener, handler)| self.inner.spawn_handler(listener, handler)),
-        );
+        tasks.extend(handlers.into_iter().map(|waiting| self.inner.spawn_handler(waiting)));
         hub.phase = Phase::Running(tasks);
         self.inner.running.store(true, Ordering::Release);
     }
@@ -444,6 +550,9 @@ impl<R: Representation> SharedInformer<R> {
     }
 
     fn lag_of(&self, partition: &Partition) -> Lag {
+        if let Some(refusal) = self.inner.budget.refused() {
+            return Lag::OverBudget(refusal);
+        }
         match (self.inner.following.board.of(partition), self.inner.following.error_of(partition)) {
             (Presence::Absent, _) => Lag::Absent,
             (Presence::Forbidden(denial), _) => Lag::Forbidden(denial),
@@ -513,27 +622,44 @@ impl<R: Representation> Inner<R> {
         })
     }
 
-    /// The timer of resyncs. It is not the reflector's, so relists do not restart it.
-    fn spawn_resync(self: &Arc<Self>, period: Duration) -> Task<()> {
-        let inner = Arc::clone(self);
-        self.spawn("resync", async move {
-            let ticks = async {
-                loop {
-                    inner.env.sleep(period).await;
-                    inner.fifo.resync();
-                }
-            };
-            inner.stop.run_until_cancelled(ticks).await;
-        })
+    /// What a reflector's objects go through.
+    fn admission(&self, transform: Option<Transform<R::Stored>>) -> Admission<R::Stored> {
+        let keep_managed_fields = self.settings.keep_managed_fields;
+        Admission { keep_managed_fields, transform, budget: Arc::clone(&self.budget) }
     }
 
-    fn spawn_handler(
-        &self,
-        listener: Arc<Listener<R::Read>>,
-        handler: Box<dyn Handler<R::Read>>,
-    ) -> Task<()> {
+    /// How often a handler is to be told of everything.
+    fn period(&self, handler: &str, resync: Resync) -> Result<Option<Duration>, InformerError> {
+        let period = match resync {
+            Resync::AsFactory => self.settings.resync,
+            Resync::Never => None,
+            Resync::Every(period) => Some(period),
+        };
+        let (informer, handler) = (self.name.to_string(), handler.to_owned());
+        match period {
+            Some(period) if period < Resync::SHORTEST => {
+                Err(InformerError::ResyncTooShort { informer, handler, period })
+            }
+            period => Ok(period),
+        }
+    }
+
+    /// The task of a handler, with the timer of its resyncs. That is the handler's own, so relists do not restart it.
+    fn spawn_handler(&self, waiting: Waiting<R::Read>) -> Task<()> {
+        let Waiting { listener, handler, resync } = waiting;
         let name = format!("handler {}", listener.name());
-        self.spawn(&name, listener.run(handler))
+        let (env, fifo, audience) = (self.env.clone(), Arc::clone(&self.fifo), listener.audience());
+        let told = listener.run(handler);
+        self.spawn(&name, async move {
+            let Some(period) = resync else { return told.await };
+            let ticks = async {
+                loop {
+                    env.sleep(period).await;
+                    fifo.resync(audience);
+                }
+            };
+            future::select(pin!(told), pin!(ticks)).await;
+        })
     }
 
     fn spawn(&self, what: &str, future: impl Future<Output = ()> + Send + 'static) -> Task<()> {
@@ -583,6 +709,7 @@ impl<R: Representation> Inner<R> {
             return Vec::new();
         }
         match applied {
+            Applied::Again(_) => Vec::new(),
             Applied::Filled => snapshot.objects().keys().cloned().collect(),
             Applied::Changes(changes) => changes.iter().map(|change| change.key.clone()).collect(),
         }
@@ -626,6 +753,7 @@ impl<R: Representation> Hub<R> {
             match applied {
                 Applied::Filled => self.fill(),
                 Applied::Changes(changes) => self.tell(changes),
+                Applied::Again(audience) => self.look_again(audience),
             }
         }
         if self.writer.snapshot().progress().synced {
@@ -636,6 +764,11 @@ impl<R: Representation> Hub<R> {
     fn fill(&mut self) {
         let snapshot = self.writer.snapshot();
         self.processor.fill(|| replay::<R>(Arc::clone(&snapshot)));
+    }
+
+    fn look_again(&mut self, audience: Audience) {
+        let snapshot = self.writer.snapshot();
+        self.processor.resync(audience, || replay::<R>(Arc::clone(&snapshot)));
     }
 
     fn tell(&mut self, changes: Vec<Change<R::Stored>>) {

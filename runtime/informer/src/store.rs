@@ -30,7 +30,8 @@ use windlass_object::{Head, ObjectKey, ResourceVersion, Uid};
 
 use self::progress::Reading;
 pub use self::progress::{Coverage, Progress};
-use crate::delta_fifo::{Batch, Body, Delta, Item, KnownObjects, ListFacts};
+use crate::budget::Budget;
+use crate::delta_fifo::{Audience, Batch, Body, Delta, Item, KnownObjects, ListFacts};
 use crate::handler::{Cause, Event, Observation};
 use crate::indexer::{Index, IndexFunction, Indexers, Indexes};
 use crate::partition::{Departure, Partition};
@@ -70,6 +71,8 @@ pub(crate) struct StoreWriter<S> {
     store: Arc<Store<S>>,
     working: Snapshot<S>,
     indexers: Indexers<S>,
+    /// The books of what is held.
+    budget: Arc<Budget>,
     /// Key, identity and version of a stored object.
     head: fn(&S) -> Head,
 }
@@ -89,6 +92,8 @@ pub(crate) enum Applied<S> {
     Changes(Vec<Change<S>>),
     /// The initial list filled an empty store: every object in it is news.
     Filled,
+    /// Nothing happened, but these are to look at everything again.
+    Again(Audience),
 }
 
 /// Whether an object at the version that is already held can be taken to be unchanged.
@@ -139,10 +144,6 @@ impl<S> Store<S> {
 }
 
 impl<S> KnownObjects for Store<S> {
-    fn keys(&self) -> Vec<ObjectKey> {
-        self.snapshot().objects.keys().cloned().collect()
-    }
-
     fn missing_from(&self, partition: &Partition, listed: &BTreeSet<&ObjectKey>) -> Vec<ObjectKey> {
         let snapshot = self.snapshot();
         let first = partition.namespace().map(|namespace| ObjectKey::namespaced(namespace, ""));
@@ -157,8 +158,8 @@ impl<S> KnownObjects for Store<S> {
 
 impl<S: Clone> StoreWriter<S> {
     /// A writer for an empty store. `head` reads key, identity and version of what is stored.
-    pub(crate) fn new(store: Arc<Store<S>>, head: fn(&S) -> Head) -> Self {
-        Self { store, working: Snapshot::default(), indexers: Indexers::new(), head }
+    pub(crate) fn new(store: Arc<Store<S>>, head: fn(&S) -> Head, budget: Arc<Budget>) -> Self {
+        Self { store, working: Snapshot::default(), indexers: Indexers::new(), budget, head }
     }
 
     /// Applies a batch as one transaction and publishes the outcome.
@@ -166,6 +167,7 @@ impl<S: Clone> StoreWriter<S> {
         let applied = match batch {
             Batch::Changes(deltas) => Applied::Changes(self.change(deltas)),
             Batch::Replacement { deltas, list } => self.replace(deltas, list),
+            Batch::Resync(audience) => return Applied::Again(audience),
             Batch::Joined(partitions) => {
                 self.working.progress.join(partitions);
                 Applied::Changes(Vec::new())
@@ -180,10 +182,17 @@ impl<S: Clone> StoreWriter<S> {
     }
 
     /// Adds an index over what is and will be stored; `false` if the name is taken.
-    pub(crate) fn add_index(&mut self, name: &'static str, function: IndexFunction<S>) -> bool {
+    pub(crate) fn add_index(&mut self, name: &str, function: IndexFunction<S>) -> bool {
         let added = self.indexers.add(&mut self.working.indexes, name, function, self.working.objects.iter());
         self.publish();
         added
+    }
+
+    /// Removes an index; `false` if there is none of that name.
+    pub(crate) fn remove_index(&mut self, name: &str) -> bool {
+        let removed = self.indexers.remove(&mut self.working.indexes, name);
+        self.publish();
+        removed
     }
 
     pub(crate) fn snapshot(&self) -> Arc<Snapshot<S>> {
@@ -210,9 +219,9 @@ impl<S: Clone> StoreWriter<S> {
     fn one(&mut self, delta: Delta<S>, changes: &mut Vec<Change<S>>) {
         match delta {
             Delta::Bookmark { partition, version } => self.working.progress.advance(&partition, &version),
-            Delta::Sync(key) => self.sync(&key, changes),
             Delta::Vanished(key) => self.vanish(&key, Cause::Relist, changes),
             Delta::Added(item) | Delta::Updated(item) | Delta::Replaced(item) => {
+                self.budget.leave_queue(item.bytes);
                 self.working.progress.advance_of(&item.head.key, item.head.version.as_ref());
                 if self.is_welcome(&item.head) {
                     self.present(item, Cause::Watch, Trust::Versions, changes);
@@ -288,9 +297,14 @@ impl<S: Clone> StoreWriter<S> {
 
     /// The object is there, as the item says.
     fn present(&mut self, item: Item<S>, cause: Cause, trust: Trust, changes: &mut Vec<Change<S>>) {
-        match item.body {
-            Body::Decoded(object) => self.put(item.head, object, cause, trust, changes),
-            Body::Undecodable(error) => self.quarantine(item.head, error, cause, changes),
+        let Item { head, body, bytes } = item;
+        match body {
+            Body::Decoded(object) => {
+                let key = head.key.clone();
+                self.put(head, object, cause, trust, changes);
+                self.budget.hold(&key, bytes);
+            }
+            Body::Undecodable(error) => self.quarantine(head, error, cause, changes),
         }
     }
 
@@ -333,7 +347,7 @@ impl<S: Clone> StoreWriter<S> {
 
     /// The object's deletion was seen. Of an object that was never held nobody is told.
     fn delete(&mut self, item: Item<S>, changes: &mut Vec<Change<S>>) {
-        let Item { head, body } = item;
+        let Item { head, body, bytes: _ } = item;
         let Some(held) = self.working.objects.get(&head.key).map(self.head) else {
             self.working.quarantined.remove(&head.key);
             return;
@@ -351,13 +365,6 @@ impl<S: Clone> StoreWriter<S> {
         changes.push(Change { key: head.key, uid, event });
     }
 
-    fn sync(&self, key: &ObjectKey, changes: &mut Vec<Change<S>>) {
-        let Some(object) = self.working.objects.get(key) else { return };
-        let uid = (self.head)(object).uid;
-        let event = Event::Updated { old: object.clone(), new: object.clone(), cause: Cause::Resync };
-        changes.push(Change { key: key.clone(), uid, event });
-    }
-
     fn keep(&mut self, key: &ObjectKey, object: S) {
         self.indexers.file(&mut self.working.indexes, key, &object);
         self.working.objects.insert(key.clone(), object);
@@ -367,6 +374,7 @@ impl<S: Clone> StoreWriter<S> {
     fn take(&mut self, key: &ObjectKey) -> Option<(S, Option<Uid>)> {
         self.working.quarantined.remove(key);
         let object = self.working.objects.remove(key)?;
+        self.budget.release(key);
         self.working.indexes.forget(key);
         let uid = (self.head)(&object).uid;
         Some((object, uid))

@@ -2,6 +2,7 @@
 //! server, and handlers that write down what they are told.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use windlass_object::{Frame, ObjectKey, RawList, ResourceKind, ResourceVersion, 
 
 use crate::{
     Event, FactoryOptions, HandlerHandle, InformerFactory, ListRequest, ListerWatcher, Selection,
-    SharedInformer, Sources, TypedLister, WatchRequest,
+    SharedInformer, Sources, TypedLister, WatchListRequest, WatchRequest,
 };
 
 pub(crate) type Informer = SharedInformer<Typed<ConfigMap>>;
@@ -181,6 +182,8 @@ impl<S: ListerWatcher> Sources for Only<S> {
 pub(crate) enum Asked {
     List(ListRequest),
     Watch(String),
+    /// A list by a stream, not older than this.
+    Stream(Option<String>),
 }
 
 /// A source that answers what it was told to, in order, and falls silent when the script is at its end.
@@ -189,10 +192,13 @@ pub(crate) struct Script {
     answers: Mutex<VecDeque<Answer>>,
     asked: Mutex<Vec<(Instant, Asked)>>,
     windows: Mutex<Vec<Duration>>,
+    disappointments: AtomicUsize,
 }
 
+/// Streams are offered only where the script has one.
 pub(crate) enum Answer {
     List(Result<RawList, RequestError>),
+    Stream(Result<Vec<Play>, RequestError>),
     Watch(Result<Vec<Play>, RequestError>),
 }
 
@@ -212,6 +218,7 @@ impl Script {
             answers: Mutex::new(answers.into_iter().collect()),
             asked: Mutex::default(),
             windows: Mutex::default(),
+            disappointments: AtomicUsize::new(0),
         })
     }
 
@@ -230,6 +237,11 @@ impl Script {
         lock(&self.windows).clone()
     }
 
+    /// How many streams did not do what they promise.
+    pub(crate) fn disappointments(&self) -> usize {
+        self.disappointments.load(Ordering::Relaxed)
+    }
+
     fn next(&self, asked: Asked) -> Option<Answer> {
         lock(&self.asked).push((self.env.now(), asked));
         lock(&self.answers).pop_front()
@@ -241,7 +253,7 @@ impl ListerWatcher for Script {
     async fn list(&self, request: ListRequest) -> Result<RawList, RequestError> {
         match self.next(Asked::List(request)) {
             Some(Answer::List(answer)) => answer,
-            Some(Answer::Watch(_)) => panic!("the script says that a watch comes now, not a list"),
+            Some(_) => panic!("the script says that something else comes now, not a list"),
             None => std::future::pending().await,
         }
     }
@@ -250,9 +262,23 @@ impl ListerWatcher for Script {
         lock(&self.windows).push(request.timeout);
         match self.next(Asked::Watch(request.version)) {
             Some(Answer::Watch(answer)) => answer.map(|plays| play(&self.env, plays)),
-            Some(Answer::List(_)) => panic!("the script says that a list comes now, not a watch"),
+            Some(_) => panic!("the script says that something else comes now, not a watch"),
             None => std::future::pending().await,
         }
+    }
+
+    async fn watch_list(&self, request: WatchListRequest) -> Result<FrameStream, RequestError> {
+        if !matches!(lock(&self.answers).front(), Some(Answer::Stream(_))) {
+            return Err(RequestError::Unsupported("the script has no stream here"));
+        }
+        match self.next(Asked::Stream(request.not_older_than)) {
+            Some(Answer::Stream(answer)) => answer.map(|plays| play(&self.env, plays)),
+            _ => unreachable!("a stream comes first"),
+        }
+    }
+
+    fn watch_list_failed(&self) {
+        self.disappointments.fetch_add(1, Ordering::Relaxed);
     }
 }
 

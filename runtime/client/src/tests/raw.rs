@@ -1,4 +1,4 @@
-use windlass_object::{Frame, ResourceKind, ResourceVersion, WireError};
+use windlass_object::{Extent, Frame, ResourceKind, ResourceVersion, WireError};
 
 use super::*;
 use crate::{ListQuery, RawClient, RequestError, VersionMatch, WatchQuery};
@@ -126,10 +126,47 @@ async fn a_watch_that_breaks_off_inside_a_frame_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_follows_an_error_of_a_watch() {
-    let chunks = vec![Bytes::from_static(b"{\"type\":\"RENAMED\",\"object\":{}}\n"), Bytes::from(ADDED)];
+    let chunks = vec![Bytes::from_static(b"{\"type\":\"ADDED\"}\n"), Bytes::from(ADDED)];
     let world = World::new(move |_| streamed(stream::iter(chunks.clone()).boxed()));
     let frames: Vec<_> = raw(&world).watch(&kind(), None, &watch_query()).await.unwrap().collect().await;
-    assert_eq!(frames, [Err(RequestError::Wire(WireError::UnknownFrame("RENAMED".into())))]);
+    assert!(
+        matches!(
+            frames.as_slice(),
+            [Err(RequestError::Wire(WireError::Malformed { what: "watch frame", .. }))]
+        ),
+        "{frames:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_is_asked_for_in_the_form_of_lists_and_of_watches_and_whole_objects_will_do() {
+    let world = World::new(answer(200, r#"{"metadata":{},"items":[]}"#));
+    let query = ListQuery { extent: Extent::Metadata, ..Default::default() };
+    raw(&world).list(&kind(), None, &query).await.unwrap();
+    let query = WatchQuery { extent: Extent::Metadata, ..watch_query() };
+    drop(raw(&world).watch(&kind(), None, &query).await.unwrap());
+    let asked: Vec<_> = world.seen().iter().map(|seen| seen.headers["accept"].clone()).collect();
+    assert_eq!(
+        asked,
+        [
+            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+            "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_as_a_stream_is_asked_for_with_all_that_servers_demand_beside_it() {
+    let world = World::new(move |_| streamed(stream::empty().boxed()));
+    for version in ["", "7"] {
+        let query =
+            WatchQuery { version: version.into(), bookmarks: false, initial_events: true, ..watch_query() };
+        drop(raw(&world).watch(&kind(), None, &query).await.unwrap());
+    }
+    let asked: Vec<_> =
+        world.seen().iter().map(|seen| seen.uri.query().unwrap_or_default().to_owned()).collect();
+    let rest = "timeoutSeconds=300&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+    assert_eq!(asked, [format!("watch=true&{rest}"), format!("watch=true&resourceVersion=7&{rest}")]);
 }
 
 async fn list_error(serve: impl Fn(&Seen) -> Reply + Clone + Send + Sync + 'static) -> RequestError {

@@ -7,13 +7,22 @@ use windlass_object::{GroupResource, ResourceKind};
 
 use crate::list_watch::Selection;
 use crate::namespaces::NamespaceSet;
+use crate::settings::Settings;
 
 /// What the informers of a factory have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FactoryOptions {
-    /// How often handlers are told of every object although nothing happened. `None` by default:
+    /// How often handlers that do not say otherwise ([`HandlerOptions`](crate::HandlerOptions)) are told of every
+    /// object although nothing happened; at least [`Resync::SHORTEST`](crate::Resync::SHORTEST). `None` by default:
     /// level-triggered controllers that need another look ask for it themselves, per key.
     pub resync: Option<Duration>,
+    /// Whether the objects' `managedFields` are kept. They are dropped by default: hardly anybody reads them, and they
+    /// are a third of a typical object.
+    pub keep_managed_fields: bool,
+    /// How many bytes each informer may hold, counted by what its objects had on the wire. `None` by default: as many
+    /// as there are. What does not fit is refused as a whole, see [`Lag::OverBudget`](crate::Lag::OverBudget);
+    /// [`SharedInformer::set_byte_budget`](crate::SharedInformer::set_byte_budget) sets that of one informer.
+    pub byte_budget: Option<u64>,
     /// The namespaces of every informer that is not asked for with others: of namespaced kinds, that is; kinds without
     /// namespaces ignore it. `None` by default: all of them, in one list and one watch. With a set, each namespace is
     /// listed and watched for itself, so roles in those namespaces are enough.
@@ -44,6 +53,8 @@ impl Default for FactoryOptions {
     fn default() -> Self {
         Self {
             resync: None,
+            keep_managed_fields: false,
+            byte_budget: None,
             namespaces: None,
             selectors: Selectors::default(),
             selectors_by_kind: BTreeMap::new(),
@@ -54,6 +65,11 @@ impl Default for FactoryOptions {
 }
 
 impl FactoryOptions {
+    pub(super) fn settings(&self) -> Settings {
+        let Self { resync, keep_managed_fields, byte_budget, .. } = *self;
+        Settings { resync, keep_managed_fields, byte_budget }
+    }
+
     /// What an informer selects that is asked for with `selection`: both must hold.
     pub(super) fn narrow(&self, kind: &ResourceKind, selection: Selection) -> Selection {
         let Selectors { labels, fields } =

@@ -6,7 +6,6 @@
 //! - At most [`MOST_STATES`] states wait. Beyond that, states in between are dropped, the oldest first, and
 //!   the updates around them become one. The first state (what was told last, or else the addition), the
 //!   newest ones and the deletion stay. This is the one thing a slow handler can miss.
-//! - A resync adds nothing to a state that waits already, and gives way to whatever follows it.
 
 use std::collections::VecDeque;
 
@@ -58,10 +57,9 @@ impl<T: Clone> Pending<T> {
     /// Continues the path; `false` if a state in between had to be dropped for it.
     pub(super) fn add(&mut self, event: Event<T>) -> bool {
         let step = Step::of(event);
-        match self.path.back() {
-            Some(Step::Present(..)) if step.is_resync() => return true,
-            Some(waiting) if waiting.gives_way_to(&step) => drop(self.path.pop_back()),
-            _ => {}
+        if step.is_gone() && self.path.back().is_some_and(Step::is_gone) {
+            // Of two ends of one object the later knows more.
+            self.path.pop_back();
         }
         self.path.push_back(step);
         let fits = self.path.len() <= MOST_STATES;
@@ -123,14 +121,5 @@ impl<T> Step<T> {
 
     fn is_gone(&self) -> bool {
         matches!(self, Step::Gone(..))
-    }
-
-    fn is_resync(&self) -> bool {
-        matches!(self, Step::Present(_, Cause::Resync))
-    }
-
-    /// Whether nothing is lost if only `newer` is told.
-    fn gives_way_to(&self, newer: &Self) -> bool {
-        self.is_resync() || self.is_gone() && newer.is_gone()
     }
 }

@@ -8,12 +8,28 @@ use windlass_metrics::Metrics;
 
 use super::pending::MOST_STATES;
 use super::*;
-use crate::handler::Observation;
+use crate::handler::{Delivery, Observation};
 
 type Told = Event<u32>;
 
 fn listener<T: Clone + Send + Sync + 'static>() -> Arc<Listener<T>> {
-    Arc::new(Listener::new("test", Metrics::new().informer("", "v1", "configmaps")))
+    listener_of(Delivery::Coalesced)
+}
+
+fn listener_of<T: Clone + Send + Sync + 'static>(delivery: Delivery) -> Arc<Listener<T>> {
+    Arc::new(Listener::new("test", 1, delivery, Metrics::new().informer("", "v1", "configmaps")))
+}
+
+/// A listener that was told an empty initial list.
+fn synced_listener<T: Clone + Send + Sync + 'static>(delivery: Delivery) -> Arc<Listener<T>> {
+    let listener = listener_of(delivery);
+    listener.initial_list_ended();
+    assert!(next(&listener).is_empty() && listener.state().get() == HandlerState::Synced);
+    listener
+}
+
+fn resync<T: Clone + Send + Sync + 'static>(listener: &Listener<T>, objects: Vec<T>) {
+    listener.resync(|| Box::new(objects.into_iter()));
 }
 
 fn key(name: &str) -> ObjectKey {
@@ -42,15 +58,20 @@ fn enqueue<T: Clone + Send + Sync + 'static>(listener: &Listener<T>, name: &str,
 
 /// What the handler is told next.
 fn next<T: Clone + Send + Sync + 'static>(listener: &Listener<T>) -> Vec<Event<T>> {
-    match listener.next().now_or_never() {
-        Some(Some(Work::Tell(pending))) => pending.into_events().collect(),
-        Some(Some(Work::Replay(objects))) => additions(objects).collect(),
-        Some(None) | None => Vec::new(),
-    }
+    work(listener).unwrap_or_default()
 }
 
 fn everything<T: Clone + Send + Sync + 'static>(listener: &Listener<T>) -> Vec<Event<T>> {
-    std::iter::from_fn(|| Some(next(listener)).filter(|told| !told.is_empty())).flatten().collect()
+    std::iter::from_fn(|| work(listener)).flatten().collect()
+}
+
+/// What the handler is told next, which may be that there is nothing to look at again; `None` if nothing waits.
+fn work<T: Clone + Send + Sync + 'static>(listener: &Listener<T>) -> Option<Vec<Event<T>>> {
+    Some(match listener.next().now_or_never()?? {
+        Work::Tell(pending) => pending.into_events().collect(),
+        Work::Replay(objects) => additions(objects).collect(),
+        Work::Resync(objects) => resyncs(objects).collect(),
+    })
 }
 
 /// The states by which a controller finds keys to wake: both sides of every event.
@@ -231,16 +252,106 @@ fn an_object_that_waits_keeps_its_place_when_it_changes_again() {
 }
 
 #[test]
-fn a_resync_never_hides_a_change() {
-    let listener = listener();
+fn a_resync_comes_after_what_happened_before_it_and_before_what_happens_then() {
+    let listener = synced_listener(Delivery::Coalesced);
     enqueue(&listener, "a", "u", updated(1, 2));
-    enqueue(&listener, "a", "u", resynced(2));
-    enqueue(&listener, "b", "w", resynced(1));
-    enqueue(&listener, "b", "w", updated(1, 2));
-    enqueue(&listener, "c", "x", Event::Added { object: 1, cause: Cause::Relist });
-    enqueue(&listener, "c", "x", resynced(1));
-    let causes: Vec<Cause> = everything(&listener).iter().map(Event::cause).collect();
-    assert_eq!(causes, [Cause::Watch, Cause::Watch, Cause::Relist]);
+    resync(&listener, vec![2]);
+    enqueue(&listener, "a", "u", updated(2, 3));
+    enqueue(&listener, "a", "u", deleted(3));
+    let told = everything(&listener);
+    assert_eq!(told, [updated(1, 2), resynced(2), updated(2, 3), deleted(3)]);
+}
+
+#[test]
+fn one_resync_waits_and_none_before_the_handler_is_synced() {
+    let listener = listener();
+    resync(&listener, vec![1]);
+    assert_eq!(everything(&listener), []);
+    listener.initial_list_ended();
+    assert_eq!(everything(&listener), []);
+    for version in [1, 2, 3] {
+        resync(&listener, vec![version]);
+    }
+    assert_eq!(everything(&listener), [resynced(1)]);
+    resync(&listener, vec![4]);
+    assert_eq!(everything(&listener), [resynced(4)]);
+}
+
+#[test]
+fn a_resync_takes_no_memory_per_object_and_makes_objects_only_as_they_are_told() {
+    let listener = synced_listener(Delivery::Coalesced);
+    let made = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&made);
+    listener.resync(|| {
+        Box::new((0..1_000_000).map(move |n| {
+            *count.lock().unwrap() += 1;
+            n
+        }))
+    });
+    assert_eq!((listener.lock().waiting.len(), *made.lock().unwrap()), (1, 0));
+}
+
+#[test]
+fn a_handler_of_every_event_is_told_each_in_the_order_of_all() {
+    let listener = synced_listener(Delivery::EveryEvent { bound: 100 });
+    let mut happened = Vec::new();
+    for version in 0..50 {
+        for name in ["a", "b"] {
+            let event = updated(version, version + 1);
+            enqueue(&listener, name, "u", event.clone());
+            happened.push(event);
+        }
+    }
+    assert_eq!(everything(&listener), happened);
+    assert_eq!(listener.failure(), None);
+}
+
+#[test]
+fn a_handler_of_every_event_that_falls_behind_is_ended_with_a_reason_and_told_nothing_more() {
+    let listener = synced_listener(Delivery::EveryEvent { bound: 2 });
+    resync(&listener, vec![0]);
+    for version in 0..3 {
+        enqueue(&listener, "a", "u", updated(version, version + 1));
+        assert_eq!(
+            listener.failure().is_some(),
+            version == 2,
+            "the third is one too many, the resync is none"
+        );
+    }
+    enqueue(&listener, "a", "u", updated(3, 4));
+    assert_eq!(listener.metrics.handler_overflows.get(), 1, "it is ended once");
+    assert!(listener.failure().unwrap().to_string().contains("more than 2 changes waited"));
+    assert_eq!(listener.state().get(), HandlerState::Gone);
+    assert!(listener.next().now_or_never().expect("it ends at once").is_none());
+}
+
+#[test]
+fn a_bound_of_none_still_lets_one_change_wait() {
+    let listener = synced_listener(Delivery::EveryEvent { bound: 0 });
+    enqueue(&listener, "a", "u", added(1));
+    assert_eq!(everything(&listener), [added(1)]);
+}
+
+#[test]
+fn a_handler_that_was_removed_before_it_ran_is_gone_and_never_runs() {
+    let listener = listener::<u32>();
+    enqueue(&listener, "a", "u", added(1));
+    listener.detach();
+    assert_eq!(listener.state().get(), HandlerState::Gone);
+    let ran = Arc::clone(&listener).run(Box::new(|_: &Told| panic!("it was removed")));
+    assert_eq!(ran.now_or_never(), Some(()));
+    assert_eq!(listener.metrics.handler_panics.get(), 0);
+}
+
+#[test]
+fn a_handler_whose_task_is_aborted_is_gone() {
+    let listener = listener::<u32>();
+    let mut running = Box::pin(Arc::clone(&listener).run(Box::new(|_: &Told| {})));
+    assert_eq!(running.as_mut().now_or_never(), None);
+    listener.detach();
+    assert_eq!(listener.state().get(), HandlerState::Removed, "its task has not looked yet");
+    drop(running);
+    assert_eq!(listener.state().get(), HandlerState::Gone);
 }
 
 #[test]
@@ -285,7 +396,7 @@ enum Step {
     /// The server changes, creates or (every so often) recreates one of a few objects, or deletes it.
     Set(u8),
     Delete(u8),
-    Resync(u8),
+    Resync,
     /// The handler finds the time for one change.
     Tell,
 }
@@ -296,7 +407,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         let step = prop_oneof![
             changes => (0u8..3).prop_map(Step::Set),
             2 => (0u8..3).prop_map(Step::Delete),
-            1 => (0u8..3).prop_map(Step::Resync),
+            1 => Just(Step::Resync),
             told => Just(Step::Tell),
         ];
         proptest::collection::vec(step, 0..160)
@@ -329,10 +440,8 @@ impl Model {
         match step {
             Step::Set(n) => self.set(n, listener),
             Step::Delete(n) => self.delete(n, listener),
-            Step::Resync(n) => {
-                if let Some((uid, version)) = self.truth[usize::from(n)] {
-                    enqueue(listener, &n.to_string(), &uid.to_string(), resynced(version));
-                }
+            Step::Resync => {
+                resync(listener, self.truth.iter().flatten().map(|(_, version)| *version).collect());
             }
             Step::Tell => next(listener).into_iter().for_each(|event| self.told(&event)),
         }
@@ -385,13 +494,18 @@ impl Model {
 
 /// How many states wait of the object of which most do.
 fn most_states(listener: &Listener<u32>) -> usize {
-    listener.lock().pending.values().map(Pending::states).max().unwrap_or_default()
+    let queue = listener.lock();
+    let states = queue.waiting.values().map(|work| match work {
+        Work::Tell(pending) => pending.states(),
+        Work::Replay(_) | Work::Resync(_) => 0,
+    });
+    states.max().unwrap_or_default()
 }
 
 proptest! {
     #[test]
     fn a_handler_is_told_every_state_the_store_went_through(steps in steps()) {
-        let (listener, mut model) = (listener(), Model::default());
+        let (listener, mut model) = (synced_listener(Delivery::Coalesced), Model::default());
         for step in steps {
             while most_states(&listener) == MOST_STATES {
                 model.apply(Step::Tell, &listener);
@@ -406,12 +520,13 @@ proptest! {
 
     #[test]
     fn however_slow_a_handler_is_it_ends_with_the_truth_and_every_deletion(steps in steps()) {
-        let (listener, mut model) = (listener(), Model::default());
+        let (listener, mut model) = (synced_listener(Delivery::Coalesced), Model::default());
         for step in steps {
             model.apply(step, &listener);
-            let waiting = listener.lock().pending.len();
+            let waiting = listener.lock().changes();
             let states = most_states(&listener);
-            prop_assert!(waiting <= model.deleted.len() + 3, "{waiting} objects wait");
+            // A resync that waits parts what happened before it from what happened after.
+            prop_assert!(waiting <= 2 * (model.deleted.len() + 3), "{waiting} objects wait");
             prop_assert!(states <= MOST_STATES, "{states} states of one object wait");
         }
         for event in everything(&listener) {

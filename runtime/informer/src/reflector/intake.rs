@@ -1,28 +1,37 @@
 //! Bytes in, items out: where objects are decoded, one by one.
 //!
 //! An object that cannot be decoded becomes an item that says so, with the head read off its bytes; it never
-//! fails its neighbours. What is already held at the same version is not decoded again. A page of any length is
-//! decoded a few objects at a time, with room for other tasks in between.
+//! fails its neighbours. So does one that the transform of its user refuses. What is already held at the same version
+//! is not decoded again, and not transformed again. A page of any length is decoded a few objects at a time, with room
+//! for other tasks in between. What would pass the byte budget is refused before it is decoded.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+use windlass_client::RequestError;
 use windlass_env::caught_now;
 use windlass_metrics::InformerMetrics;
 use windlass_object::{Decoder as _, Head, Representation, WireError, wire};
 
+use crate::budget::{Budget, OverBudget, Tally};
 use crate::delta_fifo::{Body, Item};
 use crate::partition::Partition;
+use crate::settings::{Admission, Transform};
 use crate::store::{Snapshot, Store};
 use crate::sync::yield_now;
 
 /// How many objects are decoded without a pause: few enough to be done in about a millisecond.
 const CHUNK: usize = 64;
 
-/// The decoder of one informer, and what is already held.
+/// The decoder of one part of an informer, and what is already held.
 pub(crate) struct Intake<R: Representation> {
     informer: Arc<str>,
+    partition: Partition,
     decoder: R::Decoder,
+    transform: Option<Transform<R::Stored>>,
+    budget: Arc<Budget>,
+    /// The books of the list that is under way.
+    tally: Tally,
     store: Arc<Store<R::Stored>>,
     metrics: InformerMetrics,
 }
@@ -30,11 +39,28 @@ pub(crate) struct Intake<R: Representation> {
 impl<R: Representation> Intake<R> {
     pub(crate) fn new(
         informer: Arc<str>,
+        partition: Partition,
         representation: &R,
         store: Arc<Store<R::Stored>>,
         metrics: InformerMetrics,
+        admission: Admission<R::Stored>,
     ) -> Self {
-        Self { informer, decoder: representation.decoder(), store, metrics }
+        let Admission { keep_managed_fields, transform, budget } = admission;
+        let mut decoder = representation.decoder();
+        if keep_managed_fields {
+            decoder.keep_managed_fields();
+        }
+        Self { informer, partition, decoder, transform, budget, tally: Tally::default(), store, metrics }
+    }
+
+    /// Notes that a list begins, which replaces all that is held of this part.
+    pub(crate) fn begin_list(&mut self) {
+        self.tally = self.budget.begin_list(&self.partition);
+    }
+
+    /// Notes that the list that was begun has been taken in whole.
+    pub(crate) fn list_fits(&self) {
+        self.budget.list_fits(&self.partition);
     }
 
     /// Whether what is held of this part at a version is what the server has at that version.
@@ -47,47 +73,79 @@ impl<R: Representation> Intake<R> {
     ///
     /// An item without a readable head is reported and left out: which object it is nobody can say.
     ///
+    /// # Errors
+    /// [`RequestError::NoRoom`] if the list that this page belongs to does not fit into the budget.
+    ///
     /// # Cancel safety
     /// Dropping the future drops what was decoded.
-    pub(crate) async fn page(&mut self, raws: &[Bytes], trust: bool) -> Vec<Item<R::Stored>> {
+    pub(crate) async fn page(
+        &mut self,
+        raws: &[Bytes],
+        trust: bool,
+    ) -> Result<Vec<Item<R::Stored>>, RequestError> {
         let held = trust.then(|| self.store.snapshot());
         let mut items = Vec::with_capacity(raws.len());
         for chunk in raws.chunks(CHUNK) {
-            items.extend(chunk.iter().filter_map(|raw| self.listed(raw, held.as_deref())));
+            for raw in chunk {
+                items.extend(self.listed(raw, held.as_deref()).map_err(no_room)?);
+            }
             yield_now().await;
         }
-        items
+        Ok(items)
+    }
+
+    /// An object of a list that comes as a stream; `trust` is that of [`page`](Self::page).
+    ///
+    /// # Errors
+    /// If its head cannot be read, or if the list does not fit into the budget.
+    pub(crate) fn initial(&mut self, raw: &Bytes, trust: bool) -> Result<Item<R::Stored>, RequestError> {
+        let head = wire::head(raw).inspect_err(|error| self.report_headless(error))?;
+        self.budget.list(&self.partition, &mut self.tally, size(raw)).map_err(no_room)?;
+        let held = trust.then(|| self.store.snapshot());
+        let body = held.and_then(|held| already_held::<R>(&held, &head));
+        let body = body.unwrap_or_else(|| self.decode_or_report(&head, raw));
+        Ok(Item { head, body, bytes: size(raw) })
     }
 
     /// The object of a watch frame.
     ///
     /// # Errors
-    /// If its head cannot be read.
-    pub(crate) fn item(&mut self, raw: &Bytes) -> Result<Item<R::Stored>, WireError> {
+    /// If its head cannot be read, or if there is no room for it.
+    pub(crate) fn item(&mut self, raw: &Bytes) -> Result<Item<R::Stored>, RequestError> {
         let head = wire::head(raw).inspect_err(|error| self.report_headless(error))?;
+        self.budget.arrive(&self.partition, &head.key, size(raw)).map_err(no_room)?;
         let body = self.decode_or_report(&head, raw);
-        Ok(Item { head, body })
+        Ok(Item { head, body, bytes: size(raw) })
     }
 
     /// The object of a deletion. That its last state cannot be decoded is no reason for alarm.
     ///
     /// # Errors
     /// If its head cannot be read.
-    pub(crate) fn deleted(&mut self, raw: &Bytes) -> Result<Item<R::Stored>, WireError> {
+    pub(crate) fn deleted(&mut self, raw: &Bytes) -> Result<Item<R::Stored>, RequestError> {
         let head = wire::head(raw).inspect_err(|error| self.report_headless(error))?;
-        let body = self.decode(raw);
-        Ok(Item { head, body })
+        let body = self.decode(&head, raw);
+        // It is about to make room.
+        Ok(Item { head, body, bytes: 0 })
     }
 
-    fn listed(&mut self, raw: &Bytes, held: Option<&Snapshot<R::Stored>>) -> Option<Item<R::Stored>> {
-        let head = wire::head(raw).inspect_err(|error| self.report_headless(error)).ok()?;
+    /// An item of a list; nothing if it has no readable head.
+    fn listed(
+        &mut self,
+        raw: &Bytes,
+        held: Option<&Snapshot<R::Stored>>,
+    ) -> Result<Option<Item<R::Stored>>, OverBudget> {
+        let Ok(head) = wire::head(raw).inspect_err(|error| self.report_headless(error)) else {
+            return Ok(None);
+        };
+        self.budget.list(&self.partition, &mut self.tally, size(raw))?;
         let body = held.and_then(|held| already_held::<R>(held, &head));
         let body = body.unwrap_or_else(|| self.decode_or_report(&head, raw));
-        Some(Item { head, body })
+        Ok(Some(Item { head, body, bytes: size(raw) }))
     }
 
     fn decode_or_report(&mut self, head: &Head, raw: &Bytes) -> Body<R::Stored> {
-        let body = self.decode(raw);
+        let body = self.decode(head, raw);
         if let Body::Undecodable(error) = &body {
             self.metrics.decode_failures.inc();
             tracing::warn!(
@@ -98,12 +156,24 @@ impl<R: Representation> Intake<R> {
         body
     }
 
-    /// Decodes. A decoder that panics refuses the object like any other, and is used again.
-    fn decode(&mut self, raw: &Bytes) -> Body<R::Stored> {
-        match caught_now(|| self.decoder.decode(raw)) {
-            Ok(Ok(object)) => Body::Decoded(object),
-            Ok(Err(error)) => Body::Undecodable(error.to_string().into()),
-            Err(panic) => Body::Undecodable(format!("the decoder panicked: {panic}").into()),
+    /// Decodes and transforms. A decoder or a transform that panics refuses the object like any other, and is used
+    /// again.
+    fn decode(&mut self, head: &Head, raw: &Bytes) -> Body<R::Stored> {
+        let decoded = match caught_now(|| self.decoder.decode(raw)) {
+            Ok(Ok(object)) => self.transformed(head, object),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(panic) => Err(format!("the decoder panicked: {panic}")),
+        };
+        decoded.map_or_else(|error| Body::Undecodable(error.into()), Body::Decoded)
+    }
+
+    fn transformed(&self, head: &Head, mut object: R::Stored) -> Result<R::Stored, String> {
+        let Some(transform) = &self.transform else { return Ok(object) };
+        match caught_now(|| transform(&mut object)) {
+            Ok(Ok(())) if R::head(&object) == *head => Ok(object),
+            Ok(Ok(())) => Err("the transform changed the name, the UID or the version".to_owned()),
+            Ok(Err(error)) => Err(format!("the transform refused it: {error}")),
+            Err(panic) => Err(format!("the transform panicked: {panic}")),
         }
     }
 
@@ -111,6 +181,14 @@ impl<R: Representation> Intake<R> {
         self.metrics.decode_failures.inc();
         tracing::warn!(informer = %self.informer, %error, "an object without a readable name cannot be kept");
     }
+}
+
+fn no_room(refusal: OverBudget) -> RequestError {
+    RequestError::NoRoom(refusal.to_string())
+}
+
+fn size(raw: &Bytes) -> u32 {
+    u32::try_from(raw.len()).unwrap_or(u32::MAX)
 }
 
 /// What is held of the object, if it is held at the very version that was told, decodable or not.
@@ -143,10 +221,28 @@ mod tests {
     type Map = Typed<ConfigMap>;
 
     fn intake() -> (Intake<Map>, StoreWriter<Arc<ConfigMap>>, InformerMetrics) {
+        intake_with(None, None)
+    }
+
+    fn intake_with(
+        transform: Option<Transform<Arc<ConfigMap>>>,
+        limit: Option<u64>,
+    ) -> (Intake<Map>, StoreWriter<Arc<ConfigMap>>, InformerMetrics) {
         let metrics = Metrics::new().informer("", "v1", "configmaps");
-        let store = Arc::new(Store::new());
-        let intake = Intake::new("configmaps".into(), &Map::new(), Arc::clone(&store), metrics.clone());
-        (intake, StoreWriter::new(store, Map::head), metrics)
+        let (store, budget) = (Arc::new(Store::new()), Arc::new(Budget::new(limit, metrics.clone())));
+        let admission = Admission { keep_managed_fields: false, transform, budget: Arc::clone(&budget) };
+        let intake = part(&Map::new(), &store, &metrics, admission);
+        (intake, StoreWriter::new(store, Map::head, budget), metrics)
+    }
+
+    fn part<R: Representation>(
+        representation: &R,
+        store: &Arc<Store<R::Stored>>,
+        metrics: &InformerMetrics,
+        admission: Admission<R::Stored>,
+    ) -> Intake<R> {
+        let (store, metrics) = (Arc::clone(store), metrics.clone());
+        Intake::new("configmaps".into(), Partition::Whole, representation, store, metrics, admission)
     }
 
     fn keep(writer: &mut StoreWriter<Arc<ConfigMap>>, items: Vec<Item<Arc<ConfigMap>>>) {
@@ -166,21 +262,21 @@ mod tests {
     async fn what_is_held_at_the_same_version_is_not_decoded_again_unless_versions_cannot_be_trusted() {
         let (mut intake, mut writer, metrics) = intake();
         let raws = [object("a", "u", 1, "v"), undecodable("b", "w", 2)];
-        let first = intake.page(&raws, true).await;
+        let first = intake.page(&raws, true).await.unwrap();
         keep(&mut writer, first.clone());
-        let again = intake.page(&raws, true).await;
+        let again = intake.page(&raws, true).await.unwrap();
         assert!(Arc::ptr_eq(decoded(&first[0]).unwrap(), decoded(&again[0]).unwrap()));
         assert_eq!((decoded(&again[1]), metrics.decode_failures.get()), (None, 1));
-        let distrusted = intake.page(&raws, false).await;
+        let distrusted = intake.page(&raws, false).await.unwrap();
         assert!(!Arc::ptr_eq(decoded(&first[0]).unwrap(), decoded(&distrusted[0]).unwrap()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn another_object_of_the_same_name_and_version_is_decoded() {
         let (mut intake, mut writer, _) = intake();
-        let first = intake.page(&[object("a", "u", 1, "v")], true).await;
+        let first = intake.page(&[object("a", "u", 1, "v")], true).await.unwrap();
         keep(&mut writer, first.clone());
-        let other = intake.page(&[object("a", "other", 1, "w")], true).await;
+        let other = intake.page(&[object("a", "other", 1, "w")], true).await.unwrap();
         assert!(!Arc::ptr_eq(decoded(&first[0]).unwrap(), decoded(&other[0]).unwrap()));
     }
 
@@ -192,7 +288,7 @@ mod tests {
         let mut pauses = 0;
         let items = loop {
             match page.as_mut().now_or_never() {
-                Some(items) => break items,
+                Some(items) => break items.unwrap(),
                 None => pauses += 1,
             }
         };
@@ -237,9 +333,101 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_decoder_that_panics_refuses_one_object_and_is_used_again() {
         let metrics = Metrics::new().informer("", "v1", "configmaps");
-        let mut intake = Intake::new("configmaps".into(), &Brittle, Arc::new(Store::new()), metrics);
-        let items = intake.page(&[undecodable("a", "u", 1), object("b", "w", 2, "v")], true).await;
+        let budget = Arc::new(Budget::new(None, metrics.clone()));
+        let admission = Admission { keep_managed_fields: false, transform: None, budget };
+        let mut intake = part(&Brittle, &Arc::new(Store::new()), &metrics, admission);
+        let items = intake.page(&[undecodable("a", "u", 1), object("b", "w", 2, "v")], true).await.unwrap();
         assert!(matches!(&items[0].body, Body::Undecodable(error) if error.contains("panicked")));
         assert!(decoded(&items[1]).is_some());
+    }
+
+    fn reason(item: &Item<Arc<ConfigMap>>) -> &str {
+        match &item.body {
+            Body::Decoded(_) => "",
+            Body::Undecodable(reason) => reason,
+        }
+    }
+
+    /// Drops the data, refuses `b`, panics at `c`, renames `d`.
+    fn moody(map: &mut Arc<ConfigMap>) -> Result<(), String> {
+        let map = Arc::make_mut(map);
+        map.data = None;
+        match map.metadata.name.as_deref() {
+            Some("b") => Err("not b".to_owned()),
+            Some("c") => panic!("a bug in a transform"),
+            Some("d") => {
+                map.metadata.name = Some("a".to_owned());
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_transform_that_refuses_panics_or_renames_costs_that_object_alone() {
+        let (mut intake, _, metrics) = intake_with(Some(Arc::new(moody)), None);
+        let raws = ["a", "b", "c", "d", "e"].map(|name| object(name, "u", 1, "v"));
+        let items = intake.page(&raws, true).await.unwrap();
+        let reasons: Vec<_> = items.iter().map(reason).collect();
+        let expected = [
+            "",
+            "the transform refused it: not b",
+            "the transform panicked: a bug in a transform",
+            "the transform changed the name, the UID or the version",
+            "",
+        ];
+        assert_eq!((reasons, metrics.decode_failures.get()), (expected.to_vec(), 3));
+        assert!(items.iter().filter_map(decoded).all(|map| map.data.is_none()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_transform_sees_every_state_that_is_decoded_once_and_deletions_too() {
+        let runs = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let count = Arc::clone(&runs);
+        let counting = move |_: &mut Arc<ConfigMap>| {
+            count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Ok(())
+        };
+        let (mut intake, mut writer, _) = intake_with(Some(Arc::new(counting)), None);
+        let raws = [object("a", "u", 1, "v"), object("b", "w", 2, "v")];
+        let items = intake.page(&raws, true).await.unwrap();
+        keep(&mut writer, items);
+        intake.page(&raws, true).await.unwrap();
+        intake.item(&object("a", "u", 3, "v")).unwrap();
+        intake.deleted(&object("a", "u", 4, "v")).unwrap();
+        assert_eq!(runs.load(std::sync::atomic::Ordering::Relaxed), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_does_not_fit_is_given_up_before_the_object_too_many_is_decoded() {
+        let raws: Vec<_> = (0..10).map(|n| object(&format!("o{n}"), "u", 1, "v")).collect();
+        let limit = u64::from(size(&raws[0])) * 3;
+        let decoded = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let count = Arc::clone(&decoded);
+        let counting = move |_: &mut Arc<ConfigMap>| {
+            count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Ok(())
+        };
+        let (mut intake, _writer, metrics) = intake_with(Some(Arc::new(counting)), Some(limit));
+        intake.begin_list();
+        let refusal = intake.page(&raws, true).await.unwrap_err();
+        assert!(matches!(refusal, RequestError::NoRoom(_)), "{refusal}");
+        assert_eq!(metrics.over_budget.get(), 1);
+        assert_eq!(decoded.load(std::sync::atomic::Ordering::Relaxed), 3);
+        intake.begin_list();
+        assert_eq!(intake.page(&raws[..3], true).await.unwrap().len(), 3, "every list begins at nothing");
+    }
+
+    #[test]
+    fn what_waits_for_the_store_counts_until_the_store_has_it() {
+        let raw = object("a", "u", 1, "v");
+        let limit = u64::from(size(&raw)) * 2;
+        let (mut intake, mut writer, _) = intake_with(None, Some(limit));
+        let first = intake.item(&raw).unwrap();
+        let other = intake.item(&object("b", "w", 2, "v")).unwrap();
+        assert!(matches!(intake.item(&object("c", "x", 3, "v")), Err(RequestError::NoRoom(_))));
+        writer.apply(Batch::Changes(vec![Delta::Added(first), Delta::Added(other)]));
+        assert!(intake.item(&object("a", "u", 4, "w")).is_ok(), "it takes the place of what is held");
+        assert!(intake.deleted(&object("b", "w", 5, "v")).is_ok(), "an end needs no room");
     }
 }

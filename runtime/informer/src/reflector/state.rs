@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use kube::core::response::reason;
 use windlass_client::RequestError;
 use windlass_object::{ResourceVersion, WireError};
 
+use super::failure::NextStep;
 use crate::backoff::{Backoff, Trouble};
 
 /// A stream that ended sooner than this without news is no better than a refusal.
@@ -17,10 +19,17 @@ const LONG_WATCH: Duration = Backoff::LONGEST;
 /// may as well say so again, and a broken answer must not silence an informer for hours.
 const LONGEST_WISH: Duration = Duration::from_secs(60);
 
+/// How long a source that is too large is left alone: it is read in part each time for nothing.
+const NO_ROOM_PACE: Duration = Duration::from_secs(60);
+
 /// What a reflector is about to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Read everything.
+    /// Read everything, by a stream if the source offers one.
+    Reading(Freshness),
+    /// Read everything, by a stream that then goes on as a watch.
+    Streaming(Freshness),
+    /// Read everything, in pages.
     Listing(Freshness),
     /// Follow what changes after this version.
     Watching(ResourceVersion),
@@ -38,6 +47,7 @@ pub(crate) enum State {
 /// What follows a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
+    Read(Freshness),
     List(Freshness),
     Watch(ResourceVersion),
 }
@@ -60,8 +70,33 @@ pub(crate) enum Fault {
     Throttled(Option<Duration>),
     /// Nobody answered, or the connection was lost: nothing follows about the state of the server.
     Unreachable,
+    /// The server, or its storage, stumbled, and does not say that anything was lost.
+    Stumbled,
+    /// What the source has is more than may be held.
+    NoRoom,
     /// Anything else.
     Other,
+}
+
+/// How a stream ended that was to be a list, before the list was complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StreamEnd {
+    /// The source offers no such streams: nothing was asked.
+    NotOffered,
+    /// The server does not know of such streams, or does not do what they promise.
+    Broken,
+    /// The connection was lost after the server had agreed.
+    CutOff,
+    /// Somebody asked for a fresh look, and there was nothing to see yet.
+    Distrusted,
+    /// It failed.
+    Failed(Fault),
+}
+
+/// How often in a row a watch may stumble before everything is read anew.
+#[derive(Debug, Default)]
+pub(crate) struct Patience {
+    stumbles: u32,
 }
 
 /// How a watch ended.
@@ -93,8 +128,45 @@ impl Fault {
             | RequestError::Silent => Fault::Unreachable,
             // The connection was cut in the middle of a frame; what was cut off comes again.
             RequestError::Wire(WireError::Truncated { .. }) => Fault::Unreachable,
+            RequestError::NoRoom(_) => Fault::NoRoom,
+            error if error.status().is_some_and(|status| status.reason == reason::INTERNAL_ERROR) => {
+                Fault::Stumbled
+            }
             _ => Fault::Other,
         }
+    }
+}
+
+impl StreamEnd {
+    /// How it ended, by what the server said or the connection did.
+    pub(crate) fn of(error: &RequestError) -> Self {
+        match (error, error.status().map(|status| status.code)) {
+            (RequestError::Unsupported(_), _) => StreamEnd::NotOffered,
+            // Not a word of these codes is about the objects: the question was not understood, or not allowed to be
+            // put like that.
+            (_, Some(400 | 405 | 406 | 422 | 501)) => StreamEnd::Broken,
+            _ => StreamEnd::Failed(Fault::of(error)),
+        }
+    }
+}
+
+impl Patience {
+    /// How many times in a row a stumble is only that. A storage that elects a new leader makes every watch stumble,
+    /// once or twice, and loses nothing; reading everything anew, for everybody at once, is what it needs least.
+    const STUMBLES: u32 = 3;
+
+    /// What a watch failed at, given what it failed at before.
+    pub(crate) fn consider(&mut self, fault: Fault) -> Fault {
+        if fault != Fault::Stumbled {
+            return fault;
+        }
+        self.stumbles += 1;
+        if self.stumbles <= Self::STUMBLES { fault } else { Fault::Other }
+    }
+
+    /// Something new has been heard.
+    pub(crate) fn restore(&mut self) {
+        self.stumbles = 0;
     }
 }
 
@@ -118,13 +190,31 @@ impl WatchEnd {
     }
 }
 
+/// A stream that was to be a list ended before the list was complete.
+pub(crate) fn after_stream(freshness: Freshness, end: StreamEnd) -> State {
+    match end {
+        StreamEnd::NotOffered | StreamEnd::Broken => State::Listing(freshness),
+        StreamEnd::Distrusted => State::Listing(Freshness::Consistent),
+        // What cuts connections after a while would cut the next stream at the same place; pages are short.
+        StreamEnd::CutOff => back_off(&Fault::Unreachable, Next::List(freshness)),
+        StreamEnd::Failed(fault @ (Fault::Throttled(_) | Fault::Unreachable | Fault::VersionUnavailable)) => {
+            match after_failed_list(freshness, fault) {
+                State::Listing(freshness) => State::Streaming(freshness),
+                other => other,
+            }
+        }
+        // Pages may work where the stream does not; if they do not, they say why in words that people know.
+        StreamEnd::Failed(_) => State::Listing(freshness),
+    }
+}
+
 /// A list failed.
 pub(crate) fn after_failed_list(freshness: Freshness, fault: Fault) -> State {
     match (freshness, fault) {
         // Asked at once, for the question was at fault and not the server; the new one cannot fail that way
         // again.
         (Freshness::NotOlderThan(_), Fault::VersionUnavailable) => State::Listing(Freshness::Consistent),
-        (freshness, fault) => back_off(&fault, Next::List(freshness)),
+        (freshness, fault) => back_off(&fault, Next::Read(freshness)),
     }
 }
 
@@ -148,11 +238,31 @@ pub(crate) fn after_watch(version: ResourceVersion, end: WatchEnd) -> State {
         }
         WatchEnd::Failed(fault) => {
             let then = match fault {
-                Fault::VersionUnavailable => Next::List(Freshness::Consistent),
-                Fault::Throttled(_) | Fault::Unreachable => Next::Watch(version),
-                Fault::Other => Next::List(Freshness::NotOlderThan(version)),
+                Fault::VersionUnavailable => Next::Read(Freshness::Consistent),
+                Fault::Throttled(_) | Fault::Unreachable | Fault::Stumbled => Next::Watch(version),
+                // What does not fit is not skipped: only a list can tell whether all of it fits by then.
+                Fault::Other | Fault::NoRoom => Next::Read(Freshness::NotOlderThan(version)),
             };
             back_off(&fault, then)
+        }
+    }
+}
+
+/// What is done next about a failure: once it has been waited, if that is what comes first.
+pub(crate) fn step(state: &State) -> NextStep {
+    let read = |freshness: &Freshness| NextStep::Read {
+        not_older_than: match freshness {
+            Freshness::Consistent => None,
+            Freshness::NotOlderThan(version) => Some(version.clone()),
+        },
+    };
+    match state {
+        State::Reading(freshness)
+        | State::Streaming(freshness)
+        | State::Listing(freshness)
+        | State::BackingOff { then: Next::Read(freshness) | Next::List(freshness), .. } => read(freshness),
+        State::Watching(version) | State::BackingOff { then: Next::Watch(version), .. } => {
+            NextStep::Watch { from: version.clone() }
         }
     }
 }
@@ -160,6 +270,7 @@ pub(crate) fn after_watch(version: ResourceVersion, end: WatchEnd) -> State {
 /// A wait is over.
 pub(crate) fn after_wait(then: Next) -> State {
     match then {
+        Next::Read(freshness) => State::Reading(freshness),
         Next::List(freshness) => State::Listing(freshness),
         Next::Watch(version) => State::Watching(version),
     }
@@ -169,7 +280,8 @@ fn back_off(fault: &Fault, then: Next) -> State {
     let (trouble, at_least) = match fault {
         Fault::Unreachable => (Trouble::Unreachable, None),
         Fault::Throttled(wish) => (Trouble::Refused, wish.map(|wish| wish.min(LONGEST_WISH))),
-        Fault::VersionUnavailable | Fault::Other => (Trouble::Refused, None),
+        Fault::NoRoom => (Trouble::Refused, Some(NO_ROOM_PACE)),
+        Fault::VersionUnavailable | Fault::Stumbled | Fault::Other => (Trouble::Refused, None),
     };
     State::BackingOff { trouble, at_least, then }
 }
@@ -204,7 +316,7 @@ mod tests {
     fn a_consistent_list_that_fails_is_never_repeated_without_a_wait() {
         for fault in [Fault::VersionUnavailable, Fault::Throttled(None), Fault::Unreachable, Fault::Other] {
             let state = after_failed_list(Freshness::Consistent, fault.clone());
-            assert_eq!(state, back_off(&fault, Next::List(Freshness::Consistent)));
+            assert_eq!(state, back_off(&fault, Next::Read(Freshness::Consistent)));
         }
     }
 
@@ -247,6 +359,45 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_that_is_not_offered_or_keeps_no_promise_gives_way_to_pages_at_once() {
+        for end in [StreamEnd::NotOffered, StreamEnd::Broken, StreamEnd::Failed(Fault::Other)] {
+            for freshness in [Freshness::Consistent, not_older_than("5")] {
+                assert_eq!(after_stream(freshness.clone(), end.clone()), State::Listing(freshness));
+            }
+        }
+    }
+
+    #[test]
+    fn a_stream_that_could_not_be_had_just_now_is_asked_for_again_after_a_wait() {
+        for fault in [Fault::Throttled(None), Fault::Unreachable, Fault::VersionUnavailable] {
+            let state = after_stream(Freshness::Consistent, StreamEnd::Failed(fault.clone()));
+            assert_eq!(state, back_off(&fault, Next::Read(Freshness::Consistent)));
+        }
+        let state = after_stream(not_older_than("5"), StreamEnd::Failed(Fault::VersionUnavailable));
+        assert_eq!(state, State::Streaming(Freshness::Consistent));
+    }
+
+    #[test]
+    fn a_stream_cut_off_before_its_list_was_complete_gives_way_to_pages_after_a_wait() {
+        let state = after_stream(not_older_than("5"), StreamEnd::CutOff);
+        assert_eq!(state, back_off(&Fault::Unreachable, Next::List(not_older_than("5"))));
+    }
+
+    #[test]
+    fn stumbles_cost_no_list_until_there_are_too_many_in_a_row() {
+        let mut patience = Patience::default();
+        for _ in 0..2 {
+            for _ in 0..Patience::STUMBLES {
+                let fault = patience.consider(Fault::Stumbled);
+                let state = after_watch(version("5"), WatchEnd::Failed(fault));
+                assert_eq!(state, back_off(&Fault::Stumbled, Next::Watch(version("5"))));
+            }
+            assert_eq!(patience.consider(Fault::Stumbled), Fault::Other);
+            patience.restore();
+        }
+    }
+
+    #[test]
     fn no_server_can_ask_for_more_than_a_minute_of_silence() {
         for (wish, granted) in [(59, 59), (60, 60), (61, 60), (u64::MAX, 60)] {
             let wish = Fault::Throttled(Some(Duration::from_secs(wish)));
@@ -260,7 +411,7 @@ mod tests {
     #[test]
     fn a_watch_at_an_unavailable_version_leads_to_a_consistent_list() {
         let state = after_watch(version("5"), WatchEnd::Failed(Fault::VersionUnavailable));
-        assert_eq!(state, back_off(&Fault::VersionUnavailable, Next::List(Freshness::Consistent)));
+        assert_eq!(state, back_off(&Fault::VersionUnavailable, Next::Read(Freshness::Consistent)));
     }
 
     #[test]
@@ -275,6 +426,6 @@ mod tests {
     #[test]
     fn an_unknown_failure_of_a_watch_leads_to_a_list_no_older_than_what_is_held() {
         let state = after_watch(version("5"), WatchEnd::Failed(Fault::Other));
-        assert_eq!(state, back_off(&Fault::Other, Next::List(not_older_than("5"))));
+        assert_eq!(state, back_off(&Fault::Other, Next::Read(not_older_than("5"))));
     }
 }

@@ -11,6 +11,7 @@ use windlass_object::{Frame, RawList, ResourceKind, Typed, WireError, wire};
 
 use super::*;
 use crate::VersionSource as _;
+use crate::budget::Budget;
 use crate::presence::Board;
 use crate::testing::*;
 
@@ -104,7 +105,7 @@ async fn a_watch_window_is_drawn_anew_within_its_bounds() {
 async fn a_list_after_a_loss_need_only_be_as_new_as_what_is_held() {
     let (_rig, script) = play(vec![
         listed(5, &["a"]),
-        played(vec![modified("a", 6), Play::Tell(error_frame(&refusal(500, "InternalError")))]),
+        played(vec![modified("a", 6), Play::Tell(error_frame(&refusal(500, "StoreReadError")))]),
         listed(8, &["a"]),
         stalls(),
     ])
@@ -116,7 +117,7 @@ async fn a_list_after_a_loss_need_only_be_as_new_as_what_is_held() {
 async fn a_list_at_an_expired_version_is_repeated_consistently_at_once() {
     let (rig, script) = play(vec![
         listed(5, &[]),
-        Answer::Watch(Err(refusal(500, "InternalError"))),
+        Answer::Watch(Err(refusal(500, "StoreReadError"))),
         Answer::List(Err(gone())),
         listed(9, &["a"]),
         stalls(),
@@ -135,7 +136,7 @@ async fn a_version_too_large_for_the_server_leads_to_a_consistent_list_in_each_o
         let refusal = RequestError::from_status(wire::status(504, body.as_bytes()), None);
         let (_rig, script) = play(vec![
             listed(5, &[]),
-            Answer::Watch(Err(self::refusal(500, "InternalError"))),
+            Answer::Watch(Err(self::refusal(500, "StoreReadError"))),
             Answer::List(Err(refusal)),
             listed(9, &[]),
             stalls(),
@@ -308,7 +309,7 @@ async fn a_watch_that_ends_at_once_without_news_is_resumed_after_a_wait_and_with
 
 #[tokio::test(start_paused = true)]
 async fn a_failing_server_is_asked_ever_less_often_whether_or_not_its_lists_arrive() {
-    let failing = || refusal(500, "InternalError");
+    let failing = || refusal(500, "StoreReadError");
     let lists = (0..6).map(|_| Answer::List(Err(failing())));
     let (_rig, script) = play(lists.chain([listed(1, &[]), stalls()]).collect()).await;
     let gaps = script.gaps();
@@ -366,7 +367,7 @@ async fn a_list_without_a_version_is_not_believed() {
 async fn a_list_older_than_was_asked_for_is_not_believed_unless_it_is_the_newest_there_is() {
     let (rig, script) = play(vec![
         listed(50, &["a"]),
-        Answer::Watch(Err(refusal(500, "InternalError"))),
+        Answer::Watch(Err(refusal(500, "StoreReadError"))),
         listed(20, &["b"]),
         listed(20, &["b"]),
         stalls(),
@@ -396,7 +397,7 @@ async fn lists_watches_and_their_errors_are_counted_and_the_last_error_is_kept_u
         [
             Answer::List(Err(refusal(403, "Forbidden"))),
             listed(5, &[]),
-            Answer::Watch(Err(refusal(500, "InternalError"))),
+            Answer::Watch(Err(refusal(500, "StoreReadError"))),
             listed(5, &[]),
             stalls(),
         ],
@@ -420,6 +421,8 @@ async fn a_burst_is_held_back_at_the_source_when_the_store_does_not_keep_up() {
         frames.send(Frame::Modified(object("a", "uid-a", version, "v"))).unwrap();
     }
     let fifo = Arc::new(DeltaFifo::new());
+    let metrics = Metrics::new().informer("", "v1", "configmaps");
+    let budget = Arc::new(Budget::new(None, metrics.clone()));
     let reflector = Reflector::new(Parts {
         partition: Partition::Whole,
         informer: "configmaps".into(),
@@ -429,9 +432,10 @@ async fn a_burst_is_held_back_at_the_source_when_the_store_does_not_keep_up() {
         fifo: Arc::clone(&fifo),
         store: Arc::new(Store::new()),
         env: env.clone(),
-        metrics: Metrics::new().informer("", "v1", "configmaps"),
+        metrics,
         trouble: Trouble::default(),
         refresh: Refresh::new(),
+        admission: Admission { keep_managed_fields: false, transform: None, budget },
         sighting: Board::new().sighting(Partition::Whole, ResourceKind::of::<ConfigMap>()),
     });
     let task = env.spawn("reflector", reflector.run());
@@ -451,17 +455,23 @@ async fn a_watch_that_says_nothing_is_left_for_a_consistent_list_when_a_fresh_lo
 
 #[tokio::test(start_paused = true)]
 async fn a_fresh_look_is_not_granted_by_a_list_that_began_before_or_that_need_not_be_the_newest() {
-    let (rig, script) = play(vec![
-        listed(5, &[]),
-        Answer::Watch(Err(refusal(500, "InternalError"))),
-        Answer::List(Err(busy(60))),
-        listed(6, &[]),
-        listed(7, &["a"]),
-        stalls(),
-    ])
-    .await;
+    let rig = Rig::new();
+    let script = Script::new(
+        &rig.env,
+        [
+            listed(5, &[]),
+            Answer::Watch(Err(refusal(500, "StoreReadError"))),
+            Answer::List(Err(busy(60))),
+            listed(6, &[]),
+            listed(7, &["a"]),
+            stalls(),
+        ],
+    );
+    rig.start(&script);
+    rig.env.sleep(Duration::from_secs(5)).await;
     assert_eq!(script.asked(), [consistent(), watch(5), not_older_than(5)], "it waits for a minute");
     assert!(!rig.informer.refreshed(Duration::from_secs(1)).await, "a server that refuses is not pressed");
     assert!(rig.informer.refreshed(LONG).await);
+    rig.settle().await;
     assert_eq!(script.asked()[3..], [not_older_than(5), consistent(), watch(7)]);
 }

@@ -14,11 +14,12 @@ use windlass_env::Task;
 use windlass_object::Representation;
 
 use super::Inner;
-use crate::list_watch::{ListerWatcher, Selection, Sources};
+use crate::list_watch::{Selection, Sources};
 use crate::namespaces::NamespaceSet;
 use crate::partition::{Departure, Partition};
 use crate::presence::Board;
 use crate::reflector::{Parts, Reflector, Refresh, Trouble};
+use crate::settings::Admission;
 use crate::store::Progress;
 
 /// The reflectors of one informer.
@@ -41,6 +42,12 @@ struct State {
 pub(super) struct Follower {
     pub(super) trouble: Trouble,
     pub(super) refresh: Refresh,
+}
+
+/// Where an informer's objects come from, and what stands between them and the store.
+pub(super) struct Feed<S> {
+    pub(super) sources: Arc<dyn Sources>,
+    pub(super) admission: Admission<S>,
 }
 
 /// The reflectors of a set's namespaces, each with what ends it.
@@ -107,9 +114,11 @@ impl<R: Representation> Inner<R> {
     pub(super) fn follow(
         &self,
         partition: Partition,
-        source: Arc<dyn ListerWatcher>,
+        feed: &Feed<R::Stored>,
         stop: CancellationToken,
     ) -> Task<()> {
+        let namespace = partition.namespace().map(ToString::to_string).or(self.selection.namespace.clone());
+        let source = feed.sources.source(&self.kind, &Selection { namespace, ..self.selection.clone() });
         let (Follower { trouble, refresh }, before) = self.following.begin(&partition);
         let reflector = Reflector::new(Parts {
             informer: Arc::clone(&self.name),
@@ -120,6 +129,7 @@ impl<R: Representation> Inner<R> {
             representation: self.representation.clone(),
             fifo: Arc::clone(&self.fifo),
             store: Arc::clone(&self.store),
+            admission: feed.admission.clone(),
             env: self.env.clone(),
             metrics: self.metrics.clone(),
             trouble,
@@ -141,12 +151,12 @@ impl<R: Representation> Inner<R> {
     pub(super) fn spawn_namespaces(
         self: &Arc<Self>,
         namespaces: NamespaceSet,
-        sources: Arc<dyn Sources>,
+        feed: Feed<R::Stored>,
     ) -> Task<()> {
         let (inner, alive) = (Arc::clone(self), self.unfollowed.clone().drop_guard());
         self.spawn("namespaces", async move {
             let mut followed = Followed::new();
-            inner.stop.run_until_cancelled(inner.keep_to(&namespaces, &*sources, &mut followed)).await;
+            inner.stop.run_until_cancelled(inner.keep_to(&namespaces, &feed, &mut followed)).await;
             for (_, task) in followed.values_mut() {
                 // A panic in a task has been reported under its name by the Env.
                 let _ended = task.await;
@@ -155,18 +165,18 @@ impl<R: Representation> Inner<R> {
         })
     }
 
-    async fn keep_to(&self, namespaces: &NamespaceSet, sources: &dyn Sources, followed: &mut Followed) {
+    async fn keep_to(&self, namespaces: &NamespaceSet, feed: &Feed<R::Stored>, followed: &mut Followed) {
         let mut changes = namespaces.observe();
-        self.join(&namespaces.current(), sources, followed, true);
+        self.join(&namespaces.current(), feed, followed, true);
         // It closes only with the last handle on the set, and one is held here.
         while let Ok(wanted) = changes.changed().await {
             self.leave(&wanted, followed).await;
-            self.join(&wanted, sources, followed, false);
+            self.join(&wanted, feed, followed, false);
         }
     }
 
     /// Begins with those that are wanted and not followed yet. The first time that is told even if there is none.
-    fn join(&self, wanted: &BTreeSet<String>, sources: &dyn Sources, followed: &mut Followed, first: bool) {
+    fn join(&self, wanted: &BTreeSet<String>, feed: &Feed<R::Stored>, followed: &mut Followed, first: bool) {
         let new: Vec<Arc<str>> = wanted
             .iter()
             .filter(|name| !followed.contains_key(name.as_str()))
@@ -176,9 +186,8 @@ impl<R: Representation> Inner<R> {
             self.fifo.join(new.iter().cloned().map(Partition::Namespace).collect());
         }
         for namespace in new {
-            let selection = Selection { namespace: Some(namespace.to_string()), ..self.selection.clone() };
-            let (source, stop) = (sources.source(&self.kind, &selection), self.stop.child_token());
-            let task = self.follow(Partition::Namespace(Arc::clone(&namespace)), source, stop.clone());
+            let stop = self.stop.child_token();
+            let task = self.follow(Partition::Namespace(Arc::clone(&namespace)), feed, stop.clone());
             followed.insert(namespace, (stop, task));
         }
     }
@@ -199,6 +208,7 @@ impl<R: Representation> Inner<R> {
             followed.remove(&namespace);
             let partition = Partition::Namespace(namespace);
             self.following.end(&partition);
+            self.budget.list_fits(&partition);
             self.fifo.empty(partition, Departure::Deselected);
         }
     }

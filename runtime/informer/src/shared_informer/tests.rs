@@ -382,7 +382,7 @@ async fn indexes_answer_from_the_same_moment_and_may_be_added_while_running() {
     );
     assert_eq!(rig.lister.index_values("value"), ["first", "second"]);
     let taken = rig.informer.add_index("value", |_| Vec::new()).unwrap_err();
-    assert!(matches!(taken, InformerError::DuplicateIndex { index: "value", .. }));
+    assert!(matches!(taken, InformerError::DuplicateIndex { index, .. } if index == "value"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -531,8 +531,15 @@ async fn an_environment_that_is_killed_stops_the_informer_and_leaves_its_objects
 fn an_informer_is_named_for_what_it_holds() {
     let env = Env::virtual_time(1);
     let selection = Selection { labels: Some("a=b".to_owned()), ..Selection::in_namespace("web") };
-    let informer =
-        SharedInformer::new(&env, &Metrics::new(), "f", Typed::<ConfigMap>::new(), selection, None);
+    let informer = SharedInformer::new(
+        &env,
+        &Metrics::new(),
+        "f",
+        Typed::<ConfigMap>::new(),
+        selection,
+        Settings::default(),
+        None,
+    );
     assert_eq!(&*informer.inner.name, "configmaps.v1 (namespace web, labels a=b)");
     assert!(informer.is_filtered());
 }

@@ -9,13 +9,14 @@ type Map = k8s_openapi::api::core::v1::ConfigMap;
 type Writer = StoreWriter<Arc<Map>>;
 
 fn writer() -> Writer {
-    StoreWriter::new(Arc::new(Store::new()), Typed::<Map>::head)
+    let metrics = windlass_metrics::Metrics::new().informer("", "v1", "configmaps");
+    StoreWriter::new(Arc::new(Store::new()), Typed::<Map>::head, Arc::new(Budget::new(None, metrics)))
 }
 
 fn item(name: &str, uid: &str, version: u64) -> Item<Arc<Map>> {
     let raw = object(name, uid, version, "v");
     let decoded = Typed::<Map>::new().decoder().decode(&raw).expect("a sound object");
-    Item { head: wire::head(&raw).expect("a sound head"), body: Body::Decoded(decoded) }
+    Item { head: wire::head(&raw).expect("a sound head"), body: Body::Decoded(decoded), bytes: 1 }
 }
 
 fn spoiled(name: &str, uid: &str, version: u64) -> Item<Arc<Map>> {
@@ -42,6 +43,7 @@ fn bookmark(version: ResourceVersion) -> Delta<Arc<Map>> {
 fn told(applied: Applied<Arc<Map>>) -> Vec<String> {
     match applied {
         Applied::Filled => vec!["filled".to_owned()],
+        Applied::Again(audience) => vec![format!("again {audience:?}")],
         Applied::Changes(changes) => changes.iter().map(|change| brief_event(&change.event)).collect(),
     }
 }
@@ -158,11 +160,33 @@ fn a_quarantined_object_leaves_quarantine_when_it_is_deleted_or_not_listed() {
 }
 
 #[test]
-fn a_resync_tells_of_everything_held_and_changes_nothing() {
+fn a_resync_changes_nothing() {
     let mut writer = writer();
     list(&mut writer, 2, true, vec![item("a", "u", 1)]);
-    assert_eq!(change(&mut writer, Delta::Sync(key("a"))), ["~a@1=v>a@1=v Resync"]);
-    assert_eq!(change(&mut writer, Delta::Sync(key("b"))), Vec::<String>::new());
+    let before = writer.store.snapshot();
+    assert_eq!(told(writer.apply(Batch::Resync(Audience::Only(3)))), ["again Only(3)"]);
+    assert!(Arc::ptr_eq(&before, &writer.store.snapshot()));
+}
+
+#[test]
+fn the_books_say_what_is_held_whatever_happened_to_it() {
+    let metrics = windlass_metrics::Metrics::new().informer("", "v1", "configmaps");
+    let budget = Arc::new(Budget::new(Some(1000), metrics.clone()));
+    let mut writer = StoreWriter::new(Arc::new(Store::new()), Typed::<Map>::head, budget);
+    let sized = |name: &str, uid: &str, version: u64, bytes: u32| Item { bytes, ..item(name, uid, version) };
+    let held = || metrics.bytes.get();
+    list(&mut writer, 2, true, vec![sized("a", "u", 1, 10), sized("b", "w", 2, 20)]);
+    assert_eq!(held(), 30);
+    change(&mut writer, Delta::Updated(sized("a", "u", 3, 15)));
+    assert_eq!(held(), 35);
+    change(&mut writer, Delta::Added(sized("a", "another", 4, 5)));
+    assert_eq!(held(), 25, "of two that bear one name one is held");
+    change(&mut writer, Delta::Updated(spoiled("b", "w", 5)));
+    assert_eq!(held(), 5, "what is in quarantine has no body");
+    list(&mut writer, 9, false, vec![sized("c", "x", 8, 7)]);
+    assert_eq!(held(), 7);
+    change(&mut writer, Delta::Deleted(item("c", "x", 10)));
+    assert_eq!(held(), 0);
 }
 
 #[test]

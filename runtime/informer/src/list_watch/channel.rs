@@ -1,0 +1,467 @@
+//! A feed of one's own as a source: objects are put in and taken out by hand.
+//!
+//! Guarantees:
+//! - Every change gets a version of its own, later than all before it, and watches tell the changes in that order.
+//! - What it remembers is bounded: who asks for changes that are forgotten, or falls so far behind, is told that
+//!   the version has expired, as an API server tells it, and lists anew.
+//! - What goes wrong with real sources can be made to go wrong here: lost connections, compaction, refusals.
+//!
+//! It refuses selectors: all it selects by is the namespace.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::future::{self, Either};
+use futures_util::stream;
+use serde::Serialize;
+use serde_json::Value;
+use windlass_client::{FrameStream, RequestError, VersionMatch};
+use windlass_env::cell::{Observer, Publisher, cell};
+use windlass_env::{Env, Instant};
+use windlass_object::{Frame, ObjectKey, RawList, ResourceVersion, WireError, wire};
+
+use super::{ListRequest, ListerWatcher, Selection, WatchListRequest, WatchRequest, refusals};
+
+/// A feed of one's own. Cheap to clone; clones feed and show the same objects.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use serde_json::json;
+/// use windlass_env::Env;
+/// use windlass_informer::{ChannelSource, FactoryOptions, InformerFactory, Selection};
+/// use windlass_metrics::Metrics;
+/// use windlass_object::ResourceKind;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+/// let env = Env::virtual_time(1);
+/// let feed = ChannelSource::new(&env);
+/// feed.put(&json!({"metadata": {"namespace": "default", "name": "greeting"}, "data": {"hello": "world"}}))?;
+///
+/// let factory = InformerFactory::new(env, Metrics::new(), FactoryOptions::default());
+/// let informer = factory.typed::<ConfigMap>();
+/// let source = feed.clone();
+/// factory.start(Arc::new(move |_: &ResourceKind, selection: &Selection| source.selecting(selection)));
+/// assert!(informer.synced().await);
+/// assert_eq!(informer.lister().list().len(), 1);
+/// # Ok::<(), windlass_informer::FeedError>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct ChannelSource {
+    shared: Arc<Shared>,
+    /// What is shown; everything is held.
+    selection: Selection,
+}
+
+/// What was to be fed is no object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FeedError {
+    /// It cannot be written as JSON.
+    #[error("an object that cannot be written as JSON cannot be fed: {0}")]
+    Unwritable(String),
+    /// It names no object.
+    #[error("what is fed must be an object with metadata and a name: {0}")]
+    Nameless(#[from] WireError),
+}
+
+struct Shared {
+    env: Env,
+    state: Mutex<State>,
+    /// How much has happened that watches have to look at.
+    happenings: Publisher<u64>,
+}
+
+struct State {
+    version: u64,
+    objects: BTreeMap<ObjectKey, Held>,
+    /// What happened last, in order.
+    history: VecDeque<Entry>,
+    history_limit: usize,
+    /// How many entries have left the history: the number of its first one.
+    left: u64,
+    /// Changes up to this version are forgotten.
+    forgotten: u64,
+    /// The last time that all watches ended, and how.
+    cut: Cut,
+    failures: VecDeque<RequestError>,
+    watches: usize,
+}
+
+struct Held {
+    version: u64,
+    raw: Bytes,
+}
+
+struct Entry {
+    version: u64,
+    /// Whom it is about; `None` for a bookmark.
+    key: Option<ObjectKey>,
+    frame: Frame,
+}
+
+#[derive(Clone, Default)]
+struct Cut {
+    count: u64,
+    error: Option<RequestError>,
+}
+
+impl ChannelSource {
+    /// How many changes are remembered unless another number is asked for: more than any reader is behind that
+    /// works, and little beside the objects.
+    pub const HISTORY: usize = 1000;
+
+    /// An empty feed.
+    pub fn new(env: &Env) -> Self {
+        Self::with_history(env, Self::HISTORY)
+    }
+
+    /// An empty feed that remembers this many changes.
+    pub fn with_history(env: &Env, changes: usize) -> Self {
+        let state = State {
+            version: 1,
+            objects: BTreeMap::new(),
+            history: VecDeque::new(),
+            history_limit: changes,
+            left: 0,
+            forgotten: 0,
+            cut: Cut::default(),
+            failures: VecDeque::new(),
+            watches: 0,
+        };
+        let shared = Shared { env: env.clone(), state: Mutex::new(state), happenings: cell(0).0 };
+        Self { shared: Arc::new(shared), selection: Selection::default() }
+    }
+
+    /// A source that shows what is selected of this feed. One that is asked for labels or fields refuses every
+    /// request.
+    pub fn selecting(&self, selection: &Selection) -> Arc<dyn ListerWatcher> {
+        Arc::new(Self { shared: Arc::clone(&self.shared), selection: selection.clone() })
+    }
+
+    /// Puts an object there, or changes it into this. Its version is set, and told.
+    ///
+    /// # Errors
+    ///
+    /// [`FeedError`] if it is no object; nothing is changed then.
+    pub fn put(&self, object: &impl Serialize) -> Result<ResourceVersion, FeedError> {
+        let object = writable(object)?;
+        let put = self.shared.lock().put(object)?;
+        self.shared.happened();
+        Ok(put)
+    }
+
+    /// Takes an object away; the version of that, if it was there.
+    pub fn delete(&self, key: &ObjectKey) -> Option<ResourceVersion> {
+        let deleted = self.shared.lock().delete(key);
+        self.shared.happened();
+        deleted
+    }
+
+    /// Makes these all the objects there are. Watches are told the differences. The version after them.
+    ///
+    /// # Errors
+    ///
+    /// [`FeedError`] if one of them is no object; nothing is changed then.
+    pub fn replace<T: Serialize>(
+        &self,
+        objects: impl IntoIterator<Item = T>,
+    ) -> Result<ResourceVersion, FeedError> {
+        let mut wanted = BTreeMap::new();
+        for object in objects {
+            let object = writable(&object)?;
+            wanted.insert(stamped(object.clone(), 1)?.0, object);
+        }
+        let mut state = self.shared.lock();
+        let gone: Vec<_> = state.objects.keys().filter(|key| !wanted.contains_key(key)).cloned().collect();
+        for key in gone {
+            state.delete(&key);
+        }
+        for object in wanted.into_values() {
+            state.put(object)?;
+        }
+        let version = state.resource_version();
+        drop(state);
+        self.shared.happened();
+        Ok(version)
+    }
+
+    /// Tells every watch how far it has come.
+    pub fn bookmark(&self) {
+        let mut state = self.shared.lock();
+        let frame = Frame::Bookmark { version: state.resource_version(), initial_events_end: false };
+        state.remember(None, frame);
+        drop(state);
+        self.shared.happened();
+    }
+
+    /// Forgets every change up to now, as servers do after some minutes.
+    pub fn compact(&self) {
+        let mut state = self.shared.lock();
+        state.forget(0);
+        state.forgotten = state.version;
+        drop(state);
+        self.shared.happened();
+    }
+
+    /// Ends every watch: with this error, or without one as if its time were up.
+    pub fn cut(&self, error: Option<RequestError>) {
+        let mut state = self.shared.lock();
+        state.cut = Cut { count: state.cut.count + 1, error };
+        drop(state);
+        self.shared.happened();
+    }
+
+    /// Breaks every watch off, as a lost connection does.
+    pub fn disconnect(&self) {
+        self.cut(Some(RequestError::Transport("the feed was disconnected".to_owned())));
+    }
+
+    /// Refuses the next request with this error. Called several times, it refuses as many.
+    pub fn refuse_next(&self, error: RequestError) {
+        self.shared.lock().failures.push_back(error);
+    }
+
+    /// How many watches are open.
+    pub fn watches(&self) -> usize {
+        self.shared.lock().watches
+    }
+
+    /// The version of the last change.
+    pub fn version(&self) -> ResourceVersion {
+        self.shared.lock().resource_version()
+    }
+
+    /// What every request meets first.
+    fn admit(&self) -> Result<MutexGuard<'_, State>, RequestError> {
+        if self.selection.labels.is_some() || self.selection.fields.is_some() {
+            return Err(RequestError::Unsupported("a feed cannot select by labels or fields"));
+        }
+        let mut state = self.shared.lock();
+        match state.failures.pop_front() {
+            Some(error) => Err(error),
+            None => Ok(state),
+        }
+    }
+
+    fn shows(&self, key: &ObjectKey) -> bool {
+        self.selection.namespace.as_deref().is_none_or(|namespace| key.namespace() == Some(namespace))
+    }
+
+    fn shown(&self, state: &State) -> Vec<Bytes> {
+        let shown = state.objects.iter().filter(|(key, _)| self.shows(key));
+        shown.map(|(_, held)| held.raw.clone()).collect()
+    }
+
+    /// What follows the first `read` entries there ever were, until `timeout`.
+    fn follow(&self, mut state: MutexGuard<'_, State>, read: u64, timeout: Duration) -> FrameStream {
+        state.watches += 1;
+        let cut = state.cut.count;
+        drop(state);
+        let (source, happenings) = (self.clone(), self.shared.happenings.observe());
+        let until = self.shared.env.now() + timeout;
+        let reader = Reader { source, happenings, read, cut, until, over: false };
+        stream::unfold(reader, |mut reader| async { reader.next().await.map(|next| (next, reader)) }).boxed()
+    }
+}
+
+/// One watch, as its stream sees it.
+struct Reader {
+    source: ChannelSource,
+    happenings: Observer<u64>,
+    /// How many of all entries it has passed.
+    read: u64,
+    /// How many cuts there had been when it was opened.
+    cut: u64,
+    until: Instant,
+    over: bool,
+}
+
+impl Reader {
+    async fn next(&mut self) -> Option<Result<Frame, RequestError>> {
+        loop {
+            if self.over {
+                return None;
+            }
+            if let Some(next) = self.ready() {
+                return next;
+            }
+            let timer = self.source.shared.env.sleep_until(self.until);
+            match future::select(pin!(self.happenings.changed()), pin!(timer)).await {
+                Either::Left((Ok(_), _)) => {}
+                Either::Left((Err(_), _)) | Either::Right(_) => return None,
+            }
+        }
+    }
+
+    /// What there is to tell at once.
+    fn ready(&mut self) -> Option<Option<Result<Frame, RequestError>>> {
+        let source = self.source.clone();
+        let state = source.shared.lock();
+        loop {
+            if self.read < state.left {
+                self.over = true;
+                return Some(Some(Ok(Frame::Error(Box::new(refusals::expired())))));
+            }
+            let at = usize::try_from(self.read - state.left).unwrap_or(usize::MAX);
+            let Some(entry) = state.history.get(at) else { break };
+            self.read += 1;
+            if entry.key.as_ref().is_none_or(|key| source.shows(key)) {
+                return Some(Some(Ok(entry.frame.clone())));
+            }
+        }
+        if state.cut.count > self.cut {
+            self.over = true;
+            return Some(state.cut.error.clone().map(Err));
+        }
+        None
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.source.shared.lock().watches -= 1;
+    }
+}
+
+impl Shared {
+    fn happened(&self) {
+        self.happenings.update(|happenings| *happenings += 1);
+    }
+
+    /// No code of others runs under this lock, so poison cannot mean a broken feed.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn resource_version(&self) -> ResourceVersion {
+        ResourceVersion::new(&self.version.to_string())
+    }
+
+    fn put(&mut self, object: Value) -> Result<ResourceVersion, FeedError> {
+        let (key, raw) = stamped(object.clone(), self.version + 1)?;
+        if let Some(held) = self.objects.get(&key)
+            && stamped(object, held.version)?.1 == held.raw
+        {
+            return Ok(ResourceVersion::new(&held.version.to_string()));
+        }
+        self.version += 1;
+        let held = Held { version: self.version, raw: raw.clone() };
+        let frame = match self.objects.insert(key.clone(), held) {
+            Some(_) => Frame::Modified(raw),
+            None => Frame::Added(raw),
+        };
+        self.remember(Some(key), frame);
+        Ok(self.resource_version())
+    }
+
+    fn delete(&mut self, key: &ObjectKey) -> Option<ResourceVersion> {
+        let held = self.objects.remove(key)?;
+        self.version += 1;
+        let last = serde_json::from_slice(&held.raw).ok().and_then(|last| stamped(last, self.version).ok());
+        let (_, raw) = last.unwrap_or_else(|| (key.clone(), held.raw));
+        self.remember(Some(key.clone()), Frame::Deleted(raw));
+        Some(self.resource_version())
+    }
+
+    fn remember(&mut self, key: Option<ObjectKey>, frame: Frame) {
+        self.history.push_back(Entry { version: self.version, key, frame });
+        self.forget(self.history_limit);
+    }
+
+    /// Forgets all but the last so many entries.
+    fn forget(&mut self, keep: usize) {
+        while self.history.len() > keep {
+            if let Some(entry) = self.history.pop_front() {
+                self.left += 1;
+                self.forgotten = self.forgotten.max(entry.version);
+            }
+        }
+    }
+
+    /// How many entries there have been up to this version; `None` if some after it are forgotten.
+    fn read_up_to(&self, version: u64) -> Option<u64> {
+        let known = version >= self.forgotten && version <= self.version;
+        let passed = self.history.iter().take_while(|entry| entry.version <= version).count();
+        known.then(|| self.left + passed as u64)
+    }
+
+    fn end(&self) -> u64 {
+        self.left + self.history.len() as u64
+    }
+
+    /// Refuses a list at a version that there is not, or not any more.
+    fn check(&self, version: Option<&str>, matching: Option<VersionMatch>) -> Result<(), RequestError> {
+        let Some(wanted) = version.filter(|version| !matches!(*version, "" | "0")) else { return Ok(()) };
+        let wanted: u64 = wanted.parse().map_err(|_| refusals::error(refusals::expired()))?;
+        match matching {
+            _ if wanted > self.version => Err(refusals::error(refusals::too_large(wanted, self.version))),
+            Some(VersionMatch::Exact) if wanted != self.version => Err(refusals::error(refusals::expired())),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn writable(object: &impl Serialize) -> Result<Value, FeedError> {
+    serde_json::to_value(object).map_err(|error| FeedError::Unwritable(error.to_string()))
+}
+
+/// The object at this version, and whose it is.
+fn stamped(mut object: Value, version: u64) -> Result<(ObjectKey, Bytes), FeedError> {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("resourceVersion".to_owned(), Value::String(version.to_string()));
+    }
+    let raw = Bytes::from(object.to_string());
+    Ok((wire::head(&raw)?.key, raw))
+}
+
+#[async_trait]
+impl ListerWatcher for ChannelSource {
+    async fn list(&self, request: ListRequest) -> Result<RawList, RequestError> {
+        let state = self.admit()?;
+        state.check(request.version.as_deref(), request.version_match)?;
+        let items = self.shown(&state);
+        Ok(RawList { version: Some(state.resource_version()), items, ..RawList::default() })
+    }
+
+    async fn watch(&self, request: WatchRequest) -> Result<FrameStream, RequestError> {
+        let state = self.admit()?;
+        let read = request.version.parse().ok().and_then(|version| state.read_up_to(version));
+        let read = read.ok_or_else(|| refusals::error(refusals::expired()))?;
+        Ok(self.follow(state, read, request.timeout))
+    }
+
+    async fn watch_list(&self, request: WatchListRequest) -> Result<FrameStream, RequestError> {
+        let state = self.admit()?;
+        state.check(request.not_older_than.as_deref(), None)?;
+        let there = self.shown(&state).into_iter().map(Frame::Added);
+        let end = Frame::Bookmark { version: state.resource_version(), initial_events_end: true };
+        let initial: Vec<_> = there.chain([end]).map(Ok).collect();
+        let read = state.end();
+        Ok(stream::iter(initial).chain(self.follow(state, read, request.timeout)).boxed())
+    }
+}
+
+impl fmt::Debug for ChannelSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.shared.lock();
+        f.debug_struct("ChannelSource")
+            .field("version", &state.version)
+            .field("objects", &state.objects.len())
+            .field("watches", &state.watches)
+            .field("selection", &self.selection)
+            .finish_non_exhaustive()
+    }
+}

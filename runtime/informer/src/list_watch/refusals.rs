@@ -1,0 +1,24 @@
+//! What sources other than the API server say in the API's words, which the reflector understands.
+
+use serde_json::json;
+use windlass_client::RequestError;
+use windlass_object::{Status, wire};
+
+/// That a version is no longer kept.
+pub(super) fn expired() -> Status {
+    status(410, "Expired", "the version asked for is no longer kept")
+}
+
+/// That a version is newer than everything there is.
+pub(super) fn too_large(wanted: u64, current: u64) -> Status {
+    status(504, "Timeout", &format!("Too large resource version: {wanted}, current: {current}"))
+}
+
+pub(super) fn status(code: u16, reason: &str, message: &str) -> Status {
+    let body = json!({"status": "Failure", "code": code, "reason": reason, "message": message});
+    wire::status(code, body.to_string().as_bytes())
+}
+
+pub(super) fn error(status: Status) -> RequestError {
+    RequestError::from_status(status, None)
+}

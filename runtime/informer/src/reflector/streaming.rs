@@ -1,0 +1,206 @@
+//! Lists that come as streams and go on as watches: the server makes no pages, and the reader holds none.
+//!
+//! What arrives is decoded at once and kept aside until the source says that this was all; then it replaces what is
+//! held, as any list does. So the memory this takes is that of the objects, and of those that are held already and
+//! did not change it takes none.
+//!
+//! Servers have promised such streams and not kept the promise: they never said that this was all, or closed, or let
+//! a proxy take the question for another. So there is a bound to everything: to the silence before the next object,
+//! and to the whole. Beyond it everything is listed in pages, and no stream asked for in a good while.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use windlass_client::{FrameStream, RequestError};
+use windlass_env::Instant;
+use windlass_object::{Frame, ObjectKey, Representation, ResourceVersion};
+
+use super::state::{self, Freshness, State, StreamEnd};
+use super::{During, LONGEST_WINDOW, Listing, Reflector, SHORTEST_WINDOW, unless_asked};
+use crate::delta_fifo::Item;
+use crate::list_watch::{STREAMLESS, WatchListRequest};
+use crate::sync::yield_now;
+
+/// How long a stream may be silent before it has told everything. Servers first let their cache catch up, which they
+/// do for three seconds at most, and then send as fast as they are read.
+const LONGEST_SILENCE: Duration = Duration::from_secs(15);
+/// How long a stream may take to tell everything. One that goes on and on tells news, and not what there was; and
+/// what takes longer than this because there is so much of it can still come in pages.
+const LONGEST_STREAM: Duration = Duration::from_secs(120);
+/// How many objects are taken without a pause: few enough to be done in about a millisecond.
+const CHUNK: usize = 64;
+
+/// Whether the source is asked for streams.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Streams {
+    /// Nothing speaks against it.
+    Untried,
+    /// Not before then: it disappointed.
+    NotBefore(Instant),
+}
+
+/// A list by a stream that is not complete.
+type Pending<S> = BTreeMap<ObjectKey, Item<S>>;
+
+impl<R: Representation> Reflector<R> {
+    /// Whether to read by a stream or in pages.
+    pub(super) fn choose(&self, freshness: Freshness) -> State {
+        match self.streams {
+            Streams::NotBefore(until) if self.env.now() < until => State::Listing(freshness),
+            Streams::Untried | Streams::NotBefore(_) => State::Streaming(freshness),
+        }
+    }
+
+    /// Reads everything by a stream, and follows that stream on to its end.
+    pub(super) async fn stream(&mut self, freshness: Freshness) -> State {
+        let ticket = self.wishes.ticket();
+        let end = match self.open(&freshness).await {
+            Ok(stream) => self.gather(stream).await,
+            Err(end) => Err(end),
+        };
+        match end {
+            Ok((listing, stream)) => self.go_on(&freshness, listing, stream, ticket).await,
+            Err(end) => {
+                self.disappointed(&end);
+                state::after_stream(freshness, end)
+            }
+        }
+    }
+
+    async fn open(&mut self, freshness: &Freshness) -> Result<FrameStream, StreamEnd> {
+        let request = WatchListRequest {
+            not_older_than: match freshness {
+                Freshness::Consistent => None,
+                Freshness::NotOlderThan(version) => Some(version.as_str().to_owned()),
+            },
+            timeout: self.windows.between(SHORTEST_WINDOW, LONGEST_WINDOW),
+            extent: self.extent,
+        };
+        let source = Arc::clone(&self.source);
+        let opened = unless_asked(&mut self.wishes, source.watch_list(request)).await;
+        let opened = opened.ok_or(StreamEnd::Distrusted)?;
+        if !matches!(opened, Err(RequestError::Unsupported(_))) {
+            self.metrics.lists.inc();
+            self.metrics.watches.inc();
+        }
+        opened.map_err(|error| self.stream_failed(&error))
+    }
+
+    /// Takes what there is, up to the bookmark that ends it.
+    async fn gather(
+        &mut self,
+        mut stream: FrameStream,
+    ) -> Result<(Listing<R::Stored>, FrameStream), StreamEnd> {
+        let mut pending = Pending::new();
+        let trusted = self.intake.trusts(&self.partition);
+        let deadline = self.env.now() + LONGEST_STREAM;
+        let mut heard = self.env.now();
+        for count in 1_usize.. {
+            let until = deadline.min(heard + LONGEST_SILENCE);
+            match self.next_before(until, &mut stream).await? {
+                Frame::Bookmark { version, initial_events_end: true } => {
+                    let items = pending.into_values().collect();
+                    return Ok((Listing { items, version }, stream));
+                }
+                // A watch that is none of ours tells how far it has come, too: that is no sign of life.
+                Frame::Bookmark { .. } | Frame::Unknown(_) => {}
+                Frame::Error(status) => {
+                    return Err(self.stream_failed(&RequestError::from_status(*status, None)));
+                }
+                told => {
+                    heard = self.env.now();
+                    let taken = self.take(told, trusted, &mut pending);
+                    taken.map_err(|error| self.stream_failed(&error))?;
+                }
+            }
+            if count.is_multiple_of(CHUNK) {
+                yield_now().await;
+            }
+        }
+        Err(StreamEnd::Broken)
+    }
+
+    /// The next frame, if it comes in time.
+    async fn next_before(&mut self, until: Instant, stream: &mut FrameStream) -> Result<Frame, StreamEnd> {
+        let within = until.saturating_duration_since(self.env.now());
+        let next = self.env.timeout(within, stream.next());
+        let next = unless_asked(&mut self.wishes, next).await.ok_or(StreamEnd::Distrusted)?;
+        match next {
+            Ok(Some(Ok(frame))) => Ok(frame),
+            Ok(Some(Err(error))) => Err(match self.stream_failed(&error) {
+                StreamEnd::Failed(state::Fault::Unreachable) => StreamEnd::CutOff,
+                end => end,
+            }),
+            Ok(None) | Err(_) => Err(self.stream_failed(&NO_END)),
+        }
+    }
+
+    /// Takes one object, or takes it away. What changes while it is told has its last word.
+    fn take(
+        &mut self,
+        frame: Frame,
+        trusted: bool,
+        pending: &mut Pending<R::Stored>,
+    ) -> Result<(), RequestError> {
+        match frame {
+            Frame::Added(raw) | Frame::Modified(raw) => {
+                let item = self.intake.initial(&raw, trusted)?;
+                pending.insert(item.head.key.clone(), item);
+            }
+            Frame::Deleted(raw) => {
+                pending.remove(&self.intake.deleted(&raw)?.head.key);
+            }
+            Frame::Bookmark { .. } | Frame::Unknown(_) | Frame::Error(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The list is complete: it replaces what is held, and the stream goes on as a watch.
+    async fn go_on(
+        &mut self,
+        freshness: &Freshness,
+        listing: Listing<R::Stored>,
+        stream: FrameStream,
+        ticket: u64,
+    ) -> State {
+        let mut reached = listing.version.clone();
+        if self.is_before_what_was_passed_on(&reached) {
+            // The server went back in time, and what was taken to be held already may be something else now: only a
+            // list that says so before it begins can be believed.
+            return State::Listing(Freshness::Consistent);
+        }
+        match self.replace(freshness, listing, ticket) {
+            State::Watching(_) => {}
+            distrust => return distrust,
+        }
+        let end = self.follow(stream, &mut reached).await;
+        state::after_watch(reached, end)
+    }
+
+    pub(super) fn is_before_what_was_passed_on(&self, version: &ResourceVersion) -> bool {
+        self.passed_on.as_ref().is_some_and(|passed_on| version < passed_on)
+    }
+
+    fn stream_failed(&mut self, error: &RequestError) -> StreamEnd {
+        let end = StreamEnd::of(error);
+        // Who offers no streams has refused nothing, unless it began one.
+        if end != StreamEnd::NotOffered || *error == NO_END {
+            self.metrics.list_errors.inc();
+            self.report(During::WatchList, error);
+        }
+        if *error == NO_END { StreamEnd::Broken } else { end }
+    }
+
+    fn disappointed(&mut self, end: &StreamEnd) {
+        if *end == StreamEnd::Broken {
+            self.streams = Streams::NotBefore(self.env.now() + STREAMLESS);
+            self.source.watch_list_failed();
+        }
+    }
+}
+
+/// The stream ended, or fell silent, or went on without end.
+const NO_END: RequestError =
+    RequestError::Unsupported("the server began a list as a stream and did not say where it ends");

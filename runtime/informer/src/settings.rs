@@ -1,0 +1,48 @@
+//! What an informer is made with, besides what it holds.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::budget::Budget;
+
+/// What the informers of a factory have in common.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// How often handlers that do not say otherwise are told of everything.
+    pub(crate) resync: Option<Duration>,
+    /// Whether `managedFields` are kept.
+    pub(crate) keep_managed_fields: bool,
+    /// How much may be held.
+    pub(crate) byte_budget: Option<u64>,
+}
+
+/// Changes an object before it is stored, or says why it must not be.
+pub(crate) type Transform<S> = Arc<dyn Fn(&mut S) -> Result<(), String> + Send + Sync>;
+
+/// What stands between the bytes of an object and the store.
+pub(crate) struct Admission<S> {
+    pub(crate) keep_managed_fields: bool,
+    pub(crate) transform: Option<Transform<S>>,
+    pub(crate) budget: Arc<Budget>,
+}
+
+impl<S> Clone for Admission<S> {
+    fn clone(&self) -> Self {
+        Self {
+            keep_managed_fields: self.keep_managed_fields,
+            transform: self.transform.clone(),
+            budget: Arc::clone(&self.budget),
+        }
+    }
+}
+
+impl<S> fmt::Debug for Admission<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admission")
+            .field("keep_managed_fields", &self.keep_managed_fields)
+            .field("transform", &self.transform.is_some())
+            .field("budget", &self.budget)
+            .finish()
+    }
+}
