@@ -124,7 +124,7 @@ fn sighting(frame: Option<Result<Frame, RequestError>>, api: &LeaseApi) -> Resul
             let lease: Lease = serde_json::from_slice(&raw)?;
             Ok(api.is_ours(&lease).then_some(Sighting::Deleted))
         }
-        Frame::Bookmark { .. } => Ok(None),
+        Frame::Bookmark { .. } | Frame::Unknown(_) => Ok(None),
         Frame::Error(status) => Err(End::Server(status.message)),
     }
 }
