@@ -8,8 +8,10 @@ mod control_plane;
 mod demo;
 mod dependencies;
 mod describe;
+mod fuzz;
 mod lint;
 mod measure;
+mod miri;
 mod steps;
 mod test;
 mod tidy;
@@ -41,6 +43,10 @@ enum Chore {
     Lint,
     /// The tables of built-in kinds in `runtime/schema`, made anew from upstream's material.
     Describe(describe::Arguments),
+    /// What reads bytes from outside, under libFuzzer; needs a nightly toolchain and a C++ compiler.
+    Fuzz(fuzz::Arguments),
+    /// What threads share, under an interpreter that objects to undefined behaviour; needs a nightly toolchain.
+    Miri,
     /// What clippy cannot say about this workspace.
     Tidy,
     /// What a change must pass: `lint`, then `test`.
@@ -54,6 +60,8 @@ fn main() -> ExitCode {
         Chore::Test(arguments) => test::run(&arguments),
         Chore::Measure(arguments) => measure::run(&arguments),
         Chore::Describe(arguments) => describe::run(&arguments),
+        Chore::Fuzz(arguments) => fuzz::run(&arguments),
+        Chore::Miri => miri::run(),
         Chore::Lint => lint::run(),
         Chore::Tidy => tidy::run(&workspace::root()),
         Chore::Ci => ci::run(),

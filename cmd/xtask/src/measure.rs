@@ -1,4 +1,5 @@
-//! `cargo xtask measure`: both controller managers side by side on planes of the same kind, or both API servers.
+//! `cargo xtask measure`: both controller managers side by side on planes of the same kind, both API servers, or a
+//! part of the runtime beside its peers.
 //!
 //! Guarantees: what is measured is built in release and from this checkout; builds are over before
 //! the first measurement begins.
@@ -34,6 +35,10 @@ enum What {
     Managers,
     /// The API servers: requests per second.
     Servers,
+    /// The work queues: nanoseconds and allocations per key.
+    Queue,
+    /// The shared informers: nanoseconds per event, and how long readers keep the writer waiting.
+    Informer,
 }
 
 /// Builds everything, then prints what each side takes.
@@ -41,19 +46,28 @@ enum What {
 /// # Errors
 /// When something cannot be built, or a measurement fails.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    Assets::ensure()?;
     let rounds = arguments.rounds.to_string();
     match arguments.what {
         What::Managers => {
+            Assets::ensure()?;
             let windlass = build_windlass()?;
             must(&mut program("build", "scale"))?;
             must(program("run", "scale").args(["--quiet", "--", &rounds]).env("WINDLASS_BIN", windlass))
         }
         What::Servers => {
+            Assets::ensure()?;
             must(&mut program("build", "server"))?;
             must(program("run", "server").args(["--quiet", "--", &rounds]))
         }
+        What::Queue => beside_peers("queue", &rounds),
+        What::Informer => beside_peers("informer", &rounds),
     }
+}
+
+/// A part of the runtime beside its peers: needs Go, and no control plane.
+fn beside_peers(name: &str, rounds: &str) -> Result<()> {
+    let package = ["--locked", "--release", "--package", "windlass-benchmarks", "--bin", name];
+    must(cargo().arg("run").args(package).args(["--", rounds]))
 }
 
 /// What cargo is told to do with one of the programs that measure.
@@ -70,7 +84,11 @@ fn build_windlass() -> Result<PathBuf> {
     executable(build.arg("--message-format=json-render-diagnostics"))
 }
 
-fn executable(build: &mut Command) -> Result<PathBuf> {
+/// Builds and returns where cargo has put the last program.
+///
+/// # Errors
+/// When the build fails.
+pub(crate) fn executable(build: &mut Command) -> Result<PathBuf> {
     let output = build.stderr(Stdio::inherit()).output().context("cannot start cargo build")?;
     if !output.status.success() {
         bail!("cargo build failed ({})", output.status);

@@ -26,6 +26,19 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
+/// The cargo of the nightly toolchain, for what the pinned one cannot do: fuzzing and interpreting.
+pub(crate) fn nightly() -> Command {
+    let mut command = Command::new("rustup");
+    command.args(["run", "nightly", "cargo"]).current_dir(root());
+    // What the pinned cargo says about itself would lead the other one astray.
+    let led_astray =
+        |name: &OsStr| describes_a_package(name) || name == "CARGO" || name == "RUSTUP_TOOLCHAIN";
+    std::env::vars_os().filter(|(name, _)| led_astray(name)).for_each(|(name, _)| {
+        command.env_remove(name);
+    });
+    command
+}
+
 fn describes_a_package(variable: &OsStr) -> bool {
     let name = variable.as_encoded_bytes();
     name.starts_with(b"CARGO_PKG_") || name.starts_with(b"CARGO_MANIFEST_")
