@@ -1,0 +1,112 @@
+// Package clientgo measures client-go's work queue: the workloads of tests/benchmarks/src/bin/queue.rs, by the same names.
+package clientgo
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+)
+
+// As many keys as one benchmark of a peer adds before it gets the first.
+const keys = 1000
+
+func ints() []int {
+	all := make([]int, keys)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+func strings() []string {
+	all := make([]string, keys)
+	for i := range all {
+		all[i] = fmt.Sprintf("namespace-%d/name-%d", i%10, i)
+	}
+	return all
+}
+
+// addGetDone adds all keys, then gets and finishes each.
+func addGetDone[T comparable](b *testing.B, q workqueue.TypedInterface[T], all []T) {
+	defer q.ShutDown()
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, key := range all {
+			q.Add(key)
+		}
+		for range all {
+			key, _ := q.Get()
+			q.Done(key)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(all)), "ns/key")
+}
+
+func plain[T comparable]() workqueue.TypedInterface[T] {
+	return workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[T]{})
+}
+
+func measured[T comparable]() workqueue.TypedInterface[T] {
+	return workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[T]{Name: "q", MetricsProvider: provider{}})
+}
+
+func BenchmarkInts(b *testing.B)            { addGetDone(b, plain[int](), ints()) }
+func BenchmarkStrings(b *testing.B)         { addGetDone(b, plain[string](), strings()) }
+func BenchmarkIntsMeasured(b *testing.B)    { addGetDone(b, measured[int](), ints()) }
+func BenchmarkStringsMeasured(b *testing.B) { addGetDone(b, measured[string](), strings()) }
+
+// One key at a time, as a controller that keeps up sees them.
+func BenchmarkOneByOne(b *testing.B) {
+	q, all := plain[string](), strings()
+	defer q.ShutDown()
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, key := range all {
+			q.Add(key)
+			key, _ := q.Get()
+			q.Done(key)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(all)), "ns/key")
+}
+
+// Two goroutines add, two get and finish.
+func BenchmarkContended(b *testing.B) {
+	q, all := plain[string](), strings()
+	for range 2 {
+		go func() {
+			for {
+				key, shutdown := q.Get()
+				if shutdown {
+					return
+				}
+				q.Done(key)
+			}
+		}()
+	}
+	b.ReportAllocs()
+	b.SetParallelism(1)
+	b.RunParallel(func(pb *testing.PB) {
+		for i := 0; pb.Next(); i++ {
+			q.Add(all[i%len(all)])
+		}
+	})
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N), "ns/key")
+	q.ShutDown()
+}
+
+// Delays that are all later than the benchmark lasts.
+func BenchmarkDelayed(b *testing.B) {
+	all := strings()
+	q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{})
+	defer q.ShutDown()
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, key := range all {
+			q.AddAfter(key, time.Hour)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(all)), "ns/key")
+}

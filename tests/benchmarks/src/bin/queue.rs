@@ -1,0 +1,170 @@
+//! The work queue beside client-go's and controller-runtime's: nanoseconds and allocations per key added, handed out
+//! and given back. Run it by `cargo xtask measure --what queue`.
+//!
+//! Workloads, by the names of the peers' benchmarks: a thousand keys added, then handed out and given back (`Ints`,
+//! `Strings`; `…Measured` with metrics), one at a time (`OneByOne`), two threads adding while two take (`Contended`),
+//! and delays (`Delayed`). `Strings` are object keys on our side, since that is what controllers queue.
+
+// What a measurement says is what it prints.
+#![allow(clippy::print_stdout)]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use tokio::runtime::{Builder, Runtime};
+use windlass_benchmarks::figures::{Sample, Table, measure};
+use windlass_benchmarks::peer::Peer;
+use windlass_env::Env;
+use windlass_metrics::{Metrics, WorkqueueMetrics};
+use windlass_object::ObjectKey;
+use windlass_workqueue::{Key, Priority, Queue, QueueOptions, Tenancy};
+
+/// As many as the peers' benchmarks add before they get the first.
+const KEYS: u32 = 1000;
+
+/// How long each measurement of each round lasts.
+const MILLISECONDS: u32 = 300;
+
+fn main() -> Result<()> {
+    let rounds: u16 = std::env::args().nth(1).map_or(Ok(5), |rounds| rounds.parse()).context("rounds")?;
+    let peers = [Peer::build("client-go")?, Peer::build("controller-runtime")?];
+    let mut table = Table::default();
+    for _ in 0..rounds {
+        for (workload, side, ours) in OURS {
+            table.note(workload, side, ours()?);
+            if *side == "windlass" {
+                for peer in &peers {
+                    table.note(workload, peer.name(), peer.measure(workload, MILLISECONDS)?);
+                }
+            }
+        }
+    }
+    println!("{table}");
+    Ok(())
+}
+
+type Measurement = fn() -> Result<Sample>;
+
+/// Our side of each workload. `all features`: metrics, ageing and ten tenants; `at once`: added by one call.
+const OURS: &[(&str, &str, Measurement)] = &[
+    ("Ints", "windlass", || add_get_done(&bare(), ints())),
+    ("Ints", "windlass at once", || add_all_get_done(&bare(), ints())),
+    ("Strings", "windlass", || add_get_done(&bare(), object_keys())),
+    ("IntsMeasured", "windlass", || add_get_done(&measured(), ints())),
+    ("IntsMeasured", "windlass at once", || add_all_get_done(&measured(), ints())),
+    ("StringsMeasured", "windlass", || add_get_done(&measured(), object_keys())),
+    ("StringsMeasured", "windlass all features", || add_get_done(&everything(), object_keys())),
+    ("OneByOne", "windlass", || one_by_one(&bare(), object_keys())),
+    ("OneByOne", "windlass all features", || one_by_one(&everything(), object_keys())),
+    ("Contended", "windlass", || contended(&bare())),
+    ("Delayed", "windlass", || delayed(&bare())),
+];
+
+fn ints() -> Vec<u64> {
+    (0..u64::from(KEYS)).collect()
+}
+
+fn object_keys() -> Vec<ObjectKey> {
+    (0..KEYS).map(|n| ObjectKey::namespaced(&format!("namespace-{}", n % 10), &format!("name-{n}"))).collect()
+}
+
+/// What client-go's queue without a name is: no metrics, no clock.
+fn bare<K: Key>() -> Queue<K> {
+    let options = QueueOptions { ageing: None, ..QueueOptions::default() };
+    Queue::new(Env::system("benchmark"), "q", options, None)
+}
+
+/// As controllers use it.
+fn measured<K: Key>() -> Queue<K> {
+    Queue::new(Env::system("benchmark"), "q", QueueOptions::default(), queue_metrics())
+}
+
+fn everything() -> Queue<ObjectKey> {
+    let tenancy = Tenancy::by(|key: &ObjectKey| key.namespace().unwrap_or_default());
+    let options = QueueOptions { tenancy, ..QueueOptions::default() };
+    Queue::new(Env::system("benchmark"), "q", options, queue_metrics())
+}
+
+fn queue_metrics() -> WorkqueueMetrics {
+    Metrics::new().workqueue("q")
+}
+
+fn runtime() -> Result<Runtime> {
+    Builder::new_current_thread().build().context("cannot make a runtime")
+}
+
+/// Takes and gives back as many keys as there are in a round.
+async fn get_and_done<K: Key>(queue: &Queue<K>) {
+    for _ in 0..KEYS {
+        drop(black_box(queue.get().await));
+    }
+}
+
+fn add_get_done<K: Key>(queue: &Queue<K>, keys: Vec<K>) -> Result<Sample> {
+    let runtime = runtime()?;
+    Ok(measure(MILLISECONDS, KEYS, || {
+        keys.iter().for_each(|key| queue.add(key.clone()));
+        runtime.block_on(get_and_done(queue));
+    }))
+}
+
+fn add_all_get_done<K: Key>(queue: &Queue<K>, keys: Vec<K>) -> Result<Sample> {
+    let runtime = runtime()?;
+    Ok(measure(MILLISECONDS, KEYS, || {
+        queue.add_all(keys.iter().cloned(), Priority::NORMAL);
+        runtime.block_on(get_and_done(queue));
+    }))
+}
+
+fn one_by_one(queue: &Queue<ObjectKey>, keys: Vec<ObjectKey>) -> Result<Sample> {
+    let runtime = runtime()?;
+    Ok(measure(MILLISECONDS, KEYS, || {
+        runtime.block_on(async {
+            for key in &keys {
+                queue.add(key.clone());
+                drop(black_box(queue.get().await));
+            }
+        });
+    }))
+}
+
+/// Two threads add while two tasks on two more take: per key added, as the peers count it.
+fn contended(queue: &Queue<ObjectKey>) -> Result<Sample> {
+    let runtime = Builder::new_multi_thread().worker_threads(2).build().context("cannot make a runtime")?;
+    for _ in 0..2 {
+        let queue = queue.clone();
+        drop(runtime.spawn(async move { while queue.get().await.is_some() {} }));
+    }
+    let (keys, stop) = (object_keys(), Arc::new(AtomicBool::new(false)));
+    let other = std::thread::spawn({
+        let (queue, keys, stop) = (queue.clone(), keys.clone(), Arc::clone(&stop));
+        move || {
+            let mut added = 0u64;
+            while !stop.load(Ordering::Relaxed) {
+                keys.iter().for_each(|key| queue.add(key.clone()));
+                added += u64::from(KEYS);
+            }
+            added
+        }
+    });
+    let (start, mut added) = (std::time::Instant::now(), 0u64);
+    let sample = measure(MILLISECONDS, KEYS, || {
+        keys.iter().for_each(|key| queue.add(key.clone()));
+        added += u64::from(KEYS);
+    });
+    let elapsed = start.elapsed();
+    stop.store(true, Ordering::Relaxed);
+    added += other.join().map_err(|_| anyhow::anyhow!("the other thread panicked"))?;
+    queue.shut_down();
+    Ok(Sample { nanoseconds: elapsed.as_secs_f64() * 1e9 / added as f64, ..sample })
+}
+
+fn delayed(queue: &Queue<ObjectKey>) -> Result<Sample> {
+    let keys = object_keys();
+    Ok(measure(MILLISECONDS, KEYS, || {
+        keys.iter().for_each(|key| queue.add_after(key.clone(), Duration::from_secs(3600)));
+    }))
+}
