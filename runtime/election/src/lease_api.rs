@@ -76,11 +76,10 @@ impl LeaseApi {
     /// Starts a watch of this one Lease. [`RequestError::Deadline`] if it is not granted as fast as other requests.
     pub(crate) async fn watch(&self, version: &str) -> Result<FrameStream, RequestError> {
         let query = WatchQuery {
-            labels: None,
             fields: Some(format!("metadata.name={}", self.name)),
             version: version.to_owned(),
             timeout: WATCH_TIMEOUT,
-            bookmarks: false,
+            ..WatchQuery::default()
         };
         let kind = ResourceKind::of::<Lease>();
         let granted = self.raw.watch(&kind, Some(&self.namespace), &query);
