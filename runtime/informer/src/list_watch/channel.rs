@@ -465,3 +465,6 @@ impl fmt::Debug for ChannelSource {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -197,12 +197,12 @@ pub(crate) fn after_stream(freshness: Freshness, end: StreamEnd) -> State {
         StreamEnd::Distrusted => State::Listing(Freshness::Consistent),
         // What cuts connections after a while would cut the next stream at the same place; pages are short.
         StreamEnd::CutOff => back_off(&Fault::Unreachable, Next::List(freshness)),
-        StreamEnd::Failed(fault @ (Fault::Throttled(_) | Fault::Unreachable | Fault::VersionUnavailable)) => {
-            match after_failed_list(freshness, fault) {
-                State::Listing(freshness) => State::Streaming(freshness),
-                other => other,
-            }
-        }
+        StreamEnd::Failed(
+            fault @ (Fault::Throttled(_) | Fault::Unreachable | Fault::VersionUnavailable | Fault::NoRoom),
+        ) => match after_failed_list(freshness, fault) {
+            State::Listing(freshness) => State::Streaming(freshness),
+            other => other,
+        },
         // Pages may work where the stream does not; if they do not, they say why in words that people know.
         StreamEnd::Failed(_) => State::Listing(freshness),
     }

@@ -56,6 +56,7 @@ impl<R: Representation> Reflector<R> {
     /// Reads everything by a stream, and follows that stream on to its end.
     pub(super) async fn stream(&mut self, freshness: Freshness) -> State {
         let ticket = self.wishes.ticket();
+        self.sighting.looks();
         let end = match self.open(&freshness).await {
             Ok(stream) => self.gather(stream).await,
             Err(end) => Err(end),
@@ -94,6 +95,7 @@ impl<R: Representation> Reflector<R> {
         mut stream: FrameStream,
     ) -> Result<(Listing<R::Stored>, FrameStream), StreamEnd> {
         let mut pending = Pending::new();
+        self.intake.begin_list();
         let trusted = self.intake.trusts(&self.partition);
         let deadline = self.env.now() + LONGEST_STREAM;
         let mut heard = self.env.now();

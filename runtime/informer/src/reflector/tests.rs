@@ -1,5 +1,7 @@
 //! The reflector as its source sees it: what is asked, when, and what is made of the answers.
 
+mod streams;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -454,7 +456,7 @@ async fn a_watch_that_says_nothing_is_left_for_a_consistent_list_when_a_fresh_lo
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fresh_look_is_not_granted_by_a_list_that_began_before_or_that_need_not_be_the_newest() {
+async fn a_fresh_look_is_granted_by_no_list_that_began_before_it_was_asked_for_and_presses_no_server() {
     let rig = Rig::new();
     let script = Script::new(
         &rig.env,
@@ -462,8 +464,7 @@ async fn a_fresh_look_is_not_granted_by_a_list_that_began_before_or_that_need_no
             listed(5, &[]),
             Answer::Watch(Err(refusal(500, "StoreReadError"))),
             Answer::List(Err(busy(60))),
-            listed(6, &[]),
-            listed(7, &["a"]),
+            listed(6, &["a"]),
             stalls(),
         ],
     );
@@ -473,5 +474,98 @@ async fn a_fresh_look_is_not_granted_by_a_list_that_began_before_or_that_need_no
     assert!(!rig.informer.refreshed(Duration::from_secs(1)).await, "a server that refuses is not pressed");
     assert!(rig.informer.refreshed(LONG).await);
     rig.settle().await;
-    assert_eq!(script.asked()[3..], [not_older_than(5), consistent(), watch(7)]);
+    assert_eq!(
+        script.asked()[3..],
+        [consistent(), watch(6)],
+        "what was asked for meanwhile is seen to at once"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stumble_of_the_server_costs_no_list_until_there_are_too_many_in_a_row() {
+    let stumbles = || played(vec![Play::Tell(error_frame(&refusal(500, "InternalError")))]);
+    let (_rig, script) = play(vec![
+        listed(5, &["a"]),
+        stumbles(),
+        Answer::Watch(Err(refusal(500, "InternalError"))),
+        played(vec![modified("a", 6), Play::Tell(error_frame(&refusal(500, "InternalError")))]),
+        stumbles(),
+        stumbles(),
+        stumbles(),
+        listed(8, &["a"]),
+        stalls(),
+    ])
+    .await;
+    let asked = [consistent(), watch(5), watch(5), watch(5), watch(6), watch(6), watch(6), not_older_than(6)];
+    assert_eq!(script.asked()[..8], asked);
+    assert!(script.gaps()[1..7].iter().all(|gap| *gap >= Backoff::FIRST), "{:?}", script.gaps());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frame_of_a_kind_that_nobody_knows_is_passed_over_and_costs_nothing() {
+    let unknown = Play::Tell(Frame::Unknown("RENAMED".into()));
+    let (rig, script) =
+        play(vec![listed(5, &["a"]), played(vec![unknown, modified("a", 6), Play::Stall])]).await;
+    assert_eq!((script.asked().len(), rig.held()), (2, vec!["a@6=v".to_owned()]));
+    assert_eq!(rig.informer.last_error(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_of_bookmarks_alone_is_resumed_from_the_last_and_costs_no_list() {
+    let marks = |version| played(vec![Play::Tell(bookmark(version)), Play::Tell(bookmark(version + 1))]);
+    let (rig, script) = play(vec![listed(5, &["a"]), marks(10), marks(20), stalls()]).await;
+    assert_eq!(script.asked(), [consistent(), watch(5), watch(11), watch(21)]);
+    assert_eq!(rig.informer.version(), Some(at(21)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_failure_is_told_with_what_comes_next_and_when() {
+    let rig = Rig::new();
+    let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let heard = Arc::clone(&told);
+    rig.informer.on_watch_error(move |failure: &WatchFailure| heard.lock().unwrap().push(failure.clone()));
+    let script = Script::new(
+        &rig.env,
+        [
+            Answer::Stream(Err(refusal(422, "Invalid"))),
+            Answer::List(Err(refusal(403, "Forbidden"))),
+            listed(5, &[]),
+            Answer::Watch(Err(busy(17))),
+            played(vec![modified("a", 6), Play::Tell(error_frame(&gone()))]),
+            listed(9, &[]),
+            played(vec![Play::Wait(Duration::from_secs(60)), connection_lost()]),
+            stalls(),
+        ],
+    );
+    rig.start(&script);
+    rig.env.sleep(LONG).await;
+    let told = told.lock().unwrap().clone();
+    let newest = || NextStep::Read { not_older_than: None };
+    let from = |version| NextStep::Watch { from: at(version) };
+    let expected = [
+        (During::WatchList, newest()),
+        (During::List, newest()),
+        (During::OpeningWatch, from(5)),
+        (During::Watch, newest()),
+        (During::Watch, from(9)),
+    ];
+    let steps: Vec<_> = told.iter().map(|failure| (failure.during, failure.next.clone())).collect();
+    assert_eq!(steps, expected);
+    let gaps = script.gaps();
+    let waits: Vec<_> = told.iter().map(|failure| failure.after).collect();
+    let came = [gaps[0], gaps[1], gaps[3], gaps[4]];
+    let on_time =
+        |(gap, wait): (&Duration, &Duration)| (*wait..*wait + Duration::from_millis(2)).contains(gap);
+    assert!(came.iter().zip(&waits).all(on_time), "{waits:?}, but it came after {came:?}");
+    assert!(told[2].error.is_too_many_requests() && &*told[2].informer == "configmaps.v1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_told_of_failures_and_panics_harms_nobody() {
+    let rig = Rig::new();
+    rig.informer.on_watch_error(|_: &WatchFailure| panic!("told"));
+    let script = Script::new(&rig.env, [Answer::List(Err(gone())), listed(5, &["a"]), stalls()]);
+    rig.start(&script);
+    rig.env.sleep(LONG).await;
+    assert_eq!((rig.held().len(), rig.counts().handler_panics.get()), (1, 1));
 }

@@ -1,0 +1,193 @@
+//! The feed as a source: what informers over it hold and are told.
+
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+use windlass_metrics::Metrics;
+
+use super::*;
+use crate::testing::{Informer, LONG, Log, at, brief, key};
+use crate::{FactoryOptions, InformerFactory};
+
+struct Rig {
+    env: Env,
+    feed: ChannelSource,
+    factory: InformerFactory,
+    informer: Informer,
+    metrics: Metrics,
+}
+
+fn rig_over(feed: impl FnOnce(&Env) -> ChannelSource, selection: Selection) -> Rig {
+    let (env, metrics) = (Env::virtual_time(1), Metrics::new());
+    let feed = feed(&env);
+    let factory = InformerFactory::new(env.clone(), metrics.clone(), FactoryOptions::default());
+    let informer = factory.informer(windlass_object::Typed::<ConfigMap>::new(), selection);
+    let source = feed.clone();
+    factory.start(Arc::new(move |_: &windlass_object::ResourceKind, selection: &Selection| {
+        source.selecting(selection)
+    }));
+    Rig { env, feed, factory, informer, metrics }
+}
+
+fn rig() -> Rig {
+    rig_over(ChannelSource::new, Selection::default())
+}
+
+impl Rig {
+    fn held(&self) -> Vec<String> {
+        self.informer.lister().list().iter().map(|object| brief(object)).collect()
+    }
+
+    async fn settle(&self) {
+        self.env.sleep(Duration::from_millis(1)).await;
+    }
+
+    fn lists(&self) -> u64 {
+        self.metrics.informer("", "v1", "configmaps").lists.get()
+    }
+}
+
+fn map(name: &str, value: &str) -> Value {
+    json!({"metadata": {"namespace": "default", "name": name, "uid": format!("uid-{name}")}, "data": {"value": value}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_put_changed_and_taken_away_is_told_in_that_order_at_rising_versions() {
+    let rig = rig();
+    let log = Log::default();
+    let _handle = log.attach(&rig.informer, "log");
+    rig.settle().await;
+    rig.feed.put(&map("a", "x")).unwrap();
+    rig.feed.put(&map("a", "y")).unwrap();
+    assert_eq!(rig.feed.put(&map("a", "y")), Ok(at(3)), "what changes nothing is no change");
+    rig.feed.delete(&key("a"));
+    rig.settle().await;
+    assert_eq!(log.take(), ["+a@2=x Watch", "~a@2=x>a@3=y Watch", "-a@4=y Watch Seen"]);
+    assert_eq!((rig.informer.version(), rig.lists()), (Some(at(4)), 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replacement_is_told_as_its_differences() {
+    let rig = rig();
+    for name in ["a", "b"] {
+        rig.feed.put(&map(name, "x")).unwrap();
+    }
+    rig.settle().await;
+    let log = Log::default();
+    let _handle = log.attach(&rig.informer, "log");
+    rig.settle().await;
+    log.take();
+    rig.feed.replace([map("b", "x"), map("c", "x")]).unwrap();
+    rig.settle().await;
+    assert_eq!(log.take(), ["-a@4=x Watch Seen", "+c@5=x Watch"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_was_disconnected_goes_on_from_where_it_was_without_a_list() {
+    let rig = rig();
+    rig.settle().await;
+    rig.feed.disconnect();
+    rig.settle().await;
+    assert_eq!(rig.feed.watches(), 0);
+    rig.feed.put(&map("a", "x")).unwrap();
+    rig.env.sleep(Duration::from_secs(5)).await;
+    assert_eq!((rig.held(), rig.lists(), rig.feed.watches()), (vec!["a@2=x".to_owned()], 1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_for_changes_that_are_forgotten_lists_anew_and_learns_of_what_is_gone() {
+    let compacted: fn(&ChannelSource) = |feed| feed.compact();
+    let overflown: fn(&ChannelSource) = |feed| {
+        for count in 0..5 {
+            feed.put(&map("busy", &count.to_string())).expect("an object");
+        }
+    };
+    for forget in [compacted, overflown] {
+        let rig = rig_over(|env| ChannelSource::with_history(env, 3), Selection::default());
+        rig.feed.put(&map("a", "x")).unwrap();
+        rig.settle().await;
+        rig.feed.disconnect();
+        rig.settle().await;
+        rig.feed.delete(&key("a"));
+        forget(&rig.feed);
+        rig.env.sleep(LONG).await;
+        assert!(!rig.held().contains(&"a@2=x".to_owned()), "{:?}", rig.held());
+        assert_eq!((rig.lists(), rig.informer.version()), (2, Some(rig.feed.version())));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_falls_behind_what_is_remembered_is_told_so_in_its_stream() {
+    let feed = ChannelSource::with_history(&Env::virtual_time(1), 2);
+    let request =
+        WatchRequest { version: "1".into(), timeout: LONG, bookmarks: true, extent: Default::default() };
+    let mut stream = feed.watch(request).await.unwrap();
+    for count in 0..3 {
+        feed.put(&map("a", &count.to_string())).unwrap();
+    }
+    let Some(Ok(Frame::Error(status))) = stream.next().await else { panic!("no refusal") };
+    assert_eq!((status.code, stream.next().await.is_none()), (410, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_when_its_time_is_up_and_bookmarks_say_how_far_it_has_come() {
+    let feed = ChannelSource::new(&Env::virtual_time(1));
+    let timeout = Duration::from_secs(100);
+    let request = WatchRequest { version: "1".into(), timeout, bookmarks: true, extent: Default::default() };
+    let mut stream = feed.watch(request).await.unwrap();
+    feed.bookmark();
+    assert_eq!(stream.next().await, Some(Ok(Frame::Bookmark { version: at(1), initial_events_end: false })));
+    assert_eq!(stream.next().now_or_never(), None);
+    assert_eq!((stream.next().await, feed.shared.env.now().since_origin()), (None, timeout));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_is_shown_alone_and_other_selections_are_refused() {
+    let rig = rig_over(ChannelSource::new, Selection::in_namespace("other"));
+    rig.feed.put(&map("a", "x")).unwrap();
+    rig.feed.put(&json!({"metadata": {"namespace": "other", "name": "b"}})).unwrap();
+    rig.settle().await;
+    assert_eq!(rig.held(), ["b@3="]);
+    let labelled = Selection { labels: Some("a=b".to_owned()), ..Selection::default() };
+    let refused = rig.feed.selecting(&labelled).list(ListRequest::default()).await;
+    assert!(matches!(refused, Err(RequestError::Unsupported(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_on_order_strike_as_many_requests_and_the_informer_gets_over_them() {
+    let rig = rig_over(
+        |env| {
+            let feed = ChannelSource::new(env);
+            for _ in 0..3 {
+                feed.refuse_next(refusals::error(refusals::status(500, "InternalError", "on order")));
+            }
+            feed
+        },
+        Selection::default(),
+    );
+    rig.settle().await;
+    assert!(!rig.informer.has_synced() && rig.informer.last_error().is_some());
+    rig.env.sleep(LONG).await;
+    assert!(rig.informer.has_synced() && rig.informer.last_error().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_object_is_refused_and_changes_nothing() {
+    let feed = ChannelSource::new(&Env::virtual_time(1));
+    for nothing in [json!(7), json!({}), json!({"metadata": {}})] {
+        assert!(matches!(feed.put(&nothing), Err(FeedError::Nameless(_))), "{nothing}");
+        assert!(feed.replace([map("a", "x"), nothing]).is_err());
+    }
+    assert_eq!((feed.version(), feed.delete(&key("a"))), (at(1), None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_that_stops_leaves_no_watch_behind() {
+    let rig = rig();
+    rig.settle().await;
+    assert_eq!(rig.feed.watches(), 1);
+    rig.factory.shutdown().await;
+    assert_eq!(rig.feed.watches(), 0);
+}

@@ -1,0 +1,237 @@
+//! Lists that come as streams, and what becomes of servers that do not do what these promise.
+
+use super::*;
+
+/// A stream: these objects, the end of them at `version`, and what is played then.
+fn streamed(version: u64, names: &[&str], then: Vec<Play>) -> Answer {
+    let there = names.iter().map(|name| added(name, 1));
+    Answer::Stream(Ok(there.chain([end(version)]).chain(then).collect()))
+}
+
+fn unfinished(plays: Vec<Play>) -> Answer {
+    Answer::Stream(Ok(plays))
+}
+
+fn added(name: &str, version: u64) -> Play {
+    Play::Tell(Frame::Added(object(name, &format!("uid-{name}"), version, "v")))
+}
+
+fn deleted(name: &str, version: u64) -> Play {
+    Play::Tell(Frame::Deleted(object(name, &format!("uid-{name}"), version, "v")))
+}
+
+fn end(version: u64) -> Play {
+    Play::Tell(Frame::Bookmark { version: at(version), initial_events_end: true })
+}
+
+fn lost() -> Play {
+    Play::Tell(error_frame(&refusal(500, "StoreReadError")))
+}
+
+fn newest() -> Asked {
+    Asked::Stream(None)
+}
+
+fn stream_since(version: u64) -> Asked {
+    Asked::Stream(Some(version.to_string()))
+}
+
+fn wait(seconds: u64) -> Play {
+    Play::Wait(Duration::from_secs(seconds))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_by_a_stream_is_at_the_version_of_its_end_and_the_stream_goes_on_as_the_watch() {
+    let then = vec![modified("a", 9), wait(120)];
+    let (rig, script) = play(vec![streamed(7, &["a", "b"], then), stalls()]).await;
+    assert_eq!(script.asked(), [newest(), watch(9)], "no list, and no watch of its own");
+    assert_eq!(
+        (rig.held(), rig.informer.version()),
+        (vec!["a@9=v".to_owned(), "b@1=v".to_owned()], Some(at(9)))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_of_a_stream_is_there_before_all_of_it_is_and_then_it_is_there_at_once() {
+    let rig = Rig::new();
+    let log = Log::default();
+    let _handle = log.attach(&rig.informer, "log");
+    let told = vec![added("a", 3), wait(2), added("b", 4), wait(2), end(7), Play::Stall];
+    let script = Script::new(&rig.env, [unfinished(told)]);
+    rig.start(&script);
+    rig.env.sleep(Duration::from_secs(3)).await;
+    assert_eq!((rig.held().len(), rig.informer.has_synced(), rig.informer.version()), (0, false, None));
+    rig.env.sleep(Duration::from_secs(3)).await;
+    assert_eq!((rig.held().len(), rig.informer.has_synced()), (2, true));
+    assert_eq!(log.take(), ["+a@3=v InitialList", "+b@4=v InitialList"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn additions_of_a_stream_move_no_version_before_its_end() {
+    let lost = Play::Fail(RequestError::Transport("connection reset".to_owned()));
+    let (_rig, script) =
+        play(vec![unfinished(vec![added("a", 90), lost]), listed(7, &["a"]), stalls()]).await;
+    assert_eq!(script.asked(), [newest(), consistent(), watch(7)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changes_while_a_stream_tells_what_there_is_has_its_last_word() {
+    let told = vec![added("a", 1), added("b", 2), modified("a", 5), deleted("b", 6), end(6), Play::Stall];
+    let (rig, _script) = play(vec![unfinished(told)]).await;
+    assert_eq!((rig.held(), rig.informer.version()), (vec!["a@5=v".to_owned()], Some(at(6))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_after_a_loss_need_only_be_as_new_as_what_is_held_and_takes_out_what_is_gone() {
+    let (rig, script) = play(vec![
+        streamed(7, &["a", "b"], vec![modified("a", 9), lost()]),
+        streamed(12, &["a"], vec![Play::Stall]),
+    ])
+    .await;
+    assert_eq!(script.asked(), [newest(), stream_since(9)]);
+    assert_eq!(rig.held().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_held_at_the_same_version_is_not_decoded_again_when_a_stream_tells_it() {
+    let broken = Play::Tell(Frame::Added(undecodable("bad", "uid-bad", 2)));
+    let again = Play::Tell(Frame::Added(undecodable("bad", "uid-bad", 2)));
+    let (rig, _script) =
+        play(vec![unfinished(vec![broken, end(7), lost()]), unfinished(vec![again, end(8), Play::Stall])])
+            .await;
+    assert_eq!(rig.counts().decode_failures.get(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_whose_end_never_comes_gives_way_to_pages_within_a_bounded_time_and_is_remembered() {
+    let (rig, script) = play(vec![
+        unfinished(vec![added("a", 3), Play::Stall]),
+        listed(7, &["a"]),
+        played(vec![Play::Tell(error_frame(&refusal(500, "StoreReadError")))]),
+        listed(8, &["a"]),
+        stalls(),
+    ])
+    .await;
+    assert_eq!(script.asked(), [newest(), consistent(), watch(7), not_older_than(7), watch(8)]);
+    assert_eq!((script.gaps()[0], script.disappointments()), (Duration::from_secs(15), 1));
+    assert_eq!((rig.counts().lists.get(), rig.counts().list_errors.get()), (3, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_tells_news_for_ever_and_never_an_end_gives_way_to_pages_within_a_bounded_time() {
+    let busy = (0..100_u64)
+        .flat_map(|version| [added("a", 3 + version), Play::Tell(bookmark(3 + version)), wait(5)]);
+    let (rig, script) = play(vec![unfinished(busy.collect()), listed(200, &["a"]), stalls()]).await;
+    assert_eq!(script.asked(), [newest(), consistent(), watch(200)]);
+    assert_eq!((script.gaps()[0], rig.held()), (Duration::from_secs(120), vec!["a@200=v".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmarks_alone_are_no_sign_of_life_of_a_stream_that_owes_a_list() {
+    let marks = (0..100_u64).flat_map(|version| [Play::Tell(bookmark(3 + version)), wait(1)]);
+    let (_rig, script) = play(vec![unfinished(marks.collect()), listed(200, &[]), stalls()]).await;
+    assert_eq!(
+        (script.asked(), script.gaps()[0]),
+        (vec![newest(), consistent(), watch(200)], Duration::from_secs(15))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_closes_without_its_end_gives_way_to_pages_at_once_and_is_remembered() {
+    for told in [vec![], vec![added("a", 3)], vec![Play::Tell(bookmark(5))]] {
+        let (_rig, script) = play(vec![unfinished(told), listed(7, &["a"]), stalls()]).await;
+        assert_eq!(script.asked(), [newest(), consistent(), watch(7)]);
+        assert_eq!((script.gaps()[0], script.disappointments()), (Duration::ZERO, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_know_of_streams_is_listed_in_pages_at_once_and_remembered() {
+    for (code, reason) in
+        [(400, "BadRequest"), (405, "MethodNotAllowed"), (406, "NotAcceptable"), (422, "Invalid")]
+    {
+        let refused = Answer::Stream(Err(refusal(code, reason)));
+        let (_rig, script) = play(vec![refused, listed(7, &["a"]), stalls()]).await;
+        assert_eq!(script.asked(), [newest(), consistent(), watch(7)], "{reason}");
+        assert_eq!((script.gaps()[0], script.disappointments()), (Duration::ZERO, 1), "{reason}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_fault_of_streams_gives_way_to_pages_once_and_is_not_remembered() {
+    for (code, reason) in [(500, "InternalError"), (403, "Forbidden"), (503, "ServiceUnavailable")] {
+        let (_rig, script) = play(vec![
+            Answer::Stream(Err(refusal(code, reason))),
+            listed(7, &["a"]),
+            played(vec![Play::Tell(error_frame(&gone()))]),
+            streamed(9, &["a"], vec![Play::Stall]),
+        ])
+        .await;
+        assert_eq!(script.asked(), [newest(), consistent(), watch(7), newest()], "{reason}");
+        assert_eq!(script.disappointments(), 0, "{reason}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_turned_away_or_finds_nobody_is_asked_for_again_after_a_wait() {
+    let nobody = || Answer::Stream(Err(RequestError::ConnectionRefused("nobody listens".to_owned())));
+    let (_rig, script) = play(vec![
+        nobody(),
+        Answer::Stream(Err(busy(17))),
+        unfinished(vec![added("a", 1), Play::Tell(error_frame(&busy(5)))]),
+        streamed(7, &["a"], vec![Play::Stall]),
+    ])
+    .await;
+    assert_eq!(script.asked(), [newest(), newest(), newest(), newest()]);
+    let gaps = script.gaps();
+    let least = [Backoff::FIRST, Duration::from_secs(17), Duration::from_secs(5)];
+    assert!(gaps.iter().zip(least).all(|(gap, least)| *gap >= least), "{gaps:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_at_a_version_that_is_gone_is_asked_for_consistently_at_once() {
+    for unavailable in [gone(), refusal(504, "Too large resource version")] {
+        let (_rig, script) = play(vec![
+            streamed(7, &["a"], vec![lost()]),
+            Answer::Stream(Err(unavailable)),
+            streamed(9, &["a"], vec![Play::Stall]),
+        ])
+        .await;
+        assert_eq!(script.asked(), [newest(), stream_since(7), newest()]);
+        assert_eq!(script.gaps()[1], Duration::ZERO);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_older_than_what_is_held_is_not_believed_before_a_list_proves_it() {
+    let lost = Play::Tell(error_frame(&gone()));
+    let (rig, script) = play(vec![
+        streamed(50, &["a"], vec![lost]),
+        streamed(20, &["b"], vec![Play::Stall]),
+        listed(20, &["b"]),
+        stalls(),
+    ])
+    .await;
+    assert_eq!(script.asked(), [newest(), newest(), consistent(), watch(20)]);
+    assert_eq!((rig.held(), rig.informer.version_changes().get().epoch), (vec!["b@20=v".to_owned()], 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fresh_look_leaves_a_stream_that_goes_on_as_a_watch_for_a_list_in_pages() {
+    let (rig, script) =
+        play(vec![streamed(7, &["a"], vec![Play::Stall]), listed(9, &["a", "b"]), stalls()]).await;
+    assert!(rig.informer.refreshed(Duration::from_secs(1)).await);
+    assert_eq!(script.asked(), [newest(), consistent(), watch(9)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_a_stream_ends_at_once_when_the_informer_stops() {
+    let rig = Rig::new();
+    let refused = || Answer::Stream(Err(RequestError::ConnectionRefused("nobody listens".to_owned())));
+    let script = Script::new(&rig.env, (0..8).map(|_| refused()));
+    rig.start(&script);
+    rig.env.sleep(Duration::from_secs(60)).await;
+    let stopping = rig.env.now();
+    rig.factory.shutdown().await;
+    assert_eq!(rig.env.now(), stopping);
+}
