@@ -163,13 +163,14 @@ impl Arguments {
     pub(super) fn number(&self, name: &str, least: u64) -> Result<Option<&Expr>> {
         let Some(argument) = self.0.get(name) else { return Ok(None) };
         match &argument.value {
-            Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => {
-                if number.base10_parse::<u64>().is_ok_and(|number| number < least) {
-                    return Err(argument.wrong(&format!("at least {least}")));
-                }
+            Expr::Lit(ExprLit { lit: Lit::Int(number), .. })
+                if number.base10_parse::<u64>().is_ok_and(|number| number < least) =>
+            {
+                return Err(argument.wrong(&format!("at least {least}")));
             }
+            // Others may be constants, or compute them.
+            Expr::Lit(ExprLit { lit: Lit::Int(_), .. }) => {}
             Expr::Lit(_) | Expr::Array(_) | Expr::Unary(_) => return Err(argument.wrong("a whole number")),
-            // A constant, or what computes one.
             _ => {}
         }
         Ok(Some(&argument.value))
