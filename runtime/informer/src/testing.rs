@@ -117,6 +117,11 @@ impl Log {
         lock(&self.0).clone()
     }
 
+    /// What was told since this was last asked.
+    pub(crate) fn take_events(&self) -> Vec<Told> {
+        std::mem::take(&mut *lock(&self.0))
+    }
+
     /// What was told since this was last asked, in few words.
     pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut *lock(&self.0)).iter().map(brief_event).collect()

@@ -9,6 +9,12 @@ use super::*;
 use crate::error::{InformerError, Lag};
 use crate::testing::*;
 
+mod definitions;
+mod namespaces;
+mod selectors;
+mod stop;
+mod world;
+
 fn rig() -> (Rig, Arc<Server>) {
     let server = Server::new();
     server.set("a", "first");

@@ -320,3 +320,6 @@ fn least<'a>(one: &'a ResourceVersion, other: &'a ResourceVersion) -> &'a Resour
 fn reached(held: Option<&ResourceVersion>, wanted: &ResourceVersion) -> bool {
     held.is_some_and(|held| held.reached(wanted).unwrap_or(true))
 }
+
+#[cfg(test)]
+mod tests;

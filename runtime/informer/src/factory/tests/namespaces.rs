@@ -1,0 +1,315 @@
+//! Many namespaces as one source.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use windlass_object::{ResourceVersion, Typed, Verb};
+
+use super::world::*;
+use super::*;
+use crate::presence::Presence;
+use crate::{Cause, Event, NamespaceSet, Observation};
+
+/// What was told of our objects: `+a/x InitialList`, `~a/x Watch`, `-a/x Deselected Inferred`.
+fn told(log: &Log) -> Vec<String> {
+    let place = |map: &ConfigMap| {
+        format!("{}/{}", map.metadata.namespace.clone().unwrap(), map.metadata.name.clone().unwrap())
+    };
+    // Those of different namespaces come in no order.
+    let mut told: Vec<String> = log
+        .take_events()
+        .iter()
+        .filter(|event| event.object().data.is_some())
+        .map(|event| match event {
+            Event::Added { object, cause } => format!("+{} {cause:?}", place(object)),
+            Event::Updated { new, cause, .. } => format!("~{} {cause:?}", place(new)),
+            Event::Deleted { last, observed, cause } => format!("-{} {cause:?} {observed:?}", place(last)),
+        })
+        .collect();
+    told.sort();
+    told
+}
+
+/// A world in which two namespaces of three are followed, each with one object.
+async fn followed() -> (World, NamespaceSet, SharedInformer<Typed<ConfigMap>>, Log) {
+    let namespaces = NamespaceSet::of(["a", "b"]);
+    let (world, log) = (World::over(&namespaces), Log::default());
+    for namespace in ["a", "b", "c"] {
+        world.put(namespace, "x", "first");
+    }
+    let informer = world.factory.typed::<ConfigMap>();
+    log.attach(&informer, "log");
+    world.start();
+    world.factory.wait_for_sync(Some(MINUTE)).await.expect("synced");
+    world.pass(SECOND).await;
+    (world, namespaces, informer, log)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_over_a_set_holds_the_objects_of_its_namespaces_and_asks_for_no_others() {
+    let (world, _, informer, log) = followed().await;
+    assert_eq!(held(&informer), ["a/x=first", "b/x=first"]);
+    assert_eq!(told(&log), ["+a/x InitialList", "+b/x InitialList"]);
+    world.put("b", "x", "second");
+    world.put("c", "x", "second");
+    world.pass(SECOND).await;
+    assert_eq!(told(&log), ["~b/x Watch"]);
+    for (namespace, lists) in [("a", 1), ("b", 1), ("c", 0), ("", 0)] {
+        assert_eq!(world.asked(Verb::List, "configmaps", namespace), lists, "{namespace:?}");
+    }
+    assert!(informer.is_filtered());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_joins_brings_its_objects_and_one_that_leaves_takes_its_own_and_nobody_elses() {
+    let (world, namespaces, informer, log) = followed().await;
+    told(&log);
+    assert!(namespaces.insert("c") && !namespaces.insert("c"));
+    assert!(informer.namespace_synced("c").await);
+    world.pass(SECOND).await;
+    assert_eq!(told(&log), ["+c/x InitialList"]);
+    assert!(namespaces.remove("a") && !namespaces.remove("a"));
+    world.pass(SECOND).await;
+    assert_eq!(told(&log), ["-a/x Deselected Inferred"]);
+    assert_eq!(held(&informer), ["b/x=first", "c/x=first"]);
+    world.put("a", "x", "unheard");
+    world.pass(SECOND).await;
+    assert_eq!(told(&log), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_left_may_join_again_and_tells_what_it_holds_by_then() {
+    let (world, namespaces, informer, log) = followed().await;
+    for round in 0..5 {
+        told(&log);
+        namespaces.remove("a");
+        world.pass(SECOND).await;
+        assert_eq!(told(&log), ["-a/x Deselected Inferred"]);
+        world.put("a", "x", &round.to_string());
+        namespaces.insert("a");
+        world.pass(SECOND).await;
+        assert_eq!(told(&log), ["+a/x InitialList"]);
+        assert_eq!(held(&informer), [format!("a/x={round}"), "b/x=first".to_owned()]);
+    }
+    // Left and joined between two looks: nothing happened.
+    namespaces.remove("a");
+    namespaces.insert("a");
+    world.pass(SECOND).await;
+    assert_eq!(told(&log), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deselected_object_says_so_and_claims_nothing_about_its_end() {
+    let (world, namespaces, _, log) = followed().await;
+    log.take_events();
+    namespaces.remove("b");
+    world.pass(SECOND).await;
+    for event in log.take_events() {
+        assert!(matches!(
+            event,
+            Event::Deleted { observed: Observation::Inferred, cause: Cause::Deselected, .. }
+        ));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_namespace_resumes_from_its_own_version_and_a_relist_of_one_touches_no_other() {
+    let (world, _, informer, log) = followed().await;
+    told(&log);
+    world.compact("a");
+    world.put("a", "x", "second");
+    world.put("b", "x", "second");
+    world.pass(SECOND).await;
+    world.remove("a", "x");
+    world.heal();
+    world.pass(MINUTE).await;
+    let told = told(&log);
+    assert!(told.contains(&"~b/x Watch".to_owned()), "{told:?}");
+    assert!(told.contains(&"-a/x Relist Inferred".to_owned()), "{told:?}");
+    assert_eq!(held(&informer), ["b/x=second"]);
+    assert!(world.asked(Verb::List, "configmaps", "a") > 1);
+    assert_eq!(world.asked(Verb::List, "configmaps", "b"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_version_stands_still_while_a_namespace_that_joined_is_listed_and_never_moves_back() {
+    let (world, namespaces, informer, _) = followed().await;
+    let mut before = informer.version().expect("a version");
+    world.door.shut(Verb::List, "configmaps", Some("c"));
+    namespaces.insert("c");
+    world.pass(SECOND).await;
+    let frozen = informer.version();
+    for value in ["1", "2", "3"] {
+        world.put("a", "x", value);
+        world.pass(SECOND).await;
+        assert_eq!(informer.version(), frozen, "what c has not listed is not vouched for");
+    }
+    world.door.open();
+    for round in 0..20 {
+        world.put("b", "x", &round.to_string());
+        world.pass(SECOND * 10).await;
+        if round % 5 == 0 {
+            namespaces.remove("a");
+        } else {
+            namespaces.insert("a");
+        }
+        let now = informer.version().expect("a version");
+        assert!(before.reached(&now) != Some(true) || before == now, "from {before} back to {now}");
+        before = now;
+    }
+    assert!(Some(before) > frozen);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_to_a_namespace_that_has_not_been_listed_is_not_taken_to_be_visible() {
+    let (world, namespaces, informer, _) = followed().await;
+    let version_source: &dyn VersionSource = &informer;
+    let elsewhere = world.put("c", "x", "second");
+    assert!(
+        version_source.reached_in(Some("c"), elsewhere.clone(), SECOND).await,
+        "nothing of c will ever be seen"
+    );
+    world.door.shut(Verb::List, "configmaps", Some("c"));
+    namespaces.insert("c");
+    // Not even before the informer has taken notice that the namespace joined.
+    assert!(!version_source.reached_in(Some("c"), elsewhere.clone(), SECOND).await);
+    assert!(!version_source.reached(elsewhere.clone(), SECOND).await);
+    assert_eq!(version_source.version_in(Some("c")), None);
+    world.door.open();
+    informer.look_again();
+    assert!(version_source.reached_in(Some("c"), elsewhere.clone(), MINUTE).await);
+    assert!(held(&informer).contains(&"c/x=second".to_owned()));
+    assert!(version_source.version_in(Some("c")) >= Some(elsewhere));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_own_write_in_a_busy_namespace_does_not_wait_for_a_quiet_one() {
+    let (world, _, informer, _) = followed().await;
+    let written = world.put("a", "x", "second");
+    let began = world.env.now();
+    assert!(VersionSource::reached_in(&informer, Some("a"), written.clone(), MINUTE).await);
+    assert!(world.env.now().saturating_duration_since(began) <= SECOND);
+    assert!(informer.version() < Some(written), "the least of all is behind");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_must_not_be_read_holds_up_no_other_and_is_named_with_what_a_role_lacks() {
+    let namespaces = NamespaceSet::of(["a", "b"]);
+    let world = World::over(&namespaces);
+    world.door.shut(Verb::List, "configmaps", Some("b"));
+    let informer = world.factory.typed::<ConfigMap>();
+    world.start();
+    let behind = informer.wait_for_sync(Some(SECOND * 5)).await.unwrap_err();
+    assert_eq!(
+        behind.to_string(),
+        "1 informer(s) not synced: configmaps.v1 (namespace b): may not list configmaps in namespace b; add to a role \
+         there: - { apiGroups: [\"\"], resources: [\"configmaps\"], verbs: [list, watch] }"
+    );
+    let written = world.put("a", "x", "first");
+    assert!(VersionSource::reached_in(&informer, Some("a"), written, SECOND).await);
+    assert_eq!(held(&informer), ["a/x=first"]);
+    assert!(
+        matches!(informer.presence(), Presence::Forbidden(denial) if denial.namespace.as_deref() == Some("b"))
+    );
+    assert!(informer.last_error().is_some_and(|error| error.starts_with("namespace b: ")));
+    world.door.open();
+    assert!(informer.wait_for_sync(Some(MINUTE)).await.is_ok(), "it recovers by itself");
+    assert_eq!((informer.presence(), informer.last_error()), (Presence::Served, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_waits_for_the_namespaces_it_began_with_and_not_for_those_that_join() {
+    let (world, namespaces, informer, _) = followed().await;
+    world.door.shut(Verb::List, "configmaps", Some("c"));
+    namespaces.insert("c");
+    world.pass(SECOND).await;
+    assert!(informer.has_synced());
+    assert!(world.env.timeout(SECOND, informer.namespace_synced("c")).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_leaves_before_it_was_listed_is_waited_for_no_more() {
+    let namespaces = NamespaceSet::of(["a", "b"]);
+    let world = World::over(&namespaces);
+    world.door.shut(Verb::List, "configmaps", Some("b"));
+    let informer = world.factory.typed::<ConfigMap>();
+    world.start();
+    assert!(informer.wait_for_sync(Some(SECOND)).await.is_err());
+    namespaces.remove("b");
+    assert!(informer.wait_for_sync(Some(SECOND)).await.is_ok());
+    assert_eq!(informer.presence(), Presence::Served);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_set_follows_nothing_and_has_synced_and_may_grow() {
+    let namespaces = NamespaceSet::of(Vec::<String>::new());
+    let (world, log) = (World::over(&namespaces), Log::default());
+    let written = world.put("a", "x", "first");
+    let informer = world.factory.typed::<ConfigMap>();
+    let handle = log.attach(&informer, "log");
+    world.start();
+    world.factory.wait_for_sync(Some(SECOND)).await.expect("nothing to wait for");
+    assert!(handle.synced().await && informer.lister().is_empty());
+    assert!(VersionSource::reached(&informer, written.clone(), SECOND).await, "nothing will ever be seen");
+    assert!(world.requests(Verb::List, "configmaps").is_empty());
+    namespaces.insert("a");
+    assert!(informer.namespace_synced("a").await);
+    world.pass(SECOND).await;
+    assert_eq!(told(&log), ["+a/x InitialList"]);
+    namespaces.remove("a");
+    world.pass(SECOND).await;
+    assert_eq!((told(&log), informer.lister().len()), (vec!["-a/x Deselected Inferred".to_owned()], 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_without_namespaces_and_selections_of_one_ignore_the_set() {
+    let namespaces = NamespaceSet::of(["a"]);
+    let world = World::over(&namespaces);
+    world.put("c", "x", "first");
+    let cluster = world.factory.typed::<Namespace>();
+    let one = world.factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace("c"));
+    let all = world.factory.informer_over(Typed::<ConfigMap>::new(), Selection::default(), None);
+    world.start();
+    world.factory.wait_for_sync(Some(MINUTE)).await.expect("synced");
+    assert!(!cluster.is_filtered() && cluster.lister().len() >= 3);
+    assert_eq!((held(&one), held(&all)), (vec!["c/x=first".to_owned()], vec!["c/x=first".to_owned()]));
+    assert!(cluster.namespaces().is_none() && one.namespaces().is_none() && all.namespaces().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn informers_over_different_sets_are_different_and_over_the_same_set_the_same() {
+    let (one, other) = (NamespaceSet::of(["a"]), NamespaceSet::of(["a"]));
+    let world = World::over(&one);
+    let of = |set: &NamespaceSet| {
+        world.factory.informer_over(Typed::<ConfigMap>::new(), Selection::default(), Some(set.clone()))
+    };
+    let (first, again, second) = (world.factory.typed::<ConfigMap>(), of(&one.clone()), of(&other));
+    assert!(first.is(&again) && !first.is(&second));
+    world.put("b", "x", "first");
+    world.start();
+    other.insert("b");
+    world.pass(SECOND).await;
+    assert_eq!((held(&first).len(), held(&second).len()), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_ends_the_reflectors_of_every_namespace_even_while_the_set_changes() {
+    let (world, namespaces, informer, _) = followed().await;
+    namespaces.insert("c");
+    namespaces.remove("a");
+    world.factory.shutdown().await;
+    assert_eq!(world.env.tasks().iter().filter(|name| name.contains("configmaps")).count(), 0);
+    assert!(informer.lister().is_stopped());
+    namespaces.insert("a");
+    world.pass(SECOND).await;
+    assert_eq!(world.factory.stuck(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fresh_look_reads_every_namespace_anew() {
+    let (world, _, informer, _) = followed().await;
+    let lists = |namespace: &str| world.asked(Verb::List, "configmaps", namespace);
+    let before = (lists("a"), lists("b"));
+    assert!(VersionSource::refreshed(&informer, MINUTE).await);
+    assert_eq!((lists("a"), lists("b")), (before.0 + 1, before.1 + 1));
+    let never: Option<ResourceVersion> = VersionSource::version_in(&informer, Some("c"));
+    assert_eq!(never, None);
+}

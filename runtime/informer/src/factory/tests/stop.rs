@@ -1,0 +1,85 @@
+//! Stopping one informer of many.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use windlass_object::Typed;
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_stopped_ends_its_handlers_stays_readable_and_leaves_the_others_alone() {
+    let (rig, server) = rig();
+    let (log, other) =
+        (Log::default(), rig.factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace("default")));
+    let handle = log.attach(&rig.informer, "log");
+    rig.start(&server);
+    rig.settle().await;
+    rig.factory.stop(&rig.informer).await;
+    assert_eq!(server.watchers(), 1, "it watches no more");
+    assert!(!rig.informer.is_running() && rig.lister.is_stopped() && !other.lister().is_stopped());
+    assert!(!handle.synced().await, "its handlers have ended");
+    server.set("a", "second");
+    rig.settle().await;
+    assert_eq!(
+        (rig.held(), log.take()),
+        (vec!["a@1=first".to_owned()], vec!["+a@1=first InitialList".to_owned()])
+    );
+    assert_eq!(other.version(), Some(at(2)));
+    assert!(matches!(rig.informer.add_handler("late", |_: &Told| {}), Err(InformerError::Stopped { .. })));
+    rig.factory.wait_for_sync(None).await.expect("it is none of the factory's any more");
+    assert_eq!((rig.factory.stuck(), rig.factory.troubled()), (vec![], vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn asked_for_again_it_is_a_new_one_that_runs() {
+    let (rig, server) = rig();
+    rig.start(&server);
+    rig.settle().await;
+    for round in 2..5 {
+        let old = rig.factory.typed::<ConfigMap>();
+        rig.factory.stop(&old).await;
+        rig.factory.stop(&old).await;
+        let new = rig.factory.typed::<ConfigMap>();
+        assert!(!new.is(&old) && new.is(&rig.factory.typed::<ConfigMap>()));
+        server.set("a", &round.to_string());
+        assert!(new.synced().await);
+        assert_eq!((new.version(), server.watchers()), (Some(at(round)), 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_another_factory_is_left_alone() {
+    let (rig, server) = rig();
+    let options = FactoryOptions { name: "second".to_owned(), ..FactoryOptions::default() };
+    let second = InformerFactory::new(rig.env.clone(), rig.metrics.clone(), options);
+    rig.start(&server);
+    second.stop(&rig.informer).await;
+    assert!(rig.informer.is_running());
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_awaits_also_those_whose_stop_nobody_waits_for_any_more() {
+    let (rig, server) = rig();
+    let log = Log::default();
+    log.attach(&rig.informer, "log");
+    rig.start(&server);
+    rig.settle().await;
+    {
+        let mut stop = pin!(rig.factory.stop(&rig.informer));
+        assert_eq!(futures_util::FutureExt::now_or_never(stop.as_mut()), None);
+    }
+    assert!(!rig.informer.is_running() && !rig.env.tasks().is_empty());
+    rig.factory.shutdown().await;
+    assert_eq!(rig.env.tasks(), Vec::<String>::new());
+    assert_eq!(log.take(), ["+a@1=first InitialList"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_one_that_is_stopped_is_told() {
+    let rig = Rig::new();
+    let script = Script::new(&rig.env, []);
+    rig.start(&script);
+    let secrets = rig.factory.typed::<Secret>();
+    let (waited, ()) = future::join(rig.informer.wait_for_sync(None), rig.factory.stop(&rig.informer)).await;
+    assert_eq!(waited.unwrap_err().laggards[0].lag, Lag::Stopped);
+    assert!(secrets.is_running());
+}

@@ -1,0 +1,243 @@
+//! What is claimed of namespaces that come and go, held against what was delivered.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+fn at(version: u64) -> ResourceVersion {
+    ResourceVersion::new(&version.to_string())
+}
+
+fn part(name: usize) -> Partition {
+    Partition::Namespace(NAMES[name].into())
+}
+
+fn facts(partition: Partition, version: u64, consistent: bool) -> ListFacts {
+    ListFacts { partition, version: at(version), consistent, initial: false }
+}
+
+/// What happens between an informer and its server.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Somebody writes to a namespace.
+    Write(usize),
+    Join(usize),
+    Leave(usize),
+    /// The kind is not served any more, and a namespace finds out.
+    Unserve(usize),
+    /// A namespace begins a list; it is passed on by a later step.
+    BeginList(usize),
+    EndList(usize),
+    /// A namespace's watch tells what it has not told.
+    Watch(usize),
+    Bookmark(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let name = 0..NAMES.len();
+    let step = prop_oneof![
+        4 => name.clone().prop_map(Step::Write),
+        2 => name.clone().prop_map(Step::Join),
+        1 => name.clone().prop_map(Step::Leave),
+        1 => name.clone().prop_map(Step::Unserve),
+        3 => name.clone().prop_map(Step::BeginList),
+        3 => name.clone().prop_map(Step::EndList),
+        4 => name.clone().prop_map(Step::Watch),
+        2 => name.prop_map(Step::Bookmark),
+    ];
+    proptest::collection::vec(step, 0..120)
+}
+
+/// The server, what each namespace of the informer was given, and what the informer claims.
+#[derive(Default)]
+struct World {
+    version: u64,
+    /// The version of the last write to each namespace.
+    written: BTreeMap<usize, u64>,
+    /// Of each namespace that is followed.
+    followed: BTreeMap<usize, Followed>,
+    progress: Progress,
+}
+
+#[derive(Default)]
+struct Followed {
+    listing: Option<u64>,
+    /// Everything up to here was delivered; nothing yet if there is none.
+    delivered: Option<u64>,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut world = Self { version: 10, ..Self::default() };
+        world.progress.join(Vec::new());
+        world.progress.settle();
+        world
+    }
+
+    fn take(&mut self, step: &Step) {
+        match *step {
+            Step::Write(name) => {
+                self.version += 1;
+                self.written.insert(name, self.version);
+            }
+            Step::Join(name) if !self.followed.contains_key(&name) => {
+                self.followed.insert(name, Followed::default());
+                self.progress.join(vec![part(name)]);
+            }
+            Step::Leave(name) if self.followed.remove(&name).is_some() => {
+                self.progress.emptied(&part(name), Departure::Deselected);
+            }
+            Step::Unserve(name) => {
+                if let Some(followed) = self.followed.get_mut(&name) {
+                    *followed = Followed::default();
+                    self.progress.emptied(&part(name), Departure::Unserved);
+                }
+            }
+            Step::BeginList(name) => {
+                if let Some(followed) = self.followed.get_mut(&name) {
+                    followed.listing = Some(self.version);
+                }
+            }
+            Step::EndList(name) => {
+                let listed = self.followed.get_mut(&name).and_then(|followed| followed.listing.take());
+                if let Some(listed) = listed {
+                    self.deliver(name, listed);
+                    self.progress.listed(&facts(part(name), listed, true));
+                }
+            }
+            Step::Watch(name) if self.was_listed(name) => {
+                let written = self.written.get(&name).copied().unwrap_or_default();
+                self.deliver(name, written);
+                self.progress.advance_of(&ObjectKey::namespaced(NAMES[name], "x"), Some(&at(written.max(1))));
+            }
+            Step::Bookmark(name) if self.was_listed(name) => {
+                self.deliver(name, self.version);
+                self.progress.advance(&part(name), &at(self.version));
+            }
+            _ => {}
+        }
+        self.progress.settle();
+    }
+
+    /// A list that began before the last one was passed on is not what a reflector passes on.
+    fn deliver(&mut self, name: usize, up_to: u64) {
+        if let Some(followed) = self.followed.get_mut(&name) {
+            followed.delivered = followed.delivered.max(Some(up_to));
+            followed.listing = followed.listing.filter(|begun| *begun >= up_to);
+        }
+    }
+
+    fn was_listed(&self, name: usize) -> bool {
+        self.followed.get(&name).is_some_and(|followed| followed.delivered.is_some())
+    }
+
+    /// Whether every write up to `version` to a namespace was delivered.
+    fn delivered(&self, name: usize, version: u64) -> bool {
+        let Some(followed) = self.followed.get(&name) else { return true };
+        let due = self.written.get(&name).copied().filter(|written| *written <= version);
+        followed.delivered.is_some_and(|delivered| due.is_none_or(|due| delivered >= due))
+    }
+
+    fn check(&self) {
+        for version in 1..=self.version + 1 {
+            let mut all = true;
+            for (name, text) in NAMES.iter().enumerate() {
+                all &= self.delivered(name, version);
+                if self.progress.has_reached_in(Some(text), &at(version)) {
+                    assert!(self.delivered(name, version), "{text} is not at {version}: {:?}", self.progress);
+                }
+            }
+            if self.progress.has_reached(&at(version)) {
+                assert!(all, "not everything is at {version}: {:?}", self.progress);
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn nothing_counts_as_reached_that_was_not_delivered_and_the_version_never_moves_back(steps in steps()) {
+        let mut world = World::new();
+        let mut before: Option<ResourceVersion> = None;
+        for step in &steps {
+            world.take(step);
+            world.check();
+            let now = world.progress.version.clone();
+            assert!(before <= now, "back from {before:?} to {now:?} by {step:?}");
+            before = now;
+        }
+        assert_eq!((world.progress.epoch, world.progress.synced), (0, true));
+    }
+
+    #[test]
+    fn once_everything_was_listed_and_told_everything_counts_as_reached(steps in steps()) {
+        let mut world = World::new();
+        steps.iter().for_each(|step| world.take(step));
+        for name in 0..NAMES.len() {
+            world.take(&Step::BeginList(name));
+            world.take(&Step::EndList(name));
+            world.take(&Step::Bookmark(name));
+        }
+        assert!(world.progress.has_reached(&at(world.version)), "{:?}", world.progress);
+    }
+}
+
+#[test]
+fn the_least_of_all_is_the_version_and_each_part_has_its_own() {
+    let mut progress = Progress::default();
+    progress.join(vec![part(0), part(1)]);
+    progress.listed(&facts(part(0), 7, true));
+    assert_eq!((progress.synced, progress.version.clone()), (false, None));
+    progress.listed(&facts(part(1), 5, true));
+    assert_eq!((progress.synced, progress.version.clone()), (true, Some(at(5))));
+    assert_eq!(progress.version_in(Some("a")), Some(&at(7)));
+    assert_eq!((progress.version_in(Some("c")), progress.version_in(None)), (None, Some(&at(5))));
+}
+
+#[test]
+fn what_arrives_for_a_namespace_that_left_is_passed_over() {
+    let mut progress = Progress::default();
+    progress.join(vec![part(0)]);
+    progress.emptied(&part(0), Departure::Deselected);
+    let before = progress.clone();
+    progress.listed(&facts(part(0), 7, true));
+    progress.advance(&part(0), &at(9));
+    progress.advance_of(&ObjectKey::namespaced("a", "x"), Some(&at(9)));
+    assert!(!progress.follows(&part(0)) && !progress.covers(&ObjectKey::namespaced("a", "x")));
+    assert_eq!(progress.version, before.version);
+}
+
+#[test]
+fn one_part_that_goes_back_begins_an_epoch_for_all_and_the_others_count_when_they_were_listed_anew() {
+    let mut progress = Progress::default();
+    progress.join(vec![part(0), part(1)]);
+    for name in [0, 1] {
+        progress.listed(&facts(part(name), 20, true));
+    }
+    assert_eq!(progress.listed(&facts(part(0), 12, true)).trust, Trust::Nothing);
+    assert_eq!((progress.epoch, progress.version.clone()), (1, Some(at(12))));
+    assert!(progress.trusts(&part(0)) && !progress.trusts(&part(1)));
+    assert!(!progress.has_reached(&at(1)) && !progress.has_reached_in(Some("b"), &at(1)));
+    assert!(progress.has_reached_in(Some("a"), &at(12)));
+    // One that may be old proves nothing; the newest counts, and is the same step back, not another.
+    progress.listed(&facts(part(1), 25, false));
+    assert!(!progress.trusts(&part(1)));
+    assert_eq!(progress.listed(&facts(part(1), 14, true)).trust, Trust::Nothing);
+    assert_eq!((progress.epoch, progress.version.clone()), (1, Some(at(12))));
+    assert!(progress.has_reached(&at(12)) && progress.trusts(&part(1)));
+}
+
+#[test]
+fn versions_that_cannot_be_compared_are_waited_for_by_nobody() {
+    let opaque = ResourceVersion::new("opaque");
+    let mut progress = Progress::default();
+    progress.join(vec![part(0), part(1)]);
+    for name in [0, 1] {
+        progress.listed(&ListFacts { version: opaque.clone(), ..facts(part(name), 1, true) });
+    }
+    assert!(progress.has_reached(&at(9)) && progress.has_reached_in(Some("a"), &opaque));
+}
