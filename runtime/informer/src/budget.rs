@@ -78,9 +78,9 @@ impl Budget {
         self.limit.store(limit.unwrap_or(UNLIMITED), Ordering::Relaxed);
     }
 
-    /// What was refused last and would be refused again, as far as is known.
-    pub(crate) fn refused(&self) -> Option<OverBudget> {
-        self.lock().refused.values().next().copied()
+    /// What was refused last of one part, and would be refused again, as far as is known.
+    pub(crate) fn refused(&self, partition: &Partition) -> Option<OverBudget> {
+        self.lock().refused.get(partition).copied()
     }
 
     /// Begins the books of a list of one part.
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "x"), 90), Ok(()));
         let refusal = OverBudget { held: 60, needed: 151, budget: 100 };
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "y"), 1), Err(refusal));
-        assert_eq!((budget.refused(), budget.metrics.over_budget.get()), (Some(refusal), 1));
+        assert_eq!((budget.refused(&Partition::Whole), budget.metrics.over_budget.get()), (Some(refusal), 1));
         budget.leave_queue(90);
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "y"), 40), Ok(()));
     }
@@ -238,9 +238,9 @@ mod tests {
         assert!(budget.list(&a, &mut tally, 1).is_err());
         assert!(budget.list(&Partition::Whole, &mut budget.begin_list(&Partition::Whole), 100).is_ok());
         budget.list_fits(&b);
-        assert!(budget.refused().is_some(), "what does not fit elsewhere still does not");
+        assert!(budget.refused(&a).is_some(), "what does not fit elsewhere still does not");
         budget.list_fits(&a);
-        assert_eq!(budget.refused(), None);
+        assert_eq!(budget.refused(&a), None);
     }
 
     #[test]

@@ -180,10 +180,10 @@ impl InformerFactory {
     /// Dropping the future withdraws the wait.
     pub async fn wait_for_sync(&self, within: Option<Duration>) -> Result<(), NotSynced> {
         let deadline = within.map_or(Instant::NEVER, |within| self.inner.env.now() + within);
-        let waits = |informer: &&Box<dyn AnyInformer>| informer.is_running() && !informer.is_settled();
         let all = async {
             // Asked again after each wait: while one was waited for, the definition of another may have come.
-            while let Some(informer) = self.inner.informers().iter().find(waits) {
+            let waits = |one: &dyn AnyInformer| one.is_running() && !one.is_settled();
+            while let Some(informer) = self.inner.informers().into_iter().find(|one| waits(&**one)) {
                 informer.settled().await;
             }
         };

@@ -22,6 +22,10 @@
 //!   changes, and never hides its neighbours.
 //! - After any fault stops, cache equals server.
 //! - Readers never block the writer.
+//! - Namespaces may join and leave an informer while it runs ([`NamespaceSet`]); one that fails holds up no other,
+//!   and what has not been listed of one never counts as seen.
+//! - A kind whose definition is absent, or that must not be read, is waited for, holds up nobody, and says what is in
+//!   the way ([`Presence`]); it is followed as soon as it can be had.
 //!
 //! What it refuses: to run code of handlers under a lock, to merge changes of two objects that bore one name,
 //! and to guess: what is inferred says so ([`Observation`]), and so does what is not known

@@ -63,6 +63,8 @@ pub(crate) struct Sighting {
     board: Board,
     partition: Partition,
     kind: ResourceKind,
+    /// The one namespace that is asked for, if it is one.
+    namespace: Option<String>,
     /// Up to which call the reflector has looked.
     seen: u64,
     /// Since when every answer was that the kind is not served.
@@ -74,9 +76,15 @@ impl Board {
         Self { found: Arc::default(), all: cell(Presence::Unknown).0, calls: cell(0).0 }
     }
 
-    pub(crate) fn sighting(&self, partition: Partition, kind: ResourceKind) -> Sighting {
+    pub(crate) fn sighting(
+        &self,
+        partition: Partition,
+        kind: ResourceKind,
+        namespace: Option<String>,
+    ) -> Sighting {
         self.tell(&partition, Presence::Unknown);
-        Sighting { board: self.clone(), partition, kind, seen: self.calls.get(), absent_since: None }
+        let (board, seen) = (self.clone(), self.calls.get());
+        Sighting { board, partition, kind, namespace, seen, absent_since: None }
     }
 
     /// What is known of all parts together: what keeps any of them from being had comes first.
@@ -182,8 +190,7 @@ impl Sighting {
     fn denial(&self, verb: Verb) -> Denial {
         let resource = self.kind.group_resource();
         let rule = Rule::new(resource.group.clone(), resource.resource.clone(), [Verb::List, Verb::Watch]);
-        let namespace = self.partition.namespace().map(|namespace| namespace.to_string());
-        Denial { verb, resource, namespace, rule }
+        Denial { verb, resource, namespace: self.namespace.clone(), rule }
     }
 }
 

@@ -550,7 +550,7 @@ impl<R: Representation> SharedInformer<R> {
     }
 
     fn lag_of(&self, partition: &Partition) -> Lag {
-        if let Some(refusal) = self.inner.budget.refused() {
+        if let Some(refusal) = self.inner.budget.refused(partition) {
             return Lag::OverBudget(refusal);
         }
         match (self.inner.following.board.of(partition), self.inner.following.error_of(partition)) {

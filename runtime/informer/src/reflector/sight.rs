@@ -31,11 +31,12 @@ impl<R: Representation> Reflector<R> {
             return nap.await;
         }
         let told = async {
-            match self.passed_on {
-                // Every look answers every wish for one, so this is no loop without a wait.
-                None => drop(future::select(pin!(self.sighting.called()), pin!(self.wishes.opened())).await),
-                Some(_) => self.sighting.called().await,
+            let called = self.sighting.called();
+            if self.passed_on.is_some() {
+                return called.await;
             }
+            // Where nothing is held every look answers every wish for one, so this is no loop without a wait.
+            future::select(pin!(called), pin!(self.wishes.opened())).await;
         };
         if let Either::Left(_) = future::select(pin!(told), pin!(nap)).await {
             self.backoff.forget();

@@ -438,7 +438,7 @@ async fn a_burst_is_held_back_at_the_source_when_the_store_does_not_keep_up() {
         trouble: Trouble::default(),
         refresh: Refresh::new(),
         admission: Admission { keep_managed_fields: false, transform: None, budget },
-        sighting: Board::new().sighting(Partition::Whole, ResourceKind::of::<ConfigMap>()),
+        sighting: Board::new().sighting(Partition::Whole, ResourceKind::of::<ConfigMap>(), None),
     });
     let task = env.spawn("reflector", reflector.run());
     env.sleep(LONG).await;

@@ -118,12 +118,13 @@ impl<R: Representation> Inner<R> {
         stop: CancellationToken,
     ) -> Task<()> {
         let namespace = partition.namespace().map(ToString::to_string).or(self.selection.namespace.clone());
-        let source = feed.sources.source(&self.kind, &Selection { namespace, ..self.selection.clone() });
+        let selection = Selection { namespace: namespace.clone(), ..self.selection.clone() };
+        let source = feed.sources.source(&self.kind, &selection);
         let (Follower { trouble, refresh }, before) = self.following.begin(&partition);
         let reflector = Reflector::new(Parts {
             informer: Arc::clone(&self.name),
             stream: stream(&self.path, &partition, before),
-            sighting: self.following.board.sighting(partition.clone(), self.kind.clone()),
+            sighting: self.following.board.sighting(partition.clone(), self.kind.clone(), namespace),
             partition: partition.clone(),
             source,
             representation: self.representation.clone(),

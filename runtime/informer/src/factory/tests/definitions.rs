@@ -222,6 +222,11 @@ async fn a_missing_right_blocks_only_its_own_informer_and_is_told_as_the_rule_to
     assert_eq!(denial.rule.to_yaml(), rule);
     assert_eq!(denial.to_string(), format!("may not list secrets; add to a cluster role: {rule}"));
     maps.wait_for_sync(Some(SECOND)).await.expect("the others go on");
+    world.door.shut(Verb::List, "secrets", Some("a"));
+    let one = world.factory.informer(Typed::<Secret>::new(), Selection::in_namespace("a"));
+    world.pass(SECOND).await;
+    let Presence::Forbidden(denial) = one.presence() else { panic!("{:?}", one.presence()) };
+    assert!(denial.to_string().contains("in namespace a; add to a role there"), "{denial}");
     let before = world.env.now();
     world.door.open();
     secrets.wait_for_sync(Some(MINUTE)).await.expect("it recovers by itself");

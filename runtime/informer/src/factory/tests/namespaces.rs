@@ -1,7 +1,7 @@
 //! Many namespaces as one source.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use windlass_object::{ResourceVersion, Typed, Verb};
+use windlass_object::{ResourceKind, ResourceVersion, Typed, Verb};
 
 use super::world::*;
 use super::*;
@@ -301,6 +301,39 @@ async fn shutdown_ends_the_reflectors_of_every_namespace_even_while_the_set_chan
     namespaces.insert("a");
     world.pass(SECOND).await;
     assert_eq!(world.factory.stuck(), []);
+}
+
+/// A small server for each of two namespaces.
+struct Two(Arc<Server>, Arc<Server>);
+
+impl Sources for Two {
+    fn source(&self, kind: &ResourceKind, selection: &Selection) -> Arc<dyn crate::ListerWatcher> {
+        let server = if selection.namespace.as_deref() == Some("default") { &self.0 } else { &self.1 };
+        Only(Arc::clone(server)).source(kind, selection)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_goes_back_in_time_has_the_others_read_anew_and_their_versions_distrusted() {
+    let namespaces = NamespaceSet::of(["default", "quiet"]);
+    let rig = Rig::with_options(FactoryOptions { namespaces: Some(namespaces), ..FactoryOptions::default() });
+    let (here, there, log) = (Server::new(), Server::new(), Log::default());
+    log.attach(&rig.informer, "log");
+    let backup = there.objects();
+    for value in ["1", "2", "3"] {
+        here.set("a", value);
+        there.pass_time();
+    }
+    rig.factory.start(Arc::new(Two(Arc::clone(&here), Arc::clone(&there))));
+    rig.settle().await;
+    assert_eq!((log.take(), rig.counts().lists.get()), (vec!["+a@3=3 InitialList".to_owned()], 2));
+    there.cut(None);
+    there.restore(backup, 1);
+    rig.env.sleep(LONG).await;
+    let progress = rig.lister.progress();
+    assert_eq!((progress.epoch, progress.version_in(Some("default"))), (1, Some(&at(3))));
+    assert_eq!(log.take(), ["~a@3=3>a@3=3 Relist"], "a version may have been given twice");
+    assert!(progress.has_listed("default") && progress.has_listed("quiet"));
 }
 
 #[tokio::test(start_paused = true)]
