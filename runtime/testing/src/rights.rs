@@ -84,9 +84,7 @@ impl fmt::Display for MissingRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} did what no rule permits; add", self.user)?;
         for rule in &self.rules {
-            let verbs: Vec<&str> = rule.verbs.iter().map(|verb| verb.as_str()).collect();
-            let (group, resource, verbs) = (&rule.group, &rule.resource, verbs.join(", "));
-            write!(f, "\n- {{ apiGroups: [{group:?}], resources: [{resource:?}], verbs: [{verbs}] }}")?;
+            write!(f, "\n{}", rule.to_yaml())?;
         }
         Ok(())
     }
