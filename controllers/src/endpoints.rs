@@ -29,7 +29,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
 use windlass_controller::{
-    Context, Controller, Descriptor, Outcome, ReconcileError, Setup, SetupError, by_self,
+    Context, Controller, Descriptor, Enqueuer, Outcome, ReconcileError, Setup, SetupError, by_self,
 };
 use windlass_informer::{Event, TypedLister};
 use windlass_object::{LabelSelector, ObjectKey, Verb};
@@ -156,7 +156,7 @@ fn enqueue_services(
     event: &Event<Arc<Pod>>,
     services: &TypedLister<Service>,
     batch_period: Duration,
-    queue: &Queue<ObjectKey>,
+    queue: &Enqueuer,
 ) {
     let concerned = concerned_by(event);
     if concerned == Concerned::Nobody {
@@ -170,7 +170,7 @@ fn enqueue_services(
 
 /// Deleted Endpoints are made anew if their Service is still there. If it is not there yet, its own arrival will see
 /// to them; if it is no more, they were meant to go.
-fn enqueue_deleted(event: &Event<Arc<Endpoints>>, services: &TypedLister<Service>, queue: &Queue<ObjectKey>) {
+fn enqueue_deleted(event: &Event<Arc<Endpoints>>, services: &TypedLister<Service>, queue: &Enqueuer) {
     if let Event::Deleted { last, .. } = event {
         let key = ObjectKey::of(&last.metadata);
         if services.get(&key).is_some() {

@@ -19,12 +19,11 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use windlass_controller::{Context, Outcome, ReconcileError, Setup, retry};
+use windlass_controller::{Context, Enqueuer, Outcome, ReconcileError, Setup, retry};
 use windlass_informer::{Progress, TypedLister};
 use windlass_metrics::ReplicaSetMetrics;
 use windlass_object::owner::{controller_of, controller_reference};
 use windlass_object::{ObjectKey, Verb};
-use windlass_workqueue::Queue;
 
 use super::adoption::claimed;
 use super::availability::next_check;
@@ -300,7 +299,7 @@ impl<R: Replicated> ReplicaSync<R> {
     }
 }
 
-fn enqueue(wake: Wake, queue: &Queue<ObjectKey>) {
+fn enqueue(wake: Wake, queue: &Enqueuer) {
     match wake {
         Wake::Now(key) => queue.add(key),
         Wake::After(key, delay) => queue.add_after(key, delay),

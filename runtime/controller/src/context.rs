@@ -2,6 +2,9 @@
 
 use windlass_env::Env;
 use windlass_events::Recorder;
+use windlass_workqueue::Priority;
+
+use crate::watches::Watches;
 
 /// The means of one reconcile. Cheap to clone into tasks that the reconcile spawns and awaits: their writes are
 /// logged for the same key.
@@ -12,6 +15,15 @@ pub struct Context {
     env: Env,
     attempts: u32,
     span: tracing::Span,
+    watches: Watches,
+    priority: Priority,
+}
+
+/// What the attempt at one key knows of it.
+pub(crate) struct About {
+    pub(crate) attempts: u32,
+    pub(crate) priority: Priority,
+    pub(crate) span: tracing::Span,
 }
 
 impl Context {
@@ -19,10 +31,11 @@ impl Context {
         client: kube::Client,
         events: Recorder,
         env: Env,
-        attempts: u32,
-        span: tracing::Span,
+        watches: Watches,
+        about: About,
     ) -> Self {
-        Self { client, events, env, attempts, span }
+        let About { attempts, priority, span } = about;
+        Self { client, events, env, attempts, span, watches, priority }
     }
 
     /// The client of this worker: limited, fenced by leadership, refused what was not declared, and its writes
@@ -44,6 +57,17 @@ impl Context {
     /// How many times in a row this key has failed before this attempt.
     pub fn attempts(&self) -> u32 {
         self.attempts
+    }
+
+    /// How urgent the key was when the worker took it. A key that comes back keeps it, unless its
+    /// [`Outcome`](crate::Outcome::at) says otherwise.
+    pub fn priority(&self) -> Priority {
+        self.priority
+    }
+
+    /// Watches that may be added and removed while the controller runs.
+    pub fn watches(&self) -> &Watches {
+        &self.watches
     }
 
     /// The span of this reconcile (controller and key), for tasks that the reconcile spawns.

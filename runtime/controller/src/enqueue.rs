@@ -1,12 +1,22 @@
 //! From what changed to which keys want work.
 //!
 //! A mapper is any function from an object to keys. After an update both the old and the new state are mapped, so that
-//! a key an object no longer points at still hears of it; each key is enqueued once per event.
+//! a key an object no longer points at still hears of it; each key is enqueued once per event. A mapper that needs more
+//! than the object captures a lister, and so has every index of that cache.
+//!
+//! What nothing happened to waits behind what something happened to: keys from the initial list and from resyncs are
+//! queued at a lower priority, unless a controller says otherwise ([`Setup::background_priority`](crate::Setup)).
 
-use kube::{Resource, ResourceExt};
-use windlass_informer::Event;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Resource;
+use windlass_informer::{Cause, Event};
 use windlass_object::owner::controller_of;
 use windlass_object::{ObjectKey, ResourceKind, Scope, Scoped};
+use windlass_workqueue::{Add, Priority, Queue};
+
+use crate::quarantine::Quarantine;
 
 /// The object's own key.
 pub fn by_self<K: Resource>(object: &K) -> Vec<ObjectKey> {
@@ -20,16 +30,123 @@ where
     O: Resource<DynamicType = ()>,
     O::Scope: Scoped,
 {
-    let Some(owner) = controller_of(object.meta()) else { return Vec::new() };
-    let owner_kind = ResourceKind::of::<O>();
-    if owner.kind != owner_kind.kind || group(&owner.api_version) != owner_kind.group {
-        return Vec::new();
+    controlling(object.meta(), &ResourceKind::of::<O>())
+}
+
+/// The keys of all owners that are an `O`, whether they control the object or not.
+pub fn by_any_owner<O>(object: &impl Resource) -> Vec<ObjectKey>
+where
+    O: Resource<DynamicType = ()>,
+    O::Scope: Scoped,
+{
+    owning(object.meta(), &ResourceKind::of::<O>())
+}
+
+/// What [`by_owner`] does, for owners of a kind known only at run time.
+pub fn by_owner_of<K: Resource>(kind: ResourceKind) -> impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + 'static {
+    move |object| controlling(object.meta(), &kind)
+}
+
+/// What [`by_any_owner`] does, for owners of a kind known only at run time.
+pub fn by_any_owner_of<K: Resource>(
+    kind: ResourceKind,
+) -> impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + 'static {
+    move |object| owning(object.meta(), &kind)
+}
+
+/// Where handlers put keys. It knows the priority that what happened deserves, and which keys rest in quarantine.
+#[derive(Clone, Debug)]
+pub struct Enqueuer {
+    queue: Queue<ObjectKey>,
+    quarantine: Quarantine,
+    priority: Priority,
+    news: News,
+}
+
+/// Whether something happened.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum News {
+    /// Something changed, or somebody asks.
+    Change,
+    /// Nothing did: it is a time to look again, or the first look.
+    Routine,
+}
+
+impl Enqueuer {
+    /// For what happened.
+    pub(crate) fn new(queue: Queue<ObjectKey>, quarantine: Quarantine) -> Self {
+        Self { queue, quarantine, priority: Priority::NORMAL, news: News::Change }
     }
-    let namespace = match owner_kind.scope {
-        Scope::Namespaced => object.namespace(),
+
+    /// For the keys of an event with this cause; `background` is for those where nothing happened.
+    pub(crate) fn caused_by(&self, cause: Cause, background: Priority) -> Self {
+        match cause {
+            Cause::InitialList | Cause::Resync => self.routine().at(background),
+            // What a re-list or a changed selection shows has happened, though nobody saw when.
+            _ => self.clone(),
+        }
+    }
+
+    /// For keys that nothing happened to.
+    pub(crate) fn routine(&self) -> Self {
+        Self { news: News::Routine, ..self.clone() }
+    }
+
+    /// The same place, at another priority.
+    #[must_use]
+    pub fn at(&self, priority: Priority) -> Self {
+        Self { priority, ..self.clone() }
+    }
+
+    /// The priority at which keys are added here.
+    pub fn priority(&self) -> Priority {
+        self.priority
+    }
+
+    /// Queues `key`. See [`Queue::add`].
+    pub fn add(&self, key: ObjectKey) {
+        self.put(key, Add::now());
+    }
+
+    /// Queues `key` once `delay` has passed. See [`Queue::add_after`].
+    pub fn add_after(&self, key: ObjectKey, delay: Duration) {
+        self.put(key, Add::after(delay));
+    }
+
+    /// Queues `keys`, once each.
+    pub fn add_all(&self, keys: impl IntoIterator<Item = ObjectKey>) {
+        let wanted = keys.into_iter().filter(|key| self.wants(key));
+        self.queue.add_all(wanted, self.priority);
+    }
+
+    fn put(&self, key: ObjectKey, add: Add) {
+        if self.wants(&key) {
+            self.queue.add_with(key, add.priority(self.priority));
+        }
+    }
+
+    /// A key in quarantine is woken by a change only.
+    fn wants(&self, key: &ObjectKey) -> bool {
+        self.news == News::Change || !self.quarantine.holds(key)
+    }
+}
+
+fn controlling(meta: &ObjectMeta, kind: &ResourceKind) -> Vec<ObjectKey> {
+    key_of_owner(meta, kind, controller_of(meta)).into_iter().collect()
+}
+
+fn owning(meta: &ObjectMeta, kind: &ResourceKind) -> Vec<ObjectKey> {
+    let owners = meta.owner_references.iter().flatten();
+    distinct(owners.filter_map(|owner| key_of_owner(meta, kind, Some(owner))).collect())
+}
+
+fn key_of_owner(meta: &ObjectMeta, kind: &ResourceKind, owner: Option<&OwnerReference>) -> Option<ObjectKey> {
+    let owner = owner.filter(|owner| owner.kind == kind.kind && group(&owner.api_version) == kind.group)?;
+    let namespace = match kind.scope {
+        Scope::Namespaced => meta.namespace.as_deref(),
         Scope::Cluster => None,
     };
-    vec![ObjectKey::new(namespace.as_deref(), &owner.name)]
+    Some(ObjectKey::new(namespace, &owner.name))
 }
 
 /// The keys an event concerns: those of the old state first, then those only the new state adds.
@@ -86,6 +203,22 @@ mod tests {
         assert_eq!(by_owner::<ReplicaSet>(&owned("apps/v1", "ReplicaSet", None)), []);
         assert_eq!(by_owner::<ReplicaSet>(&owned("apps/v1beta2", "ReplicaSet", Some(true))), [web]);
         assert_eq!(by_owner::<ReplicaSet>(&owned("other.io/v1", "ReplicaSet", Some(true))), []);
+    }
+
+    #[test]
+    fn every_owner_of_the_asked_kind_is_enqueued_once_if_asked_for() {
+        let mut pod = owned("apps/v1", "ReplicaSet", Some(true));
+        let first = pod.metadata.owner_references.as_ref().and_then(|all| all.first()).cloned().expect("one");
+        let named = |name: &str| OwnerReference { name: name.into(), controller: None, ..first.clone() };
+        let other = OwnerReference { kind: "Job".into(), api_version: "batch/v1".into(), ..named("job") };
+        pod.metadata.owner_references = Some(vec![first.clone(), named("api"), named("web"), other]);
+        let (web, api) = (ObjectKey::namespaced("shop", "web"), ObjectKey::namespaced("shop", "api"));
+        assert_eq!(by_any_owner::<ReplicaSet>(&pod), [web.clone(), api.clone()]);
+        assert_eq!(by_owner::<ReplicaSet>(&pod), std::slice::from_ref(&web));
+        let kind = ResourceKind::of::<ReplicaSet>();
+        assert_eq!(by_any_owner_of(kind.clone())(&pod), [web.clone(), api]);
+        assert_eq!(by_owner_of(kind)(&pod), [web]);
+        assert_eq!(by_any_owner::<ReplicaSet>(&Pod::default()), []);
     }
 
     #[test]

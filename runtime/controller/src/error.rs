@@ -1,6 +1,7 @@
 //! How a reconcile fails, and how a controller fails to be built.
 
 use std::error::Error;
+use std::time::Duration;
 
 use windlass_client::{NotDeclaredError, RequestError};
 
@@ -115,7 +116,16 @@ fn is_held_back(cause: &(dyn Error + 'static)) -> bool {
     cause.downcast_ref().is_some_and(held_back)
 }
 
-/// Why a controller could not be set up. All of these are found before anything is sent to a cluster.
+/// A reconcile took longer than its controller allows.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "dropped after {limit:?}, the controller's reconcile timeout: it was waiting for something all that time"
+)]
+pub(crate) struct ReconcileTimeout {
+    pub(crate) limit: Duration,
+}
+
+/// Why a controller could not be set up or started.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// The controller refused its configuration.
@@ -132,6 +142,20 @@ pub enum SetupError {
     /// No worker was asked for, so nothing would ever be reconciled.
     #[error("a controller needs at least one worker")]
     NoWorkers,
+    /// A limit lets nobody in, so its keys would never be reconciled.
+    #[error("a limit on concurrent keys must be at least one")]
+    NoPlaces,
+    /// A timer would go off without pause.
+    #[error("a timer needs a period longer than zero, and a jitter that is a number and not below zero")]
+    Timer,
+    /// The caches that the controller needs are not complete in time.
+    #[error("caches are not complete after {waited:?}: {lacking}")]
+    NotSynced {
+        /// How long they were waited for.
+        waited: Duration,
+        /// Which ones lack, and why.
+        lacking: String,
+    },
 }
 
 impl SetupError {

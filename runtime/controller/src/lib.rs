@@ -19,16 +19,25 @@
 //! What it refuses: to retry a request inside a reconcile (the queue retries), to bound how long a reconcile runs (a
 //! stuck one is shown by [`Workers::health`]), and to write anything by itself.
 
+mod caches;
 mod context;
 mod declared;
 mod descriptor;
 mod enqueue;
 mod error;
 mod freshness;
+mod limits;
 mod outcome;
+pub mod predicate;
+mod prepared;
+mod quarantine;
 mod registration;
 mod setup;
 mod stale_skips;
+mod timer;
+mod trigger;
+mod watch;
+mod watches;
 mod worker_pool;
 mod writes;
 
@@ -39,14 +48,25 @@ use async_trait::async_trait;
 use windlass_object::ObjectKey;
 use windlass_workqueue::Queue;
 
+pub use crate::caches::Observed;
 pub use crate::context::Context;
 pub use crate::declared::DeclaredRules;
 pub use crate::descriptor::Descriptor;
-pub use crate::enqueue::{by_owner, by_self};
+pub use crate::enqueue::{Enqueuer, by_any_owner, by_any_owner_of, by_owner, by_owner_of, by_self};
 pub use crate::error::{BoxError, ReconcileError, SetupError, retry, terminal};
+pub use crate::freshness::ReadYourWrites;
 pub use crate::outcome::Outcome;
-pub use crate::registration::{Declaration, Prepared, Registration, Resources};
-pub use crate::setup::{Setup, Watch};
+pub use crate::predicate::{
+    Predicate, annotations_changed, generation_changed, labels_changed, resource_version_changed,
+};
+pub use crate::prepared::Prepared;
+pub use crate::quarantine::Quarantined;
+pub use crate::registration::{Declaration, Registration, Resources};
+pub use crate::setup::{CacheSync, Setup};
+pub use crate::timer::Timer;
+pub use crate::trigger::{Trigger, TriggerError};
+pub use crate::watch::{Watch, Watchable, to_keys};
+pub use crate::watches::{WatchError, Watches};
 pub use crate::worker_pool::{Busy, Workers};
 
 /// A controller: what it watches and writes, and how one key is brought to its desired state.

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use windlass_workqueue::Priority;
+
 use crate::error::ReconcileError;
+use crate::quarantine::Verdict;
 
 /// How a reconcile that did not fail ended.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -11,6 +14,27 @@ pub enum Outcome {
     Done,
     /// Look again after this long, even if nothing changes. Earlier changes are still handled at once.
     RequeueAfter(Duration),
+    /// The same, at a priority of the reconcile's choosing instead of the one the key had. Made by [`Outcome::at`].
+    RequeueAt {
+        /// When to look again.
+        after: Duration,
+        /// How urgent that is.
+        priority: Priority,
+    },
+}
+
+impl Outcome {
+    /// Asks for another priority than the one the key had: `Outcome::RequeueAfter(delay).at(Priority::HIGH)`. Means
+    /// nothing where nothing is asked for again.
+    #[must_use]
+    pub fn at(self, priority: Priority) -> Self {
+        match self {
+            Outcome::Done => Outcome::Done,
+            Outcome::RequeueAfter(after) | Outcome::RequeueAt { after, .. } => {
+                Outcome::RequeueAt { after, priority }
+            }
+        }
+    }
 }
 
 /// How one attempt at a key ended.
@@ -18,8 +42,8 @@ pub enum Outcome {
 pub(crate) enum Attempt {
     /// The reconcile returned.
     Returned(Result<Outcome, ReconcileError>),
-    /// The reconcile panicked, with this message.
-    Panicked(String),
+    /// The reconcile panicked, with this message and what follows from it.
+    Panicked(String, Verdict),
 }
 
 /// What becomes of the key after an attempt.
@@ -27,25 +51,31 @@ pub(crate) enum Attempt {
 pub(crate) enum Settlement {
     /// Its history of failures is forgotten.
     Forget,
-    /// Forgotten, and back in the queue after a while.
-    ForgetThenAfter(Duration),
+    /// Forgotten, and back in the queue after a while, at another priority if that is given.
+    ForgetThenAfter(Duration, Option<Priority>),
     /// Back in the queue as late as its failures ask.
     BackOff,
     /// Forgotten until something changes, because it failed too often.
     GiveUp,
+    /// At rest until something changes, because it panicked too often.
+    Rest,
 }
 
 /// Decides what becomes of a key. `attempts` counts its failures before this attempt; no `max_retries` means for ever.
 pub(crate) fn settle(attempt: &Attempt, attempts: u32, max_retries: Option<u32>) -> Settlement {
     match attempt {
         Attempt::Returned(Ok(Outcome::Done) | Err(ReconcileError::Terminal(_))) => Settlement::Forget,
-        Attempt::Returned(Ok(Outcome::RequeueAfter(delay))) => Settlement::ForgetThenAfter(*delay),
+        Attempt::Returned(Ok(Outcome::RequeueAfter(delay))) => Settlement::ForgetThenAfter(*delay, None),
+        Attempt::Returned(Ok(Outcome::RequeueAt { after, priority })) => {
+            Settlement::ForgetThenAfter(*after, Some(*priority))
+        }
         Attempt::Returned(Err(ReconcileError::Retry(_))) => match max_retries {
             Some(limit) if attempts >= limit => Settlement::GiveUp,
             _ => Settlement::BackOff,
         },
         // A panic is a defect, not an answer about the key: it never uses up the key's retries.
-        Attempt::Panicked(_) => Settlement::BackOff,
+        Attempt::Panicked(_, Verdict::TryAgain) => Settlement::BackOff,
+        Attempt::Panicked(_, Verdict::Rest(_)) => Settlement::Rest,
     }
 }
 
@@ -65,14 +95,29 @@ mod tests {
                 returned(Ok(Outcome::RequeueAfter(after))),
                 3,
                 Some(0),
-                Settlement::ForgetThenAfter(after),
+                Settlement::ForgetThenAfter(after, None),
+            ),
+            (
+                "later and urgent",
+                returned(Ok(Outcome::RequeueAfter(after).at(Priority::HIGH))),
+                0,
+                None,
+                Settlement::ForgetThenAfter(after, Some(Priority::HIGH)),
+            ),
+            (
+                "done is done at any priority",
+                returned(Ok(Outcome::Done.at(Priority::HIGH))),
+                0,
+                None,
+                Settlement::Forget,
             ),
             ("retry for ever", returned(Err(retry("no"))), u32::MAX, None, Settlement::BackOff),
             ("last retry", returned(Err(retry("no"))), 14, Some(15), Settlement::BackOff),
             ("one too many", returned(Err(retry("no"))), 15, Some(15), Settlement::GiveUp),
             ("no retries at all", returned(Err(retry("no"))), 0, Some(0), Settlement::GiveUp),
             ("terminal", returned(Err(terminal("no"))), 0, None, Settlement::Forget),
-            ("panic", Attempt::Panicked("boom".into()), 99, Some(15), Settlement::BackOff),
+            ("panic", Attempt::Panicked("boom".into(), Verdict::TryAgain), 99, Some(15), Settlement::BackOff),
+            ("last panic", Attempt::Panicked("boom".into(), Verdict::Rest(15)), 14, None, Settlement::Rest),
         ];
         for (name, attempt, attempts, max_retries, expected) in table {
             assert_eq!(settle(&attempt, attempts, max_retries), expected, "{name}");

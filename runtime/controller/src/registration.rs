@@ -1,4 +1,4 @@
-//! A controller before it runs: registered, declared, prepared, started.
+//! A controller before it runs: registered and declared.
 //!
 //! [`Registration`] is what a registry holds: an object-safe, private trait behind one concrete type, since
 //! [`Controller`] itself is generic by its name. It can be set up any number of times: once to print its roles, once
@@ -8,9 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tokio_util::sync::CancellationToken;
 use windlass_client::{ControllerClients, RawClient};
-use windlass_env::{Env, caught_now};
+use windlass_env::Env;
 use windlass_events::Recorder;
 use windlass_informer::{FactoryOptions, InformerFactory, Selection};
 use windlass_metrics::Metrics;
@@ -21,12 +20,9 @@ use crate::Controller;
 use crate::context::Context;
 use crate::descriptor::Descriptor;
 use crate::error::{ReconcileError, SetupError};
-use crate::freshness::{Caches, Gate};
 use crate::outcome::Outcome;
+use crate::prepared::Prepared;
 use crate::setup::Setup;
-use crate::stale_skips::StaleSkips;
-use crate::worker_pool::{Activity, Shared, Worker, Workers};
-use crate::writes::{SharedLedger, WorkerLog};
 
 /// A controller as workers see it: [`Controller`] without what makes it generic.
 #[async_trait]
@@ -125,7 +121,7 @@ impl Registration {
         let mut setup = Setup::new(self.descriptor, env, metrics, factory);
         let controller = (self.set_up)(&mut setup)?;
         setup.check()?;
-        Ok(Prepared { descriptor: self.descriptor, controller, setup })
+        Ok(Prepared::new(self.descriptor, controller, setup))
     }
 }
 
@@ -139,103 +135,4 @@ impl fmt::Debug for Resources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Resources").field("env", &self.env).finish_non_exhaustive()
     }
-}
-
-/// A controller that is set up, with its informers requested, and waits to be started.
-pub struct Prepared {
-    descriptor: Descriptor,
-    controller: Arc<dyn Reconcile>,
-    setup: Setup,
-}
-
-impl Prepared {
-    /// The names of the controller.
-    pub fn descriptor(&self) -> Descriptor {
-        self.descriptor
-    }
-
-    /// What the controller declared.
-    pub fn declaration(&self) -> Declaration {
-        let watches = self.setup.watched.iter().map(|one| (one.kind.clone(), one.selection.clone()));
-        Declaration { descriptor: self.descriptor, rules: self.setup.rules(), watches: watches.collect() }
-    }
-
-    /// Starts the controller: joins its handlers to the informers, waits until they have seen what exists, calls
-    /// [`Controller::started`], then lets the workers go. Takes as long as the informers take to sync.
-    ///
-    /// # Errors
-    /// When an informer has been shut down.
-    ///
-    /// # Cancel safety
-    /// Dropping it leaves handlers joined and no worker running.
-    pub async fn start(self, resources: Resources) -> Result<Workers, SetupError> {
-        let Self { descriptor, controller, mut setup } = self;
-        join_handlers(&mut setup).await?;
-        let queue = setup.queue();
-        if let Err(message) = caught_now(|| controller.started(&queue)) {
-            setup.reconcile_metrics.panics.inc();
-            tracing::error!(controller = descriptor.name, %message, "the start hook panicked");
-        }
-        let shared = Arc::new(share(descriptor, controller, &setup, &resources));
-        let workers = (0..setup.workers).map(|number| worker(&shared, number, &setup, &resources)).collect();
-        setup.reconcile_metrics.max_concurrent.set(i64::try_from(setup.workers).unwrap_or(i64::MAX));
-        Ok(Workers::start(&shared, workers))
-    }
-}
-
-impl fmt::Debug for Prepared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Prepared").field("setup", &self.setup).finish_non_exhaustive()
-    }
-}
-
-async fn join_handlers(setup: &mut Setup) -> Result<(), SetupError> {
-    let mut handles = Vec::with_capacity(setup.handlers.len());
-    for (kind, attach) in setup.handlers.drain(..) {
-        match attach() {
-            Ok(handle) => handles.push((kind, handle)),
-            Err(error) => return Err(SetupError::Watch { kind, message: error.to_string() }),
-        }
-    }
-    for (kind, handle) in handles {
-        if !handle.synced().await {
-            return Err(SetupError::Watch { kind, message: "the informer has been shut down".to_owned() });
-        }
-    }
-    Ok(())
-}
-
-fn share(
-    descriptor: Descriptor,
-    controller: Arc<dyn Reconcile>,
-    setup: &Setup,
-    resources: &Resources,
-) -> Shared {
-    let gate = Gate {
-        env: resources.env.clone(),
-        ledger: SharedLedger::default(),
-        caches: Arc::new(Caches::new(setup.watched.clone())),
-        reader: resources.reader.clone(),
-    };
-    Shared {
-        name: descriptor.name,
-        controller,
-        queue: setup.queue(),
-        stop: CancellationToken::new(),
-        env: resources.env.clone(),
-        events: resources.events.clone(),
-        gate,
-        metrics: setup.reconcile_metrics.clone(),
-        stale_skips: StaleSkips::new(setup.metrics(), descriptor.name),
-        max_retries: setup.max_retries,
-        activity: Activity::new(setup.workers),
-    }
-}
-
-fn worker(shared: &Arc<Shared>, number: usize, setup: &Setup, resources: &Resources) -> Worker {
-    let Gate { env, ledger, caches, .. } = &shared.gate;
-    let log = Arc::new(WorkerLog::new(env.clone(), ledger.clone(), Arc::clone(caches)));
-    let declared = Arc::new(setup.rules.clone());
-    let client = resources.clients.worker(Arc::clone(&log) as _, Some(declared as _));
-    Worker { shared: Arc::clone(shared), number, client, log }
 }

@@ -3,45 +3,50 @@
 //! Everything here is a declaration. Informers are requested from the factory but not started, handlers are kept until
 //! the controller starts, and nothing needs a cluster; so the same code that builds a controller also prints its roles.
 
-use std::any::type_name;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Resource;
-use serde::de::DeserializeOwned;
-use windlass_env::{Env, caught_now};
-use windlass_informer::{
-    Event, HandlerHandle, InformerError, InformerFactory, Selection, SharedInformer, TypedLister,
-    VersionSource,
-};
+use windlass_env::Env;
+use windlass_informer::{FactoryOptions, InformerFactory, ListerWatcher, Selection, SharedInformer};
 use windlass_metrics::{Metrics, ReconcileMetrics};
-use windlass_object::{ObjectKey, Representation, ResourceKind, Rule, Scoped, Typed, Verb};
-use windlass_workqueue::{Queue, QueueOptions, RateLimiter};
+use windlass_object::{Dynamic, Metadata, ObjectKey, ResourceKind, Rule, Typed, Verb};
+use windlass_workqueue::{Ageing, Priority, Queue, QueueOptions, RateLimiter, Tenancy};
 
+use crate::caches::{Cache, Caches, Observed};
 use crate::declared::DeclaredRules;
 use crate::descriptor::Descriptor;
-use crate::enqueue::keys_of;
+use crate::enqueue::Enqueuer;
 use crate::error::SetupError;
+use crate::freshness::ReadYourWrites;
+use crate::limits::Limit;
+use crate::quarantine::Quarantine;
+use crate::timer::{Clockwork, Timer};
+use crate::trigger::Trigger;
+use crate::watch::{Attach, Watch, Watchable, Wiring};
+use crate::watches::Watches;
 
-/// A Rust type whose objects can be watched: k8s-openapi's, and those that derive `CustomResource`.
-pub trait Watchable:
-    Resource<DynamicType = (), Scope: Scoped> + DeserializeOwned + Send + Sync + 'static
-{
+/// How long a controller waits at its start for the caches it needs.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum CacheSync {
+    /// So long; then it fails with an error that names the caches that lack and why.
+    Within(Duration),
+    /// Until they are there. A role that is granted, or a kind that is installed, an hour later is then picked up
+    /// without a restart; whoever runs the controller must tell meanwhile why it does not work.
+    Forever,
 }
 
-impl<K> Watchable for K where
-    K: Resource<DynamicType = (), Scope: Scoped> + DeserializeOwned + Send + Sync + 'static
-{
+impl Default for CacheSync {
+    /// Two minutes, as controller-runtime has it.
+    fn default() -> Self {
+        CacheSync::Within(Duration::from_secs(120))
+    }
 }
 
-/// Joins a handler to its informer, when the controller starts.
-pub(crate) type Attach = Box<dyn FnOnce() -> Result<HandlerHandle, InformerError> + Send>;
-
-/// One cache the controller reads, as read-your-writes sees it.
-#[derive(Clone)]
-pub(crate) struct Watched {
-    pub(crate) kind: ResourceKind,
-    pub(crate) selection: Selection,
-    pub(crate) source: Arc<dyn VersionSource>,
+/// An informer of this controller's own, fed from where the controller said.
+pub(crate) struct OwnSource {
+    pub(crate) factory: InformerFactory,
+    pub(crate) source: Arc<dyn ListerWatcher>,
 }
 
 /// What a controller declares about itself while it is being built.
@@ -53,10 +58,23 @@ pub struct Setup {
     queue: Queue<ObjectKey>,
     pub(crate) rules: DeclaredRules,
     pub(crate) handlers: Vec<(String, Attach)>,
-    pub(crate) watched: Vec<Watched>,
+    /// What read-your-writes asks.
+    pub(crate) caches: Caches,
+    /// What the start waits for.
+    pub(crate) needed: Vec<Arc<dyn Cache>>,
+    pub(crate) sources: Vec<OwnSource>,
+    pub(crate) watches: Watches,
+    pub(crate) triggers: Vec<Trigger>,
+    pub(crate) timers: Vec<Clockwork>,
+    pub(crate) limits: Vec<Limit>,
+    pub(crate) quarantine: Quarantine,
     pub(crate) reconcile_metrics: ReconcileMetrics,
     pub(crate) workers: usize,
     pub(crate) max_retries: Option<u32>,
+    pub(crate) reconcile_timeout: Option<Duration>,
+    pub(crate) read_your_writes: ReadYourWrites,
+    pub(crate) cache_sync: Option<CacheSync>,
+    background: Priority,
     fault: Option<SetupError>,
 }
 
@@ -64,43 +82,123 @@ impl Setup {
     /// An empty declaration. Tests and tools may make one; a manager makes one per controller.
     ///
     /// Until told otherwise: one worker, retries for ever, the usual limiter (5 ms doubling to 1000 s per key, and 10
-    /// a second with bursts of 100 overall), and the right to create and patch events.
+    /// a second with bursts of 100 overall), namespaces take turns, no time limit on a reconcile, quarantine after 15
+    /// panics in a row, and the right to create and patch events.
     pub fn new(descriptor: Descriptor, env: Env, metrics: Metrics, factory: InformerFactory) -> Self {
+        let options = QueueOptions { tenancy: by_namespace(), ..QueueOptions::default() };
         let queue_metrics = metrics.workqueue(descriptor.queue_name);
-        let queue = Queue::new(env.clone(), descriptor.queue_name, QueueOptions::default(), queue_metrics);
+        let queue = Queue::new(env.clone(), descriptor.queue_name, options, queue_metrics);
         let mut rules = DeclaredRules::default();
         rules.add("", "events", [Verb::Create, Verb::Patch]);
+        let reconcile_metrics = metrics.reconcile(descriptor.name);
+        let caches = Caches::default();
         Self {
-            reconcile_metrics: metrics.reconcile(descriptor.name),
+            watches: Watches::new(factory.clone(), caches.clone()),
+            quarantine: Quarantine::new(Some(reconcile_metrics.quarantined.clone())),
+            reconcile_metrics,
             descriptor,
             env,
             metrics,
             factory,
             queue,
             rules,
+            caches,
             handlers: Vec::new(),
-            watched: Vec::new(),
+            needed: Vec::new(),
+            sources: Vec::new(),
+            triggers: Vec::new(),
+            timers: Vec::new(),
+            limits: Vec::new(),
             workers: 1,
             max_retries: None,
+            reconcile_timeout: None,
+            read_your_writes: ReadYourWrites::default(),
+            cache_sync: None,
+            background: Priority::LOW,
             fault: None,
         }
     }
+}
 
+/// What is watched.
+impl Setup {
     /// Watches every `K`: a cache of them all, and the right to list and watch.
-    pub fn watch<K: Watchable>(&mut self) -> Watch<'_, K> {
+    pub fn watch<K: Watchable>(&mut self) -> Watch<'_, Typed<K>> {
         self.watch_selected(Selection::default())
     }
 
     /// Watches the `K` that `selection` leaves. Controllers that select alike share one cache.
-    pub fn watch_selected<K: Watchable>(&mut self, selection: Selection) -> Watch<'_, K> {
-        self.uses::<K>([Verb::List, Verb::Watch]);
-        let representation = Typed::<K>::new();
-        let kind = representation.kind();
-        let informer = self.factory.informer(representation, selection.clone());
-        self.watched.push(Watched { kind: kind.clone(), selection, source: Arc::new(informer.clone()) });
-        Watch { setup: self, informer, kind }
+    pub fn watch_selected<K: Watchable>(&mut self, selection: Selection) -> Watch<'_, Typed<K>> {
+        self.watch_as(Typed::new(), selection)
     }
 
+    /// Watches every object of a kind known only at run time.
+    pub fn watch_dynamic(&mut self, kind: ResourceKind) -> Watch<'_, Dynamic> {
+        self.watch_as(Dynamic::new(kind), Selection::default())
+    }
+
+    /// Watches the metadata of every object of a kind, which is all that is sent and kept.
+    pub fn watch_metadata(&mut self, kind: ResourceKind) -> Watch<'_, Metadata> {
+        self.watch_as(Metadata::new(kind), Selection::default())
+    }
+
+    /// Watches the objects that `selection` leaves, kept as `representation` says. All other watches are this one.
+    pub fn watch_as<R: Observed>(&mut self, representation: R, selection: Selection) -> Watch<'_, R> {
+        let kind = representation.kind();
+        self.rules.add(&kind.group, &kind.plural, [Verb::List, Verb::Watch]);
+        let informer = self.factory.informer(representation, selection);
+        self.needed.push(Arc::new(informer.clone()));
+        self.caches.add(Arc::new(informer.clone()));
+        Watch::new(self, informer)
+    }
+
+    /// Watches what `source` brings, which may be anything but the API server. Nothing is declared for it; its cache
+    /// starts, syncs and stops with the controller, and read-your-writes does not wait for it.
+    pub fn watch_from<R: Observed>(
+        &mut self,
+        source: Arc<dyn ListerWatcher>,
+        representation: R,
+    ) -> Watch<'_, R> {
+        let name = format!("{} source {}", self.descriptor.name, self.sources.len());
+        let options = FactoryOptions { name, ..FactoryOptions::default() };
+        let factory = InformerFactory::new(self.env.clone(), self.metrics.clone(), options);
+        let informer: SharedInformer<R> = factory.informer(representation, Selection::default());
+        self.needed.push(Arc::new(informer.clone()));
+        self.sources.push(OwnSource { factory, source });
+        Watch::new(self, informer)
+    }
+
+    /// Watches that are added and removed while the controller runs. [`Context::watches`](crate::Context::watches)
+    /// gives the same to a reconcile.
+    pub fn watches(&self) -> Watches {
+        self.watches.clone()
+    }
+
+    /// Makes a trigger: a handle by which others send keys to this controller, at most `bound` of which wait at a
+    /// time.
+    pub fn trigger(&mut self, bound: usize) -> Trigger {
+        let trigger = Trigger::new(bound);
+        self.triggered_by(&trigger);
+        trigger
+    }
+
+    /// Takes keys from a trigger that was made elsewhere.
+    pub fn triggered_by(&mut self, trigger: &Trigger) {
+        self.triggers.push(trigger.clone());
+    }
+
+    /// Enqueues the keys that `keys` names whenever `timer` goes off, while the controller runs. A panic in `keys` is
+    /// counted and costs that one turn.
+    pub fn every(&mut self, timer: Timer, keys: impl FnMut() -> Vec<ObjectKey> + Send + 'static) {
+        if timer.is_impossible() {
+            self.fail(SetupError::Timer);
+        }
+        self.timers.push(Clockwork { timer, keys: Box::new(keys) });
+    }
+}
+
+/// What is asked of the API server.
+impl Setup {
     /// Declares that requests with these verbs are made on `K`, beyond what watching it needs. An uncached get is a
     /// use like any other.
     pub fn uses<K: Resource<DynamicType = ()>>(&mut self, verbs: impl IntoIterator<Item = Verb>) {
@@ -122,11 +220,90 @@ impl Setup {
         self.rules.add(&rule.group, &rule.resource, rule.verbs);
     }
 
-    /// The controller's queue, for handlers and hooks that enqueue by themselves.
+    /// What was declared so far.
+    pub fn rules(&self) -> Vec<Rule> {
+        self.rules.rules()
+    }
+}
+
+/// How the queue and the workers behave.
+impl Setup {
+    /// How many keys are reconciled at the same time. Default 1: the safest answer, and enough for most.
+    pub fn workers(&mut self, count: usize) {
+        self.workers = count;
+    }
+
+    /// At most `limit` keys of a class are reconciled at the same time: `class` says to which one a key belongs, such
+    /// as its namespace, or its kind where a controller handles several; `None` is never limited. A key of a full
+    /// class makes way for others. May be said more than once: then every limit holds.
+    pub fn at_most(
+        &mut self,
+        limit: usize,
+        class: impl Fn(&ObjectKey) -> Option<String> + Send + Sync + 'static,
+    ) {
+        self.limits.push(Limit::new(limit, class));
+    }
+
+    /// How long one reconcile may take. Then it is dropped at the await where it is, counted, and its key backed off
+    /// like one that failed. Writes it had under way are of unknown fate, and the key waits until that is known.
+    /// Default `None`, as upstream: every single request has its own deadline.
+    pub fn reconcile_timeout(&mut self, limit: Option<Duration>) {
+        self.reconcile_timeout = limit;
+    }
+
+    /// After how many failures in a row a key is dropped until its next change. Default `None`: never.
+    pub fn max_retries(&mut self, limit: Option<u32>) {
+        self.max_retries = limit;
+    }
+
+    /// After how many panics in a row a key rests until its next change. Default 15, about three minutes of back-off.
+    /// With `None` a panic is no more than a failure that never uses up its retries: it is tried again for ever.
+    pub fn quarantine_after(&mut self, panics: Option<u32>) {
+        self.quarantine.limit(panics);
+    }
+
+    /// How this controller comes to read its own writes. Default [`ReadYourWrites::Requeue`].
+    pub fn read_your_writes(&mut self, mode: ReadYourWrites) {
+        self.read_your_writes = mode;
+    }
+
+    /// How long this controller waits for its caches at its start. Default: as its process says, or
+    /// [`CacheSync::default`] without one.
+    pub fn cache_sync(&mut self, patience: CacheSync) {
+        self.cache_sync = Some(patience);
+    }
+
+    /// The priority of keys that nothing happened to: those from the initial list and from resyncs. Default
+    /// [`Priority::LOW`], so that a restart with a hundred thousand objects does not hold up what changes meanwhile;
+    /// the queue lets none starve. [`Priority::NORMAL`] switches this off.
+    pub fn background_priority(&mut self, priority: Priority) {
+        self.background = priority;
+    }
+
+    /// Who shares the workers fairly. Default: namespaces, all alike, so that a flood of one tenant's keys delays that
+    /// tenant only.
+    pub fn tenancy(&mut self, tenancy: Tenancy<ObjectKey>) {
+        self.queue.replace_tenancy(tenancy);
+    }
+
+    /// How keys of low priority come to their turn where there is always something more urgent.
+    pub fn ageing(&mut self, ageing: Option<Ageing>) {
+        self.queue.replace_ageing(ageing);
+    }
+
+    /// Replaces the limiter that says how long a failing key waits. The usual one doubles from 5 ms to 1000 s per key.
+    pub fn limiter(&mut self, limiter: Box<dyn RateLimiter<ObjectKey>>) {
+        self.queue.replace_limiter(limiter);
+    }
+
+    /// The controller's queue, for hooks that enqueue by themselves. What is added here counts as a change.
     pub fn queue(&self) -> Queue<ObjectKey> {
         self.queue.clone()
     }
+}
 
+/// What a controller is built in.
+impl Setup {
     /// The clock, timers and randomness of this process.
     pub fn env(&self) -> &Env {
         &self.env
@@ -142,39 +319,35 @@ impl Setup {
         self.descriptor
     }
 
-    /// How many keys are reconciled at the same time. Default 1: the safest answer, and enough for most.
-    pub fn workers(&mut self, count: usize) {
-        self.workers = count;
-    }
-
-    /// After how many failures in a row a key is dropped until its next change. Default `None`: never.
-    pub fn max_retries(&mut self, limit: Option<u32>) {
-        self.max_retries = limit;
-    }
-
-    /// Replaces the limiter that says how long a failing key waits. The usual one doubles from 5 ms to 1000 s per key.
-    pub fn limiter(&mut self, limiter: Box<dyn RateLimiter<ObjectKey>>) {
-        self.queue.replace_limiter(limiter);
-    }
-
-    /// What was declared so far.
-    pub fn rules(&self) -> Vec<Rule> {
-        self.rules.rules()
-    }
-
     /// Whether the declaration holds together.
     pub(crate) fn check(&mut self) -> Result<(), SetupError> {
         match self.fault.take() {
             Some(fault) => Err(fault),
             None if self.workers == 0 => Err(SetupError::NoWorkers),
+            None if self.limits.iter().any(Limit::is_impossible) => Err(SetupError::NoPlaces),
             None => Ok(()),
         }
     }
 
     /// Keeps the first fault: later ones are often its consequences.
-    fn fail(&mut self, fault: SetupError) {
+    pub(crate) fn fail(&mut self, fault: SetupError) {
         self.fault.get_or_insert(fault);
     }
+
+    /// What handlers are joined to.
+    pub(crate) fn wiring(&self) -> Wiring {
+        Wiring {
+            controller: self.descriptor.name,
+            queue: Enqueuer::new(self.queue(), self.quarantine.clone()),
+            background: self.background,
+            panics: self.reconcile_metrics.panics.clone(),
+        }
+    }
+}
+
+/// A key's tenant is its namespace; keys without one are a tenant of their own.
+fn by_namespace() -> Tenancy<ObjectKey> {
+    Tenancy::by(|key: &ObjectKey| key.namespace().unwrap_or_default())
 }
 
 impl std::fmt::Debug for Setup {
@@ -185,70 +358,5 @@ impl std::fmt::Debug for Setup {
             .field("workers", &self.workers)
             .field("max_retries", &self.max_retries)
             .finish_non_exhaustive()
-    }
-}
-
-/// One watched kind, while it is being wired. Ends with [`Watch::lister`], or is simply dropped when only the events
-/// matter.
-pub struct Watch<'s, K: Watchable> {
-    setup: &'s mut Setup,
-    informer: SharedInformer<Typed<K>>,
-    kind: ResourceKind,
-}
-
-impl<K: Watchable> Watch<'_, K> {
-    /// Enqueues the keys that `map` finds in an object whenever it changes. Old and new state are both mapped; a key
-    /// is enqueued once per event. A panic in `map` is counted and costs that one event's keys.
-    pub fn enqueue(self, map: impl Fn(&K) -> Vec<ObjectKey> + Send + 'static) -> Self {
-        self.on_event(move |event, queue| {
-            for key in keys_of(event, |object: &Arc<K>| map(object)) {
-                queue.add(key);
-            }
-        })
-    }
-
-    /// Calls `handle` with every change, first with one `Added` for each object that exists when the controller
-    /// starts. It runs on the informer's thread of events, so it does not wait. A panic is counted.
-    pub fn on_event(
-        self,
-        mut handle: impl FnMut(&Event<Arc<K>>, &Queue<ObjectKey>) + Send + 'static,
-    ) -> Self {
-        let (name, kind) = (self.setup.descriptor.name, self.kind.clone());
-        let (queue, panics) = (self.setup.queue(), self.setup.reconcile_metrics.panics.clone());
-        let informer = self.informer.clone();
-        let guarded = move |event: &Event<Arc<K>>| {
-            if let Err(message) = caught_now(|| handle(event, &queue)) {
-                panics.inc();
-                tracing::error!(controller = name, kind = %kind.kind, object = %ObjectKey::of(event.object().meta()), %message, "a handler panicked");
-            }
-        };
-        let attach: Attach = Box::new(move || informer.add_handler(name, guarded));
-        self.setup.handlers.push((self.kind.to_string(), attach));
-        self
-    }
-
-    /// Adds an index: `values` says under which values an object is found by [`windlass_informer::Lister::by_index`].
-    /// Controllers that add the same function, one that captures nothing, under the same name share the index.
-    pub fn index(
-        self,
-        name: &'static str,
-        values: impl Fn(&Arc<K>) -> Vec<String> + Send + Sync + 'static,
-    ) -> Self {
-        if let Err(error) = self.informer.add_index(name, values) {
-            let kind = self.kind.to_string();
-            self.setup.fail(SetupError::Watch { kind, message: error.to_string() });
-        }
-        self
-    }
-
-    /// Reads of the cache. Empty until the manager runs.
-    pub fn lister(self) -> TypedLister<K> {
-        self.informer.lister()
-    }
-}
-
-impl<K: Watchable> std::fmt::Debug for Watch<'_, K> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Watch<{}>", type_name::<K>())
     }
 }

@@ -1,10 +1,17 @@
 //! A whole controller against an API server in the process, in virtual time.
 
+mod caches;
+mod fresh;
+mod queueing;
+mod sources;
+mod watching;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
@@ -18,8 +25,8 @@ use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Verb};
 use windlass_workqueue::{RateLimiter, default_limiter};
 
 use crate::{
-    Context, Controller, Outcome, ReconcileError, Registration, Resources, Setup, SetupError, Workers,
-    by_self, retry, terminal,
+    Context, Controller, Outcome, Prepared, ReconcileError, Registration, Resources, Setup, SetupError,
+    Workers, by_self, retry, terminal,
 };
 
 /// When each key was reconciled.
@@ -29,6 +36,11 @@ struct Diary(Arc<Mutex<Vec<(Instant, String)>>>);
 impl Diary {
     fn note(&self, env: &Env, key: &ObjectKey) {
         self.0.lock().expect("no panic while noting").push((env.now(), key.name().to_owned()));
+    }
+
+    /// The names of the keys, in the order in which they were reconciled, and forgets them.
+    fn names(&self) -> Vec<String> {
+        self.0.lock().expect("no panic while noting").drain(..).map(|(_, name)| name).collect()
     }
 
     fn times(&self, name: &str) -> Vec<Instant> {
@@ -105,6 +117,37 @@ struct World {
     api: Scene,
     metrics: Metrics,
     diary: Diary,
+    resync: Option<Duration>,
+}
+
+/// A controller about to be started.
+struct Readied {
+    prepared: Prepared,
+    factory: InformerFactory,
+    resources: Resources,
+}
+
+type Act =
+    Arc<dyn Fn(ObjectKey, Context) -> BoxFuture<'static, Result<Outcome, ReconcileError>> + Send + Sync>;
+
+/// Does what the test says.
+struct Scripted {
+    diary: Diary,
+    act: Act,
+}
+
+#[async_trait]
+impl Controller for Scripted {
+    const NAME: &'static str = "scripted";
+
+    fn setup(_: &mut Setup) -> Result<Self, SetupError> {
+        Err(SetupError::invalid("set up by a test"))
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        self.diary.note(cx.env(), key);
+        (self.act)(key.clone(), cx.clone()).await
+    }
 }
 
 impl World {
@@ -117,7 +160,7 @@ impl World {
         let env = Env::virtual_time(7);
         let api = Scene::new(&env, Plan { seed: 7, faults });
         api.put("/api/v1/namespaces/shop", json!({}));
-        let world = Self { env, api, metrics: Metrics::new(), diary: Diary::default() };
+        let world = Self { env, api, metrics: Metrics::new(), diary: Diary::default(), resync: None };
         maps.iter().for_each(|name| world.put(name));
         world
     }
@@ -150,6 +193,13 @@ impl World {
     }
 
     async fn start_with(&self, registration: Registration) -> Workers {
+        let Readied { prepared, factory, resources } = self.ready(registration);
+        factory.wait_for_sync(Some(Duration::from_secs(10))).await.expect("synced");
+        prepared.start(resources).await.expect("started")
+    }
+
+    /// Everything that a start needs, with informers that run.
+    fn ready(&self, registration: Registration) -> Readied {
         let (env, metrics) = (self.env.clone(), self.metrics.clone());
         let options = ClientOptions { qps: 0.0, ..ClientOptions::default() };
         let uri = http::Uri::from_static("http://api");
@@ -157,13 +207,35 @@ impl World {
             Clients::over_service(env.clone(), self.api.line(), uri, options, &metrics, Arc::new(OpenFence))
                 .expect("clients");
         let reader = clients.for_informers().expect("reader");
-        let factory = InformerFactory::new(env.clone(), metrics.clone(), FactoryOptions::default());
+        let options = FactoryOptions { resync: self.resync, ..FactoryOptions::default() };
+        let factory = InformerFactory::new(env.clone(), metrics.clone(), options);
         let prepared = registration.prepare(env.clone(), metrics, factory.clone()).expect("set up");
         factory.start(Arc::new(ApiSources::new(reader.clone())));
-        factory.wait_for_sync(Some(Duration::from_secs(10))).await.expect("synced");
         let clients = clients.for_controller(Obedient::NAME).expect("clients");
         let resources = Resources { env, clients, reader, events: Recorder::discarding() };
-        prepared.start(resources).await.expect("started")
+        Readied { prepared, factory, resources }
+    }
+
+    /// A controller that is wired as `wire` says and does with a key what `act` says.
+    fn scripted<F>(
+        &self,
+        wire: impl Fn(&mut Setup) + Send + Sync + 'static,
+        act: impl Fn(ObjectKey, Context) -> F + Send + Sync + 'static,
+    ) -> Registration
+    where
+        F: Future<Output = Result<Outcome, ReconcileError>> + Send + 'static,
+    {
+        let diary = self.diary.clone();
+        let act: Act = Arc::new(move |key, context| Box::pin(act(key, context)));
+        Registration::with(Scripted::DESCRIPTOR, move |setup| {
+            wire(setup);
+            Ok(Scripted { diary: diary.clone(), act: Arc::clone(&act) })
+        })
+    }
+
+    /// One that only notes what it is asked to reconcile.
+    async fn watcher(&self, wire: impl Fn(&mut Setup) + Send + Sync + 'static) -> Workers {
+        self.start_with(self.scripted(wire, |_, _| async { Ok(Outcome::Done) })).await
     }
 
     async fn pass(&self, seconds: u64) {

@@ -15,16 +15,23 @@ use tracing::Instrument;
 use windlass_client::one_line;
 use windlass_env::{Env, Instant, Task, caught};
 use windlass_events::Recorder;
+use windlass_informer::InformerFactory;
 use windlass_metrics::ReconcileMetrics;
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion};
-use windlass_workqueue::{Item, Queue};
+use windlass_workqueue::{Add, Item, Priority, Queue};
 
-use crate::context::Context;
-use crate::error::{Loudness, ReconcileError};
+use crate::context::{About, Context};
+use crate::error::{Loudness, ReconcileError, ReconcileTimeout, retry};
 use crate::freshness::{Freshness, Gate};
+use crate::limits::Limit;
 use crate::outcome::{Attempt, Outcome, Settlement, settle};
+use crate::quarantine::{Quarantine, Quarantined, Verdict};
 use crate::registration::Reconcile;
 use crate::stale_skips::StaleSkips;
+use crate::timer::Clockwork;
+use crate::trigger::Trigger;
+use crate::watch::Wiring;
+use crate::watches::Watches;
 use crate::writes::WorkerLog;
 
 /// How long a key waits for its next turn after a panic outside of its reconcile: with a limiter that panics there is
@@ -43,6 +50,11 @@ pub(crate) struct Shared {
     pub(crate) metrics: ReconcileMetrics,
     pub(crate) stale_skips: StaleSkips,
     pub(crate) max_retries: Option<u32>,
+    pub(crate) reconcile_timeout: Option<Duration>,
+    pub(crate) quarantine: Quarantine,
+    pub(crate) limits: Vec<Limit>,
+    pub(crate) triggers: Vec<Trigger>,
+    pub(crate) watches: Watches,
     pub(crate) activity: Activity,
 }
 
@@ -82,11 +94,17 @@ impl Worker {
     }
 
     async fn process(&self, item: &Item<ObjectKey>) {
-        let key = item.key();
+        let (key, priority) = (item.key(), item.priority());
+        let Shared { limits, queue, gate, triggers, .. } = &*self.shared;
+        triggers.iter().for_each(|trigger| trigger.taken(key));
+        // None means that the key was put aside until there is room for another of its class.
+        let Some(_places) = Limit::enter_all(limits, queue, key, priority) else { return };
         let _busy = Turn::begin(&self.shared, self.number, key);
-        match self.unless_stopped(self.shared.gate.pass(key)).await {
-            Some(Freshness::Fresh) => self.reconcile(key).await,
-            Some(Freshness::Stale { resource, again_after }) => self.skip(key, &resource, again_after),
+        match self.unless_stopped(gate.pass(key)).await {
+            Some(Freshness::Fresh) => self.reconcile(key, priority).await,
+            Some(Freshness::Stale { resource, again_after }) => {
+                self.skip(key, &resource, Add::after(again_after).priority(priority));
+            }
             // Like a key that is still queued: the next leader sees it.
             None => {}
         }
@@ -102,42 +120,71 @@ impl Worker {
 
     /// Puts a key off whose cache does not show its last write yet. That is no failure of the key's: its back-off, which
     /// may be minutes, has no part in it.
-    fn skip(&self, key: &ObjectKey, resource: &GroupResource, again_after: Duration) {
+    fn skip(&self, key: &ObjectKey, resource: &GroupResource, again: Add) {
         self.shared.stale_skips.count(resource);
         tracing::debug!(controller = self.shared.name, %key, "skipped: the cache is older than the key's last write");
-        self.shared.queue.add_after(key.clone(), again_after);
+        self.shared.queue.add_with(key.clone(), again);
     }
 
-    async fn reconcile(&self, key: &ObjectKey) {
+    async fn reconcile(&self, key: &ObjectKey, priority: Priority) {
         let span = tracing::info_span!("reconcile", controller = self.shared.name, %key);
         let failures = self.shared.queue.attempts(key);
-        let attempt = self.attempt(key, failures, &span).await;
+        let about = About { attempts: failures, priority, span: span.clone() };
+        let attempt = self.attempt(key, about).await;
         let settlement = settle(&attempt, failures, self.shared.max_retries);
         span.in_scope(|| self.tell(&attempt, settlement, failures));
         self.count(&attempt);
-        self.settle(key, settlement);
+        self.settle(key, settlement, priority);
     }
 
-    async fn attempt(&self, key: &ObjectKey, failures: u32, span: &tracing::Span) -> Attempt {
-        let Shared { env, events, .. } = &*self.shared;
-        let context = Context::new(self.client.clone(), events.clone(), env.clone(), failures, span.clone());
+    async fn attempt(&self, key: &ObjectKey, about: About) -> Attempt {
+        let Shared { env, events, watches, quarantine, .. } = &*self.shared;
+        let span = about.span.clone();
+        let context = Context::new(self.client.clone(), events.clone(), env.clone(), watches.clone(), about);
         self.log.begin(key);
         let begun = env.now();
         // Inside an async block, so that a panic before the first await is caught as well.
         let reconcile = async { self.shared.controller.reconcile(key, &context).await };
-        let ended = caught(reconcile.instrument(span.clone())).await;
+        let ended = caught(self.in_time(reconcile).instrument(span)).await;
         self.shared.metrics.duration.observe(env.now().saturating_duration_since(begun).as_secs_f64());
-        ended.map_or_else(Attempt::Panicked, Attempt::Returned)
+        match ended {
+            Ok(returned) => {
+                quarantine.survived(key);
+                Attempt::Returned(returned)
+            }
+            Err(message) => {
+                let verdict = quarantine.panicked(key, &message, env.now());
+                Attempt::Panicked(message, verdict)
+            }
+        }
     }
 
-    fn settle(&self, key: &ObjectKey, settlement: Settlement) {
+    /// What `reconcile` comes to, or an error once it has taken longer than the controller allows.
+    async fn in_time(
+        &self,
+        reconcile: impl Future<Output = Result<Outcome, ReconcileError>>,
+    ) -> Result<Outcome, ReconcileError> {
+        let Some(limit) = self.shared.reconcile_timeout else { return reconcile.await };
+        self.shared.env.timeout(limit, reconcile).await.unwrap_or_else(|_| {
+            self.shared.metrics.timeouts.inc();
+            Err(retry(ReconcileTimeout { limit }))
+        })
+    }
+
+    /// A key that comes back keeps the priority it had, unless its reconcile asked for another.
+    fn settle(&self, key: &ObjectKey, settlement: Settlement, priority: Priority) {
         let queue = &self.shared.queue;
         match settlement {
-            Settlement::BackOff => queue.add_rate_limited(key.clone()),
+            Settlement::BackOff => queue.add_with(key.clone(), Add::rate_limited().priority(priority)),
             Settlement::Forget | Settlement::GiveUp => queue.forget(key),
-            Settlement::ForgetThenAfter(delay) => {
+            Settlement::ForgetThenAfter(delay, asked) => {
                 queue.forget(key);
-                queue.add_after(key.clone(), delay);
+                queue.add_with(key.clone(), Add::after(delay).priority(asked.unwrap_or(priority)));
+            }
+            Settlement::Rest => {
+                queue.forget(key);
+                // An appointment from before is no change.
+                queue.cancel_delayed(key);
             }
         }
     }
@@ -146,10 +193,12 @@ impl Worker {
         let metrics = &self.shared.metrics;
         match attempt {
             Attempt::Returned(Ok(Outcome::Done)) => metrics.total.success.inc(),
-            Attempt::Returned(Ok(Outcome::RequeueAfter(_))) => metrics.total.requeue_after.inc(),
+            Attempt::Returned(Ok(Outcome::RequeueAfter(_) | Outcome::RequeueAt { .. })) => {
+                metrics.total.requeue_after.inc();
+            }
             Attempt::Returned(Err(ReconcileError::Retry(_))) => metrics.total.error.inc(),
             Attempt::Returned(Err(ReconcileError::Terminal(_))) => metrics.total.terminal.inc(),
-            Attempt::Panicked(_) => {
+            Attempt::Panicked(..) => {
                 metrics.total.panic.inc();
                 metrics.panics.inc();
             }
@@ -160,7 +209,12 @@ impl Worker {
         match attempt {
             Attempt::Returned(Ok(outcome)) => tracing::debug!(?outcome, "reconciled"),
             Attempt::Returned(Err(error)) => tell_failure(error, settlement, failures),
-            Attempt::Panicked(message) => tracing::error!(%message, failures, "panicked: backing off"),
+            Attempt::Panicked(message, Verdict::TryAgain) => {
+                tracing::error!(%message, failures, "panicked: backing off");
+            }
+            Attempt::Panicked(message, Verdict::Rest(panics)) => {
+                tracing::error!(%message, panics, "panicked too often: in quarantine until its next change");
+            }
         }
     }
 }
@@ -276,7 +330,12 @@ pub struct Workers {
     env: Env,
     activity: Activity,
     gate: Gate,
+    quarantine: Quarantine,
+    triggers: Vec<Trigger>,
+    watches: Watches,
     tasks: Vec<Task<()>>,
+    /// Informers of the controller's own, which end after it.
+    own: Vec<InformerFactory>,
 }
 
 impl Workers {
@@ -293,8 +352,27 @@ impl Workers {
             env: shared.env.clone(),
             activity: shared.activity.clone(),
             gate: shared.gate.clone(),
+            quarantine: shared.quarantine.clone(),
+            triggers: shared.triggers.clone(),
+            watches: shared.watches.clone(),
             tasks: workers.into_iter().map(spawn).collect(),
+            own: Vec::new(),
         }
+    }
+
+    /// Lets a timer go off until the workers are told to stop.
+    pub(crate) fn run_timer(&mut self, number: usize, clockwork: Clockwork, wiring: &Wiring) {
+        let (env, stop, name) =
+            (self.env.clone(), self.stop.clone(), format!("{} timer {number}", self.name));
+        let run = clockwork.run(env, name.clone(), wiring.queue.routine(), wiring.panics.clone());
+        self.tasks.push(self.env.spawn(name, async move {
+            stop.run_until_cancelled(run).await;
+        }));
+    }
+
+    /// Keeps informers that end with the controller.
+    pub(crate) fn keep(&mut self, own: impl IntoIterator<Item = InformerFactory>) {
+        self.own.extend(own);
     }
 
     /// The controller's name.
@@ -306,6 +384,8 @@ impl Workers {
     pub fn stop(&self) {
         self.stop.cancel();
         self.queue.shut_down();
+        self.triggers.iter().for_each(Trigger::close);
+        self.watches.close();
     }
 
     /// Waits until every worker has ended.
@@ -317,6 +397,10 @@ impl Workers {
             // How it ended is no matter here: a panic has been logged under the task's name.
             let _ended = task.await;
             self.tasks.pop();
+        }
+        while let Some(own) = self.own.last() {
+            own.shutdown().await;
+            self.own.pop();
         }
     }
 
@@ -335,6 +419,21 @@ impl Workers {
     /// The keys that workers have now.
     pub fn busy(&self) -> Vec<Busy> {
         self.activity.busy()
+    }
+
+    /// The keys that rest until their next change, because their reconcile panicked too often in a row.
+    pub fn quarantined(&self) -> Vec<Quarantined> {
+        self.quarantine.resting()
+    }
+
+    /// Says, whenever it is asked, how many keys are in quarantine; nothing if none is. Which they are is in the log, and
+    /// told by [`Workers::quarantined`]: pages are read by more people than objects are.
+    pub fn quarantine_notice(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static + use<> {
+        let quarantine = self.quarantine.clone();
+        move || {
+            let resting = quarantine.resting().len();
+            (resting > 0).then(|| format!("keys in quarantine because their reconcile panics: {resting}"))
+        }
     }
 
     /// A check that fails when a worker has had one key for longer than `stuck_after`, or has ended without being
@@ -362,6 +461,7 @@ impl std::fmt::Debug for Workers {
         f.debug_struct("Workers")
             .field("name", &self.name)
             .field("activity", &self.activity)
+            .field("quarantined", &self.quarantined())
             .finish_non_exhaustive()
     }
 }

@@ -1,32 +1,54 @@
 //! Read-your-writes, the bookkeeping: which versions each key's cache must have passed before the next reconcile.
 //!
-//! [`Ledger`] is pure. Per key and resource it keeps the highest version written, or that a write's fate is unknown,
-//! together with the epoch of the cache in which it was written: a new epoch (a restored etcd) voids the entry, since
-//! versions of two epochs cannot be compared. Per resource it keeps the highest version of all, for a successor whose
+//! [`Ledger`] is pure. Per key and collection it keeps the highest version written, or that a write's fate is unknown,
+//! and which objects were deleted, by UID: a deletion may be answered without any version. With them goes the epoch of
+//! the cache in which that happened: a new epoch (a restored etcd) voids the entry, since versions of two epochs cannot
+//! be compared. Per resource it keeps the highest version of all, for a successor whose
 //! caches must show it. [`WorkerLog`] feeds it from the client's write log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use windlass_client::{Write, WriteLog, WriteTarget};
 use windlass_env::{Env, Instant};
-use windlass_object::{GroupResource, ObjectKey, ResourceVersion};
+use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Uid, Verb};
 
-use crate::freshness::Caches;
+use crate::caches::Caches;
 
 /// For how long after a consistent read a write of unknown fate may still show, on a cache that follows its source.
 /// A watch tells of a write within milliseconds, so a thousandfold of that has told whether it happened. The cache's
 /// *version* may take up to a minute to pass that of the read, where nothing changes and only bookmarks move it.
 const SHOWS_WITHIN: Duration = Duration::from_secs(5);
 
-/// What one key's cache of one resource must show before the key is reconciled again.
+/// A collection that is written to: a resource, in one namespace if it has any. With many namespaces as one source each
+/// has a version of its own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    /// Group and resource.
+    pub(crate) resource: GroupResource,
+    namespace: Option<Arc<str>>,
+}
+
+impl Place {
+    pub(crate) fn new(resource: GroupResource, namespace: Option<&str>) -> Self {
+        Self { resource, namespace: namespace.map(Into::into) }
+    }
+
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+}
+
+/// What one key's cache of one collection must show before the key is reconciled again.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Wanted {
     /// The highest version written, if a version is known.
     pub(crate) version: Option<ResourceVersion>,
     /// Whether there may be a write beyond it.
     pub(crate) doubt: Doubt,
+    /// The objects that were deleted.
+    pub(crate) deleted: BTreeSet<(ObjectKey, Uid)>,
     /// The epoch of the cache when this was recorded.
     pub(crate) epoch: u64,
     /// When this was last recorded.
@@ -51,18 +73,23 @@ pub(crate) enum Doubt {
 
 impl Wanted {
     fn known(version: ResourceVersion, epoch: u64, since: Instant) -> Self {
-        Self { version: Some(version), doubt: Doubt::None, epoch, since }
+        Self { version: Some(version), doubt: Doubt::None, deleted: BTreeSet::new(), epoch, since }
     }
 
     fn unknown(epoch: u64, since: Instant) -> Self {
-        Self { version: None, doubt: Doubt::Open, epoch, since }
+        Self { version: None, doubt: Doubt::Open, deleted: BTreeSet::new(), epoch, since }
+    }
+
+    fn ended(object: (ObjectKey, Uid), epoch: u64, since: Instant) -> Self {
+        Self { version: None, doubt: Doubt::None, deleted: BTreeSet::from([object]), epoch, since }
     }
 
     /// Both this and `later`, unless they are of different epochs: then only `later` still means anything.
-    fn and(self, later: Self) -> Self {
+    fn and(self, mut later: Self) -> Self {
         if self.epoch != later.epoch {
             return later;
         }
+        later.deleted.extend(self.deleted);
         let doubt = if later.doubt == Doubt::None { self.doubt } else { later.doubt };
         Self { version: higher(self.version, later.version), doubt, ..later }
     }
@@ -76,7 +103,7 @@ impl Wanted {
         }
     }
 
-    /// Whether a cache that has `shown` some versions need not be waited for at `now`. One that `follows` its source
+    /// Whether a cache that has `shown` some versions need not be waited for at `now`, deletions aside. One that `follows` its source
     /// and has not shown a doubtful write for long enough never will: it did not happen, or has been shown.
     pub(crate) fn is_met(
         &self,
@@ -108,7 +135,7 @@ const SWEEP_FLOOR: usize = 1024;
 /// What each key still waits for.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    keys: BTreeMap<ObjectKey, BTreeMap<GroupResource, Wanted>>,
+    keys: BTreeMap<ObjectKey, BTreeMap<Place, Wanted>>,
     highest: BTreeMap<GroupResource, Highest>,
     skips: BTreeMap<ObjectKey, u32>,
     sweep_at: usize,
@@ -139,43 +166,55 @@ impl Ledger {
     pub(crate) fn wrote(
         &mut self,
         key: &ObjectKey,
-        resource: &GroupResource,
+        place: &Place,
         version: &ResourceVersion,
         epoch: u64,
         now: Instant,
     ) {
         if version.is_comparable() {
-            self.record(key, resource, Wanted::known(version.clone(), epoch, now));
+            self.record(key, place, Wanted::known(version.clone(), epoch, now));
         }
+    }
+
+    /// Records the deletion of an object.
+    pub(crate) fn deleted(
+        &mut self,
+        key: &ObjectKey,
+        place: &Place,
+        object: (ObjectKey, Uid),
+        epoch: u64,
+        now: Instant,
+    ) {
+        self.record(key, place, Wanted::ended(object, epoch, now));
     }
 
     /// Records a write whose fate is unknown.
-    pub(crate) fn ambiguous(&mut self, key: &ObjectKey, resource: &GroupResource, epoch: u64, now: Instant) {
-        self.record(key, resource, Wanted::unknown(epoch, now));
+    pub(crate) fn ambiguous(&mut self, key: &ObjectKey, place: &Place, epoch: u64, now: Instant) {
+        self.record(key, place, Wanted::unknown(epoch, now));
     }
 
-    fn record(&mut self, key: &ObjectKey, resource: &GroupResource, wanted: Wanted) {
-        let resources = self.keys.entry(key.clone()).or_default();
-        let merged = match resources.remove(resource) {
+    fn record(&mut self, key: &ObjectKey, place: &Place, wanted: Wanted) {
+        let places = self.keys.entry(key.clone()).or_default();
+        let merged = match places.remove(place) {
             Some(earlier) => earlier.and(wanted),
             None => wanted,
         };
-        resources.insert(resource.clone(), merged);
+        places.insert(place.clone(), merged);
     }
 
     /// What `key` waits for.
-    pub(crate) fn wanted(&self, key: &ObjectKey) -> Vec<(GroupResource, Wanted)> {
-        let resources = self.keys.get(key).into_iter().flatten();
-        resources.map(|(resource, wanted)| (resource.clone(), wanted.clone())).collect()
+    pub(crate) fn wanted(&self, key: &ObjectKey) -> Vec<(Place, Wanted)> {
+        let places = self.keys.get(key).into_iter().flatten();
+        places.map(|(place, wanted)| (place.clone(), wanted.clone())).collect()
     }
 
     /// Removes what was waited for, unless something was recorded since `wanted` was read.
-    pub(crate) fn satisfied(&mut self, key: &ObjectKey, resource: &GroupResource, wanted: &Wanted) {
-        let Some(resources) = self.keys.get_mut(key) else { return };
-        if resources.get(resource) == Some(wanted) {
-            resources.remove(resource);
+    pub(crate) fn satisfied(&mut self, key: &ObjectKey, place: &Place, wanted: &Wanted) {
+        let Some(places) = self.keys.get_mut(key) else { return };
+        if places.get(place) == Some(wanted) {
+            places.remove(place);
         }
-        if resources.is_empty() {
+        if places.is_empty() {
             self.keys.remove(key);
         }
     }
@@ -206,13 +245,13 @@ impl Ledger {
     pub(crate) fn resolve(
         &mut self,
         key: &ObjectKey,
-        resource: &GroupResource,
+        place: &Place,
         wanted: &Wanted,
         read: ResourceVersion,
         now: Instant,
     ) -> Wanted {
         let resolved = Wanted { doubt: Doubt::Before { read, at: now }, ..wanted.clone() };
-        let slot = self.keys.get_mut(key).and_then(|resources| resources.get_mut(resource));
+        let slot = self.keys.get_mut(key).and_then(|places| places.get_mut(place));
         if let Some(slot) = slot.filter(|slot| *slot == wanted) {
             slot.clone_from(&resolved);
         }
@@ -220,15 +259,9 @@ impl Ledger {
     }
 
     /// The cache does not follow its source: the time in which a doubtful write would have shown begins anew.
-    pub(crate) fn unfollowed(
-        &mut self,
-        key: &ObjectKey,
-        resource: &GroupResource,
-        wanted: &Wanted,
-        now: Instant,
-    ) {
+    pub(crate) fn unfollowed(&mut self, key: &ObjectKey, place: &Place, wanted: &Wanted, now: Instant) {
         if let Doubt::Before { read, .. } = &wanted.doubt {
-            self.resolve(key, resource, wanted, read.clone(), now);
+            self.resolve(key, place, wanted, read.clone(), now);
         }
     }
 
@@ -249,13 +282,13 @@ impl Ledger {
 
     /// Forgets what caches have passed long ago, for keys that never come back. Runs only when the ledger has doubled
     /// since the last time, so its cost is spread over the writes that filled it.
-    pub(crate) fn sweep_if_grown(&mut self, passed: impl Fn(&GroupResource, &Wanted) -> bool) {
+    pub(crate) fn sweep_if_grown(&mut self, passed: impl Fn(&Place, &Wanted) -> bool) {
         if self.keys.len() < self.sweep_at {
             return;
         }
-        self.keys.retain(|_, resources| {
-            resources.retain(|resource, wanted| !passed(resource, wanted));
-            !resources.is_empty()
+        self.keys.retain(|_, places| {
+            places.retain(|place, wanted| !passed(place, wanted));
+            !places.is_empty()
         });
         self.sweep_at = SWEEP_FLOOR.max(self.keys.len() * 2);
     }
@@ -276,12 +309,12 @@ impl SharedLedger {
 pub(crate) struct WorkerLog {
     env: Env,
     ledger: SharedLedger,
-    caches: Arc<Caches>,
+    caches: Caches,
     current: Mutex<Option<ObjectKey>>,
 }
 
 impl WorkerLog {
-    pub(crate) fn new(env: Env, ledger: SharedLedger, caches: Arc<Caches>) -> Self {
+    pub(crate) fn new(env: Env, ledger: SharedLedger, caches: Caches) -> Self {
         Self { env, ledger, caches, current: Mutex::new(None) }
     }
 
@@ -290,30 +323,48 @@ impl WorkerLog {
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(key.clone());
     }
 
-    fn record(&self, target: &WriteTarget, write: impl FnOnce(&mut Ledger, &ObjectKey, u64, Instant)) {
+    fn record(
+        &self,
+        target: &WriteTarget,
+        write: impl FnOnce(&mut Ledger, &ObjectKey, &Place, u64, Instant),
+    ) {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // A resource this controller does not watch has no cache that could be stale.
         let (Some(key), Some(epoch)) = (current, self.caches.epoch(&target.resource)) else { return };
+        let place = Place::new(target.resource.clone(), target.namespace.as_deref());
         let mut ledger = self.ledger.lock();
-        write(&mut ledger, &key, epoch, self.env.now());
-        ledger.sweep_if_grown(|resource, wanted| self.caches.passed(resource, wanted));
+        write(&mut ledger, &key, &place, epoch, self.env.now());
+        ledger.sweep_if_grown(|place, wanted| self.caches.passed(place, wanted));
     }
 }
 
 impl WriteLog for WorkerLog {
     fn wrote(&self, write: Write) {
-        // A delete that answered with a bare status has no version to wait for; expectations cover deletes.
-        let Some(version) = &write.version else { return };
         let resource = &write.target.resource;
-        self.ledger.lock().reached(resource, version, self.caches.epoch(resource));
-        self.record(&write.target, |ledger, key, epoch, now| {
-            ledger.wrote(key, resource, version, epoch, now);
+        if let Some(version) = &write.version {
+            self.ledger.lock().reached(resource, version, self.caches.epoch(resource));
+        }
+        let ended = ended(&write);
+        self.record(&write.target, |ledger, key, place, epoch, now| {
+            if let Some(version) = &write.version {
+                ledger.wrote(key, place, version, epoch, now);
+            }
+            if let Some(object) = ended {
+                ledger.deleted(key, place, object, epoch, now);
+            }
         });
     }
 
     fn ambiguous(&self, target: WriteTarget) {
-        self.record(&target, |ledger, key, epoch, now| ledger.ambiguous(key, &target.resource, epoch, now));
+        self.record(&target, |ledger, key, place, epoch, now| ledger.ambiguous(key, place, epoch, now));
     }
+}
+
+/// The object that a write deleted, if the answer says which. Its name alone would not do: another may bear it by now.
+fn ended(write: &Write) -> Option<(ObjectKey, Uid)> {
+    let deletes = write.target.verb == Verb::Delete && write.target.subresource.is_none();
+    let object = write.key.clone().zip(write.uid.clone());
+    object.filter(|_| deletes)
 }
 
 impl std::fmt::Debug for WorkerLog {
@@ -328,6 +379,10 @@ mod tests {
 
     fn pods() -> GroupResource {
         GroupResource::new("", "pods")
+    }
+
+    fn place() -> Place {
+        Place::new(pods(), Some("shop"))
     }
 
     fn key() -> ObjectKey {
@@ -348,7 +403,7 @@ mod tests {
         let now = Env::virtual_time(1).now();
         let mut ledger = Ledger::default();
         for number in [9, 100, 11] {
-            ledger.wrote(&key(), &pods(), &version(number), 0, now);
+            ledger.wrote(&key(), &place(), &version(number), 0, now);
         }
         assert_eq!(only(&ledger).version, Some(version(100)));
         assert_eq!(ledger.wanted(&ObjectKey::namespaced("shop", "other")), []);
@@ -357,7 +412,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_version_that_is_no_number_is_not_waited_for() {
         let mut ledger = Ledger::default();
-        ledger.wrote(&key(), &pods(), &ResourceVersion::new("opaque"), 0, Env::virtual_time(1).now());
+        ledger.wrote(&key(), &place(), &ResourceVersion::new("opaque"), 0, Env::virtual_time(1).now());
         assert_eq!(ledger.wanted(&key()), []);
     }
 
@@ -365,8 +420,8 @@ mod tests {
     async fn a_write_of_a_new_epoch_voids_those_of_the_old() {
         let now = Env::virtual_time(1).now();
         let mut ledger = Ledger::default();
-        ledger.wrote(&key(), &pods(), &version(500), 0, now);
-        ledger.wrote(&key(), &pods(), &version(7), 1, now);
+        ledger.wrote(&key(), &place(), &version(500), 0, now);
+        ledger.wrote(&key(), &place(), &version(7), 1, now);
         assert_eq!(only(&ledger), Wanted::known(version(7), 1, now));
     }
 
@@ -374,16 +429,16 @@ mod tests {
     async fn an_unknown_fate_stays_until_a_read_resolves_it() {
         let now = Env::virtual_time(1).now();
         let mut ledger = Ledger::default();
-        ledger.ambiguous(&key(), &pods(), 0, now);
-        ledger.wrote(&key(), &pods(), &version(5), 0, now);
+        ledger.ambiguous(&key(), &place(), 0, now);
+        ledger.wrote(&key(), &place(), &version(5), 0, now);
         let wanted = only(&ledger);
         assert_eq!((wanted.doubt.clone(), wanted.bound()), (Doubt::Open, None));
-        ledger.resolve(&key(), &pods(), &wanted, version(9), now);
+        ledger.resolve(&key(), &place(), &wanted, version(9), now);
         let resolved = only(&ledger);
         assert_eq!((&resolved.version, resolved.bound()), (&Some(version(5)), Some(version(9))));
-        ledger.wrote(&key(), &pods(), &version(7), 0, now);
+        ledger.wrote(&key(), &place(), &version(7), 0, now);
         assert_eq!((only(&ledger).version, only(&ledger).doubt), (Some(version(7)), resolved.doubt));
-        ledger.ambiguous(&key(), &pods(), 0, now);
+        ledger.ambiguous(&key(), &place(), 0, now);
         assert_eq!(only(&ledger).doubt, Doubt::Open, "another one needs another read");
     }
 
@@ -405,11 +460,11 @@ mod tests {
     async fn a_cache_that_does_not_follow_its_source_is_given_the_whole_time_again() {
         let now = Env::virtual_time(1).now();
         let mut ledger = Ledger::default();
-        ledger.ambiguous(&key(), &pods(), 0, now);
+        ledger.ambiguous(&key(), &place(), 0, now);
         let open = only(&ledger);
-        let resolved = ledger.resolve(&key(), &pods(), &open, version(9), now);
+        let resolved = ledger.resolve(&key(), &place(), &open, version(9), now);
         let later = now + Duration::from_secs(4);
-        ledger.unfollowed(&key(), &pods(), &resolved, later);
+        ledger.unfollowed(&key(), &place(), &resolved, later);
         assert_eq!(only(&ledger).doubt, Doubt::Before { read: version(9), at: later });
     }
 
@@ -433,14 +488,39 @@ mod tests {
     async fn a_write_recorded_meanwhile_is_not_cleared_by_an_older_wait() {
         let now = Env::virtual_time(1).now();
         let mut ledger = Ledger::default();
-        ledger.wrote(&key(), &pods(), &version(5), 0, now);
+        ledger.wrote(&key(), &place(), &version(5), 0, now);
         let waited_for = only(&ledger);
-        ledger.wrote(&key(), &pods(), &version(6), 0, now);
-        ledger.satisfied(&key(), &pods(), &waited_for);
+        ledger.wrote(&key(), &place(), &version(6), 0, now);
+        ledger.satisfied(&key(), &place(), &waited_for);
         assert_eq!(only(&ledger).version, Some(version(6)));
         let current = only(&ledger);
-        ledger.satisfied(&key(), &pods(), &current);
+        ledger.satisfied(&key(), &place(), &current);
         assert!(ledger.keys.is_empty(), "nothing is kept for a key that waits for nothing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn deletions_are_waited_for_by_uid_beside_the_highest_version() {
+        let now = Env::virtual_time(1).now();
+        let (mut ledger, web) = (Ledger::default(), ObjectKey::namespaced("shop", "web-1"));
+        ledger.deleted(&key(), &place(), (web.clone(), "u1".into()), 0, now);
+        assert_eq!((only(&ledger).bound(), only(&ledger).doubt), (None, Doubt::None), "no version is known");
+        ledger.wrote(&key(), &place(), &version(5), 0, now);
+        ledger.deleted(&key(), &place(), (web.clone(), "u2".into()), 0, now);
+        let wanted = only(&ledger);
+        assert_eq!(wanted.version, Some(version(5)));
+        assert_eq!(wanted.deleted, BTreeSet::from([(web.clone(), "u1".into()), (web, "u2".into())]));
+        ledger.wrote(&key(), &place(), &version(1), 1, now);
+        assert_eq!(only(&ledger).deleted, BTreeSet::new(), "a new epoch voids them");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_written_in_two_namespaces_is_waited_for_in_each() {
+        let now = Env::virtual_time(1).now();
+        let mut ledger = Ledger::default();
+        ledger.wrote(&key(), &place(), &version(5), 0, now);
+        ledger.wrote(&key(), &Place::new(pods(), Some("depot")), &version(9), 0, now);
+        let versions: Vec<_> = ledger.wanted(&key()).into_iter().map(|(_, wanted)| wanted.version).collect();
+        assert_eq!(versions, [Some(version(9)), Some(version(5))], "depot comes before shop");
     }
 
     #[tokio::test(start_paused = true)]
@@ -448,7 +528,7 @@ mod tests {
         let now = Env::virtual_time(1).now();
         let mut ledger = Ledger::default();
         for number in 1..=SWEEP_FLOOR as u64 {
-            ledger.wrote(&ObjectKey::cluster(&number.to_string()), &pods(), &version(number), 0, now);
+            ledger.wrote(&ObjectKey::cluster(&number.to_string()), &place(), &version(number), 0, now);
         }
         ledger.sweep_if_grown(|_, wanted| wanted.version < Some(version(1000)));
         assert_eq!(ledger.keys.len(), SWEEP_FLOOR - 999);

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use windlass_client::ClientOptions;
+use windlass_controller::CacheSync;
 use windlass_election::{ElectionConfig, ElectionConfigError};
 
 use crate::selection::ControllerSelection;
@@ -33,6 +34,12 @@ pub struct ManagerConfig {
     pub start_interval: Duration,
     /// How long running reconciles may take to end after the first signal. Zero waits for ever. Default 10 s.
     pub shutdown_timeout: Duration,
+    /// How long each controller waits for the caches it needs, unless it says so itself. Default
+    /// [`CacheSync::Forever`], unlike controller-runtime's two minutes: there one missing permission ends a process of
+    /// twenty controllers, again and again. Here those that have what they need work, readiness and the log say which
+    /// one waits and for what, and it begins once a role is granted or a kind installed. With [`CacheSync::Within`] a
+    /// controller without its caches ends the process with an error that names them.
+    pub cache_sync: CacheSync,
     /// How long the API server may take to answer at start. Default 10 s.
     pub api_server_wait: Duration,
     /// For how long one key may be reconciled before liveness fails. Default 30 min: every single request ends within
@@ -54,6 +61,7 @@ impl ManagerConfig {
             resync: Duration::from_secs(12 * 60 * 60),
             start_interval: Duration::ZERO,
             shutdown_timeout: Duration::from_secs(10),
+            cache_sync: CacheSync::Forever,
             api_server_wait: Duration::from_secs(10),
             worker_stuck_after: Duration::from_secs(30 * 60),
         }
@@ -75,6 +83,9 @@ impl ManagerConfig {
             if value.is_zero() {
                 return Err(ConfigError::Zero { what });
             }
+        }
+        if self.cache_sync == CacheSync::Within(Duration::ZERO) {
+            return Err(ConfigError::Zero { what: "cache sync timeout" });
         }
         self.election.as_ref().map_or(Ok(()), |election| Ok(election.validate()?))
     }

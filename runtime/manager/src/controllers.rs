@@ -192,6 +192,7 @@ async fn start_one(
 /// Tells probes and metrics of a controller that works.
 fn announce(parts: &Parts, workers: &Workers) {
     parts.health.live(workers.name(), Arc::new(workers.health(parts.config.worker_stuck_after)));
+    parts.health.notice(workers.name(), Arc::new(workers.quarantine_notice()));
     running(parts, workers.name(), true);
 }
 

@@ -10,6 +10,9 @@ use windlass_metrics::Metrics;
 /// One check: quick, synchronous, asked at any time. The error says what is wrong.
 pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
+/// Something an operator should see although no probe fails for it; `None` while there is nothing to say.
+pub type Notice = Arc<dyn Fn() -> Option<String> + Send + Sync>;
+
 /// Which question is asked.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Probe {
@@ -53,13 +56,14 @@ enum Group {
 #[derive(Clone)]
 pub struct Health {
     checks: Arc<Mutex<BTreeMap<(Group, String), Check>>>,
+    notices: Arc<Mutex<BTreeMap<String, Notice>>>,
     metrics: Metrics,
 }
 
 impl Health {
     /// Checks whose results are also told as metrics. `ping` is there from the start: it proves that somebody answers.
     pub fn new(metrics: Metrics) -> Self {
-        let health = Self { checks: Arc::default(), metrics };
+        let health = Self { checks: Arc::default(), notices: Arc::default(), metrics };
         health.live("ping", Arc::new(|| Ok(())));
         health.ready("ping", Arc::new(|| Ok(())));
         health
@@ -75,6 +79,12 @@ impl Health {
         self.lock().insert((Group::Ready, name.to_owned()), check);
     }
 
+    /// Adds a notice to every page that lists its checks, or replaces the one of that name. It changes no answer: what
+    /// a restart cannot mend must not cause one.
+    pub fn notice(&self, name: &str, notice: Notice) {
+        self.notices.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), notice);
+    }
+
     /// Asks every check of `probe`, in order of name.
     pub fn report(&self, probe: Probe) -> Report {
         // The checks run outside the lock, so that one of them may add another.
@@ -84,7 +94,17 @@ impl Health {
             of_probe.map(|((_, name), check)| (name.clone(), Arc::clone(check))).collect()
         };
         let results = checks.into_iter().map(|(name, check)| self.ask(probe, name, &check)).collect();
-        Report { probe, results }
+        Report { probe, results, notices: self.noticed() }
+    }
+
+    fn noticed(&self) -> Vec<(String, String)> {
+        let notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let told = |(name, notice): (String, Notice)| {
+            let said = caught_now(|| notice());
+            let said = said.unwrap_or_else(|message| Some(format!("the notice panicked: {message}")));
+            said.map(|text| (name, text))
+        };
+        notices.into_iter().filter_map(told).collect()
     }
 
     fn ask(&self, probe: Probe, name: String, check: &Check) -> CheckResult {
@@ -124,6 +144,8 @@ pub struct Report {
     pub probe: Probe,
     /// The answers, in order of name.
     pub results: Vec<CheckResult>,
+    /// What should be seen although nothing fails for it, in order of name.
+    pub notices: Vec<(String, String)>,
 }
 
 impl Report {
@@ -151,7 +173,8 @@ impl Report {
             Ok(()) => format!("[+]{} ok\n", result.name),
             Err(_) => format!("[-]{} failed: reason withheld\n", result.name),
         };
-        let lines: String = self.results.iter().map(line).collect();
+        let notice = |(name, text): &(String, String)| format!("[!]{name} {text}\n");
+        let lines: String = self.results.iter().map(line).chain(self.notices.iter().map(notice)).collect();
         let verdict = if self.passed() { "passed" } else { "failed" };
         format!("{lines}{} check {verdict}\n", self.probe.as_str())
     }
@@ -172,6 +195,16 @@ mod tests {
         assert!(ready.clone().only("ping").is_some_and(|report| report.passed()));
         assert!(ready.without("caches").passed());
         assert_eq!(health.report(Probe::Live).only("nobody"), None);
+    }
+
+    #[test]
+    fn a_notice_is_shown_and_changes_no_answer() {
+        let health = Health::new(Metrics::new());
+        health.notice("silent", Arc::new(|| None));
+        health.notice("scribe", Arc::new(|| Some("1 keys in quarantine".to_owned())));
+        let live = health.report(Probe::Live);
+        assert!(live.passed());
+        assert_eq!(live.details(), "[+]ping ok\n[!]scribe 1 keys in quarantine\nlivez check passed\n");
     }
 
     #[test]

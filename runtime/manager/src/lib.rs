@@ -15,6 +15,9 @@
 //!   stopped: nothing is written after that.
 //! - Readiness tells the truth: caches synced, whether leading or standing by, and not on the way out. Liveness fails
 //!   when a worker, an informer or the election is stuck.
+//! - A controller waits for its own caches only: a permission or a kind that one lacks holds up nobody else, and
+//!   readiness and the log say which controller waits, for what and why.
+//! - Keys in quarantine are shown on the health pages.
 //! - Every task is spawned through `windlass_env::Env` and has ended when `run` returns.
 //!
 //! What it refuses: arguments and environment variables (those are `cmd/`'s), more than one configuration of one
@@ -29,6 +32,7 @@ mod health;
 mod leadership;
 mod lifecycle;
 mod manager;
+mod needs;
 mod phase;
 mod process;
 mod registry;
@@ -42,7 +46,7 @@ mod tests;
 pub use crate::admin_server::AdminServer;
 pub use crate::config::{ConfigError, ManagerConfig};
 pub use crate::error::ManagerError;
-pub use crate::health::{Check, CheckResult, Health, Probe, Report};
+pub use crate::health::{Check, CheckResult, Health, Notice, Probe, Report};
 pub use crate::lifecycle::{START, Step};
 pub use crate::manager::Manager;
 pub use crate::registry::{Registry, RegistryError};

@@ -15,6 +15,7 @@ use crate::controllers::{Controllers, Parts, Recorders};
 use crate::error::ManagerError;
 use crate::health::Health;
 use crate::leadership::Leadership;
+use crate::needs::Needs;
 use crate::phase::Phase;
 use crate::process::Process;
 use crate::registry::{Registry, RegistryError};
@@ -120,7 +121,9 @@ impl Manager {
         let (clients, leadership) = connect_and_elect(connect, &env, &config, &metrics)?;
         let reader = clients.for_informers()?;
         let phase = Phase::new();
+        let needs = Needs::of(&prepared);
         phase.add_checks(&health);
+        needs.add_checks(&health);
         add_liveness(&health, &leadership, &factory);
         let config = Arc::new(config);
         let parts = Parts {
@@ -145,6 +148,7 @@ impl Manager {
             admin: None,
             election_events: Recorders::default(),
             phase,
+            needs,
             caught_up: false,
             started: Vec::new(),
         })
@@ -164,7 +168,10 @@ impl Manager {
     ) -> Result<Vec<Prepared>, ManagerError> {
         let prepare = |one: &Registration| {
             let prepared = one.prepare(self.env.clone(), self.metrics.clone(), factory.clone());
-            prepared.map_err(|source| ManagerError::Setup { controller: one.descriptor().name, source })
+            let mut prepared = prepared
+                .map_err(|source| ManagerError::Setup { controller: one.descriptor().name, source })?;
+            prepared.cache_sync_by_default(self.config.cache_sync);
+            Ok(prepared)
         };
         selected.iter().map(prepare).collect()
     }

@@ -23,6 +23,7 @@ use crate::error::ManagerError;
 use crate::health::Health;
 use crate::leadership::Leadership;
 use crate::lifecycle::{START, Step, stop_order};
+use crate::needs::Needs;
 use crate::phase::Phase;
 use crate::shutdown::ShutdownSignals;
 use crate::takeover;
@@ -48,6 +49,8 @@ pub(crate) struct Process {
     pub(crate) admin: Option<AdminServer>,
     pub(crate) election_events: Recorders,
     pub(crate) phase: Phase,
+    /// What each controller's caches lack.
+    pub(crate) needs: Needs,
     /// Whether the caches show what the last leader wrote, so that what controllers write is built on it.
     pub(crate) caught_up: bool,
     pub(crate) started: Vec<Step>,
@@ -113,16 +116,26 @@ impl Process {
         Ok(())
     }
 
-    /// Waits without end: a cache that cannot fill may need a role that is granted in a minute. Readiness says no and
-    /// the log says which cache and why.
+    /// Waits until every controller has its caches, or some have and the others have kept them waiting for
+    /// [`SYNC_INTERVAL`]: those may need a role that is granted in a minute, or in a month. While none could work it
+    /// waits without end, and leaves leading to a replica that can.
     async fn start_informers(&mut self) -> Result<(), ManagerError> {
         self.factory.start(Arc::new(ApiSources::new(self.reader.clone())));
         while let Err(behind) = self.factory.wait_for_sync(Some(SYNC_INTERVAL)).await {
             tracing::warn!(%behind, "waiting for caches");
             self.phase.syncing(behind.to_string());
+            if self.needs.met_by_some() {
+                break;
+            }
         }
         self.phase.synced();
-        tracing::info!("caches are synced");
+        match self.needs.unmet() {
+            unmet if unmet.is_empty() => tracing::info!("caches are synced"),
+            unmet => tracing::warn!(
+                ?unmet,
+                "going on without these controllers: each starts once its caches are there"
+            ),
+        }
         Ok(())
     }
 

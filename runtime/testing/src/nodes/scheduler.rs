@@ -7,10 +7,11 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::PostParams;
 use kube::{Api, Resource as _};
 use serde_json::json;
-use windlass_controller::{Context, Controller, Outcome, ReconcileError, Setup, SetupError, by_self};
+use windlass_controller::{
+    Context, Controller, Enqueuer, Outcome, ReconcileError, Setup, SetupError, by_self,
+};
 use windlass_informer::{Event, TypedLister};
 use windlass_object::{ObjectKey, Verb, condition};
-use windlass_workqueue::Queue;
 
 use super::NodeOptions;
 use super::load::Load;
@@ -86,7 +87,7 @@ async fn bind(pod: &Pod, node: &str, cx: &Context) -> Result<(), kube::Error> {
     Ok(())
 }
 
-fn wake_waiting(pods: &TypedLister<Pod>, queue: &Queue<ObjectKey>) {
+fn wake_waiting(pods: &TypedLister<Pod>, queue: &Enqueuer) {
     for pod in pods.by_index(WAITING, WAITING) {
         queue.add(ObjectKey::of(&pod.metadata));
     }

@@ -1,0 +1,132 @@
+//! The caches that one controller reads, and no others: what it waits for at its start, and what read-your-writes asks.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::future::BoxFuture;
+use kube::Resource;
+use windlass_env::cell::Observer;
+use windlass_informer::{Lag, Laggard, NotSynced, Progress, Selection, SharedInformer, VersionSource};
+use windlass_object::{GroupResource, ObjectKey, Representation, ResourceKind, Uid};
+
+/// A representation that gives readers a shared object with metadata: whole, dynamic or metadata alone.
+pub trait Observed: Representation<Read = Arc<<Self as Observed>::Object>> {
+    /// What readers get.
+    type Object: Resource + Send + Sync + 'static;
+}
+
+impl<R, O> Observed for R
+where
+    R: Representation<Read = Arc<O>>,
+    O: Resource + Send + Sync + 'static,
+{
+    type Object = O;
+}
+
+/// A cache, of whatever representation.
+pub(crate) trait Cache: VersionSource {
+    fn kind(&self) -> &ResourceKind;
+    fn selection(&self) -> &Selection;
+    /// Whether the end of this very object shows: it is not there, or its deletion is under way.
+    fn shows_end(&self, key: &ObjectKey, uid: &Uid) -> bool;
+    /// Moves whenever what is cached changes.
+    fn progress(&self) -> Observer<Progress>;
+    fn has_synced(&self) -> bool;
+    /// Waits for the initial list; `false` if the informer was shut down first.
+    fn synced(&self) -> BoxFuture<'_, bool>;
+    /// Why there is no initial list.
+    fn laggard(&self) -> Laggard;
+}
+
+impl<R: Observed> Cache for SharedInformer<R> {
+    fn kind(&self) -> &ResourceKind {
+        SharedInformer::kind(self)
+    }
+
+    fn selection(&self) -> &Selection {
+        SharedInformer::selection(self)
+    }
+
+    fn shows_end(&self, key: &ObjectKey, uid: &Uid) -> bool {
+        let Some(object) = self.lister().get(key) else { return true };
+        let meta = object.meta();
+        meta.uid.as_deref() != Some(uid.as_str()) || meta.deletion_timestamp.is_some()
+    }
+
+    fn progress(&self) -> Observer<Progress> {
+        self.version_changes()
+    }
+
+    fn has_synced(&self) -> bool {
+        SharedInformer::has_synced(self)
+    }
+
+    fn synced(&self) -> BoxFuture<'_, bool> {
+        Box::pin(SharedInformer::synced(self))
+    }
+
+    fn laggard(&self) -> Laggard {
+        let lag = match self.last_error() {
+            Some(last_error) => Lag::Failing { last_error },
+            None if self.is_running() => Lag::Listing,
+            None => Lag::NotStarted,
+        };
+        Laggard { kind: self.kind().clone(), selection: self.selection().clone(), lag }
+    }
+}
+
+/// The caches of one controller, by resource. Some may come and go while it runs. Clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct Caches(Arc<Mutex<BTreeMap<GroupResource, Vec<Arc<dyn Cache>>>>>);
+
+impl Caches {
+    pub(crate) fn add(&self, cache: Arc<dyn Cache>) {
+        self.lock().entry(cache.kind().group_resource()).or_default().push(cache);
+    }
+
+    /// Forgets one that [`add`](Self::add) was given.
+    pub(crate) fn remove(&self, cache: &Arc<dyn Cache>) {
+        let mut caches = self.lock();
+        let resource = cache.kind().group_resource();
+        if let Some(of_resource) = caches.get_mut(&resource) {
+            of_resource.retain(|one| !Arc::ptr_eq(one, cache));
+        }
+        caches.retain(|_, of_resource| !of_resource.is_empty());
+    }
+
+    pub(crate) fn of(&self, resource: &GroupResource) -> Vec<Arc<dyn Cache>> {
+        self.lock().get(resource).cloned().unwrap_or_default()
+    }
+
+    /// All of them, in order.
+    pub(crate) fn all(&self) -> Vec<Arc<dyn Cache>> {
+        self.lock().values().flatten().cloned().collect()
+    }
+
+    /// The epoch of the caches of `resource`: none if it is not watched. Epochs only grow, so their sum changes when
+    /// any of them does.
+    pub(crate) fn epoch(&self, resource: &GroupResource) -> Option<u64> {
+        self.lock().get(resource).map(|caches| caches.iter().map(|cache| cache.epoch()).sum())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<GroupResource, Vec<Arc<dyn Cache>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Which of `caches` have no initial list, and why.
+///
+/// # Errors
+/// If there are such.
+pub(crate) fn behind(caches: &[Arc<dyn Cache>]) -> Result<(), NotSynced> {
+    let behind = caches.iter().filter(|cache| !cache.has_synced());
+    let laggards: Vec<Laggard> = behind.map(|cache| cache.laggard()).collect();
+    if laggards.is_empty() { Ok(()) } else { Err(NotSynced { laggards }) }
+}
+
+impl fmt::Debug for Caches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.lock().keys()).finish()
+    }
+}

@@ -1,0 +1,232 @@
+//! A controller that is set up and waits to be started, and its start: caches first, workers last.
+//!
+//! A controller waits for the caches it declared and for no others, so a permission or a kind that another one lacks
+//! does not concern it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use windlass_env::{Env, Instant, caught_now};
+use windlass_informer::{HandlerHandle, NotSynced};
+
+use crate::caches::{Cache, behind};
+use crate::descriptor::Descriptor;
+use crate::error::SetupError;
+use crate::freshness::Gate;
+use crate::registration::{Declaration, Reconcile, Resources};
+use crate::setup::{CacheSync, Setup};
+use crate::stale_skips::StaleSkips;
+use crate::worker_pool::{Activity, Shared, Worker, Workers};
+use crate::writes::{SharedLedger, WorkerLog};
+
+/// How often the caches that hold up a controller are told of.
+const TELL_INTERVAL: Duration = Duration::from_secs(30);
+
+/// A controller that is set up, with its informers requested, and waits to be started.
+pub struct Prepared {
+    descriptor: Descriptor,
+    controller: Arc<dyn Reconcile>,
+    setup: Setup,
+}
+
+impl Prepared {
+    pub(crate) fn new(descriptor: Descriptor, controller: Arc<dyn Reconcile>, setup: Setup) -> Self {
+        Self { descriptor, controller, setup }
+    }
+
+    /// The names of the controller.
+    pub fn descriptor(&self) -> Descriptor {
+        self.descriptor
+    }
+
+    /// What the controller declared.
+    pub fn declaration(&self) -> Declaration {
+        let watched = self.setup.caches.all();
+        let watches = watched.iter().map(|cache| (cache.kind().clone(), cache.selection().clone())).collect();
+        Declaration { descriptor: self.descriptor, rules: self.setup.rules(), watches }
+    }
+
+    /// Says, whenever it is asked, whether the caches that this controller needs are complete; if not, which lack and
+    /// why. For readiness, from before the start on.
+    pub fn caches(&self) -> impl Fn() -> Result<(), NotSynced> + Send + Sync + 'static + use<> {
+        // A source of the controller's own starts with the controller: a standby cannot be held to it.
+        let needed = self.setup.caches.all();
+        move || behind(&needed)
+    }
+
+    /// How long to wait for caches, unless the controller itself said.
+    pub fn cache_sync_by_default(&mut self, patience: CacheSync) {
+        self.setup.cache_sync.get_or_insert(patience);
+    }
+
+    /// Starts the controller: joins its handlers to the informers, waits until they have seen what exists, calls
+    /// [`Controller::started`](crate::Controller::started), then lets timers, triggers and workers go. Takes as long
+    /// as the caches take to sync.
+    ///
+    /// # Errors
+    /// When an informer has been shut down, or caches are not complete in the time that [`CacheSync`] gives: the error
+    /// names them and says why. Nothing is left running then.
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves handlers joined and no worker running.
+    pub async fn start(self, resources: Resources) -> Result<Workers, SetupError> {
+        let Self { descriptor, controller, mut setup } = self;
+        for own in &setup.sources {
+            let source = Arc::clone(&own.source);
+            own.factory.start(Arc::new(move |_: &_, _: &_| Arc::clone(&source)));
+        }
+        let handles = join_handlers(&mut setup)?;
+        let wait = Wait {
+            env: resources.env.clone(),
+            controller: descriptor.name,
+            patience: setup.cache_sync.unwrap_or_default(),
+            needed: setup.needed.clone(),
+        };
+        if let Err(error) = wait.synced(&handles).await {
+            handles.iter().for_each(|(_, handle)| handle.remove());
+            return Err(error);
+        }
+        let queue = setup.queue();
+        if let Err(message) = caught_now(|| controller.started(&queue)) {
+            setup.reconcile_metrics.panics.inc();
+            tracing::error!(controller = descriptor.name, %message, "the start hook panicked");
+        }
+        open(&setup)?;
+        let shared = Arc::new(share(descriptor, controller, &setup, &resources));
+        let workers = (0..setup.workers).map(|number| worker(&shared, number, &setup, &resources)).collect();
+        setup.reconcile_metrics.max_concurrent.set(i64::try_from(setup.workers).unwrap_or(i64::MAX));
+        let mut running = Workers::start(&shared, workers);
+        let wiring = setup.wiring();
+        for (number, clockwork) in setup.timers.into_iter().enumerate() {
+            running.run_timer(number, clockwork, &wiring);
+        }
+        running.keep(setup.sources.into_iter().map(|own| own.factory));
+        Ok(running)
+    }
+}
+
+impl fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepared").field("setup", &self.setup).finish_non_exhaustive()
+    }
+}
+
+fn join_handlers(setup: &mut Setup) -> Result<Vec<(String, HandlerHandle)>, SetupError> {
+    let wiring = setup.wiring();
+    let join = |(kind, attach): (String, crate::watch::Attach)| match attach(&wiring) {
+        Ok(handle) => Ok((kind, handle)),
+        Err(error) => Err(SetupError::Watch { kind, message: error.to_string() }),
+    };
+    setup.handlers.drain(..).map(join).collect()
+}
+
+/// The wait of a start for its caches.
+struct Wait {
+    env: Env,
+    controller: &'static str,
+    patience: CacheSync,
+    needed: Vec<Arc<dyn Cache>>,
+}
+
+impl Wait {
+    /// Waits until the caches are complete and every handler has been told.
+    async fn synced(&self, handles: &[(String, HandlerHandle)]) -> Result<(), SetupError> {
+        let (controller, begun) = (self.controller, self.env.now());
+        let deadline = match self.patience {
+            CacheSync::Within(patience) => begun + patience,
+            CacheSync::Forever => Instant::NEVER,
+        };
+        loop {
+            let now = self.env.now();
+            let turn = deadline.min(now + TELL_INTERVAL).saturating_duration_since(now);
+            if let Ok(synced) = self.env.timeout(turn, all_synced(&self.needed, handles)).await {
+                return synced;
+            }
+            let waited = self.env.now().saturating_duration_since(begun);
+            let lacking = describe(behind(&self.needed).err());
+            if self.env.now() >= deadline {
+                return Err(SetupError::NotSynced { waited, lacking });
+            }
+            tracing::warn!(controller, ?waited, lacking, "waiting for caches");
+        }
+    }
+}
+
+/// What is lacking when no cache is: handlers that are still being told.
+fn describe(lacking: Option<NotSynced>) -> String {
+    lacking
+        .map_or_else(|| "handlers are still being told of the initial list".to_owned(), |it| it.to_string())
+}
+
+async fn all_synced(
+    needed: &[Arc<dyn Cache>],
+    handles: &[(String, HandlerHandle)],
+) -> Result<(), SetupError> {
+    let ended =
+        |kind: String| SetupError::Watch { kind, message: "the informer has been shut down".to_owned() };
+    for cache in needed {
+        if !cache.synced().await {
+            return Err(ended(cache.kind().to_string()));
+        }
+    }
+    for (kind, handle) in handles {
+        if !handle.synced().await {
+            return Err(ended(kind.clone()));
+        }
+    }
+    Ok(())
+}
+
+/// Lets keys from outside in, and watches come and go.
+fn open(setup: &Setup) -> Result<(), SetupError> {
+    let wiring = setup.wiring();
+    for trigger in &setup.triggers {
+        let opened = trigger.open(wiring.controller, wiring.queue.clone());
+        opened.map_err(SetupError::invalid)?;
+    }
+    setup.watches.open(wiring, Arc::new(setup.rules.clone()));
+    Ok(())
+}
+
+fn share(
+    descriptor: Descriptor,
+    controller: Arc<dyn Reconcile>,
+    setup: &Setup,
+    resources: &Resources,
+) -> Shared {
+    let gate = Gate {
+        env: resources.env.clone(),
+        ledger: SharedLedger::default(),
+        caches: setup.caches.clone(),
+        reader: resources.reader.clone(),
+        mode: setup.read_your_writes,
+    };
+    Shared {
+        name: descriptor.name,
+        controller,
+        queue: setup.queue(),
+        stop: CancellationToken::new(),
+        env: resources.env.clone(),
+        events: resources.events.clone(),
+        gate,
+        metrics: setup.reconcile_metrics.clone(),
+        stale_skips: StaleSkips::new(setup.metrics(), descriptor.name),
+        max_retries: setup.max_retries,
+        reconcile_timeout: setup.reconcile_timeout,
+        quarantine: setup.quarantine.clone(),
+        limits: setup.limits.clone(),
+        triggers: setup.triggers.clone(),
+        watches: setup.watches.clone(),
+        activity: Activity::new(setup.workers),
+    }
+}
+
+fn worker(shared: &Arc<Shared>, number: usize, setup: &Setup, resources: &Resources) -> Worker {
+    let Gate { env, ledger, caches, .. } = &shared.gate;
+    let log = Arc::new(WorkerLog::new(env.clone(), ledger.clone(), caches.clone()));
+    let declared = Arc::new(setup.rules.clone());
+    let client = resources.clients.worker(Arc::clone(&log) as _, Some(declared as _));
+    Worker { shared: Arc::clone(shared), number, client, log }
+}

@@ -1,0 +1,97 @@
+//! A controller waits for the caches it needs: for no others, and not for ever unless told to.
+
+use k8s_openapi::api::core::v1::Secret;
+
+use super::*;
+use crate::CacheSync;
+
+/// A world in which Secrets cannot be read.
+fn secretive() -> World {
+    let world = World::with(&["m"]);
+    world.api.meddle(|asked| (asked.resource == "secrets").then_some(What::Unavailable));
+    world
+}
+
+fn needing_secrets(patience: Option<CacheSync>) -> impl Fn(&mut Setup) + Send + Sync {
+    move |setup| {
+        if let Some(patience) = patience {
+            setup.cache_sync(patience);
+        }
+        // Only read: a cache without handlers is needed all the same.
+        setup.watch::<Secret>();
+        setup.watch::<ConfigMap>().enqueue(by_self);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn caches_that_do_not_fill_in_time_fail_the_controller_with_their_names_and_reasons() {
+    let world = secretive();
+    let begun = world.env.now();
+    let readied = world.ready(world.scripted(needing_secrets(None), |_, _| async { Ok(Outcome::Done) }));
+    let error = readied.prepared.start(readied.resources).await.expect_err("Secrets cannot be read");
+    assert_eq!(world.env.now().saturating_duration_since(begun), Duration::from_secs(120), "by default");
+    let text = error.to_string();
+    assert!(matches!(error, SetupError::NotSynced { .. }), "{error:?}");
+    assert!(text.contains("secrets") && text.contains("503") && !text.contains("configmaps"), "{text}");
+    world.put("m");
+    world.pass(60).await;
+    assert_eq!(world.diary.names(), Vec::<String>::new(), "nothing of it is left running");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_waits_for_ever_begins_once_its_caches_fill() {
+    let world = secretive();
+    let wire = needing_secrets(Some(CacheSync::Forever));
+    let readied = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
+    let caches = readied.prepared.caches();
+    let starting = world.env.spawn("start", readied.prepared.start(readied.resources));
+    world.pass(24 * 3600).await;
+    assert!(!starting.is_finished());
+    let told = caches().expect_err("still lacking").to_string();
+    assert!(told.contains("secrets") && !told.contains("configmaps"), "{told}");
+    world.api.meddle(|_| None);
+    let _workers = starting.await.expect("ended").expect("started");
+    world.pass(1).await;
+    assert!(caches().is_ok());
+    assert_eq!(world.diary.names(), ["m"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_controllers_missing_cache_holds_up_no_other() {
+    let world = secretive();
+    let blocked = needing_secrets(Some(CacheSync::Forever));
+    let readied = world.ready(world.scripted(blocked, |_, _| async { Ok(Outcome::Done) }));
+    let other = world.scripted(
+        |setup| drop(setup.watch::<ConfigMap>().enqueue(by_self)),
+        |_, _| async { Ok(Outcome::Done) },
+    );
+    let other = other.prepare(world.env.clone(), Metrics::new(), readied.factory.clone()).expect("set up");
+    let blocked = world.env.spawn("blocked", readied.prepared.start(readied.resources.clone()));
+    let begun = world.env.now();
+    let _workers = other.start(readied.resources).await.expect("started");
+    assert!(world.env.now().saturating_duration_since(begun) < Duration::from_secs(1));
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["m"]);
+    assert!(!blocked.is_finished());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_key_is_reconciled_before_every_handler_has_seen_what_exists() {
+    let world = World::with(&["m"]);
+    world.api.put("/api/v1/namespaces/shop/secrets/s", json!({}));
+    let (env, mended) = (world.env.clone(), world.env.now() + Duration::from_secs(20));
+    world.api.meddle(move |asked| {
+        (asked.resource == "secrets" && env.now() < mended).then_some(What::Unavailable)
+    });
+    let wire = |setup: &mut Setup| {
+        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.watch::<Secret>().enqueue(by_self);
+    };
+    let readied = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
+    let starting = world.env.spawn("start", readied.prepared.start(readied.resources));
+    world.pass(15).await;
+    assert_eq!(world.diary.names(), Vec::<String>::new());
+    let _workers = starting.await.expect("ended").expect("started");
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["m", "s"]);
+}

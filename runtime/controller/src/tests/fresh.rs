@@ -1,0 +1,102 @@
+//! Reading one's own writes: which modes there are, and deletions.
+
+use kube::api::DeleteParams;
+use windlass_object::Uid;
+
+use super::*;
+use crate::{ReadYourWrites, caches::Cache};
+
+fn counting(mode: ReadYourWrites) -> impl Fn(&mut Setup) -> Result<Obedient, SetupError> + Send + Sync {
+    move |setup| {
+        setup.read_your_writes(mode);
+        obedient(setup, Diary::default())
+    }
+}
+
+async fn count_with(mode: ReadYourWrites) -> (World, Workers) {
+    let world = World::with(&["counter"]);
+    world.api.meddle(|_| Some(LATE));
+    let workers = world.start_with(Registration::with(Obedient::DESCRIPTOR, counting(mode))).await;
+    (world, workers)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_blocks_goes_on_the_moment_its_writes_show_and_skips_nothing() {
+    let (world, _workers) = count_with(ReadYourWrites::Block { at_most: Duration::from_secs(5) }).await;
+    world.pass(60).await;
+    assert_eq!(world.count().as_deref(), Some("10"));
+    assert_eq!(world.work().len(), 10, "every write built on the one before");
+    assert_eq!(world.metrics.reconcile(Obedient::NAME).stale_skips.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_blocks_does_so_for_a_bounded_time_and_never_goes_on_stale() {
+    let (world, workers) = count_with(ReadYourWrites::Block { at_most: Duration::from_millis(300) }).await;
+    world.pass(60).await;
+    assert_eq!(world.work().len(), 10, "every write built on the one before");
+    let skips = world.metrics.reconcile(Obedient::NAME).stale_skips.get();
+    assert!((10..40).contains(&skips), "a cache a second late is waited for in {skips} turns");
+    assert_eq!(workers.busy(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_it_a_reconcile_runs_on_whatever_the_cache_shows() {
+    let (world, _workers) = count_with(ReadYourWrites::Off).await;
+    world.pass(60).await;
+    assert!(world.work().len() > 10, "some writes were made twice: {}", world.work().len());
+    assert_eq!(world.metrics.reconcile(Obedient::NAME).stale_skips.get(), 0);
+}
+
+/// Deletes the ConfigMap that its key names, if the cache shows it, and comes back at once.
+async fn deleter(world: &World) -> Workers {
+    let maps: Arc<Mutex<Option<TypedLister<ConfigMap>>>> = Arc::default();
+    let theirs = Arc::clone(&maps);
+    let wire = move |setup: &mut Setup| {
+        setup.uses::<ConfigMap>([Verb::Delete]);
+        *theirs.lock().expect("whole") = Some(setup.watch::<ConfigMap>().enqueue(by_self).lister());
+    };
+    let act = move |key: ObjectKey, cx: Context| {
+        let there = maps.lock().expect("whole").as_ref().expect("set up").get(&key).is_some();
+        async move {
+            if there {
+                api_of(&cx).delete(key.name(), &DeleteParams::default()).await?;
+                return Ok(Outcome::RequeueAfter(Duration::from_millis(1)));
+            }
+            Ok(Outcome::Done)
+        }
+    };
+    world.start_with(world.scripted(wire, act)).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_deleted_is_not_deleted_again_on_a_cache_that_still_shows_it() {
+    let world = World::with(&["m"]);
+    world.api.meddle(|_| Some(LATE));
+    let _workers = deleter(&world).await;
+    world.pass(60).await;
+    assert_eq!(world.work().len(), 1, "{:?}", world.work());
+    assert!(world.metrics.reconcile("scripted").stale_skips.get() > 0, "the cache was in fact behind");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_an_object_is_known_by_its_uid_and_not_by_its_name() {
+    let world = World::with(&["m"]);
+    let wire = |setup: &mut Setup| drop(setup.watch::<ConfigMap>().enqueue(by_self));
+    let Readied { factory, .. } = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
+    let informer = factory.typed::<ConfigMap>();
+    assert!(informer.synced().await);
+    let uid =
+        || Uid::from(world.api.object(&path("m")).expect("there")["metadata"]["uid"].as_str().expect("one"));
+    let key = ObjectKey::namespaced("shop", "m");
+    let first = uid();
+    assert!(!informer.shows_end(&key, &first));
+    assert!(informer.shows_end(&key, &Uid::from("another")), "another of that name is no reason to wait");
+    world.api.delete(&path("m"));
+    world.put("m");
+    world.pass(1).await;
+    assert!(informer.shows_end(&key, &first) && !informer.shows_end(&key, &uid()));
+    world.api.put(&path("m"), json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
+    world.api.delete(&path("m"));
+    world.pass(1).await;
+    assert!(informer.shows_end(&key, &uid()), "its deletion is under way");
+}

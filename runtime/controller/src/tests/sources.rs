@@ -1,0 +1,133 @@
+//! Keys from elsewhere: triggers, timers, sources that are no API server.
+
+use futures_util::FutureExt as _;
+
+use super::*;
+use crate::{Timer, Trigger, TriggerError};
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::namespaced("shop", name)
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_sent_before_and_after_the_start_are_reconciled() {
+    let world = World::with(&[]);
+    let trigger = Trigger::new(10);
+    trigger.try_send(key("early")).expect("kept");
+    let theirs = trigger.clone();
+    let workers = world.watcher(move |setup| setup.triggered_by(&theirs)).await;
+    trigger.try_send(key("late")).expect("sent");
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["early", "late"]);
+    workers.stop();
+    let stopped = TriggerError::Stopped { controller: "scripted" };
+    assert_eq!(trigger.try_send(key("too-late")), Err(stopped.clone()));
+    assert_eq!(trigger.send(key("too-late")).await, Err(stopped));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trigger_holds_so_many_keys_and_tells_or_keeps_waiting_whoever_sends_more() {
+    let world = World::with(&[]);
+    let trigger = Trigger::new(2);
+    ["a", "b", "a"].iter().for_each(|name| trigger.try_send(key(name)).expect("kept"));
+    assert_eq!(trigger.try_send(key("c")), Err(TriggerError::Full { bound: 2 }));
+    let mut waiting = Box::pin(trigger.send(key("c")));
+    assert!(waiting.as_mut().now_or_never().is_none(), "no worker has taken any");
+    let theirs = trigger.clone();
+    let _workers = world.watcher(move |setup| setup.triggered_by(&theirs)).await;
+    waiting.await.expect("there is room now");
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["a", "b", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_room_is_told_when_the_controller_stops() {
+    let world = World::with(&[]);
+    let trigger = Trigger::new(1);
+    let theirs = trigger.clone();
+    let act = |_: ObjectKey, cx: Context| async move {
+        cx.env().sleep(Duration::from_secs(60)).await;
+        Ok(Outcome::Done)
+    };
+    let workers = world.start_with(world.scripted(move |setup| setup.triggered_by(&theirs), act)).await;
+    trigger.send(key("held")).await.expect("sent");
+    world.pass(1).await;
+    trigger.send(key("waits")).await.expect("the first is with a worker");
+    let mut third = Box::pin(trigger.send(key("third")));
+    assert!(third.as_mut().now_or_never().is_none());
+    workers.stop();
+    assert!(matches!(third.await, Err(TriggerError::Stopped { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trigger_serves_one_controller() {
+    let world = World::with(&[]);
+    let trigger = Trigger::new(1);
+    let (theirs, others) = (trigger.clone(), trigger.clone());
+    let first = world
+        .ready(world.scripted(move |setup| setup.triggered_by(&theirs), |_, _| async { Ok(Outcome::Done) }));
+    let second = world.scripted(move |setup| setup.triggered_by(&others), |_, _| async { Ok(Outcome::Done) });
+    let second = second.prepare(world.env.clone(), Metrics::new(), first.factory.clone()).expect("set up");
+    let _workers = first.prepared.start(first.resources.clone()).await.expect("started");
+    let refused = second.start(first.resources).await.expect_err("taken").to_string();
+    assert!(refused.contains("scripted") && refused.contains("one of its own"), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timer_goes_off_every_period_and_at_the_start_if_asked_until_the_controller_stops() {
+    let world = World::with(&[]);
+    let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3600));
+    let mut workers = world
+        .watcher(move |setup| {
+            setup.every(Timer::every(minute), || vec![key("sweep")]);
+            setup.every(Timer::every(hour).and_at_start(), || vec![key("report")]);
+        })
+        .await;
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["report"]);
+    world.pass(180).await;
+    assert_eq!(world.diary.names(), ["sweep", "sweep", "sweep"]);
+    workers.stop();
+    workers.ended().await;
+    world.pass(3600).await;
+    assert_eq!(world.diary.names(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_jittered_timer_is_never_early_and_at_most_so_much_late() {
+    let world = World::with(&[]);
+    let minute = Duration::from_secs(60);
+    let timer = Timer::every(minute).jitter(0.5);
+    let _workers = world.watcher(move |setup| setup.every(timer, || vec![key("sweep")])).await;
+    world.pass(3600).await;
+    let pauses = gaps(&world.diary.times("sweep"));
+    assert!(pauses.iter().all(|pause| (minute..=minute * 3 / 2).contains(pause)), "{pauses:?}");
+    assert!(pauses.windows(2).any(|pair| pair[0] != pair[1]), "they differ");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timer_whose_keys_panic_goes_off_again_and_one_without_pause_is_refused() {
+    let world = World::with(&[]);
+    let mut turns = 0;
+    let keys = Arc::new(Mutex::new(move || {
+        turns += 1;
+        assert_ne!(turns, 1, "a defect of the first turn");
+        vec![key("sweep")]
+    }));
+    let _workers = world
+        .watcher(move |setup| {
+            let keys = Arc::clone(&keys);
+            setup.every(Timer::every(Duration::from_secs(1)), move || {
+                (keys.lock().unwrap_or_else(std::sync::PoisonError::into_inner))()
+            });
+        })
+        .await;
+    world.env.sleep(Duration::from_millis(2500)).await;
+    assert_eq!(world.diary.names(), ["sweep"]);
+    assert_eq!(world.metrics.reconcile("scripted").panics.get(), 1);
+    let restless = world.scripted(
+        |setup| setup.every(Timer::every(Duration::ZERO), Vec::new),
+        |_, _| async { Ok(Outcome::Done) },
+    );
+    assert!(matches!(restless.declaration(&world.env).map(drop), Err(SetupError::Timer)));
+}

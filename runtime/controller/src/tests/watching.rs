@@ -1,0 +1,374 @@
+//! What is watched, what passes, and which keys come of it.
+
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
+use serde_json::json;
+use windlass_informer::{Cause, Event, Selection};
+use windlass_object::{Dynamic, ResourceKind, Scope};
+
+use super::*;
+use crate::predicate::{annotations_changed, any, generation_changed, labels_changed, not};
+use crate::{Predicate, WatchError, by_any_owner, by_owner, by_owner_of, to_keys};
+
+fn secret(name: &str) -> String {
+    format!("/api/v1/namespaces/shop/secrets/{name}")
+}
+
+fn owned_by(owners: &[(&str, &str, bool)]) -> serde_json::Value {
+    let reference = |(kind, name, controller): &(&str, &str, bool)| json!({ "apiVersion": "v1", "kind": kind, "name": name, "uid": format!("{kind}-{name}"), "controller": controller });
+    json!({ "metadata": { "ownerReferences": owners.iter().map(reference).collect::<Vec<_>>() } })
+}
+
+const WIDGETS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com";
+
+fn widgets() -> ResourceKind {
+    ResourceKind {
+        group: "example.com".into(),
+        version: "v1".into(),
+        kind: "Widget".into(),
+        plural: "widgets".into(),
+        scope: Scope::Namespaced,
+    }
+}
+
+fn define_widgets(world: &World) {
+    let schema =
+        json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
+    let version = json!({ "name": "v1", "served": true, "storage": true, "schema": schema });
+    let names =
+        json!({ "plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList" });
+    let spec =
+        json!({ "group": "example.com", "scope": "Namespaced", "names": names, "versions": [version] });
+    world.api.put(WIDGETS, json!({ "spec": spec }));
+}
+
+fn widget(name: &str) -> String {
+    format!("/apis/example.com/v1/namespaces/shop/widgets/{name}")
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_exists_what_comes_what_changes_and_what_goes_is_reconciled() {
+    let world = World::with(&["old"]);
+    let _workers = world.watcher(|setup| drop(setup.watch::<ConfigMap>().enqueue(by_self))).await;
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["old"]);
+    world.put("new");
+    world.pass(1).await;
+    world.put("new");
+    world.pass(1).await;
+    world.api.delete(&path("new"));
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["new", "new", "new"], "created, updated, deleted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_without_kinds_of_its_own_reconciles_what_it_watches_for_others() {
+    let world = World::with(&[]);
+    let _workers = world
+        .watcher(|setup| {
+            setup.watch::<ConfigMap>().enqueue(by_self);
+            setup.watch::<Secret>().enqueue(by_owner::<ConfigMap>);
+        })
+        .await;
+    world.api.put(&secret("s1"), owned_by(&[("ConfigMap", "web", true)]));
+    world.api.put(&secret("s2"), owned_by(&[("ConfigMap", "db", false)]));
+    world.api.put(&secret("s3"), json!({}));
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["web"], "only a controlling owner hears of it");
+    world.api.put(&secret("s1"), owned_by(&[("ConfigMap", "moved", true)]));
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["web", "moved"], "the old owner and the new one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_owner_hears_of_what_it_owns_if_asked_for() {
+    let world = World::with(&[]);
+    let _workers =
+        world.watcher(|setup| drop(setup.watch::<Secret>().enqueue(by_any_owner::<ConfigMap>))).await;
+    let owners = [("ConfigMap", "web", false), ("Pod", "none", true), ("ConfigMap", "db", false)];
+    world.api.put(&secret("s"), owned_by(&owners));
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["web", "db"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mapper_that_captures_a_lister_finds_others_by_an_index() {
+    let world = World::with(&[]);
+    let _workers = world
+        .watcher(|setup| {
+            let by_app =
+                |pod: &Arc<Pod>| pod.metadata.labels.iter().flatten().map(|(_, app)| app.clone()).collect();
+            let pods = setup.watch::<Pod>().index("app", by_app).lister();
+            setup.watch::<Service>().enqueue(move |service| {
+                let app = service.spec.as_ref().and_then(|spec| spec.selector.as_ref()?.get("app").cloned());
+                let pods = pods.by_index("app", app.as_deref().unwrap_or_default());
+                pods.iter().flat_map(|pod| by_self(&**pod)).collect()
+            });
+        })
+        .await;
+    for (name, app) in [("web-1", "web"), ("web-2", "web"), ("db-1", "db")] {
+        let spec = json!({ "containers": [{ "name": "main", "image": "main" }] });
+        let pod = json!({ "metadata": { "labels": { "app": app } }, "spec": spec });
+        world.api.put(&format!("/api/v1/namespaces/shop/pods/{name}"), pod);
+    }
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), Vec::<String>::new(), "a Pod by itself wakes nobody");
+    let spec = json!({ "selector": { "app": "web" }, "ports": [{ "port": 80 }] });
+    world.api.put("/api/v1/namespaces/shop/services/web", json!({ "spec": spec }));
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["web-1", "web-2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn predicates_hold_for_their_own_watch_only_and_several_must_all_agree() {
+    let world = World::with(&[]);
+    let _workers = world
+        .watcher(|setup| {
+            let named = |suffix: &'static str| {
+                move |map: &ConfigMap| map.metadata.name.as_deref().is_some_and(|name| name.ends_with(suffix))
+            };
+            let both = setup.watch::<ConfigMap>().when(Predicate::of_object(named("e")));
+            both.when(not(Predicate::of_object(named("ue")))).enqueue(by_self);
+            setup.watch::<Secret>().enqueue(by_self);
+        })
+        .await;
+    ["blue", "white", "red"].iter().for_each(|name| world.put(name));
+    world.api.put(&secret("red-secret"), json!({}));
+    world.pass(1).await;
+    let mut names = world.diary.names();
+    names.sort();
+    assert_eq!(names, ["red-secret", "white"], "the second predicate did not replace the first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_of_status_or_annotations_is_dropped_where_generations_are_asked_for() {
+    let world = World::with(&[]);
+    let _workers = world
+        .watcher(|setup| {
+            setup.watch::<ReplicaSet>().when(any([generation_changed(), labels_changed()])).enqueue(by_self);
+            setup.watch::<ConfigMap>().when(annotations_changed()).enqueue(by_self);
+        })
+        .await;
+    let path = "/apis/apps/v1/namespaces/shop/replicasets/web";
+    let container = json!({ "name": "main", "image": "main" });
+    let template =
+        json!({ "metadata": { "labels": { "app": "web" } }, "spec": { "containers": [container] } });
+    let spec = |replicas: u32| json!({ "spec": { "replicas": replicas, "selector": { "matchLabels": { "app": "web" } }, "template": template } });
+    let seen = async |change: serde_json::Value, at: &str| {
+        world.api.put(at, change);
+        world.pass(1).await;
+        world.diary.names().len()
+    };
+    assert_eq!(seen(spec(1), path).await, 1, "a creation passes");
+    assert_eq!(seen(json!({ "metadata": { "annotations": { "note": "x" } } }), path).await, 0);
+    assert_eq!(seen(spec(2), path).await, 1, "the generation moved");
+    assert_eq!(seen(json!({ "metadata": { "labels": { "tier": "front" } } }), path).await, 1);
+    let map = super::path("m");
+    assert_eq!(seen(json!({ "data": { "a": "1" } }), &map).await, 1);
+    assert_eq!(seen(json!({ "data": { "a": "2" } }), &map).await, 0);
+    assert_eq!(seen(json!({ "metadata": { "annotations": { "note": "x" } } }), &map).await, 1);
+    world.api.delete(&map);
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["m"], "a deletion passes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_known_only_at_run_time_are_watched_like_any_other() {
+    let world = World::with(&[]);
+    define_widgets(&world);
+    world.api.put(&widget("old"), json!({ "spec": { "size": 1 } }));
+    let _workers = world
+        .watcher(|setup| {
+            setup.watch_dynamic(widgets()).when(generation_changed()).enqueue(by_self);
+            let kind = ResourceKind::of::<ConfigMap>();
+            setup.watch_dynamic(ResourceKind::of::<Secret>()).enqueue(by_owner_of(kind));
+        })
+        .await;
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["old"]);
+    world.api.put(&widget("new"), json!({ "spec": { "size": 1 } }));
+    world.api.put(&secret("s"), owned_by(&[("ConfigMap", "web", true)]));
+    world.pass(1).await;
+    let mut names = world.diary.names();
+    names.sort();
+    assert_eq!(names, ["new", "web"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_alone_is_watched_beside_whole_objects_of_the_same_kind() {
+    let world = World::with(&[]);
+    let _workers = world
+        .watcher(|setup| {
+            let kind = ResourceKind::of::<ConfigMap>();
+            setup.watch_metadata(kind).when(labels_changed()).enqueue(|map| {
+                vec![ObjectKey::cluster(&format!(
+                    "meta-{}",
+                    map.metadata.name.as_deref().unwrap_or_default()
+                ))]
+            });
+            setup.watch::<ConfigMap>().enqueue(by_self);
+        })
+        .await;
+    world.api.put(&path("m"), json!({ "data": { "a": "1" } }));
+    world.pass(1).await;
+    let mut names = world.diary.names();
+    names.sort();
+    assert_eq!(names, ["m", "meta-m"]);
+    world.api.put(&path("m"), json!({ "data": { "a": "2" } }));
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["m"], "its metadata has no news but the version");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_events_cause_tells_a_deletion_seen_from_the_initial_list() {
+    let world = World::with(&["m"]);
+    let causes: Arc<Mutex<Vec<(&str, Cause)>>> = Arc::default();
+    let noted = Arc::clone(&causes);
+    let _workers = world
+        .watcher(move |setup| {
+            let noted = Arc::clone(&noted);
+            setup.watch::<ConfigMap>().on_event(move |event, _| {
+                let what = match event {
+                    Event::Added { .. } => "added",
+                    Event::Updated { .. } => "updated",
+                    Event::Deleted { .. } => "deleted",
+                };
+                noted.lock().expect("whole").push((what, event.cause()));
+            });
+        })
+        .await;
+    world.put("m");
+    world.pass(1).await;
+    world.api.delete(&path("m"));
+    world.pass(1).await;
+    let causes = causes.lock().expect("whole").clone();
+    let expected = [("added", Cause::InitialList), ("updated", Cause::Watch), ("deleted", Cause::Watch)];
+    assert_eq!(causes, expected);
+}
+
+/// A controller that, asked for the key `begin`, watches widgets from then on, and for `end` no more.
+async fn explorer(world: &World) -> Workers {
+    let wire = |setup: &mut Setup| {
+        setup.uses_rule(windlass_object::Rule::new("example.com", "*", [Verb::List, Verb::Watch]));
+        setup.watch::<ConfigMap>().enqueue(by_self);
+    };
+    let act = |key: ObjectKey, cx: Context| async move {
+        match key.name() {
+            "begin" => {
+                let widgets = Dynamic::new(widgets());
+                cx.watches()
+                    .add("widgets", widgets, Selection::default(), to_keys(by_self))
+                    .map_err(terminal)?;
+            }
+            "end" => assert!(cx.watches().remove("widgets"), "there was one"),
+            _ => {}
+        }
+        Ok(Outcome::Done)
+    };
+    world.start_with(world.scripted(wire, act)).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_added_at_run_time_brings_what_exists_and_what_changes_until_it_is_removed() {
+    let world = World::with(&["begin"]);
+    define_widgets(&world);
+    world.api.put(&widget("old"), json!({}));
+    let _workers = explorer(&world).await;
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["begin", "old"]);
+    world.put("begin");
+    world.api.put(&widget("new"), json!({}));
+    world.pass(1).await;
+    let mut names = world.diary.names();
+    names.sort();
+    assert_eq!(names, ["begin", "new"], "added twice it is there once");
+    world.put("end");
+    world.pass(1).await;
+    world.api.put(&widget("late"), json!({}));
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["end"]);
+    world.put("begin");
+    world.pass(1).await;
+    let mut names = world.diary.names();
+    names.sort();
+    assert_eq!(names, ["begin", "late", "new", "old"], "and it can come back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_on_a_kind_that_does_not_exist_yet_blocks_nobody_and_begins_when_it_does() {
+    let world = World::with(&["begin", "calm"]);
+    let _workers = explorer(&world).await;
+    world.pass(1).await;
+    let mut names = world.diary.names();
+    names.sort();
+    assert_eq!(names, ["begin", "calm"], "the reconcile that asked for it has ended");
+    world.put("calm");
+    world.pass(30).await;
+    assert_eq!(world.diary.names(), ["calm"]);
+    define_widgets(&world);
+    world.api.put(&widget("first"), json!({}));
+    world.pass(600).await;
+    assert_eq!(world.diary.names(), ["first"], "no restart, and nobody asked again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_was_not_declared_or_whose_name_is_taken_is_refused_with_what_to_do() {
+    let world = World::with(&[]);
+    let kept: Arc<Mutex<Option<crate::Watches>>> = Arc::default();
+    let theirs = Arc::clone(&kept);
+    let wire = move |setup: &mut Setup| {
+        *theirs.lock().expect("whole") = Some(setup.watches());
+        setup.watch::<ConfigMap>();
+        setup.watch::<Secret>();
+    };
+    let readied = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
+    let watches = kept.lock().expect("whole").clone().expect("set up");
+    let add = |name: &str, kind| {
+        watches.add(name, Dynamic::new(kind), Selection::default(), to_keys(by_self)).map(drop)
+    };
+    let maps = || ResourceKind::of::<ConfigMap>();
+    assert!(matches!(add("maps", maps()), Err(WatchError::NotRunning { .. })), "setup is for that");
+    let workers = readied.prepared.start(readied.resources).await.expect("started");
+    add("maps", maps()).expect("declared");
+    add("maps", maps()).expect("the same again");
+    assert!(matches!(add("maps", ResourceKind::of::<Secret>()), Err(WatchError::NameTaken { .. })));
+    let refused = add("widgets", widgets()).expect_err("not declared").to_string();
+    assert!(
+        refused.contains(r#"Rule::new("example.com", "widgets", [Verb::List, Verb::Watch])"#),
+        "{refused}"
+    );
+    world.pass(1).await;
+    assert_eq!(watches.has_synced("maps"), Some(true));
+    assert_eq!((watches.has_synced("widgets"), watches.behind("maps")), (None, None));
+    workers.stop();
+    assert!(matches!(add("more", maps()), Err(WatchError::NotRunning { .. })));
+    assert_eq!(watches.names(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_controllers_watch_one_kind_in_one_cache() {
+    let world = World::with(&["m"]);
+    let Readied { prepared, factory, resources } = world.ready(world.scripted(
+        |setup| drop(setup.watch::<ConfigMap>().enqueue(by_self)),
+        |_, _| async { Ok(Outcome::Done) },
+    ));
+    let other = world.scripted(
+        |setup| {
+            setup.watch::<ConfigMap>().enqueue(|map| {
+                vec![ObjectKey::cluster(&format!(
+                    "other-{}",
+                    map.metadata.name.as_deref().unwrap_or_default()
+                ))]
+            });
+        },
+        |_, _| async { Ok(Outcome::Done) },
+    );
+    let other = other.prepare(world.env.clone(), Metrics::new(), factory.clone()).expect("set up");
+    let _first = prepared.start(resources.clone()).await.expect("started");
+    let _second = other.start(resources).await.expect("started");
+    world.pass(1).await;
+    let mut names = world.diary.names();
+    names.sort();
+    assert_eq!(names, ["m", "other-m"]);
+    assert_eq!(factory.kinds().len(), 1);
+}

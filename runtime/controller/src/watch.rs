@@ -1,0 +1,158 @@
+//! One watched kind while it is being wired: predicates, mappers, handlers, indexes, and at the end a lister.
+
+use std::fmt;
+use std::sync::Arc;
+
+use kube::Resource;
+use serde::de::DeserializeOwned;
+use windlass_env::caught_now;
+use windlass_informer::{Event, HandlerHandle, InformerError, Lister, SharedInformer};
+use windlass_metrics::IntCounter;
+use windlass_object::{ObjectKey, Scoped};
+use windlass_workqueue::Priority;
+
+use crate::caches::Observed;
+use crate::enqueue::{Enqueuer, keys_of};
+use crate::error::SetupError;
+use crate::predicate::{self, Predicate};
+use crate::setup::Setup;
+
+/// A Rust type whose objects can be watched: k8s-openapi's, and those that derive `CustomResource`.
+pub trait Watchable:
+    Resource<DynamicType = (), Scope: Scoped> + DeserializeOwned + Send + Sync + 'static
+{
+}
+
+impl<K> Watchable for K where
+    K: Resource<DynamicType = (), Scope: Scoped> + DeserializeOwned + Send + Sync + 'static
+{
+}
+
+/// What handlers are joined to when their controller starts.
+#[derive(Clone, Debug)]
+pub(crate) struct Wiring {
+    pub(crate) controller: &'static str,
+    pub(crate) queue: Enqueuer,
+    /// The priority of keys that nothing happened to.
+    pub(crate) background: Priority,
+    pub(crate) panics: IntCounter,
+}
+
+/// Joins a handler to its informer.
+pub(crate) type Attach = Box<dyn FnOnce(&Wiring) -> Result<HandlerHandle, InformerError> + Send>;
+
+/// One watched kind, while it is being wired. Ends with [`Watch::lister`], or is simply dropped when only the events
+/// matter.
+pub struct Watch<'s, R: Observed> {
+    setup: &'s mut Setup,
+    informer: SharedInformer<R>,
+    predicates: Vec<Predicate<R::Object>>,
+    priority: Option<Priority>,
+}
+
+impl<'s, R: Observed> Watch<'s, R> {
+    pub(crate) fn new(setup: &'s mut Setup, informer: SharedInformer<R>) -> Self {
+        Self { setup, informer, predicates: Vec::new(), priority: None }
+    }
+
+    /// From here on only events that `predicate` lets pass reach this watch's mappers and handlers. Several must all
+    /// agree; those declared before are not affected. A panic in one is counted and costs that one event's keys.
+    #[must_use]
+    pub fn when(mut self, predicate: Predicate<R::Object>) -> Self {
+        self.predicates.push(predicate);
+        self
+    }
+
+    /// From here on mappers and handlers of this watch queue keys at this priority, whatever the cause of the event.
+    /// Otherwise changes are queued at [`Priority::NORMAL`], and what nothing happened to at the controller's
+    /// [background priority](Setup::background_priority).
+    #[must_use]
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = Some(priority);
+        self
+    }
+
+    /// Enqueues the keys that `map` finds in an object whenever it changes. Old and new state are both mapped; a key
+    /// is enqueued once per event. A panic in `map` is counted and costs that one event's keys. A `map` that captures
+    /// a lister can look at other objects, and by every index.
+    pub fn enqueue(self, map: impl Fn(&R::Object) -> Vec<ObjectKey> + Send + 'static) -> Self {
+        self.on_event(to_keys(map))
+    }
+
+    /// Calls `handle` with every change, first with one `Added` for each object that exists when the controller
+    /// starts. It runs in the watch's own task, so it does not wait. A panic is counted.
+    pub fn on_event(
+        self,
+        mut handle: impl FnMut(&Event<Arc<R::Object>>, &Enqueuer) + Send + 'static,
+    ) -> Self {
+        let (informer, predicate) = (self.informer.clone(), predicate::all(self.predicates.clone()));
+        let priority = self.priority;
+        let handle = move |event: &Event<_>, queue: &Enqueuer| {
+            if predicate.passes(event) {
+                match priority {
+                    Some(priority) => handle(event, &queue.at(priority)),
+                    None => handle(event, queue),
+                }
+            }
+        };
+        let attach: Attach = Box::new(move |wiring| attach(&informer, wiring, handle));
+        self.setup.handlers.push((self.informer.kind().to_string(), attach));
+        self
+    }
+
+    /// Adds an index: `values` says under which values an object is found by [`Lister::by_index`]. Controllers that
+    /// add the same function, one that captures nothing, under the same name share the index.
+    pub fn index(
+        self,
+        name: &'static str,
+        values: impl Fn(&Arc<R::Object>) -> Vec<String> + Send + Sync + 'static,
+    ) -> Self {
+        if let Err(error) = self.informer.add_index(name, values) {
+            let kind = self.informer.kind().to_string();
+            self.setup.fail(SetupError::Watch { kind, message: error.to_string() });
+        }
+        self
+    }
+
+    /// Reads of the cache. Empty until the manager runs.
+    pub fn lister(self) -> Lister<R> {
+        self.informer.lister()
+    }
+
+    /// The informer itself, for what is not offered here.
+    pub fn informer(&self) -> &SharedInformer<R> {
+        &self.informer
+    }
+}
+
+impl<R: Observed> fmt::Debug for Watch<'_, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Watch<{}>", self.informer.kind())
+    }
+}
+
+/// A handler that enqueues the keys that `map` finds in the old and the new state.
+pub fn to_keys<O>(
+    map: impl Fn(&O) -> Vec<ObjectKey> + Send + 'static,
+) -> impl FnMut(&Event<Arc<O>>, &Enqueuer) + Send + 'static {
+    move |event, queue| queue.add_all(keys_of(event, |object| map(object)))
+}
+
+/// Joins `handle` to `informer`, guarded against its panics.
+pub(crate) fn attach<R: Observed>(
+    informer: &SharedInformer<R>,
+    wiring: &Wiring,
+    mut handle: impl FnMut(&Event<Arc<R::Object>>, &Enqueuer) + Send + 'static,
+) -> Result<HandlerHandle, InformerError> {
+    let Wiring { controller, queue, background, panics } = wiring.clone();
+    let kind = informer.kind().kind.clone();
+    let guarded = move |event: &Event<Arc<R::Object>>| {
+        let queue = queue.caused_by(event.cause(), background);
+        if let Err(message) = caught_now(|| handle(event, &queue)) {
+            panics.inc();
+            let object = ObjectKey::of(event.object().meta());
+            tracing::error!(controller, %kind, %object, %message, "a handler panicked");
+        }
+    };
+    informer.add_handler(controller, guarded)
+}
