@@ -1,5 +1,8 @@
 //! An informer as its users see it: listers, handlers, indexes and versions, over a small versioned server.
 
+mod handlers;
+mod storing;
+
 use std::collections::BTreeMap;
 use std::sync::mpsc as blocking;
 use std::sync::{Arc, Mutex};

@@ -1,0 +1,315 @@
+//! Handlers that come, go, look again, filter, fall behind and wait for their end.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering as Atomic};
+
+use super::*;
+use crate::{Cause, Delivery, HandlerFailure, HandlerOptions, Resync, WaitsForItself, filtered};
+
+const PERIOD: Duration = Duration::from_secs(600);
+
+fn resynced_every(resync: Resync) -> HandlerOptions {
+    HandlerOptions { resync, ..HandlerOptions::default() }
+}
+
+/// A handler that writes down what it is told, with these options.
+fn attach(rig: &Rig, name: &str, options: HandlerOptions) -> (Log, HandlerHandle) {
+    let log = Log::default();
+    let told = log.clone();
+    let handler = move |event: &Told| told.push(event.clone());
+    let handle = rig.informer.add_handler_with(name, options, handler).expect("the informer lives");
+    (log, handle)
+}
+
+fn lose_the_history(server: &Server) {
+    server.compact(true);
+    server.pass_time();
+    server.compact(true);
+    server.cut(cut_connection());
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_handler_is_resynced_as_often_as_it_asked_and_no_other() {
+    let rig = Rig::with_options(FactoryOptions { resync: Some(PERIOD), ..FactoryOptions::default() });
+    let server = Server::new();
+    for name in ["a", "b"] {
+        server.set(name, "first");
+    }
+    let cases = [
+        (Resync::AsFactory, 3),
+        (Resync::Never, 0),
+        (Resync::Every(PERIOD / 2), 6),
+        (Resync::Every(PERIOD * 2), 1),
+    ];
+    let handlers = cases.map(|(resync, times)| (attach(&rig, "handler", resynced_every(resync)).0, times));
+    // The informer is started late: periods begin with it.
+    rig.env.sleep(PERIOD * 10).await;
+    rig.start(&server);
+    rig.settle().await;
+    handlers.iter().for_each(|(log, _)| assert_eq!(log.take().len(), 2));
+    rig.env.sleep(PERIOD * 3 + PERIOD / 4).await;
+    for (log, times) in &handlers {
+        let told = log.events();
+        assert!(told.iter().all(|event| event.cause() == Cause::Resync), "{told:?}");
+        assert_eq!(told.len(), 2 * times);
+    }
+    let (late, _) = attach(&rig, "late", resynced_every(Resync::Every(PERIOD)));
+    rig.env.sleep(PERIOD + LONG).await;
+    assert_eq!(late.take()[2..], ["~a@1=first>a@1=first Resync", "~b@2=first>b@2=first Resync"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relist_tells_real_changes_only_whoever_is_resynced() {
+    let (rig, server) = (Rig::new(), Server::new());
+    for name in ["a", "b", "c"] {
+        server.set(name, "first");
+    }
+    let (quiet, _) = attach(&rig, "quiet", resynced_every(Resync::Never));
+    let (resynced, _) = attach(&rig, "resynced", resynced_every(Resync::Every(PERIOD)));
+    rig.start(&server);
+    rig.settle().await;
+    let _initial = (quiet.take(), resynced.take());
+    lose_the_history(&server);
+    rig.env.sleep(Duration::from_secs(10)).await;
+    assert_eq!((quiet.take(), resynced.take(), rig.counts().lists.get()), (vec![], vec![], 2));
+    server.cut(cut_connection());
+    server.delete("c");
+    server.set("b", "second");
+    lose_the_history(&server);
+    rig.env.sleep(Duration::from_secs(10)).await;
+    let changes = ["-c@3=first Relist Inferred", "~b@2=first>b@6=second Relist"];
+    assert_eq!(
+        (quiet.take(), resynced.take()),
+        (changes.map(str::to_owned).to_vec(), changes.map(str::to_owned).to_vec())
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_period_too_short_is_refused_by_name_and_with_a_remedy() {
+    let rig = Rig::new();
+    let options = resynced_every(Resync::Every(Duration::from_millis(999)));
+    let refused = rig.informer.add_handler_with("eager", options, |_: &Told| {}).unwrap_err();
+    let expected = "handler \"eager\" of the informer of configmaps.v1 cannot be resynced every 999ms: the shortest \
+                    period is 1s, and Resync::Never or no period means never";
+    assert_eq!(refused.to_string(), expected);
+    let rig = Rig::with_options(FactoryOptions { resync: Some(Duration::ZERO), ..FactoryOptions::default() });
+    assert!(matches!(
+        rig.informer.add_handler("any", |_: &Told| {}),
+        Err(InformerError::ResyncTooShort { .. })
+    ));
+    let options = resynced_every(Resync::Every(Resync::SHORTEST));
+    assert!(rig.informer.add_handler_with("patient", options, |_: &Told| {}).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removed_handler_is_resynced_no_more_and_leaves_no_timer() {
+    let (rig, server) = (Rig::new(), Server::new());
+    server.set("a", "first");
+    let (log, handle) = attach(&rig, "resynced", resynced_every(Resync::Every(PERIOD)));
+    rig.start(&server);
+    rig.env.sleep(PERIOD + LONG).await;
+    assert_eq!(log.take().len(), 2);
+    handle.remove();
+    assert_eq!(handle.removed().await, Ok(()));
+    rig.env.sleep(PERIOD * 2).await;
+    assert_eq!(log.take(), Vec::<String>::new());
+    assert!(!rig.env.tasks().iter().any(|task| task.ends_with("handler resynced")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_crosses_a_filter_is_told_as_coming_and_going() {
+    let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
+    let told = log.clone();
+    let shown = |map: &Arc<ConfigMap>| brief(map).ends_with("=shown");
+    rig.informer
+        .add_handler("filtered", filtered(shown, move |event: &Told| told.push(event.clone())))
+        .unwrap();
+    server.set("a", "hidden");
+    server.set("b", "shown");
+    rig.start(&server);
+    rig.settle().await;
+    for (name, value) in [("a", "shown"), ("a", "shown"), ("b", "hidden"), ("b", "hidden")] {
+        server.set(name, value);
+    }
+    rig.settle().await;
+    server.delete("b");
+    rig.settle().await;
+    let expected = [
+        "+b@2=shown InitialList",
+        "+a@3=shown Watch",
+        "~a@3=shown>a@4=shown Watch",
+        "-b@2=shown Watch Inferred",
+    ];
+    assert_eq!(log.take(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_misses_an_event_it_must_not_miss_is_ended_with_a_reason_and_harms_nobody() {
+    let (rig, server, bystander) = running(&["a"]).await;
+    bystander.take();
+    let options = HandlerOptions { delivery: Delivery::EveryEvent { bound: 3 }, ..HandlerOptions::default() };
+    let (log, handle) = attach(&rig, "strict", options);
+    assert!(handle.synced().await);
+    for round in 0..3 {
+        server.set("a", &round.to_string());
+        server.set("b", &round.to_string());
+        rig.settle().await;
+    }
+    assert_eq!((log.take().len(), handle.failure()), (7, None), "one that keeps up is told everything");
+    // All of these come at once.
+    for round in 3..10 {
+        server.set("a", &round.to_string());
+    }
+    rig.settle().await;
+    let failure = HandlerFailure::FellBehind { handler: "strict".to_owned(), bound: 3 };
+    assert_eq!((handle.failure(), handle.removed().await), (Some(failure), Ok(())));
+    assert!(!handle.has_synced());
+    assert_eq!(rig.counts().handler_overflows.get(), 1);
+    server.set("a", "after");
+    rig.settle().await;
+    assert_eq!(log.take(), Vec::<String>::new());
+    assert_eq!(bystander.take().last().map(String::as_str), Some("~a@14=9>a@15=after Watch"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn waiting_for_a_removed_handler_waits_for_its_running_call_and_for_nothing_else() {
+    let factory = InformerFactory::new(Env::system("test"), Metrics::new(), FactoryOptions::default());
+    let (informer, server) = (factory.typed::<ConfigMap>(), Server::new());
+    let ((entered, enters), (let_go, wait)) = (blocking::channel::<()>(), blocking::channel::<()>());
+    let ended = Arc::new(AtomicBool::new(false));
+    let finished = Arc::clone(&ended);
+    let blocks = move |_: &Told| {
+        entered.send(()).unwrap();
+        // Held until the test lets go of the sender.
+        wait.recv().unwrap_err();
+        finished.store(true, Atomic::SeqCst);
+    };
+    let handle = informer.add_handler("blocks", blocks).unwrap();
+    let quick = informer.add_handler("quick", |_: &Told| {}).unwrap();
+    server.set("a", "first");
+    server.set("b", "first");
+    factory.start(Arc::new(Only(Arc::clone(&server))));
+    tokio::task::yield_now().await;
+    let (handle, inside) = (Arc::new(handle), enters);
+    while inside.try_recv().is_err() {
+        tokio::task::yield_now().await;
+    }
+    handle.remove();
+    quick.remove();
+    assert_eq!(quick.removed().await, Ok(()), "another's call is waited for by another");
+    let waiting = Arc::clone(&handle);
+    let mut removed = Box::pin(async move { waiting.removed().await });
+    assert_eq!(removed.as_mut().now_or_never(), None, "its call runs");
+    drop(let_go);
+    assert_eq!(removed.await, Ok(()));
+    assert!(ended.load(Atomic::SeqCst));
+    assert!(inside.try_recv().is_err(), "of the second object it was not told");
+    factory.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_for_its_own_end_is_refused_instead_of_waiting_for_ever() {
+    let (rig, _server, _log) = running(&["a"]).await;
+    let (own, outcome) = (Arc::new(Mutex::new(None::<HandlerHandle>)), Arc::new(Mutex::new(None)));
+    let (handle, waited) = (Arc::clone(&own), Arc::clone(&outcome));
+    let waits = move |_: &Told| {
+        if let Some(handle) = &*handle.lock().unwrap() {
+            handle.remove();
+            *waited.lock().unwrap() = handle.removed().now_or_never();
+        }
+    };
+    *own.lock().unwrap() = Some(rig.informer.add_handler("selfish", waits).unwrap());
+    rig.settle().await;
+    let refusal = WaitsForItself { handler: "selfish".to_owned() };
+    assert_eq!(*outcome.lock().unwrap(), Some(Err(refusal)));
+    let handle = own.lock().unwrap().take().unwrap();
+    assert_eq!(handle.removed().await, Ok(()), "elsewhere it can be waited for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_is_gone_when_its_informer_is_or_if_it_never_began() {
+    let (rig, _server, log) = running(&["a"]).await;
+    let handle = log.attach(&rig.informer, "until the end");
+    rig.factory.shutdown().await;
+    assert_eq!(handle.removed().await, Ok(()));
+    let rig = Rig::new();
+    let handle = log.attach(&rig.informer, "never begun");
+    handle.remove();
+    handle.remove();
+    assert_eq!((handle.removed().await, handle.failure()), (Ok(()), None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_handler_holds_is_dropped_before_it_is_said_to_be_gone() {
+    let (rig, _server, _log) = running(&["a"]).await;
+    let held = Arc::new(());
+    let holds = Arc::clone(&held);
+    let handle = rig.informer.add_handler("holds", move |_: &Told| drop(Arc::clone(&holds))).unwrap();
+    assert!(handle.synced().await);
+    assert_eq!(Arc::strong_count(&held), 2);
+    handle.remove();
+    handle.removed().await.unwrap();
+    assert_eq!(Arc::strong_count(&held), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_panics_at_every_object_of_the_initial_list_becomes_synced_early_and_late() {
+    let (rig, server) = (Rig::new(), Server::new());
+    for name in ["a", "b", "c"] {
+        server.set(name, "first");
+    }
+    let panics = |_: &Told| panic!("a bug in a handler");
+    let early = rig.informer.add_handler("early", panics).unwrap();
+    rig.start(&server);
+    assert!(early.synced().await);
+    let late = rig.informer.add_handler("late", panics).unwrap();
+    assert!(late.synced().await);
+    assert_eq!(rig.counts().handler_panics.get(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_handler_hears_of_deletions_and_of_objects_that_come_back() {
+    let (rig, server, _log) = running(&["a"]).await;
+    let late = Log::default();
+    let handle = late.attach(&rig.informer, "late");
+    assert!(handle.synced().await);
+    server.delete("a");
+    rig.settle().await;
+    server.set("a", "again");
+    rig.settle().await;
+    assert_eq!(late.take(), ["+a@1=first InitialList", "-a@2=end Watch Seen", "+a@3=again Watch"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn handlers_and_indexes_come_and_go_while_all_else_goes_on_without_a_deadlock() {
+    let factory = InformerFactory::new(Env::system("test"), Metrics::new(), FactoryOptions::default());
+    let (informer, server) = (factory.typed::<ConfigMap>(), Server::new());
+    server.set("a", "first");
+    let told = Arc::new(AtomicUsize::new(0));
+    let change = |round: usize| {
+        let (informer, told, server) = (informer.clone(), Arc::clone(&told), Arc::clone(&server));
+        async move {
+            for turn in 0..20 {
+                let (counted, name) = (Arc::clone(&told), format!("index {round} {turn}"));
+                let counts = move |_: &Told| {
+                    counted.fetch_add(1, Atomic::SeqCst);
+                };
+                let handle = informer.add_handler("passing", counts).unwrap();
+                informer.add_index(&name, |_| vec!["x".to_owned()]).unwrap();
+                server.set("a", &format!("{round} {turn}"));
+                if turn % 2 == 0 {
+                    assert!(handle.synced().await);
+                }
+                handle.remove();
+                assert_eq!(handle.removed().await, Ok(()));
+                assert!(informer.remove_index(&name));
+            }
+        }
+    };
+    factory.start(Arc::new(Only(Arc::clone(&server))));
+    future::join_all((0..8).map(change)).await;
+    let last = server.version();
+    let mut progress = informer.version_changes();
+    progress.wait_until(|progress| progress.version == Some(at(last))).await.unwrap();
+    assert!(told.load(Atomic::SeqCst) >= 80, "every handler that became synced was told of the object");
+    factory.shutdown().await;
+}

@@ -1,0 +1,290 @@
+//! What is done to objects before they are stored, how much is stored, and under what it is found.
+
+use std::sync::atomic::{AtomicBool, Ordering as Atomic};
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::*;
+use crate::store::StoreWriter;
+use crate::{Lag, indexes};
+
+fn managed(name: &str) -> bytes::Bytes {
+    format!(
+        r#"{{"metadata":{{"name":"{name}","namespace":"default","uid":"u","resourceVersion":"1","managedFields":[{{"manager":"m","operation":"Update"}}]}}}}"#
+    )
+    .into()
+}
+
+#[tokio::test(start_paused = true)]
+async fn managed_fields_are_dropped_unless_they_are_asked_for() {
+    for (keep_managed_fields, kept) in [(false, 0), (true, 1)] {
+        let rig = Rig::with_options(FactoryOptions { keep_managed_fields, ..FactoryOptions::default() });
+        let script = Script::new(&rig.env, [Answer::List(Ok(page(5, &[managed("a")])))]);
+        rig.start(&script);
+        rig.settle().await;
+        let object = rig.lister.get(&key("a")).unwrap();
+        assert_eq!(object.metadata.managed_fields.as_ref().map_or(0, Vec::len), kept);
+    }
+}
+
+/// Drops the data of an object unless they are precious, and chokes on poison.
+fn strip(map: &mut Arc<ConfigMap>) -> Result<(), String> {
+    if brief(map).ends_with("=poison") {
+        return Err("poison".to_owned());
+    }
+    if !brief(map).ends_with("=precious") {
+        Arc::make_mut(map).data = None;
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transform_comes_before_store_handlers_and_indexes_and_sees_deletions() {
+    let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
+    rig.informer.set_transform(strip).unwrap();
+    let values = |map: &Arc<ConfigMap>| map.data.iter().flat_map(|data| data.values().cloned()).collect();
+    rig.informer.add_index("value", values).unwrap();
+    log.attach(&rig.informer, "log");
+    server.set("a", "large");
+    server.set("b", "precious");
+    rig.start(&server);
+    rig.settle().await;
+    server.set("a", "larger");
+    server.delete("a");
+    rig.settle().await;
+    let expected = ["+a@1= InitialList", "+b@2=precious InitialList", "~a@1=>a@3= Watch", "-a@4= Watch Seen"];
+    assert_eq!(log.take(), expected);
+    assert_eq!(
+        (rig.held(), rig.lister.index_values("value")),
+        (vec!["b@2=precious".to_owned()], vec!["precious".to_owned()])
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_transform_refuses_is_quarantined_and_neither_fails_a_list_nor_loses_what_follows() {
+    let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
+    rig.informer.set_transform(strip).unwrap();
+    log.attach(&rig.informer, "log");
+    server.set("a", "poison");
+    server.set("b", "precious");
+    rig.start(&server);
+    rig.settle().await;
+    assert!(rig.informer.has_synced(), "the list went through");
+    assert_eq!((rig.held(), rig.lister.is_quarantined(&key("a"))), (vec!["b@2=precious".to_owned()], true));
+    let version = server.set("b", "poison");
+    rig.settle().await;
+    assert_eq!((rig.held().len(), rig.lister.quarantined().len()), (0, 2));
+    assert_eq!(
+        rig.informer.version(),
+        Some(at(version)),
+        "what is not served is known, so nothing is claimed wrongly"
+    );
+    server.compact(true);
+    server.cut(cut_connection());
+    rig.env.sleep(LONG).await;
+    for name in ["a", "b"] {
+        server.set(name, "precious");
+    }
+    rig.settle().await;
+    let expected = [
+        "+b@2=precious InitialList",
+        "-b@2=precious Watch Inferred",
+        "+a@4=precious Watch",
+        "+b@5=precious Watch",
+    ];
+    assert_eq!((log.take(), rig.lister.quarantined().len()), (expected.map(str::to_owned).to_vec(), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transform_is_set_once_and_before_the_first_object() {
+    let (rig, server) = (Rig::new(), Server::new());
+    rig.informer.set_transform(strip).unwrap();
+    let again = rig.informer.set_transform(strip);
+    assert!(matches!(again, Err(InformerError::DuplicateTransform { .. })));
+    rig.start(&server);
+    let late = rig.informer.set_transform(strip);
+    assert!(matches!(late, Err(InformerError::AlreadyStarted { .. })));
+}
+
+/// A rig whose informer may hold so many objects named by one letter, of value `first`.
+fn rig_for(objects: u64) -> Rig {
+    let one = object("a", "uid-1", 1, "first").len() as u64;
+    let byte_budget = Some(objects * one + one / 2);
+    Rig::with_options(FactoryOptions { byte_budget, ..FactoryOptions::default() })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_over_budget_is_refused_and_named_and_taken_once_the_source_has_shrunk() {
+    let (rig, server, log) = (rig_for(2), Server::new(), Log::default());
+    log.attach(&rig.informer, "log");
+    for name in ["a", "b", "c", "d"] {
+        server.set(name, "first");
+    }
+    rig.start(&server);
+    rig.env.sleep(LONG).await;
+    assert_eq!((rig.informer.has_synced(), rig.held().len(), log.take().len()), (false, 0, 0));
+    let lists = rig.counts().lists.get();
+    assert!((2..=6).contains(&lists), "five minutes at a slow pace, not {lists} lists");
+    assert_eq!(rig.counts().over_budget.get(), lists);
+    let behind = rig.factory.wait_for_sync(Some(Duration::ZERO)).await.unwrap_err();
+    assert!(matches!(behind.laggards[0].lag, Lag::OverBudget(_)), "{behind}");
+    assert!(behind.to_string().contains("raise the budget"), "{behind}");
+    server.delete("c");
+    server.delete("d");
+    rig.env.sleep(LONG).await;
+    assert_eq!((rig.informer.has_synced(), rig.held().len()), (true, 2));
+    assert_eq!(rig.informer.last_error(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_held_stays_served_while_more_does_not_fit_and_the_rest_comes_when_the_budget_grows() {
+    let (rig, server, log) = (rig_for(2), Server::new(), Log::default());
+    log.attach(&rig.informer, "log");
+    for name in ["a", "b"] {
+        server.set(name, "first");
+    }
+    rig.start(&server);
+    rig.settle().await;
+    log.take();
+    server.set("c", "first");
+    server.set("a", "second");
+    rig.env.sleep(LONG).await;
+    assert_eq!(rig.held(), ["a@1=first", "b@2=first"]);
+    assert_eq!(
+        (log.take(), rig.informer.version()),
+        (vec![], Some(at(2))),
+        "it claims no more than it holds"
+    );
+    assert!(rig.informer.last_error().is_some_and(|error| error.contains("byte budget")));
+    rig.informer.set_byte_budget(Some(10_000));
+    rig.env.sleep(LONG).await;
+    assert_eq!(rig.held(), ["a@4=second", "b@2=first", "c@3=first"]);
+    assert_eq!(rig.informer.last_error(), None);
+    assert_eq!(log.take(), ["~a@1=first>a@4=second Relist", "+c@3=first Relist"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_replaced_for_ever_never_counts_twice() {
+    let (rig, server) = (rig_for(2), Server::new());
+    server.set("a", "first");
+    rig.start(&server);
+    for _ in 0..50 {
+        server.set("a", "first");
+        rig.settle().await;
+    }
+    server.delete("a");
+    server.set("b", "first");
+    rig.settle().await;
+    assert_eq!((rig.held().len(), rig.counts().over_budget.get()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_goes_when_all_who_added_it_have_taken_it_back() {
+    let (rig, server, _log) = running(&["a"]).await;
+    let everything = indexes::Index::new("all", |_: &Arc<ConfigMap>| vec!["x".to_owned(), "y".to_owned()]);
+    for _ in 0..2 {
+        rig.informer.share_index(&everything).unwrap();
+    }
+    server.set("b", "first");
+    rig.settle().await;
+    assert_eq!(rig.lister.index_counts("all"), [("x".to_owned(), 2), ("y".to_owned(), 2)]);
+    assert_eq!((rig.lister.index_count("all", "x"), rig.lister.index_count("all", "z")), (2, 0));
+    assert_eq!(rig.lister.index_keys("all", "y"), [key("a"), key("b")]);
+    assert!(rig.informer.remove_index("all") && rig.lister.has_index("all"), "somebody else still reads it");
+    assert!(rig.informer.remove_index("all") && !rig.lister.has_index("all"));
+    assert!(!rig.informer.remove_index("all"));
+    rig.informer.add_index("all", |_| vec!["other".to_owned()]).unwrap();
+    assert_eq!(rig.lister.index_values("all"), ["other"], "the name is free for another");
+}
+
+#[tokio::test(start_paused = true)]
+async fn ready_made_indexes_are_shared_by_whoever_adds_them() {
+    let env = Env::virtual_time(1);
+    let factory = InformerFactory::new(env.clone(), Metrics::new(), FactoryOptions::default());
+    let pods = factory.typed::<Pod>();
+    for _ in 0..2 {
+        pods.share_index(&indexes::by_node()).unwrap();
+        pods.share_index(&indexes::by_ip()).unwrap();
+        pods.share_index(&indexes::by_owner_uid()).unwrap();
+        pods.share_index(&indexes::by_label("app")).unwrap();
+    }
+    let raw = r#"{"metadata":{"name":"p","namespace":"n","uid":"u","resourceVersion":"1","labels":{"app":"web"},
+        "ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"o"}]},
+        "spec":{"nodeName":"n1","containers":[]},"status":{"podIPs":[{"ip":"10.0.0.1"},{"ip":"fd00::1"}]}}"#;
+    let script = Script::new(&env, [Answer::List(Ok(page(5, &[raw.into()])))]);
+    factory.start(Arc::new(Only(script)));
+    settle(&env).await;
+    let lister = pods.lister();
+    let asked = [
+        (indexes::NODE, "n1"),
+        (indexes::IP, "10.0.0.1"),
+        (indexes::IP, "fd00::1"),
+        (indexes::OWNER_UID, "o"),
+        ("label app", "web"),
+    ];
+    for (index, value) in asked {
+        assert_eq!(lister.by_index(index, value).len(), 1, "{index} {value}");
+    }
+}
+
+/// Many readers beside one writer: each reads one moment, moments never go back, and the writer gets through.
+#[test]
+fn many_readers_see_whole_moments_in_order_and_never_hold_up_the_writer() {
+    const ROUNDS: u64 = 2000;
+    let metrics = Metrics::new().informer("", "v1", "configmaps");
+    let budget = Arc::new(crate::budget::Budget::new(None, metrics));
+    let store = Arc::new(Store::new());
+    let mut writer = StoreWriter::new(Arc::clone(&store), Typed::<ConfigMap>::head, budget);
+    writer.add_index(
+        "version",
+        Arc::new(|map: &Arc<ConfigMap>| Vec::from_iter(map.metadata.resource_version.clone())),
+    );
+    let done = AtomicBool::new(false);
+    let read = || {
+        let (mut seen, mut kept) = (0, Vec::new());
+        while !done.load(Atomic::Acquire) {
+            let snapshot = store.snapshot();
+            let version = snapshot.progress().version.as_ref().map_or(0, |it| it.as_str().parse().unwrap());
+            assert!(version >= seen, "from {seen} back to {version}");
+            seen = version;
+            for object in snapshot.objects().values() {
+                let version = object.metadata.resource_version.as_deref().unwrap();
+                assert_eq!(
+                    snapshot.index("version").unwrap().count(version),
+                    1,
+                    "index and object are of one moment"
+                );
+            }
+            kept.push(snapshot);
+            kept.drain(..kept.len().saturating_sub(100));
+        }
+    };
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..8).map(|_| scope.spawn(read)).collect();
+        for version in 1..=ROUNDS {
+            writer.apply(Batch::Changes(vec![crate::delta_fifo::Delta::Added(crate::delta_fifo::Item {
+                head: windlass_object::Head {
+                    key: key(&(version % 7).to_string()),
+                    uid: None,
+                    version: Some(at(version)),
+                },
+                body: crate::delta_fifo::Body::Decoded(Arc::new(map_at(version))),
+                bytes: 1,
+            })]));
+        }
+        done.store(true, Atomic::Release);
+        readers.into_iter().for_each(|reader| reader.join().expect("a reader that found nothing wrong"));
+    });
+    assert_eq!(
+        (store.snapshot().objects().len(), store.snapshot().progress().version.clone()),
+        (7, Some(at(ROUNDS)))
+    );
+}
+
+fn map_at(version: u64) -> ConfigMap {
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some((version % 7).to_string());
+    map.metadata.namespace = Some("default".to_owned());
+    map.metadata.resource_version = Some(version.to_string());
+    map
+}
