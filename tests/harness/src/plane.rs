@@ -180,6 +180,12 @@ impl Plane {
         &self.kubeconfig
     }
 
+    /// The socket on which etcd serves, without credentials.
+    #[must_use]
+    pub fn etcd_socket(&self) -> PathBuf {
+        self.ground.layout.etcd_socket()
+    }
+
     /// A new kubeconfig for `user`, in `group` if one is given, who under RBAC may do only what is
     /// bound to either. `name` names the file and may be used once per plane.
     ///

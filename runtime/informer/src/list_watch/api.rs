@@ -121,3 +121,6 @@ impl ListerWatcher for ApiSource {
         self.streams.disappointed(self.kind.group_resource(), self.client.env().now());
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,8 @@
 //!   it. What the objects' versions are is etcd's business: the revision in which each was written last.
 //! - Revisions that were compacted away are refused in the API's words, so that everything is listed anew.
 //! - A deletion carries the last state of the object, as long as etcd remembers it.
-//! - Progress is asked for twice a minute and told as bookmarks; an etcd that does not answer that is left.
+//! - Progress is asked for twice a minute, or as often as one likes, and told as bookmarks; an etcd that does not answer
+//!   is left.
 //! - A value that cannot be read hides no other: it is passed on as an object that cannot be decoded.
 //!
 //! It refuses label and field selectors, for etcd knows neither, and writes nothing. It needs etcd 3.5.8 or newer:
@@ -82,6 +83,7 @@ pub struct EtcdSource {
     prefix: Arc<str>,
     selection: Selection,
     decoder: Arc<dyn EtcdDecoder>,
+    progress_every: Duration,
 }
 
 impl EtcdSource {
@@ -89,7 +91,14 @@ impl EtcdSource {
     pub fn new(env: &Env, channel: Channel, prefix: &str, decoder: impl EtcdDecoder) -> Self {
         let prefix = format!("{}/", prefix.trim_end_matches('/')).into();
         let decoder = Arc::new(decoder);
-        Self { env: env.clone(), channel, prefix, selection: Selection::default(), decoder }
+        let selection = Selection::default();
+        Self { env: env.clone(), channel, prefix, selection, decoder, progress_every: PROGRESS_EVERY }
+    }
+
+    /// The same, which asks etcd this often how far it has come: by default twice a minute.
+    #[must_use]
+    pub fn asking_for_progress_every(self, progress_every: Duration) -> Self {
+        Self { progress_every, ..self }
     }
 
     /// A source of what is selected of these objects. One that is asked for labels or fields refuses every request.
@@ -121,6 +130,20 @@ impl EtcdSource {
     ) -> Result<T, RequestError> {
         let answer = self.env.timeout(PATIENCE, call).await.map_err(|_| RequestError::Deadline)?;
         answer.map_err(|status| refused(&status))
+    }
+
+    /// What is asked on the stream of one watch: for the watch, and then for its progress, as long as it lasts.
+    fn questions(
+        &self,
+        create: WatchCreateRequest,
+    ) -> impl Stream<Item = wire::WatchRequest> + Send + 'static {
+        let (env, every) = (self.env.clone(), self.progress_every);
+        let first = stream::iter([WatchUnion::Create(create)]);
+        let later = stream::unfold(env, move |env| async move {
+            env.sleep(every).await;
+            Some((WatchUnion::Progress(WatchProgressRequest {}), env))
+        });
+        first.chain(later).map(|union| wire::WatchRequest { union: Some(union) })
     }
 
     fn key(&self, key: &[u8]) -> Option<ObjectKey> {
@@ -197,7 +220,7 @@ impl ListerWatcher for EtcdSource {
             progress_notify: request.bookmarks,
             prev_kv: true,
         };
-        let answers = self.in_time(wire::watch(self.channel.clone(), questions(&self.env, create))).await?;
+        let answers = self.in_time(wire::watch(self.channel.clone(), self.questions(create))).await?;
         let now = self.env.now();
         let watched = Watched {
             source: self.clone(),
@@ -212,19 +235,6 @@ impl ListerWatcher for EtcdSource {
         let next = |mut watched: Watched| async { watched.next().await.map(|next| (next, watched)) };
         Ok(stream::unfold(watched, next).boxed())
     }
-}
-
-/// What is asked on the stream of one watch: for the watch, and then for its progress, as long as it lasts.
-fn questions(
-    env: &Env,
-    create: WatchCreateRequest,
-) -> impl Stream<Item = wire::WatchRequest> + Send + 'static {
-    let first = stream::iter([WatchUnion::Create(create)]);
-    let later = stream::unfold(env.clone(), |env| async {
-        env.sleep(PROGRESS_EVERY).await;
-        Some((WatchUnion::Progress(WatchProgressRequest {}), env))
-    });
-    first.chain(later).map(|union| wire::WatchRequest { union: Some(union) })
 }
 
 /// One watch, as its stream sees it.
@@ -250,7 +260,7 @@ impl Watched {
                 return None;
             }
             let env = self.source.env.clone();
-            let silent = self.heard + PROGRESS_EVERY + PATIENCE;
+            let silent = self.heard + self.source.progress_every + PATIENCE;
             let within = self.until.min(silent).saturating_duration_since(env.now());
             let answer = env.timeout(within, self.answers.message()).await;
             self.heard = env.now();

@@ -1,0 +1,217 @@
+//! The API server as the source, over the wire: what is asked of it, and what informers make of its answers.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::{Value, json};
+use windlass_api_server::faults::{Fault, Plan, Scene, What};
+use windlass_env::Env;
+use windlass_metrics::Metrics;
+use windlass_object::{Dynamic, Metadata, ObjectKey, Representation, Typed};
+
+use super::*;
+use crate::{FactoryOptions, InformerFactory, SharedInformer};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const HOUR: Duration = Duration::from_secs(3600);
+
+struct World {
+    env: Env,
+    scene: Scene,
+    factory: InformerFactory,
+    sources: ApiSources,
+}
+
+impl World {
+    fn with(faults: Vec<Fault>) -> Self {
+        let env = Env::virtual_time(1);
+        let scene = Scene::new(&env, Plan { seed: 1, faults });
+        let client = RawClient::new(kube::Client::new(scene.line(), "default"), env.clone());
+        let factory = InformerFactory::new(env.clone(), Metrics::new(), FactoryOptions::default());
+        Self { env, scene, factory, sources: ApiSources::new(client) }
+    }
+
+    fn put(&self, name: &str, tier: &str) {
+        let labels = json!({"metadata": {"labels": {"tier": tier}}, "data": {"value": tier}});
+        self.scene.put(&format!("{MAPS}/{name}"), labels);
+    }
+
+    fn informer<R: Representation>(&self, representation: R, selection: Selection) -> SharedInformer<R> {
+        let informer = self.factory.informer(representation, selection);
+        self.factory.start(Arc::new(self.sources.clone()));
+        informer
+    }
+
+    async fn settle(&self) {
+        self.env.sleep(Duration::from_secs(1)).await;
+    }
+
+    /// What was asked about ConfigMaps: `stream`, `page` or `watch`.
+    fn asked(&self) -> Vec<&'static str> {
+        let sent = self.scene.sent();
+        let about_maps = sent.iter().filter(|asked| asked.resource == "configmaps");
+        about_maps
+            .map(|asked| match () {
+                () if asked.uri.contains("sendInitialEvents=true") => "stream",
+                () if asked.is_watch() => "watch",
+                () => "page",
+            })
+            .collect()
+    }
+}
+
+fn maps() -> Typed<ConfigMap> {
+    Typed::new()
+}
+
+fn kind() -> ResourceKind {
+    ResourceKind::of::<ConfigMap>()
+}
+
+fn names<R: Representation<Read = Arc<ConfigMap>>>(informer: &SharedInformer<R>) -> Vec<String> {
+    let list = informer.lister().list();
+    list.iter()
+        .filter_map(|map| map.metadata.name.clone())
+        .filter(|name| name != "kube-root-ca.crt")
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_and_its_watch_are_one_stream() {
+    let world = World::with(vec![]);
+    world.put("a", "front");
+    let informer = world.informer(maps(), Selection::default());
+    world.settle().await;
+    assert_eq!(names(&informer), ["a"]);
+    world.put("b", "back");
+    world.settle().await;
+    assert_eq!((names(&informer), world.asked()), (vec!["a".to_owned(), "b".to_owned()], vec!["stream"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_is_told_so_lists_in_pages_only() {
+    let world = World::with(vec![]);
+    for number in 0..1_100 {
+        world.put(&format!("map-{number:04}"), "front");
+    }
+    let informer = world.factory.informer(maps(), Selection::default());
+    world.factory.start(Arc::new(world.sources.clone().paged()));
+    world.settle().await;
+    assert_eq!((names(&informer).len(), world.asked()), (1_100, vec!["page", "page", "page", "watch"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_whose_streams_never_end_is_listed_in_pages_and_no_informer_of_the_resource_asks_again_for_hours()
+ {
+    let world = World::with(vec![Fault::during(HOUR, What::EndBookmarkMissing)]);
+    world.put("a", "front");
+    let informer = world.informer(maps(), Selection::default());
+    world.env.sleep(Duration::from_secs(20)).await;
+    assert_eq!((names(&informer), world.asked()), (vec!["a".to_owned()], vec!["stream", "page", "watch"]));
+
+    let other = world.informer(maps(), Selection::in_namespace("default"));
+    world.settle().await;
+    assert_eq!((names(&other), &world.asked()[3..]), (vec!["a".to_owned()], ["page", "watch"].as_slice()));
+
+    world.env.sleep(STREAMLESS).await;
+    let asked = world.asked().len();
+    let later = world.informer(Dynamic::new(kind()), Selection::default());
+    world.settle().await;
+    assert!(
+        later.has_synced() && world.asked()[asked..].contains(&"stream"),
+        "{:?}",
+        &world.asked()[asked..]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_selected_by_namespace_label_and_field_is_selected_by_the_server() {
+    let world = World::with(vec![]);
+    for (name, tier) in [("a", "front"), ("b", "back"), ("c", "front")] {
+        world.put(name, tier);
+    }
+    let labels = Some("tier in (front)".to_owned());
+    let fields = Some("metadata.name!=c".to_owned());
+    let cases = [
+        (Selection { labels: labels.clone(), ..Selection::default() }, vec!["a", "c"]),
+        (Selection { fields: fields.clone(), ..Selection::in_namespace("default") }, vec!["a", "b"]),
+        (Selection { labels, fields, ..Selection::default() }, vec!["a"]),
+        (Selection::in_namespace("elsewhere"), vec![]),
+    ];
+    let informers: Vec<_> = cases
+        .into_iter()
+        .map(|(selection, expected)| (world.informer(maps(), selection), expected))
+        .collect();
+    world.settle().await;
+    for (informer, expected) in &informers {
+        assert_eq!(names(informer), *expected, "{}", informer.selection());
+    }
+    // An object that leaves a selection is gone from it.
+    world.put("a", "back");
+    world.settle().await;
+    let left: Vec<_> = informers.iter().map(|(informer, _)| names(informer)).collect();
+    assert_eq!(left, [vec!["c"], vec!["a", "b"], vec![], vec![]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_alone_and_kinds_known_at_run_time_are_informers_like_any_other() {
+    let world = World::with(vec![]);
+    world.put("a", "front");
+    let metadata = world.informer(Metadata::new(kind()), Selection::default());
+    let dynamic = world.informer(Dynamic::new(kind()), Selection::default());
+    world.settle().await;
+    let key = ObjectKey::namespaced("default", "a");
+    for tier in ["front", "back"] {
+        world.put("a", tier);
+        world.settle().await;
+        let of_metadata = metadata.lister().get(&key).expect("it is held");
+        let labels = of_metadata.metadata.labels.clone().unwrap_or_default();
+        assert_eq!(labels.get("tier").map(String::as_str), Some(tier));
+        assert_eq!(of_metadata.types.as_ref().map(|types| &*types.kind), Some("ConfigMap"));
+        let of_dynamic = dynamic.lister().get(&key).expect("it is held");
+        assert_eq!(of_dynamic.data["data"]["value"], Value::from(tier));
+    }
+    world.scene.delete(&format!("{MAPS}/a"));
+    world.settle().await;
+    assert!(metadata.lister().get(&key).is_none() && dynamic.lister().get(&key).is_none());
+    assert_eq!(world.asked(), ["stream", "stream"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn caches_equal_the_server_after_every_kind_of_fault_that_strikes_streams() {
+    let second = |seconds| Duration::from_secs(seconds);
+    let faults = [
+        What::EndBookmarkMissing,
+        What::WatchReset,
+        What::WatchClosed,
+        What::WatchExpired,
+        What::WatchStalled,
+        What::Expired,
+        What::TooManyRequests { retry_after_seconds: 2 },
+        What::InternalError,
+        What::Unavailable,
+        What::Partition,
+        What::EventDuplicated,
+        What::WatchDelayed { by_ms: 3_000 },
+    ];
+    for what in faults {
+        let world = World::with(vec![Fault::during(second(120), what.clone()).permille(600)]);
+        world.put("a", "front");
+        let informer = world.informer(maps(), Selection::default());
+        for round in 0..40 {
+            world.put(&format!("map-{}", round % 7), &format!("tier-{round}"));
+            if round % 5 == 0 {
+                world.scene.delete(&format!("{MAPS}/map-{}", round % 7));
+            }
+            world.env.sleep(second(5)).await;
+        }
+        world.env.sleep(second(400)).await;
+        let held: Vec<String> = names(&informer);
+        let there: Vec<String> = world.scene.all(MAPS).iter().filter_map(name).collect();
+        assert_eq!(held, there, "{what:?}");
+    }
+}
+
+fn name(object: &Value) -> Option<String> {
+    object["metadata"]["name"].as_str().filter(|name| *name != "kube-root-ca.crt").map(str::to_owned)
+}
