@@ -65,6 +65,7 @@ impl Delays {
         self.rise(position);
     }
 
+    #[inline]
     pub(crate) fn contains(&self, slot: usize) -> bool {
         self.pending(slot).is_some()
     }
@@ -75,12 +76,14 @@ impl Delays {
     }
 
     /// Takes back a retry, and says how urgent it was; an appointment stands.
+    #[inline]
     pub(crate) fn supersede(&mut self, slot: usize) -> Option<Priority> {
         let superseded = self.pending(slot).is_some_and(|pending| pending.reason == Reason::Retry);
         if superseded { self.remove(slot).map(|pending| pending.priority) } else { None }
     }
 
     /// The next time at which a key comes due.
+    #[inline]
     pub(crate) fn earliest(&self) -> Option<Instant> {
         self.heap.first().map(|due| due.at)
     }
@@ -98,6 +101,7 @@ impl Delays {
         Some(slot)
     }
 
+    #[inline]
     fn pending(&self, slot: usize) -> Option<&Pending> {
         self.pending.get(slot)?.as_ref()
     }

@@ -14,6 +14,7 @@ pub(crate) struct Drainers {
 
 impl Drainers {
     /// Everybody: there is nothing left to wait for.
+    #[inline]
     pub(crate) fn all(&mut self) -> Wakes {
         if self.line.is_empty() {
             return Wakes::None;

@@ -37,18 +37,21 @@ impl Meter {
     }
 
     /// A key has come in that was not waiting.
+    #[inline]
     pub(crate) fn added(&self) {
         self.metrics.adds.inc();
         self.metrics.depth.inc();
     }
 
     /// A worker has got a key.
+    #[inline]
     pub(crate) fn taken(&self, added: Instant, now: Instant) {
         self.metrics.depth.dec();
         self.queued.observe((now - added).as_secs_f64());
     }
 
     /// A worker has given a key back.
+    #[inline]
     pub(crate) fn done(&self, since: Instant, now: Instant) {
         self.worked.observe((now - since).as_secs_f64());
     }

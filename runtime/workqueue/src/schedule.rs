@@ -99,11 +99,13 @@ impl Schedule {
         self.ageing = ageing;
     }
 
+    #[inline]
     pub(crate) fn ages(&self) -> bool {
         self.ageing.is_some()
     }
 
     /// How many keys wait.
+    #[inline]
     pub(crate) fn ready(&self) -> usize {
         self.ready
     }
@@ -114,6 +116,7 @@ impl Schedule {
     }
 
     /// Puts the key in `slot` at the back of its tenant's lane.
+    #[inline]
     pub(crate) fn push(&mut self, slot: usize, tenant: Tenant, priority: Priority, added: Instant) {
         let lane = self.lane(tenant, priority);
         let (level, tail) = (self.level(priority), self.lanes[lane].tail);
@@ -149,6 +152,7 @@ impl Schedule {
     }
 
     /// Whose turn it is at `now`.
+    #[inline]
     pub(crate) fn turn(&self, now: Instant) -> Option<Turn> {
         let top = self.levels.iter().position(|level| level.ready > 0)?;
         let claim = if self.levels[top].ready < self.ready { self.claim(top, now) } else { None };
@@ -161,6 +165,7 @@ impl Schedule {
     }
 
     /// Takes the key whose turn it is out of its lane.
+    #[inline]
     pub(crate) fn take(&mut self, turn: Turn) -> Waited {
         let Turn { level, passed_over, slot } = turn;
         let Link { added, lane, .. } = self.links[slot];
@@ -186,11 +191,13 @@ impl Schedule {
     }
 
     /// The key that a level hands out next.
+    #[inline]
     fn next_of(&self, level: usize) -> usize {
         self.lanes[self.levels[level].current].head
     }
 
     /// Takes a key out of its lane, and the lane out of the ring when it was the last.
+    #[inline]
     fn unlink(&mut self, level: usize, slot: usize) {
         let Link { lane, previous, next, .. } = self.links[slot];
         match previous {
@@ -209,6 +216,7 @@ impl Schedule {
     }
 
     /// A lane that has got its first key is served when all others have been.
+    #[inline]
     fn join(&mut self, level: usize, lane: usize) {
         let current = self.levels[level].current;
         let (before, after) = match current {
@@ -225,6 +233,7 @@ impl Schedule {
         }
     }
 
+    #[inline]
     fn leave(&mut self, level: usize, lane: usize) {
         let Lane { before, after, .. } = self.lanes[lane];
         self.lanes[before].after = after;
@@ -239,6 +248,7 @@ impl Schedule {
 
     /// The lane of a tenant's keys of one priority. An empty one may change its priority, so that a tenant has no
     /// more lanes than it ever had priorities at once.
+    #[inline]
     fn lane(&mut self, tenant: Tenant, priority: Priority) -> usize {
         if tenant.number >= self.first_lanes.len() {
             self.first_lanes.resize(tenant.number + 1, NONE);
@@ -277,6 +287,7 @@ impl Schedule {
     }
 
     /// The level of a priority, made if there is none.
+    #[inline]
     fn level(&mut self, priority: Priority) -> usize {
         let place = |levels: &[Level]| levels.binary_search_by(|level| priority.cmp(&level.priority));
         if let Ok(found) = place(&self.levels) {

@@ -7,6 +7,7 @@ use std::hash::{BuildHasher, Hash};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use windlass_env::Instant;
 
 use crate::Priority;
@@ -25,11 +26,11 @@ pub(crate) struct Slots<K> {
 
 enum Slot<K> {
     Free { next: usize },
-    Used(Entry<K>),
+    Used(Record<K>),
 }
 
 /// What there is to know of one key.
-pub(crate) struct Entry<K> {
+pub(crate) struct Record<K> {
     pub(crate) key: K,
     hash: u64,
     /// The number of its tenant.
@@ -61,51 +62,56 @@ impl<K: Eq + Hash> Slots<K> {
     }
 
     pub(crate) fn find(&self, hash: u64, key: &K) -> Option<usize> {
-        self.numbers.find(hash, |number| self.entry(*number).key == *key).copied()
+        self.numbers.find(hash, |number| self.record(*number).key == *key).copied()
     }
 
-    /// Puts a key that is not here into a slot.
-    pub(crate) fn insert(&mut self, hash: u64, key: K, tenant: usize) -> usize {
-        let used = Slot::Used(Entry { key, hash, tenant, place: Place::Away });
-        let number = match self.free {
-            NONE => {
-                self.slots.push(used);
-                self.slots.len() - 1
-            }
-            number => {
-                if let Slot::Free { next } = std::mem::replace(&mut self.slots[number], used) {
+    /// The slot of a key: a new one if it is not here, of whom `tenant` then says whose it is.
+    pub(crate) fn find_or_insert(&mut self, key: K, tenant: impl FnOnce(&K) -> usize) -> usize {
+        let hash = self.hash(&key);
+        let slots = &self.slots;
+        let same = |number: &usize| in_use(&slots[*number]).key == key;
+        let vacant = match self.numbers.entry(hash, same, |number| in_use(&slots[*number]).hash) {
+            Entry::Occupied(found) => return *found.get(),
+            Entry::Vacant(vacant) => vacant,
+        };
+        // The last that may panic: nothing has changed so far.
+        let tenant = tenant(&key);
+        let number = if self.free == NONE { self.slots.len() } else { self.free };
+        vacant.insert(number);
+        let used = Slot::Used(Record { key, hash, tenant, place: Place::Away });
+        match self.slots.get_mut(number) {
+            None => self.slots.push(used),
+            Some(slot) => {
+                if let Slot::Free { next } = std::mem::replace(slot, used) {
                     self.free = next;
                 }
-                number
             }
-        };
-        let slots = &self.slots;
-        self.numbers.insert_unique(hash, number, |number| in_use(&slots[*number]).hash);
+        }
         number
     }
 
-    pub(crate) fn remove(&mut self, number: usize) -> Entry<K> {
-        let hash = self.entry(number).hash;
+    pub(crate) fn remove(&mut self, number: usize) -> Record<K> {
+        let hash = self.record(number).hash;
         if let Ok(found) = self.numbers.find_entry(hash, |other| *other == number) {
             found.remove();
         }
         let free = Slot::Free { next: self.free };
         self.free = number;
         match std::mem::replace(&mut self.slots[number], free) {
-            Slot::Used(entry) => entry,
+            Slot::Used(record) => record,
             Slot::Free { .. } => unreachable!("slot {number} is left twice"),
         }
     }
 }
 
 impl<K> Slots<K> {
-    pub(crate) fn entry(&self, number: usize) -> &Entry<K> {
+    pub(crate) fn record(&self, number: usize) -> &Record<K> {
         in_use(&self.slots[number])
     }
 
     pub(crate) fn place_mut(&mut self, number: usize) -> &mut Place {
         match &mut self.slots[number] {
-            Slot::Used(entry) => &mut entry.place,
+            Slot::Used(record) => &mut record.place,
             Slot::Free { .. } => unreachable!("a slot somebody holds the number of is in use"),
         }
     }
@@ -113,7 +119,7 @@ impl<K> Slots<K> {
     /// Where every key is, in the order of the slots.
     pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
         self.slots.iter().filter_map(|slot| match slot {
-            Slot::Used(entry) => Some(entry.place),
+            Slot::Used(record) => Some(record.place),
             Slot::Free { .. } => None,
         })
     }
@@ -123,9 +129,9 @@ impl<K> Slots<K> {
     }
 }
 
-fn in_use<K>(slot: &Slot<K>) -> &Entry<K> {
+fn in_use<K>(slot: &Slot<K>) -> &Record<K> {
     match slot {
-        Slot::Used(entry) => entry,
+        Slot::Used(record) => record,
         Slot::Free { .. } => unreachable!("a slot somebody holds the number of is in use"),
     }
 }

@@ -105,7 +105,7 @@ impl<K: Key> State<K> {
     /// Hands out the key whose turn it is.
     pub(crate) fn take(&mut self, now: Instant) -> Option<Taken<K>> {
         let turn = self.schedule.turn(now)?;
-        let key = self.slots.entry(turn.slot).key.clone();
+        let key = self.slots.record(turn.slot).key.clone();
         let Waited { added, priority } = self.schedule.take(turn);
         *self.slots.place_mut(turn.slot) = Place::Held { since: now };
         self.held += 1;
@@ -168,13 +168,9 @@ impl<K: Key> State<K> {
 
     /// Takes in a key, unless it is here.
     fn enter(&mut self, key: K) -> usize {
-        let hash = self.slots.hash(&key);
-        if let Some(slot) = self.slots.find(hash, &key) {
-            return slot;
-        }
-        let tenancy = &self.tenancy;
-        let tenant = self.tenants.enter(tenancy.tenant(&key), |name| tenancy.weight_of(name));
-        self.slots.insert(hash, key, tenant)
+        let (tenancy, tenants) = (&self.tenancy, &mut self.tenants);
+        self.slots
+            .find_or_insert(key, |key| tenants.enter(tenancy.tenant(key), |name| tenancy.weight_of(name)))
     }
 
     fn enqueue(&mut self, added: Instant, slot: usize, priority: Priority) {
@@ -202,16 +198,16 @@ impl<K: Key> State<K> {
 
     fn wait(&mut self, slot: usize, priority: Priority, added: Instant) {
         *self.slots.place_mut(slot) = Place::Waiting;
-        let number = self.slots.entry(slot).tenant;
+        let number = self.slots.record(slot).tenant;
         let tenant = Tenant { number, weight: self.tenants.weight(number) };
         self.schedule.push(slot, tenant, priority, added);
     }
 
     /// A key that is nowhere takes no room.
     fn leave_if_idle(&mut self, slot: usize) {
-        if matches!(self.slots.entry(slot).place, Place::Away) && !self.delays.contains(slot) {
-            let entry = self.slots.remove(slot);
-            self.tenants.leave(entry.tenant);
+        if matches!(self.slots.record(slot).place, Place::Away) && !self.delays.contains(slot) {
+            let record = self.slots.remove(slot);
+            self.tenants.leave(record.tenant);
         }
     }
 }
@@ -225,11 +221,13 @@ pub(crate) struct Delay {
 
 impl<K> State<K> {
     /// Whether anything that happens now depends on when now is.
+    #[inline]
     pub(crate) fn needs_time(&self) -> bool {
         self.meter.is_some() || self.schedule.ages() || self.delays.earliest().is_some()
     }
 
     /// How many keys can be handed out now.
+    #[inline]
     pub(crate) fn ready(&self) -> usize {
         self.schedule.ready()
     }
@@ -240,6 +238,7 @@ impl<K> State<K> {
     }
 
     /// When the next delayed key comes due.
+    #[inline]
     pub(crate) fn earliest(&self) -> Option<Instant> {
         self.delays.earliest()
     }
@@ -250,11 +249,13 @@ impl<K> State<K> {
 
     /// Whether no key will be handed out any more. A key that is held and was added again still will be: its worker
     /// may be the last one, or may be gone.
+    #[inline]
     pub(crate) fn is_finished(&self) -> bool {
         self.shut_down && self.ready() == 0 && self.held_again == 0
     }
 
     /// Whether nothing is queued or in flight, for good.
+    #[inline]
     pub(crate) fn is_drained(&self) -> bool {
         self.shut_down && self.slots.is_empty()
     }

@@ -48,6 +48,7 @@ impl Tenants {
     }
 
     /// One more key belongs to `name`; `weight` is asked for when the tenant is new or has no keys.
+    #[inline]
     pub(crate) fn enter(&mut self, name: Option<&str>, weight: impl FnOnce(&str) -> u32) -> usize {
         let Some(name) = name else { return NOBODY };
         let number = self.number(name);
@@ -62,6 +63,7 @@ impl Tenants {
     }
 
     /// One key less belongs to the tenant.
+    #[inline]
     pub(crate) fn leave(&mut self, number: usize) {
         if number == NOBODY {
             return;
@@ -76,6 +78,7 @@ impl Tenants {
         }
     }
 
+    #[inline]
     pub(crate) fn weight(&self, number: usize) -> u32 {
         self.tenants[number].weight
     }

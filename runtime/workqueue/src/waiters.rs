@@ -41,6 +41,7 @@ pub(crate) enum Wakes {
 }
 
 impl Wakes {
+    #[inline]
     pub(crate) fn wake(self) {
         match self {
             Wakes::None => {}
@@ -52,6 +53,7 @@ impl Wakes {
 
 impl Waiters {
     /// A getter is being polled: if it had been told, it is back now, and out of the line.
+    #[inline]
     pub(crate) fn arrive(&mut self, seat: &mut Option<Seat>) {
         if seat.is_some_and(|seat| self.position(seat).is_none()) {
             self.told -= 1;
@@ -76,6 +78,7 @@ impl Waiters {
     }
 
     /// A getter leaves, with a key or without.
+    #[inline]
     pub(crate) fn leave(&mut self, seat: &mut Option<Seat>) {
         let Some(left) = seat.take() else { return };
         match self.position(left) {
@@ -86,7 +89,11 @@ impl Waiters {
     }
 
     /// Who is to be woken, with `ready` keys to hand out and the next delayed one coming due at `earliest`.
+    #[inline]
     pub(crate) fn next(&mut self, ready: usize, earliest: Option<Instant>) -> Wakes {
+        if self.line.is_empty() {
+            return Wakes::None;
+        }
         if ready > self.told {
             let Some((seat, waker)) = self.line.pop_front() else { return Wakes::None };
             self.told += 1;
@@ -107,6 +114,7 @@ impl Waiters {
     }
 
     /// Wakes whoever should set an alarm or set it earlier. They keep their place in the line.
+    #[inline]
     fn nudge(&self, earliest: Option<Instant>) -> Wakes {
         let Some(earliest) = earliest else { return Wakes::None };
         let waker = match &self.alarm {
