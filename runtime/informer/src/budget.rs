@@ -108,7 +108,7 @@ impl Budget {
         Err(self.refuse(&mut self.lock(), partition, needed))
     }
 
-    /// Notes that a list fits.
+    /// Notes that a list fits, or that there is nothing to list any more.
     pub(crate) fn list_fits(&self, partition: &Partition) {
         self.lock().refused.remove(partition);
     }

@@ -96,8 +96,8 @@ pub(crate) struct Listener<T> {
 struct Queue<T> {
     /// What waits, by place in the queue.
     waiting: BTreeMap<u64, Work<T>>,
-    /// How many snapshots are among it.
-    snapshots: usize,
+    /// How much of it is no news: snapshots, and what is part of an initial list.
+    no_news: usize,
     /// The place of what waits last for each key. Only that may be continued, and only if no snapshot waits behind it.
     latest: BTreeMap<ObjectKey, u64>,
     next_place: u64,
@@ -369,7 +369,7 @@ impl<T: Clone + Send + Sync + 'static> Detach for Listener<T> {
             self.state.set(end);
         }
         let waiting = std::mem::take(&mut queue.waiting);
-        queue.snapshots = 0;
+        queue.no_news = 0;
         queue.latest.clear();
         drop(queue);
         // What waits may be code of others to drop, so that is done without the lock.
@@ -410,7 +410,7 @@ impl<T> Drop for Running<'_, T> {
 impl<T: Clone> Queue<T> {
     fn push(&mut self, key: &ObjectKey, uid: Option<&Uid>, event: Event<T>, delivery: Delivery) -> Push {
         if let Delivery::EveryEvent { bound } = delivery {
-            if self.changes() >= bound.max(1) {
+            if event.cause() != Cause::InitialList && self.changes() >= bound.max(1) {
                 return Push::Full;
             }
         } else if let Some(waiting) = self.continued(key, uid) {
@@ -431,33 +431,32 @@ impl<T: Clone> Queue<T> {
         }
     }
 
-    /// How many changes wait, if each waits for itself: snapshots, of which few wait, do not count.
+    /// How many changes wait, if each waits for itself. What was there before does not count.
     fn changes(&self) -> usize {
-        self.waiting.len() - self.snapshots
+        self.waiting.len() - self.no_news
     }
 
     /// Queues a snapshot. What happens later must be told behind it, so nothing that waits is continued.
     fn append_snapshot(&mut self, work: Work<T>) {
         self.latest.clear();
-        self.snapshots += 1;
         self.append(work);
     }
 
     fn append(&mut self, work: Work<T>) -> u64 {
         let place = self.next_place;
         self.next_place += 1;
+        self.no_news += usize::from(work.is_no_news());
         self.waiting.insert(place, work);
         place
     }
 
     fn take(&mut self) -> Option<Work<T>> {
         let (place, work) = self.waiting.pop_first()?;
-        match &work {
-            Work::Replay(_) | Work::Resync(_) => self.snapshots -= 1,
-            Work::Tell(pending) if self.latest.get(pending.key()) == Some(&place) => {
-                self.latest.remove(pending.key());
-            }
-            Work::Tell(_) => {}
+        self.no_news -= usize::from(work.is_no_news());
+        if let Work::Tell(pending) = &work
+            && self.latest.get(pending.key()) == Some(&place)
+        {
+            self.latest.remove(pending.key());
         }
         Some(work)
     }
@@ -469,11 +468,21 @@ impl<T: Clone> Queue<T> {
     }
 }
 
+impl<T: Clone> Work<T> {
+    /// Whether this was there before anything changed, as far as the handler is concerned.
+    fn is_no_news(&self) -> bool {
+        match self {
+            Work::Replay(_) | Work::Resync(_) => true,
+            Work::Tell(pending) => pending.is_initial(),
+        }
+    }
+}
+
 impl<T> Default for Queue<T> {
     fn default() -> Self {
         Self {
             waiting: BTreeMap::new(),
-            snapshots: 0,
+            no_news: 0,
             latest: BTreeMap::new(),
             next_place: 0,
             initial_list_ends: None,

@@ -275,6 +275,7 @@ impl<S: Clone> StoreWriter<S> {
         for key in vanished {
             self.vanish(key, cause, &mut changes);
         }
+        self.budget.list_fits(partition);
         self.working.progress.emptied(partition, departure);
         changes
     }

@@ -25,6 +25,8 @@ pub(super) struct Pending<T> {
     uid: Option<Uid>,
     /// What the handler was last told of it; `None` if nothing.
     told: Option<T>,
+    /// Whether it begins with the initial list.
+    initial: bool,
     /// What became of it since, oldest first. Never empty, and never an end right after an end.
     path: VecDeque<Step<T>>,
 }
@@ -41,11 +43,17 @@ impl<T: Clone> Pending<T> {
             Event::Updated { old, .. } => Some(old.clone()),
             Event::Added { .. } | Event::Deleted { .. } => None,
         };
-        Self { key, uid, told, path: VecDeque::from([Step::of(event)]) }
+        let initial = event.cause() == Cause::InitialList;
+        Self { key, uid, told, initial, path: VecDeque::from([Step::of(event)]) }
     }
 
     pub(super) fn key(&self) -> &ObjectKey {
         &self.key
+    }
+
+    /// Whether it began as a part of the initial list.
+    pub(super) fn is_initial(&self) -> bool {
+        self.initial
     }
 
     /// Whether a change of `uid` continues this path. Without identities what follows a deletion may be

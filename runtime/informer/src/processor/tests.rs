@@ -321,6 +321,18 @@ fn a_handler_of_every_event_that_falls_behind_is_ended_with_a_reason_and_told_no
 }
 
 #[test]
+fn an_initial_list_of_any_length_does_not_end_a_handler_of_every_event() {
+    let listener = listener_of(Delivery::EveryEvent { bound: 1 });
+    for version in 0..10 {
+        let event = Event::Added { object: version, cause: Cause::InitialList };
+        enqueue(&listener, &version.to_string(), "u", event);
+    }
+    enqueue(&listener, "10", "u", added(10));
+    assert_eq!((everything(&listener).len(), listener.failure()), (11, None));
+    assert_eq!(listener.lock().changes(), 0);
+}
+
+#[test]
 fn a_bound_of_none_still_lets_one_change_wait() {
     let listener = synced_listener(Delivery::EveryEvent { bound: 0 });
     enqueue(&listener, "a", "u", added(1));
