@@ -1,38 +1,51 @@
-//! Keeps `docs/testing.md` in step with the code: what it shows is what is compiled and run here.
+//! Keeps the guides in step with the code: what they show is what is compiled and run here.
 
-const GUIDE: &str = include_str!("../../docs/testing.md");
+/// Every page that shows Rust, with its name.
+const GUIDES: &[(&str, &str)] = &[
+    ("README.md", include_str!("../../README.md")),
+    ("docs/testing.md", include_str!("../../docs/testing.md")),
+    ("docs/writing-a-controller.md", include_str!("../../docs/writing-a-controller.md")),
+    ("the front page", include_str!("../../runtime/windlass/src/lib.rs")),
+];
 const SOURCES: &[&str] = &[
+    include_str!("../src/bin/hello.rs"),
     include_str!("../src/kept_disks.rs"),
     include_str!("../src/leaky_disks.rs"),
     include_str!("plain_client.rs"),
     include_str!("rights.rs"),
 ];
 
-/// The lines of every fenced block of Rust.
+/// The lines of every fenced block of Rust, those apart that documentation hides.
 fn blocks(text: &str) -> Vec<Vec<&str>> {
     let mut blocks = Vec::new();
-    let mut lines = text.lines();
+    let mut lines = text.lines().map(|line| line.trim_start().trim_start_matches("//!").trim());
     while let Some(line) = lines.next() {
-        if line.trim_start() == "```rust" {
-            blocks.push(lines.by_ref().take_while(|line| line.trim_start() != "```").collect());
+        let Some(language) = line.strip_prefix("```") else { continue };
+        let block = lines.by_ref().take_while(|line| *line != "```");
+        let shown = block.filter(|line| *line != "#" && !line.starts_with("# ")).collect();
+        // In documentation of Rust, a block without a language is Rust.
+        if language == "rust" || language == "no_run" || (language.is_empty() && text.starts_with("//!")) {
+            blocks.push(shown);
         }
     }
     blocks
 }
 
-/// Whether the lines stand one after the other in `source`, however deeply indented.
+/// Whether the lines stand one after the other in `source`, however deeply indented. Blank lines do not count.
 fn stands_in(block: &[&str], source: &str) -> bool {
-    let lines: Vec<&str> = source.lines().map(str::trim).collect();
-    let block: Vec<&str> = block.iter().map(|line| line.trim()).collect();
+    let lines: Vec<&str> = source.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let block: Vec<&str> = block.iter().map(|line| line.trim()).filter(|line| !line.is_empty()).collect();
     lines.windows(block.len()).any(|window| window == block)
 }
 
 #[test]
-fn every_block_of_the_guide_stands_in_an_example_that_is_run() {
-    let blocks = blocks(GUIDE);
-    assert!(blocks.len() >= 5, "the guide shows code: {}", blocks.len());
-    for block in blocks {
-        let found = SOURCES.iter().any(|source| stands_in(&block, source));
-        assert!(found, "in no example, change either:\n{}", block.join("\n"));
+fn every_block_of_the_guides_stands_in_an_example_that_is_run() {
+    for (name, guide) in GUIDES {
+        let blocks = blocks(guide);
+        assert!(blocks.len() >= 2, "{name} shows code: {}", blocks.len());
+        for block in blocks {
+            let found = SOURCES.iter().any(|source| stands_in(&block, source));
+            assert!(found, "{name}: in no example, change either:\n{}", block.join("\n"));
+        }
     }
 }

@@ -1,46 +1,143 @@
-//! Kubernetes controllers in Rust: one crate to depend on, a prelude, nothing of its own.
+//! Kubernetes controllers: caches, queues, leader election, metrics and tests for what only fails at night.
 //!
-//! A controller is one [`Controller`](controller::Controller) implementation; a process is one
-//! [`Manager`](manager::Manager) that runs any number of them, on shared caches and behind one election. See
-//! `examples/label_mirror.rs` for a whole one.
+//! A controller says once what it watches and what it writes, and how one object comes to be as it should. This one
+//! keeps, beside every Service, a ConfigMap with the same labels:
 //!
-//! With the feature `testing`, for dev-dependencies, there is an API server in the process and a simulation of clusters
-//! that fail. `docs/testing.md` shows how to use them, `examples/` what they find.
+//! ```no_run
+//! # use std::path::PathBuf;
+//! # use k8s_openapi::api::core::v1::{ConfigMap, Service};
+//! # use kube::api::{ObjectMeta, PostParams};
+//! # use kube::{Api, ResourceExt};
+//! use windlass::prelude::*;
+//!
+//! struct LabelMirror {
+//!     services: TypedLister<Service>,
+//!     config_maps: TypedLister<ConfigMap>,
+//! }
+//!
+//! #[async_trait]
+//! impl Controller for LabelMirror {
+//!     const NAME: &'static str = "label-mirror-controller";
+//!
+//!     fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+//!         setup.uses::<ConfigMap>([Verb::Create, Verb::Update]);
+//!         Ok(Self {
+//!             services: setup.watch::<Service>().enqueue(by_self).lister(),
+//!             config_maps: setup.watch::<ConfigMap>().enqueue(by_owner::<Service>).lister(),
+//!         })
+//!     }
+//!
+//!     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+//!         // A Service that is gone takes its ConfigMap with it, by the owner reference.
+//!         let Some(service) = self.services.get(key) else { return Ok(Outcome::Done) };
+//!         let wanted = mirror_of(&service);
+//!         let mirrors = Api::<ConfigMap>::namespaced(cx.client().clone(), key.namespace().unwrap_or_default());
+//!         match self.config_maps.get(key) {
+//!             None => drop(mirrors.create(&PostParams::default(), &wanted).await?),
+//!             Some(mirror) if mirror.labels() == wanted.labels() => {}
+//!             Some(_) => drop(mirrors.replace(key.name(), &PostParams::default(), &wanted).await?),
+//!         }
+//!         Ok(Outcome::Done)
+//!     }
+//! }
+//!
+//! fn mirror_of(service: &Service) -> ConfigMap {
+//!     let metadata = ObjectMeta {
+//!         name: service.metadata.name.clone(),
+//!         namespace: service.metadata.namespace.clone(),
+//!         labels: service.metadata.labels.clone(),
+//!         owner_references: Some(vec![controller_reference(service)]),
+//!         ..ObjectMeta::default()
+//!     };
+//!     ConfigMap { metadata, ..ConfigMap::default() }
+//! }
+//! # #[tokio::main]
+//! # async fn main() -> anyhow::Result<()> {
+//! #     let env = Env::system("hello");
+//! #     let cluster = windlass::client::load_config(None, None).await?;
+//! #     let config = ManagerConfig::new(env.rng("identity").identifier());
+//! #     let signals = ShutdownSignals::from_process(&env)?;
+//! #     let manager = Manager::new(env, config, cluster)?.register(Registration::of::<LabelMirror>());
+//! #     Ok(manager.run(signals).await?)
+//! # }
+//! ```
+//!
+//! That is all of it, but for [a `main`](manager) that runs it. What follows from it: one cache of each kind for all
+//! controllers of the process, that resumes, re-lists and sets aside what it cannot decode; a queue in which no key is
+//! worked on twice at a time and one that fails waits alone; reconciles that never act on a cache older than their own
+//! last write; one active replica, no write after its lease; the refusal of requests that were not declared, and the
+//! roles for those that were; health, metrics, and a shutdown in order.
+//!
+//! Its test is an hour in a cluster where everything goes wrong, in no time and without a cluster:
+//!
+//! ```
+//! # #[cfg(all(test, feature = "testing"))] mod tests {
+//! #[windlass::simulation(hours = 1, faults = all)]
+//! async fn labels_are_mirrored_whatever_happens(cluster: Cluster) {
+//!     cluster.run([Registration::of::<LabelMirror>()]);
+//!     let web = json!({
+//!         "metadata": { "name": "web", "labels": { "tier": "front" } },
+//!         "spec": { "ports": [{ "port": 80 }] },
+//!     });
+//!     cluster.create(&object::<Service>(web)).await;
+//!     cluster.eventually("the labels are mirrored", |now| tier_of_mirror(now) == Some("front")).await;
+//! }
+//! # }
+//! ```
+//!
+//! # Where to go next
+//!
+//! - `examples/` has this controller as a whole program, and three that grow from there: indexes, a source that is not
+//!   the API server, several kinds with a finalizer and a status. Each has its tests.
+//! - `docs/writing-a-controller.md` goes through what can be said in `setup` and what a reconcile can rely on.
+//! - [`controller`] is what a controller is written against: the trait, mappers, predicates, timers, outcomes.
+//! - [`informer`] is the cache: [listers](informer::Lister), indexes, events with their causes, sources of one's own.
+//! - `testing`, with the feature of that name, is an API server in the process, clusters that fail, and oracles;
+//!   `docs/testing.md` shows how to use it.
+//! - [`manager`] is the process: what starts in which order, who leads, how it ends.
 //!
 //! The modules are the crates of the runtime, in the order in which data passes through them. Each opens with what it
-//! guarantees.
+//! guarantees and what it refuses. There is nothing in this crate but their names.
 
+#[doc(inline)]
 pub use windlass_client as client;
+#[doc(inline)]
 pub use windlass_controller as controller;
+#[doc(inline)]
 pub use windlass_election as election;
+#[doc(inline)]
 pub use windlass_env as env;
+#[doc(inline)]
 pub use windlass_events as events;
+#[doc(inline)]
 pub use windlass_informer as informer;
-pub use windlass_manager as manager;
-pub use windlass_metrics as metrics;
-pub use windlass_object as object;
 /// A script into a test, with the feature `testing`.
 #[cfg(feature = "testing")]
 pub use windlass_macros::simulation;
-/// For tests, with the feature `testing`: see `docs/testing.md`.
+#[doc(inline)]
+pub use windlass_manager as manager;
+#[doc(inline)]
+pub use windlass_metrics as metrics;
+#[doc(inline)]
+pub use windlass_object as object;
 #[cfg(feature = "testing")]
+#[doc(inline)]
 pub use windlass_testing as testing;
+#[doc(inline)]
 pub use windlass_workqueue as workqueue;
 
 pub use async_trait::async_trait;
 
-/// What a controller's file needs: `use windlass::prelude::*;`.
+/// What a controller's file needs, and the `main` beside it: `use windlass::prelude::*;`.
 pub mod prelude {
     pub use async_trait::async_trait;
     pub use windlass_controller::{
-        Context, Controller, Descriptor, Outcome, ReconcileError, Registration, Setup, SetupError, by_owner,
-        by_self, retry, terminal,
+        Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError, by_owner, by_self,
+        generation_changed, retry, terminal,
     };
     pub use windlass_env::Env;
-    pub use windlass_events::EventType;
-    pub use windlass_informer::{Event, Selection, TypedLister};
-    pub use windlass_manager::{ControllerSelection, Manager, ManagerConfig, ManagerError, ShutdownSignals};
+    pub use windlass_informer::{Selection, TypedLister};
+    pub use windlass_manager::{Manager, ManagerConfig, ShutdownSignals};
     pub use windlass_object::owner::controller_reference;
     pub use windlass_object::{ObjectKey, Rule, Verb};
-    pub use windlass_workqueue::Queue;
 }

@@ -1,0 +1,107 @@
+//! Hello: mirrors the labels of every Service onto a ConfigMap of the same name, which it creates and owns.
+//!
+//! ```sh
+//! cargo run -p windlass-examples --bin hello -- ~/.kube/config
+//! ```
+
+use std::path::PathBuf;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, ResourceExt};
+use windlass::prelude::*;
+
+struct LabelMirror {
+    services: TypedLister<Service>,
+    config_maps: TypedLister<ConfigMap>,
+}
+
+#[async_trait]
+impl Controller for LabelMirror {
+    const NAME: &'static str = "label-mirror-controller";
+
+    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+        setup.uses::<ConfigMap>([Verb::Create, Verb::Update]);
+        Ok(Self {
+            services: setup.watch::<Service>().enqueue(by_self).lister(),
+            config_maps: setup.watch::<ConfigMap>().enqueue(by_owner::<Service>).lister(),
+        })
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        // A Service that is gone takes its ConfigMap with it, by the owner reference.
+        let Some(service) = self.services.get(key) else { return Ok(Outcome::Done) };
+        let wanted = mirror_of(&service);
+        let mirrors = Api::<ConfigMap>::namespaced(cx.client().clone(), key.namespace().unwrap_or_default());
+        match self.config_maps.get(key) {
+            None => drop(mirrors.create(&PostParams::default(), &wanted).await?),
+            Some(mirror) if mirror.labels() == wanted.labels() => {}
+            Some(_) => drop(mirrors.replace(key.name(), &PostParams::default(), &wanted).await?),
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+fn mirror_of(service: &Service) -> ConfigMap {
+    let metadata = ObjectMeta {
+        name: service.metadata.name.clone(),
+        namespace: service.metadata.namespace.clone(),
+        labels: service.metadata.labels.clone(),
+        owner_references: Some(vec![controller_reference(service)]),
+        ..ObjectMeta::default()
+    };
+    ConfigMap { metadata, ..ConfigMap::default() }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    rustls::crypto::ring::default_provider().install_default().expect("nobody installed one before");
+    tracing_subscriber::fmt().init();
+    let env = Env::system("hello");
+    // Without an argument: the service account of the Pod this runs in.
+    let kubeconfig = std::env::args_os().nth(1).map(PathBuf::from);
+    let cluster = windlass::client::load_config(kubeconfig.as_deref(), None).await?;
+    let config = ManagerConfig::new(env.rng("identity").identifier());
+    let signals = ShutdownSignals::from_process(&env)?;
+    let manager = Manager::new(env, config, cluster)?.register(Registration::of::<LabelMirror>());
+    Ok(manager.run(signals).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::api::{Patch, PatchParams};
+    use serde_json::json;
+    use windlass::testing::{Cluster, Snapshot, object};
+
+    use super::*;
+
+    fn tier_of_mirror(now: &Snapshot) -> Option<&str> {
+        now.get("ConfigMap", "web")?["metadata"]["labels"]["tier"].as_str()
+    }
+
+    #[windlass::simulation(hours = 1, faults = all)]
+    async fn labels_are_mirrored_whatever_happens(cluster: Cluster) {
+        cluster.run([Registration::of::<LabelMirror>()]);
+        let web = json!({
+            "metadata": { "name": "web", "labels": { "tier": "front" } },
+            "spec": { "ports": [{ "port": 80 }] },
+        });
+        cluster.create(&object::<Service>(web)).await;
+        cluster.eventually("the labels are mirrored", |now| tier_of_mirror(now) == Some("front")).await;
+    }
+
+    #[windlass::simulation(crashes = all)]
+    async fn a_mirror_that_somebody_changes_is_mended(cluster: Cluster) {
+        cluster.run([Registration::of::<LabelMirror>()]);
+        let web = json!({ "metadata": { "name": "web" }, "spec": { "ports": [{ "port": 80 }] } });
+        cluster.create(&object::<Service>(web)).await;
+        cluster.eventually("there is a mirror", |now| now.get("ConfigMap", "web").is_some()).await;
+
+        let mirrors = Api::<ConfigMap>::namespaced(cluster.client(), "default");
+        let scribble = Patch::Merge(json!({ "metadata": { "labels": { "tier": "back" } } }));
+        mirrors.patch("web", &PatchParams::default(), &scribble).await.expect("the mirror is there");
+        let mended =
+            |now: &Snapshot| now.typed::<ConfigMap>("web").is_some_and(|map| map.labels().is_empty());
+        cluster.eventually("the mirror is mended", mended).await;
+    }
+}

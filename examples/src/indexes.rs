@@ -1,0 +1,170 @@
+//! Indexes: restarts Deployments when settings change that they use.
+//!
+//! A Deployment names the ConfigMaps that its pods read. Which Deployments read a given one is the question the other
+//! way round, and an index answers it without looking at every Deployment: it is kept up to date as objects change, and
+//! reading it waits for nobody.
+
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use windlass::prelude::*;
+
+/// The annotation of a pod template that changes with the settings, and so restarts the pods.
+pub const SETTINGS: &str = "example.com/settings";
+
+/// The index of Deployments by the keys of the ConfigMaps they use.
+const BY_SETTINGS: &str = "settings";
+
+/// The controller.
+#[derive(Debug)]
+pub struct Restarter {
+    deployments: TypedLister<Deployment>,
+    settings: TypedLister<ConfigMap>,
+}
+
+#[async_trait]
+impl Controller for Restarter {
+    const NAME: &'static str = "settings-restarter";
+
+    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+        setup.uses::<Deployment>([Verb::Patch]);
+        let deployments =
+            setup.watch::<Deployment>().index(BY_SETTINGS, settings_of).enqueue(by_self).lister();
+        let users = deployments.clone();
+        let users_of = move |map: &ConfigMap| {
+            let users = users.by_index(BY_SETTINGS, &ObjectKey::of(&map.metadata).to_string());
+            users.iter().map(|deployment| ObjectKey::of(&deployment.metadata)).collect()
+        };
+        Ok(Self { deployments, settings: setup.watch::<ConfigMap>().enqueue(users_of).lister() })
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let Some(deployment) = self.deployments.get(key) else { return Ok(Outcome::Done) };
+        let used = settings_of(&deployment);
+        if used.is_empty() {
+            return Ok(Outcome::Done);
+        }
+        let settings = used.iter().filter_map(|map| self.settings.get(&map.parse().ok()?));
+        let wanted = fingerprint(settings.map(|map| map.data.clone().unwrap_or_default()));
+        if annotation(&deployment) != Some(&wanted) {
+            let deployments =
+                Api::<Deployment>::namespaced(cx.client().clone(), key.namespace().unwrap_or_default());
+            let template = json!({ "metadata": { "annotations": { SETTINGS: wanted } } });
+            let restart = Patch::Merge(json!({ "spec": { "template": template } }));
+            deployments.patch(key.name(), &PatchParams::default(), &restart).await?;
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+/// The keys of the ConfigMaps that a Deployment's pods read: in whole as variables, or as files.
+fn settings_of(deployment: &Arc<Deployment>) -> Vec<String> {
+    let namespace = deployment.metadata.namespace.as_deref();
+    let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    let variables = pod.into_iter().flat_map(|pod| &pod.containers).flat_map(|container| {
+        let sources = container.env_from.iter().flatten();
+        sources.filter_map(|source| Some(source.config_map_ref.as_ref()?.name.as_str()))
+    });
+    let volumes = pod.into_iter().flat_map(|pod| pod.volumes.iter().flatten());
+    let files = volumes.filter_map(|volume| Some(volume.config_map.as_ref()?.name.as_str()));
+    let names: BTreeSet<&str> = variables.chain(files).collect();
+    names.into_iter().map(|name| ObjectKey::new(namespace, name).to_string()).collect()
+}
+
+/// A number that changes with what it is made of.
+fn fingerprint(parts: impl Iterator<Item: Hash>) -> String {
+    let mut hasher = DefaultHasher::new();
+    parts.for_each(|part| part.hash(&mut hasher));
+    format!("{:016x}", hasher.finish())
+}
+
+fn annotation(deployment: &Deployment) -> Option<&String> {
+    deployment.spec.as_ref()?.template.metadata.as_ref()?.annotations.as_ref()?.get(SETTINGS)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use windlass::testing::{Cluster, Snapshot, object};
+
+    use super::*;
+
+    fn settings(name: &str, color: &str) -> ConfigMap {
+        object(json!({ "metadata": { "name": name }, "data": { "color": color } }))
+    }
+
+    /// A Deployment whose pods read these ConfigMaps, the first as variables and the others as files.
+    fn deployment(name: &str, reads: &[&str]) -> Deployment {
+        let variables: Vec<Value> =
+            reads.iter().take(1).map(|map| json!({ "configMapRef": { "name": map } })).collect();
+        let files: Vec<Value> =
+            reads.iter().skip(1).map(|map| json!({ "name": map, "configMap": { "name": map } })).collect();
+        object(json!({
+            "metadata": { "name": name },
+            "spec": {
+                "selector": { "matchLabels": { "app": name } },
+                "template": {
+                    "metadata": { "labels": { "app": name } },
+                    "spec": {
+                        "containers": [{ "name": "main", "image": "example/app", "envFrom": variables }],
+                        "volumes": files,
+                    },
+                },
+            },
+        }))
+    }
+
+    fn restarted_for(now: &Snapshot, name: &str) -> Option<String> {
+        annotation(&now.typed::<Deployment>(name)?).cloned()
+    }
+
+    #[test]
+    fn a_deployment_is_found_by_every_configmap_it_reads_and_once_by_each() {
+        let of = |reads: &[&str]| settings_of(&Arc::new(deployment("web", reads)));
+        assert_eq!(of(&[]), [""; 0]);
+        assert_eq!(of(&["colors", "sizes", "colors"]), ["default/colors", "default/sizes"]);
+    }
+
+    #[windlass::simulation(crashes = all, caches = [Deployment, ConfigMap])]
+    async fn who_uses_the_settings_is_restarted_when_they_change_and_nobody_else(cluster: Cluster) {
+        cluster.run([Registration::of::<Restarter>()]);
+        for map in [settings("colors", "red"), settings("sizes", "-")] {
+            cluster.create(&map).await;
+        }
+        for deployment in [deployment("web", &["sizes", "colors"]), deployment("mail", &["sizes"])] {
+            cluster.create(&deployment).await;
+        }
+        let both = |now: &Snapshot| ["web", "mail"].iter().all(|name| restarted_for(now, name).is_some());
+        cluster.eventually("both know their settings", both).await;
+        cluster.settle().await;
+        let before = cluster.snapshot();
+
+        let maps = Api::<ConfigMap>::namespaced(cluster.client(), "default");
+        let blue = Patch::Merge(json!({ "data": { "color": "blue" } }));
+        maps.patch("colors", &PatchParams::default(), &blue).await.expect("it is there");
+        let web = restarted_for(&before, "web");
+        cluster.eventually("web is restarted", |now| restarted_for(now, "web") != web).await;
+        assert_eq!(restarted_for(&cluster.snapshot(), "mail"), restarted_for(&before, "mail"));
+    }
+
+    #[windlass::simulation(minutes = 10, faults = all, plans = 3, resources = ["deployments", "configmaps"])]
+    async fn random_faults_change_nothing(cluster: Cluster) {
+        cluster.run([Registration::of::<Restarter>()]);
+        cluster.create(&deployment("web", &["colors"])).await;
+        cluster.create(&settings("colors", "red")).await;
+        let red = fingerprint([settings("colors", "red").data].into_iter().flatten());
+        cluster.eventually("web runs in red", |now| restarted_for(now, "web") == Some(red.clone())).await;
+
+        let maps = Api::<ConfigMap>::namespaced(cluster.client(), "default");
+        let to_blue = Patch::Merge(json!({ "data": { "color": "blue" } }));
+        maps.patch("colors", &PatchParams::default(), &to_blue).await.expect("it is there");
+        let blue = fingerprint([settings("colors", "blue").data].into_iter().flatten());
+        cluster.eventually("web runs in blue", |now| restarted_for(now, "web") == Some(blue.clone())).await;
+    }
+}
