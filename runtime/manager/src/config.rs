@@ -6,6 +6,7 @@ use std::time::Duration;
 use windlass_client::ClientOptions;
 use windlass_controller::CacheSync;
 use windlass_election::{ElectionConfig, ElectionConfigError};
+use windlass_informer::NamespaceSet;
 
 use crate::selection::ControllerSelection;
 
@@ -25,6 +26,10 @@ pub struct ManagerConfig {
     /// Where health and metrics are served; `None` for nowhere. Port 0 takes any free port. Default `None`: an address
     /// is the operator's to give.
     pub admin: Option<SocketAddr>,
+    /// The namespaces whose objects controllers see; they may join and leave while the process runs, and kinds without
+    /// namespaces are not concerned. Default `None`: all of them. With a set, roles in those namespaces are enough, and
+    /// each costs a list and a watch of every kind.
+    pub namespaces: Option<NamespaceSet>,
     /// Limits and deadlines of requests.
     pub client: ClientOptions,
     /// How often, at least, handlers are told of every cached object again; the true period is drawn once between this
@@ -57,6 +62,7 @@ impl ManagerConfig {
             identity,
             controllers: ControllerSelection::default(),
             admin: None,
+            namespaces: None,
             client: ClientOptions::default(),
             resync: Duration::from_secs(12 * 60 * 60),
             start_interval: Duration::ZERO,

@@ -157,7 +157,8 @@ impl Manager {
     fn factory(&self) -> InformerFactory {
         let period = self.config.resync;
         let resync = (!period.is_zero()).then(|| self.env.rng("informer resync").jitter(period, 1.0));
-        let options = FactoryOptions { resync, ..FactoryOptions::default() };
+        let namespaces = self.config.namespaces.clone();
+        let options = FactoryOptions { resync, namespaces, ..FactoryOptions::default() };
         InformerFactory::new(self.env.clone(), self.metrics.clone(), options)
     }
 

@@ -21,7 +21,7 @@ use windlass_controller::{
 use windlass_election::WRITTEN_ANNOTATION;
 use windlass_env::{Env, Instant, Task};
 use windlass_events::EventType;
-use windlass_informer::TypedLister;
+use windlass_informer::{NamespaceSet, TypedLister};
 use windlass_metrics::Metrics;
 use windlass_object::{GroupResource, ObjectKey, Rule, Verb};
 
@@ -541,6 +541,28 @@ async fn with_caches_that_follow_a_new_leader_acts_within_a_second_of_the_releas
     assert!(one.ended().await.is_ok());
     world.pass(1).await;
     assert_eq!(world.scribbled(), json!(begun_by("two")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manager_of_some_namespaces_works_in_these_and_asks_for_no_others_even_as_they_change() {
+    let world = World::new();
+    let namespaces = NamespaceSet::of(["mail"]);
+    let one = world.start_with(ManagerConfig {
+        namespaces: Some(namespaces.clone()),
+        shutdown_timeout: Duration::from_secs(30),
+        ..ManagerConfig::new("one")
+    });
+    world.pass(5).await;
+    assert_eq!((world.holder(), world.scribbled()), (json!("one"), Value::Null));
+    namespaces.insert("shop");
+    world.pass(1).await;
+    assert_eq!(world.scribbled(), json!(begun_by("one")));
+    let sent = world.api.sent();
+    let read = sent.iter().filter(|asked| asked.resource == "configmaps" && !asked.is_write());
+    let read: BTreeSet<&str> = read.map(|asked| asked.namespace.as_str()).collect();
+    assert_eq!(read, BTreeSet::from(["mail", "shop"]));
+    one.trigger.fire();
+    assert!(one.ended().await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
