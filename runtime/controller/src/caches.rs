@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::future::BoxFuture;
 use kube::Resource;
 use windlass_env::cell::Observer;
-use windlass_informer::{Lag, Laggard, NotSynced, Progress, Selection, SharedInformer, VersionSource};
+use windlass_informer::{Laggard, NotSynced, Progress, Selection, SharedInformer, VersionSource};
 use windlass_object::{GroupResource, ObjectKey, Representation, ResourceKind, Uid};
 
 /// A representation that gives readers a shared object with metadata: whole, dynamic or metadata alone.
@@ -35,8 +35,8 @@ pub(crate) trait Cache: VersionSource {
     fn has_synced(&self) -> bool;
     /// Waits for the initial list; `false` if the informer was shut down first.
     fn synced(&self) -> BoxFuture<'_, bool>;
-    /// Why there is no initial list.
-    fn laggard(&self) -> Laggard;
+    /// Why there is no initial list, for each part that has none.
+    fn laggards(&self) -> Vec<Laggard>;
 }
 
 impl<R: Observed> Cache for SharedInformer<R> {
@@ -66,13 +66,8 @@ impl<R: Observed> Cache for SharedInformer<R> {
         Box::pin(SharedInformer::synced(self))
     }
 
-    fn laggard(&self) -> Laggard {
-        let lag = match self.last_error() {
-            Some(last_error) => Lag::Failing { last_error },
-            None if self.is_running() => Lag::Listing,
-            None => Lag::NotStarted,
-        };
-        Laggard { kind: self.kind().clone(), selection: self.selection().clone(), lag }
+    fn laggards(&self) -> Vec<Laggard> {
+        SharedInformer::laggards(self)
     }
 }
 
@@ -121,7 +116,7 @@ impl Caches {
 /// If there are such.
 pub(crate) fn behind(caches: &[Arc<dyn Cache>]) -> Result<(), NotSynced> {
     let behind = caches.iter().filter(|cache| !cache.has_synced());
-    let laggards: Vec<Laggard> = behind.map(|cache| cache.laggard()).collect();
+    let laggards: Vec<Laggard> = behind.flat_map(|cache| cache.laggards()).collect();
     if laggards.is_empty() { Ok(()) } else { Err(NotSynced { laggards }) }
 }
 

@@ -3,9 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_client::DeclaredVerbs;
+use windlass_metrics::Metrics;
 use windlass_object::{Rule, Verb};
 
 type Resources = BTreeMap<String, BTreeSet<Verb>>;
+
+/// The metric that counts undeclared requests.
+pub const UNDECLARED: &str = "windlass_undeclared_requests_total";
 
 /// What stands for every group or every resource.
 const ANY: &str = "*";
@@ -43,6 +47,36 @@ impl DeclaredVerbs for DeclaredRules {
     }
 }
 
+/// The rules as requests are held against them. What they refuse is counted by verb and resource, whatever the
+/// controller makes of the error: an undeclared request is a defect of the program, and tests look for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Enforced {
+    rules: DeclaredRules,
+    controller: &'static str,
+    metrics: Metrics,
+}
+
+impl Enforced {
+    pub(crate) fn new(rules: DeclaredRules, controller: &'static str, metrics: Metrics) -> Self {
+        Self { rules, controller, metrics }
+    }
+}
+
+impl DeclaredVerbs for Enforced {
+    fn permits(&self, verb: Verb, group: &str, resource: &str) -> bool {
+        const HELP: &str =
+            "Requests that were refused because their controller never declared them in its setup.";
+        let permitted = self.rules.permits(verb, group, resource);
+        if !permitted {
+            let verb = verb.as_str();
+            let labels =
+                [("controller", self.controller), ("verb", verb), ("group", group), ("resource", resource)];
+            self.metrics.custom_counter(UNDECLARED, HELP, &labels).inc();
+        }
+        permitted
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,6 +92,18 @@ mod tests {
         assert!(!rules.permits(Verb::Update, "apps", "replicasets"));
         assert!(!rules.permits(Verb::List, "", "replicasets"));
         assert_eq!(rules.rules().len(), 2, "declarations of one resource merge");
+    }
+
+    #[test]
+    fn what_is_refused_is_counted_by_controller_verb_and_resource() {
+        let metrics = Metrics::new();
+        let mut rules = DeclaredRules::default();
+        rules.add("", "pods", [Verb::List]);
+        let enforced = Enforced::new(rules, "scribe", metrics.clone());
+        assert!(enforced.permits(Verb::List, "", "pods") && !metrics.encode().contains(UNDECLARED));
+        assert!(!enforced.permits(Verb::Delete, "", "pods"));
+        let line = format!(r#"{UNDECLARED}{{controller="scribe",group="",resource="pods",verb="delete"}} 1"#);
+        assert!(metrics.encode().lines().any(|one| one == line), "{}", metrics.encode());
     }
 
     #[test]

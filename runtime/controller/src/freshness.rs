@@ -65,8 +65,8 @@ impl Caches {
 
 /// Whether the cache has passed `version`. Versions that cannot be compared fail open: nobody could say when the wait
 /// would end.
-fn shows(cache: &dyn Cache, _place: &Place, version: &ResourceVersion) -> bool {
-    cache.version().is_some_and(|store| store.reached(version).unwrap_or(true))
+fn shows(cache: &dyn Cache, place: &Place, version: &ResourceVersion) -> bool {
+    cache.version_in(place.namespace()).is_some_and(|store| store.reached(version).unwrap_or(true))
 }
 
 /// Whether the cache shows the end of everything that was deleted.
@@ -192,7 +192,7 @@ impl Gate {
     async fn reached(&self, cache: &dyn Cache, place: &Place, wanted: &Wanted, deadline: Instant) -> bool {
         let left = || deadline.saturating_duration_since(self.env.now());
         let reached = match wanted.bound() {
-            Some(bound) => cache.reached(bound, left()).await,
+            Some(bound) => cache.reached_in(place.namespace(), bound, left()).await,
             None => true,
         };
         if reached && self.ended(cache, wanted, left()).await {

@@ -50,7 +50,7 @@ use windlass_workqueue::Queue;
 
 pub use crate::caches::Observed;
 pub use crate::context::Context;
-pub use crate::declared::DeclaredRules;
+pub use crate::declared::{DeclaredRules, UNDECLARED};
 pub use crate::descriptor::Descriptor;
 pub use crate::enqueue::{Enqueuer, by_any_owner, by_any_owner_of, by_owner, by_owner_of, by_self};
 pub use crate::error::{BoxError, ReconcileError, SetupError, retry, terminal};

@@ -12,6 +12,7 @@ use windlass_env::{Env, Instant, caught_now};
 use windlass_informer::{HandlerHandle, NotSynced};
 
 use crate::caches::{Cache, behind};
+use crate::declared::Enforced;
 use crate::descriptor::Descriptor;
 use crate::error::SetupError;
 use crate::freshness::Gate;
@@ -226,7 +227,7 @@ fn share(
 fn worker(shared: &Arc<Shared>, number: usize, setup: &Setup, resources: &Resources) -> Worker {
     let Gate { env, ledger, caches, .. } = &shared.gate;
     let log = Arc::new(WorkerLog::new(env.clone(), ledger.clone(), caches.clone()));
-    let declared = Arc::new(setup.rules.clone());
+    let declared = Arc::new(Enforced::new(setup.rules.clone(), shared.name, setup.metrics().clone()));
     let client = resources.clients.worker(Arc::clone(&log) as _, Some(declared as _));
     Worker { shared: Arc::clone(shared), number, client, log }
 }

@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use windlass_client::DeclaredVerbs;
-use windlass_informer::{Event, HandlerHandle, InformerError, InformerFactory, Lister, Selection};
+use windlass_informer::{Event, HandlerHandle, InformerError, InformerFactory, Lister, NotSynced, Selection};
 use windlass_object::{ResourceKind, Verb};
 
 use crate::caches::{Cache, Caches, Observed};
@@ -163,7 +163,7 @@ impl Watches {
     pub fn behind(&self, name: &str) -> Option<String> {
         let state = self.inner.lock();
         let added = state.added.get(name).filter(|added| !added.cache.has_synced())?;
-        Some(added.cache.laggard().to_string())
+        Some(NotSynced { laggards: added.cache.laggards() }.to_string())
     }
 
     /// What is watched, by name.

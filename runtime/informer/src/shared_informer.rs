@@ -525,7 +525,7 @@ impl<R: Representation> SharedInformer<R> {
     }
 
     /// Why there is no initial list yet, for each part that has none.
-    pub(crate) fn laggards(&self) -> Vec<Laggard> {
+    pub fn laggards(&self) -> Vec<Laggard> {
         let (kind, selection) = (self.kind(), self.selection());
         let one = |lag| vec![Laggard { kind: kind.clone(), selection: selection.clone(), lag }];
         match &self.inner.lock().phase {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
+use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -16,7 +16,8 @@ use tokio::net::TcpStream;
 use windlass_api_server::faults::{Fault, Plan, Scene, What};
 use windlass_client::{ClientOptions, Clients};
 use windlass_controller::{
-    Context, Controller, Descriptor, Outcome, ReconcileError, Registration, Setup, SetupError, by_self,
+    CacheSync, Context, Controller, Descriptor, Outcome, ReconcileError, Registration, Setup, SetupError,
+    by_self,
 };
 use windlass_election::WRITTEN_ANNOTATION;
 use windlass_env::{Env, Instant, Task};
@@ -719,4 +720,68 @@ async fn a_client_that_sends_nothing_does_not_keep_the_admin_server_from_stoppin
     assert!(ask(server.address(), "GET /livez").await.starts_with("HTTP/1.1 200"));
     server.stop().await;
     env.tasks_ended().await;
+}
+
+/// Needs a cache that nobody else needs.
+struct Hoarder;
+
+#[async_trait]
+impl Controller for Hoarder {
+    const NAME: &'static str = "hoarder";
+
+    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+        setup.quarantine_after(Some(1));
+        setup.watch::<Secret>().enqueue(by_self);
+        Ok(Self)
+    }
+
+    async fn reconcile(&self, _: &ObjectKey, _: &Context) -> Result<Outcome, ReconcileError> {
+        panic!("as told")
+    }
+}
+
+impl World {
+    /// A replica that runs the scribe and the hoarder.
+    fn start_both(&self, config: ManagerConfig) -> Replica {
+        let env = self.env.incarnation(&config.identity, 0);
+        let manager = self.manager(&env, config);
+        let manager = manager.register(Registration::of::<Hoarder>()).register(Registration::of::<Scribe>());
+        let (trigger, signals) = ShutdownSignals::manual();
+        let (health, metrics) = (manager.health().clone(), manager.metrics().clone());
+        let run = self.env.spawn("manager", manager.run(signals));
+        Replica { env, health, metrics, trigger, run }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_whose_cache_cannot_fill_holds_up_no_other_and_readiness_says_which_and_why() {
+    let world = World::new();
+    world.api.put("/api/v1/namespaces/shop/secrets/s", json!({}));
+    world.fail("secrets", What::Unavailable);
+    let replica = world.start_both(ManagerConfig::new("a"));
+    world.pass(90).await;
+    assert_eq!(world.scribbled(), done_by("a"), "the other controller works");
+    let report = replica.health.report(Probe::Ready);
+    let failing: Vec<_> = report.results.iter().filter(|one| one.outcome.is_err()).collect();
+    assert_eq!(failing.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["informer-sync-hoarder"]);
+    let why = failing[0].outcome.clone().unwrap_err();
+    assert!(why.contains("secrets") && why.contains("503"), "{why}");
+    world.api.meddle(|_| None);
+    world.pass(90).await;
+    let report = replica.health.report(Probe::Ready);
+    assert!(report.passed(), "{}", report.details());
+    let notices = [("hoarder".to_owned(), "keys in quarantine because their reconcile panics: 1".to_owned())];
+    assert_eq!(report.notices, notices, "it works now, and its defect is told without a restart");
+    replica.trigger.fire();
+    assert!(matches!(replica.run.await, Ok(Ok(()))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_a_cache_sync_timeout_a_controller_without_its_caches_ends_the_process_and_names_them() {
+    let world = World::new();
+    world.fail("secrets", What::Unavailable);
+    let within = CacheSync::Within(Duration::from_secs(120));
+    let replica = world.start_both(ManagerConfig { cache_sync: within, ..ManagerConfig::new("a") });
+    let error = replica.run.await.expect("no panic").expect_err("the cache never fills").to_string();
+    assert!(error.contains("hoarder") && error.contains("120s") && error.contains("secrets"), "{error}");
 }
