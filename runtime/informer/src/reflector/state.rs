@@ -197,6 +197,10 @@ pub(crate) fn after_stream(freshness: Freshness, end: StreamEnd) -> State {
         StreamEnd::Distrusted => State::Listing(Freshness::Consistent),
         // What cuts connections after a while would cut the next stream at the same place; pages are short.
         StreamEnd::CutOff => back_off(&Fault::Unreachable, Next::List(freshness)),
+        // Even the newest state is too new for the cache that streams come from; pages come from further behind.
+        StreamEnd::Failed(Fault::VersionUnavailable) if freshness == Freshness::Consistent => {
+            State::Listing(freshness)
+        }
         StreamEnd::Failed(
             fault @ (Fault::Throttled(_) | Fault::Unreachable | Fault::VersionUnavailable | Fault::NoRoom),
         ) => match after_failed_list(freshness, fault) {
@@ -369,12 +373,18 @@ mod tests {
 
     #[test]
     fn a_stream_that_could_not_be_had_just_now_is_asked_for_again_after_a_wait() {
-        for fault in [Fault::Throttled(None), Fault::Unreachable, Fault::VersionUnavailable] {
+        for fault in [Fault::Throttled(None), Fault::Unreachable] {
             let state = after_stream(Freshness::Consistent, StreamEnd::Failed(fault.clone()));
             assert_eq!(state, back_off(&fault, Next::Read(Freshness::Consistent)));
         }
         let state = after_stream(not_older_than("5"), StreamEnd::Failed(Fault::VersionUnavailable));
         assert_eq!(state, State::Streaming(Freshness::Consistent));
+    }
+
+    #[test]
+    fn a_server_whose_cache_has_fallen_behind_is_asked_for_pages() {
+        let state = after_stream(Freshness::Consistent, StreamEnd::Failed(Fault::VersionUnavailable));
+        assert_eq!(state, State::Listing(Freshness::Consistent));
     }
 
     #[test]
