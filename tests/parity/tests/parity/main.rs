@@ -9,8 +9,11 @@
 //! Properties that one crate shows alone stand beside its code; here are those that show only where crates meet.
 
 mod caches;
+mod changing;
+mod handlers;
 mod page;
 mod reconciling;
 mod selections;
 mod sources;
+mod urgent;
 mod world;

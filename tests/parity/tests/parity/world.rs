@@ -1,18 +1,23 @@
 //! One API server, one wire on which things go wrong, and what a process of a user's would hold.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::{self, BoxFuture, FutureExt as _, join_all};
+use http::{Request, Response, StatusCode};
 use serde_json::{Value, json};
+use tower::Service;
 use windlass::client::{ClientOptions, Clients, OpenFence, RawClient};
-use windlass::controller::{Resources, Workers};
+use windlass::controller::{Descriptor, Resources, Workers};
 use windlass::env::Instant;
 use windlass::events::Recorder;
 use windlass::informer::{ApiSources, FactoryOptions, InformerFactory, Sources};
 use windlass::metrics::Metrics;
 use windlass::prelude::*;
-use windlass::testing::api_server::faults::{Asked, Scene};
+use windlass::testing::api_server::body::Body;
+use windlass::testing::api_server::faults::{Asked, Line, LineError, Scene};
 use windlass::testing::{Fault, Plan, What};
 
 /// A world with one process in it. Clones are one world.
@@ -22,6 +27,19 @@ pub(crate) struct World {
     pub(crate) api: Scene,
     pub(crate) metrics: Metrics,
     clients: Clients,
+    rights: Rights,
+    factory: InformerFactory,
+}
+
+/// The resources that nobody may read.
+#[derive(Clone, Default)]
+struct Rights(Arc<Mutex<BTreeSet<&'static str>>>);
+
+/// A wire to a server that knows rights.
+#[derive(Clone)]
+struct Authorised {
+    line: Line,
+    rights: Rights,
 }
 
 /// What a reconcile of a [`controller`] does.
@@ -34,6 +52,10 @@ pub(crate) struct Diary(Arc<Mutex<Vec<(Instant, String)>>>);
 
 struct Acting(Act);
 
+/// How the start of a controller ended, once it has.
+#[derive(Clone, Default)]
+pub(crate) struct Started(Arc<Mutex<Option<Result<Workers, SetupError>>>>);
+
 impl World {
     /// A world in which nothing goes wrong by itself.
     pub(crate) fn new() -> Self {
@@ -45,12 +67,30 @@ impl World {
         let env = Env::virtual_time(11);
         let api = Scene::new(&env, Plan { seed: 11, faults });
         api.put("/api/v1/namespaces/shop", json!({}));
-        let metrics = Metrics::new();
+        let (metrics, rights) = (Metrics::new(), Rights::default());
         let options = ClientOptions { qps: 0.0, ..ClientOptions::default() };
+        let wire = Authorised { line: api.line(), rights: rights.clone() };
         let uri = http::Uri::from_static("http://api");
-        let clients =
-            Clients::over_service(env.clone(), api.line(), uri, options, &metrics, Arc::new(OpenFence));
-        Self { env, api, metrics, clients: clients.expect("clients") }
+        let clients = Clients::over_service(env.clone(), wire, uri, options, &metrics, Arc::new(OpenFence));
+        let clients = clients.expect("clients");
+        let factory = InformerFactory::new(env.clone(), metrics.clone(), FactoryOptions::default());
+        Self { env, api, metrics, clients, rights, factory }
+    }
+
+    /// The same world, in which controllers share the caches of this factory.
+    pub(crate) fn with(self, options: FactoryOptions) -> Self {
+        let factory = InformerFactory::new(self.env.clone(), self.metrics.clone(), options);
+        Self { factory, ..self }
+    }
+
+    /// Takes the right to read a resource from everybody, or gives it back.
+    pub(crate) fn forbid(&self, resource: &'static str, forbidden: bool) {
+        let mut rights = self.rights.lock();
+        if forbidden {
+            rights.insert(resource)
+        } else {
+            rights.remove(resource)
+        };
     }
 
     /// Puts a ConfigMap into the namespace `shop`, or changes it.
@@ -82,19 +122,30 @@ impl World {
 
     /// Runs these controllers on one set of caches, as a manager does.
     pub(crate) async fn run(&self, registrations: impl IntoIterator<Item = Registration>) -> Vec<Workers> {
-        let factory = self.factory("controllers");
-        let prepare = |registration: Registration| {
-            let prepared = registration.prepare(self.env.clone(), self.metrics.clone(), factory.clone());
-            prepared.expect("set up")
-        };
-        let prepared: Vec<_> = registrations.into_iter().map(prepare).collect();
-        factory.start(self.sources());
-        let starts = prepared.into_iter().map(|one| {
-            let clients = self.clients.for_controller(one.descriptor().client_name).expect("clients");
-            let (env, reader, events) = (self.env.clone(), self.reader(), Recorder::discarding());
-            one.start(Resources { env, clients, reader, events })
-        });
+        let starts: Vec<_> = registrations.into_iter().map(|one| self.begin(one)).collect();
         join_all(starts).await.into_iter().map(|started| started.expect("started")).collect()
+    }
+
+    /// Sets a controller up and starts it; it works once its caches are there, or says why they are not.
+    pub(crate) fn begin(
+        &self,
+        registration: Registration,
+    ) -> impl Future<Output = Result<Workers, SetupError>> + Send + 'static {
+        let prepared = registration.prepare(self.env.clone(), self.metrics.clone(), self.factory.clone());
+        let prepared = prepared.expect("set up");
+        self.factory.start(self.sources());
+        let clients = self.clients.for_controller(prepared.descriptor().client_name).expect("clients");
+        let (env, reader, events) = (self.env.clone(), self.reader(), Recorder::discarding());
+        prepared.start(Resources { env, clients, reader, events })
+    }
+
+    /// The same in a task of its own, for a controller that may have to wait for long.
+    pub(crate) fn launch(&self, registration: Registration) -> Started {
+        let name = format!("start of {}", registration.descriptor().name);
+        let (started, begun) = (Started::default(), self.begin(registration));
+        let outcome = started.clone();
+        drop(self.env.spawn(name, begun.map(move |ended| *outcome.lock() = Some(ended))));
+        started
     }
 
     /// Lets the first requests of a sort, this many, go wrong.
@@ -124,6 +175,61 @@ impl World {
     }
 }
 
+impl Started {
+    pub(crate) fn works(&self) -> bool {
+        matches!(*self.lock(), Some(Ok(_)))
+    }
+
+    /// Why it does not work, if it gave up.
+    pub(crate) fn error(&self) -> Option<String> {
+        self.lock().as_ref().and_then(|ended| ended.as_ref().err()).map(ToString::to_string)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Result<Workers, SetupError>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Rights {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<&'static str>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The resource that this path is about, if nobody may read it.
+    fn withheld(&self, path: &str) -> Option<&'static str> {
+        self.lock().iter().copied().find(|resource| path.split('/').any(|part| part == *resource))
+    }
+}
+
+impl Service<Request<kube::client::Body>> for Authorised {
+    type Response = Response<Body>;
+    type Error = LineError;
+    type Future = BoxFuture<'static, Result<Response<Body>, LineError>>;
+
+    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), LineError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
+        let Some(resource) = self.rights.withheld(request.uri().path()) else {
+            return self.line.call(request);
+        };
+        let verb = if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
+            "watch"
+        } else {
+            "list"
+        };
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Forbidden", "code": 403,
+            "message": format!("{resource} is forbidden: User \"test\" cannot {verb} resource \"{resource}\""),
+            "details": { "kind": resource },
+        });
+        let mut response = Response::new(Body::whole(status.to_string()));
+        *response.status_mut() = StatusCode::FORBIDDEN;
+        future::ready(Ok(response)).boxed()
+    }
+}
+
 impl Diary {
     pub(crate) fn note(&self, at: Instant, what: &str) {
         self.entries().push((at, what.to_owned()));
@@ -141,7 +247,7 @@ impl Diary {
         self.entries().clear();
     }
 
-    fn entries(&self) -> std::sync::MutexGuard<'_, Vec<(Instant, String)>> {
+    fn entries(&self) -> MutexGuard<'_, Vec<(Instant, String)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,0 +1,272 @@
+//! What a process lives through without a restart: kinds that come late and go, rights that are missing, namespaces
+//! that join and leave, watches that are added and removed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use serde_json::json;
+use windlass::controller::{CacheSync, to_keys};
+use windlass::informer::{FactoryOptions, NamespaceSet, Selection};
+use windlass::object::{Dynamic, ResourceKind, Scope, Typed};
+use windlass::prelude::*;
+use windlass::testing::api_server::faults::Asked;
+
+use crate::world::{Diary, World, act, controller, map, noting};
+
+const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com";
+
+fn widgets() -> ResourceKind {
+    ResourceKind {
+        group: "example.com".into(),
+        version: "v1".into(),
+        kind: "Widget".into(),
+        plural: "widgets".into(),
+        scope: Scope::Namespaced,
+    }
+}
+
+fn widget(name: &str) -> String {
+    format!("/apis/example.com/v1/namespaces/shop/widgets/{name}")
+}
+
+fn define_widgets(world: &World) {
+    let schema =
+        json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
+    let version = json!({ "name": "v1", "served": true, "storage": true, "schema": schema });
+    let names =
+        json!({ "kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList" });
+    let spec =
+        json!({ "group": "example.com", "scope": "Namespaced", "names": names, "versions": [version] });
+    world.api.put(DEFINITION, json!({ "spec": spec }));
+}
+
+fn put_widget(world: &World, name: &str) {
+    let head = json!({ "apiVersion": "example.com/v1", "kind": "Widget", "metadata": { "labels": { "some": name } } });
+    world.api.put(&widget(name), head);
+}
+
+/// A controller of ConfigMaps: what must not notice that others are in trouble.
+fn healthy(diary: &Diary) -> Registration {
+    let diary = diary.clone();
+    controller("healthy", move |setup| {
+        setup.watch::<ConfigMap>().enqueue(by_self);
+        noting(&diary)
+    })
+}
+
+fn of_widgets(diary: &Diary) -> Registration {
+    let diary = diary.clone();
+    controller("of-widgets", move |setup| {
+        setup.cache_sync(CacheSync::Forever);
+        let widgets = setup.watch_dynamic(widgets()).enqueue(by_self).lister();
+        let diary = diary.clone();
+        act(move |key, cx| {
+            let there = if widgets.get(&key).is_some() { "there" } else { "gone" };
+            diary.note(cx.env().now(), &format!("{} {there}", key.name()));
+            async { Ok(Outcome::Done) }
+        })
+    })
+}
+
+/// controller-runtime fails the whole manager when a CRD is missing at the start, and never notices that one was taken
+/// away (controller-runtime #1179, #840).
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_comes_late_goes_and_comes_back_stops_nobody_and_is_followed() {
+    let world = World::new();
+    let (maps, seen) = (Diary::default(), Diary::default());
+    let (healthy, late) = (world.launch(healthy(&maps)), world.launch(of_widgets(&seen)));
+    world.pass(30).await;
+    world.put("a");
+    world.pass(1).await;
+    assert!(healthy.works(), "{:?}", healthy.error());
+    assert_eq!(maps.lines(), ["a"], "nobody waits for a kind that is not there");
+    assert!(!late.works() && late.error().is_none(), "{:?}", late.error());
+    let asked = world.asked("widgets", |_| true).len();
+    assert!((1..20).contains(&asked), "an absent kind is asked for {asked} times in half a minute");
+    define_widgets(&world);
+    put_widget(&world, "first");
+    world.pass(120).await;
+    assert!(late.works(), "{:?}", late.error());
+    assert_eq!(seen.lines(), ["first there"]);
+    seen.clear();
+    world.api.delete(DEFINITION);
+    world.pass(300).await;
+    assert_eq!(seen.lines(), ["first gone"], "with their kind its objects are gone");
+    seen.clear();
+    define_widgets(&world);
+    put_widget(&world, "second");
+    world.pass(120).await;
+    assert_eq!(seen.lines(), ["second there"]);
+    world.put("b");
+    world.pass(1).await;
+    assert_eq!(maps.lines(), ["a", "b"]);
+}
+
+fn of_secrets(diary: &Diary, patience: CacheSync) -> Registration {
+    let diary = diary.clone();
+    controller("of-secrets", move |setup| {
+        setup.cache_sync(patience);
+        setup.watch::<Secret>().enqueue(by_self);
+        noting(&diary)
+    })
+}
+
+/// One missing right blocks every controller of a process and says nothing of use (controller-runtime #550, #1653;
+/// kubeswift #460, kuberay #5186).
+#[tokio::test(start_paused = true)]
+async fn a_right_that_is_missing_stops_who_needs_it_by_name_and_nobody_else() {
+    let world = World::new();
+    world.forbid("secrets", true);
+    let (maps, secrets) = (Diary::default(), Diary::default());
+    let within = CacheSync::Within(Duration::from_secs(20));
+    let (healthy, barred) = (world.launch(healthy(&maps)), world.launch(of_secrets(&secrets, within)));
+    world.put("a");
+    world.pass(5).await;
+    assert!(healthy.works());
+    assert_eq!(maps.lines(), ["a"]);
+    world.pass(60).await;
+    let error = barred.error().expect("it gave up");
+    assert!(error.contains("secrets") && error.contains("list"), "culprit and remedy are named: {error}");
+}
+
+/// Whoever may wait goes on by itself once the right is granted.
+#[tokio::test(start_paused = true)]
+async fn a_right_that_is_granted_later_is_noticed_without_a_restart() {
+    let world = World::new();
+    world.forbid("secrets", true);
+    world.api.put("/api/v1/namespaces/shop/secrets/one", json!({}));
+    let secrets = Diary::default();
+    let patient = world.launch(of_secrets(&secrets, CacheSync::Forever));
+    world.pass(600).await;
+    assert!(!patient.works());
+    world.forbid("secrets", false);
+    world.pass(180).await;
+    assert!(patient.works(), "{:?}", patient.error());
+    assert_eq!(secrets.lines(), ["one"]);
+}
+
+/// The set of namespaces of a controller-runtime cache is fixed at its start (controller-runtime #2829, #1590).
+#[tokio::test(start_paused = true)]
+async fn namespaces_join_and_leave_while_controllers_run() {
+    let namespaces = NamespaceSet::of(["shop", "mail"]);
+    let options = FactoryOptions { namespaces: Some(namespaces.clone()), ..FactoryOptions::default() };
+    let world = World::new().with(options);
+    let put = |namespace: &str, name: &str| {
+        world.api.put(&format!("/api/v1/namespaces/{namespace}"), json!({}));
+        world.api.put(&format!("/api/v1/namespaces/{namespace}/configmaps/{name}"), json!({}));
+    };
+    for namespace in ["shop", "mail", "news"] {
+        put(namespace, namespace);
+    }
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let of_a_few = controller("of-a-few", move |setup| {
+        let notes = notes.clone();
+        let maps = setup.watch::<ConfigMap>().enqueue(by_self).lister();
+        act(move |key, cx| {
+            let there = if maps.get(&key).is_some() { "there" } else { "gone" };
+            notes.note(cx.env().now(), &format!("{} {there}", key.name()));
+            async { Ok(Outcome::Done) }
+        })
+    });
+    let _workers = world.run([of_a_few]).await;
+    world.pass(5).await;
+    let sorted = |diary: &Diary| {
+        let mut lines = diary.lines();
+        lines.sort();
+        diary.clear();
+        lines
+    };
+    assert_eq!(sorted(&diary), ["mail there", "shop there"]);
+    namespaces.insert("news");
+    world.pass(5).await;
+    assert_eq!(sorted(&diary), ["news there"], "a newcomer disturbs nobody");
+    namespaces.remove("mail");
+    world.pass(5).await;
+    assert_eq!(sorted(&diary), ["mail gone"], "what left is told as gone");
+    put("mail", "unseen");
+    put("news", "seen");
+    put("shop", "seen-too");
+    world.pass(5).await;
+    assert_eq!(sorted(&diary), ["seen there", "seen-too there"]);
+    assert!(
+        world.asked("configmaps", |asked| asked.namespace.is_empty()).is_empty(),
+        "all of them are never asked for"
+    );
+}
+
+/// No peer stops a watch that a controller does not need any more (controller-runtime #1884, #2983; kube-rs has none to
+/// add either).
+#[tokio::test(start_paused = true)]
+async fn a_controller_adds_a_watch_and_removes_it_while_it_runs() {
+    let world = World::new();
+    define_widgets(&world);
+    put_widget(&world, "w");
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let flexible = controller("flexible", move |setup| {
+        setup.uses_rule(Rule::new("example.com", "widgets", [Verb::List, Verb::Watch]));
+        setup.watch::<ConfigMap>().enqueue(by_self);
+        let (notes, watches) = (notes.clone(), setup.watches());
+        act(move |key, cx| {
+            notes.note(cx.env().now(), key.name());
+            match key.name() {
+                "wish" => {
+                    let added = watches.add(
+                        "widgets",
+                        Dynamic::new(widgets()),
+                        Selection::default(),
+                        to_keys(by_self),
+                    );
+                    drop(added.expect("declared"));
+                }
+                "enough" => assert!(watches.remove("widgets")),
+                _ => {}
+            }
+            async { Ok(Outcome::Done) }
+        })
+    });
+    let _workers = world.run([flexible]).await;
+    world.pass(5).await;
+    assert_eq!(world.asked("widgets", |_| true), Vec::<String>::new());
+    world.put("wish");
+    world.pass(5).await;
+    put_widget(&world, "w2");
+    world.pass(5).await;
+    assert_eq!(diary.lines(), ["wish", "w", "w2"]);
+    world.put("enough");
+    world.pass(5).await;
+    put_widget(&world, "w3");
+    world.pass(5).await;
+    assert_eq!(diary.lines(), ["wish", "w", "w2", "enough"]);
+}
+
+/// Dynamic and typed caches of one kind, of one factory, side by side: and each is an informer like any other.
+#[tokio::test(start_paused = true)]
+async fn a_kind_known_only_at_run_time_is_cached_like_any_other() {
+    let world = World::new();
+    define_widgets(&world);
+    put_widget(&world, "w");
+    world.put("a");
+    let factory = world.factory("caches");
+    let dynamic = factory.informer(Dynamic::new(widgets()), Selection::default());
+    let known =
+        factory.informer(Dynamic::new(ResourceKind::of::<ConfigMap>()), Selection::default()).lister();
+    let typed = factory.informer(Typed::<ConfigMap>::new(), Selection::default()).lister();
+    dynamic
+        .add_index("some", |object| {
+            object.metadata.labels.iter().flatten().map(|(_, it)| it.clone()).collect()
+        })
+        .expect("new");
+    world.sync(&factory).await;
+    let widgets = dynamic.lister();
+    assert_eq!(widgets.by_index("some", "w").len(), 1);
+    assert_eq!(widgets.list()[0].types.as_ref().map(|types| types.kind.as_str()), Some("Widget"));
+    assert_eq!((known.len(), typed.len()), (1, 1));
+    world.api.remove(&map("a"));
+    world.pass(1).await;
+    assert_eq!((known.len(), typed.len()), (0, 0));
+    assert_eq!(world.asked("configmaps", Asked::is_watch).len(), 2, "one for each form of the objects");
+    drop::<Arc<_>>(widgets.list().remove(0));
+}
