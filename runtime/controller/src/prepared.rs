@@ -17,7 +17,7 @@ use crate::descriptor::Descriptor;
 use crate::error::SetupError;
 use crate::freshness::Gate;
 use crate::registration::{Declaration, Reconcile, Resources};
-use crate::setup::{CacheSync, Setup};
+use crate::setup::{CacheSync, OwnSource, Setup};
 use crate::stale_skips::StaleSkips;
 use crate::worker_pool::{Activity, Shared, Worker, Workers};
 use crate::writes::{SharedLedger, WorkerLog};
@@ -86,7 +86,7 @@ impl Prepared {
             needed: setup.needed.clone(),
         };
         if let Err(error) = wait.synced(&handles).await {
-            handles.iter().for_each(|(_, handle)| handle.remove());
+            undo(handles, std::mem::take(&mut setup.sources)).await;
             return Err(error);
         }
         let queue = setup.queue();
@@ -94,7 +94,10 @@ impl Prepared {
             setup.reconcile_metrics.panics.inc();
             tracing::error!(controller = descriptor.name, %message, "the start hook panicked");
         }
-        open(&setup)?;
+        if let Err(error) = open(&setup) {
+            undo(handles, std::mem::take(&mut setup.sources)).await;
+            return Err(error);
+        }
         let shared = Arc::new(share(descriptor, controller, &setup, &resources));
         let workers = (0..setup.workers).map(|number| worker(&shared, number, &setup, &resources)).collect();
         setup.reconcile_metrics.max_concurrent.set(i64::try_from(setup.workers).unwrap_or(i64::MAX));
@@ -111,6 +114,14 @@ impl Prepared {
 impl fmt::Debug for Prepared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Prepared").field("setup", &self.setup).finish_non_exhaustive()
+    }
+}
+
+/// Takes back what a start that fails has begun.
+async fn undo(handles: Vec<(String, HandlerHandle)>, sources: Vec<OwnSource>) {
+    handles.iter().for_each(|(_, handle)| handle.remove());
+    for own in sources {
+        own.factory.shutdown().await;
     }
 }
 

@@ -144,7 +144,8 @@ impl Watches {
         Ok(informer.lister())
     }
 
-    /// Ends the watch of that name: its handler is told nothing more. Says whether there was one.
+    /// Ends the watch of that name: its handler is told nothing more. Says whether there was one. The cache stays for
+    /// those who share it.
     pub fn remove(&self, name: &str) -> bool {
         let Some(added) = self.inner.lock().added.remove(name) else { return false };
         added.handle.remove();

@@ -2,6 +2,10 @@
 
 use futures_util::FutureExt as _;
 
+use k8s_openapi::api::core::v1::Secret;
+use windlass_informer::{ChannelSource, Selection};
+use windlass_object::Typed;
+
 use super::*;
 use crate::{Timer, Trigger, TriggerError};
 
@@ -57,6 +61,36 @@ async fn who_waits_for_room_is_told_when_the_controller_stops() {
     assert!(third.as_mut().now_or_never().is_none());
     workers.stop();
     assert!(matches!(third.await, Err(TriggerError::Stopped { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_api_server_is_watched_like_one_and_ends_with_its_controller() {
+    let world = World::with(&["served"]);
+    let feed = ChannelSource::new(&world.env);
+    let put = |name: &str| {
+        feed.put(&json!({ "metadata": { "namespace": "shop", "name": name } })).expect("an object")
+    };
+    put("fed");
+    let theirs = feed.clone();
+    let wire = move |setup: &mut Setup| {
+        let source = theirs.selecting(&Selection::default());
+        setup.watch_from(source, Typed::<Secret>::new()).enqueue(by_self);
+        setup.watch::<ConfigMap>().enqueue(by_self);
+    };
+    let registration = world.scripted(wire, |_, _| async { Ok(Outcome::Done) });
+    let declared = registration.declaration(&world.env).expect("declared").rules;
+    assert!(declared.iter().all(|rule| rule.resource != "secrets"), "nothing is asked of the API server");
+    let mut workers = world.start_with(registration).await;
+    world.pass(1).await;
+    put("later");
+    world.pass(1).await;
+    let mut names = world.diary.names();
+    names.sort();
+    assert_eq!(names, ["fed", "later", "served"]);
+    assert_eq!(feed.watches(), 1);
+    workers.stop();
+    workers.ended().await;
+    assert_eq!(feed.watches(), 0);
 }
 
 #[tokio::test(start_paused = true)]
