@@ -142,6 +142,8 @@ impl StreamEnd {
     pub(crate) fn of(error: &RequestError) -> Self {
         match (error, error.status().map(|status| status.code)) {
             (RequestError::Unsupported(_), _) => StreamEnd::NotOffered,
+            // Something between us and the server keeps streams back; pages are answered in one piece.
+            (RequestError::Deadline | RequestError::Silent, _) => StreamEnd::CutOff,
             // Not a word of these codes is about the objects: the question was not understood, or not allowed to be
             // put like that.
             (_, Some(400 | 405 | 406 | 422 | 501)) => StreamEnd::Broken,
@@ -391,6 +393,13 @@ mod tests {
     fn a_stream_cut_off_before_its_list_was_complete_gives_way_to_pages_after_a_wait() {
         let state = after_stream(not_older_than("5"), StreamEnd::CutOff);
         assert_eq!(state, back_off(&Fault::Unreachable, Next::List(not_older_than("5"))));
+    }
+
+    #[test]
+    fn a_stream_that_is_never_answered_gives_way_to_pages_after_a_wait() {
+        for error in [RequestError::Deadline, RequestError::Silent] {
+            assert_eq!(StreamEnd::of(&error), StreamEnd::CutOff);
+        }
     }
 
     #[test]

@@ -190,7 +190,6 @@ async fn caches_equal_the_server_after_every_kind_of_fault_that_strikes_streams(
         What::TooManyRequests { retry_after_seconds: 2 },
         What::InternalError,
         What::Unavailable,
-        What::Partition,
         What::EventDuplicated,
         What::WatchDelayed { by_ms: 3_000 },
     ];
