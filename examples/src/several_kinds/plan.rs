@@ -35,7 +35,7 @@ pub(super) enum Step {
         finalizers: Vec<String>,
     },
     /// Apply its Deployment.
-    Deploy(Deployment),
+    Deploy(Box<Deployment>),
     /// Apply its Service.
     Expose(Service),
     /// Apply its line of the directory; one without data takes the line out.
@@ -56,7 +56,7 @@ pub(super) fn plan(site: &Site, seen: &Seen) -> Vec<Step> {
         steps.push(Step::Finalizers { version: site.resource_version(), finalizers });
     }
     if seen.deployment.as_ref().is_none_or(|found| differs(found, site)) {
-        steps.push(Step::Deploy(deployment_of(site)));
+        steps.push(Step::Deploy(Box::new(deployment_of(site))));
     }
     if seen.service.is_none() {
         steps.push(Step::Expose(service_of(site)));

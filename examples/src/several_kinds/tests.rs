@@ -1,8 +1,9 @@
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::Namespace;
 use kube::CustomResourceExt;
 use kube::api::{DeleteParams, ObjectMeta};
 use serde_json::Value;
-use std::sync::Arc;
 use windlass::testing::{Cluster, Snapshot, object};
 
 use super::*;
@@ -26,7 +27,7 @@ fn complete(site: &Site) -> Seen {
     let mut seen = Seen::default();
     for step in plan(site, &seen.clone()) {
         match step {
-            Step::Deploy(deployment) => seen.deployment = Some(Arc::new(deployment)),
+            Step::Deploy(deployment) => seen.deployment = Some(Arc::from(deployment)),
             Step::Expose(service) => seen.service = Some(Arc::new(service)),
             Step::Enter(entry) => seen.line = entry.data.and_then(|data| data.into_values().next()),
             Step::Finalizers { .. } | Step::Report(_) => {}
