@@ -4,8 +4,10 @@
 //! would count no pods where five hundred have just been created, and create them again. Which writes to wait for:
 //!
 //! - Of a predecessor that *released* the lease, the Lease says up to which version of each resource it wrote. Every
-//!   cache of those resources has to reach them, which takes as long as its watch does. A resource without a cache
-//!   here is read by nobody, and versions that cannot be compared are not waited for.
+//!   cache of those resources has to reach them, which takes as long as its watch does. One that does not get there
+//!   within [`GRACE`] is listed anew: its watch may be stalled, or its selection may leave out the last write, which
+//!   then never moves it. A resource without a cache here is read by nobody, and versions that cannot be compared are
+//!   not waited for.
 //! - One that *fell silent* tells nothing, and a watch that is stalled, or that is fed by an API server whose own
 //!   cache has stopped, looks like one of a quiet cluster. The predecessor has not written since its renew deadline,
 //!   and its lease expired seconds later; so every cache is read anew, consistently, which then shows everything. A
@@ -23,9 +25,11 @@ use windlass_env::Env;
 use windlass_informer::{InformerFactory, VersionSource};
 use windlass_object::{GroupResource, ResourceVersion};
 
-/// How long the barrier holds at most. A watch shows a write within milliseconds and is back within seconds; a cache
-/// filtered by label, which another's write may never move, waits this long when the last write left its selection.
+/// How long the barrier holds at most: a list takes seconds where there are a hundred thousand objects.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a watch is given to show what it should: it takes milliseconds, unless something is the matter.
+const GRACE: Duration = Duration::from_millis(500);
 
 /// Returns once the caches show what `predecessor` wrote, or after [`PATIENCE`].
 ///
@@ -59,7 +63,8 @@ async fn reached(
     resource: &GroupResource,
     version: &ResourceVersion,
 ) -> Option<String> {
-    if cache.reached(version.clone(), PATIENCE).await {
+    // A consistent list shows every write that was made before it, whatever its version says.
+    if cache.reached(version.clone(), GRACE).await || cache.refreshed(PATIENCE - GRACE).await {
         return None;
     }
     let at = cache.version();
