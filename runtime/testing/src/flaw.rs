@@ -122,6 +122,14 @@ pub enum Flaw {
         /// What it said.
         error: String,
     },
+    /// A controller asked for what it never declared, and so has no role for. The request was not sent.
+    #[error("{who} made requests that its controllers did not declare in their setup: {requests}")]
+    Undeclared {
+        /// Who.
+        who: String,
+        /// Controller, verb, group and resource of each, with how often.
+        requests: String,
+    },
     /// A campaign whose runs could not fail.
     #[error("the campaign proves nothing: {0}")]
     ProvesNothing(String),

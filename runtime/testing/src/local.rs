@@ -17,6 +17,8 @@ use windlass_env::{Env, TaskError};
 use windlass_manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals};
 use windlass_metrics::Metrics;
 
+use crate::rights::undeclared;
+
 /// A client of a fresh API server of its own, in real time.
 ///
 /// # Panics
@@ -68,7 +70,8 @@ where
 /// When the controllers cannot be set up, which ends the script, or do not stop as they should.
 ///
 /// # Panics
-/// When `env` has run controllers as this user before: both would draw the same random numbers. When a controller's
+/// When a controller made a request that it did not declare in its set-up: it was refused before it was sent, and would
+/// be a missing role elsewhere. When `env` has run controllers as this user before: both would draw the same random numbers. When a controller's
 /// set-up panics, with its message.
 pub async fn with_controllers<T>(
     env: &Env,
@@ -87,6 +90,7 @@ pub async fn with_controllers<T>(
     let config = ManagerConfig { election: None, client, ..ManagerConfig::new(user) };
     let manager = Manager::with_clients(env.clone(), config, connect)?;
     let manager = registrations.into_iter().fold(manager, Manager::register);
+    let metrics = manager.metrics().clone();
     let (trigger, signals) = ShutdownSignals::manual();
     let running = env.spawn("manager", manager.run(signals));
     let ended = |end: Result<Result<(), ManagerError>, TaskError>| {
@@ -96,6 +100,9 @@ pub async fn with_controllers<T>(
         Either::Left((outcome, running)) => {
             trigger.fire();
             ended(running.await)?;
+            if let Some(requests) = undeclared(&metrics) {
+                panic!("the controllers of {user:?} made requests that they did not declare: {requests}");
+            }
             Ok(outcome)
         }
         // Without controllers, what the script waits for may never come.

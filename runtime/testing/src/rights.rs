@@ -6,6 +6,8 @@ use std::fmt;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use windlass_api_server::{ApiServer, Used};
+use windlass_controller::UNDECLARED;
+use windlass_metrics::Metrics;
 use windlass_object::{Rule, Verb};
 
 /// What stands for every group or every resource.
@@ -29,6 +31,15 @@ pub fn check_rights(server: &ApiServer, user: &str, declared: &[Rule]) -> Result
     let missing = used.iter().filter(|used| !declared.iter().any(|rule| permits(rule, used)));
     let rules = merged(missing.map(|used| (used.group.clone(), used.resource.clone(), used.verb)));
     if rules.is_empty() { Ok(()) } else { Err(MissingRules { user: user.to_owned(), rules }) }
+}
+
+/// The requests that controllers made and never declared, as one line; none if there were none. They were refused before
+/// they were sent, so no server knows of them.
+pub(crate) fn undeclared(metrics: &Metrics) -> Option<String> {
+    let text = metrics.encode();
+    let counted = text.lines().filter_map(|line| line.strip_prefix(UNDECLARED));
+    let requests: Vec<&str> = counted.filter(|line| line.starts_with('{')).collect();
+    (!requests.is_empty()).then(|| requests.join("; "))
 }
 
 /// What `declared` permits and `user` never did. A rule for every group or resource counts as used once any is.

@@ -49,6 +49,8 @@ enum Habit {
     Spins,
     /// Writes a Lease that is not the election's, with a holder who is nobody.
     Leases,
+    /// Does the same, and never declared it.
+    Undeclared,
 }
 
 impl Mirror {
@@ -59,6 +61,9 @@ impl Mirror {
     fn declare(setup: &mut Setup, habit: Habit) -> Result<Self, SetupError> {
         setup.uses::<Secret>([Verb::Create]);
         setup.uses::<ConfigMap>([Verb::Update]);
+        if habit == Habit::Leases {
+            setup.uses::<Lease>([Verb::Create]);
+        }
         Ok(Self {
             maps: setup.watch::<ConfigMap>().enqueue(by_self).lister(),
             secrets: setup.watch::<Secret>().enqueue(by_owner::<ConfigMap>).lister(),
@@ -128,7 +133,7 @@ impl Controller for Mirror {
                 drop(maps.watch(&WatchParams::default(), "0").await?);
             }
         }
-        if self.habit == Habit::Leases {
+        if matches!(self.habit, Habit::Leases | Habit::Undeclared) {
             let leases: Api<Lease> = Api::namespaced(cx.client().clone(), "default");
             drop(leases.create(&PostParams::default(), &lease_of_nobody(key.name())).await);
         }
@@ -242,6 +247,13 @@ fn a_watch_opened_again_and_again_is_found() {
 fn a_lease_that_is_not_the_elections_makes_nobody_a_leader() {
     let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Leases).await);
     assert_eq!(run.map_err(|it| it.flaw).map(|report| report.writes), Ok(4));
+}
+
+#[test]
+fn a_request_that_was_not_declared_is_found_although_the_controller_swallows_the_error() {
+    let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Undeclared).await);
+    let Err(Flaw::Undeclared { requests, .. }) = run.map_err(|it| it.flaw) else { panic!("not found") };
+    assert!(requests.contains(r#"resource="leases",verb="create""#), "{requests}");
 }
 
 #[test]

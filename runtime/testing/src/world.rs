@@ -16,6 +16,7 @@ use windlass_metrics::Metrics;
 use crate::flaw::Flaw;
 use crate::judge::{Candidate, Judge, identity};
 use crate::probe::{self, Caches, Look};
+use crate::rights::undeclared;
 
 /// How long a process that ended stays away, unless a fault says longer: what a kubelet takes to start it again.
 const RESTART: Duration = Duration::from_secs(1);
@@ -207,11 +208,15 @@ impl World {
                 Ok(manager) => manager,
                 Err(error) => return self.judge.object(Flaw::Panicked(format!("{}: {error}", process.name))),
             };
+            let metrics = manager.metrics().clone();
             let living = Living { env: env.clone(), trigger, caches, tested: process.tested };
             self.lock().processes.insert(process.name.clone(), living);
             self.network.note(&env, "starts");
             let end = env.spawn("manager", manager.run(signals)).await;
             self.ended(&env, end);
+            if let Some(requests) = undeclared(&metrics).filter(|_| process.tested) {
+                self.judge.object(Flaw::Undeclared { who: process.name.clone(), requests });
+            }
             // Of a crash nothing is left but what is on the wire; of an end nothing should be.
             env.kill();
             env.tasks_ended().await;
