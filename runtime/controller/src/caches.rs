@@ -73,7 +73,9 @@ impl<R: Observed> Cache for SharedInformer<R> {
 
 /// The caches of one controller, by resource. Some may come and go while it runs. Clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Caches(Arc<Mutex<BTreeMap<GroupResource, Vec<Arc<dyn Cache>>>>>);
+pub(crate) struct Caches(Arc<Mutex<ByResource>>);
+
+type ByResource = BTreeMap<GroupResource, Vec<Arc<dyn Cache>>>;
 
 impl Caches {
     pub(crate) fn add(&self, cache: Arc<dyn Cache>) {
@@ -105,7 +107,7 @@ impl Caches {
         self.lock().get(resource).map(|caches| caches.iter().map(|cache| cache.epoch()).sum())
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<GroupResource, Vec<Arc<dyn Cache>>>> {
+    fn lock(&self) -> MutexGuard<'_, ByResource> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,18 +6,23 @@
 //!
 //! Guarantees:
 //! - A panic in a handler, a mapper, a start hook or a reconcile is caught, counted and logged; a reconcile's key is
-//!   backed off. It takes down neither its worker nor its process.
+//!   backed off, and after fifteen in a row rests until its next change. It takes down neither its worker nor its
+//!   process.
 //! - A key that keeps failing backs off alone: other keys go on at full speed.
 //! - A reconcile never runs on a cache older than its own key's last write (read-your-writes). A write whose fate is
 //!   unknown holds its key until the cache has passed a fresh consistent read, or has followed its source for 5 s
-//!   after one, in which the write would have shown.
+//!   after one, in which the write would have shown. Deletions are waited for by UID. A controller may choose to block
+//!   for it, or to do without ([`ReadYourWrites`]).
+//! - A controller waits for the caches it declared and for no others ([`Prepared::start`]); a watch that is added at run
+//!   time keeps nobody waiting ([`Watches`]).
+//! - What changed comes before what nothing happened to: keys of the initial list and of resyncs have low priority.
 //! - A request that was not declared in `setup` is refused before it leaves the process, with the line to add.
 //! - Nothing reaches the queue before [`Prepared::start`]: a standby keeps warm caches and an empty queue, so a long
 //!   wait for leadership costs no memory, and a new leader sees every object once, as after a restart.
 //! - Once told to stop, a worker takes no new key and finishes the one it has.
 //!
-//! What it refuses: to retry a request inside a reconcile (the queue retries), to bound how long a reconcile runs (a
-//! stuck one is shown by [`Workers::health`]), and to write anything by itself.
+//! What it refuses: to retry a request inside a reconcile (the queue retries), to bound how long a reconcile runs unless
+//! told to (a stuck one is shown by [`Workers::health`]), and to write anything by itself.
 
 mod caches;
 mod context;

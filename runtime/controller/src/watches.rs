@@ -82,7 +82,7 @@ pub enum WatchError {
         /// What the watch was to be called.
         name: String,
         /// What it was to watch.
-        kind: ResourceKind,
+        kind: Box<ResourceKind>,
     },
     /// Another watch bears the name.
     #[error("the watch {name:?} is on {by} already: remove it first, or name them apart")]
@@ -90,7 +90,7 @@ pub enum WatchError {
         /// The name.
         name: String,
         /// What the other one watches.
-        by: ResourceKind,
+        by: Box<ResourceKind>,
     },
     /// The informer took no handler.
     #[error("the watch {name:?} cannot be added: {source}")]
@@ -204,12 +204,13 @@ impl State {
         let declared =
             [Verb::List, Verb::Watch].iter().all(|verb| rules.permits(*verb, &kind.group, &kind.plural));
         if !declared {
-            return Err(WatchError::NotDeclared { name: name.to_owned(), kind: kind.clone() });
+            return Err(WatchError::NotDeclared { name: name.to_owned(), kind: Box::new(kind.clone()) });
         }
         match self.added.get(name) {
-            Some(other) if other.identity != *identity => {
-                Err(WatchError::NameTaken { name: name.to_owned(), by: other.identity.kind.clone() })
-            }
+            Some(other) if other.identity != *identity => Err(WatchError::NameTaken {
+                name: name.to_owned(),
+                by: Box::new(other.identity.kind.clone()),
+            }),
             _ => Ok(wiring),
         }
     }
