@@ -1,0 +1,156 @@
+//! Families of plans: drawn, run, shortened.
+
+#![expect(
+    clippy::print_stdout,
+    reason = "how fast it went, and the plans that failed, are part of the result"
+)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::{self, Either};
+use tokio::runtime::Builder;
+use windlass_env::{Env, Vigil, caught};
+use windlass_testing::Plan;
+
+/// How many plans may fail before the others are spared.
+const ENOUGH: usize = 3;
+/// How long a world may go on, in virtual time.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// What a panic says that is part of a script.
+pub(crate) const ON_PURPOSE: &str = "on purpose";
+
+/// Worlds of one sort.
+pub(crate) struct Family {
+    pub(crate) name: &'static str,
+    /// The plan that follows from a seed.
+    pub(crate) draw: fn(u64) -> Plan,
+    /// Runs a plan; says how much was judged, or what is to be objected to.
+    pub(crate) run: fn(&Plan) -> Result<u64, String>,
+    /// Plans that failed once.
+    pub(crate) regressions: &'static [&'static str],
+}
+
+/// Plays a script in a world of its own.
+pub(crate) fn play<F>(plan: &Plan, script: impl FnOnce(Env) -> F) -> Result<u64, String>
+where
+    F: Future<Output = Result<u64, String>>,
+{
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.map_err(|error| error.to_string())?;
+    runtime.block_on(async {
+        let vigil = Vigil::new();
+        let env = Env::virtual_time(plan.seed).under(&vigil);
+        let broken = async {
+            match future::select(pin!(vigil.frozen()), pin!(env.sleep(LONGEST))).await {
+                Either::Left((task, _)) => Err(format!("{task} is polled without end")),
+                Either::Right(_) => Err(format!("it goes on for more than {LONGEST:?}")),
+            }
+        };
+        let script = pin!(caught(script(env.clone())));
+        match future::select(pin!(broken), script).await {
+            Either::Left((broken, _)) => broken,
+            Either::Right((done, _)) => done.unwrap_or_else(|message| Err(format!("panicked: {message}"))),
+        }
+    })
+}
+
+/// Runs the plans of a family.
+///
+/// # Panics
+/// When anything is objected to, with the plan.
+pub(crate) fn campaign(family: &Family) {
+    be_quiet_about_what_is_on_purpose();
+    for plan in family.regressions {
+        let plan = Plan::from_json(plan).expect("a plan that was printed");
+        (family.run)(&plan).unwrap_or_else(|objection| panic!("{objection}\n{plan}"));
+    }
+    let campaign = Campaign {
+        family,
+        plans: wanted("WINDLASS_PLANS", 50),
+        first: wanted("WINDLASS_SEED", 1),
+        taken: AtomicU64::new(0),
+        judged: AtomicU64::new(0),
+        failures: Mutex::default(),
+    };
+    let begun = Instant::now();
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(|| campaign.work()))));
+    let (judged, took) = (campaign.judged.into_inner(), begun.elapsed());
+    println!("{}: {} plans, {judged} judgements, {took:.1?}", family.name, campaign.plans);
+    let failures = campaign.failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+    assert!(failures.is_empty(), "{} plans failed; they are printed above", failures.len());
+    assert!(judged > campaign.plans, "hardly anything was judged: nothing is proven");
+}
+
+struct Campaign<'a> {
+    family: &'a Family,
+    plans: u64,
+    first: u64,
+    taken: AtomicU64,
+    judged: AtomicU64,
+    failures: Mutex<Vec<Plan>>,
+}
+
+impl Campaign<'_> {
+    fn work(&self) {
+        loop {
+            let taken = self.taken.fetch_add(1, Ordering::Relaxed);
+            if taken >= self.plans || self.failed().len() >= ENOUGH {
+                return;
+            }
+            let plan = (self.family.draw)(self.first.wrapping_add(taken));
+            match self.run(&plan) {
+                Ok(judged) => drop(self.judged.fetch_add(judged, Ordering::Relaxed)),
+                Err(objection) => self.object(plan, objection),
+            }
+        }
+    }
+
+    fn run(&self, plan: &Plan) -> Result<u64, String> {
+        let ran = catch_unwind(AssertUnwindSafe(|| (self.family.run)(plan)));
+        ran.unwrap_or_else(|_| Err("the run panicked; see above".to_owned()))
+    }
+
+    /// Takes faults out one by one, for as long as anything is objected to.
+    fn object(&self, mut plan: Plan, mut objection: String) {
+        let mut at = 0;
+        while at < plan.faults.len() {
+            let mut shorter = plan.clone();
+            shorter.faults.remove(at);
+            match self.run(&shorter) {
+                Ok(_) => at += 1,
+                Err(other) => (plan, objection) = (shorter, other),
+            }
+        }
+        println!("{}: {objection}\n{plan}", self.family.name);
+        self.failed().push(plan);
+    }
+
+    fn failed(&self) -> std::sync::MutexGuard<'_, Vec<Plan>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn wanted<T: FromStr>(variable: &str, default: T) -> T {
+    let Ok(text) = std::env::var(variable) else { return default };
+    text.parse()
+        .unwrap_or_else(|_| panic!("{variable}={text} is no number; leave it out or write digits alone"))
+}
+
+/// Scripts panic in handlers and workers thousands of times, and each would be printed with its stack.
+fn be_quiet_about_what_is_on_purpose() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if panic.payload().downcast_ref::<&str>() != Some(&ON_PURPOSE) {
+                usual(panic);
+            }
+        }));
+    });
+}

@@ -1,0 +1,243 @@
+//! One tiny controller in two processes: a Secret for each ConfigMap, with its value. One key always fails, one panics
+//! at first, and the controller itself notes whether what it is handed is what it was promised.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Api;
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
+use serde_json::json;
+use windlass_controller::{
+    Context, Controller, Descriptor, Outcome, ReconcileError, Registration, Setup, SetupError, by_self, retry,
+};
+use windlass_env::Env;
+use windlass_informer::TypedLister;
+use windlass_object::{ObjectKey, Verb};
+use windlass_testing::{Cluster, Faults, Plan, Report, Simulation, Snapshot, object};
+
+use crate::campaign::{Family, ON_PURPOSE};
+
+pub(crate) const FAMILY: Family = Family { name: "controller", draw, run, regressions: REGRESSIONS };
+
+const REGRESSIONS: &[&str] = &[];
+
+const SPAN: Duration = Duration::from_secs(180);
+/// Five milliseconds, doubled until they are a quarter of an hour, are eighteen attempts; the rest come one in a
+/// quarter of an hour.
+const MOST_ATTEMPTS: usize = 30;
+/// How often a key panics before it does not.
+const PANICS: usize = 3;
+
+fn draw(seed: u64) -> Plan {
+    Faults::all().plan(seed, SPAN, 2, &["configmaps", "secrets", "leases"].map(str::to_owned))
+}
+
+fn run(plan: &Plan) -> Result<u64, String> {
+    static QUIET: OnceLock<Report> = OnceLock::new();
+    let simulation = Simulation::of(plan.seed).caches_of::<ConfigMap>().caches_of::<Secret>();
+    let played = |plan: &Plan, quiet: Option<&Report>| {
+        let probe = Arc::new(Probe::default());
+        let report = simulation.clone().plan(plan.clone()).run_like(quiet, script(&probe));
+        let report = report.map_err(|failure| failure.flaw.to_string())?;
+        let notes = probe.notes();
+        match notes.objections.first() {
+            Some(objection) => Err(objection.clone()),
+            None => Ok((report, notes.runs)),
+        }
+    };
+    let quiet = match QUIET.get() {
+        Some(quiet) => quiet,
+        None => {
+            let (quiet, _) = played(&Plan::quiet(1), None)?;
+            QUIET.get_or_init(|| quiet)
+        }
+    };
+    played(plan, Some(quiet)).map(|(_, runs)| runs)
+}
+
+fn script(probe: &Arc<Probe>) -> impl AsyncFnOnce(Cluster) {
+    let probe = Arc::clone(probe);
+    async move |cluster: Cluster| {
+        cluster.run([registration(&probe)]);
+        for name in ["bad", "panics", "a", "b", "c"] {
+            cluster.create(&source(name, "1")).await;
+        }
+        let sources: Api<ConfigMap> = Api::namespaced(cluster.client(), "default");
+        for (name, value) in [("a", "2"), ("b", "2"), ("a", "3"), ("panics", "2"), ("a", "4"), ("c", "5")] {
+            cluster.pass(SPAN / 8).await;
+            let patch = Patch::Merge(json!({ "data": { "value": value } }));
+            sources.patch(name, &PatchParams::default(), &patch).await.expect("the user can write");
+        }
+        sources.delete("b", &DeleteParams::default()).await.expect("the user can delete");
+        sources.delete("c", &DeleteParams::default()).await.expect("the user can delete");
+        cluster.create(&source("c", "6")).await;
+        let wanted = BTreeMap::from([("copy-a", "4"), ("copy-c", "6"), ("copy-panics", "2")]);
+        cluster.eventually("every copy is one", |world| copies(world) == wanted).await;
+    }
+}
+
+fn source(name: &str, value: &str) -> ConfigMap {
+    object(json!({ "metadata": { "name": name }, "data": { "value": value } }))
+}
+
+fn copies(world: &Snapshot) -> BTreeMap<&str, &str> {
+    let secrets = world.objects().iter().filter(|it| it["kind"] == "Secret");
+    secrets
+        .filter_map(|it| {
+            Some((it["metadata"]["name"].as_str()?, it["metadata"]["labels"]["value"].as_str()?))
+        })
+        .collect()
+}
+
+/// What the controller noted about how it is treated.
+#[derive(Default)]
+struct Probe(Mutex<Notes>);
+
+#[derive(Default)]
+struct Notes {
+    objections: Vec<String>,
+    runs: u64,
+    /// Which keys are in hand, by life.
+    busy: BTreeSet<(Life, ObjectKey)>,
+    /// The version of the last write for a key, by life.
+    written: BTreeMap<(Life, ObjectKey), u64>,
+    attempts: BTreeMap<(Life, ObjectKey), usize>,
+}
+
+/// Of which process, and in which life.
+type Life = (String, u64);
+
+struct Copier {
+    sources: TypedLister<ConfigMap>,
+    copies: TypedLister<Secret>,
+    probe: Arc<Probe>,
+}
+
+/// A key in hand.
+struct Busy<'a> {
+    probe: &'a Probe,
+    who: (Life, ObjectKey),
+}
+
+fn registration(probe: &Arc<Probe>) -> Registration {
+    let probe = Arc::clone(probe);
+    let set_up = move |setup: &mut Setup| -> Result<Copier, SetupError> {
+        setup.uses::<Secret>([Verb::Create, Verb::Update, Verb::Delete]);
+        setup.workers(3);
+        let of_copy = |copy: &Secret| {
+            let source = copy.metadata.name.as_deref().and_then(|name| name.strip_prefix("copy-"));
+            source.map(|name| ObjectKey::namespaced("default", name)).into_iter().collect()
+        };
+        Ok(Copier {
+            sources: setup.watch::<ConfigMap>().enqueue(by_self).lister(),
+            copies: setup.watch::<Secret>().enqueue(of_copy).lister(),
+            probe: Arc::clone(&probe),
+        })
+    };
+    Registration::with(Copier::DESCRIPTOR, set_up)
+}
+
+#[async_trait]
+impl Controller for Copier {
+    const NAME: &'static str = "copier-controller";
+    const DESCRIPTOR: Descriptor = Descriptor::new(Self::NAME);
+
+    fn setup(_: &mut Setup) -> Result<Self, SetupError> {
+        Err(SetupError::invalid("it is registered with a probe"))
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let (_busy, attempt) = self.begin(key, cx.env());
+        match key.name() {
+            "bad" => return Err(retry("it always fails")),
+            "panics" if attempt <= PANICS => std::panic::panic_any(ON_PURPOSE),
+            _ => {}
+        }
+        let copy_key = ObjectKey::namespaced("default", &format!("copy-{}", key.name()));
+        let api: Api<Secret> = Api::namespaced(cx.client().clone(), "default");
+        let (source, copy) = (self.sources.get(key), self.copies.get(&copy_key));
+        let value = source.as_ref().and_then(|source| source.data.as_ref()?.get("value").cloned());
+        let written = match (value, copy) {
+            (None, None) => return Ok(Outcome::Done),
+            (None, Some(copy)) => return delete(&api, &copy).await,
+            (Some(value), None) => api.create(&PostParams::default(), &secret(copy_key.name(), &value)).await,
+            (Some(value), Some(copy)) if value_of(&copy) == Some(&value) => return Ok(Outcome::Done),
+            (Some(value), Some(copy)) => {
+                let mut changed = Secret::clone(&copy);
+                changed.metadata.labels.get_or_insert_default().insert("value".into(), value);
+                api.replace(copy_key.name(), &PostParams::default(), &changed).await
+            }
+        };
+        self.wrote(key, cx.env(), &written.map_err(retry)?);
+        Ok(Outcome::Done)
+    }
+}
+
+impl Copier {
+    /// What was promised about this moment.
+    fn begin(&self, key: &ObjectKey, env: &Env) -> (Busy<'_>, usize) {
+        let who = ((env.instance().to_owned(), env.life()), key.clone());
+        let mut notes = self.probe.notes();
+        notes.runs += 1;
+        if !notes.busy.insert(who.clone()) {
+            notes.objections.push(format!("{key} is in the hands of two workers of {:?}", who.0));
+        }
+        let held = self.copies.version().and_then(|it| it.as_str().parse::<u64>().ok()).unwrap_or_default();
+        if let Some(written) = notes.written.get(&who).copied().filter(|written| held < *written) {
+            let objection = format!("{key}: its last write is {written}, the cache is at {held}");
+            notes.objections.push(objection);
+        }
+        let attempt = notes.attempts.entry(who.clone()).or_default();
+        *attempt += 1;
+        let attempt = *attempt;
+        if key.name() == "bad" && attempt > MOST_ATTEMPTS {
+            notes
+                .objections
+                .push(format!("a key that always fails was tried {attempt} times by {:?}", who.0));
+        }
+        (Busy { probe: &self.probe, who }, attempt)
+    }
+
+    fn wrote(&self, key: &ObjectKey, env: &Env, written: &Secret) {
+        let who = ((env.instance().to_owned(), env.life()), key.clone());
+        let version = written.metadata.resource_version.as_ref().and_then(|it| it.parse().ok());
+        self.probe.notes().written.insert(who, version.unwrap_or_default());
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.probe.notes().busy.remove(&self.who);
+    }
+}
+
+impl Probe {
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn secret(name: &str, value: &str) -> Secret {
+    let labels = BTreeMap::from([("value".to_owned(), value.to_owned())]);
+    let metadata = ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
+    Secret { metadata, ..Secret::default() }
+}
+
+fn value_of(copy: &Secret) -> Option<&String> {
+    copy.metadata.labels.as_ref()?.get("value")
+}
+
+async fn delete(api: &Api<Secret>, copy: &Secret) -> Result<Outcome, ReconcileError> {
+    let uid = copy.metadata.uid.clone();
+    let preconditions = Preconditions { uid, ..Preconditions::default() };
+    let only_that_one = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    let name = copy.metadata.name.as_deref().unwrap_or_default();
+    match api.delete(name, &only_that_one).await {
+        Ok(_) => Ok(Outcome::Done),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Outcome::Done),
+        Err(error) => Err(retry(error)),
+    }
+}

@@ -1,0 +1,383 @@
+//! One queue, three workers, and what becomes of them: they are slow, they fail, they panic, they are killed while
+//! they hold a key, they lose patience while they wait; and whoever adds keys does it at any time and in any way.
+
+mod model;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use windlass_env::{Env, Instant, Rng, Task, caught};
+use windlass_metrics::Metrics;
+use windlass_testing::{FaultKind, Faults, Plan, What};
+use windlass_workqueue::{Add, Exponential, Item, Priority, Queue, QueueOptions, Tenancy};
+
+use self::model::{Key, Model, Order};
+use crate::campaign::{Family, ON_PURPOSE, play};
+
+pub(crate) const FAMILY: Family = Family { name: "queue", draw, run, regressions: REGRESSIONS };
+
+const REGRESSIONS: &[&str] = &[];
+
+const SPAN: Duration = Duration::from_secs(120);
+const WORKERS: [&str; 3] = ["a", "b", "c"];
+const KEYS: Key = 6;
+/// This one never succeeds.
+const BAD: Key = 0;
+const FIRST_RETRY: Duration = Duration::from_millis(50);
+const LAST_RETRY: Duration = Duration::from_secs(20);
+/// How long what is due may take to be in somebody's hands, if somebody's are free: a moment.
+const MOMENT: Duration = Duration::from_millis(3);
+
+fn draw(seed: u64) -> Plan {
+    Faults::only([FaultKind::Crash, FaultKind::Clock]).plan(seed, SPAN, WORKERS.len(), &[])
+}
+
+fn run(plan: &Plan) -> Result<u64, String> {
+    play(plan, |env| async move {
+        let world = World::new(&env, plan);
+        world.clone().play().await?;
+        world.conclude().await
+    })
+}
+
+/// A queue and a model of it, used in one breath, so that the two must always agree.
+#[derive(Clone)]
+struct World {
+    env: Env,
+    plan: Plan,
+    queue: Queue<Key>,
+    shared: Arc<Mutex<Shared>>,
+}
+
+struct Shared {
+    model: Model,
+    /// Since when which worker waits for a key.
+    idle: BTreeMap<u64, Instant>,
+    waits: u64,
+    objections: Vec<String>,
+    /// How many keys workers took so far.
+    taken: u64,
+    rng: Rng,
+    /// Whether everything succeeds from now on.
+    calm: bool,
+    stopping: bool,
+}
+
+/// A key in a worker's hands. However that ends, queue and model hear of it at once.
+struct Holding {
+    world: World,
+    item: Option<Item<Key>>,
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        if let Some(item) = self.item.take() {
+            let (now, mut shared) = (self.world.env.now(), self.world.shared());
+            shared.model.released(now, *item.key());
+            drop(item);
+        }
+    }
+}
+
+impl World {
+    fn new(world: &Env, plan: &Plan) -> World {
+        let rates = plan.faults.iter().filter_map(|fault| match fault.what {
+            What::ClockRate { numerator, denominator } => Some((numerator, denominator)),
+            _ => None,
+        });
+        let machine = world.clone().with_wall_offset(SignedDuration::ZERO);
+        let machine = match rates.last() {
+            Some((numerator, denominator)) => machine.with_rate(numerator, denominator),
+            None => machine,
+        };
+        let env = machine.incarnation("queue", 0);
+        let order = [Order::Plain, Order::Priorities, Order::Tenants][env.rng("order").below(3) as usize];
+        let mut options = QueueOptions {
+            limiter: Box::new(Exponential::new(FIRST_RETRY, LAST_RETRY)),
+            ..QueueOptions::default()
+        };
+        if order == Order::Tenants {
+            options.tenancy = Tenancy::by(|key| model::tenant(*key));
+        }
+        let queue = Queue::new(env.clone(), "test", options, Metrics::new().workqueue("test"));
+        let shared = Shared {
+            model: Model::new(order),
+            idle: BTreeMap::new(),
+            waits: 0,
+            calm: false,
+            objections: Vec::new(),
+            taken: 0,
+            rng: env.rng("script"),
+            stopping: false,
+        };
+        World { env, plan: plan.clone(), queue, shared: Arc::new(Mutex::new(shared)) }
+    }
+
+    async fn play(&self) -> Result<(), String> {
+        for name in WORKERS {
+            drop(self.env.spawn(format!("supervisor {name}"), self.clone().supervise(name)));
+        }
+        self.schedule_steps_of_the_wall_time();
+        self.queue.add(BAD);
+        self.shared().model.add(self.env.now(), BAD);
+        let end = self.env.now() + SPAN;
+        while self.env.now() < end {
+            let pause = [0, 0, 1, 10, 300, 3_000][self.below(6)];
+            self.env.sleep(Duration::from_millis(pause)).await;
+            self.step();
+            self.look();
+            self.verdict()?;
+        }
+        Ok(())
+    }
+
+    fn schedule_steps_of_the_wall_time(&self) {
+        for fault in &self.plan.faults {
+            if let What::WallStep { by_ms } = fault.what {
+                let (env, at) = (self.env.clone(), Instant::ORIGIN + Duration::from_millis(fault.from_ms));
+                drop(self.env.spawn("wall step", async move {
+                    env.sleep_until(at).await;
+                    env.step_wall(SignedDuration::from_millis(by_ms));
+                }));
+            }
+        }
+    }
+
+    /// What somebody asks of the queue next.
+    fn step(&self) {
+        let key = self.key();
+        let delay = Duration::from_millis([0, 1, 20, 900, 9_000][self.below(5)]);
+        match self.below(16) {
+            0..=5 => self.add(key),
+            6..=9 => self.add_after(key, delay),
+            10..=11 => self.add_rate_limited(key),
+            12 => self.cancel(key),
+            14 if self.shared().model.order() == Order::Priorities => self.add_with_priority(key),
+            13 => self.queue.forget(&key),
+            // Many at once: more than there are workers.
+            _ => (1..KEYS).for_each(|key| self.add(key)),
+        }
+    }
+
+    fn add(&self, key: Key) {
+        let mut shared = self.shared();
+        self.queue.add(key);
+        shared.model.add(self.env.now(), key);
+    }
+
+    fn add_with_priority(&self, key: Key) {
+        let priority = [Priority::LOW, Priority::HIGH][self.below(2)];
+        let mut shared = self.shared();
+        self.queue.add_with(key, Add::now().priority(priority));
+        shared.model.add(self.env.now(), key);
+    }
+
+    fn add_after(&self, key: Key, delay: Duration) {
+        let mut shared = self.shared();
+        self.queue.add_after(key, delay);
+        shared.model.add_after(self.env.now(), key, delay, true);
+    }
+
+    fn add_rate_limited(&self, key: Key) {
+        let mut shared = self.shared();
+        let delay = FIRST_RETRY.saturating_mul(1 << self.queue.attempts(&key).min(20)).min(LAST_RETRY);
+        self.queue.add_rate_limited(key);
+        shared.model.add_after(self.env.now(), key, delay, false);
+    }
+
+    fn cancel(&self, key: Key) {
+        let mut shared = self.shared();
+        let (cancelled, expected) =
+            (self.queue.cancel_delayed(&key), shared.model.cancel(self.env.now(), key));
+        shared.check(cancelled == expected, || format!("cancelling {key} says {cancelled}, not {expected}"));
+    }
+
+    /// What can be seen from outside at any time.
+    fn look(&self) {
+        let (now, length) = (self.env.now(), self.queue.len());
+        let mut shared = self.shared();
+        let ready = shared.model.ready(now);
+        shared.check(length == ready, || format!("{length} keys are ready, and should be {ready}"));
+        let waits = shared.model.waits(now);
+        let idle = shared.idle.values().min().map_or(Duration::ZERO, |since| now - *since);
+        shared.check(idle < MOMENT || waits < MOMENT, || {
+            format!("a key waits for {waits:?} although a worker has had nothing to do for {idle:?}")
+        });
+    }
+
+    /// Keeps a worker alive, and kills it when the plan says so.
+    async fn supervise(self, name: &'static str) {
+        let mut crashes: Vec<_> = self.plan.faults.iter().filter(|it| it.concerns(name)).collect();
+        crashes.retain(|fault| fault.what == What::Crash);
+        crashes.sort_by_key(|fault| fault.from_ms);
+        let at = |ms: u64| Instant::ORIGIN + Duration::from_millis(ms);
+        let mut crashes =
+            crashes.iter().map(|fault| (at(fault.from_ms), at(fault.until_ms))).collect::<Vec<_>>();
+        crashes.reverse();
+        while !self.shared().stopping {
+            let worker = self.env.spawn(format!("worker {name}"), self.clone().work());
+            let next = crashes.pop().filter(|(from, _)| *from >= self.env.now());
+            match next {
+                Some((from, until)) => {
+                    self.kill_at(&worker, from).await;
+                    drop(worker.await);
+                    self.env.sleep_until(until).await;
+                }
+                None => drop(worker.await),
+            }
+            self.env.sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    async fn kill_at(&self, worker: &Task<()>, at: Instant) {
+        while self.env.now() < at && !worker.is_finished() {
+            self.env.sleep(Duration::from_millis(50).min(at - self.env.now())).await;
+        }
+        worker.abort();
+    }
+
+    /// Takes keys and does something with them, until there are no more.
+    async fn work(self) {
+        while let Some(item) = self.get().await {
+            let key = *item.key();
+            let holding = self.hold(item);
+            let outcome = caught(self.reconcile(key)).await;
+            match outcome {
+                Ok(true) => self.queue.forget(&key),
+                Ok(false) | Err(_) => self.add_rate_limited(key),
+            }
+            drop(holding);
+            self.look();
+        }
+    }
+
+    async fn get(&self) -> Option<Item<Key>> {
+        loop {
+            let _idle = Idle::new(self);
+            if self.below(4) > 0 {
+                return self.queue.get().await;
+            }
+            // Somebody who loses patience takes nothing away with him.
+            let patience = Duration::from_millis([0, 1, 200][self.below(3)]);
+            if let Ok(item) = self.env.timeout(patience, self.queue.get()).await {
+                return item;
+            }
+        }
+    }
+
+    fn hold(&self, item: Item<Key>) -> Holding {
+        let (now, mut shared) = (self.env.now(), self.shared());
+        let objection = shared.model.taken(now, *item.key());
+        shared.objections.extend(objection);
+        shared.taken += 1;
+        Holding { world: self.clone(), item: Some(item) }
+    }
+
+    async fn reconcile(&self, key: Key) -> bool {
+        let taken = self.shared().taken;
+        let strikes = |what: &What| matches!(what, What::CrashAtWrite { write, .. } if *write * 5 == taken);
+        let panics = self.plan.faults.iter().any(|fault| strikes(&fault.what));
+        let takes = [0, 0, 1, 30, 400][self.below(5)];
+        let calm = |world: &World| world.shared().calm;
+        if !calm(self) && self.below(6) == 0 {
+            self.add(key);
+        }
+        self.env.sleep(Duration::from_millis(takes)).await;
+        if !calm(self) && self.below(6) == 0 {
+            self.add_after(key, Duration::from_millis(700));
+        }
+        if panics {
+            std::panic::panic_any(ON_PURPOSE);
+        }
+        key != BAD && (calm(self) || self.below(8) > 0)
+    }
+
+    /// Nothing is lost: what was asked for has run, or runs before the queue is drained.
+    async fn conclude(self) -> Result<u64, String> {
+        self.shared().calm = true;
+        if self.below(2) == 0 {
+            // Everything that waits for its time has it, but for the one that always fails.
+            self.env.sleep(LAST_RETRY * 2).await;
+            self.look();
+            let left = self.shared().model.left_but(BAD);
+            if !left.is_empty() {
+                return Err(format!("{left:?} were asked for and never ran"));
+            }
+        } else {
+            (1..KEYS).for_each(|key| self.add(key));
+        }
+        let mut shared = self.shared();
+        self.queue.shut_down();
+        shared.model.shut_down(self.env.now());
+        shared.stopping = true;
+        drop(shared);
+        self.add(1);
+        self.env
+            .timeout(SPAN * 2, self.queue.drained())
+            .await
+            .map_err(|_| "it is never drained".to_owned())?;
+        let left = self.shared().model.left();
+        if !left.is_empty() {
+            return Err(format!("it says it is drained, and {left:?} are queued or held"));
+        }
+        if self.queue.get().await.is_some() {
+            return Err("a drained queue hands out a key".to_owned());
+        }
+        self.verdict()?;
+        self.env.sleep(SPAN).await;
+        let tasks = self.env.tasks();
+        match tasks.as_slice() {
+            [] => Ok(self.shared().taken),
+            tasks => Err(format!("workers still wait for a queue that is shut down: {tasks:?}")),
+        }
+    }
+
+    fn verdict(&self) -> Result<(), String> {
+        self.shared().objections.first().map_or(Ok(()), |first| Err(first.clone()))
+    }
+
+    fn below(&self, n: u64) -> usize {
+        usize::try_from(self.shared().rng.below(n)).unwrap_or_default()
+    }
+
+    /// A key that may succeed.
+    fn key(&self) -> Key {
+        1 + Key::try_from(self.below(u64::from(KEYS) - 1)).unwrap_or_default()
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    fn check(&mut self, holds: bool, objection: impl FnOnce() -> String) {
+        if !holds {
+            self.objections.push(objection());
+        }
+    }
+}
+
+/// A worker that has nothing to do, as long as this lives.
+struct Idle<'a> {
+    world: &'a World,
+    number: u64,
+}
+
+impl<'a> Idle<'a> {
+    fn new(world: &'a World) -> Self {
+        let (now, mut shared) = (world.env.now(), world.shared());
+        shared.waits += 1;
+        let number = shared.waits;
+        shared.idle.insert(number, now);
+        Idle { world, number }
+    }
+}
+
+impl Drop for Idle<'_> {
+    fn drop(&mut self) {
+        self.world.shared().idle.remove(&self.number);
+    }
+}

@@ -1,0 +1,203 @@
+//! What the queue should be, slow and plain.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use windlass_env::Instant;
+
+pub(super) type Key = u8;
+
+/// Whose turn it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// That of the key that has waited longest.
+    Plain,
+    /// That of the key with the highest priority, and now and then that of one that has waited long.
+    Priorities,
+    /// That of one tenant and then the other.
+    Tenants,
+}
+
+/// How long a key waits before it may claim a turn.
+const AGED: Duration = Duration::from_secs(10);
+/// How many turns an aged key may have to wait for: every eighth is one of the aged, and a few keys may be before it.
+const TURNS: u64 = 64;
+
+/// The keys, as they should be.
+#[derive(Debug)]
+pub(super) struct Model {
+    order: Order,
+    keys: BTreeMap<Key, State>,
+    shut_down: bool,
+    /// The tenant of the last turns, and how many in a row it had while the other waited.
+    turns: (&'static str, u32),
+}
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    /// Since when it waits to be handed out.
+    waits: Option<Instant>,
+    /// How many turns others had since it has aged.
+    passed_over: u64,
+    held: bool,
+    /// Whether it was added while it was held.
+    again: bool,
+    /// When it comes due, and whether that is an appointment.
+    delayed: Option<(Instant, bool)>,
+}
+
+/// Whose key it is.
+pub(super) fn tenant(key: Key) -> &'static str {
+    if key < 5 { "many" } else { "few" }
+}
+
+impl Model {
+    pub(super) fn new(order: Order) -> Self {
+        Model { order, keys: BTreeMap::new(), shut_down: false, turns: ("", 0) }
+    }
+
+    pub(super) fn order(&self) -> Order {
+        self.order
+    }
+
+    pub(super) fn add(&mut self, now: Instant, key: Key) {
+        self.promote(now);
+        if self.shut_down {
+            return;
+        }
+        let state = self.keys.entry(key).or_default();
+        if state.delayed.is_some_and(|(_, appointment)| !appointment) {
+            state.delayed = None;
+        }
+        self.enqueue(now, key);
+    }
+
+    pub(super) fn add_after(&mut self, now: Instant, key: Key, delay: Duration, appointment: bool) {
+        self.promote(now);
+        if self.shut_down {
+            return;
+        }
+        if delay.is_zero() {
+            return self.add(now, key);
+        }
+        let state = self.keys.entry(key).or_default();
+        let due = now + delay;
+        state.delayed = Some(match state.delayed {
+            None => (due, appointment),
+            Some((earlier, was)) => (earlier.min(due), was || appointment),
+        });
+    }
+
+    pub(super) fn cancel(&mut self, now: Instant, key: Key) -> bool {
+        self.promote(now);
+        self.keys.entry(key).or_default().delayed.take().is_some()
+    }
+
+    pub(super) fn shut_down(&mut self, now: Instant) {
+        self.promote(now);
+        self.shut_down = true;
+        self.keys.values_mut().for_each(|state| state.delayed = None);
+    }
+
+    /// A worker was handed this key: whether that is to be objected to.
+    pub(super) fn taken(&mut self, now: Instant, key: Key) -> Option<String> {
+        self.promote(now);
+        let state = self.keys.entry(key).or_default();
+        let held = std::mem::replace(&mut state.held, true);
+        let waits = state.waits.take();
+        state.passed_over = 0;
+        match (held, waits) {
+            (true, _) => Some(format!("{key} is in the hands of two workers")),
+            (_, None) => Some(format!("nobody asked for {key}, or not for now")),
+            (_, Some(since)) => match self.order {
+                Order::Plain => self.came_before_another(key, since),
+                Order::Priorities => self.passes_over(now),
+                Order::Tenants => self.took_turns(key),
+            },
+        }
+    }
+
+    fn came_before_another(&self, key: Key, since: Instant) -> Option<String> {
+        let first = self.keys.values().filter_map(|state| state.waits).min();
+        let before = first.is_some_and(|first| first < since);
+        before.then(|| format!("{key} came before one that has waited longer"))
+    }
+
+    /// Nobody starves.
+    fn passes_over(&mut self, now: Instant) -> Option<String> {
+        for (key, state) in &mut self.keys {
+            let aged = state.waits.is_some_and(|since| now - since > AGED);
+            state.passed_over += u64::from(aged);
+            if state.passed_over > TURNS {
+                return Some(format!("{key} starves"));
+            }
+        }
+        None
+    }
+
+    fn took_turns(&mut self, key: Key) -> Option<String> {
+        let mine = tenant(key);
+        let other_waits = self.keys.iter().any(|(key, it)| tenant(*key) != mine && it.waits.is_some());
+        self.turns = match self.turns {
+            (last, turns) if last == mine && other_waits => (mine, turns + 1),
+            _ => (mine, u32::from(other_waits)),
+        };
+        (self.turns.1 > 2)
+            .then(|| format!("{mine} has {} turns in a row while the other waits", self.turns.1))
+    }
+
+    pub(super) fn released(&mut self, now: Instant, key: Key) {
+        self.promote(now);
+        let state = self.keys.entry(key).or_default();
+        state.held = false;
+        if std::mem::take(&mut state.again) {
+            self.enqueue(now, key);
+        }
+    }
+
+    /// How many keys are ready to be handed out.
+    pub(super) fn ready(&mut self, now: Instant) -> usize {
+        self.promote(now);
+        self.keys.values().filter(|state| state.waits.is_some()).count()
+    }
+
+    /// How long the key that has waited longest has done so.
+    pub(super) fn waits(&mut self, now: Instant) -> Duration {
+        self.promote(now);
+        let first = self.keys.values().filter_map(|state| state.waits).min();
+        first.map_or(Duration::ZERO, |since| now - since)
+    }
+
+    /// The keys that are queued, delayed or held.
+    pub(super) fn left(&self) -> Vec<Key> {
+        let busy = |state: &State| state.held || state.waits.is_some() || state.delayed.is_some();
+        self.keys.iter().filter(|(_, state)| busy(state)).map(|(key, _)| *key).collect()
+    }
+
+    pub(super) fn left_but(&self, key: Key) -> Vec<Key> {
+        self.left().into_iter().filter(|it| *it != key).collect()
+    }
+
+    fn enqueue(&mut self, now: Instant, key: Key) {
+        let state = self.keys.entry(key).or_default();
+        if state.held {
+            state.again = true;
+        } else if state.waits.is_none() {
+            state.waits = Some(now);
+        }
+    }
+
+    fn promote(&mut self, now: Instant) {
+        let due: Vec<(Instant, Key)> = self
+            .keys
+            .iter_mut()
+            .filter_map(|(key, state)| {
+                let due = state.delayed.take_if(|(at, _)| *at <= now)?;
+                Some((due.0, *key))
+            })
+            .collect();
+        for (at, key) in due {
+            self.enqueue(at, key);
+        }
+    }
+}
