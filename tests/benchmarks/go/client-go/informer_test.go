@@ -1,0 +1,134 @@
+package clientgo
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+)
+
+// As many pods as tests/benchmarks/src/bin/informer.rs holds, and as many events under way.
+const (
+	pods     = 10_000
+	underWay = 10
+)
+
+func pod(number, version int) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace:       "default",
+		Name:            fmt.Sprintf("pod-%d", number),
+		UID:             "u",
+		ResourceVersion: fmt.Sprint(version),
+	}}
+}
+
+// feed is a source that lists once and then watches what it is fed.
+type feed struct{ watcher *watch.FakeWatcher }
+
+func (f feed) source() *cache.ListWatch {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+			list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(pods)}}
+			for number := range pods {
+				list.Items = append(list.Items, *pod(number, number+1))
+			}
+			return list, nil
+		},
+		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+			return f.watcher, nil
+		},
+	}
+}
+
+// withInformer runs drive with a synced informer, its handler's news and that many readers who list without end.
+func withInformer(b *testing.B, readers int, drive func(send func(number, version int), told <-chan struct{})) {
+	f := feed{watch.NewFakeWithChanSize(1, false)}
+	informer := cache.NewSharedIndexInformerWithOptions(f.source(), &corev1.Pod{}, cache.SharedIndexInformerOptions{
+		Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+	})
+	told := make(chan struct{}, underWay)
+	handle, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(_, _ any) { told <- struct{}{} },
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	stop := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() { informer.Run(stop) })
+	for !handle.HasSynced() {
+		time.Sleep(time.Millisecond)
+	}
+	for range readers {
+		running.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := cache.ListAllByNamespace(informer.GetIndexer(), "default", labels.Everything(), func(any) {}); err != nil {
+					panic(err)
+				}
+			}
+		})
+	}
+	drive(func(number, version int) { f.watcher.Modify(pod(number, version)) }, told)
+	close(stop)
+	running.Wait()
+}
+
+// events measures how long one takes while ten are under way.
+func events(b *testing.B, readers int) {
+	withInformer(b, readers, func(send func(number, version int), told <-chan struct{}) {
+		b.ReportAllocs()
+		version, waiting := pods, 0
+		for b.Loop() {
+			if waiting == underWay {
+				<-told
+				waiting--
+			}
+			version++
+			send(version*7919%pods, version)
+			waiting++
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N), "ns/key")
+		for range waiting {
+			<-told
+		}
+	})
+}
+
+// wait measures how long one event takes from the source to the handler, for the slowest of a hundred.
+func wait(b *testing.B, readers int) {
+	withInformer(b, readers, func(send func(number, version int), told <-chan struct{}) {
+		var took []time.Duration
+		b.ReportAllocs()
+		version := pods
+		for b.Loop() {
+			version++
+			begun := time.Now()
+			send(version*7919%pods, version)
+			<-told
+			took = append(took, time.Since(begun))
+		}
+		slices.Sort(took)
+		b.ReportMetric(float64(took[len(took)*99/100].Nanoseconds()), "ns/key")
+	})
+}
+
+func BenchmarkEvents0(b *testing.B)  { events(b, 0) }
+func BenchmarkEvents10(b *testing.B) { events(b, 10) }
+func BenchmarkEvents80(b *testing.B) { events(b, 80) }
+func BenchmarkWait0(b *testing.B)    { wait(b, 0) }
+func BenchmarkWait10(b *testing.B)   { wait(b, 10) }
+func BenchmarkWait80(b *testing.B)   { wait(b, 80) }

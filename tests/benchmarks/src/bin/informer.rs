@@ -1,0 +1,167 @@
+//! The shared informer beside client-go's, with ten thousand pods and 0, 10 and 80 readers that list them without end.
+//! Run it by `cargo xtask measure --what informer`.
+//!
+//! Workloads, by the names of the peer's benchmarks: `Events…` is the time per event while ten are under way, from the
+//! source to a handler; `Wait…` is how long one event alone takes for that, for the slowest of a hundred: the time for
+//! which readers keep the writer waiting. Our side decodes each event from JSON, the peer is handed decoded objects.
+
+// What a measurement says is what it prints.
+#![allow(clippy::print_stdout)]
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use async_trait::async_trait;
+use futures_util::{StreamExt as _, stream};
+use k8s_openapi::api::core::v1::Pod;
+use tokio::runtime::Builder;
+use tokio::sync::{Semaphore, mpsc};
+use windlass_benchmarks::figures::{Sample, Table};
+use windlass_benchmarks::peer::Peer;
+use windlass_client::{FrameStream, RequestError};
+use windlass_env::Env;
+use windlass_informer::{
+    Event, FactoryOptions, InformerFactory, ListRequest, ListerWatcher, Selection, TypedLister, WatchRequest,
+};
+use windlass_metrics::Metrics;
+use windlass_object::{Frame, RawList, ResourceKind, ResourceVersion};
+
+/// As many as the peer's benchmarks hold.
+const PODS: usize = 10_000;
+/// As many events as the peer's benchmarks have under way.
+const UNDER_WAY: usize = 10;
+/// How long each measurement of each round lasts.
+const TIME: Duration = Duration::from_millis(1000);
+
+fn main() -> Result<()> {
+    let rounds: u16 = std::env::args().nth(1).map_or(Ok(5), |rounds| rounds.parse()).context("rounds")?;
+    let peer = Peer::build("client-go")?;
+    let mut table = Table::default();
+    for _ in 0..rounds {
+        for readers in [0, 10, 80] {
+            for (name, under_way) in [("Events", UNDER_WAY), ("Wait", 1)] {
+                let workload = format!("{name}{readers}");
+                table.note(&workload, "windlass", ours(readers, under_way)?);
+                table.note(
+                    &workload,
+                    peer.name(),
+                    peer.measure(&workload, u32::try_from(TIME.as_millis())?)?,
+                );
+            }
+        }
+    }
+    println!("{table}");
+    println!("Events: nanoseconds per event. Wait: nanoseconds until one event is told, 99th percentile.");
+    Ok(())
+}
+
+/// A source that lists once and then watches what it is fed.
+struct Feed {
+    frames: Mutex<Option<mpsc::Receiver<Frame>>>,
+}
+
+#[async_trait]
+impl ListerWatcher for Feed {
+    async fn list(&self, _: ListRequest) -> Result<RawList, RequestError> {
+        let items = (0..PODS).map(|number| pod(number, number + 1).into()).collect();
+        Ok(RawList { version: Some(version(PODS)), items, ..RawList::default() })
+    }
+
+    async fn watch(&self, _: WatchRequest) -> Result<FrameStream, RequestError> {
+        let frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let frames = stream::unfold(frames, |frames| async {
+            let mut frames = frames?;
+            let frame = frames.recv().await?;
+            Some((Ok(frame), Some(frames)))
+        });
+        Ok(frames.chain(stream::pending()).boxed())
+    }
+}
+
+fn pod(number: usize, version: usize) -> String {
+    format!(
+        r#"{{"metadata":{{"namespace":"default","name":"pod-{number}","uid":"u","resourceVersion":"{version}"}}}}"#
+    )
+}
+
+fn version(number: usize) -> ResourceVersion {
+    ResourceVersion::new(&number.to_string())
+}
+
+/// As many threads as the peer uses: one per processor.
+fn ours(readers: usize, under_way: usize) -> Result<Sample> {
+    let runtime = Builder::new_multi_thread().enable_time().build().context("cannot make a runtime")?;
+    let sample = runtime.block_on(async { tokio::spawn(measure(readers, under_way)).await });
+    runtime.shutdown_background();
+    sample.context("the measurement panicked")?
+}
+
+async fn measure(readers: usize, under_way: usize) -> Result<Sample> {
+    let (feed, frames) = mpsc::channel(1);
+    let source = Arc::new(Feed { frames: Mutex::new(Some(frames)) });
+    let factory = InformerFactory::new(Env::system("benchmark"), Metrics::new(), FactoryOptions::default());
+    let informer = factory.typed::<Pod>();
+    let namespace = |pod: &Arc<Pod>| pod.metadata.namespace.iter().cloned().collect();
+    informer.add_index("namespace", namespace)?;
+    let room = Arc::new(Semaphore::new(under_way));
+    let told = Arc::clone(&room);
+    let handler = move |event: &Event<Arc<Pod>>| {
+        if matches!(event, Event::Updated { .. }) {
+            told.add_permits(1);
+        }
+    };
+    let handle = informer.add_handler("benchmark", handler)?;
+    let source = move |_: &ResourceKind, _: &Selection| Arc::clone(&source) as Arc<dyn ListerWatcher>;
+    factory.start(Arc::new(source));
+    handle.synced().await;
+    let stop = Arc::new(AtomicBool::new(false));
+    for _ in 0..readers {
+        drop(tokio::spawn(read(informer.lister(), Arc::clone(&stop))));
+    }
+    let nanoseconds = if under_way > 1 { events(&feed, &room).await? } else { wait(&feed, &room).await? };
+    stop.store(true, Ordering::Relaxed);
+    factory.shutdown().await;
+    // Allocations are those of readers as well, and say nothing.
+    Ok(Sample { nanoseconds, allocations: 0.0 })
+}
+
+/// A reader who lists without end, and lets others have their turn in between, as goroutines are made to.
+async fn read(lister: TypedLister<Pod>, stop: Arc<AtomicBool>) {
+    while !stop.load(Ordering::Relaxed) {
+        black_box(lister.namespace("default").len());
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Sends an event once there is room for it.
+async fn send(feed: &mpsc::Sender<Frame>, room: &Semaphore, sent: usize) -> Result<()> {
+    room.acquire().await?.forget();
+    let version = PODS + 1 + sent;
+    let frame = Frame::Modified(pod(version * 7919 % PODS, version).into());
+    feed.send(frame).await.context("the informer does not watch")
+}
+
+async fn events(feed: &mpsc::Sender<Frame>, room: &Semaphore) -> Result<f64> {
+    let (begun, mut sent) = (Instant::now(), 0u32);
+    while begun.elapsed() < TIME {
+        send(feed, room, sent as usize).await?;
+        sent += 1;
+    }
+    Ok(begun.elapsed().as_secs_f64() * 1e9 / f64::from(sent))
+}
+
+async fn wait(feed: &mpsc::Sender<Frame>, room: &Semaphore) -> Result<f64> {
+    let (begun, mut took) = (Instant::now(), Vec::new());
+    while begun.elapsed() < TIME {
+        let sent = Instant::now();
+        send(feed, room, took.len()).await?;
+        // There is room again once it was told.
+        drop(room.acquire().await?);
+        took.push(sent.elapsed());
+    }
+    took.sort_unstable();
+    Ok(took[took.len() * 99 / 100].as_secs_f64() * 1e9)
+}
