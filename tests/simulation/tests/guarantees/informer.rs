@@ -33,6 +33,8 @@ const SPAN: Duration = Duration::from_secs(240);
 /// How long after that a cache may take to be the server's again: a watch that is stalled is given up half a minute
 /// after its own time is up, four minutes at most, and the wait after a few failures is about as long.
 const CONVERGES: Duration = Duration::from_secs(10 * 60);
+/// Longer than any watch lasts.
+const LONGEST_WATCH: Duration = Duration::from_secs(300);
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 const NAMESPACES: [&str; 2] = ["default", "other"];
 
@@ -235,7 +237,7 @@ impl World {
 
     /// After the faults: cache equals server, and every handler knows what the cache holds.
     async fn conclude(&mut self) -> Result<u64, String> {
-        self.heal();
+        self.heal().await;
         let end = self.env.now();
         let mut difference = self.difference();
         while let Some(why) = &difference {
@@ -257,8 +259,12 @@ impl World {
     }
 
     /// What could not be decoded on the way is tried again when it changes.
-    fn heal(&mut self) {
+    async fn heal(&mut self) {
         let poisoned: BTreeSet<String> = self.plan.faults.iter().filter_map(poisoned_name).collect();
+        if !poisoned.is_empty() {
+            // A watch that was opened while the fault was on stays poisoned to its end.
+            self.env.sleep(LONGEST_WATCH).await;
+        }
         for namespace in NAMESPACES {
             for name in &poisoned {
                 self.put(namespace, name);
