@@ -93,7 +93,11 @@ impl World {
             None => machine,
         };
         let env = machine.incarnation("queue", 0);
-        let order = [Order::Plain, Order::Priorities, Order::Tenants][env.rng("order").below(3) as usize];
+        let order = match env.rng("order").below(3) {
+            0 => Order::Plain,
+            1 => Order::Priorities,
+            _ => Order::Tenants,
+        };
         let mut options = QueueOptions {
             limiter: Box::new(Exponential::new(FIRST_RETRY, LAST_RETRY)),
             ..QueueOptions::default()
