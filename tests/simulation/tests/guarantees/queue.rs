@@ -83,12 +83,12 @@ impl Drop for Holding {
 
 impl World {
     fn new(world: &Env, plan: &Plan) -> World {
-        let rates = plan.faults.iter().filter_map(|fault| match fault.what {
+        let mut rates = plan.faults.iter().filter_map(|fault| match fault.what {
             What::ClockRate { numerator, denominator } => Some((numerator, denominator)),
             _ => None,
         });
         let machine = world.clone().with_wall_offset(SignedDuration::ZERO);
-        let machine = match rates.last() {
+        let machine = match rates.next_back() {
             Some((numerator, denominator)) => machine.with_rate(numerator, denominator),
             None => machine,
         };
@@ -312,11 +312,7 @@ impl World {
         } else {
             (1..KEYS).for_each(|key| self.add(key));
         }
-        let mut shared = self.shared();
-        self.queue.shut_down();
-        shared.model.shut_down(self.env.now());
-        shared.stopping = true;
-        drop(shared);
+        self.shut_down();
         self.add(1);
         self.env
             .timeout(SPAN * 2, self.queue.drained())
@@ -336,6 +332,13 @@ impl World {
             [] => Ok(self.shared().taken),
             tasks => Err(format!("workers still wait for a queue that is shut down: {tasks:?}")),
         }
+    }
+
+    fn shut_down(&self) {
+        let mut shared = self.shared();
+        self.queue.shut_down();
+        shared.model.shut_down(self.env.now());
+        shared.stopping = true;
     }
 
     fn verdict(&self) -> Result<(), String> {
