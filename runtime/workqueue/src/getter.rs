@@ -56,23 +56,18 @@ impl<'a, K: Key> Getter<'a, K> {
     }
 
     fn look(&mut self, waker: &Waker) -> Look<K> {
-        let (look, wakes) = {
-            let (mut inner, now) = self.shared.enter();
-            inner.waiters.arrive(&mut self.seat);
-            let look = if let Some(key) = inner.state.take(now) {
-                inner.waiters.leave(&mut self.seat);
-                Look::Key(key)
-            } else if inner.state.is_finished() {
-                inner.waiters.leave(&mut self.seat);
-                Look::Finished
-            } else {
-                let earliest = inner.state.earliest();
-                Look::Wait(inner.waiters.wait(&mut self.seat, waker, earliest))
-            };
-            (look, inner.settle())
-        };
-        wakes.wake();
-        look
+        let (mut inner, now) = self.shared.enter();
+        inner.waiters.arrive(&mut self.seat);
+        if let Some(key) = inner.state.take(now) {
+            inner.waiters.leave(&mut self.seat);
+            return Look::Key(key);
+        }
+        if inner.state.is_finished() {
+            inner.waiters.leave(&mut self.seat);
+            return Look::Finished;
+        }
+        let earliest = inner.state.earliest();
+        Look::Wait(inner.waiters.wait(&mut self.seat, waker, earliest))
     }
 
     fn arm(&mut self, at: Option<Instant>) {
@@ -98,12 +93,7 @@ impl<K: Key> Drop for Getter<'_, K> {
     /// Passes on what it was told, and the alarm if it held it.
     fn drop(&mut self) {
         if self.seat.is_some() {
-            let wakes = {
-                let mut inner = self.shared.inner();
-                inner.waiters.leave(&mut self.seat);
-                inner.settle()
-            };
-            wakes.wake();
+            self.shared.changing().waiters.leave(&mut self.seat);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
@@ -46,6 +47,21 @@ pub(crate) struct Inner<K> {
     pub(crate) drainers: Drainers,
 }
 
+/// The keys while they are changed. Dropping it releases the lock and wakes whoever has something to do now, also when
+/// the change ended in a panic: what it had done by then may be what others wait for.
+pub(crate) struct Changing<'a, K> {
+    /// Before the wakes, hence released before they are woken: a waker may run code of its own.
+    inner: MutexGuard<'a, Inner<K>>,
+    wakes: WakenOnDrop,
+}
+
+/// Who has something to do after a change.
+#[derive(Default)]
+struct WakenOnDrop {
+    keys: Wakes,
+    drained: Wakes,
+}
+
 impl<K: Key> Queue<K> {
     /// An empty queue. `name` shows in [`fmt::Debug`]; the label of `metrics` is the business of whoever made them.
     /// A queue without metrics (`None`), ageing and delayed keys does not read the clock.
@@ -74,7 +90,7 @@ impl<K: Key> Queue<K> {
     /// Queues `key` with normal priority, unless it waits already. If a worker holds it, it is queued when that worker
     /// is done. Supersedes a pending retry of the same key. Ignored after [`Queue::shut_down`].
     pub fn add(&self, key: K) {
-        self.shared.change(|state, now| state.add(now, key, Priority::NORMAL));
+        self.add_with(key, Add::now());
     }
 
     /// Queues `key` with normal priority once `delay` has passed, or at the earlier time it is already due at. A delay
@@ -95,7 +111,7 @@ impl<K: Key> Queue<K> {
     pub fn add_with(&self, key: K, add: Add) {
         let Add { priority, when } = add;
         let (length, reason) = match when {
-            When::Now => return self.shared.change(|state, now| state.add(now, key, priority)),
+            When::Now => return drop(self.shared.change(|state, now| state.add(now, key, priority))),
             When::After(delay) => (delay, Reason::Appointment),
             When::RateLimited => {
                 let now = self.shared.env.now();
@@ -103,21 +119,22 @@ impl<K: Key> Queue<K> {
             }
         };
         let delay = Delay { length, reason };
-        self.shared.change_timed(|state, now| state.add_after(now, key, delay, priority));
+        drop(self.shared.change_timed(|state, now| state.add_after(now, key, delay, priority)));
     }
 
     /// Queues many keys at once: as [`Queue::add_with`] for each, with one lock and one reading of the clock. `keys`
-    /// is asked under the lock, so it must not come back to the queue.
+    /// is asked under the lock, so it must not come back to the queue. If it panics, what it gave before is queued.
     pub fn add_all(&self, keys: impl IntoIterator<Item = K>, priority: Priority) {
         self.shared.change(|state, now| {
-            keys.into_iter().for_each(|key| state.add(now, key, priority));
+            keys.into_iter().for_each(|key| drop(state.add(now, key, priority)));
         });
     }
 
     /// Takes back whatever delayed add of `key` is pending, appointment or retry; says whether there was one. A key
     /// that has come due is beyond recall.
     pub fn cancel_delayed(&self, key: &K) -> bool {
-        self.shared.change(|state, _now| state.cancel_delayed(key))
+        let (cancelled, _left) = self.shared.change(|state, _now| state.cancel_delayed(key));
+        cancelled
     }
 
     /// Clears what the limiter holds against `key`: call it when the key has succeeded or is given up on.
@@ -132,17 +149,17 @@ impl<K: Key> Queue<K> {
 
     /// Puts another limiter in place; what the old one held against its keys is gone. Delays already set stand.
     pub fn replace_limiter(&self, limiter: Box<dyn RateLimiter<K>>) {
-        *self.shared.limiter() = limiter;
+        let _old = std::mem::replace(&mut *self.shared.limiter(), limiter);
     }
 
-    /// Lets low priorities age otherwise, or not at all.
+    /// Lets low priorities age otherwise, or not at all. Where nothing measured how long keys wait, they age from now.
     pub fn replace_ageing(&self, ageing: Option<Ageing>) {
-        self.shared.inner().state.set_ageing(ageing);
+        self.shared.change_timed(|state, now| state.set_ageing(now, ageing));
     }
 
     /// Divides the keys among other tenants, or weighs them otherwise. Keys that are here stay with whom they are.
     pub fn replace_tenancy(&self, tenancy: Tenancy<K>) {
-        self.shared.inner().state.set_tenancy(tenancy);
+        let _old = self.shared.change(|state, _now| state.replace_tenancy(tenancy));
     }
 
     /// The next key, once there is one. `None` when the queue is shut down and no key will come any more.
@@ -202,49 +219,34 @@ impl<K: Key> Item<K> {
 impl<K: Key> Drop for Item<K> {
     fn drop(&mut self) {
         let planted = self.queue.shared.env.is_planted("lost enqueue during processing");
-        self.queue.shared.change(|state, now| {
+        let _left = self.queue.shared.change(|state, now| {
             if planted {
                 state.lose_add(self.slot);
             }
-            state.done(now, self.slot);
+            state.done(now, self.slot)
         });
     }
 }
 
 impl<K: Key> Shared<K> {
-    /// Changes the keys, and wakes afterwards whoever has something to do now. What is told as the time is the time
-    /// only if it matters: see [`State::needs_time`].
+    /// Changes the keys. What is told as the time is the time only if it matters: see [`State::needs_time`]. What
+    /// `change` returns is dropped by the caller, outside the lock.
     fn change<R>(&self, change: impl FnOnce(&mut State<K>, Instant) -> R) -> R {
-        let (inner, now) = self.enter();
-        Self::settle(inner, now, change)
+        let (mut inner, now) = self.enter();
+        change(&mut inner.state, now)
     }
 
     /// As [`Shared::change`], for a change to which the time matters always.
     fn change_timed<R>(&self, change: impl FnOnce(&mut State<K>, Instant) -> R) -> R {
-        let mut inner = self.inner();
+        let mut inner = self.changing();
         let now = self.env.now();
         inner.state.promote(now);
-        Self::settle(inner, now, change)
-    }
-
-    fn settle<R>(
-        mut inner: MutexGuard<'_, Inner<K>>,
-        now: Instant,
-        change: impl FnOnce(&mut State<K>, Instant) -> R,
-    ) -> R {
-        let result = change(&mut inner.state, now);
-        let wakes = inner.settle();
-        let drained = inner.drained();
-        drop(inner);
-        // Outside the lock: a waker may run code of its own.
-        wakes.wake();
-        drained.wake();
-        result
+        change(&mut inner.state, now)
     }
 
     /// The keys as they are now, those that have come due included.
-    pub(crate) fn enter(&self) -> (MutexGuard<'_, Inner<K>>, Instant) {
-        let mut inner = self.inner();
+    pub(crate) fn enter(&self) -> (Changing<'_, K>, Instant) {
+        let mut inner = self.changing();
         if !inner.state.needs_time() {
             return (inner, Instant::ORIGIN);
         }
@@ -254,8 +256,14 @@ impl<K: Key> Shared<K> {
         (inner, now)
     }
 
-    /// What a key brings along (comparison, hash, clone, tenant) is the only code under this lock that is not ours,
-    /// and runs before anything has changed: a panic in it leaves the state whole.
+    /// The keys, for a change after which somebody may have to be woken.
+    pub(crate) fn changing(&self) -> Changing<'_, K> {
+        Changing { inner: self.inner(), wakes: WakenOnDrop::default() }
+    }
+
+    /// What a key brings along (comparison, hash, clone, tenant) and the iterator of [`Queue::add_all`] are the only
+    /// code under this lock that is not ours. It runs before its own key has changed anything, so a panic in it leaves
+    /// the state whole; what was changed for keys before it is settled by [`Changing`].
     pub(crate) fn inner(&self) -> MutexGuard<'_, Inner<K>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -266,9 +274,38 @@ impl<K: Key> Shared<K> {
     }
 }
 
+impl<K> Deref for Changing<'_, K> {
+    type Target = Inner<K>;
+
+    fn deref(&self) -> &Inner<K> {
+        &self.inner
+    }
+}
+
+impl<K> DerefMut for Changing<'_, K> {
+    fn deref_mut(&mut self) -> &mut Inner<K> {
+        &mut self.inner
+    }
+}
+
+impl<K> Drop for Changing<'_, K> {
+    #[inline]
+    fn drop(&mut self) {
+        self.wakes = WakenOnDrop { keys: self.inner.settle(), drained: self.inner.drained() };
+    }
+}
+
+impl Drop for WakenOnDrop {
+    #[inline]
+    fn drop(&mut self) {
+        std::mem::take(&mut self.keys).wake();
+        std::mem::take(&mut self.drained).wake();
+    }
+}
+
 impl<K> Inner<K> {
     /// Who is to be woken after a change because of keys.
-    pub(crate) fn settle(&mut self) -> Wakes {
+    fn settle(&mut self) -> Wakes {
         if self.state.is_finished() {
             return self.waiters.all();
         }

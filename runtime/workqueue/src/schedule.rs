@@ -151,6 +151,11 @@ impl Schedule {
         true
     }
 
+    /// A waiting key is taken to have been added at `now`.
+    pub(crate) fn rejuvenate(&mut self, slot: usize, now: Instant) {
+        self.links[slot].added = now;
+    }
+
     /// Whose turn it is at `now`.
     #[inline]
     pub(crate) fn turn(&self, now: Instant) -> Option<Turn> {

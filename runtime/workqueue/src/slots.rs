@@ -65,13 +65,17 @@ impl<K: Eq + Hash> Slots<K> {
         self.numbers.find(hash, |number| self.record(*number).key == *key).copied()
     }
 
-    /// The slot of a key: a new one if it is not here, of whom `tenant` then says whose it is.
-    pub(crate) fn find_or_insert(&mut self, key: K, tenant: impl FnOnce(&K) -> usize) -> usize {
+    /// The slot of a key: a new one if it is not here, of whom `tenant` then says whose it is. A key that is here is
+    /// returned as well.
+    pub(crate) fn find_or_insert(&mut self, key: K, tenant: impl FnOnce(&K) -> usize) -> (usize, Option<K>) {
         let hash = self.hash(&key);
         let slots = &self.slots;
         let same = |number: &usize| in_use(&slots[*number]).key == key;
         let vacant = match self.numbers.entry(hash, same, |number| in_use(&slots[*number]).hash) {
-            Entry::Occupied(found) => return *found.get(),
+            Entry::Occupied(found) => {
+                let number = *found.get();
+                return (number, Some(key));
+            }
             Entry::Vacant(vacant) => vacant,
         };
         // The last that may panic: nothing has changed so far.
@@ -87,7 +91,7 @@ impl<K: Eq + Hash> Slots<K> {
                 }
             }
         }
-        number
+        (number, None)
     }
 
     pub(crate) fn remove(&mut self, number: usize) -> Record<K> {
@@ -120,6 +124,14 @@ impl<K> Slots<K> {
     pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
         self.slots.iter().filter_map(|slot| match slot {
             Slot::Used(record) => Some(record.place),
+            Slot::Free { .. } => None,
+        })
+    }
+
+    /// As [`Slots::places`], each with its number and to be changed.
+    pub(crate) fn places_mut(&mut self) -> impl Iterator<Item = (usize, &mut Place)> {
+        self.slots.iter_mut().enumerate().filter_map(|(number, slot)| match slot {
+            Slot::Used(record) => Some((number, &mut record.place)),
             Slot::Free { .. } => None,
         })
     }

@@ -1,6 +1,7 @@
 //! Where each key is, and what that does to the metrics. Pure but for those: no clock, no waker, no lock.
 //!
-//! What a key brings along (comparison, hash, clone, tenant) may panic: it runs before anything has changed.
+//! What a key brings along (comparison, hash, clone, tenant) may panic: it runs before anything has changed. A key that
+//! is not needed any more is returned, for the caller to drop where no lock is held.
 
 use std::time::Duration;
 
@@ -56,43 +57,59 @@ impl<K: Key> State<K> {
         }
     }
 
-    pub(crate) fn set_ageing(&mut self, ageing: Option<Ageing>) {
+    /// Keys that came while nothing needed the time do not know when: where ageing is new and no metrics kept the
+    /// times, they all age from `now`.
+    pub(crate) fn set_ageing(&mut self, now: Instant, ageing: Option<Ageing>) {
+        if self.meter.is_none() && !self.schedule.ages() && ageing.is_some() {
+            for (slot, place) in self.slots.places_mut() {
+                match place {
+                    Place::Waiting => self.schedule.rejuvenate(slot, now),
+                    Place::HeldAgain { added, .. } => *added = now,
+                    Place::Away | Place::Held { .. } => {}
+                }
+            }
+        }
         self.schedule.set_ageing(ageing);
     }
 
-    pub(crate) fn set_tenancy(&mut self, tenancy: Tenancy<K>) {
-        self.tenancy = tenancy;
+    /// Returns the old one.
+    pub(crate) fn replace_tenancy(&mut self, tenancy: Tenancy<K>) -> Tenancy<K> {
+        std::mem::replace(&mut self.tenancy, tenancy)
     }
 
-    pub(crate) fn add(&mut self, now: Instant, key: K, priority: Priority) {
+    /// Returns the key if the queue has it already, or takes none any more.
+    pub(crate) fn add(&mut self, now: Instant, key: K, priority: Priority) -> Option<K> {
         if self.shut_down {
-            return;
+            return Some(key);
         }
-        let slot = self.enter(key);
+        let (slot, spare) = self.enter(key);
         let superseded = self.delays.supersede(slot).unwrap_or(priority);
         self.enqueue(now, slot, priority.max(superseded));
+        spare
     }
 
-    pub(crate) fn add_after(&mut self, now: Instant, key: K, delay: Delay, priority: Priority) {
+    /// Returns the key as [`State::add`] does.
+    pub(crate) fn add_after(&mut self, now: Instant, key: K, delay: Delay, priority: Priority) -> Option<K> {
         if self.shut_down {
-            return;
+            return Some(key);
         }
+        let spare = if delay.length.is_zero() {
+            self.add(now, key, priority)
+        } else {
+            let (slot, spare) = self.enter(key);
+            self.delays.insert(slot, now + delay.length, delay.reason, priority);
+            spare
+        };
         if let Some(meter) = &self.meter {
             meter.delayed();
         }
-        if delay.length.is_zero() {
-            self.add(now, key, priority);
-        } else {
-            let slot = self.enter(key);
-            self.delays.insert(slot, now + delay.length, delay.reason, priority);
-        }
+        spare
     }
 
-    pub(crate) fn cancel_delayed(&mut self, key: &K) -> bool {
-        let Some(slot) = self.slots.find(self.slots.hash(key), key) else { return false };
-        let cancelled = self.delays.cancel(slot);
-        self.leave_if_idle(slot);
-        cancelled
+    /// Whether there was a delay, and the key if it has left for that.
+    pub(crate) fn cancel_delayed(&mut self, key: &K) -> (bool, Option<K>) {
+        let Some(slot) = self.slots.find(self.slots.hash(key), key) else { return (false, None) };
+        (self.delays.cancel(slot), self.leave_if_idle(slot))
     }
 
     /// Queues the keys that have come due, as of the times at which they did.
@@ -115,18 +132,17 @@ impl<K: Key> State<K> {
         Some(Taken { key, slot: turn.slot, priority })
     }
 
-    /// Takes a key back from its worker, and queues it if it was added meanwhile.
-    pub(crate) fn done(&mut self, now: Instant, slot: usize) {
-        let since = match *self.slots.place_mut(slot) {
+    /// Takes a key back from its worker, and queues it if it was added meanwhile. Otherwise it leaves, and is returned.
+    pub(crate) fn done(&mut self, now: Instant, slot: usize) -> Option<K> {
+        let (since, left) = match *self.slots.place_mut(slot) {
             Place::Held { since } => {
                 *self.slots.place_mut(slot) = Place::Away;
-                self.leave_if_idle(slot);
-                since
+                (since, self.leave_if_idle(slot))
             }
             Place::HeldAgain { since, added, priority } => {
                 self.held_again -= 1;
                 self.wait(slot, priority, added);
-                since
+                (since, None)
             }
             other => unreachable!("a key given back is held, but it is {other:?}"),
         };
@@ -134,6 +150,7 @@ impl<K: Key> State<K> {
         if let Some(meter) = &self.meter {
             meter.done(since, now);
         }
+        left
     }
 
     /// Forgets that a held key was added again: what a planted defect does.
@@ -150,7 +167,7 @@ impl<K: Key> State<K> {
     pub(crate) fn shut_down(&mut self) {
         self.shut_down = true;
         while let Some(slot) = self.delays.pop_any() {
-            self.leave_if_idle(slot);
+            drop(self.leave_if_idle(slot));
         }
     }
 
@@ -166,8 +183,8 @@ impl<K: Key> State<K> {
         meter.show(ages, self.schedule.depths());
     }
 
-    /// Takes in a key, unless it is here.
-    fn enter(&mut self, key: K) -> usize {
+    /// Takes in a key; one that is here already is returned.
+    fn enter(&mut self, key: K) -> (usize, Option<K>) {
         let (tenancy, tenants) = (&self.tenancy, &mut self.tenants);
         self.slots
             .find_or_insert(key, |key| tenants.enter(tenancy.tenant(key), |name| tenancy.weight_of(name)))
@@ -203,12 +220,14 @@ impl<K: Key> State<K> {
         self.schedule.push(slot, tenant, priority, added);
     }
 
-    /// A key that is nowhere takes no room.
-    fn leave_if_idle(&mut self, slot: usize) {
-        if matches!(self.slots.record(slot).place, Place::Away) && !self.delays.contains(slot) {
-            let record = self.slots.remove(slot);
-            self.tenants.leave(record.tenant);
+    /// A key that is nowhere takes no room. Returns it if it has left.
+    fn leave_if_idle(&mut self, slot: usize) -> Option<K> {
+        if !matches!(self.slots.record(slot).place, Place::Away) || self.delays.contains(slot) {
+            return None;
         }
+        let record = self.slots.remove(slot);
+        self.tenants.leave(record.tenant);
+        Some(record.key)
     }
 }
 

@@ -8,6 +8,8 @@ mod upstream;
 mod workers;
 
 use std::future::poll_fn;
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
@@ -17,7 +19,7 @@ use tokio::task::yield_now;
 use windlass_env::{Env, Instant, TaskError};
 use windlass_metrics::Metrics;
 
-use crate::{Exponential, Item, Queue, QueueOptions, RateLimiter, Tenancy};
+use crate::{Exponential, Item, Priority, Queue, QueueOptions, RateLimiter, Tenancy};
 
 const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -547,6 +549,107 @@ mod endings {
         assert_eq!(worker.await, Err(TaskError::Aborted));
         queue.add("a");
         assert_eq!(all_ready(&queue), ["a"]);
+    }
+}
+
+mod panics {
+    use super::*;
+
+    /// Two workers that each wait already, and note one key.
+    fn two_waiting(env: &Env, queue: &Queue<&'static str>) -> Journal {
+        let journal = Journal::default();
+        for name in ["w1", "w2"] {
+            let (queue, journal) = (queue.clone(), journal.clone());
+            drop(env.spawn(name, async move {
+                let item = queue.get().await.expect("the queue is open");
+                journal.note(format!("{name} {}", item.key()));
+            }));
+        }
+        journal
+    }
+
+    /// The third key's tenant is more than the function that names it can bear.
+    fn choosy() -> Tenancy<&'static str> {
+        Tenancy::by(|key: &&'static str| {
+            assert!(*key != "c", "no tenant");
+            key
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_added_before_the_tenancy_panics_reach_who_waits() {
+        let env = Env::virtual_time(1);
+        let queue = shared(&env, choosy());
+        let journal = two_waiting(&env, &queue);
+        yield_now().await;
+        let add = || queue.add_all(["a", "b", "c", "d"], Priority::NORMAL);
+        assert!(windlass_env::caught_now(add).is_err());
+        (yield_now().await, yield_now().await);
+        assert_eq!(journal.lines(), ["w1 a", "w2 b"]);
+        assert!(nothing_ready(&queue), "what comes after the panic is not added");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_added_before_their_iterator_panics_reach_who_waits() {
+        let (env, queue) = started();
+        let journal = two_waiting(&env, &queue);
+        yield_now().await;
+        let keys = (0..3).map(|number| ["a", "b"][number]);
+        assert!(windlass_env::caught_now(|| queue.add_all(keys, Priority::NORMAL)).is_err());
+        (yield_now().await, yield_now().await);
+        assert_eq!(journal.lines(), ["w1 a", "w2 b"]);
+    }
+
+    /// A key whose clone can be made to panic, once.
+    #[derive(Debug)]
+    struct Fragile(Arc<AtomicBool>);
+
+    impl Clone for Fragile {
+        fn clone(&self) -> Self {
+            assert!(!self.0.swap(false, Ordering::Relaxed), "broken");
+            Fragile(Arc::clone(&self.0))
+        }
+    }
+
+    impl PartialEq for Fragile {
+        fn eq(&self, _other: &Self) -> bool {
+            true
+        }
+    }
+
+    impl Eq for Fragile {}
+
+    impl PartialOrd for Fragile {
+        fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+
+    impl Ord for Fragile {
+        fn cmp(&self, _other: &Self) -> std::cmp::Ordering {
+            std::cmp::Ordering::Equal
+        }
+    }
+
+    impl Hash for Fragile {
+        fn hash<H: Hasher>(&self, _state: &mut H) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_whose_clone_panics_for_one_worker_goes_to_the_next() {
+        let env = Env::virtual_time(1);
+        let queue = Queue::new(env.clone(), "test", QueueOptions::default(), None);
+        let workers = ["w1", "w2"].map(|name| {
+            let queue = queue.clone();
+            env.spawn(name, async move { queue.get().await.is_some() })
+        });
+        yield_now().await;
+        queue.add(Fragile(Arc::new(AtomicBool::new(true))));
+        let [first, second] = workers;
+        (yield_now().await, yield_now().await);
+        assert!(second.is_finished(), "nobody told the second");
+        assert!(matches!(first.await, Err(TaskError::Panicked(message)) if message == "broken"));
+        assert_eq!(second.await, Ok(true));
     }
 }
 

@@ -32,9 +32,10 @@ struct Alarm {
 }
 
 /// Wakers to be woken once the lock is released.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[must_use = "a waker that is dropped is a wakeup lost"]
 pub(crate) enum Wakes {
+    #[default]
     None,
     One(Waker),
     All(Vec<Waker>),

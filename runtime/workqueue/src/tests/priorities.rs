@@ -197,3 +197,25 @@ async fn any_number_of_priorities_may_come_and_go() {
         assert!(handed.is_sorted_by(|a, b| a >= b), "{handed:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn ageing_that_is_switched_on_later_counts_from_then() {
+    const AFTER: Duration = Duration::from_secs(10);
+    let env = Env::virtual_time(1);
+    let queue = ageing(&env, None);
+    env.sleep(Duration::from_secs(100)).await;
+    queue.add_with(0, Add::now().priority(LOW));
+    queue.add_with(1, Add::now().priority(LOW));
+    let held = {
+        queue.add_with(2, Add::now().priority(HIGH));
+        ready(&queue)
+    };
+    queue.add_with(2, Add::now().priority(LOW));
+    env.sleep(ms(1)).await;
+    queue.replace_ageing(Some(Ageing { after: AFTER, share: 1 }));
+    drop(held);
+    (10..13).for_each(|key| queue.add(key));
+    assert_eq!([next(&queue), next(&queue)], [10, 11], "nothing has waited for long");
+    env.sleep(AFTER).await;
+    assert_eq!([(); 4].map(|()| next(&queue)), [0, 1, 2, 12], "now all of low priority have");
+}
