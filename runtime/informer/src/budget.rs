@@ -7,25 +7,24 @@
 //! Guarantees:
 //! - A list that would bring the store over its budget is given up at the object that does, before that is decoded. So
 //!   is a watch; what it was about to pass on counts together with what still waits for the store.
+//! - A list counts while it is taken in and until it is in the store or given up: of lists of several namespaces at once
+//!   each counts what the others have taken in so far.
 //! - What is held stays served, as of the version it has. An informer over its budget says so
 //!   ([`Lag::OverBudget`](crate::Lag::OverBudget), a metric and a log line), and tries again at a slow pace: it
 //!   recovers when its source has shrunk or its budget has grown.
 //!
 //! It refuses to keep a part of what is selected: a cache with holes would answer "there is none".
 //!
-//! While a list replaces another both are in memory, but for what they share: all that has not changed.
+//! While a list replaces another both are in memory, but for what they share: all that has not changed. A list that
+//! replaces what is held counts as the greater of the two.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use windlass_metrics::InformerMetrics;
 use windlass_object::ObjectKey;
 
 use crate::partition::Partition;
-
-/// Stands for "as much as there is".
-const UNLIMITED: u64 = u64::MAX;
 
 /// An informer would have to hold more than it may.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,37 +44,60 @@ pub struct OverBudget {
 /// The limit and the books of one informer.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    limit: AtomicU64,
     ledger: Mutex<Ledger>,
     metrics: InformerMetrics,
 }
 
 #[derive(Debug, Default)]
 struct Ledger {
+    /// Without one, nothing is refused, and no books are kept of single objects.
+    limit: Option<u64>,
     sizes: BTreeMap<ObjectKey, u32>,
-    held: u64,
-    /// What was passed on by watches and has not reached the store.
-    queued: u64,
+    /// What there is in each namespace, by its name; of what is in none, under the empty one.
+    shelves: BTreeMap<Box<str>, Shelf>,
+    /// The sum of them.
+    whole: Shelf,
+    lists: BTreeMap<Partition, Lists>,
     /// What was refused, by part, until a list of that part fits.
     refused: BTreeMap<Partition, OverBudget>,
 }
 
-/// A list that is under way.
-#[derive(Copy, Clone, Debug, Default)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+struct Shelf {
+    held: u64,
+    /// What was passed on by watches and has not reached the store.
+    queued: u64,
+}
+
+/// The lists of one part that are not in the store yet.
+#[derive(Debug, Default)]
+struct Lists {
+    /// What the one that is under way has come to.
+    under_way: Option<u64>,
+    /// Those that are complete and wait for the store.
+    complete: VecDeque<u64>,
+}
+
+/// A list that is under way: dropped, it is given up.
+#[derive(Debug)]
 pub(crate) struct Tally {
-    /// What is held besides what is being listed anew.
-    elsewhere: u64,
-    listed: u64,
+    budget: Arc<Budget>,
+    partition: Partition,
 }
 
 impl Budget {
     pub(crate) fn new(limit: Option<u64>, metrics: InformerMetrics) -> Self {
-        Self { limit: AtomicU64::new(limit.unwrap_or(UNLIMITED)), ledger: Mutex::default(), metrics }
+        Self { ledger: Mutex::new(Ledger { limit, ..Ledger::default() }), metrics }
     }
 
-    /// Sets the limit. What is held is counted from here on, as it comes in.
+    /// Sets the limit. Where there was none, what is held is counted from here on, as it comes in.
     pub(crate) fn limit(&self, limit: Option<u64>) {
-        self.limit.store(limit.unwrap_or(UNLIMITED), Ordering::Relaxed);
+        let mut ledger = self.lock();
+        ledger.limit = limit;
+        if limit.is_none() {
+            ledger.forget_what_is_held();
+            self.publish(&ledger);
+        }
     }
 
     /// What was refused last of one part, and would be refused again, as far as is known.
@@ -83,33 +105,21 @@ impl Budget {
         self.lock().refused.get(partition).copied()
     }
 
-    /// Begins the books of a list of one part.
-    pub(crate) fn begin_list(&self, partition: &Partition) -> Tally {
-        if self.is_unlimited() {
-            return Tally::default();
-        }
-        let ledger = self.lock();
-        let own = partition.namespace().map_or(ledger.held, |namespace| ledger.held_in(namespace));
-        Tally { elsewhere: ledger.held - own, listed: 0 }
+    /// Begins the books of a list of one part. Of each part there is one at a time.
+    pub(crate) fn begin_list(self: &Arc<Self>, partition: &Partition) -> Tally {
+        self.lock().lists.entry(partition.clone()).or_default().under_way = Some(0);
+        Tally { budget: Arc::clone(self), partition: partition.clone() }
     }
 
-    /// Takes one more object into a list.
-    pub(crate) fn list(
-        &self,
-        partition: &Partition,
-        tally: &mut Tally,
-        bytes: u32,
-    ) -> Result<(), OverBudget> {
-        tally.listed += u64::from(bytes);
-        let needed = tally.elsewhere + tally.listed;
-        if needed <= self.limit.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        Err(self.refuse(&mut self.lock(), partition, needed))
+    /// Notes that a part's oldest list that was waiting for the store waits no more.
+    pub(crate) fn list_applied(&self, partition: &Partition) {
+        self.lock().change_lists(partition, |lists| {
+            lists.complete.pop_front();
+        });
     }
 
-    /// Notes that a list fits, or that there is nothing to list any more.
-    pub(crate) fn list_fits(&self, partition: &Partition) {
+    /// Notes that there is nothing to list of a part any more.
+    pub(crate) fn nothing_to_list(&self, partition: &Partition) {
         self.lock().refused.remove(partition);
     }
 
@@ -120,60 +130,41 @@ impl Budget {
         key: &ObjectKey,
         bytes: u32,
     ) -> Result<(), OverBudget> {
-        if self.is_unlimited() {
-            return Ok(());
-        }
         let mut ledger = self.lock();
         let replaced = ledger.sizes.get(key).copied().unwrap_or_default();
-        let needed = ledger.held + ledger.queued + u64::from(bytes) - u64::from(replaced);
-        if needed > self.limit.load(Ordering::Relaxed) {
-            return Err(self.refuse(&mut ledger, partition, needed));
-        }
-        ledger.queued += u64::from(bytes);
+        let there = ledger.whole.held + ledger.whole.queued + ledger.listed_beside(None);
+        let needed = there + u64::from(bytes) - u64::from(replaced);
+        ledger.admit(partition, needed).inspect_err(|_| self.metrics.over_budget.inc())?;
+        ledger.shelve(key, |shelf| shelf.queued += u64::from(bytes));
         Ok(())
     }
 
     /// Notes that an object from a watch has left the queue.
-    pub(crate) fn leave_queue(&self, bytes: u32) {
-        if !self.is_unlimited() {
-            let mut ledger = self.lock();
-            ledger.queued = ledger.queued.saturating_sub(u64::from(bytes));
-        }
+    pub(crate) fn leave_queue(&self, key: &ObjectKey, bytes: u32) {
+        self.lock().shelve(key, |shelf| shelf.queued = shelf.queued.saturating_sub(u64::from(bytes)));
     }
 
     /// Notes what the store holds of an object now.
     pub(crate) fn hold(&self, key: &ObjectKey, bytes: u32) {
-        if !self.is_unlimited() {
-            let mut ledger = self.lock();
+        let mut ledger = self.lock();
+        if ledger.limit.is_some() {
             let before = ledger.sizes.insert(key.clone(), bytes).unwrap_or_default();
-            ledger.held = ledger.held + u64::from(bytes) - u64::from(before);
+            ledger.shelve(key, |shelf| shelf.held = shelf.held + u64::from(bytes) - u64::from(before));
             self.publish(&ledger);
         }
     }
 
     /// Notes that the store does not hold an object any more.
     pub(crate) fn release(&self, key: &ObjectKey) {
-        if !self.is_unlimited() {
-            let mut ledger = self.lock();
-            let before = ledger.sizes.remove(key).unwrap_or_default();
-            ledger.held -= u64::from(before);
+        let mut ledger = self.lock();
+        if let Some(before) = ledger.sizes.remove(key) {
+            ledger.shelve(key, |shelf| shelf.held -= u64::from(before));
             self.publish(&ledger);
         }
     }
 
-    fn is_unlimited(&self) -> bool {
-        self.limit.load(Ordering::Relaxed) == UNLIMITED
-    }
-
-    fn refuse(&self, ledger: &mut Ledger, partition: &Partition, needed: u64) -> OverBudget {
-        let refusal = OverBudget { held: ledger.held, needed, budget: self.limit.load(Ordering::Relaxed) };
-        ledger.refused.insert(partition.clone(), refusal);
-        self.metrics.over_budget.inc();
-        refusal
-    }
-
     fn publish(&self, ledger: &Ledger) {
-        self.metrics.bytes.set(i64::try_from(ledger.held).unwrap_or(i64::MAX));
+        self.metrics.bytes.set(i64::try_from(ledger.whole.held).unwrap_or(i64::MAX));
     }
 
     /// No code of others runs under this lock, so poison cannot mean broken books.
@@ -182,11 +173,94 @@ impl Budget {
     }
 }
 
+impl Tally {
+    /// Takes one more object into the list.
+    pub(crate) fn list(&self, bytes: u32) -> Result<(), OverBudget> {
+        let mut ledger = self.budget.lock();
+        let mut listed = u64::from(bytes);
+        ledger.change_lists(&self.partition, |lists| {
+            listed += lists.under_way.unwrap_or_default();
+            lists.under_way = Some(listed);
+        });
+        // What is queued of the part is in the store, or was, by the time the list gets there.
+        let own = ledger.shelf(&self.partition);
+        let whole = ledger.whole;
+        let elsewhere = (whole.held - own.held) + (whole.queued - own.queued);
+        let needed = elsewhere + listed + ledger.listed_beside(Some(&self.partition));
+        ledger.admit(&self.partition, needed).inspect_err(|_| self.budget.metrics.over_budget.inc())
+    }
+
+    /// Takes an object out of the list again, which is told anew or is gone.
+    pub(crate) fn take_back(&self, bytes: u32) {
+        self.budget.lock().change_lists(&self.partition, |lists| {
+            lists.under_way = lists.under_way.map(|listed| listed.saturating_sub(u64::from(bytes)));
+        });
+    }
+
+    /// The list fits. It counts until [`Budget::list_applied`].
+    pub(crate) fn complete(self) {
+        let mut ledger = self.budget.lock();
+        ledger.refused.remove(&self.partition);
+        ledger.change_lists(&self.partition, |lists| lists.complete.extend(lists.under_way.take()));
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        self.budget.lock().change_lists(&self.partition, |lists| lists.under_way = None);
+    }
+}
+
 impl Ledger {
-    fn held_in(&self, namespace: &str) -> u64 {
-        let rest = self.sizes.range(ObjectKey::namespaced(namespace, "")..);
-        let own = rest.take_while(|(key, _)| key.namespace() == Some(namespace));
-        own.map(|(_, bytes)| u64::from(*bytes)).sum()
+    fn admit(&mut self, partition: &Partition, needed: u64) -> Result<(), OverBudget> {
+        let Some(budget) = self.limit.filter(|budget| needed > *budget) else { return Ok(()) };
+        let refusal = OverBudget { held: self.whole.held, needed, budget };
+        self.refused.insert(partition.clone(), refusal);
+        Err(refusal)
+    }
+
+    /// What there is of a part.
+    fn shelf(&self, partition: &Partition) -> Shelf {
+        let Some(namespace) = partition.namespace() else { return self.whole };
+        self.shelves.get(&**namespace).copied().unwrap_or_default()
+    }
+
+    /// By how much the lists of all parts, or of all but one, exceed what they are going to replace.
+    fn listed_beside(&self, own: Option<&Partition>) -> u64 {
+        let others = self.lists.iter().filter(|(partition, _)| Some(*partition) != own);
+        let excess = |(partition, lists): (&Partition, &Lists)| {
+            let greatest = lists.complete.iter().chain(&lists.under_way).max();
+            greatest.copied().unwrap_or_default().saturating_sub(self.shelf(partition).held)
+        };
+        others.map(excess).sum()
+    }
+
+    /// Changes what there is in the namespace of a key, and the sum.
+    fn shelve(&mut self, key: &ObjectKey, change: impl Fn(&mut Shelf)) {
+        let namespace = key.namespace().unwrap_or_default();
+        change(&mut self.whole);
+        match self.shelves.get_mut(namespace) {
+            Some(shelf) => change(shelf),
+            None => change(self.shelves.entry(namespace.into()).or_default()),
+        }
+        if self.shelves.get(namespace) == Some(&Shelf::default()) {
+            self.shelves.remove(namespace);
+        }
+    }
+
+    fn change_lists(&mut self, partition: &Partition, change: impl FnOnce(&mut Lists)) {
+        let lists = self.lists.entry(partition.clone()).or_default();
+        change(lists);
+        if lists.under_way.is_none() && lists.complete.is_empty() {
+            self.lists.remove(partition);
+        }
+    }
+
+    fn forget_what_is_held(&mut self) {
+        self.sizes.clear();
+        self.whole.held = 0;
+        self.shelves.values_mut().for_each(|shelf| shelf.held = 0);
+        self.shelves.retain(|_, shelf| *shelf != Shelf::default());
     }
 }
 
@@ -196,12 +270,20 @@ mod tests {
 
     use super::*;
 
-    fn budget(limit: u64) -> Budget {
-        Budget::new(Some(limit), Metrics::new().informer("", "v1", "configmaps"))
+    fn budget(limit: impl Into<Option<u64>>) -> Arc<Budget> {
+        Arc::new(Budget::new(limit.into(), Metrics::new().informer("", "v1", "configmaps")))
     }
 
     fn key(namespace: &str, name: &str) -> ObjectKey {
         ObjectKey::namespaced(namespace, name)
+    }
+
+    fn parts() -> [Partition; 2] {
+        ["a", "b"].map(|name| Partition::Namespace(name.into()))
+    }
+
+    fn held(budget: &Budget) -> (u64, i64) {
+        (budget.lock().whole.held, budget.metrics.bytes.get())
     }
 
     #[test]
@@ -209,10 +291,11 @@ mod tests {
         let budget = budget(100);
         budget.hold(&key("a", "x"), 60);
         budget.hold(&key("a", "x"), 50);
-        assert_eq!((budget.lock().held, budget.metrics.bytes.get()), (50, 50));
+        assert_eq!(held(&budget), (50, 50));
         budget.release(&key("a", "x"));
         budget.release(&key("a", "x"));
-        assert_eq!((budget.lock().held, budget.metrics.bytes.get()), (0, 0));
+        assert_eq!(held(&budget), (0, 0));
+        assert!(budget.lock().shelves.is_empty(), "a namespace without objects takes no room");
     }
 
     #[test]
@@ -223,37 +306,103 @@ mod tests {
         let refusal = OverBudget { held: 60, needed: 151, budget: 100 };
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "y"), 1), Err(refusal));
         assert_eq!((budget.refused(&Partition::Whole), budget.metrics.over_budget.get()), (Some(refusal), 1));
-        budget.leave_queue(90);
+        budget.leave_queue(&key("a", "x"), 90);
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "y"), 40), Ok(()));
     }
 
     #[test]
     fn a_list_replaces_what_is_held_in_its_own_part_and_counts_beside_the_others() {
         let budget = budget(100);
-        let [a, b] = ["a", "b"].map(|name| Partition::Namespace(name.into()));
+        let [a, b] = parts();
         budget.hold(&key("a", "x"), 60);
         budget.hold(&key("b", "x"), 30);
-        let mut tally = budget.begin_list(&a);
-        assert_eq!(budget.list(&a, &mut tally, 70), Ok(()));
-        assert!(budget.list(&a, &mut tally, 1).is_err());
-        assert!(budget.list(&Partition::Whole, &mut budget.begin_list(&Partition::Whole), 100).is_ok());
-        budget.list_fits(&b);
+        let tally = budget.begin_list(&a);
+        assert_eq!(tally.list(70), Ok(()));
+        assert!(tally.list(1).is_err());
+        drop(tally);
+        budget.nothing_to_list(&b);
         assert!(budget.refused(&a).is_some(), "what does not fit elsewhere still does not");
-        budget.list_fits(&a);
+        budget.begin_list(&a).complete();
         assert_eq!(budget.refused(&a), None);
+        assert!(budget.begin_list(&Partition::Whole).list(100).is_ok());
     }
 
     #[test]
-    fn without_a_limit_nothing_is_refused_and_no_books_are_kept() {
-        let budget = Budget::new(None, Metrics::new().informer("", "v1", "configmaps"));
+    fn lists_of_several_parts_at_once_fit_together_or_not_at_all() {
+        let budget = budget(100);
+        let [a, b] = parts();
+        let (of_a, of_b) = (budget.begin_list(&a), budget.begin_list(&b));
+        assert_eq!(of_a.list(60), Ok(()));
+        assert!(of_b.list(60).is_err());
+        // A list that is complete counts until it is in the store, and then as what is held.
+        of_a.complete();
+        drop(of_b);
+        assert!(budget.begin_list(&b).list(60).is_err());
+        assert!(budget.arrive(&b, &key("b", "x"), 41).is_err());
+        budget.hold(&key("a", "x"), 60);
+        budget.list_applied(&a);
+        assert!(budget.begin_list(&b).list(41).is_err());
+        assert!(budget.begin_list(&b).list(40).is_ok());
+        assert!(budget.lock().lists.is_empty());
+    }
+
+    #[test]
+    fn a_list_that_is_given_up_makes_room_for_others() {
+        let budget = budget(100);
+        let [a, b] = parts();
+        let of_a = budget.begin_list(&a);
+        assert_eq!(of_a.list(60), Ok(()));
+        drop(of_a);
+        assert_eq!(budget.begin_list(&b).list(100), Ok(()));
+    }
+
+    #[test]
+    fn parts_that_are_listed_anew_at_once_count_once_each() {
+        let budget = budget(100);
+        let [a, b] = parts();
+        budget.hold(&key("a", "x"), 50);
+        budget.hold(&key("b", "x"), 50);
+        let (of_a, of_b) = (budget.begin_list(&a), budget.begin_list(&b));
+        assert_eq!((of_a.list(50), of_b.list(50)), (Ok(()), Ok(())));
+    }
+
+    #[test]
+    fn what_waits_of_other_parts_counts_beside_a_list() {
+        let budget = budget(100);
+        let [a, b] = parts();
+        assert_eq!(budget.arrive(&b, &key("b", "x"), 30), Ok(()));
+        assert_eq!(budget.arrive(&a, &key("a", "x"), 30), Ok(()));
+        let tally = budget.begin_list(&a);
+        assert_eq!(tally.list(70), Ok(()), "what waits of its own it replaces");
+        assert!(tally.list(1).is_err());
+    }
+
+    #[test]
+    fn without_a_limit_nothing_is_refused_and_no_books_are_kept_of_objects() {
+        let budget = budget(None);
         budget.hold(&key("a", "x"), u32::MAX);
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "y"), u32::MAX), Ok(()));
-        assert_eq!(
-            budget.list(&Partition::Whole, &mut budget.begin_list(&Partition::Whole), u32::MAX),
-            Ok(())
-        );
+        assert_eq!(budget.begin_list(&Partition::Whole).list(u32::MAX), Ok(()));
         assert!(budget.lock().sizes.is_empty());
+        budget.leave_queue(&key("a", "y"), u32::MAX);
         budget.limit(Some(10));
         assert!(budget.arrive(&Partition::Whole, &key("a", "y"), 11).is_err());
+    }
+
+    #[test]
+    fn the_books_are_true_after_a_time_without_a_limit() {
+        let budget = budget(100);
+        budget.hold(&key("a", "x"), 60);
+        assert_eq!(budget.arrive(&Partition::Whole, &key("a", "y"), 40), Ok(()));
+        budget.limit(None);
+        assert_eq!(held(&budget), (0, 0), "what is not counted is not told either");
+        budget.release(&key("a", "x"));
+        budget.leave_queue(&key("a", "y"), 40);
+        assert_eq!(budget.arrive(&Partition::Whole, &key("a", "z"), 30), Ok(()));
+        budget.limit(Some(100));
+        let refusal = OverBudget { held: 0, needed: 101, budget: 100 };
+        assert_eq!(budget.arrive(&Partition::Whole, &key("a", "x"), 71), Err(refusal), "thirty wait");
+        budget.leave_queue(&key("a", "z"), 30);
+        assert_eq!(budget.arrive(&Partition::Whole, &key("a", "x"), 100), Ok(()));
     }
 }

@@ -117,15 +117,22 @@ impl InformerFactory {
         selection: Selection,
         namespaces: Option<NamespaceSet>,
     ) -> SharedInformer<R> {
+        let selection = self.inner.options.narrow(&representation.kind(), selection);
+        self.informer_of(representation, selection, namespaces)
+    }
+
+    /// Of exactly this selection.
+    fn informer_of<R: Representation>(
+        &self,
+        representation: R,
+        selection: Selection,
+        namespaces: Option<NamespaceSet>,
+    ) -> SharedInformer<R> {
         let kind = representation.kind();
-        let selection = self.inner.options.narrow(&kind, selection);
         let splits = kind.scope == Scope::Namespaced && selection.namespace.is_none();
         let namespaces = namespaces.filter(|_| splits);
-        let (informer, made, sources) =
+        let (informer, sources) =
             self.inner.lock().informer(&self.inner, representation, selection, namespaces);
-        if made && definitions::is_of_definitions(&kind) {
-            definitions::link(&self.inner, &informer);
-        }
         if let Some(sources) = sources {
             informer.start(sources);
         }
@@ -160,7 +167,8 @@ impl InformerFactory {
             Arc::clone(state.sources.get_or_insert(sources))
         };
         if self.inner.options.follow_definitions && !self.inner.has_definitions() {
-            self.informer_over(definitions::representation(), Selection::default(), None);
+            // Of all of them, whatever the factory selects by: definitions bear the labels of whoever installs them.
+            self.informer_of(definitions::representation(), Selection::default(), None);
         }
         for informer in self.inner.informers() {
             informer.start(Arc::clone(&sources));
@@ -285,8 +293,11 @@ impl Inner {
         of_resource.map(|(_, informer)| informer.boxed_clone()).collect()
     }
 
+    /// Whether there is an informer of all definitions.
     fn has_definitions(&self) -> bool {
-        self.lock().informers.keys().any(|it| definitions::is_of_definitions(&it.kind))
+        let state = self.lock();
+        let mut informers = state.informers.keys();
+        informers.any(|it| definitions::is_of_definitions(&it.kind) && !it.selection.is_filtered())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -302,14 +313,14 @@ impl dyn AnyInformer {
 }
 
 impl State {
-    /// The informer, whether it was made just now, and the sources to start it with, if it is to be.
+    /// The informer, and the sources to start it with, if it is to be.
     fn informer<R: Representation>(
         &mut self,
-        factory: &Inner,
+        factory: &Arc<Inner>,
         representation: R,
         selection: Selection,
         namespaces: Option<NamespaceSet>,
-    ) -> (SharedInformer<R>, bool, Option<Arc<dyn Sources>>) {
+    ) -> (SharedInformer<R>, Option<Arc<dyn Sources>>) {
         let identity = Identity {
             kind: representation.kind(),
             selection: selection.clone(),
@@ -319,7 +330,7 @@ impl State {
         let sources = self.sources.clone().filter(|_| !self.shut_down);
         let made = self.informers.get(&identity).and_then(|informer| informer.as_any().downcast_ref());
         if let Some(informer) = made {
-            return (SharedInformer::clone(informer), false, sources);
+            return (SharedInformer::clone(informer), sources);
         }
         let stream = self.stream(&factory.options.name, &identity);
         let informer = SharedInformer::new(
@@ -331,8 +342,12 @@ impl State {
             factory.options.settings(),
             namespaces,
         );
+        if definitions::is_of_definitions(&identity.kind) {
+            // Before anybody can find and start it: what it tells first must not go unheard.
+            definitions::link(factory, &informer);
+        }
         self.informers.insert(identity, Box::new(informer.clone()));
-        (informer, true, sources)
+        (informer, sources)
     }
 
     /// Begins the names of an informer's random streams, which are taken once: of two that are alike in all that is

@@ -164,7 +164,8 @@ pub trait ListerWatcher: Send + Sync + 'static {
 
 /// Finds the source for a kind and a selection. Functions are such finders.
 pub trait Sources: Send + Sync + 'static {
-    /// The source. Called once per informer, when it is started; it must not call back into that informer.
+    /// The source. Called when an informer is started, and for each of its namespaces if it follows a set of them. If
+    /// two threads start one informer at the same moment, both may ask, and one answer is dropped.
     fn source(&self, kind: &ResourceKind, selection: &Selection) -> Arc<dyn ListerWatcher>;
 }
 

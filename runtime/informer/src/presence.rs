@@ -4,7 +4,8 @@
 //! A server that does not serve a kind answers its list with 404. That is no failure: the definition may come with the
 //! next chart. The kind is asked for again, first soon and then about once a minute, with jitter, and at once when
 //! somebody says that it is worth a look ([`SharedInformer::look_again`](crate::SharedInformer::look_again)). If it was
-//! there and goes, so do its objects; but not for one answer, which a balancer may have made up.
+//! there and goes, so do its objects; but not for one answer, which a balancer may have made up, nor for two between
+//! which something else was answered, or nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -151,11 +152,19 @@ impl Sighting {
         self.found(Presence::Served);
     }
 
+    /// The source failed. Whoever could not be asked, or said something else, has not said that the kind is not served.
+    pub(crate) fn failed(&mut self, error: &RequestError) {
+        if !error.is_not_found() {
+            self.absent_since = None;
+        }
+    }
+
     /// The source refused. True if the kind has not been served for long enough to believe it.
     pub(crate) fn refused(&mut self, verb: Verb, error: &RequestError, now: Instant) -> bool {
         if error.is_forbidden() {
             self.found(Presence::Forbidden(self.denial(verb)));
         }
+        self.failed(error);
         if !error.is_not_found() || verb != Verb::List {
             return false;
         }

@@ -103,7 +103,7 @@ struct Queue<T> {
     next_place: u64,
     /// The first place behind the initial list, once that has been queued.
     initial_list_ends: Option<u64>,
-    /// Whether the handler's task runs.
+    /// Whether the handler has a task.
     runs: bool,
 }
 
@@ -210,7 +210,14 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
 
     /// Queues a change, behind what already waits of the same object and in its place.
     pub(crate) fn enqueue(&self, key: &ObjectKey, uid: Option<&Uid>, event: Event<T>) {
-        let pushed = self.lock().push(key, uid, event, self.delivery);
+        let pushed = {
+            let mut queue = self.lock();
+            // Looked at under the lock: nothing would ever take out again what is queued after the end.
+            if self.is_removed() {
+                return;
+            }
+            queue.push(key, uid, event, self.delivery)
+        };
         self.arrived.notify_one();
         match pushed {
             Push::Queued => {}
@@ -223,17 +230,19 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
 
     /// Queues everything there is. Only for a handler that was told nothing yet.
     pub(crate) fn replay(&self, objects: Replay<T>) {
-        self.lock().append_snapshot(Work::Replay(objects));
-        self.arrived.notify_one();
+        let mut queue = self.lock();
+        if !self.is_removed() {
+            queue.append_snapshot(Work::Replay(objects));
+            self.arrived.notify_one();
+        }
     }
 
     /// Queues another look at everything, unless one waits already or the handler has not even taken the first.
     fn resync(&self, everything: impl FnOnce() -> Replay<T>) {
-        if self.state.get() != HandlerState::Synced {
-            return;
-        }
         let mut queue = self.lock();
-        if !queue.waiting.values().any(|work| matches!(work, Work::Resync(_))) {
+        if self.state.get() == HandlerState::Synced
+            && !queue.waiting.values().any(|work| matches!(work, Work::Resync(_)))
+        {
             queue.append_snapshot(Work::Resync(everything()));
             self.arrived.notify_one();
         }
@@ -269,17 +278,24 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
         }
     }
 
-    /// Tells the handler, until it is removed.
-    pub(crate) async fn run(self: Arc<Self>, handler: Box<dyn Handler<T>>) {
-        let Some(_running) = Running::begin(&self) else { return };
-        // Declared behind the guard, and therefore dropped before it says that the handler is gone.
-        let mut handler = handler;
-        let mut told = 0;
-        while let Some(work) = self.next().await {
-            match work {
-                Work::Replay(objects) => self.tell_each(&mut *handler, additions(objects), &mut told).await,
-                Work::Resync(objects) => self.tell_each(&mut *handler, resyncs(objects), &mut told).await,
-                Work::Tell(pending) => self.tell_each(&mut *handler, pending.into_events(), &mut told).await,
+    /// Tells the handler, until it is removed. The handler counts as running from this call on, not from the first poll:
+    /// until what this returns has ended or was dropped, it is not gone.
+    pub(crate) fn run(self: Arc<Self>, handler: Box<dyn Handler<T>>) -> impl Future<Output = ()> + Send {
+        let task = Running::begin(&self).map(|running| Telling { handler, running });
+        async move {
+            let Some(mut task) = task else { return };
+            let (listener, handler) = (Arc::clone(&task.running.0), &mut *task.handler);
+            let mut told = 0;
+            while let Some(work) = listener.next().await {
+                match work {
+                    Work::Replay(objects) => {
+                        listener.tell_each(handler, additions(objects), &mut told).await;
+                    }
+                    Work::Resync(objects) => listener.tell_each(handler, resyncs(objects), &mut told).await,
+                    Work::Tell(pending) => {
+                        listener.tell_each(handler, pending.into_events(), &mut told).await;
+                    }
+                }
             }
         }
     }
@@ -386,20 +402,26 @@ impl<T: Clone + Send + Sync + 'static> Detach for Listener<T> {
     }
 }
 
-/// While there is one, the handler's task runs; its end, of whatever kind, is the end of the handler.
-struct Running<'a, T>(&'a Listener<T>);
+/// What a handler's task owns, in the order in which it is dropped: who is said to be gone has been dropped.
+struct Telling<T> {
+    handler: Box<dyn Handler<T>>,
+    running: Running<T>,
+}
 
-impl<'a, T: Clone + Send + Sync + 'static> Running<'a, T> {
+/// While there is one, the handler has a task; its end, of whatever kind, is the end of the handler.
+struct Running<T>(Arc<Listener<T>>);
+
+impl<T: Clone + Send + Sync + 'static> Running<T> {
     /// Nothing if the handler was removed before it began.
-    fn begin(listener: &'a Listener<T>) -> Option<Self> {
+    fn begin(listener: &Arc<Listener<T>>) -> Option<Self> {
         let mut queue = listener.lock();
         queue.runs = !listener.is_removed();
         // Made only if it is kept: its end takes the lock.
-        queue.runs.then(|| Self(listener))
+        queue.runs.then(|| Self(Arc::clone(listener)))
     }
 }
 
-impl<T> Drop for Running<'_, T> {
+impl<T> Drop for Running<T> {
     fn drop(&mut self) {
         let mut queue = self.0.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.runs = false;

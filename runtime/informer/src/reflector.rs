@@ -92,7 +92,9 @@ pub(crate) struct Parts<R: Representation> {
     /// Tells this reflector's random numbers from those of any other in the same [`Env`].
     pub(crate) stream: String,
     pub(crate) source: Arc<dyn ListerWatcher>,
-    pub(crate) representation: R,
+    pub(crate) decoder: R::Decoder,
+    /// How much of each object the decoder needs.
+    pub(crate) extent: Extent,
     pub(crate) fifo: Arc<DeltaFifo<R::Stored>>,
     pub(crate) store: Arc<Store<R::Stored>>,
     /// What stands between the bytes of an object and the store.
@@ -117,7 +119,8 @@ impl<R: Representation> Reflector<R> {
             partition,
             stream,
             source,
-            representation,
+            decoder,
+            extent,
             fifo,
             store,
             admission,
@@ -128,10 +131,10 @@ impl<R: Representation> Reflector<R> {
             sighting,
         } = parts;
         let name = Arc::clone(&informer);
-        let intake = Intake::new(name, partition.clone(), &representation, store, metrics.clone(), admission);
+        let intake = Intake::new(name, partition.clone(), decoder, store, metrics.clone(), admission);
         let windows = env.rng(&format!("{stream}/watch windows"));
         let backoff = Backoff::new(env.rng(&format!("{stream}/backoff")));
-        let (wishes, extent) = (refresh.wishes(), representation.extent());
+        let wishes = refresh.wishes();
         Self {
             informer,
             partition,
@@ -175,11 +178,12 @@ impl<R: Representation> Reflector<R> {
 
     async fn list(&mut self, freshness: Freshness) -> State {
         self.metrics.lists.inc();
-        let ticket = self.wishes.ticket();
+        let ticket = self.wishes.look();
         self.sighting.looks();
         match self.fetch(&freshness).await {
             Ok(listing) => self.replace(&freshness, listing, ticket),
             Err(error) => {
+                self.intake.give_up_list();
                 self.metrics.list_errors.inc();
                 self.report(During::List, &error);
                 self.list_refused(&error, ticket);

@@ -35,7 +35,7 @@ use crate::namespaces::NamespaceSet;
 use crate::partition::Partition;
 use crate::presence::Presence;
 use crate::processor::{Listener, Processor, Replay};
-use crate::reflector::{Fresh, WatchErrorHandler};
+use crate::reflector::WatchErrorHandler;
 use crate::settings::{Admission, Settings, Transform};
 use crate::store::{Applied, Change, Progress, Snapshot, Store, StoreWriter};
 use crate::sync::{self, yield_now};
@@ -304,20 +304,23 @@ impl<R: Representation> SharedInformer<R> {
     ) -> Result<HandlerHandle, InformerError> {
         let HandlerOptions { resync, delivery } = options;
         let resync = self.inner.period(name, resync)?;
+        let handler: Box<dyn Handler<R::Read>> = Box::new(handler);
+        // Dropping handlers runs users' code, so it comes after the lock.
+        let _removed: Vec<Waiting<R::Read>>;
         let mut hub = self.inner.lock();
         hub.handlers += 1;
         let listener = Arc::new(Listener::new(name, hub.handlers, delivery, self.inner.metrics.clone()));
-        let new = Waiting { listener: Arc::clone(&listener), handler: Box::new(handler), resync };
+        let waiting_with = |handler| Waiting { listener: Arc::clone(&listener), handler, resync };
         let task = match &mut hub.phase {
             Phase::Stopped(_) => {
                 return Err(InformerError::Stopped { informer: self.inner.name.to_string() });
             }
             Phase::Created(waiting) => {
-                waiting.retain(|waiting| !waiting.listener.is_removed());
-                waiting.push(new);
+                _removed = waiting.extract_if(.., |waiting| waiting.listener.is_removed()).collect();
+                waiting.push(waiting_with(handler));
                 None
             }
-            Phase::Running(_) => Some(self.inner.spawn_handler(new)),
+            Phase::Running(_) => Some(self.inner.spawn_handler(waiting_with(handler))),
         };
         hub.attach(&listener, task);
         drop(hub);
@@ -493,13 +496,23 @@ impl<R: Representation> SharedInformer<R> {
 
     /// Starts following its source, unless it was started or stopped before.
     pub(crate) fn start(&self, sources: Arc<dyn Sources>) {
+        if !matches!(self.inner.lock().phase, Phase::Created(_)) {
+            return;
+        }
+        // Users' code, which may panic: nothing has begun by then, and it may be asked again.
+        let whom = match self.inner.namespaces.clone() {
+            Some(namespaces) => Either::Left(namespaces),
+            None => Either::Right(self.inner.ask(&Partition::Whole, &*sources)),
+        };
         let mut hub = self.inner.lock();
         let Phase::Created(waiting) = &mut hub.phase else { return };
         let handlers = std::mem::take(waiting);
-        let feed = Feed { sources, admission: self.inner.admission(hub.transform.clone()) };
-        let following = match self.inner.namespaces.clone() {
-            Some(namespaces) => self.inner.spawn_namespaces(namespaces, feed),
-            None => self.inner.follow(Partition::Whole, &feed, self.inner.stop.clone()),
+        let admission = self.inner.admission(hub.transform.clone());
+        let following = match whom {
+            Either::Left(namespaces) => self.inner.spawn_namespaces(namespaces, Feed { sources, admission }),
+            Either::Right(given) => {
+                self.inner.follow(Partition::Whole, given, admission, self.inner.stop.clone())
+            }
         };
         let mut tasks = vec![following, self.inner.spawn_processing_loop()];
         tasks.extend(handlers.into_iter().map(|waiting| self.inner.spawn_handler(waiting)));
@@ -512,12 +525,14 @@ impl<R: Representation> SharedInformer<R> {
     /// # Cancel safety
     /// It is stopped at once; calling it again waits for the rest of the end.
     pub(crate) async fn stop(&self) {
-        let ended = {
+        let (ended, never_ran) = {
             let mut hub = self.inner.lock();
             hub.processor.close();
             self.inner.running.store(false, Ordering::Release);
             hub.phase.stop()
         };
+        // Users' code, too, and so not under the lock.
+        drop(never_ran);
         self.inner.stop.cancel();
         self.inner.store.stop();
         self.inner.fifo.close();
@@ -585,11 +600,15 @@ impl<R: Representation> SharedInformer<R> {
 }
 
 impl<T> Phase<T> {
-    /// Moves to the last phase; what it returns ends when every task has.
-    fn stop(&mut self) -> Ended {
+    /// Moves to the last phase. What it returns ends when every task has; with it the handlers that had none.
+    fn stop(&mut self) -> (Ended, Vec<Waiting<T>>) {
+        let mut never_ran = Vec::new();
         let ended: BoxFuture<'static, ()> = match std::mem::replace(self, Phase::Created(Vec::new())) {
             Phase::Stopped(ended) => ended.boxed(),
-            Phase::Created(_) => future::ready(()).boxed(),
+            Phase::Created(waiting) => {
+                never_ran = waiting;
+                future::ready(()).boxed()
+            }
             Phase::Running(tasks) => async {
                 for task in tasks {
                     // A panic in a task has been reported under its name by the Env.
@@ -600,7 +619,7 @@ impl<T> Phase<T> {
         };
         let ended = ended.shared();
         *self = Phase::Stopped(ended.clone());
-        ended
+        (ended, never_ran)
     }
 }
 
@@ -831,18 +850,17 @@ impl<R: Representation> VersionSource for SharedInformer<R> {
             if !self.is_running() {
                 return future::pending().await;
             }
-            let parts = self.inner.following.followers();
-            let each = parts.iter().map(|(partition, follower)| async {
-                match follower.refresh.granted().await {
-                    Some(Fresh::At(version)) => {
-                        let namespace = partition.namespace().map(|namespace| &**namespace);
-                        self.inner.reached_in(namespace, version).await
-                    }
-                    Some(Fresh::Nothing) => true,
-                    None => false,
+            // Not those that are followed: one that has joined just now may not be followed yet.
+            let parts: Vec<Partition> = match &self.inner.namespaces {
+                Some(set) => {
+                    set.current().iter().map(|name| Partition::Namespace(name.as_str().into())).collect()
                 }
-            });
-            future::join_all(each).await.into_iter().all(|fresh| fresh)
+                None => vec![Partition::Whole],
+            };
+            future::join_all(parts.iter().map(|partition| self.inner.refresh(partition)))
+                .await
+                .into_iter()
+                .all(|fresh| fresh)
         };
         self.inner.env.timeout(within, fresh).map(|outcome| outcome == Ok(true)).boxed()
     }

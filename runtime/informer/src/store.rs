@@ -8,6 +8,8 @@
 //! - The version never moves back within an epoch. A consistent list at a lower version (a restored etcd)
 //!   begins a new epoch, loudly; versions of different epochs cannot be compared, and nothing held is trusted
 //!   to be current.
+//! - What a server repeats undoes nothing: a state older than what is held of its part is passed over, be it of an
+//!   object that is held or of one that was deleted.
 //! - What cannot be decoded is not served: neither under its key nor as an older state of itself. It stands
 //!   in quarantine with its version and the reason until it changes, vanishes or is deleted.
 //!
@@ -166,7 +168,12 @@ impl<S: Clone> StoreWriter<S> {
     pub(crate) fn apply(&mut self, batch: Batch<S>) -> Applied<S> {
         let applied = match batch {
             Batch::Changes(deltas) => Applied::Changes(self.change(deltas)),
-            Batch::Replacement { deltas, list } => self.replace(deltas, list),
+            Batch::Replacement { deltas, list } => {
+                let partition = list.partition.clone();
+                let applied = self.replace(deltas, list);
+                self.budget.list_applied(&partition);
+                applied
+            }
             Batch::Resync(audience) => return Applied::Again(audience),
             Batch::Joined(partitions) => {
                 self.working.progress.join(partitions);
@@ -221,9 +228,9 @@ impl<S: Clone> StoreWriter<S> {
             Delta::Bookmark { partition, version } => self.working.progress.advance(&partition, &version),
             Delta::Vanished(key) => self.vanish(&key, Cause::Relist, changes),
             Delta::Added(item) | Delta::Updated(item) | Delta::Replaced(item) => {
-                self.budget.leave_queue(item.bytes);
+                self.budget.leave_queue(&item.head.key, item.bytes);
                 self.working.progress.advance_of(&item.head.key, item.head.version.as_ref());
-                if self.is_welcome(&item.head) {
+                if self.is_welcome(&item.head) && !self.is_past(&item.head) {
                     self.present(item, Cause::Watch, Trust::Versions, changes);
                 }
             }
@@ -275,7 +282,7 @@ impl<S: Clone> StoreWriter<S> {
         for key in vanished {
             self.vanish(key, cause, &mut changes);
         }
-        self.budget.list_fits(partition);
+        self.budget.nothing_to_list(partition);
         self.working.progress.emptied(partition, departure);
         changes
     }
@@ -285,7 +292,13 @@ impl<S: Clone> StoreWriter<S> {
         self.working.progress.covers(&head.key) && !self.is_stale(head)
     }
 
-    /// Whether something newer is already held under the key. A server that repeats itself undoes nothing.
+    /// Whether it tells of what was before all that is held. A server that repeats itself undoes nothing, also not what
+    /// is held no more. Ends are no past: some sources tell them with the version of the last state.
+    fn is_past(&self, head: &Head) -> bool {
+        self.working.progress.is_past(&head.key, head.version.as_ref())
+    }
+
+    /// Whether something newer is already held under the key.
     fn is_stale(&self, head: &Head) -> bool {
         let held = self.held_version(&head.key);
         matches!((&head.version, held), (Some(told), Some(held)) if *told < held)

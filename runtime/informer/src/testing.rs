@@ -213,6 +213,8 @@ pub(crate) enum Play {
     Fail(RequestError),
     Wait(Duration),
     Stall,
+    /// The same without end, as fast as it is read.
+    Flood(Frame),
     Live(mpsc::UnboundedReceiver<Frame>),
 }
 
@@ -237,7 +239,7 @@ impl Script {
         asked.windows(2).map(|pair| pair[1].0.saturating_duration_since(pair[0].0)).collect()
     }
 
-    /// The time limits of the watches.
+    /// The time limits of the watches and of the streams.
     pub(crate) fn windows(&self) -> Vec<Duration> {
         lock(&self.windows).clone()
     }
@@ -276,6 +278,7 @@ impl ListerWatcher for Script {
         if !matches!(lock(&self.answers).front(), Some(Answer::Stream(_))) {
             return Err(RequestError::Unsupported("the script has no stream here"));
         }
+        lock(&self.windows).push(request.timeout);
         match self.next(Asked::Stream(request.not_older_than)) {
             Some(Answer::Stream(answer)) => answer.map(|plays| play(&self.env, plays)),
             _ => unreachable!("a stream comes first"),
@@ -296,6 +299,7 @@ fn play(env: &Env, plays: Vec<Play>) -> FrameStream {
                 Play::Tell(frame) => stream::iter([Ok(frame)]).boxed(),
                 Play::Fail(error) => stream::iter([Err(error)]).boxed(),
                 Play::Stall => stream::pending().boxed(),
+                Play::Flood(frame) => stream::repeat(frame).map(Ok).boxed(),
                 Play::Live(frames) => live(frames).map(Ok).boxed(),
                 Play::Wait(wait) => {
                     env.sleep(wait).await;

@@ -350,7 +350,7 @@ fn head_of(meta: &ObjectMeta) -> Head {
     Head {
         key: ObjectKey::of(meta),
         uid: meta.uid.as_deref().map(Into::into),
-        version: meta.resource_version.as_deref().map(ResourceVersion::new),
+        version: meta.resource_version.as_deref().and_then(ResourceVersion::told),
     }
 }
 
@@ -391,6 +391,11 @@ mod tests {
     fn the_head_of_what_is_stored_is_the_head_on_the_wire() {
         let typed = Typed::<Pod>::new().decoder().decode(&POD.into()).unwrap();
         assert_eq!(Typed::<Pod>::head(&typed), crate::wire::head(POD.as_bytes()).unwrap());
+        for word in ["", "0"] {
+            let pod = POD.replace("\"resourceVersion\":\"7\"", &format!("\"resourceVersion\":\"{word}\""));
+            let typed = Typed::<Pod>::new().decoder().decode(&pod.clone().into()).unwrap();
+            assert_eq!(Typed::<Pod>::head(&typed), crate::wire::head(pod.as_bytes()).unwrap());
+        }
     }
 
     #[test]

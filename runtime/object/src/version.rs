@@ -17,6 +17,12 @@ impl ResourceVersion {
         Self(text.into())
     }
 
+    /// The version of something that a server told; none if all it told is a word of requests, from which no watch may
+    /// go on: it would begin anywhere.
+    pub(crate) fn told(text: &str) -> Option<Self> {
+        (!matches!(text, "" | "0")).then(|| Self::new(text))
+    }
+
     /// The version as the API server wrote it.
     pub fn as_str(&self) -> &str {
         &self.0

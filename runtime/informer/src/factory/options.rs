@@ -33,7 +33,7 @@ pub struct FactoryOptions {
     pub selectors_by_kind: BTreeMap<GroupResource, Selectors>,
     /// Whether to follow the custom resource definitions, so that a kind that is installed is asked for at once, not
     /// within a minute. Needs the right to list and watch `customresourcedefinitions.apiextensions.k8s.io`, and is off
-    /// by default for that. If the factory has an informer of definitions anyway, that one serves.
+    /// by default for that. If the factory has an informer of all definitions anyway, that one serves.
     pub follow_definitions: bool,
     /// Tells this factory's random numbers from those of another in the same [`Env`](windlass_env::Env). Two factories
     /// of one name in one Env cannot both start an informer of the same kind.

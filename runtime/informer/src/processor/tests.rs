@@ -351,6 +351,17 @@ fn a_handler_that_was_removed_before_it_ran_is_gone_and_never_runs() {
 }
 
 #[test]
+fn a_handler_whose_task_was_never_polled_is_gone_once_it_was_dropped() {
+    let (listener, captured) = (listener::<u32>(), Arc::new(()));
+    let held = Arc::clone(&captured);
+    let task = Arc::clone(&listener).run(Box::new(move |_: &Told| drop(Arc::clone(&held))));
+    listener.detach();
+    assert_eq!((listener.state().get(), Arc::strong_count(&captured)), (HandlerState::Removed, 2));
+    drop(task);
+    assert_eq!((listener.state().get(), Arc::strong_count(&captured)), (HandlerState::Gone, 1));
+}
+
+#[test]
 fn a_handler_whose_task_is_aborted_is_gone() {
     let listener = listener::<u32>();
     let mut running = Box::pin(Arc::clone(&listener).run(Box::new(|_: &Told| {})));
@@ -396,6 +407,21 @@ fn a_removed_handler_is_told_nothing_that_waited() {
     listener.detach();
     listener.detach();
     assert!(listener.next().now_or_never().expect("it ends at once").is_none());
+}
+
+#[test]
+fn what_comes_after_a_removal_is_not_kept() {
+    for delivery in [Delivery::Coalesced, Delivery::EveryEvent { bound: 1 }] {
+        let listener = synced_listener(delivery);
+        listener.detach();
+        for n in 0..3 {
+            enqueue(&listener, "a", "u", added(n));
+        }
+        listener.replay(Box::new([1].into_iter()));
+        resync(&listener, vec![1]);
+        assert!(listener.lock().waiting.is_empty() && listener.lock().latest.is_empty());
+        assert_eq!(listener.failure(), None, "who was removed did not fall behind");
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

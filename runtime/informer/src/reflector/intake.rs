@@ -5,13 +5,14 @@
 //! is not decoded again, and not transformed again. A page of any length is decoded a few objects at a time, with room
 //! for other tasks in between. What would pass the byte budget is refused before it is decoded.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use windlass_client::RequestError;
 use windlass_env::caught_now;
 use windlass_metrics::InformerMetrics;
-use windlass_object::{Decoder as _, Head, Representation, WireError, wire};
+use windlass_object::{Decoder as _, Head, ObjectKey, Representation, WireError, wire};
 
 use crate::budget::{Budget, OverBudget, Tally};
 use crate::delta_fifo::{Body, Item};
@@ -31,7 +32,7 @@ pub(crate) struct Intake<R: Representation> {
     transform: Option<Transform<R::Stored>>,
     budget: Arc<Budget>,
     /// The books of the list that is under way.
-    tally: Tally,
+    tally: Option<Tally>,
     store: Arc<Store<R::Stored>>,
     metrics: InformerMetrics,
 }
@@ -40,27 +41,35 @@ impl<R: Representation> Intake<R> {
     pub(crate) fn new(
         informer: Arc<str>,
         partition: Partition,
-        representation: &R,
+        mut decoder: R::Decoder,
         store: Arc<Store<R::Stored>>,
         metrics: InformerMetrics,
         admission: Admission<R::Stored>,
     ) -> Self {
         let Admission { keep_managed_fields, transform, budget } = admission;
-        let mut decoder = representation.decoder();
         if keep_managed_fields {
             decoder.keep_managed_fields();
         }
-        Self { informer, partition, decoder, transform, budget, tally: Tally::default(), store, metrics }
+        Self { informer, partition, decoder, transform, budget, tally: None, store, metrics }
     }
 
     /// Notes that a list begins, which replaces all that is held of this part.
     pub(crate) fn begin_list(&mut self) {
-        self.tally = self.budget.begin_list(&self.partition);
+        // Whatever was begun before is given up first, for of a part there is one at a time.
+        self.give_up_list();
+        self.tally = Some(self.budget.begin_list(&self.partition));
     }
 
-    /// Notes that the list that was begun has been taken in whole.
-    pub(crate) fn list_fits(&self) {
-        self.budget.list_fits(&self.partition);
+    /// Notes that the list that was begun will not be taken in, and takes up no room any more.
+    pub(crate) fn give_up_list(&mut self) {
+        self.tally = None;
+    }
+
+    /// Notes that the list that was begun has been taken in whole, and is about to be passed on.
+    pub(crate) fn list_fits(&mut self) {
+        if let Some(tally) = self.tally.take() {
+            tally.complete();
+        }
     }
 
     /// Whether what is held of this part at a version is what the server has at that version.
@@ -94,17 +103,33 @@ impl<R: Representation> Intake<R> {
         Ok(items)
     }
 
-    /// An object of a list that comes as a stream; `trust` is that of [`page`](Self::page).
+    /// An object of a list that comes as a stream; `trust` is that of [`page`](Self::page). `told` says what the stream
+    /// has told of it before, whose place it takes.
     ///
     /// # Errors
     /// If its head cannot be read, or if the list does not fit into the budget.
-    pub(crate) fn initial(&mut self, raw: &Bytes, trust: bool) -> Result<Item<R::Stored>, RequestError> {
+    pub(crate) fn initial(
+        &mut self,
+        raw: &Bytes,
+        trust: bool,
+        told: &BTreeMap<ObjectKey, Item<R::Stored>>,
+    ) -> Result<Item<R::Stored>, RequestError> {
         let head = wire::head(raw).inspect_err(|error| self.report_headless(error))?;
-        self.budget.list(&self.partition, &mut self.tally, size(raw)).map_err(no_room)?;
+        if let Some(told) = told.get(&head.key) {
+            self.take_back(told);
+        }
+        self.list(raw).map_err(no_room)?;
         let held = trust.then(|| self.store.snapshot());
         let body = held.and_then(|held| already_held::<R>(&held, &head));
         let body = body.unwrap_or_else(|| self.decode_or_report(&head, raw));
         Ok(Item { head, body, bytes: size(raw) })
+    }
+
+    /// Takes an item of the list that is under way out of its books.
+    pub(crate) fn take_back(&self, told: &Item<R::Stored>) {
+        if let Some(tally) = &self.tally {
+            tally.take_back(told.bytes);
+        }
     }
 
     /// The object of a watch frame.
@@ -138,10 +163,19 @@ impl<R: Representation> Intake<R> {
         let Ok(head) = wire::head(raw).inspect_err(|error| self.report_headless(error)) else {
             return Ok(None);
         };
-        self.budget.list(&self.partition, &mut self.tally, size(raw))?;
+        self.list(raw)?;
         let body = held.and_then(|held| already_held::<R>(held, &head));
         let body = body.unwrap_or_else(|| self.decode_or_report(&head, raw));
         Ok(Some(Item { head, body, bytes: size(raw) }))
+    }
+
+    /// Takes an object into the books of the list that is under way.
+    fn list(&mut self, raw: &Bytes) -> Result<(), OverBudget> {
+        let listed = self.tally.as_ref().map_or(Ok(()), |tally| tally.list(size(raw)));
+        if listed.is_err() {
+            self.give_up_list();
+        }
+        listed
     }
 
     fn decode_or_report(&mut self, head: &Head, raw: &Bytes) -> Body<R::Stored> {
@@ -242,7 +276,8 @@ mod tests {
         admission: Admission<R::Stored>,
     ) -> Intake<R> {
         let (store, metrics) = (Arc::clone(store), metrics.clone());
-        Intake::new("configmaps".into(), Partition::Whole, representation, store, metrics, admission)
+        let decoder = representation.decoder();
+        Intake::new("configmaps".into(), Partition::Whole, decoder, store, metrics, admission)
     }
 
     fn keep(writer: &mut StoreWriter<Arc<ConfigMap>>, items: Vec<Item<Arc<ConfigMap>>>) {

@@ -25,7 +25,8 @@ struct Given {
 pub(crate) enum Fresh {
     /// By a consistent list of this version.
     At(ResourceVersion),
-    /// By the answer that there is nothing to list, where nothing is held either.
+    /// By the answer that there is nothing to list (the kind is not served, or this process must not read it), where
+    /// nothing is held either.
     Nothing,
 }
 
@@ -34,6 +35,8 @@ pub(crate) enum Fresh {
 pub(crate) struct Wishes {
     asked: Observer<u64>,
     given: Publisher<Given>,
+    /// What had been asked for when the last look began.
+    looked: u64,
 }
 
 impl Refresh {
@@ -42,7 +45,7 @@ impl Refresh {
     }
 
     pub(crate) fn wishes(&self) -> Wishes {
-        Wishes { asked: self.asked.observe(), given: self.given.clone() }
+        Wishes { asked: self.asked.observe(), given: self.given.clone(), looked: 0 }
     }
 
     /// Asks for a consistent list that begins after this moment, and does not wait for it.
@@ -64,14 +67,15 @@ impl Refresh {
 }
 
 impl Wishes {
-    /// What has been asked for by now: a list that begins now grants it.
-    pub(crate) fn ticket(&self) -> u64 {
-        self.asked.get()
+    /// A look begins. What has been asked for by now: a list that begins now grants it.
+    pub(crate) fn look(&mut self) -> u64 {
+        self.looked = self.asked.get();
+        self.looked
     }
 
     /// Whether something has been asked for that was not granted.
     pub(crate) fn are_open(&self) -> bool {
-        self.ticket() > self.given.get().ticket
+        self.asked.get() > self.given.get().ticket
     }
 
     /// Waits until something is asked for that was not granted.
@@ -79,8 +83,19 @@ impl Wishes {
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
     pub(crate) async fn opened(&mut self) {
-        let granted = self.given.get().ticket;
-        if self.asked.wait_until(|asked| *asked > granted).await.is_err() {
+        self.passed(self.given.get().ticket).await;
+    }
+
+    /// Waits until something is asked for that the last look cannot grant, for it began before that.
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the wait.
+    pub(crate) async fn opened_since_look(&mut self) {
+        self.passed(self.looked.max(self.given.get().ticket)).await;
+    }
+
+    async fn passed(&mut self, ticket: u64) {
+        if self.asked.wait_until(|asked| *asked > ticket).await.is_err() {
             // Nobody is left who could ask.
             std::future::pending::<()>().await;
         }

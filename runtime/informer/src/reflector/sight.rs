@@ -11,14 +11,17 @@ use super::{Fresh, Reflector};
 use crate::partition::Departure;
 
 impl<R: Representation> Reflector<R> {
-    /// A list that began when `ticket` was read was refused. Of a kind that is not served any more nothing is kept.
+    /// A list that began when `ticket` was read was refused. Of a kind that is not served any more nothing is kept. Who
+    /// says that there is nothing to list, or nothing for us, has given the fresh look that was asked for; who fails in
+    /// another way, or does not answer, has not.
     pub(super) fn list_refused(&mut self, error: &RequestError, ticket: u64) {
         let gone = self.sighting.refused(Verb::List, error, self.env.now());
         if gone && self.passed_on.take().is_some() {
             tracing::warn!(informer = %self.informer, "the kind is not served any more; its objects are let go");
             self.fifo.empty(self.partition.clone(), Departure::Unserved);
         }
-        if self.passed_on.is_none() && self.sighting.is_blocked() {
+        let answered = error.is_not_found() || error.is_forbidden();
+        if self.passed_on.is_none() && answered {
             self.wishes.grant(ticket, Fresh::Nothing);
         }
     }
@@ -35,8 +38,8 @@ impl<R: Representation> Reflector<R> {
             if self.passed_on.is_some() {
                 return called.await;
             }
-            // Where nothing is held every look answers every wish for one, so this is no loop without a wait.
-            future::select(pin!(called), pin!(self.wishes.opened())).await;
+            // Only a wish that is younger than the last look: who fails to answer is not asked again and again for one.
+            future::select(pin!(called), pin!(self.wishes.opened_since_look())).await;
         };
         if let Either::Left(_) = future::select(pin!(told), pin!(nap)).await {
             self.backoff.forget();

@@ -6,7 +6,8 @@
 //!
 //! Servers have promised such streams and not kept the promise: they never said that this was all, or closed, or let
 //! a proxy take the question for another. So there is a bound to everything: to the silence before the next object,
-//! and to the whole. Beyond it everything is listed in pages, and no stream asked for in a good while.
+//! and to the whole. Beyond it everything is listed in pages, and no stream asked for in a good while. So it is when a
+//! stream closes too early for the second time in a row.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use windlass_env::Instant;
 use windlass_object::{Frame, ObjectKey, Representation, ResourceVersion};
 
 use super::state::{self, Freshness, State, StreamEnd};
-use super::{During, LONGEST_WINDOW, Listing, Reflector, SHORTEST_WINDOW, unless_asked};
+use super::{During, LONGEST_WINDOW, Listing, Reflector, unless_asked};
 use crate::delta_fifo::Item;
 use crate::list_watch::{STREAMLESS, WatchListRequest};
 use crate::sync::yield_now;
@@ -31,12 +32,17 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(15);
 const LONGEST_STREAM: Duration = Duration::from_secs(120);
 /// How many objects are taken without a pause: few enough to be done in about a millisecond.
 const CHUNK: usize = 64;
+/// A stream that goes on as a watch lasts at least this long: the source must not end it for its age while it may still
+/// be telling what there is.
+const SHORTEST_STREAM_WINDOW: Duration = LONGEST_STREAM.saturating_add(Duration::from_secs(30));
 
 /// Whether the source is asked for streams.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Streams {
     /// Nothing speaks against it.
     Untried,
+    /// Nothing but that the last one closed before its end: a server that shuts down does that, too.
+    Closed,
     /// Not before then: it disappointed.
     NotBefore(Instant),
 }
@@ -49,13 +55,13 @@ impl<R: Representation> Reflector<R> {
     pub(super) fn choose(&self, freshness: Freshness) -> State {
         match self.streams {
             Streams::NotBefore(until) if self.env.now() < until => State::Listing(freshness),
-            Streams::Untried | Streams::NotBefore(_) => State::Streaming(freshness),
+            Streams::Untried | Streams::Closed | Streams::NotBefore(_) => State::Streaming(freshness),
         }
     }
 
     /// Reads everything by a stream, and follows that stream on to its end.
     pub(super) async fn stream(&mut self, freshness: Freshness) -> State {
-        let ticket = self.wishes.ticket();
+        let ticket = self.wishes.look();
         self.sighting.looks();
         let end = match self.open(&freshness).await {
             Ok(stream) => self.gather(stream).await,
@@ -64,6 +70,7 @@ impl<R: Representation> Reflector<R> {
         match end {
             Ok((listing, stream)) => self.go_on(&freshness, listing, stream, ticket).await,
             Err(end) => {
+                self.intake.give_up_list();
                 self.disappointed(&end);
                 state::after_stream(freshness, end)
             }
@@ -76,7 +83,7 @@ impl<R: Representation> Reflector<R> {
                 Freshness::Consistent => None,
                 Freshness::NotOlderThan(version) => Some(version.as_str().to_owned()),
             },
-            timeout: self.windows.between(SHORTEST_WINDOW, LONGEST_WINDOW),
+            timeout: self.windows.between(SHORTEST_STREAM_WINDOW, LONGEST_WINDOW),
             extent: self.extent,
         };
         let source = Arc::clone(&self.source);
@@ -100,9 +107,14 @@ impl<R: Representation> Reflector<R> {
         let deadline = self.env.now() + LONGEST_STREAM;
         let mut heard = self.env.now();
         for count in 1_usize.. {
+            // A source that always has a frame ready is never waited for, so that no wait would notice.
+            if self.env.now() >= deadline {
+                return Err(self.stream_failed(&NO_END));
+            }
             let until = deadline.min(heard + LONGEST_SILENCE);
             match self.next_before(until, &mut stream).await? {
                 Frame::Bookmark { version, initial_events_end: true } => {
+                    self.streams = Streams::Untried;
                     let items = pending.into_values().collect();
                     return Ok((Listing { items, version }, stream));
                 }
@@ -135,8 +147,20 @@ impl<R: Representation> Reflector<R> {
                 StreamEnd::Failed(state::Fault::Unreachable) => StreamEnd::CutOff,
                 end => end,
             }),
-            Ok(None) | Err(_) => Err(self.stream_failed(&NO_END)),
+            Ok(None) => Err(self.closed_early()),
+            Err(_) => Err(self.stream_failed(&NO_END)),
         }
+    }
+
+    /// A stream closed before its end. A server that shuts down in good order does that once; one that does it again
+    /// knows no better.
+    fn closed_early(&mut self) -> StreamEnd {
+        let end = self.stream_failed(&NO_END);
+        if self.streams == Streams::Closed {
+            return end;
+        }
+        self.streams = Streams::Closed;
+        StreamEnd::CutOff
     }
 
     /// Takes one object, or takes it away. What changes while it is told has its last word.
@@ -148,11 +172,14 @@ impl<R: Representation> Reflector<R> {
     ) -> Result<(), RequestError> {
         match frame {
             Frame::Added(raw) | Frame::Modified(raw) => {
-                let item = self.intake.initial(&raw, trusted)?;
+                let item = self.intake.initial(&raw, trusted, pending)?;
                 pending.insert(item.head.key.clone(), item);
             }
             Frame::Deleted(raw) => {
-                pending.remove(&self.intake.deleted(&raw)?.head.key);
+                let gone = self.intake.deleted(&raw)?.head.key;
+                if let Some(told) = pending.remove(&gone) {
+                    self.intake.take_back(&told);
+                }
             }
             Frame::Bookmark { .. } | Frame::Unknown(_) | Frame::Error(_) => {}
         }
@@ -191,6 +218,7 @@ impl<R: Representation> Reflector<R> {
         if end != StreamEnd::NotOffered || *error == NO_END {
             self.metrics.list_errors.inc();
             self.report(During::WatchList, error);
+            self.sighting.failed(error);
         }
         if *error == NO_END { StreamEnd::Broken } else { end }
     }

@@ -392,6 +392,17 @@ async fn a_server_that_repeats_itself_sends_nobody_back_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_change_without_a_version_is_passed_on_and_no_watch_begins_at_it() {
+    for told in [0, 6] {
+        let end = modified("a", told);
+        let (rig, script) =
+            play(vec![listed(5, &["a"]), played(vec![end, Play::Wait(LONG / 2)]), stalls()]).await;
+        assert_eq!(script.asked(), [consistent(), watch(5), watch(told.max(5))]);
+        assert_eq!(rig.held(), [format!("a@{told}=v")]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn lists_watches_and_their_errors_are_counted_and_the_last_error_is_kept_until_something_succeeds() {
     let rig = Rig::new();
     let script = Script::new(
@@ -425,12 +436,13 @@ async fn a_burst_is_held_back_at_the_source_when_the_store_does_not_keep_up() {
     let fifo = Arc::new(DeltaFifo::new());
     let metrics = Metrics::new().informer("", "v1", "configmaps");
     let budget = Arc::new(Budget::new(None, metrics.clone()));
-    let reflector = Reflector::new(Parts {
+    let reflector = Reflector::<Typed<ConfigMap>>::new(Parts {
         partition: Partition::Whole,
         informer: "configmaps".into(),
         stream: "test".to_owned(),
         source: Script::new(&env, [listed(5, &["a"]), played(vec![Play::Live(receiver)])]),
-        representation: Typed::<ConfigMap>::new(),
+        decoder: Typed::<ConfigMap>::new().decoder(),
+        extent: Extent::Whole,
         fifo: Arc::clone(&fifo),
         store: Arc::new(Store::new()),
         env: env.clone(),

@@ -7,18 +7,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures_util::future::{self, Either};
 use tokio_util::sync::CancellationToken;
 use windlass_env::Task;
-use windlass_object::Representation;
+use windlass_env::cell::{Observer, Publisher, cell};
+use windlass_object::{Extent, Representation};
 
 use super::Inner;
-use crate::list_watch::{Selection, Sources};
+use crate::list_watch::{ListerWatcher, Selection, Sources};
 use crate::namespaces::NamespaceSet;
 use crate::partition::{Departure, Partition};
 use crate::presence::Board;
-use crate::reflector::{Parts, Reflector, Refresh, Trouble};
+use crate::reflector::{Fresh, Parts, Reflector, Refresh, Trouble};
 use crate::settings::Admission;
 use crate::store::Progress;
 
@@ -28,6 +31,8 @@ pub(super) struct Following {
     /// What all of them have in common about failures.
     pub(super) trouble: Trouble,
     state: Mutex<State>,
+    /// Set whenever a reflector has begun or ended.
+    turns: Publisher<()>,
 }
 
 #[derive(Default)]
@@ -40,6 +45,8 @@ struct State {
 /// What outsiders need to know of one reflector.
 #[derive(Clone)]
 pub(super) struct Follower {
+    /// How many reflectors the part had before this one.
+    number: u64,
     pub(super) trouble: Trouble,
     pub(super) refresh: Refresh,
 }
@@ -50,12 +57,20 @@ pub(super) struct Feed<S> {
     pub(super) admission: Admission<S>,
 }
 
+/// What users' code gave for one part.
+pub(super) struct Given<R: Representation> {
+    selection: Selection,
+    source: Arc<dyn ListerWatcher>,
+    decoder: R::Decoder,
+    extent: Extent,
+}
+
 /// The reflectors of a set's namespaces, each with what ends it.
 type Followed = BTreeMap<Arc<str>, (CancellationToken, Task<()>)>;
 
 impl Following {
     pub(super) fn new() -> Self {
-        Self { board: Board::new(), trouble: Trouble::default(), state: Mutex::default() }
+        Self { board: Board::new(), trouble: Trouble::default(), state: Mutex::default(), turns: cell(()).0 }
     }
 
     /// What the reflectors last failed at, if nothing has succeeded since: that of the first who did.
@@ -88,19 +103,50 @@ impl Following {
         }
     }
 
-    /// Enters a part; tells how many reflectors it had before.
-    fn begin(&self, partition: &Partition) -> (Follower, u64) {
-        let follower = Follower { trouble: self.trouble.sibling(), refresh: Refresh::new() };
-        let state = &mut *self.lock();
-        state.followers.insert(partition.clone(), follower.clone());
-        let begun = state.begun.entry(partition.clone()).or_default();
-        *begun += 1;
-        (follower, *begun - 1)
+    /// The follower of a part, as soon as there is one.
+    async fn follower(&self, partition: &Partition) -> Follower {
+        let mut turns = self.turns.observe();
+        loop {
+            let follower = self.lock().followers.get(partition).cloned();
+            match follower {
+                Some(follower) => return follower,
+                None => self.turn(&mut turns).await,
+            }
+        }
+    }
+
+    /// Waits until that follower of a part is none any more.
+    async fn gone(&self, partition: &Partition, number: u64) {
+        let mut turns = self.turns.observe();
+        while self.lock().followers.get(partition).is_some_and(|follower| follower.number == number) {
+            self.turn(&mut turns).await;
+        }
+    }
+
+    async fn turn(&self, turns: &mut Observer<()>) {
+        // It closes only with this table.
+        let _seen = turns.changed().await;
+    }
+
+    /// Enters a part.
+    fn begin(&self, partition: &Partition) -> Follower {
+        let (trouble, refresh) = (self.trouble.sibling(), Refresh::new());
+        let follower = {
+            let state = &mut *self.lock();
+            let begun = state.begun.entry(partition.clone()).or_default();
+            let follower = Follower { number: *begun, trouble, refresh };
+            *begun += 1;
+            state.followers.insert(partition.clone(), follower.clone());
+            follower
+        };
+        self.turns.set(());
+        follower
     }
 
     fn end(&self, partition: &Partition) {
         self.lock().followers.remove(partition);
         self.board.forget(partition);
+        self.turns.set(());
     }
 
     /// No code of others runs under this lock, so poison cannot mean a broken table.
@@ -110,27 +156,36 @@ impl Following {
 }
 
 impl<R: Representation> Inner<R> {
+    /// Asks users' code for what it takes to follow one part. To be called under no lock.
+    pub(super) fn ask(&self, partition: &Partition, sources: &dyn Sources) -> Given<R> {
+        let namespace = partition.namespace().map(ToString::to_string).or(self.selection.namespace.clone());
+        let selection = Selection { namespace, ..self.selection.clone() };
+        let source = sources.source(&self.kind, &selection);
+        let (decoder, extent) = (self.representation.decoder(), self.representation.extent());
+        Given { selection, source, decoder, extent }
+    }
+
     /// Follows one part, until `stop` says otherwise.
     pub(super) fn follow(
         &self,
         partition: Partition,
-        feed: &Feed<R::Stored>,
+        given: Given<R>,
+        admission: Admission<R::Stored>,
         stop: CancellationToken,
     ) -> Task<()> {
-        let namespace = partition.namespace().map(ToString::to_string).or(self.selection.namespace.clone());
-        let selection = Selection { namespace: namespace.clone(), ..self.selection.clone() };
-        let source = feed.sources.source(&self.kind, &selection);
-        let (Follower { trouble, refresh }, before) = self.following.begin(&partition);
-        let reflector = Reflector::new(Parts {
+        let Given { selection: Selection { namespace, .. }, source, decoder, extent } = given;
+        let Follower { number: before, trouble, refresh } = self.following.begin(&partition);
+        let reflector = Reflector::<R>::new(Parts {
             informer: Arc::clone(&self.name),
             stream: stream(&self.path, &partition, before),
             sighting: self.following.board.sighting(partition.clone(), self.kind.clone(), namespace),
             partition: partition.clone(),
             source,
-            representation: self.representation.clone(),
+            decoder,
+            extent,
             fifo: Arc::clone(&self.fifo),
             store: Arc::clone(&self.store),
-            admission: feed.admission.clone(),
+            admission,
             env: self.env.clone(),
             metrics: self.metrics.clone(),
             trouble,
@@ -166,6 +221,40 @@ impl<R: Representation> Inner<R> {
         })
     }
 
+    /// Reads one part anew, consistently, and waits until it is in the store. One that leaves meanwhile is as fresh as it
+    /// will ever be; one that is about to join is waited for.
+    pub(super) async fn refresh(&self, partition: &Partition) -> bool {
+        let leaves = async {
+            let (Some(namespaces), Some(name)) = (&self.namespaces, partition.namespace()) else {
+                return future::pending().await;
+            };
+            // It closes only with the last handle on the set, and one is held here.
+            let _left = namespaces.observe().wait_until(|names| !names.contains(&**name)).await;
+        };
+        match future::select(pin!(leaves), pin!(self.read_anew(partition))).await {
+            Either::Left(((), _)) => true,
+            Either::Right((fresh, _)) => fresh,
+        }
+    }
+
+    async fn read_anew(&self, partition: &Partition) -> bool {
+        loop {
+            let Follower { number, refresh, .. } = self.following.follower(partition).await;
+            let gone = self.following.gone(partition, number);
+            let granted = match future::select(pin!(refresh.granted()), pin!(gone)).await {
+                Either::Left((granted, _)) => granted,
+                // It left and may be back: its successor is asked.
+                Either::Right(((), _)) => continue,
+            };
+            let namespace = partition.namespace().map(|namespace| &**namespace);
+            return match granted {
+                Some(Fresh::At(version)) => self.reached_in(namespace, version).await,
+                Some(Fresh::Nothing) => true,
+                None => false,
+            };
+        }
+    }
+
     async fn keep_to(&self, namespaces: &NamespaceSet, feed: &Feed<R::Stored>, followed: &mut Followed) {
         let mut changes = namespaces.observe();
         self.join(&namespaces.current(), feed, followed, true);
@@ -188,7 +277,9 @@ impl<R: Representation> Inner<R> {
         }
         for namespace in new {
             let stop = self.stop.child_token();
-            let task = self.follow(Partition::Namespace(Arc::clone(&namespace)), feed, stop.clone());
+            let partition = Partition::Namespace(Arc::clone(&namespace));
+            let given = self.ask(&partition, &*feed.sources);
+            let task = self.follow(partition, given, feed.admission.clone(), stop.clone());
             followed.insert(namespace, (stop, task));
         }
     }
@@ -209,7 +300,7 @@ impl<R: Representation> Inner<R> {
             followed.remove(&namespace);
             let partition = Partition::Namespace(namespace);
             self.following.end(&partition);
-            self.budget.list_fits(&partition);
+            self.budget.nothing_to_list(&partition);
             self.fifo.empty(partition, Departure::Deselected);
         }
     }

@@ -13,11 +13,11 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use windlass_client::RequestError;
 use windlass_env::Env;
 use windlass_metrics::Metrics;
-use windlass_object::{LabelSelector, Typed};
+use windlass_object::{LabelSelector, ResourceKind, Typed};
 
 use super::*;
 use crate::testing::*;
-use crate::{Event, FactoryOptions, InformerFactory};
+use crate::{Event, FactoryOptions, InformerFactory, ListerWatcher};
 
 /// A running informer over a server that holds these objects.
 async fn running(names: &[&str]) -> (Rig, Arc<Server>, Log) {
@@ -545,4 +545,58 @@ fn an_informer_is_named_for_what_it_holds() {
     );
     assert_eq!(&*informer.inner.name, "configmaps.v1 (namespace web, labels a=b)");
     assert!(informer.is_filtered());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_failed_for_want_of_a_source_has_begun_nothing_and_may_be_repeated() {
+    let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
+    server.set("a", "first");
+    let handle = log.attach(&rig.informer, "log");
+    let informer = rig.informer.clone();
+    let hub_is_free = move || informer.inner.hub.try_lock().is_ok();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let questions = Arc::clone(&asked);
+    let sources = move |_: &ResourceKind, _: &Selection| -> Arc<dyn ListerWatcher> {
+        let first = {
+            let mut asked = questions.lock().unwrap();
+            asked.push(hub_is_free());
+            asked.len() == 1
+        };
+        assert!(!first, "no source yet");
+        Arc::<Server>::clone(&server)
+    };
+    let sources: Arc<dyn Sources> = Arc::new(sources);
+    let start = || rig.informer.start(Arc::clone(&sources));
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(start)).is_err());
+    assert!(!rig.informer.is_running());
+    start();
+    assert!(rig.env.timeout(LONG, handle.synced()).await.is_ok_and(|synced| synced));
+    assert_eq!(log.take(), ["+a@1=first InitialList"]);
+    assert_eq!(*asked.lock().unwrap(), [true, true], "users' code runs under no lock");
+}
+
+/// Notes when it is dropped whether the informer's hub was free.
+struct Parting(Informer, Arc<Mutex<Vec<bool>>>);
+
+impl Drop for Parting {
+    fn drop(&mut self) {
+        self.1.lock().unwrap().push(self.0.inner.hub.try_lock().is_ok());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn handlers_that_never_ran_are_dropped_under_no_lock() {
+    let rig = Rig::new();
+    let partings = Arc::new(Mutex::new(Vec::new()));
+    let add = |name| {
+        let parting = Parting(rig.informer.clone(), Arc::clone(&partings));
+        rig.informer.add_handler(name, move |_: &Told| {
+            let _kept = &parting;
+        })
+    };
+    add("removed").unwrap().remove();
+    add("not started").unwrap();
+    rig.factory.shutdown().await;
+    assert!(add("too late").is_err());
+    assert_eq!(*partings.lock().unwrap(), [true, true, true]);
 }

@@ -6,6 +6,8 @@
 //!   therefore not older.
 //! - What a part has not listed counts as not reached, however far the version is; so a write to a namespace that just
 //!   joined is never taken to be visible before that namespace was listed.
+//! - What a part holds is known to be of a version: it moves with every change and bookmark, and to every list, be it an
+//!   older one. A state of an object from before that is an old story, whether the object is held or was deleted.
 //! - A part that goes back in time begins a new epoch for all; the others count again when they have been listed anew.
 
 use std::cmp::Ordering;
@@ -44,6 +46,8 @@ enum Parts {
     Whole {
         /// Whether it was served once and is not any more.
         unserved: bool,
+        /// The version of what is held; nothing before there is a list.
+        held: Option<ResourceVersion>,
     },
     /// Each of these is listed for itself.
     Namespaces(OrdMap<Arc<str>, Part>),
@@ -54,6 +58,8 @@ enum Parts {
 struct Part {
     /// How far it has come; before its first list, what that cannot be older than.
     version: Option<ResourceVersion>,
+    /// The version of what is held; nothing before there is a list. Less than `version` after an older list.
+    held: Option<ResourceVersion>,
     /// Whether the version is that of what is held.
     listed: bool,
     /// The epoch of the version.
@@ -78,7 +84,7 @@ impl Progress {
             Parts::Namespaces(parts) => {
                 parts.values().all(|part| part.counts(self.epoch)) && reached(self.version.as_ref(), wanted)
             }
-            Parts::Whole { unserved } => !unserved && reached(self.version.as_ref(), wanted),
+            Parts::Whole { unserved, .. } => !unserved && reached(self.version.as_ref(), wanted),
         }
     }
 
@@ -107,7 +113,7 @@ impl Progress {
     /// Whether the list of the part that holds `namespace` is in the store.
     pub fn has_listed(&self, namespace: &str) -> bool {
         match &self.coverage.0 {
-            Parts::Whole { unserved } => self.synced && !unserved,
+            Parts::Whole { unserved, .. } => self.synced && !unserved,
             Parts::Namespaces(parts) => parts.get(namespace).is_some_and(|part| part.counts(self.epoch)),
         }
     }
@@ -125,6 +131,20 @@ impl Progress {
                 key.namespace().is_some_and(|namespace| parts.contains_key(namespace))
             }
         }
+    }
+
+    /// Whether an object's state of that version came before what is held of its part, so that whatever became of the
+    /// object since is known. Versions that cannot be compared, also because they are of different epochs, leave that
+    /// open, and so does the same version: not every source gives each to one object only.
+    pub(super) fn is_past(&self, key: &ObjectKey, version: Option<&ResourceVersion>) -> bool {
+        let held = match &self.coverage.0 {
+            Parts::Whole { held, .. } => held.as_ref(),
+            Parts::Namespaces(parts) => {
+                let part = key.namespace().and_then(|namespace| parts.get(namespace));
+                part.filter(|part| part.counts(self.epoch)).and_then(|part| part.held.as_ref())
+            }
+        };
+        matches!((version, held), (Some(version), Some(held)) if version < held)
     }
 
     pub(crate) fn follows(&self, partition: &Partition) -> bool {
@@ -156,7 +176,7 @@ impl Progress {
         };
         for partition in partitions {
             let Partition::Namespace(namespace) = partition else { continue };
-            let part = Part { version: version.clone(), listed: false, epoch, initial };
+            let part = Part { version: version.clone(), held: None, listed: false, epoch, initial };
             parts.entry(namespace).or_insert(part);
         }
         self.coverage.0 = Parts::Namespaces(parts);
@@ -165,13 +185,17 @@ impl Progress {
     /// Everything in a part went.
     pub(super) fn emptied(&mut self, partition: &Partition, departure: Departure) {
         match (&mut self.coverage.0, partition, departure) {
-            (Parts::Whole { unserved }, ..) => *unserved = self.synced,
+            (Parts::Whole { unserved, held }, ..) => {
+                *unserved = self.synced;
+                *held = None;
+            }
             (Parts::Namespaces(parts), Partition::Namespace(namespace), Departure::Deselected) => {
                 parts.remove(namespace);
             }
             (Parts::Namespaces(parts), Partition::Namespace(namespace), Departure::Unserved) => {
                 if let Some(part) = parts.get_mut(namespace) {
                     part.listed = false;
+                    part.held = None;
                 }
             }
             (Parts::Namespaces(_), Partition::Whole, _) => {}
@@ -182,11 +206,14 @@ impl Progress {
     pub(super) fn advance_of(&mut self, key: &ObjectKey, to: Option<&ResourceVersion>) {
         let Some(to) = to else { return };
         match &mut self.coverage.0 {
-            Parts::Whole { .. } => forward(&mut self.version, to),
+            Parts::Whole { held, .. } => {
+                forward(&mut self.version, to);
+                held.iter_mut().for_each(|held| forward_held(held, to));
+            }
             Parts::Namespaces(parts) => {
                 let part = key.namespace().and_then(|namespace| parts.get_mut(namespace));
                 if let Some(part) = part {
-                    forward(&mut part.version, to);
+                    part.advance(to);
                 }
             }
         }
@@ -195,10 +222,13 @@ impl Progress {
     /// A part has come to this version.
     pub(super) fn advance(&mut self, partition: &Partition, to: &ResourceVersion) {
         match (&mut self.coverage.0, partition) {
-            (Parts::Whole { .. }, _) => forward(&mut self.version, to),
+            (Parts::Whole { held, .. }, _) => {
+                forward(&mut self.version, to);
+                held.iter_mut().for_each(|held| forward_held(held, to));
+            }
             (Parts::Namespaces(parts), Partition::Namespace(namespace)) => {
                 if let Some(part) = parts.get_mut(namespace) {
-                    forward(&mut part.version, to);
+                    part.advance(to);
                 }
             }
             (Parts::Namespaces(_), Partition::Whole) => {}
@@ -208,8 +238,9 @@ impl Progress {
     /// A list arrived: its part moves to the list's version, into a new epoch if a consistent one went back.
     pub(super) fn listed(&mut self, list: &ListFacts) -> Reading {
         let reading = match (&mut self.coverage.0, &list.partition) {
-            (Parts::Whole { unserved }, _) => {
+            (Parts::Whole { unserved, held }, _) => {
                 *unserved = false;
+                *held = Some(list.version.clone());
                 let cause = if self.synced { Cause::Relist } else { Cause::InitialList };
                 self.synced = true;
                 Reading { trust: self.whole_listed(list), cause }
@@ -254,6 +285,12 @@ impl Progress {
 }
 
 impl Part {
+    /// It has come to this version.
+    fn advance(&mut self, to: &ResourceVersion) {
+        forward(&mut self.version, to);
+        self.held.iter_mut().for_each(|held| forward_held(held, to));
+    }
+
     /// Whether its version says what is held in this epoch.
     fn counts(&self, epoch: u64) -> bool {
         self.listed && self.epoch == epoch
@@ -261,6 +298,7 @@ impl Part {
 
     fn listed(&mut self, epoch: &mut u64, whole: &mut Option<ResourceVersion>, list: &ListFacts) -> Trust {
         self.listed = true;
+        self.held = Some(list.version.clone());
         let went_back = went_back(self.version.as_ref(), list);
         if went_back && self.epoch == *epoch {
             begin_epoch(epoch, whole, list);
@@ -277,7 +315,7 @@ impl Part {
 
 impl Default for Parts {
     fn default() -> Self {
-        Parts::Whole { unserved: false }
+        Parts::Whole { unserved: false, held: None }
     }
 }
 
@@ -294,6 +332,13 @@ fn begin_epoch(epoch: &mut u64, held: &mut Option<ResourceVersion>, list: &ListF
         "the server went back in time: a consistent list is older than what is held; a new epoch begins"
     );
     *held = Some(list.version.clone());
+}
+
+/// The same for a version there is.
+fn forward_held(held: &mut ResourceVersion, to: &ResourceVersion) {
+    if to.partial_cmp(held) == Some(Ordering::Greater) || !held.is_comparable() {
+        *held = to.clone();
+    }
 }
 
 /// Moves a version forward; one that cannot be compared replaces only another such.

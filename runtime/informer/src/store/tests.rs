@@ -160,6 +160,93 @@ fn a_quarantined_object_leaves_quarantine_when_it_is_deleted_or_not_listed() {
 }
 
 #[test]
+fn a_server_that_repeats_itself_brings_nothing_back_that_was_deleted() {
+    let mut writer = writer();
+    let nothing = Vec::<String>::new();
+    list(&mut writer, 2, true, vec![]);
+    change(&mut writer, Delta::Updated(item("a", "u", 5)));
+    change(&mut writer, Delta::Deleted(item("a", "u", 6)));
+    for stale in [item("a", "u", 5), spoiled("a", "u", 5), item("older-than-the-list", "w", 1)] {
+        assert_eq!(change(&mut writer, Delta::Added(stale.clone())), nothing);
+        assert_eq!(change(&mut writer, Delta::Updated(stale)), nothing);
+    }
+    change(&mut writer, bookmark(at(9)));
+    assert_eq!(change(&mut writer, Delta::Added(item("a", "again", 8))), nothing);
+    assert_eq!(held(&writer), nothing);
+    assert!(writer.store.snapshot().quarantined().is_empty());
+    assert_eq!(change(&mut writer, Delta::Added(item("a", "again", 10))), ["+a@10=v Watch"]);
+}
+
+#[test]
+fn several_objects_may_have_one_version() {
+    let mut writer = writer();
+    list(&mut writer, 2, true, vec![item("c", "x", 2)]);
+    assert_eq!(change(&mut writer, Delta::Added(item("a", "u", 5))), ["+a@5=v Watch"]);
+    assert_eq!(change(&mut writer, Delta::Added(item("b", "w", 5))), ["+b@5=v Watch"]);
+    assert_eq!(change(&mut writer, Delta::Added(item("b", "w", 5))), Vec::<String>::new());
+    assert_eq!(change(&mut writer, Delta::Deleted(item("c", "x", 2))), ["-c@2=v Watch Seen"]);
+}
+
+#[test]
+fn what_follows_an_older_list_is_news_again() {
+    let mut writer = writer();
+    list(&mut writer, 10, true, vec![item("a", "u", 8), item("b", "w", 9)]);
+    // From a server that lags behind, and in a new epoch.
+    for (listed, consistent) in [(7, false), (6, true)] {
+        list(&mut writer, listed, consistent, vec![item("a", "u", 6)]);
+        assert_eq!(change(&mut writer, Delta::Added(item("b", "w", 9))), ["+b@9=v Watch"]);
+    }
+}
+
+#[test]
+fn a_version_that_cannot_be_compared_is_never_past() {
+    let mut writer = writer();
+    list(&mut writer, 10, true, vec![]);
+    let opaque = |name: &str, version: &str| {
+        let mut item = item(name, "u", 1);
+        item.head.version = Some(ResourceVersion::new(version));
+        item
+    };
+    assert_eq!(change(&mut writer, Delta::Added(opaque("a", "opaque"))).len(), 1);
+    let mut unversioned = opaque("b", "opaque");
+    unversioned.head.version = None;
+    assert_eq!(change(&mut writer, Delta::Added(unversioned)).len(), 1);
+}
+
+#[test]
+fn every_namespace_has_a_past_of_its_own() {
+    let mut writer = writer();
+    let parts = ["default", "other"].map(|name| Partition::Namespace(name.into()));
+    let within = |namespace: &str, version: u64| {
+        let mut item = item("a", "u", version);
+        item.head.key = ObjectKey::namespaced(namespace, "a");
+        item
+    };
+    let listed = |writer: &mut Writer, part: usize, version: u64| {
+        let partition = parts[part].clone();
+        let list = ListFacts { partition, version: at(version), consistent: true, initial: false };
+        writer.apply(Batch::Replacement { deltas: Vec::new(), list });
+    };
+    writer.apply(Batch::Joined(parts.to_vec()));
+    listed(&mut writer, 0, 20);
+    listed(&mut writer, 1, 10);
+    assert_eq!(change(&mut writer, Delta::Added(within("other", 15))).len(), 1, "it has only come to ten");
+    assert_eq!(change(&mut writer, Delta::Added(within("default", 15))).len(), 0, "it has come to twenty");
+    // One goes back in time. What the other still tells cannot be held against versions of before.
+    listed(&mut writer, 1, 5);
+    assert_eq!(change(&mut writer, Delta::Added(within("default", 15))).len(), 1);
+    assert_eq!(change(&mut writer, Delta::Added(within("other", 4))).len(), 0);
+    // Who leaves and comes back has no past before its list.
+    writer.apply(Batch::Emptied {
+        partition: parts[1].clone(),
+        departure: Departure::Deselected,
+        vanished: vec![ObjectKey::namespaced("other", "a")],
+    });
+    writer.apply(Batch::Joined(vec![parts[1].clone()]));
+    assert_eq!(change(&mut writer, Delta::Added(within("other", 4))).len(), 1);
+}
+
+#[test]
 fn a_resync_changes_nothing() {
     let mut writer = writer();
     list(&mut writer, 2, true, vec![item("a", "u", 1)]);

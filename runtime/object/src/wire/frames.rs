@@ -236,8 +236,12 @@ fn bookmark(object: &[u8]) -> Result<Frame, WireError> {
     let OfObject(RawBookmark { metadata: OfObject(metadata) }) =
         serde_json::from_slice(object).map_err(|error| WireError::malformed("bookmark", &error))?;
     let end = metadata.annotations.as_ref().and_then(|annotations| annotations.get(INITIAL_EVENTS_END));
+    let version = ResourceVersion::told(&metadata.resource_version);
     Ok(Frame::Bookmark {
-        version: ResourceVersion::new(&metadata.resource_version),
+        version: version.ok_or_else(|| WireError::Malformed {
+            what: "bookmark",
+            reason: "it has no version, so it marks nothing".into(),
+        })?,
         initial_events_end: end.is_some_and(|value| value == "true"),
     })
 }
@@ -367,8 +371,10 @@ mod tests {
         for text in ["{\"type\":\"ADDED\"}\n", "{\"type\":\"ADDED\",\"object\":{}\n", "{}\n"] {
             assert!(matches!(read_error(text), WireError::Malformed { what: "watch frame", .. }), "{text}");
         }
-        let text = line("BOOKMARK", r#"{"metadata":{}}"#);
-        assert!(matches!(read_error(&text), WireError::Malformed { what: "bookmark", .. }));
+        for meta in ["{}", r#"{"resourceVersion":""}"#, r#"{"resourceVersion":"0"}"#] {
+            let text = line("BOOKMARK", &format!(r#"{{"metadata":{meta}}}"#));
+            assert!(matches!(read_error(&text), WireError::Malformed { what: "bookmark", .. }), "{meta}");
+        }
     }
 
     #[test]

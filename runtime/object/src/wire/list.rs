@@ -16,7 +16,7 @@ pub struct Head {
     pub key: ObjectKey,
     /// Its identity, where it carries a readable one.
     pub uid: Option<Uid>,
-    /// Its version, where it carries a readable one.
+    /// Its version, where it carries a readable one; `"0"` and `""` are none.
     pub version: Option<ResourceVersion>,
 }
 
@@ -36,7 +36,7 @@ pub fn head(raw: &[u8]) -> Result<Head, WireError> {
     Ok(Head {
         key: ObjectKey::new(text(meta.namespace).as_deref(), &name),
         uid: text(meta.uid).map(|uid| uid.as_ref().into()),
-        version: text(meta.resource_version).map(|version| ResourceVersion::new(&version)),
+        version: text(meta.resource_version).and_then(|version| ResourceVersion::told(&version)),
     })
 }
 
@@ -79,7 +79,7 @@ pub fn list(body: Bytes) -> Result<RawList, WireError> {
     let items =
         page.items.ok_or_else(|| WireError::Malformed { what: "list", reason: "it has no items".into() })?;
     Ok(RawList {
-        version: meta.resource_version.filter(|it| !it.is_empty()).map(|it| ResourceVersion::new(&it)),
+        version: meta.resource_version.and_then(|it| ResourceVersion::told(&it)),
         continue_token: meta.continue_token.filter(|it| !it.is_empty()).map(Cow::into_owned),
         remaining: meta.remaining_item_count.and_then(|count| count.try_into().ok()),
         items: items.0.into_iter().map(|item| body.slice_ref(item.get().as_bytes())).collect(),
@@ -207,6 +207,16 @@ mod tests {
         let head =
             head(br#"{"metadata":{"name":"a","namespace":null,"uid":7,"resourceVersion":{}}}"#).unwrap();
         assert_eq!(head, Head { key: ObjectKey::cluster("a"), uid: None, version: None });
+    }
+
+    #[test]
+    fn words_of_requests_are_no_versions_of_anything() {
+        for word in ["", "0"] {
+            let raw = format!(r#"{{"metadata":{{"name":"a","resourceVersion":"{word}"}}}}"#);
+            assert_eq!(head(raw.as_bytes()).unwrap().version, None, "{word:?}");
+            let page = format!(r#"{{"metadata":{{"resourceVersion":"{word}"}},"items":[]}}"#);
+            assert_eq!(list(page.into()).unwrap().version, None, "{word:?}");
+        }
     }
 
     #[test]

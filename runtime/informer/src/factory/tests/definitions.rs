@@ -176,6 +176,67 @@ async fn one_answer_that_a_kind_is_not_served_takes_nothing_away() {
     assert_eq!((log.take(), rig.held()), (vec!["+a@4=v InitialList".to_owned()], vec!["a@4=v".to_owned()]));
 }
 
+fn refused() -> RequestError {
+    RequestError::ConnectionRefused("nobody listens".to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_a_kind_is_not_served_count_only_if_nothing_else_came_between_them() {
+    let pages = |error: fn() -> RequestError| (0..6).map(|_| Answer::List(Err(error()))).collect::<Vec<_>>();
+    let others: [Vec<Answer>; 3] = [
+        pages(refused),
+        pages(|| refusal(503, "ServiceUnavailable")),
+        (0..6).map(|_| Answer::Stream(Err(refused()))).collect(),
+    ];
+    for between in others {
+        let (rig, log) = (Rig::new(), Log::default());
+        log.attach(&rig.informer, "log");
+        let mut answers = gone_for(1);
+        let last = answers.pop().expect("the kind is back");
+        answers.extend(between);
+        answers.extend([Answer::List(Err(not_found())), last]);
+        let script = Script::new(&rig.env, answers);
+        rig.start(&script);
+        rig.env.sleep(LONG).await;
+        let apart: Duration = script.gaps()[2..9].iter().sum();
+        assert!(apart > SECOND * 15, "the answers are far apart: {apart:?}");
+        assert_eq!(
+            (log.take(), rig.held()),
+            (vec!["+a@4=v InitialList".to_owned()], vec!["a@4=v".to_owned()])
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fresh_look_is_granted_by_no_failure_but_by_an_answer_and_wakes_a_source_once() {
+    for nothing in [not_found as fn() -> RequestError, || refusal(403, "Forbidden")] {
+        let rig = Rig::new();
+        let mut answers = vec![Answer::List(Err(nothing()))];
+        answers.extend((0..3).map(|_| Answer::List(Err(refused()))));
+        answers.extend([Answer::List(Err(nothing()))]);
+        let script = Script::new(&rig.env, answers);
+        rig.start(&script);
+        rig.settle().await;
+        let soon = Duration::from_millis(400);
+        assert!(!VersionSource::refreshed(&rig.informer, soon).await, "nobody has answered");
+        assert_eq!(script.asked().len(), 2, "it was asked at once, and then not without a wait");
+        assert!(VersionSource::refreshed(&rig.informer, MINUTE).await, "somebody has");
+        assert_eq!(script.asked().len(), 5);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_of_definitions_tells_of_all_it_sees_from_the_moment_others_can_find_it() {
+    let world = World::new();
+    let widgets = world.factory.informer(widgets(), Selection::default());
+    let inner = &world.factory.inner;
+    inner.lock().informer(inner, crate::factory::definitions::representation(), Selection::default(), None);
+    world.start();
+    world.pass(MINUTE * 10).await;
+    world.define_widgets();
+    assert!(widgets.wait_for_sync(Some(SECOND)).await.is_ok());
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_was_let_go_is_not_taken_to_be_up_to_date_until_it_was_listed_again() {
     let (rig, log) = (Rig::new(), Log::default());

@@ -102,7 +102,9 @@ async fn a_deselected_object_says_so_and_claims_nothing_about_its_end() {
     log.take_events();
     namespaces.remove("b");
     world.pass(SECOND).await;
-    for event in log.take_events() {
+    let events = log.take_events();
+    assert_eq!(events.len(), 1, "{events:?}");
+    for event in events {
         assert!(matches!(
             event,
             Event::Deleted { observed: Observation::Inferred, cause: Cause::Deselected, .. }
@@ -345,4 +347,32 @@ async fn a_fresh_look_reads_every_namespace_anew() {
     assert_eq!((lists("a"), lists("b")), (before.0 + 1, before.1 + 1));
     let never: Option<ResourceVersion> = VersionSource::version_in(&informer, Some("c"));
     assert_eq!(never, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fresh_look_waits_for_namespaces_that_have_not_begun() {
+    let namespaces = NamespaceSet::of(["a"]);
+    let world = World::over(&namespaces);
+    for namespace in ["a", "b"] {
+        world.put(namespace, "x", "first");
+    }
+    let informer = world.factory.typed::<ConfigMap>();
+    world.start();
+    assert!(VersionSource::refreshed(&informer, MINUTE).await);
+    assert_eq!(held(&informer), ["a/x=first"]);
+    namespaces.replace(["b"]);
+    assert!(VersionSource::refreshed(&informer, MINUTE).await);
+    assert_eq!(held(&informer), ["b/x=first"]);
+    namespaces.replace(Vec::<String>::new());
+    assert!(VersionSource::refreshed(&informer, MINUTE).await, "of nothing, nothing is missing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fresh_look_does_not_wait_for_a_namespace_that_leaves() {
+    let (world, namespaces, informer, _) = followed().await;
+    let leaves = async { namespaces.remove("b") };
+    let (fresh, left) = future::join(VersionSource::refreshed(&informer, MINUTE), leaves).await;
+    assert!(fresh && left);
+    world.pass(SECOND).await;
+    assert_eq!(held(&informer), ["a/x=first"]);
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use windlass_object::{ResourceKind, Typed, Verb};
 
 use super::world::*;
@@ -50,4 +51,24 @@ fn what_is_asked_for_and_what_the_factory_selects_by_must_both_hold() {
     assert_eq!(informer.selection(), &asked("tier=front,app=web"));
     let same = factory.informer(Typed::<ConfigMap>::new(), asked("app=web"));
     assert!(same.is(&factory.typed::<ConfigMap>()), "what is said twice is said once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn definitions_are_followed_whatever_a_factory_selects_by() {
+    for asked_for in [false, true] {
+        let options = FactoryOptions {
+            selectors: labels("app=web"),
+            follow_definitions: true,
+            ..FactoryOptions::default()
+        };
+        let world = World::with(options);
+        if asked_for {
+            world.factory.typed::<CustomResourceDefinition>();
+        }
+        let widgets = world.factory.informer(widgets(), Selection::default());
+        world.start();
+        world.pass(MINUTE * 10).await;
+        world.define_widgets();
+        assert!(widgets.wait_for_sync(Some(SECOND)).await.is_ok(), "asked for: {asked_for}");
+    }
 }

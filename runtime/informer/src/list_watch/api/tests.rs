@@ -205,10 +205,20 @@ async fn caches_equal_the_server_after_every_kind_of_fault_that_strikes_streams(
             world.env.sleep(second(5)).await;
         }
         world.env.sleep(second(400)).await;
-        let held: Vec<String> = names(&informer);
-        let there: Vec<String> = world.scene.all(MAPS).iter().filter_map(name).collect();
+        let held = essences(informer.lister().list().iter().map(|map| json!(**map)));
+        let there = essences(world.scene.all(MAPS));
         assert_eq!(held, there, "{what:?}");
+        assert!(!there.is_empty(), "there is something to compare");
     }
+}
+
+/// Name, version and data of each.
+fn essences(objects: impl IntoIterator<Item = Value>) -> Vec<Value> {
+    let essence = |object: Value| {
+        let version = &object["metadata"]["resourceVersion"];
+        name(&object).map(|name| json!([name, version, object["data"]]))
+    };
+    objects.into_iter().filter_map(essence).collect()
 }
 
 fn name(object: &Value) -> Option<String> {

@@ -1,6 +1,7 @@
 //! Lists that come as streams, and what becomes of servers that do not do what these promise.
 
 use super::*;
+use crate::FactoryOptions;
 
 /// A stream: these objects, the end of them at `version`, and what is played then.
 fn streamed(version: u64, names: &[&str], then: Vec<Play>) -> Answer {
@@ -137,11 +138,85 @@ async fn bookmarks_alone_are_no_sign_of_life_of_a_stream_that_owes_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_closes_without_its_end_gives_way_to_pages_at_once_and_is_remembered() {
+async fn a_stream_that_always_has_more_to_tell_and_never_an_end_gives_way_to_pages_within_a_bounded_time() {
+    for frame in [Frame::Modified(object("a", "uid-a", 3, "v")), bookmark(3)] {
+        let rig = Rig::new();
+        let script =
+            Script::new(&rig.env, [unfinished(vec![Play::Flood(frame)]), listed(7, &["a"]), stalls()]);
+        rig.start(&script);
+        // The clock does not move by itself while somebody has work to do.
+        for _ in 0..200 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert_eq!((script.asked(), rig.held().len()), (vec![newest(), consistent(), watch(7)], 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_streams_that_close_without_their_end_the_first_gives_way_to_pages_and_the_second_is_remembered() {
     for told in [vec![], vec![added("a", 3)], vec![Play::Tell(bookmark(5))]] {
-        let (_rig, script) = play(vec![unfinished(told), listed(7, &["a"]), stalls()]).await;
-        assert_eq!(script.asked(), [newest(), consistent(), watch(7)]);
-        assert_eq!((script.gaps()[0], script.disappointments()), (Duration::ZERO, 1));
+        let (_rig, script) = play(vec![
+            unfinished(told),
+            listed(7, &["a"]),
+            played(vec![Play::Tell(error_frame(&gone()))]),
+            unfinished(vec![added("a", 3)]),
+            listed(9, &["a"]),
+            stalls(),
+        ])
+        .await;
+        assert_eq!(script.asked(), [newest(), consistent(), watch(7), newest(), consistent(), watch(9)]);
+        assert!(script.gaps()[0] >= Backoff::FIRST, "a server that shuts down has nothing else to say yet");
+        assert_eq!((script.gaps()[3], script.disappointments()), (Duration::ZERO, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_keeps_its_promise_makes_up_for_one_that_closed() {
+    let lost = Play::Tell(error_frame(&gone()));
+    let (_rig, script) = play(vec![
+        unfinished(vec![]),
+        listed(7, &["a"]),
+        played(vec![Play::Tell(error_frame(&gone()))]),
+        streamed(8, &["a"], vec![lost]),
+        unfinished(vec![]),
+        listed(9, &["a"]),
+        stalls(),
+    ])
+    .await;
+    assert_eq!((script.asked().last(), script.disappointments()), (Some(&watch(9)), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_may_last_longer_than_its_list_may_take() {
+    let (_rig, script) = play((0..20).map(|_| Answer::Stream(Err(busy(1)))).collect()).await;
+    let windows = script.windows();
+    assert!(
+        windows.len() > 5 && windows.iter().all(|window| *window > Duration::from_secs(120)),
+        "{windows:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_changes_or_goes_while_a_stream_tells_what_there_is_is_weighed_once() {
+    let weight = u64::try_from(object("a", "uid-a", 3, "v").len()).unwrap();
+    for told in [
+        vec![added("a", 3), modified("a", 4), modified("a", 5), end(7), Play::Stall],
+        vec![
+            added("a", 3),
+            deleted("a", 4),
+            added("b", 5),
+            deleted("b", 6),
+            added("c", 7),
+            end(7),
+            Play::Stall,
+        ],
+    ] {
+        let options = FactoryOptions { byte_budget: Some(weight * 3 / 2), ..FactoryOptions::default() };
+        let rig = Rig::with_options(options);
+        let script = Script::new(&rig.env, [unfinished(told)]);
+        rig.start(&script);
+        rig.settle().await;
+        assert_eq!((rig.held().len(), rig.counts().over_budget.get()), (1, 0));
     }
 }
 

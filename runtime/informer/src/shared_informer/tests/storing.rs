@@ -1,5 +1,6 @@
 //! What is done to objects before they are stored, how much is stored, and under what it is found.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering as Atomic};
 
 use k8s_openapi::api::core::v1::Pod;
@@ -239,10 +240,11 @@ fn many_readers_see_whole_moments_in_order_and_never_hold_up_the_writer() {
         "version",
         Arc::new(|map: &Arc<ConfigMap>| Vec::from_iter(map.metadata.resource_version.clone())),
     );
-    let done = AtomicBool::new(false);
+    let (done, reading) = (AtomicBool::new(false), Barrier::new(9));
     let read = || {
         let (mut seen, mut kept) = (0, Vec::new());
-        while !done.load(Atomic::Acquire) {
+        loop {
+            let last = done.load(Atomic::Acquire);
             let snapshot = store.snapshot();
             let version = snapshot.progress().version.as_ref().map_or(0, |it| it.as_str().parse().unwrap());
             assert!(version >= seen, "from {seen} back to {version}");
@@ -257,10 +259,19 @@ fn many_readers_see_whole_moments_in_order_and_never_hold_up_the_writer() {
             }
             kept.push(snapshot);
             kept.drain(..kept.len().saturating_sub(100));
+            if last {
+                assert_eq!(seen, ROUNDS, "what the writer did last is there for whoever looks then");
+                return;
+            }
+            if seen == 0 && kept.len() == 1 {
+                reading.wait();
+            }
         }
     };
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..8).map(|_| scope.spawn(read)).collect();
+        // From here to its end the writer has readers beside it, each of which holds what it read last.
+        reading.wait();
         for version in 1..=ROUNDS {
             writer.apply(Batch::Changes(vec![crate::delta_fifo::Delta::Added(crate::delta_fifo::Item {
                 head: windlass_object::Head {
