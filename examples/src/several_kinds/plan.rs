@@ -37,9 +37,9 @@ pub(super) enum Step {
     /// Apply its Deployment.
     Deploy(Box<Deployment>),
     /// Apply its Service.
-    Expose(Service),
+    Expose(Box<Service>),
     /// Apply its line of the directory; one without data takes the line out.
-    Enter(ConfigMap),
+    Enter(Box<ConfigMap>),
     /// Tell how it is.
     Report(SiteStatus),
 }
@@ -59,11 +59,11 @@ pub(super) fn plan(site: &Site, seen: &Seen) -> Vec<Step> {
         steps.push(Step::Deploy(Box::new(deployment_of(site))));
     }
     if seen.service.is_none() {
-        steps.push(Step::Expose(service_of(site)));
+        steps.push(Step::Expose(Box::new(service_of(site))));
     }
     let address = address_of(site);
     if seen.line.as_ref() != Some(&address) {
-        steps.push(Step::Enter(entry_of(site, Some(address))));
+        steps.push(Step::Enter(Box::new(entry_of(site, Some(address)))));
     }
     let status = status_of(site, seen);
     if site.status.as_ref() != Some(&status) {
@@ -83,7 +83,7 @@ fn farewell(site: &Site, seen: &Seen) -> Vec<Step> {
     }
     let mut steps = Vec::new();
     if seen.line.is_some() {
-        steps.push(Step::Enter(entry_of(site, None)));
+        steps.push(Step::Enter(Box::new(entry_of(site, None))));
     }
     let finalizers = site.finalizers().iter().filter(|it| *it != FINALIZER).cloned().collect();
     steps.push(Step::Finalizers { version: site.resource_version(), finalizers });

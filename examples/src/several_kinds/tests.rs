@@ -28,7 +28,7 @@ fn complete(site: &Site) -> Seen {
     for step in plan(site, &seen.clone()) {
         match step {
             Step::Deploy(deployment) => seen.deployment = Some(Arc::from(deployment)),
-            Step::Expose(service) => seen.service = Some(Arc::new(service)),
+            Step::Expose(service) => seen.service = Some(Arc::from(service)),
             Step::Enter(entry) => seen.line = entry.data.and_then(|data| data.into_values().next()),
             Step::Finalizers { .. } | Step::Report(_) => {}
         }
