@@ -1,5 +1,6 @@
 //! The work queue beside client-go's and controller-runtime's: nanoseconds and allocations per key added, handed out
-//! and given back. Run it by `cargo xtask measure --what queue`.
+//! and given back. Run it by `cargo xtask measure --what queue`; by itself, it takes the number of rounds and perhaps the
+//! one workload to measure.
 //!
 //! Workloads, by the names of the peers' benchmarks: a thousand keys added, then handed out and given back (`Ints`,
 //! `Strings`; `…Measured` with metrics), one at a time (`OneByOne`), two threads adding while two take (`Contended`),
@@ -29,11 +30,15 @@ const KEYS: u32 = 1000;
 const MILLISECONDS: u32 = 300;
 
 fn main() -> Result<()> {
+    let only = std::env::args().nth(2);
     let rounds: u16 = std::env::args().nth(1).map_or(Ok(5), |rounds| rounds.parse()).context("rounds")?;
     let peers = [Peer::build("client-go")?, Peer::build("controller-runtime")?];
     let mut table = Table::default();
     for _ in 0..rounds {
         for (workload, side, ours) in OURS {
+            if only.as_ref().is_some_and(|only| only != workload) {
+                continue;
+            }
             table.note(workload, side, ours()?);
             if *side == "windlass" {
                 for peer in &peers {
