@@ -25,6 +25,7 @@ use windlass_metrics::InformerMetrics;
 use windlass_object::ObjectKey;
 
 use crate::partition::Partition;
+use crate::share::Share;
 
 /// An informer would have to hold more than it may.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +46,7 @@ pub struct OverBudget {
 #[derive(Debug)]
 pub(crate) struct Budget {
     ledger: Mutex<Ledger>,
+    bytes: Share,
     metrics: InformerMetrics,
 }
 
@@ -87,7 +89,8 @@ pub(crate) struct Tally {
 
 impl Budget {
     pub(crate) fn new(limit: Option<u64>, metrics: InformerMetrics) -> Self {
-        Self { ledger: Mutex::new(Ledger { limit, ..Ledger::default() }), metrics }
+        let bytes = Share::of(&metrics.bytes);
+        Self { ledger: Mutex::new(Ledger { limit, ..Ledger::default() }), bytes, metrics }
     }
 
     /// Sets the limit. Where there was none, what is held is counted from here on, as it comes in.
@@ -121,6 +124,11 @@ impl Budget {
     /// Notes that there is nothing to list of a part any more.
     pub(crate) fn nothing_to_list(&self, partition: &Partition) {
         self.lock().refused.remove(partition);
+    }
+
+    /// Notes that nothing is held for anybody to count any more.
+    pub(crate) fn close(&self) {
+        self.bytes.set(0);
     }
 
     /// Takes one object in from a watch.
@@ -164,7 +172,7 @@ impl Budget {
     }
 
     fn publish(&self, ledger: &Ledger) {
-        self.metrics.bytes.set(i64::try_from(ledger.whole.held).unwrap_or(i64::MAX));
+        self.bytes.set(ledger.whole.held);
     }
 
     /// No code of others runs under this lock, so poison cannot mean broken books.

@@ -51,6 +51,7 @@ mod presence;
 mod processor;
 mod reflector;
 mod settings;
+mod share;
 mod shared_informer;
 mod store;
 mod sync;
@@ -59,9 +60,9 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use crate::budget::OverBudget;
 pub use crate::error::{InformerError, Lag, Laggard, NotSynced};
 pub use crate::factory::{FactoryOptions, InformerFactory, Selectors};
-pub use crate::budget::OverBudget;
 pub use crate::handler::{
     Cause, Delivery, Event, Handler, HandlerFailure, HandlerHandle, HandlerOptions, Observation, Resync,
     WaitsForItself, filtered,

@@ -37,6 +37,7 @@ use crate::presence::Presence;
 use crate::processor::{Listener, Processor, Replay};
 use crate::reflector::WatchErrorHandler;
 use crate::settings::{Admission, Settings, Transform};
+use crate::share::Share;
 use crate::store::{Applied, Change, Progress, Snapshot, Store, StoreWriter};
 use crate::sync::{self, yield_now};
 
@@ -125,6 +126,9 @@ struct Inner<R: Representation> {
     budget: Arc<Budget>,
     stop: CancellationToken,
     metrics: InformerMetrics,
+    /// Its share of the objects, and of what is queued, of all informers of the resource.
+    objects: Share,
+    queued: Share,
 }
 
 struct Hub<R: Representation> {
@@ -190,6 +194,8 @@ impl<R: Representation> SharedInformer<R> {
             path: format!("{factory}/{name}/{}", std::any::type_name::<R>()),
             name,
             env: env.clone(),
+            objects: Share::of(&metrics.objects),
+            queued: Share::of(&metrics.queued_items),
             metrics,
             representation,
             kind,
@@ -638,6 +644,10 @@ impl<R: Representation> Inner<R> {
             while inner.fifo.pop(&*inner.store, |batch| inner.process(batch)).await.is_ok() {
                 yield_now().await;
             }
+            // Readers may keep what it held; it is nothing that is kept in step any more.
+            inner.objects.set(0);
+            inner.queued.set(0);
+            inner.budget.close();
         })
     }
 
@@ -702,13 +712,13 @@ impl<R: Representation> Inner<R> {
             hub.distribute(applied);
         }
         self.tell_witnesses(&changed);
-        self.metrics.queued_items.set(i64::try_from(self.fifo.len()).unwrap_or(i64::MAX));
+        self.queued.set(count(self.fifo.len()));
         let took = self.env.now().saturating_duration_since(began);
         self.metrics.processing_latency.observe(took.as_secs_f64());
     }
 
     fn tell_progress(&self, snapshot: &Snapshot<R::Stored>) {
-        self.metrics.objects.set(i64::try_from(snapshot.objects().len()).unwrap_or(i64::MAX));
+        self.objects.set(count(snapshot.objects().len()));
         let progress = snapshot.progress();
         if *progress == self.progress.get() {
             return;
@@ -795,6 +805,10 @@ impl<R: Representation> Hub<R> {
             self.processor.distribute(&key, uid.as_ref(), &event.map(|stored| R::read(&stored)));
         }
     }
+}
+
+fn count(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
 }
 
 /// The objects of a snapshot in the order of their keys, each made not long before it is told.

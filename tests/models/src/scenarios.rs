@@ -132,10 +132,14 @@ pub fn a_removed_handler_ends_whatever_is_queued_meanwhile() {
             move || listener.detach()
         });
         listener.enqueue(&key("a"), None, added(1));
+        let pinned = Arc::new(2);
+        let snapshot = Arc::clone(&pinned);
+        listener.replay(Box::new(std::iter::once_with(move || *snapshot)));
         listener.initial_list_ended();
         remover.join().unwrap();
         running.join().unwrap();
         assert_eq!(listener.state().get(), HandlerState::Gone);
+        assert_eq!(Arc::strong_count(&pinned), 1, "what nobody will be told is not kept");
     });
 }
 

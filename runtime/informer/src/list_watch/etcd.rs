@@ -4,6 +4,8 @@
 //! - A list is one revision, read from the majority of the members, however many pages it has; a watch goes on from
 //!   it. What the objects' versions are is etcd's business: the revision in which each was written last.
 //! - Revisions that were compacted away are refused in the API's words, so that everything is listed anew.
+//! - What one transaction wrote has one revision, and is told key by key: for a moment a cache may say that it has come
+//!   to a revision and hold only some of what was written in it. Who needs all of a transaction waits for the next.
 //! - A deletion carries the last state of the object, as long as etcd remembers it.
 //! - Progress is asked for twice a minute, or as often as one likes, and told as bookmarks; an etcd that does not answer
 //!   is left.
@@ -104,6 +106,14 @@ impl EtcdSource {
     /// A source of what is selected of these objects. One that is asked for labels or fields refuses every request.
     pub fn selecting(&self, selection: &Selection) -> Arc<dyn ListerWatcher> {
         Arc::new(Self { selection: selection.clone(), ..self.clone() })
+    }
+
+    /// The revision of the majority. No object has the key that is asked for.
+    async fn revision(&self) -> Result<i64, RequestError> {
+        let key = Bytes::copy_from_slice(self.prefix.as_bytes());
+        let range = RangeRequest { key, range_end: Bytes::new(), limit: 1, revision: 0 };
+        let answer = self.in_time(wire::range(self.channel.clone(), range)).await?;
+        Ok(answer.header.unwrap_or_default().revision)
     }
 
     fn admit(&self) -> Result<(), RequestError> {
@@ -265,6 +275,10 @@ impl Watched {
             let answer = env.timeout(within, self.answers.message()).await;
             self.heard = env.now();
             match answer {
+                Ok(Ok(Some(answer))) if self.is_behind(&answer) => match self.source.revision().await {
+                    Ok(revision) => self.compare(revision),
+                    Err(error) => return self.end(error),
+                },
                 Ok(Ok(Some(answer))) => self.hear(&answer),
                 Ok(Ok(None)) => return None,
                 Ok(Err(status)) => return self.end(refused(&status)),
@@ -279,17 +293,27 @@ impl Watched {
         Some(Err(error))
     }
 
+    /// Whether the member that watches has not come to where the watch is to begin.
+    fn is_behind(&self, answer: &WatchResponse) -> bool {
+        answer.created && !answer.canceled && answer.header.unwrap_or_default().revision < self.after
+    }
+
+    /// Compares what was asked for with the revision of the majority. If that is behind, too, etcd came back from a
+    /// backup, and would wait for the revision without a word. Otherwise it was one member that lags, which goes on
+    /// when it has caught up.
+    fn compare(&mut self, revision: i64) {
+        if revision < self.after {
+            self.over = true;
+            let status = refusals::too_large(unsigned(self.after), unsigned(revision));
+            self.told.push_back(Frame::Error(Box::new(status)));
+        }
+    }
+
     fn hear(&mut self, answer: &WatchResponse) {
         let current = answer.header.unwrap_or_default().revision;
         if answer.canceled {
             self.over = true;
             return self.told.push_back(Frame::Error(Box::new(cancelled(answer))));
-        }
-        if answer.created && current < self.after {
-            // It would wait for that revision without a word. It came back from a backup.
-            self.over = true;
-            let status = refusals::too_large(unsigned(self.after), unsigned(current));
-            return self.told.push_back(Frame::Error(Box::new(status)));
         }
         self.told.extend(answer.events.iter().filter_map(|event| self.source.frame(event)));
         if answer.events.is_empty() && !answer.created && self.bookmarks {
@@ -313,7 +337,10 @@ impl Page {
 
     fn parse(token: &str) -> Option<Self> {
         let (revision, from) = token.split_once('/')?;
-        let digits = from.as_bytes().chunks_exact(2).filter(|_| from.is_ascii());
+        if !from.is_ascii() || !from.len().is_multiple_of(2) {
+            return None;
+        }
+        let digits = from.as_bytes().chunks_exact(2);
         let from: Option<Vec<u8>> = digits
             .map(|pair| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok()))
             .collect();
@@ -378,8 +405,12 @@ fn stamped(mut object: Map<String, Value>, key: &ObjectKey, revision: i64) -> By
     }
     metadata["name"] = json!(key.name());
     metadata["resourceVersion"] = json!(revision.to_string());
-    if let Some(namespace) = key.namespace() {
-        metadata["namespace"] = json!(namespace);
+    match (key.namespace(), metadata.as_object_mut()) {
+        (Some(namespace), _) => metadata["namespace"] = json!(namespace),
+        // What the value says of a namespace would make it another object than its key does.
+        (None, metadata) => {
+            metadata.and_then(|metadata| metadata.remove("namespace"));
+        }
     }
     Value::Object(object).to_string().into()
 }
@@ -402,7 +433,10 @@ fn refused(status: &tonic::Status) -> RequestError {
     let message = status.message();
     let answer = |code, reason| refusals::error(refusals::status(code, reason, message));
     match status.code() {
-        Code::OutOfRange if message.contains("future revision") => answer(504, "Too large resource version"),
+        Code::OutOfRange if message.contains("future revision") => {
+            let message = format!("Too large resource version: {message}");
+            refusals::error(refusals::status(504, "Timeout", &message))
+        }
         Code::OutOfRange => refusals::error(refusals::expired()),
         Code::Unavailable => RequestError::Transport(format!("etcd cannot be reached: {message}")),
         Code::DeadlineExceeded | Code::Cancelled => RequestError::Deadline,
@@ -450,7 +484,7 @@ mod tests {
     fn a_page_is_told_by_its_token_whatever_its_key_holds() {
         let page = Page::after(7, &[0, 255, b'/', b'k']);
         assert_eq!(Page::parse(&page.to_string()), Some(page));
-        for broken in ["", "7", "x/00", "7/zz", "7/\u{e9}\u{e9}"] {
+        for broken in ["", "7", "x/00", "7/zz", "7/000", "7/\u{e9}\u{e9}"] {
             assert_eq!(Page::parse(broken), None, "{broken}");
         }
     }
@@ -464,6 +498,9 @@ mod tests {
             item["metadata"],
             json!({"name": "a", "namespace": "ns", "resourceVersion": "9", "labels": {"l": "v"}})
         );
+        let cluster = source.item(&kv("/things/a", r#"{"metadata":{"name":"x","namespace":"y"}}"#, 3, 9));
+        let cluster: Value = serde_json::from_slice(&cluster.unwrap()).unwrap();
+        assert_eq!(cluster["metadata"], json!({"name": "a", "resourceVersion": "9"}));
         for nobody in ["/things/", "/things/ns/a/b", "/other/a"] {
             assert_eq!(source.item(&kv(nobody, "{}", 1, 1)), None, "{nobody}");
         }
@@ -502,12 +539,41 @@ mod tests {
         let compacted = tonic::Status::out_of_range("etcdserver: mvcc: required revision has been compacted");
         assert!(refused(&compacted).is_expired());
         let future = tonic::Status::out_of_range("etcdserver: mvcc: required revision is a future revision");
-        assert!(!refused(&future).is_expired());
+        assert!(!refused(&future).is_expired() && refused(&future).is_too_large_version());
         assert!(refused(&tonic::Status::permission_denied("no")).is_forbidden());
         assert!(refused(&tonic::Status::resource_exhausted("busy")).is_too_many_requests());
         assert!(matches!(refused(&tonic::Status::unavailable("gone")), RequestError::Transport(_)));
         assert!(not_before(Some("9"), 8).is_err_and(|error| error.is_too_large_version()));
         assert!(not_before(Some("9"), 9).is_ok() && not_before(None, 0).is_ok());
+    }
+
+    fn watched(answers: Streaming<WatchResponse>, after: i64) -> Watched {
+        let (source, env) = (source(&Selection::default()), Env::virtual_time(1));
+        let (heard, until) = (env.now(), env.now() + PATIENCE);
+        let (bookmarks, over) = (true, false);
+        Watched { source, answers, after, bookmarks, told: VecDeque::new(), heard, until, over }
+    }
+
+    fn no_answers() -> Streaming<WatchResponse> {
+        use tonic::codec::Codec as _;
+        let mut codec = tonic_prost::ProstCodec::<super::wire::WatchRequest, WatchResponse>::default();
+        Streaming::new_empty(codec.decoder(), tonic::body::Body::empty())
+    }
+
+    #[tokio::test]
+    async fn a_member_that_lags_is_no_backup_that_came_back() {
+        let mut watched = watched(no_answers(), 9);
+        let created = |revision| {
+            let header = Some(super::wire::ResponseHeader { revision });
+            WatchResponse { header, created: true, ..WatchResponse::default() }
+        };
+        assert!(watched.is_behind(&created(8)) && !watched.is_behind(&created(9)));
+        watched.compare(9);
+        assert!(!watched.over && watched.told.is_empty(), "the majority has it");
+        watched.compare(8);
+        assert!(watched.over);
+        let Some(Frame::Error(status)) = watched.told.pop_front() else { panic!("nothing was told") };
+        assert!(RequestError::from_status(*status, None).is_too_large_version());
     }
 
     #[tokio::test]

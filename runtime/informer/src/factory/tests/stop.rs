@@ -13,7 +13,9 @@ async fn one_that_is_stopped_ends_its_handlers_stays_readable_and_leaves_the_oth
     let handle = log.attach(&rig.informer, "log");
     rig.start(&server);
     rig.settle().await;
+    assert_eq!(rig.counts().objects.get(), 2, "each of the two counts what it holds");
     rig.factory.stop(&rig.informer).await;
+    assert_eq!(rig.counts().objects.get(), 1, "what it holds counts no more");
     assert_eq!(server.watchers(), 1, "it watches no more");
     assert!(!rig.informer.is_running() && rig.lister.is_stopped() && !other.lister().is_stopped());
     assert!(!handle.synced().await, "its handlers have ended");

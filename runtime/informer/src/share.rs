@@ -1,0 +1,56 @@
+//! One informer's part of a gauge that all informers of its resource share.
+//!
+//! Guarantees: the gauge is the sum of what each of them told last, and what is dropped counts no more.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use windlass_metrics::IntGauge;
+
+/// A part of a gauge.
+#[derive(Debug)]
+pub(crate) struct Share {
+    gauge: IntGauge,
+    told: AtomicI64,
+}
+
+impl Share {
+    pub(crate) fn of(gauge: &IntGauge) -> Self {
+        Self { gauge: gauge.clone(), told: AtomicI64::new(0) }
+    }
+
+    /// Sets this part.
+    pub(crate) fn set(&self, part: u64) {
+        let part = i64::try_from(part).unwrap_or(i64::MAX);
+        // Exchanged in one step, so that each difference is counted once whoever else sets it.
+        let before = self.told.swap(part, Ordering::Relaxed);
+        self.gauge.add(part - before);
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_metrics::Metrics;
+
+    use super::*;
+
+    #[test]
+    fn a_gauge_is_the_sum_of_what_each_told_last_and_of_nobody_who_is_gone() {
+        let metrics = Metrics::new();
+        let gauge = metrics.informer("", "v1", "configmaps").objects;
+        let (one, other) = (Share::of(&gauge), Share::of(&gauge));
+        one.set(3);
+        other.set(5);
+        one.set(2);
+        assert_eq!(gauge.get(), 7);
+        drop(one);
+        assert_eq!(gauge.get(), 5);
+        other.set(0);
+        assert_eq!(gauge.get(), 0);
+    }
+}
