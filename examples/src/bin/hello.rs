@@ -1,4 +1,5 @@
-//! Hello: mirrors the labels of every Service onto a ConfigMap of the same name, which it creates and owns.
+//! Hello: mirrors the labels of every Service onto a ConfigMap of the same name, which it creates and owns. A
+//! ConfigMap of that name that somebody else made stays as it is.
 //!
 //! ```sh
 //! cargo run -p windlass-examples --bin hello -- ~/.kube/config
@@ -24,7 +25,8 @@ impl Controller for LabelMirror {
         setup.uses::<ConfigMap>([Verb::Create, Verb::Update]);
         Ok(Self {
             services: setup.watch::<Service>().enqueue(by_self).lister(),
-            config_maps: setup.watch::<ConfigMap>().enqueue(by_owner::<Service>).lister(),
+            // By name and not by owner: one that somebody else made may be in the way, and go.
+            config_maps: setup.watch::<ConfigMap>().enqueue(by_self).lister(),
         })
     }
 
@@ -35,8 +37,17 @@ impl Controller for LabelMirror {
         let mirrors = Api::<ConfigMap>::namespaced(cx.client().clone(), key.namespace().unwrap_or_default());
         match self.config_maps.get(key) {
             None => drop(mirrors.create(&PostParams::default(), &wanted).await?),
+            // What others made is theirs, whatever its name: it may hold what nobody could bring back.
+            Some(map) if !is_controlled_by(&map.metadata, &service.uid().unwrap_or_default()) => {
+                return Err(terminal(format!("the ConfigMap {key} is not the Service's: rename either")));
+            }
             Some(mirror) if mirror.labels() == wanted.labels() => {}
-            Some(_) => drop(mirrors.replace(key.name(), &PostParams::default(), &wanted).await?),
+            Some(mirror) => {
+                // With the version that was read, a write on top of somebody else's is refused.
+                let mut mirror = ConfigMap::clone(&mirror);
+                mirror.metadata.labels = wanted.metadata.labels;
+                mirrors.replace(key.name(), &PostParams::default(), &mirror).await?;
+            }
         }
         Ok(Outcome::Done)
     }
@@ -69,7 +80,9 @@ async fn main() -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use kube::api::{Patch, PatchParams};
+    use std::time::Duration;
+
+    use kube::api::{DeleteParams, Patch, PatchParams};
     use serde_json::json;
     use windlass::testing::{Cluster, Snapshot, object};
 
@@ -103,5 +116,23 @@ mod tests {
         let mended =
             |now: &Snapshot| now.typed::<ConfigMap>("web").is_some_and(|map| map.labels().is_empty());
         cluster.eventually("the mirror is mended", mended).await;
+    }
+
+    #[windlass::simulation(hours = 1, faults = all)]
+    async fn a_map_that_somebody_else_made_is_left_alone_until_it_makes_way(cluster: Cluster) {
+        cluster.run([Registration::of::<LabelMirror>()]);
+        let precious = json!({ "metadata": { "name": "web" }, "data": { "precious": "yes" } });
+        let precious = cluster.create(&object::<ConfigMap>(precious)).await;
+        let web = json!({
+            "metadata": { "name": "web", "labels": { "tier": "front" } },
+            "spec": { "ports": [{ "port": 80 }] },
+        });
+        cluster.create(&object::<Service>(web)).await;
+        cluster.pass(Duration::from_secs(600)).await;
+        assert_eq!(cluster.snapshot().typed::<ConfigMap>("web"), Some(precious));
+
+        let maps = Api::<ConfigMap>::namespaced(cluster.client(), "default");
+        maps.delete("web", &DeleteParams::default()).await.expect("it is there");
+        cluster.eventually("the labels are mirrored", |now| tier_of_mirror(now) == Some("front")).await;
     }
 }

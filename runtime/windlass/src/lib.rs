@@ -23,7 +23,8 @@
 //!         setup.uses::<ConfigMap>([Verb::Create, Verb::Update]);
 //!         Ok(Self {
 //!             services: setup.watch::<Service>().enqueue(by_self).lister(),
-//!             config_maps: setup.watch::<ConfigMap>().enqueue(by_owner::<Service>).lister(),
+//!             // By name and not by owner: one that somebody else made may be in the way, and go.
+//!             config_maps: setup.watch::<ConfigMap>().enqueue(by_self).lister(),
 //!         })
 //!     }
 //!
@@ -34,8 +35,17 @@
 //!         let mirrors = Api::<ConfigMap>::namespaced(cx.client().clone(), key.namespace().unwrap_or_default());
 //!         match self.config_maps.get(key) {
 //!             None => drop(mirrors.create(&PostParams::default(), &wanted).await?),
+//!             // What others made is theirs, whatever its name: it may hold what nobody could bring back.
+//!             Some(map) if !is_controlled_by(&map.metadata, &service.uid().unwrap_or_default()) => {
+//!                 return Err(terminal(format!("the ConfigMap {key} is not the Service's: rename either")));
+//!             }
 //!             Some(mirror) if mirror.labels() == wanted.labels() => {}
-//!             Some(_) => drop(mirrors.replace(key.name(), &PostParams::default(), &wanted).await?),
+//!             Some(mirror) => {
+//!                 // With the version that was read, a write on top of somebody else's is refused.
+//!                 let mut mirror = ConfigMap::clone(&mirror);
+//!                 mirror.metadata.labels = wanted.metadata.labels;
+//!                 mirrors.replace(key.name(), &PostParams::default(), &mirror).await?;
+//!             }
 //!         }
 //!         Ok(Outcome::Done)
 //!     }
@@ -138,6 +148,6 @@ pub mod prelude {
     pub use windlass_env::Env;
     pub use windlass_informer::{Selection, TypedLister};
     pub use windlass_manager::{Manager, ManagerConfig, ShutdownSignals};
-    pub use windlass_object::owner::controller_reference;
+    pub use windlass_object::owner::{controller_reference, is_controlled_by};
     pub use windlass_object::{ObjectKey, Rule, Verb};
 }
