@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::future::BoxFuture;
 use kube::Resource;
 use windlass_env::cell::Observer;
-use windlass_informer::{Laggard, NotSynced, Progress, Selection, SharedInformer, VersionSource};
+use windlass_informer::{Laggard, NotSynced, Presence, Progress, Selection, SharedInformer, VersionSource};
 use windlass_object::{GroupResource, ObjectKey, Representation, ResourceKind, Uid};
 
 /// A representation that gives readers a shared object with metadata: whole, dynamic or metadata alone.
@@ -35,6 +35,8 @@ pub(crate) trait Cache: VersionSource {
     fn has_synced(&self) -> bool;
     /// Waits for the initial list; `false` if the informer was shut down first.
     fn synced(&self) -> BoxFuture<'_, bool>;
+    /// Whether the kind is known not to be served.
+    fn is_absent(&self) -> bool;
     /// Why there is no initial list, for each part that has none.
     fn laggards(&self) -> Vec<Laggard>;
 }
@@ -64,6 +66,10 @@ impl<R: Observed> Cache for SharedInformer<R> {
 
     fn synced(&self) -> BoxFuture<'_, bool> {
         Box::pin(SharedInformer::synced(self))
+    }
+
+    fn is_absent(&self) -> bool {
+        self.presence() == Presence::Absent
     }
 
     fn laggards(&self) -> Vec<Laggard> {

@@ -115,7 +115,8 @@ impl Enqueuer {
 
     /// Queues `keys`, once each.
     pub fn add_all(&self, keys: impl IntoIterator<Item = ObjectKey>) {
-        let wanted = keys.into_iter().filter(|key| self.wants(key));
+        // Users' code makes them one by one, and may use the queue meanwhile: not under the queue's lock.
+        let wanted: Vec<ObjectKey> = keys.into_iter().filter(|key| self.wants(key)).collect();
         self.queue.add_all(wanted, self.priority);
     }
 

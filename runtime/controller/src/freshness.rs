@@ -1,9 +1,11 @@
 //! Read-your-writes, the waiting: a reconcile starts only when the caches show what its key wrote last.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_client::{ListQuery, RawClient, RequestError};
 use windlass_env::{Env, Instant};
+use windlass_informer::Lag;
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion};
 
 use crate::caches::{Cache, Caches};
@@ -51,16 +53,42 @@ impl Caches {
         if self.epoch(&place.resource) != Some(wanted.epoch) {
             return true;
         }
-        let bounded = wanted.bound().map_or(wanted.doubt == Doubt::None, |bound| {
-            self.of(&place.resource).iter().all(|cache| shows(&**cache, place, &bound))
-        });
-        bounded && self.of(&place.resource).iter().all(|cache| shows_ends(&**cache, wanted))
+        let caches = self.showing(place);
+        // Of a namespace that is not followed nothing will ever show, so there is nothing to wait for.
+        let has_passed = |cache: &Arc<dyn Cache>, bound: &ResourceVersion| {
+            cache.progress().get().has_reached_in(place.namespace(), bound)
+        };
+        let bounded = caches.is_empty()
+            || wanted.bound().map_or(wanted.doubt == Doubt::None, |bound| {
+                caches.iter().all(|cache| has_passed(cache, &bound))
+            });
+        bounded && caches.iter().all(|cache| shows_ends(&**cache, wanted))
     }
 
-    /// Whether all caches of `resource` follow their source.
-    fn follow(&self, resource: &GroupResource) -> bool {
-        self.of(resource).iter().all(|cache| cache.follows())
+    /// The caches that can show what is written to `place`. Not those that hold nothing of it because their kind is not
+    /// served or must not be read: they show nothing old either, and their next list is a consistent one.
+    fn showing(&self, place: &Place) -> Vec<Arc<dyn Cache>> {
+        self.of(&place.resource).into_iter().filter(|cache| !is_barred(&**cache, place)).collect()
     }
+
+    /// Whether all caches of what is written to `place` follow their source.
+    fn follow(&self, place: &Place) -> bool {
+        self.showing(place).iter().all(|cache| cache.follows())
+    }
+}
+
+/// Whether the cache holds nothing of `place`, and cannot have it. Whoever must not be read any more, but was, holds
+/// what is old, and is waited for.
+fn is_barred(cache: &dyn Cache, place: &Place) -> bool {
+    let namespace = place.namespace();
+    if cache.progress().get().has_listed(namespace.unwrap_or_default()) {
+        return false;
+    }
+    cache.is_absent()
+        || cache.laggards().iter().any(|laggard| {
+            let of_namespace = laggard.selection.namespace.as_deref().is_none_or(|it| Some(it) == namespace);
+            of_namespace && matches!(laggard.lag, Lag::Absent | Lag::Forbidden(_))
+        })
 }
 
 /// Whether the cache has passed `version`. Versions that cannot be compared fail open: nobody could say when the wait
@@ -137,11 +165,16 @@ impl Gate {
             self.ledger.lock().satisfied(key, place, &wanted);
             return true;
         }
+        if self.caches.showing(place).is_empty() {
+            tracing::debug!(resource = %place.resource, "no cache can have it: own writes are not waited for");
+            self.ledger.lock().satisfied(key, place, &wanted);
+            return true;
+        }
         let Some(wanted) = self.resolved(key, place, wanted).await else { return false };
         let visible = self.caught_up(place, &wanted, self.env.now() + patience).await;
         if visible {
             self.ledger.lock().satisfied(key, place, &wanted);
-        } else if !self.caches.follow(&place.resource) {
+        } else if !self.caches.follow(place) {
             self.ledger.lock().unfollowed(key, place, &wanted, self.env.now());
         }
         visible
@@ -160,7 +193,7 @@ impl Gate {
     /// The version of the resource's collection now. A list without a version is answered from a quorum; one object
     /// is enough, the list's own version is what counts. Asked within the informer's selection, as rights allow.
     async fn consistent_version(&self, place: &Place) -> Option<ResourceVersion> {
-        let cache = self.caches.of(&place.resource).into_iter().next()?;
+        let cache = self.caches.showing(place).into_iter().next()?;
         let selection = cache.selection();
         let query = ListQuery {
             labels: selection.labels.clone(),
@@ -181,7 +214,7 @@ impl Gate {
     }
 
     async fn caught_up(&self, place: &Place, wanted: &Wanted, deadline: Instant) -> bool {
-        for cache in self.caches.of(&place.resource) {
+        for cache in self.caches.showing(place) {
             if !self.reached(&*cache, place, wanted, deadline).await {
                 return false;
             }

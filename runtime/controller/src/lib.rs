@@ -37,6 +37,7 @@ pub mod predicate;
 mod prepared;
 mod quarantine;
 mod registration;
+mod remains;
 mod setup;
 mod stale_skips;
 mod timer;
@@ -67,6 +68,7 @@ pub use crate::predicate::{
 pub use crate::prepared::Prepared;
 pub use crate::quarantine::Quarantined;
 pub use crate::registration::{Declaration, Registration, Resources};
+pub use crate::remains::Remains;
 pub use crate::setup::{CacheSync, Setup};
 pub use crate::timer::Timer;
 pub use crate::trigger::{Trigger, TriggerError};

@@ -2,14 +2,26 @@
 //! several.
 //!
 //! A worker that takes a key of a class that is full puts it aside and takes another, so a full class holds up nobody
-//! else. A key that was put aside has the next free place of its class, in the order of arrival.
+//! else. A key that was put aside has the next free place of its class: the most urgent first, and of those the one
+//! that came first. One call in [`FAIR_SHARE`] goes to who came first of all, so none is put aside for ever.
+//!
+//! Guarantees:
+//! - A key is as urgent as the most urgent of its adds, also while it is aside.
+//! - A place that is kept for a key does not stand idle while a more urgent key of its class waits: whoever it is kept
+//!   for comes as early as that one would.
+//! - A key is aside, or has a place kept, in one class at most. If it is in another class when it comes back, what it
+//!   had in the old one is given back.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use windlass_object::ObjectKey;
 use windlass_workqueue::{Add, Priority, Queue};
+
+/// Of so many calls one goes to the key that has been aside for longest, whatever its priority. The queue lets one key
+/// in eight age, and a class should be no less fair.
+const FAIR_SHARE: u64 = 8;
 
 type ClassOf = dyn Fn(&ObjectKey) -> Option<String> + Send + Sync;
 
@@ -18,26 +30,50 @@ type ClassOf = dyn Fn(&ObjectKey) -> Option<String> + Send + Sync;
 pub(crate) struct Limit {
     at_most: usize,
     class_of: Arc<ClassOf>,
-    classes: Arc<Mutex<BTreeMap<String, Class>>>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    classes: BTreeMap<String, Class>,
+    /// The class in which each key is aside or has a place kept.
+    class_of: BTreeMap<ObjectKey, String>,
 }
 
 #[derive(Debug, Default)]
 struct Class {
     /// Places that are taken, those kept for `called` included.
     taken: usize,
-    /// Put aside, in order of arrival.
-    aside: VecDeque<(ObjectKey, Priority)>,
-    /// The keys of these.
-    waiting: BTreeSet<ObjectKey>,
-    /// Back in the queue, each with a place that is kept for it.
-    called: BTreeSet<ObjectKey>,
+    /// Put aside.
+    aside: BTreeMap<ObjectKey, Aside>,
+    /// Back in the queue at this priority, each with a place that is kept for it.
+    called: BTreeMap<ObjectKey, Priority>,
+    /// How many were ever put aside.
+    arrivals: u64,
+    /// How many were ever called.
+    calls: u64,
 }
 
-/// A place in a class, given up when it is dropped: to who was put aside first, if anybody was.
+/// A key that was put aside.
+#[derive(Copy, Clone, Debug)]
+struct Aside {
+    priority: Priority,
+    arrival: u64,
+}
+
+/// A place in a class, given up when it is dropped: to one who was put aside, if anybody was.
 pub(crate) struct Place {
     limit: Limit,
     class: String,
     queue: Queue<ObjectKey>,
+}
+
+/// What a limit does with a key that comes.
+enum Entry {
+    /// It is in.
+    In,
+    /// It is aside. These have places kept, and are to come as early as it would.
+    Aside(Vec<ObjectKey>),
 }
 
 impl Limit {
@@ -45,7 +81,7 @@ impl Limit {
         at_most: usize,
         class_of: impl Fn(&ObjectKey) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
-        Self { at_most, class_of: Arc::new(class_of), classes: Arc::default() }
+        Self { at_most, class_of: Arc::new(class_of), state: Arc::default() }
     }
 
     pub(crate) fn is_impossible(&self) -> bool {
@@ -60,72 +96,142 @@ impl Limit {
         key: &ObjectKey,
         priority: Priority,
     ) -> Option<Vec<Place>> {
-        let classes = limits.iter().filter_map(|limit| Some((limit, (limit.class_of)(key)?)));
-        let classes: Vec<_> = classes.collect();
-        let place = |limit: &Limit, class: &str| Place {
-            limit: limit.clone(),
-            class: class.to_owned(),
-            queue: queue.clone(),
-        };
+        // Users' code first: if it panics, nothing has been taken.
+        let classes: Vec<_> = limits.iter().map(|limit| (limit, (limit.class_of)(key))).collect();
         // Places kept for the key come first: one that stayed behind while the key waits for another would be lost to
         // everybody, and two such keys could wait for each other.
         let (mut places, mut missing) = (Vec::new(), Vec::new());
-        for (limit, class) in &classes {
-            if limit.was_called(class, key) {
-                places.push(place(limit, class));
-            } else {
-                missing.push((*limit, class));
+        for (limit, class) in classes {
+            let kept = limit.kept_for(key, queue);
+            // A place in a class that the key has left is dropped here, and so given to another.
+            match (class, kept) {
+                (Some(class), Some(kept)) if kept.class == class => places.push(kept),
+                (Some(class), _) => missing.push((limit, class)),
+                (None, _) => limit.forget(key),
             }
         }
         for (limit, class) in missing {
-            if !limit.enter(class, key, priority) {
-                return None;
-            }
-            places.push(place(limit, class));
+            places.push(limit.enter(class, queue, key, priority)?);
         }
         Some(places)
     }
 
-    fn was_called(&self, class: &str, key: &ObjectKey) -> bool {
-        self.lock().get_mut(class).is_some_and(|class| class.called.remove(key))
+    /// The place that is kept for `key`, in whichever class.
+    fn kept_for(&self, key: &ObjectKey, queue: &Queue<ObjectKey>) -> Option<Place> {
+        let class = self.lock().take_kept(key)?;
+        Some(Place { limit: self.clone(), class, queue: queue.clone() })
     }
 
-    fn enter(&self, class: &str, key: &ObjectKey, priority: Priority) -> bool {
-        let mut classes = self.lock();
-        let class = classes.entry(class.to_owned()).or_default();
-        if class.taken < self.at_most {
+    /// The key is in no class any more.
+    fn forget(&self, key: &ObjectKey) {
+        self.lock().part_with(key);
+    }
+
+    fn enter(
+        &self,
+        class: String,
+        queue: &Queue<ObjectKey>,
+        key: &ObjectKey,
+        priority: Priority,
+    ) -> Option<Place> {
+        let entry = self.lock().enter(&class, key, priority, self.at_most);
+        match entry {
+            Entry::In => Some(Place { limit: self.clone(), class, queue: queue.clone() }),
+            Entry::Aside(urged) => {
+                urged.into_iter().for_each(|key| queue.add_with(key, Add::now().priority(priority)));
+                None
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The class in which a place is kept for `key`, which is its own from here on.
+    fn take_kept(&mut self, key: &ObjectKey) -> Option<String> {
+        let class = self.class_of.get(key)?.clone();
+        self.classes.get_mut(&class)?.called.remove(key)?;
+        self.class_of.remove(key);
+        Some(class)
+    }
+
+    /// Forgets a key that is aside.
+    fn part_with(&mut self, key: &ObjectKey) {
+        let Some(name) = self.class_of.remove(key) else { return };
+        if let Some(class) = self.classes.get_mut(&name) {
+            class.aside.remove(key);
+        }
+    }
+
+    fn enter(&mut self, name: &str, key: &ObjectKey, priority: Priority, at_most: usize) -> Entry {
+        if self.class_of.get(key).is_some_and(|other| other != name) {
+            self.part_with(key);
+        }
+        let class = self.classes.entry(name.to_owned()).or_default();
+        if class.taken < at_most {
             class.taken += 1;
-            return true;
+            return Entry::In;
         }
-        if class.waiting.insert(key.clone()) {
-            class.aside.push_back((key.clone(), priority));
-        }
-        false
+        self.class_of.insert(key.clone(), name.to_owned());
+        Entry::Aside(class.put_aside(key, priority))
     }
 
-    fn leave(&self, name: &str) -> Option<(ObjectKey, Priority)> {
-        let mut classes = self.lock();
-        let class = classes.get_mut(name)?;
-        if let Some(next) = class.aside.pop_front() {
-            class.waiting.remove(&next.0);
-            class.called.insert(next.0.clone());
+    /// Gives a place up: to the key that is returned, if there is one.
+    fn leave(&mut self, name: &str) -> Option<(ObjectKey, Priority)> {
+        let class = self.classes.get_mut(name)?;
+        if let Some(next) = class.call() {
             return Some(next);
         }
         class.taken -= 1;
         if class.taken == 0 {
-            classes.remove(name);
+            self.classes.remove(name);
         }
         None
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Class>> {
-        self.classes.lock().unwrap_or_else(PoisonError::into_inner)
+impl Class {
+    /// Puts a key aside, or makes one that is more urgent. Gives those to whom places are kept and who are less so.
+    fn put_aside(&mut self, key: &ObjectKey, priority: Priority) -> Vec<ObjectKey> {
+        let arrival = self.arrivals;
+        let aside = self.aside.entry(key.clone()).or_insert(Aside { priority, arrival });
+        aside.priority = aside.priority.max(priority);
+        self.arrivals += 1;
+        let less_urgent = self.called.iter_mut().filter(|(_, called)| **called < priority);
+        less_urgent
+            .map(|(key, called)| {
+                *called = priority;
+                key.clone()
+            })
+            .collect()
+    }
+
+    /// Who has the place that has become free.
+    fn call(&mut self) -> Option<(ObjectKey, Priority)> {
+        let first = |one: &Aside| std::cmp::Reverse(one.arrival);
+        let in_turn = (self.calls + 1).is_multiple_of(FAIR_SHARE);
+        let next = if in_turn {
+            self.aside.iter().max_by_key(|(_, one)| first(one))
+        } else {
+            self.aside.iter().max_by_key(|(_, one)| (one.priority, first(one)))
+        };
+        let key = next?.0.clone();
+        // Who is called in turn goes before those that it was preferred to: its place must not stand idle.
+        let urgent = self.aside.values().map(|one| one.priority).max()?;
+        self.aside.remove(&key);
+        self.calls += 1;
+        self.called.insert(key.clone(), urgent);
+        Some((key, urgent))
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Some((key, priority)) = self.limit.leave(&self.class) {
+        let next = self.limit.lock().leave(&self.class);
+        if let Some((key, priority)) = next {
             self.queue.add_with(key, Add::now().priority(priority));
         }
     }
@@ -133,6 +239,155 @@ impl Drop for Place {
 
 impl fmt::Debug for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limit").field("at_most", &self.at_most).field("classes", &self.lock()).finish()
+        f.debug_struct("Limit").field("at_most", &self.at_most).field("state", &self.lock()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use windlass_env::Env;
+    use windlass_metrics::Metrics;
+    use windlass_workqueue::QueueOptions;
+
+    use super::*;
+
+    /// One class with one place, and the queue that its keys come back to.
+    struct Room {
+        limits: Vec<Limit>,
+        queue: Queue<ObjectKey>,
+    }
+
+    impl Room {
+        fn of(class: impl Fn(&ObjectKey) -> Option<String> + Send + Sync + 'static) -> Self {
+            let metrics = Metrics::new().workqueue("room");
+            let queue = Queue::new(Env::virtual_time(1), "room", QueueOptions::default(), metrics);
+            Self { limits: vec![Limit::new(1, class)], queue }
+        }
+
+        fn enter(&self, name: &str, priority: Priority) -> Option<Vec<Place>> {
+            Limit::enter_all(&self.limits, &self.queue, &key(name), priority)
+        }
+
+        /// Who has come back to the queue.
+        fn back(&self) -> Option<(String, Priority)> {
+            let item = self.queue.get().now_or_never()??;
+            Some((item.key().name().to_owned(), item.priority()))
+        }
+
+        /// Gives up a place; tells who is called.
+        fn leave(&self, places: Option<Vec<Place>>) -> Option<(String, Priority)> {
+            drop(places.expect("a place"));
+            self.back()
+        }
+    }
+
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey::namespaced("shop", name)
+    }
+
+    fn one_class(_: &ObjectKey) -> Option<String> {
+        Some("only".to_owned())
+    }
+
+    fn at(name: &str, priority: Priority) -> Option<(String, Priority)> {
+        Some((name.to_owned(), priority))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_changes_while_it_is_aside_is_called_as_urgently_as_it_changed() {
+        let room = Room::of(one_class);
+        let first = room.enter("first", Priority::NORMAL);
+        assert!(room.enter("early", Priority::LOW).is_none());
+        assert!(room.enter("changed", Priority::LOW).is_none());
+        assert!(room.enter("changed", Priority::NORMAL).is_none());
+        assert_eq!(room.leave(first), at("changed", Priority::NORMAL), "before what nothing happened to");
+        let changed = room.enter("changed", Priority::NORMAL);
+        assert_eq!(room.leave(changed), at("early", Priority::LOW));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_keys_that_are_alike_who_came_first_is_called_first() {
+        let room = Room::of(one_class);
+        let mut place = room.enter("first", Priority::NORMAL);
+        for name in ["z", "a", "m"] {
+            assert!(room.enter(name, Priority::NORMAL).is_none());
+        }
+        for name in ["z", "a", "m"] {
+            assert_eq!(room.leave(place), at(name, Priority::NORMAL));
+            place = room.enter(name, Priority::NORMAL);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_place_kept_for_a_low_key_does_not_stand_idle_while_a_more_urgent_one_waits_for_it() {
+        let room = Room::of(one_class);
+        let first = room.enter("first", Priority::NORMAL);
+        assert!(room.enter("low", Priority::LOW).is_none());
+        drop(first);
+        room.queue.add(key("bystander"));
+        assert!(room.enter("urgent", Priority::HIGH).is_none(), "the place is kept");
+        assert_eq!(room.back(), at("low", Priority::HIGH), "before keys that it would have waited behind");
+        let low = room.enter("low", Priority::HIGH);
+        drop(low);
+        assert_eq!(room.back(), at("urgent", Priority::HIGH));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_low_key_is_not_put_aside_for_ever_by_a_stream_of_others() {
+        let room = Room::of(one_class);
+        let mut place = room.enter("n0", Priority::NORMAL);
+        assert!(room.enter("low", Priority::LOW).is_none());
+        let called = (1..100).find(|number| {
+            let name = format!("n{number}");
+            assert!(room.enter(&name, Priority::NORMAL).is_none());
+            let (called, priority) = room.leave(place.take()).expect("somebody");
+            assert_eq!(priority, Priority::NORMAL, "whoever is called holds up nobody");
+            place = room.enter(&called, priority);
+            called == "low"
+        });
+        assert_eq!(called, Some(8));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_class_that_changes_while_a_key_waits_loses_no_place() {
+        let class: Arc<Mutex<Option<&str>>> = Arc::new(Mutex::new(Some("old")));
+        let theirs = Arc::clone(&class);
+        let room = Room::of(move |key| {
+            let of_mover = theirs.lock().expect("whole").map(str::to_owned);
+            if key.name() == "mover" { of_mover } else { Some("old".to_owned()) }
+        });
+        for now in [Some("new"), None] {
+            *class.lock().expect("whole") = Some("old");
+            let first = room.enter("first", Priority::NORMAL);
+            assert!(room.enter("mover", Priority::NORMAL).is_none());
+            assert!(room.enter("other", Priority::NORMAL).is_none());
+            assert_eq!(room.leave(first), at("mover", Priority::NORMAL));
+            *class.lock().expect("whole") = now;
+            let mover = room.enter("mover", Priority::NORMAL);
+            assert!(mover.is_some(), "nobody is in its way now");
+            assert_eq!(room.back(), at("other", Priority::NORMAL), "the place it had is given back");
+            drop((room.enter("other", Priority::NORMAL).expect("kept"), mover));
+            assert!(room.limits[0].lock().classes.is_empty(), "and all are free in the end");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_leaves_a_full_class_is_not_called_by_it() {
+        let class: Arc<Mutex<Option<&str>>> = Arc::new(Mutex::new(Some("full")));
+        let theirs = Arc::clone(&class);
+        let room = Room::of(move |key| {
+            let of_mover = theirs.lock().expect("whole").map(str::to_owned);
+            if key.name() == "mover" { of_mover } else { Some("full".to_owned()) }
+        });
+        for now in [Some("new"), None] {
+            *class.lock().expect("whole") = Some("full");
+            let first = room.enter("first", Priority::NORMAL);
+            assert!(room.enter("mover", Priority::NORMAL).is_none());
+            *class.lock().expect("whole") = now;
+            assert!(room.enter("mover", Priority::NORMAL).is_some());
+            assert_eq!(room.leave(first), None);
+            assert!(room.limits[0].lock().class_of.is_empty());
+        }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -17,8 +18,10 @@ use crate::descriptor::Descriptor;
 use crate::error::SetupError;
 use crate::freshness::Gate;
 use crate::registration::{Declaration, Reconcile, Resources};
-use crate::setup::{CacheSync, OwnSource, Setup};
+use crate::remains::Remains;
+use crate::setup::{CacheSync, Setup};
 use crate::stale_skips::StaleSkips;
+use crate::trigger::Trigger;
 use crate::worker_pool::{Activity, Shared, Worker, Workers};
 use crate::writes::{SharedLedger, WorkerLog};
 
@@ -30,11 +33,13 @@ pub struct Prepared {
     descriptor: Descriptor,
     controller: Arc<dyn Reconcile>,
     setup: Setup,
+    /// Whether the start has begun, and with it sources of the controller's own.
+    begun: Arc<AtomicBool>,
 }
 
 impl Prepared {
     pub(crate) fn new(descriptor: Descriptor, controller: Arc<dyn Reconcile>, setup: Setup) -> Self {
-        Self { descriptor, controller, setup }
+        Self { descriptor, controller, setup, begun: Arc::default() }
     }
 
     /// The names of the controller.
@@ -53,8 +58,23 @@ impl Prepared {
     /// why. For readiness, from before the start on.
     pub fn caches(&self) -> impl Fn() -> Result<(), NotSynced> + Send + Sync + 'static + use<> {
         // A source of the controller's own starts with the controller: a standby cannot be held to it.
-        let needed = self.setup.caches.all();
-        move || behind(&needed)
+        let (of_a_standby, needed) = (self.setup.caches.all(), self.setup.needed.clone());
+        let begun = Arc::clone(&self.begun);
+        move || behind(if begun.load(Ordering::Relaxed) { &needed } else { &of_a_standby })
+    }
+
+    /// What is left of the controller if its start fails, is dropped or never comes.
+    pub fn remains(&self) -> Remains {
+        Remains {
+            controller: self.descriptor.name,
+            triggers: self.setup.triggers.clone(),
+            informers: self.setup.sources.iter().map(|own| own.factory.clone()).collect(),
+        }
+    }
+
+    /// How long the controller waits for its caches.
+    pub fn cache_sync(&self) -> CacheSync {
+        self.setup.cache_sync.unwrap_or_default()
     }
 
     /// How long to wait for caches, unless the controller itself said.
@@ -68,25 +88,23 @@ impl Prepared {
     ///
     /// # Errors
     /// When an informer has been shut down, or caches are not complete in the time that [`CacheSync`] gives: the error
-    /// names them and says why. Nothing is left running then.
+    /// names them and says why. Nothing is left running then, and who sends to the controller's triggers is told.
     ///
     /// # Cancel safety
-    /// Dropping it leaves handlers joined and no worker running.
+    /// Dropping it tells everything that it began to end: no handler is told anything more and no worker runs.
+    /// [`Remains::end`] waits until all is gone.
     pub async fn start(self, resources: Resources) -> Result<Workers, SetupError> {
-        let Self { descriptor, controller, mut setup } = self;
-        for own in &setup.sources {
-            let source = Arc::clone(&own.source);
-            own.factory.start(Arc::new(move |_: &_, _: &_| Arc::clone(&source)));
-        }
-        let handles = join_handlers(&mut setup)?;
+        let mut start = Start { remains: self.remains(), handles: Vec::new(), is_over: false };
+        let Self { descriptor, controller, mut setup, begun } = self;
+        begun.store(true, Ordering::Relaxed);
         let wait = Wait {
             env: resources.env.clone(),
             controller: descriptor.name,
             patience: setup.cache_sync.unwrap_or_default(),
             needed: setup.needed.clone(),
         };
-        if let Err(error) = wait.synced(&handles).await {
-            undo(handles, std::mem::take(&mut setup.sources)).await;
+        if let Err(error) = start.synced(&mut setup, &wait).await {
+            start.undo().await;
             return Err(error);
         }
         let queue = setup.queue();
@@ -95,19 +113,11 @@ impl Prepared {
             tracing::error!(controller = descriptor.name, %message, "the start hook panicked");
         }
         if let Err(error) = open(&setup) {
-            undo(handles, std::mem::take(&mut setup.sources)).await;
+            start.undo().await;
             return Err(error);
         }
-        let shared = Arc::new(share(descriptor, controller, &setup, &resources));
-        let workers = (0..setup.workers).map(|number| worker(&shared, number, &setup, &resources)).collect();
-        setup.reconcile_metrics.max_concurrent.set(i64::try_from(setup.workers).unwrap_or(i64::MAX));
-        let mut running = Workers::start(&shared, workers);
-        let wiring = setup.wiring();
-        for (number, clockwork) in setup.timers.into_iter().enumerate() {
-            running.run_timer(number, clockwork, &wiring);
-        }
-        running.keep(setup.sources.into_iter().map(|own| own.factory));
-        Ok(running)
+        start.is_over = true;
+        Ok(run(descriptor, controller, setup, &resources))
     }
 }
 
@@ -117,21 +127,50 @@ impl fmt::Debug for Prepared {
     }
 }
 
-/// Takes back what a start that fails has begun.
-async fn undo(handles: Vec<(String, HandlerHandle)>, sources: Vec<OwnSource>) {
-    handles.iter().for_each(|(_, handle)| handle.remove());
-    for own in sources {
-        own.factory.shutdown().await;
+/// A start under way. Dropped before it is over, it takes back what it has begun.
+struct Start {
+    remains: Remains,
+    handles: Vec<(String, HandlerHandle)>,
+    is_over: bool,
+}
+
+impl Start {
+    /// Has the caches filled, and the handlers told of what is in them.
+    async fn synced(&mut self, setup: &mut Setup, wait: &Wait) -> Result<(), SetupError> {
+        for own in &setup.sources {
+            let source = Arc::clone(&own.source);
+            own.factory.start(Arc::new(move |_: &_, _: &_| Arc::clone(&source)));
+        }
+        self.join_handlers(setup)?;
+        wait.synced(&self.handles).await
+    }
+
+    fn join_handlers(&mut self, setup: &mut Setup) -> Result<(), SetupError> {
+        let wiring = setup.wiring();
+        for (kind, attach) in setup.handlers.drain(..) {
+            match attach(&wiring) {
+                Ok(handle) => self.handles.push((kind, handle)),
+                Err(error) => return Err(SetupError::Watch { kind, message: error.to_string() }),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back what has begun, and waits until it is gone.
+    async fn undo(mut self) {
+        self.handles.drain(..).for_each(|(_, handle)| handle.remove());
+        self.remains.end().await;
+        self.is_over = true;
     }
 }
 
-fn join_handlers(setup: &mut Setup) -> Result<Vec<(String, HandlerHandle)>, SetupError> {
-    let wiring = setup.wiring();
-    let join = |(kind, attach): (String, crate::watch::Attach)| match attach(&wiring) {
-        Ok(handle) => Ok((kind, handle)),
-        Err(error) => Err(SetupError::Watch { kind, message: error.to_string() }),
-    };
-    setup.handlers.drain(..).map(join).collect()
+impl Drop for Start {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.handles.iter().for_each(|(_, handle)| handle.remove());
+            self.remains.begin_to_end();
+        }
+    }
 }
 
 /// The wait of a start for its caches.
@@ -191,15 +230,36 @@ async fn all_synced(
     Ok(())
 }
 
-/// Lets keys from outside in, and watches come and go.
+/// Lets keys from outside in, and watches come and go; all of it, or nothing.
 fn open(setup: &Setup) -> Result<(), SetupError> {
     let wiring = setup.wiring();
-    for trigger in &setup.triggers {
-        let opened = trigger.open(wiring.controller, wiring.queue.clone());
-        opened.map_err(SetupError::invalid)?;
+    for (number, trigger) in setup.triggers.iter().enumerate() {
+        if let Err(taken) = trigger.open(wiring.controller, wiring.queue.clone()) {
+            setup.triggers[..number].iter().for_each(Trigger::close);
+            return Err(SetupError::invalid(taken));
+        }
     }
     setup.watches.open(wiring, Arc::new(setup.rules.clone()));
     Ok(())
+}
+
+/// Lets workers, timers and own informers go.
+fn run(
+    descriptor: Descriptor,
+    controller: Arc<dyn Reconcile>,
+    setup: Setup,
+    resources: &Resources,
+) -> Workers {
+    let shared = Arc::new(share(descriptor, controller, &setup, resources));
+    let workers = (0..setup.workers).map(|number| worker(&shared, number, &setup, resources)).collect();
+    setup.reconcile_metrics.max_concurrent.set(i64::try_from(setup.workers).unwrap_or(i64::MAX));
+    let mut running = Workers::start(&shared, workers);
+    let wiring = setup.wiring();
+    for (number, clockwork) in setup.timers.into_iter().enumerate() {
+        running.run_timer(number, clockwork, &wiring);
+    }
+    running.keep(setup.sources.into_iter().map(|own| own.factory));
+    running
 }
 
 fn share(

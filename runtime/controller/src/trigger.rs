@@ -156,6 +156,17 @@ impl Trigger {
         drop(state);
         self.inner.room.notify_waiters();
     }
+
+    /// The controller that this trigger keeps keys for will not start. Nothing happens if another one has it.
+    pub(crate) fn abandon(&self, controller: &'static str) {
+        let mut state = self.inner.lock();
+        if let Phase::Kept = state.phase {
+            state.phase = Phase::Stopped { controller };
+            state.waiting.clear();
+        }
+        drop(state);
+        self.inner.room.notify_waiters();
+    }
 }
 
 impl Inner {

@@ -72,7 +72,7 @@ impl Worker {
         let _seat = Seat::take(&self.shared, self.number);
         while let Some(item) = self.next().await {
             if let Err(message) = caught(self.process(&item)).await {
-                self.survive(item.key(), &message);
+                self.survive(&item, &message);
             }
             drop(item);
             // A controller that never waits must still let others have a turn.
@@ -96,9 +96,10 @@ impl Worker {
     async fn process(&self, item: &Item<ObjectKey>) {
         let (key, priority) = (item.key(), item.priority());
         let Shared { limits, queue, gate, triggers, .. } = &*self.shared;
-        triggers.iter().for_each(|trigger| trigger.taken(key));
-        // None means that the key was put aside until there is room for another of its class.
+        // None means that the key was put aside until there is room for another of its class. For who sent it, it waits
+        // still: a trigger that let another key in for each one put aside would have no bound.
         let Some(_places) = Limit::enter_all(limits, queue, key, priority) else { return };
+        triggers.iter().for_each(|trigger| trigger.taken(key));
         let _busy = Turn::begin(&self.shared, self.number, key);
         match self.unless_stopped(gate.pass(key)).await {
             Some(Freshness::Fresh) => self.reconcile(key, priority).await,
@@ -111,11 +112,12 @@ impl Worker {
     }
 
     /// Goes on after a panic that was not the controller's: above all one of a limiter, which is its user's code. The
-    /// key gets another turn, at a time that the limiter is not asked about.
-    fn survive(&self, key: &ObjectKey, message: &str) {
+    /// key gets another turn, as urgent as this one, at a time that the limiter is not asked about.
+    fn survive(&self, item: &Item<ObjectKey>, message: &str) {
+        let key = item.key();
         self.shared.metrics.panics.inc();
         tracing::error!(controller = self.shared.name, %key, message, "a panic beside the reconcile: trying again");
-        self.shared.queue.add_after(key.clone(), AFTER_PANIC);
+        self.shared.queue.add_with(key.clone(), Add::after(AFTER_PANIC).priority(item.priority()));
     }
 
     /// Puts a key off whose cache does not show its last write yet. That is no failure of the key's: its back-off, which

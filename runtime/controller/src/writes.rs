@@ -1,7 +1,8 @@
 //! Read-your-writes, the bookkeeping: which versions each key's cache must have passed before the next reconcile.
 //!
 //! [`Ledger`] is pure. Per key and collection it keeps the highest version written, or that a write's fate is unknown,
-//! and which objects were deleted, by UID: a deletion may be answered without any version. With them goes the epoch of
+//! and which objects were deleted, by UID: a deletion may be answered without any version. A write that is answered with
+//! neither, as an eviction is, counts as one of unknown fate: both are bounded by a consistent read. With them goes the epoch of
 //! the cache in which that happened: a new epoch (a restored etcd) voids the entry, since versions of two epochs cannot
 //! be compared. Per resource it keeps the highest version of all, for a successor whose
 //! caches must show it. [`WorkerLog`] feeds it from the client's write log.
@@ -344,7 +345,14 @@ impl WriteLog for WorkerLog {
         if let Some(version) = &write.version {
             self.ledger.lock().reached(resource, version, self.caches.epoch(resource));
         }
+        if changes_nothing(&write.target) {
+            return;
+        }
         let ended = ended(&write);
+        if write.version.is_none() && ended.is_none() {
+            // It happened, but not at which version: a consistent read tells what must show.
+            return self.ambiguous(write.target);
+        }
         self.record(&write.target, |ledger, key, place, epoch, now| {
             if let Some(version) = &write.version {
                 ledger.wrote(key, place, version, epoch, now);
@@ -358,6 +366,12 @@ impl WriteLog for WorkerLog {
     fn ambiguous(&self, target: WriteTarget) {
         self.record(&target, |ledger, key, place, epoch, now| ledger.ambiguous(key, place, epoch, now));
     }
+}
+
+/// Whether a request that is made like a write leaves the object as it is: a token is issued, and kept nowhere.
+fn changes_nothing(target: &WriteTarget) -> bool {
+    target.resource == GroupResource::new("", "serviceaccounts")
+        && target.subresource.as_deref() == Some("token")
 }
 
 /// The object that a write deleted, if the answer says which. Its name alone would not do: another may bear it by now.

@@ -43,7 +43,8 @@ pub struct ManagerConfig {
     /// [`CacheSync::Forever`], unlike controller-runtime's two minutes: there one missing permission ends a process of
     /// twenty controllers, again and again. Here those that have what they need work, readiness and the log say which
     /// one waits and for what, and it begins once a role is granted or a kind installed. With [`CacheSync::Within`] a
-    /// controller without its caches ends the process with an error that names them.
+    /// controller without its caches ends the process with an error that names them, also while none can work and the
+    /// process leaves leading to another.
     pub cache_sync: CacheSync,
     /// How long the API server may take to answer at start. Default 10 s.
     pub api_server_wait: Duration,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
 use windlass_client::{Clients, RawClient};
-use windlass_controller::{Prepared, Resources, Workers};
+use windlass_controller::{Prepared, Remains, Resources, Workers};
 use windlass_election::Written;
 use windlass_env::{Env, Rng, Task};
 use windlass_events::{Recorder, Sink, recorder};
@@ -33,6 +33,8 @@ pub(crate) struct Controllers {
     parts: Parts,
     waiting: Vec<Prepared>,
     working: Vec<Workers>,
+    /// What is left of each, whether it ever worked or not.
+    remains: Vec<Remains>,
     written: Written,
     recorders: Recorders,
     spread: Rng,
@@ -54,6 +56,7 @@ impl Controllers {
         let spread = parts.env.rng("controller start interval");
         Self {
             parts,
+            remains: prepared.iter().map(Prepared::remains).collect(),
             waiting: prepared,
             working: Vec::new(),
             written: Written::new(),
@@ -65,7 +68,8 @@ impl Controllers {
     /// Starts every controller, each after a wait of its own, and returns when all work.
     ///
     /// # Cancel safety
-    /// Dropping it leaves some controllers working; [`Controllers::drain`] stops those.
+    /// Dropping it leaves some controllers working, and others half-way; [`Controllers::drain`] and
+    /// [`Controllers::abort`] end both.
     pub(crate) async fn start(&mut self) -> Result<(), ManagerError> {
         let mut starts = FuturesUnordered::new();
         for prepared in self.waiting.drain(..) {
@@ -113,10 +117,16 @@ impl Controllers {
     /// Ends every worker at its next await, and waits for that: not for long, since one that never awaits never ends.
     async fn abort_workers(&mut self) {
         self.working.iter().for_each(Workers::abort);
+        self.let_go();
         let env = self.parts.env.clone();
-        if env.timeout(HURRY, ended(&mut self.working)).await.is_err() {
+        if env.timeout(HURRY, ended(&mut self.working, &self.remains)).await.is_err() {
             tracing::error!(stragglers = ?self.stragglers(), "these reconciles do not even stop: they never await");
         }
+    }
+
+    /// Tells whatever is left of controllers that do not work to end, whoever sends to their triggers above all.
+    pub(crate) fn let_go(&self) {
+        self.remains.iter().for_each(Remains::begin_to_end);
     }
 
     fn retire(&mut self) {
@@ -131,7 +141,7 @@ impl Controllers {
         let begun = env.now();
         let interval = if limit.is_zero() { PATIENT_INTERVAL } else { limit / 3 };
         loop {
-            if env.timeout(interval, ended(&mut self.working)).await.is_ok() {
+            if env.timeout(interval, ended(&mut self.working, &self.remains)).await.is_ok() {
                 return Ok(());
             }
             let (waited, stragglers) = (env.now().saturating_duration_since(begun), self.stragglers());
@@ -169,9 +179,13 @@ fn merge(into: &mut Written, written: Written) {
     }
 }
 
-async fn ended(working: &mut [Workers]) {
+/// Waits until no worker is left, nor anything of a controller whose start was dropped.
+async fn ended(working: &mut [Workers], remains: &[Remains]) {
     for workers in working {
         workers.ended().await;
+    }
+    for one in remains {
+        one.end().await;
     }
 }
 

@@ -2,43 +2,94 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use windlass_controller::Prepared;
+use windlass_controller::{CacheSync, Prepared};
 
 use crate::health::{Check, Health};
 
-/// The caches of every controller, as readiness asks for them.
-pub(crate) struct Needs(Vec<(&'static str, Check)>);
+/// The caches of every controller, as readiness and the start ask for them.
+pub(crate) struct Needs(Vec<Need>);
+
+struct Need {
+    controller: &'static str,
+    caches: Check,
+    patience: CacheSync,
+}
+
+/// A controller that lacks caches.
+pub(crate) struct Unmet {
+    pub(crate) controller: &'static str,
+    /// Which ones, and why.
+    pub(crate) lacking: String,
+    patience: CacheSync,
+}
+
+/// How the controllers stand before they start.
+pub(crate) enum Standing {
+    /// Some have all they need, or there are none.
+    SomeCanWork,
+    /// None can work, but one of them would wait without end.
+    NoneCanWork,
+    /// None can work, and each waits for so long only: this one for the shortest time.
+    NoneCanWorkFor(Unmet, Duration),
+}
 
 impl Needs {
     pub(crate) fn of(prepared: &[Prepared]) -> Self {
         let need = |one: &Prepared| {
             let caches = one.caches();
-            let check: Check = Arc::new(move || caches().map_err(|behind| behind.to_string()));
-            (one.descriptor().name, check)
+            Need {
+                controller: one.descriptor().name,
+                caches: Arc::new(move || caches().map_err(|behind| behind.to_string())),
+                patience: one.cache_sync(),
+            }
         };
         Self(prepared.iter().map(need).collect())
     }
 
     /// One check per controller, beside the one for all of them.
     pub(crate) fn add_checks(&self, health: &Health) {
-        for (controller, check) in &self.0 {
-            health.ready(&format!("informer-sync-{controller}"), Arc::clone(check));
+        for Need { controller, caches, .. } in &self.0 {
+            health.ready(&format!("informer-sync-{controller}"), Arc::clone(caches));
         }
     }
 
-    /// The controllers that lack caches, and which.
-    pub(crate) fn unmet(&self) -> Vec<String> {
-        let unmet = |(controller, check): &(&'static str, Check)| {
-            let lacking = check().err()?;
-            Some(format!("{controller}: {lacking}"))
+    /// The controllers that lack caches.
+    pub(crate) fn unmet(&self) -> Vec<Unmet> {
+        let unmet = |Need { controller, caches, patience }: &Need| {
+            let lacking = caches().err()?;
+            Some(Unmet { controller, lacking, patience: *patience })
         };
         self.0.iter().filter_map(unmet).collect()
     }
 
-    /// Whether a controller has all it needs.
-    pub(crate) fn met_by_some(&self) -> bool {
-        self.unmet().len() < self.0.len()
+    /// Whether a controller can work; if not, for how long they all wait at most.
+    pub(crate) fn standing(&self) -> Standing {
+        let unmet = self.unmet();
+        if unmet.is_empty() || unmet.len() < self.0.len() {
+            return Standing::SomeCanWork;
+        }
+        let bounded: Option<Vec<_>> = unmet.into_iter().map(Unmet::with_patience).collect();
+        match bounded.and_then(|bounded| bounded.into_iter().min_by_key(|(_, patience)| *patience)) {
+            Some((unmet, patience)) => Standing::NoneCanWorkFor(unmet, patience),
+            None => Standing::NoneCanWork,
+        }
+    }
+}
+
+impl Unmet {
+    fn with_patience(self) -> Option<(Self, Duration)> {
+        match self.patience {
+            CacheSync::Within(patience) => Some((self, patience)),
+            CacheSync::Forever => None,
+        }
+    }
+}
+
+impl fmt::Debug for Unmet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.controller, self.lacking)
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::future::{self, Either};
 use k8s_openapi::api::core::v1::ObjectReference;
 use windlass_client::{RawClient, one_line};
+use windlass_controller::SetupError;
 use windlass_election::ElectionConfig;
 use windlass_env::Env;
 use windlass_events::{EventType, Recorder, recorder_drawing_from};
@@ -23,13 +24,17 @@ use crate::error::ManagerError;
 use crate::health::Health;
 use crate::leadership::Leadership;
 use crate::lifecycle::{START, Step, stop_order};
-use crate::needs::Needs;
+use crate::needs::{Needs, Standing};
 use crate::phase::Phase;
 use crate::shutdown::ShutdownSignals;
 use crate::takeover;
 
 /// How often the informers that hold up the start are told of.
 const SYNC_INTERVAL: Duration = Duration::from_secs(30);
+
+/// How often kinds that are not served are looked for, as long as no controller can work without: as often as a person
+/// would who has just installed one.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long informers may take to stop when the process is in a hurry. They only read.
 const HURRY: Duration = Duration::from_secs(1);
@@ -66,6 +71,7 @@ impl Process {
         if matches!(end, Err(ManagerError::Aborted | ManagerError::LeaseLost(_))) {
             self.abort().await;
         }
+        self.controllers.let_go();
         end
     }
 
@@ -118,14 +124,27 @@ impl Process {
 
     /// Waits until every controller has its caches, or some have and the others have kept them waiting for
     /// [`SYNC_INTERVAL`]: those may need a role that is granted in a minute, or in a month. While none could work it
-    /// waits without end, and leaves leading to a replica that can.
+    /// leaves leading to a replica that can, and waits: without end, unless every controller says for how long.
     async fn start_informers(&mut self) -> Result<(), ManagerError> {
         self.factory.start(Arc::new(ApiSources::new(self.reader.clone())));
-        while let Err(behind) = self.factory.wait_for_sync(Some(SYNC_INTERVAL)).await {
-            tracing::warn!(%behind, "waiting for caches");
-            self.phase.syncing(behind.to_string());
-            if self.needs.met_by_some() {
+        let begun = self.env.now();
+        loop {
+            let waited = self.env.now().saturating_duration_since(begun);
+            let turn = self.turn_of_waiting(waited)?;
+            let settled = self.factory.wait_for_sync(Some(turn)).await;
+            if matches!(self.needs.standing(), Standing::SomeCanWork) {
                 break;
+            }
+            match settled {
+                Err(behind) => {
+                    tracing::warn!(%behind, "waiting for caches");
+                    self.phase.syncing(behind.to_string());
+                }
+                // What is left is not served at all, which informers do not wait for. Their controllers do.
+                Ok(()) => {
+                    self.phase.syncing(format!("no controller has its caches: {:?}", self.needs.unmet()));
+                    self.env.sleep(turn.min(LOOK_INTERVAL)).await;
+                }
             }
         }
         self.phase.synced();
@@ -137,6 +156,19 @@ impl Process {
             ),
         }
         Ok(())
+    }
+
+    /// How long to wait for informers before the next look at what they lack.
+    fn turn_of_waiting(&self, waited: Duration) -> Result<Duration, ManagerError> {
+        let Standing::NoneCanWorkFor(unmet, patience) = self.needs.standing() else {
+            return Ok(SYNC_INTERVAL);
+        };
+        let left = patience.saturating_sub(waited);
+        if left.is_zero() {
+            let source = SetupError::NotSynced { waited, lacking: unmet.lacking };
+            return Err(ManagerError::Setup { controller: unmet.controller, source });
+        }
+        Ok(SYNC_INTERVAL.min(left))
     }
 
     async fn lead(&mut self) -> Result<(), ManagerError> {

@@ -17,14 +17,14 @@ use windlass_api_server::faults::{Fault, Plan, Scene, What};
 use windlass_client::{ClientOptions, Clients};
 use windlass_controller::{
     CacheSync, Context, Controller, Descriptor, Outcome, ReconcileError, Registration, Setup, SetupError,
-    by_self,
+    Trigger, TriggerError, by_self,
 };
 use windlass_election::WRITTEN_ANNOTATION;
 use windlass_env::{Env, Instant, Task};
 use windlass_events::EventType;
-use windlass_informer::{NamespaceSet, TypedLister};
+use windlass_informer::{ChannelSource, NamespaceSet, Selection, TypedLister};
 use windlass_metrics::Metrics;
-use windlass_object::{GroupResource, ObjectKey, Rule, Verb};
+use windlass_object::{GroupResource, ObjectKey, ResourceKind, Rule, Scope, Typed, Verb};
 
 use crate::{
     AdminServer, Health, Manager, ManagerConfig, ManagerError, Probe, Registry, ShutdownSignals,
@@ -799,4 +799,123 @@ async fn with_a_cache_sync_timeout_a_controller_without_its_caches_ends_the_proc
     let replica = world.start_both(ManagerConfig { cache_sync: within, ..ManagerConfig::new("a") });
     let error = replica.run.await.expect("no panic").expect_err("the cache never fills").to_string();
     assert!(error.contains("hoarder") && error.contains("120s") && error.contains("secrets"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_sync_timeout_holds_for_a_process_whose_only_controller_lacks_its_cache() {
+    let world = World::new();
+    world.fail("configmaps", What::Unavailable);
+    let within = CacheSync::Within(Duration::from_secs(70));
+    let begun = world.env.now();
+    let replica = world.start_with(ManagerConfig { cache_sync: within, ..ManagerConfig::new("a") });
+    let error = replica.ended().await.expect_err("the cache never fills").to_string();
+    assert!(error.contains("scribe") && error.contains("70s") && error.contains("configmaps"), "{error}");
+    assert!(since(&world.env, begun) < Duration::from_secs(72), "{:?}", since(&world.env, begun));
+    assert_eq!(world.holder(), Value::Null, "whoever cannot work does not lead");
+}
+
+fn widgets() -> ResourceKind {
+    ResourceKind {
+        group: "example.com".into(),
+        version: "v1".into(),
+        kind: "Widget".into(),
+        plural: "widgets".into(),
+        scope: Scope::Namespaced,
+    }
+}
+
+/// Watches a kind that is not served.
+struct Founder;
+
+#[async_trait]
+impl Controller for Founder {
+    const NAME: &'static str = "founder";
+
+    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+        setup.watch_dynamic(widgets()).enqueue(by_self);
+        Ok(Self)
+    }
+
+    async fn reconcile(&self, _: &ObjectKey, _: &Context) -> Result<Outcome, ReconcileError> {
+        Ok(Outcome::Done)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_not_served_is_waited_for_within_the_cache_sync_timeout_and_without_leading() {
+    let world = World::new();
+    let within = CacheSync::Within(Duration::from_secs(45));
+    let config = ManagerConfig { cache_sync: within, ..ManagerConfig::new("a") };
+    let replica = world.start_controller(config, Registration::of::<Founder>());
+    world.pass(40).await;
+    assert!(!replica.run.is_finished() && !replica.ready());
+    assert_eq!(world.holder(), Value::Null);
+    let error = replica.ended().await.expect_err("the kind is never defined").to_string();
+    assert!(error.contains("founder") && error.contains("45s") && error.contains("widgets"), "{error}");
+}
+
+/// Watches ConfigMaps from elsewhere, and Secrets, which may not come; takes keys from a trigger.
+fn fed(env: &Env, trigger: &Trigger) -> (Arc<ChannelSource>, Registration) {
+    let feed = Arc::new(ChannelSource::new(env));
+    let (theirs, trigger) = (Arc::clone(&feed), trigger.clone());
+    let registration = Registration::with(Descriptor::new("fed"), move |setup: &mut Setup| {
+        let source = theirs.selecting(&Selection::default());
+        setup.watch_from(source, Typed::<ConfigMap>::new()).enqueue(by_self);
+        setup.triggered_by(&trigger);
+        Hoarder::setup(setup)
+    });
+    (feed, registration)
+}
+
+/// A manager of the scribe, which works, and of [`fed`], whose start waits for a cache.
+async fn half_started(world: &World) -> (Replica, Arc<ChannelSource>, Trigger) {
+    world.fail("secrets", What::Unavailable);
+    let trigger = Trigger::new(1);
+    let (feed, registration) = fed(&world.env, &trigger);
+    let config = ManagerConfig { shutdown_timeout: Duration::from_secs(30), ..ManagerConfig::new("one") };
+    let env = world.env.incarnation("one", 0);
+    let manager = world.manager(&env, config).register(registration).register(Registration::of::<Scribe>());
+    let (stop, signals) = ShutdownSignals::manual();
+    let (health, metrics) = (manager.health().clone(), manager.metrics().clone());
+    let run = world.env.spawn("manager", manager.run(signals));
+    world.pass(60).await;
+    assert_eq!((feed.watches(), world.scribbled()), (1, json!(done_by("one"))), "its own source has begun");
+    trigger.try_send(ObjectKey::cluster("kept")).expect("there is room");
+    (Replica { env, health, metrics, trigger: stop, run }, feed, trigger)
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_of_a_start_that_a_drain_an_abort_or_a_lost_lease_drops_goes_on() {
+    for way in ["drain", "abort", "lost lease"] {
+        let world = World::new();
+        let (replica, feed, trigger) = half_started(&world).await;
+        let waits = trigger.clone();
+        let sent = world.env.spawn("sender", async move { waits.send(ObjectKey::cluster("waits")).await });
+        world.pass(1).await;
+        assert!(!sent.is_finished(), "the trigger is full");
+        match way {
+            "drain" => replica.trigger.fire(),
+            "abort" => (0..2).for_each(|_| replica.trigger.fire()),
+            _ => drop(world.api.put(LEASE, json!({ "spec": { "holderIdentity": "other" } }))),
+        }
+        assert_eq!(replica.ended().await.is_ok(), way == "drain", "{way}");
+        assert_eq!(feed.watches(), 0, "{way}");
+        let told = sent.await.expect("no panic");
+        assert_eq!(told, Err(TriggerError::Stopped { controller: "fed" }), "{way}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_sends_to_a_standby_that_is_told_to_stop_is_told_too() {
+    let world = World::new();
+    let _one = pair(&world).await;
+    let trigger = Trigger::new(1);
+    let (_feed, registration) = fed(&world.env, &trigger);
+    let two = world.start_controller(ManagerConfig::new("third"), registration);
+    world.pass(5).await;
+    trigger.try_send(ObjectKey::cluster("kept")).expect("there is room");
+    two.trigger.fire();
+    assert!(two.ended().await.is_ok());
+    let told = trigger.send(ObjectKey::cluster("late")).await;
+    assert_eq!(told, Err(TriggerError::Stopped { controller: "fed" }));
 }

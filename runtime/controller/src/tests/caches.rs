@@ -1,6 +1,9 @@
 //! A controller waits for the caches it needs: for no others, and not for ever unless told to.
 
 use k8s_openapi::api::core::v1::Secret;
+use windlass_client::{FrameStream, RequestError};
+use windlass_informer::{ListRequest, ListerWatcher, WatchRequest};
+use windlass_object::{RawList, Typed};
 
 use super::*;
 use crate::CacheSync;
@@ -94,4 +97,36 @@ async fn no_key_is_reconciled_before_every_handler_has_seen_what_exists() {
     let _workers = starting.await.expect("ended").expect("started");
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["m", "s"]);
+}
+
+/// Never answers.
+struct Mute;
+
+#[async_trait]
+impl ListerWatcher for Mute {
+    async fn list(&self, _: ListRequest) -> Result<RawList, RequestError> {
+        std::future::pending().await
+    }
+
+    async fn watch(&self, _: WatchRequest) -> Result<FrameStream, RequestError> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_of_its_own_counts_for_readiness_from_the_start_of_its_controller_on() {
+    let world = World::with(&[]);
+    let wire = |setup: &mut Setup| {
+        setup.cache_sync(CacheSync::Forever);
+        setup.watch_from(Arc::new(Mute), Typed::<Secret>::new()).enqueue(by_self);
+        setup.watch::<ConfigMap>().enqueue(by_self);
+    };
+    let readied = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
+    let caches = readied.prepared.caches();
+    world.pass(1).await;
+    assert!(caches().is_ok(), "a standby cannot be held to it");
+    let _starting = world.env.spawn("start", readied.prepared.start(readied.resources));
+    world.pass(1).await;
+    let told = caches().expect_err("it does not work yet").to_string();
+    assert!(told.contains("secrets") && !told.contains("configmaps"), "{told}");
 }

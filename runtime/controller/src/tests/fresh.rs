@@ -1,10 +1,15 @@
 //! Reading one's own writes: which modes there are, and deletions.
 
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::DeleteParams;
+use windlass_informer::NamespaceSet;
 use windlass_object::Uid;
 
 use super::*;
-use crate::{ReadYourWrites, caches::Cache};
+use crate::ReadYourWrites;
+use crate::caches::{Cache, Caches};
+use crate::writes::{Doubt, Place, Wanted};
 
 fn counting(mode: ReadYourWrites) -> impl Fn(&mut Setup) -> Result<Obedient, SetupError> + Send + Sync {
     move |setup| {
@@ -99,4 +104,118 @@ async fn the_end_of_an_object_is_known_by_its_uid_and_not_by_its_name() {
     world.api.delete(&path("m"));
     world.pass(1).await;
     assert!(informer.shows_end(&key, &uid()), "its deletion is under way");
+}
+
+/// Evicts the Pod that its key names, if the cache shows it, and comes back at once.
+async fn evictor(world: &World) -> Workers {
+    let pods: Arc<Mutex<Option<TypedLister<Pod>>>> = Arc::default();
+    let theirs = Arc::clone(&pods);
+    let wire = move |setup: &mut Setup| {
+        setup.uses_subresource::<Pod>("eviction", [Verb::Create]);
+        *theirs.lock().expect("whole") = Some(setup.watch::<Pod>().enqueue(by_self).lister());
+    };
+    let act = move |key: ObjectKey, cx: Context| {
+        let there = pods.lock().expect("whole").as_ref().expect("set up").get(&key).is_some();
+        async move {
+            if there {
+                let api: Api<Pod> = Api::namespaced(cx.client().clone(), "shop");
+                api.evict(key.name(), &Default::default()).await?;
+                return Ok(Outcome::RequeueAfter(Duration::from_millis(1)));
+            }
+            Ok(Outcome::Done)
+        }
+    };
+    world.start_with(world.scripted(wire, act)).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_is_answered_without_a_version_is_waited_for() {
+    let world = World::with(&[]);
+    let container = json!({ "name": "main", "image": "web" });
+    world.api.put("/api/v1/namespaces/shop/pods/p", json!({ "spec": { "containers": [container] } }));
+    world.api.meddle(|_| Some(LATE));
+    let _workers = evictor(&world).await;
+    world.pass(60).await;
+    assert_eq!(world.work().len(), 1, "{:?}", world.work());
+    assert!(world.metrics.reconcile("scripted").stale_skips.get() > 0, "the cache was in fact behind");
+}
+
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/shop/leases";
+
+/// Watches Leases from its first key on, and creates one with every turn of a key, twice for each change.
+async fn lessor(world: &World) -> Workers {
+    let wire = |setup: &mut Setup| {
+        setup.uses::<Lease>([Verb::Create, Verb::List, Verb::Watch]);
+        setup.watch::<ConfigMap>().enqueue(by_self);
+    };
+    let act = |key: ObjectKey, cx: Context| async move {
+        let leases = windlass_object::Typed::<Lease>::new();
+        cx.watches().add("leases", leases, Default::default(), |_, _| {}).map_err(terminal)?;
+        let lease = json!({ "metadata": { "generateName": "by-" }, "spec": {} });
+        let lease = serde_json::from_value(lease).map_err(terminal)?;
+        let api: Api<Lease> = Api::namespaced(cx.client().clone(), "shop");
+        let _made = api.create(&PostParams::default(), &lease).await?;
+        let again = cx.priority() != windlass_workqueue::Priority::HIGH && key.name() == "m";
+        let soon = Outcome::RequeueAfter(Duration::from_millis(1));
+        Ok(if again { soon.at(windlass_workqueue::Priority::HIGH) } else { Outcome::Done })
+    };
+    world.start_with(world.scripted(wire, act)).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_may_not_be_read_holds_up_no_key_that_writes_what_it_watches() {
+    for unknown_fate in [false, true] {
+        let world = World::with(&["m"]);
+        let mut swallow = unknown_fate.then(|| first_write(What::ResponseLost { silently: false }));
+        world.api.meddle(move |asked| {
+            let read = asked.resource == "leases" && matches!(asked.verb, Some(Verb::List | Verb::Watch));
+            let lost = swallow.as_mut().and_then(|swallow| swallow(asked));
+            if read { Some(What::Forbidden) } else { lost }
+        });
+        let _workers = lessor(&world).await;
+        world.pass(30).await;
+        let turns = world.diary.times("m").len();
+        assert!(turns >= 2, "{turns} turns");
+        let skips = world.metrics.reconcile("scripted").stale_skips.get();
+        assert!(skips <= 1, "{skips} skips");
+        assert!(world.api.all(LEASES).len() >= 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_cannot_be_filled_for_a_while_is_waited_for() {
+    let world = World::with(&["m"]);
+    let (env, mended) = (world.env.clone(), world.env.now() + Duration::from_secs(20));
+    world.api.meddle(move |asked| {
+        let read = asked.resource == "leases" && matches!(asked.verb, Some(Verb::List | Verb::Watch));
+        (read && env.now() < mended).then_some(What::Unavailable)
+    });
+    let _workers = lessor(&world).await;
+    world.pass(18).await;
+    assert_eq!(world.diary.times("m").len(), 1, "it will show the write");
+    world.pass(60).await;
+    assert_eq!(world.diary.times("m").len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_written_to_a_namespace_that_is_not_followed_is_swept() {
+    let world = World::with(&["m"]);
+    let wire = |setup: &mut Setup| drop(setup.watch::<ConfigMap>().enqueue(by_self));
+    let Readied { factory, .. } = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
+    let namespaces = NamespaceSet::of(["shop"]);
+    let maps = windlass_object::Typed::<ConfigMap>::new();
+    let informer = factory.informer_over(maps, Default::default(), Some(namespaces));
+    assert!(informer.synced().await);
+    let caches = Caches::default();
+    caches.add(Arc::new(informer));
+    let far = Wanted {
+        version: Some(ResourceVersion::new("9999")),
+        doubt: Doubt::None,
+        deleted: Default::default(),
+        epoch: 0,
+        since: world.env.now(),
+    };
+    let place = |namespace| Place::new(GroupResource::new("", "configmaps"), Some(namespace));
+    assert!(caches.passed(&place("elsewhere"), &far), "nothing will ever show there");
+    assert!(!caches.passed(&place("shop"), &far));
 }

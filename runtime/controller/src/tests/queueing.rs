@@ -395,3 +395,27 @@ async fn nothing_of_a_controller_is_left_when_it_has_stopped() {
     factory.shutdown().await;
     assert_eq!(world.env.tasks(), idle);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_beside_the_reconcile_leaves_its_key_the_priority_it_had() {
+    let world = World::with(&["m"]);
+    let first = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let wire = move |setup: &mut Setup| {
+        let first = Arc::clone(&first);
+        setup.at_most(1, move |_| {
+            assert!(!first.swap(false, std::sync::atomic::Ordering::Relaxed), "a defect of the first call");
+            None
+        });
+        watch_maps(setup);
+    };
+    let seen: Arc<Mutex<Vec<Priority>>> = Arc::default();
+    let noted = Arc::clone(&seen);
+    let act = move |_: ObjectKey, cx: Context| {
+        noted.lock().expect("whole").push(cx.priority());
+        async { Ok(Outcome::Done) }
+    };
+    let _workers = world.start_with(world.scripted(wire, act)).await;
+    world.pass(10).await;
+    assert_eq!(*seen.lock().expect("whole"), [Priority::LOW]);
+    assert_eq!(world.metrics.reconcile("scripted").panics.get(), 1);
+}

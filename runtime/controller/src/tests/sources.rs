@@ -165,3 +165,100 @@ async fn a_timer_whose_keys_panic_goes_off_again_and_one_without_pause_is_refuse
     );
     assert!(matches!(restless.declaration(&world.env).map(drop), Err(SetupError::Timer)));
 }
+
+/// Fed from elsewhere, and in need of Secrets.
+fn fed_and_needing_secrets(world: &World, trigger: &Trigger) -> (Arc<ChannelSource>, Registration) {
+    let feed = Arc::new(ChannelSource::new(&world.env));
+    let (theirs, trigger) = (Arc::clone(&feed), trigger.clone());
+    let wire = move |setup: &mut Setup| {
+        let source = theirs.selecting(&Selection::default());
+        setup.watch_from(source, Typed::<ConfigMap>::new()).enqueue(by_self);
+        setup.watch::<Secret>().enqueue(by_self);
+        setup.triggered_by(&trigger);
+        setup.cache_sync(crate::CacheSync::Forever);
+    };
+    (feed, world.scripted(wire, |_, _| async { Ok(Outcome::Done) }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_is_dropped_while_it_waits_leaves_no_task_and_nobody_waiting() {
+    let world = World::with(&[]);
+    world.api.meddle(|asked| (asked.resource == "secrets").then_some(What::Unavailable));
+    let trigger = Trigger::new(1);
+    let (feed, registration) = fed_and_needing_secrets(&world, &trigger);
+    let readied = world.ready(registration);
+    world.pass(1).await;
+    let before = world.env.tasks();
+    let starting = world.env.spawn("start", readied.prepared.start(readied.resources));
+    world.pass(60).await;
+    assert!(!starting.is_finished());
+    assert_eq!(feed.watches(), 1, "its own source has begun");
+    trigger.try_send(key("kept")).expect("there is room");
+    let mut waiting = Box::pin(trigger.send(key("waits")));
+    assert!(waiting.as_mut().now_or_never().is_none());
+    starting.abort();
+    world.pass(1).await;
+    assert_eq!(world.env.tasks(), before);
+    assert_eq!(feed.watches(), 0);
+    assert_eq!(waiting.await, Err(TriggerError::Stopped { controller: "scripted" }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_whose_handler_cannot_join_leaves_no_task_and_nobody_waiting() {
+    let world = World::with(&[]);
+    let trigger = Trigger::new(1);
+    let (feed, registration) = fed_and_needing_secrets(&world, &trigger);
+    let readied = world.ready(registration);
+    readied.factory.shutdown().await;
+    let before = world.env.tasks();
+    let error = readied.prepared.start(readied.resources).await.expect_err("the informer of Secrets is gone");
+    assert!(matches!(error, SetupError::Watch { .. }), "{error:?}");
+    assert_eq!((world.env.tasks(), feed.watches()), (before, 0));
+    assert_eq!(trigger.try_send(key("late")), Err(TriggerError::Stopped { controller: "scripted" }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_a_limit_puts_aside_still_count_against_the_bound_of_their_trigger() {
+    let world = World::with(&[]);
+    let trigger = Trigger::new(2);
+    let theirs = trigger.clone();
+    let wire = move |setup: &mut Setup| {
+        setup.workers(4);
+        setup.at_most(1, |_| Some("all".to_owned()));
+        setup.triggered_by(&theirs);
+    };
+    let act = |_: ObjectKey, cx: Context| async move {
+        cx.env().sleep(Duration::from_secs(10)).await;
+        Ok(Outcome::Done)
+    };
+    let _workers = world.start_with(world.scripted(wire, act)).await;
+    trigger.try_send(key("a")).expect("sent");
+    world.pass(1).await;
+    ["b", "c"].iter().for_each(|name| trigger.try_send(key(name)).expect("there is room"));
+    world.pass(1).await;
+    assert_eq!(trigger.try_send(key("d")), Err(TriggerError::Full { bound: 2 }));
+    world.pass(10).await;
+    trigger.try_send(key("d")).expect("b has its turn");
+    world.pass(60).await;
+    assert_eq!(world.diary.names(), ["a", "b", "c", "d"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_names_keys_may_use_the_queue_meanwhile() {
+    let world = World::with(&["m"]);
+    let wire = |setup: &mut Setup| {
+        let queue = setup.queue();
+        setup.watch::<ConfigMap>().on_event(move |_, enqueuer| {
+            let names = ["one", "two"].into_iter();
+            enqueuer.add_all(names.map(|name| {
+                queue.add(key(&format!("{name}-too")));
+                key(name)
+            }));
+        });
+    };
+    let _workers = world.watcher(wire).await;
+    world.pass(1).await;
+    let mut names = world.diary.names();
+    names.sort();
+    assert_eq!(names, ["one", "one-too", "two", "two-too"]);
+}

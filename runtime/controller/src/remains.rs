@@ -1,0 +1,47 @@
+//! What a controller leaves behind when its start fails, is dropped or never comes.
+
+use std::fmt;
+
+use futures_util::FutureExt as _;
+use futures_util::future;
+use windlass_informer::InformerFactory;
+
+use crate::trigger::Trigger;
+
+/// What may be left of a controller that does not work: informers of its own, which nobody else stops, and triggers
+/// that keep keys for it. From [`Prepared::remains`](crate::Prepared::remains), for whoever may drop its start.
+#[derive(Clone)]
+pub struct Remains {
+    pub(crate) controller: &'static str,
+    pub(crate) triggers: Vec<Trigger>,
+    pub(crate) informers: Vec<InformerFactory>,
+}
+
+impl Remains {
+    /// Ends everything: who sends to a trigger is told that the controller has stopped, and its own informers are gone
+    /// when this returns. For a controller that works call it once its [`Workers`](crate::Workers) have ended, after
+    /// which it changes nothing.
+    ///
+    /// # Cancel safety
+    /// Everything has been told to end by then; calling it again waits for the rest.
+    pub async fn end(&self) {
+        self.triggers.iter().for_each(|trigger| trigger.abandon(self.controller));
+        future::join_all(self.informers.iter().map(InformerFactory::shutdown)).await;
+    }
+
+    /// Tells everything to end, and waits for nothing.
+    pub fn begin_to_end(&self) {
+        // An informer stops at the first look at its shutdown; what is left of it is to wait for its tasks.
+        let _waited_for_by_others = self.end().now_or_never();
+    }
+}
+
+impl fmt::Debug for Remains {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remains")
+            .field("controller", &self.controller)
+            .field("triggers", &self.triggers)
+            .field("informers", &self.informers.len())
+            .finish()
+    }
+}
