@@ -12,7 +12,8 @@
 //! - A reconcile never runs on a cache older than its own key's last write (read-your-writes). A write whose fate is
 //!   unknown holds its key until the cache has passed a fresh consistent read, or has followed its source for 5 s
 //!   after one, in which the write would have shown. Deletions are waited for by UID. A controller may choose to block
-//!   for it, or to do without ([`ReadYourWrites`]).
+//!   for it, or to do without ([`ReadYourWrites`]). A cache that holds nothing, because its kind is not served or must not
+//!   be read, is not waited for: ask [`Watches::has_synced`] before acting on what one that was added at run time lacks.
 //! - A controller waits for the caches it declared and for no others ([`Prepared::start`]); a watch that is added at run
 //!   time keeps nobody waiting ([`Watches`]).
 //! - What changed comes before what nothing happened to: keys of the initial list and of resyncs have low priority.

@@ -2,10 +2,10 @@
 //!
 //! [`Ledger`] is pure. Per key and collection it keeps the highest version written, or that a write's fate is unknown,
 //! and which objects were deleted, by UID: a deletion may be answered without any version. A write that is answered with
-//! neither, as an eviction is, counts as one of unknown fate: both are bounded by a consistent read. With them goes the epoch of
-//! the cache in which that happened: a new epoch (a restored etcd) voids the entry, since versions of two epochs cannot
-//! be compared. Per resource it keeps the highest version of all, for a successor whose
-//! caches must show it. [`WorkerLog`] feeds it from the client's write log.
+//! neither, as an eviction is, counts as one of unknown fate: both are bounded by a consistent read. With them goes the
+//! epoch of the cache in which that happened: a new epoch (a restored etcd) voids the entry, since versions of two epochs
+//! cannot be compared. Per resource it keeps the highest version of all, for a successor whose caches must show it.
+//! [`WorkerLog`] feeds it from the client's write log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -104,8 +104,8 @@ impl Wanted {
         }
     }
 
-    /// Whether a cache that has `shown` some versions need not be waited for at `now`, deletions aside. One that `follows` its source
-    /// and has not shown a doubtful write for long enough never will: it did not happen, or has been shown.
+    /// Whether a cache that has `shown` some versions need not be waited for at `now`, deletions aside. One that `follows`
+    /// its source and has not shown a doubtful write for long enough never will: it did not happen, or has been shown.
     pub(crate) fn is_met(
         &self,
         shown: impl Fn(&ResourceVersion) -> bool,
