@@ -195,8 +195,8 @@ async fn namespaces_join_and_leave_while_controllers_run() {
     );
 }
 
-/// No peer stops a watch that a controller does not need any more (controller-runtime #1884, #2983; kube-rs has none to
-/// add either).
+/// No peer lets go of a watch that a controller does not need any more (controller-runtime #1884, #2983; kube-rs has none
+/// to add either). Here its handler is told nothing more; the cache stays, filled, for whoever comes next.
 #[tokio::test(start_paused = true)]
 async fn a_controller_adds_a_watch_and_removes_it_while_it_runs() {
     let world = World::new();
@@ -239,6 +239,14 @@ async fn a_controller_adds_a_watch_and_removes_it_while_it_runs() {
     put_widget(&world, "w3");
     world.pass(5).await;
     assert_eq!(diary.lines(), ["wish", "w", "w2", "enough"]);
+    let opened = world.asked("widgets", |_| true).len();
+    diary.clear();
+    world.put("wish");
+    world.pass(5).await;
+    let mut told = diary.lines();
+    told.sort();
+    assert_eq!(told, ["w", "w2", "w3", "wish"]);
+    assert_eq!(world.asked("widgets", |_| true).len(), opened, "the cache was there all along");
 }
 
 /// Dynamic and typed caches of one kind, of one factory, side by side: and each is an informer like any other.

@@ -10,6 +10,7 @@
 
 mod caches;
 mod changing;
+mod clusters;
 mod handlers;
 mod page;
 mod reconciling;

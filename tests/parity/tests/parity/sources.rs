@@ -109,6 +109,7 @@ async fn a_watch_that_falls_silent_is_given_up_within_four_minutes() {
     world.api.meddle(|asked| asked.is_watch().then_some(What::WatchStalled));
     world.put("unseen");
     world.pass(1).await;
+    assert_eq!(informer.lister().len(), 0, "it is silent indeed");
     world.api.meddle(|_| None);
     world.pass(240).await;
     assert_eq!(informer.lister().len(), 1);

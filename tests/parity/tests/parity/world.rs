@@ -64,7 +64,15 @@ impl World {
 
     /// A world in which this goes wrong.
     pub(crate) fn struck_by(faults: Vec<Fault>) -> Self {
-        let env = Env::virtual_time(11);
+        Self::of(Env::virtual_time(11), faults)
+    }
+
+    /// Another cluster of the same process.
+    pub(crate) fn beside(&self) -> Self {
+        Self::of(self.env.incarnation("elsewhere", 0), Vec::new())
+    }
+
+    fn of(env: Env, faults: Vec<Fault>) -> Self {
         let api = Scene::new(&env, Plan { seed: 11, faults });
         api.put("/api/v1/namespaces/shop", json!({}));
         let (metrics, rights) = (Metrics::new(), Rights::default());
@@ -124,6 +132,16 @@ impl World {
     pub(crate) async fn run(&self, registrations: impl IntoIterator<Item = Registration>) -> Vec<Workers> {
         let starts: Vec<_> = registrations.into_iter().map(|one| self.begin(one)).collect();
         join_all(starts).await.into_iter().map(|started| started.expect("started")).collect()
+    }
+
+    /// A manager of its own for this cluster, which stands for election there.
+    pub(crate) fn manager(&self, env: Env, registration: Registration) -> Manager {
+        let wire = self.api.line();
+        let manager = Manager::with_clients(env, ManagerConfig::new("one"), |env, config, metrics, fence| {
+            let uri = http::Uri::from_static("http://api");
+            Clients::over_service(env.clone(), wire, uri, config.client.clone(), metrics, fence)
+        });
+        manager.expect("a manager").register(registration)
     }
 
     /// Sets a controller up and starts it; it works once its caches are there, or says why they are not.

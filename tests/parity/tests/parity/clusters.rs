@@ -1,0 +1,65 @@
+//! Several clusters, and one process.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use windlass::env::Task;
+use windlass::manager::{ManagerError, ShutdownTrigger};
+use windlass::metrics::Metrics;
+use windlass::prelude::*;
+use windlass::testing::api_server::faults::Asked;
+
+use crate::world::{Diary, World, controller, noting};
+
+struct Running {
+    diary: Diary,
+    metrics: Metrics,
+    trigger: ShutdownTrigger,
+    end: Task<Result<(), ManagerError>>,
+}
+
+/// The same controller under the same name, for this cluster.
+fn run(world: &World, env: &Env) -> Running {
+    let diary = Diary::default();
+    let notes = diary.clone();
+    let registration = controller("sees", move |setup| {
+        setup.watch::<ConfigMap>().enqueue(by_self);
+        noting(&notes)
+    });
+    let manager = world.manager(env.clone(), registration);
+    let metrics = manager.metrics().clone();
+    let (trigger, signals) = ShutdownSignals::manual();
+    let end = env.spawn("manager", manager.run(signals));
+    Running { diary, metrics, trigger, end }
+}
+
+/// controller-runtime has "clusters" that a manager is given, and controllers that have to know of them
+/// (controller-runtime #745, #2746). Here each has a manager, and its manager an Env under a name of its own.
+#[tokio::test(start_paused = true)]
+async fn two_managers_of_two_clusters_share_a_process_and_nothing_else() {
+    let here = World::new();
+    let there = here.beside();
+    let (first, second) =
+        (run(&here, &here.env.incarnation("here", 0)), run(&there, &here.env.incarnation("there", 0)));
+    here.put("a");
+    there.put("b");
+    here.pass(30).await;
+    assert_eq!((first.diary.lines(), second.diary.lines()), (vec!["a".to_owned()], vec!["b".to_owned()]));
+    for world in [&here, &there] {
+        assert!(!world.asked("leases", Asked::is_write).is_empty(), "each is elected in its own cluster");
+        assert!(!world.asked("configmaps", Asked::is_watch).is_empty(), "and has its own caches");
+    }
+    there.put("c");
+    here.pass(1).await;
+    for (one, times) in [(&first, 1), (&second, 2)] {
+        let counted = format!("windlass_reconcile_total{{controller=\"sees\",result=\"success\"}} {times}");
+        assert!(one.metrics.encode().contains(&counted), "each counts its own");
+    }
+    first.trigger.fire();
+    first.end.await.expect("it is not aborted").expect("it stops in order");
+    here.put("unseen");
+    there.put("d");
+    here.pass(60).await;
+    assert_eq!(first.diary.lines(), ["a"]);
+    assert_eq!(second.diary.lines(), ["b", "c", "d"], "the other goes on");
+    second.trigger.fire();
+    second.end.await.expect("it is not aborted").expect("it stops in order");
+}
