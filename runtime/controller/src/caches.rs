@@ -32,7 +32,6 @@ pub(crate) trait Cache: VersionSource {
     fn shows_end(&self, key: &ObjectKey, uid: &Uid) -> bool;
     /// Moves whenever what is cached changes.
     fn progress(&self) -> Observer<Progress>;
-    fn has_synced(&self) -> bool;
     /// Waits for the initial list; `false` if the informer was shut down first.
     fn synced(&self) -> BoxFuture<'_, bool>;
     /// Whether the kind is known not to be served.
@@ -58,10 +57,6 @@ impl<R: Observed> Cache for SharedInformer<R> {
 
     fn progress(&self) -> Observer<Progress> {
         self.version_changes()
-    }
-
-    fn has_synced(&self) -> bool {
-        SharedInformer::has_synced(self)
     }
 
     fn synced(&self) -> BoxFuture<'_, bool> {

@@ -90,6 +90,9 @@ pub trait VersionSource: Send + Sync {
         self.reached(wanted, within)
     }
 
+    /// Whether the initial list is in the store. Without it nobody acts on what is there.
+    fn has_synced(&self) -> bool;
+
     /// Waits until everything up to `wanted` is in the store, at most for `within`. True also if a new epoch
     /// begins meanwhile, which makes the question meaningless, and for a version that cannot be compared.
     fn reached(&self, wanted: ResourceVersion, within: Duration) -> BoxFuture<'_, bool>;
@@ -839,6 +842,10 @@ impl<R: Representation> VersionSource for SharedInformer<R> {
 
     fn follows(&self) -> bool {
         self.trouble().is_none()
+    }
+
+    fn has_synced(&self) -> bool {
+        SharedInformer::has_synced(self)
     }
 
     fn reached(&self, wanted: ResourceVersion, within: Duration) -> BoxFuture<'_, bool> {

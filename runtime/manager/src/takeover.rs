@@ -71,10 +71,13 @@ async fn reached(
     Some(format!("{resource} at {}, not {version}", at.as_ref().map_or("nothing", ResourceVersion::as_str)))
 }
 
-/// Has every cache read anew; tells which could not be.
+/// Has every cache read anew; tells which could not be. One without its initial list, for want of a right, say, is
+/// asked and not waited for: whoever needs it does not act before it has one.
 async fn not_refreshed(factory: &InformerFactory) -> Vec<String> {
     let waits = factory.running().into_iter().map(|(kind, cache)| async move {
-        (!cache.refreshed(PATIENCE).await).then(|| format!("{kind}: it could not be listed anew"))
+        let within = if cache.has_synced() { PATIENCE } else { Duration::ZERO };
+        let fresh = cache.refreshed(within).await || within.is_zero();
+        (!fresh).then(|| format!("{kind}: it could not be listed anew"))
     });
     future::join_all(waits).await.into_iter().flatten().collect()
 }
