@@ -110,7 +110,7 @@ impl Cluster {
         self.world.kill(process);
     }
 
-    /// Asks a process to stop, as a rollout does; a supervisor starts it again.
+    /// Asks a process to stop, as a rollout does; a supervisor starts it again. Twice within its life: it aborts.
     pub fn terminate(&self, process: &str) {
         self.world.terminate(process);
     }

@@ -51,6 +51,8 @@ enum Habit {
     Leases,
     /// Does the same, and never declared it.
     Undeclared,
+    /// Takes two minutes for a write.
+    Slow,
 }
 
 impl Mirror {
@@ -144,6 +146,9 @@ impl Controller for Mirror {
         };
         if let Some(pause) = again {
             cx.env().sleep(pause).await;
+        }
+        if self.habit == Habit::Slow && !self.has_secret(key, &map) {
+            cx.env().sleep(Duration::from_secs(120)).await;
         }
         let namespace = key.namespace().unwrap_or_default();
         if !self.has_secret(key, &map) {
@@ -254,6 +259,59 @@ fn a_request_that_was_not_declared_is_found_although_the_controller_swallows_the
     let run = Simulation::of(3).run(async |cluster| two_maps(cluster, Habit::Undeclared).await);
     let Err(Flaw::Undeclared { requests, .. }) = run.map_err(|it| it.flaw) else { panic!("not found") };
     assert!(requests.contains(r#"resource="leases",verb="create""#), "{requests}");
+}
+
+/// The trace of processes that are told to stop, this often, one second after it was given something to do.
+fn terminated(habit: Habit, times: u32, faults: Vec<Fault>) -> Result<String, Flaw> {
+    let script = async |cluster: Cluster| {
+        cluster.run([Mirror::registration(habit)]);
+        cluster.pass(Duration::from_secs(29)).await;
+        let metadata = ObjectMeta {
+            name: Some("web".into()),
+            namespace: Some("default".into()),
+            ..ObjectMeta::default()
+        };
+        cluster.create(&ConfigMap { metadata, ..ConfigMap::default() }).await;
+        cluster.pass(Duration::from_secs(1)).await;
+        (0..times).for_each(|_| ["a", "b"].iter().for_each(|name| cluster.terminate(name)));
+        cluster.eventually("there is a Secret", |now| now.get("Secret", "web").is_some()).await;
+    };
+    let simulation = Simulation::of(3)
+        .plan(Plan { seed: 3, faults })
+        .configured(|config| config.shutdown_timeout = Duration::from_secs(2))
+        .replicas(2)
+        .traced();
+    simulation.run(script).map(|report| report.trace).map_err(|failure| failure.flaw)
+}
+
+#[test]
+fn a_process_that_faults_keep_from_stopping_in_order_is_blamed_for_nothing() {
+    let delayed = Fault::during(Duration::from_secs(90), What::RequestDelayed { by_ms: 60_000 });
+    let delayed = delayed.from(Duration::from_secs(25)).on("secrets");
+    let lost = Fault::during(Duration::from_secs(60), What::RequestLost { silently: false });
+    let lost = lost.from(Duration::from_millis(29_990)).on("leases");
+    let cases = [
+        (Habit::Sound, 1, vec![], "ends"),
+        (Habit::Sound, 1, vec![delayed], "gave up after 2"),
+        (Habit::Sound, 1, vec![lost], "the lease could not be released"),
+        (Habit::Slow, 2, vec![], "aborted by a second signal"),
+    ];
+    for (habit, times, faults, how) in cases {
+        let what = format!("{habit:?}, {times} times, {faults:?}");
+        let trace = terminated(habit, times, faults).unwrap_or_else(|flaw| panic!("{what}: {flaw}"));
+        let of_first_lives: Vec<&str> = trace.lines().filter(|line| line.contains("/0 ")).collect();
+        let ended = of_first_lives.iter().any(|line| line.contains(how));
+        assert!(ended, "{what}: {:#?}", &of_first_lives[of_first_lives.len().saturating_sub(30)..]);
+    }
+}
+
+#[test]
+fn a_process_that_keeps_itself_from_stopping_in_order_is_found() {
+    let of_another = Fault::during(Duration::from_secs(90), What::RequestDelayed { by_ms: 1 }).of("another");
+    for faults in [vec![], vec![of_another]] {
+        let Err(Flaw::Ended { error, .. }) = terminated(Habit::Slow, 1, faults) else { panic!("not found") };
+        assert!(error.contains("gave up after"), "{error}");
+    }
 }
 
 #[test]

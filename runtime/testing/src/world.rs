@@ -21,6 +21,10 @@ use crate::rights::undeclared;
 /// How long a process that ended stays away, unless a fault says longer: what a kubelet takes to start it again.
 const RESTART: Duration = Duration::from_secs(1);
 
+/// How long after a fault a process may still be late because of it: a request that it struck in its last moment takes
+/// half a minute to be given up, and then there is the shutdown's own patience.
+const LINGERS: Duration = Duration::from_secs(60);
+
 /// Makes of a plain machine's Env that of a machine of processes under test.
 pub(crate) type MakeMachine = Arc<dyn Fn(Env) -> Env + Send + Sync>;
 
@@ -62,6 +66,8 @@ struct Living {
     trigger: ShutdownTrigger,
     caches: Caches,
     tested: bool,
+    /// How often the script told it to stop.
+    terminated: u32,
 }
 
 impl World {
@@ -91,9 +97,10 @@ impl World {
         }
     }
 
-    /// Gives a process its first signal. It comes back.
+    /// Gives a process a signal: the first lets it stop in order, the second aborts it. It comes back.
     pub(crate) fn terminate(&self, name: &str) {
-        if let Some(living) = self.lock().processes.get(name) {
+        if let Some(living) = self.lock().processes.get_mut(name) {
+            living.terminated += 1;
             living.trigger.fire();
         }
     }
@@ -209,11 +216,11 @@ impl World {
                 Err(error) => return self.judge.object(Flaw::Panicked(format!("{}: {error}", process.name))),
             };
             let metrics = manager.metrics().clone();
-            let living = Living { env: env.clone(), trigger, caches, tested: process.tested };
+            let living = Living { env: env.clone(), trigger, caches, tested: process.tested, terminated: 0 };
             self.lock().processes.insert(process.name.clone(), living);
             self.network.note(&env, "starts");
             let end = env.spawn("manager", manager.run(signals)).await;
-            self.ended(&env, end);
+            self.ended(&process.name, &env, end);
             if let Some(requests) = undeclared(&metrics).filter(|_| process.tested) {
                 self.judge.object(Flaw::Undeclared { who: process.name.clone(), requests });
             }
@@ -230,7 +237,7 @@ impl World {
         }
     }
 
-    fn ended(&self, env: &Env, end: Result<Result<(), ManagerError>, TaskError>) {
+    fn ended(&self, name: &str, env: &Env, end: Result<Result<(), ManagerError>, TaskError>) {
         let left = env.tasks();
         match end {
             Err(TaskError::Panicked(message)) => {
@@ -238,7 +245,7 @@ impl World {
             }
             Err(TaskError::Aborted) => self.network.note(env, "is dead"),
             Ok(end) => {
-                if let Some(error) = end.as_ref().err().filter(|error| !is_explained(error)) {
+                if let Some(error) = end.as_ref().err().filter(|error| !self.explains(name, error)) {
                     let (who, error) = (env.instance().to_owned(), error.to_string());
                     self.judge.object(Flaw::Ended { who, error });
                 }
@@ -250,6 +257,32 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Whether faults, or the script, explain that a process ends so: a leader that cannot renew has to, and one that
+    /// is cut off from the start gives up. What keeps one that was told to stop from doing so in order may be a fault
+    /// of the last minute. Anything else is its own doing.
+    fn explains(&self, name: &str, end: &ManagerError) -> bool {
+        let terminated = self.lock().processes.get(name).map_or(0, |living| living.terminated);
+        match end {
+            ManagerError::LeaseLost(_) | ManagerError::ApiServerUnreachable { .. } => true,
+            ManagerError::Aborted => terminated > 1,
+            // Reconciles that are held up, and a lease that cannot be given back.
+            ManagerError::ShutdownTimeout { .. } | ManagerError::Election(_) => {
+                terminated > 0 && self.is_struck(name)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a fault goes on that concerns this process, or did a moment ago.
+    fn is_struck(&self, name: &str) -> bool {
+        let now = self.env.now().since_origin();
+        let lasts = |fault: &Fault| {
+            let (from, until) = (Duration::from_millis(fault.from_ms), Duration::from_millis(fault.until_ms));
+            from <= now && now <= until + LINGERS
+        };
+        self.of(name).any(lasts)
     }
 
     fn next_start(&self, name: &str) -> Instant {
@@ -301,12 +334,6 @@ impl World {
             state: Mutex::default(),
         })
     }
-}
-
-/// Whether faults explain that a process ends so: a leader that cannot renew has to, and one that is cut off from the
-/// start gives up. Anything else is its own doing.
-fn is_explained(end: &ManagerError) -> bool {
-    matches!(end, ManagerError::LeaseLost(_) | ManagerError::ApiServerUnreachable { .. })
 }
 
 /// How long a time on a clock of this rate truly takes, rounded up.
