@@ -31,8 +31,8 @@ pub use self::{
     key::{ObjectKey, ParseObjectKeyError},
     kind::{GroupResource, ResourceKind, Scope, Scoped},
     representation::{
-        DecodeError, Decoder, Dynamic, DynamicDecoder, Extent, Metadata, MetadataDecoder, Representation, Typed,
-        TypedDecoder,
+        DecodeError, Decoder, Dynamic, DynamicDecoder, Extent, Metadata, MetadataDecoder, Representation,
+        Typed, TypedDecoder,
     },
     selector::{LabelSelector, SelectorError},
     uid::Uid,

@@ -20,7 +20,8 @@ struct Cache {
 
 impl Cache {
     fn at(version: &str) -> Self {
-        let progress = Progress { version: Some(ResourceVersion::new(version)), synced: true, ..Progress::default() };
+        let progress =
+            Progress { version: Some(ResourceVersion::new(version)), synced: true, ..Progress::default() };
         Self { progress, pods: BTreeMap::new() }
     }
 
