@@ -140,8 +140,6 @@ async fn a_write_that_is_answered_without_a_version_is_waited_for() {
     assert!(world.metrics.reconcile("scripted").stale_skips.get() > 0, "the cache was in fact behind");
 }
 
-const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/shop/leases";
-
 /// Watches Leases from its first key on, and creates one with every turn of a key, twice for each change.
 async fn lessor(world: &World) -> Workers {
     let wire = |setup: &mut Setup| {
@@ -163,22 +161,26 @@ async fn lessor(world: &World) -> Workers {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_may_not_be_read_holds_up_no_key_that_writes_what_it_watches() {
-    for unknown_fate in [false, true] {
-        let world = World::with(&["m"]);
-        let mut swallow = unknown_fate.then(|| first_write(What::ResponseLost { silently: false }));
-        world.api.meddle(move |asked| {
-            let read = asked.resource == "leases" && matches!(asked.verb, Some(Verb::List | Verb::Watch));
-            let lost = swallow.as_mut().and_then(|swallow| swallow(asked));
-            if read { Some(What::Forbidden) } else { lost }
-        });
-        let _workers = lessor(&world).await;
-        world.pass(30).await;
-        let turns = world.diary.times("m").len();
-        assert!(turns >= 2, "{turns} turns");
-        let skips = world.metrics.reconcile("scripted").stale_skips.get();
-        assert!(skips <= 1, "{skips} skips");
-        assert!(world.api.all(LEASES).len() >= 2);
+async fn a_kind_that_is_not_served_is_waited_for_by_nobody() {
+    let world = World::with(&["m"]);
+    let wire = |setup: &mut Setup| drop(setup.watch::<ConfigMap>().enqueue(by_self));
+    let Readied { factory, .. } = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
+    let kind = windlass_object::ResourceKind {
+        group: "example.com".into(),
+        version: "v1".into(),
+        kind: "Widget".into(),
+        plural: "widgets".into(),
+        scope: windlass_object::Scope::Namespaced,
+    };
+    let informer = factory.informer(windlass_object::Dynamic::new(kind), Default::default());
+    let caches = Caches::default();
+    caches.add(Arc::new(informer));
+    let place = Place::new(GroupResource::new("example.com", "widgets"), Some("shop"));
+    for doubt in [Doubt::None, Doubt::Open] {
+        let version = Some(ResourceVersion::new("9999"));
+        let wanted = Wanted { version, doubt, deleted: Default::default(), epoch: 0, since: world.env.now() };
+        world.pass(5).await;
+        assert!(caches.passed(&place, &wanted), "{wanted:?}");
     }
 }
 
