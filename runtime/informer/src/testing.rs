@@ -213,7 +213,7 @@ pub(crate) enum Play {
     Fail(RequestError),
     Wait(Duration),
     Stall,
-    /// The same without end, as fast as it is read.
+    /// The same without end, a hundred times a second.
     Flood(Frame),
     Live(mpsc::UnboundedReceiver<Frame>),
 }
@@ -299,7 +299,15 @@ fn play(env: &Env, plays: Vec<Play>) -> FrameStream {
                 Play::Tell(frame) => stream::iter([Ok(frame)]).boxed(),
                 Play::Fail(error) => stream::iter([Err(error)]).boxed(),
                 Play::Stall => stream::pending().boxed(),
-                Play::Flood(frame) => stream::repeat(frame).map(Ok).boxed(),
+                Play::Flood(frame) => stream::repeat(frame)
+                    .then(move |frame| {
+                        let env = env.clone();
+                        async move {
+                            env.sleep(Duration::from_millis(10)).await;
+                            Ok(frame)
+                        }
+                    })
+                    .boxed(),
                 Play::Live(frames) => live(frames).map(Ok).boxed(),
                 Play::Wait(wait) => {
                     env.sleep(wait).await;

@@ -584,7 +584,8 @@ mod panics {
         yield_now().await;
         let add = || queue.add_all(["a", "b", "c", "d"], Priority::NORMAL);
         assert!(windlass_env::caught_now(add).is_err());
-        (yield_now().await, yield_now().await);
+        yield_now().await;
+        yield_now().await;
         assert_eq!(journal.lines(), ["w1 a", "w2 b"]);
         assert!(nothing_ready(&queue), "what comes after the panic is not added");
     }
@@ -596,7 +597,8 @@ mod panics {
         yield_now().await;
         let keys = (0..3).map(|number| ["a", "b"][number]);
         assert!(windlass_env::caught_now(|| queue.add_all(keys, Priority::NORMAL)).is_err());
-        (yield_now().await, yield_now().await);
+        yield_now().await;
+        yield_now().await;
         assert_eq!(journal.lines(), ["w1 a", "w2 b"]);
     }
 
@@ -646,7 +648,8 @@ mod panics {
         yield_now().await;
         queue.add(Fragile(Arc::new(AtomicBool::new(true))));
         let [first, second] = workers;
-        (yield_now().await, yield_now().await);
+        yield_now().await;
+        yield_now().await;
         assert!(second.is_finished(), "nobody told the second");
         assert!(matches!(first.await, Err(TaskError::Panicked(message)) if message == "broken"));
         assert_eq!(second.await, Ok(true));

@@ -1,6 +1,5 @@
 //! What is done to objects before they are stored, how much is stored, and under what it is found.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering as Atomic};
 
 use k8s_openapi::api::core::v1::Pod;
@@ -240,8 +239,9 @@ fn many_readers_see_whole_moments_in_order_and_never_hold_up_the_writer() {
         "version",
         Arc::new(|map: &Arc<ConfigMap>| Vec::from_iter(map.metadata.resource_version.clone())),
     );
-    let (done, reading) = (AtomicBool::new(false), Barrier::new(9));
-    let read = || {
+    let done = AtomicBool::new(false);
+    let (reading, began) = blocking::channel();
+    let read = |reading: blocking::Sender<()>| {
         let (mut seen, mut kept) = (0, Vec::new());
         loop {
             let last = done.load(Atomic::Acquire);
@@ -264,14 +264,19 @@ fn many_readers_see_whole_moments_in_order_and_never_hold_up_the_writer() {
                 return;
             }
             if seen == 0 && kept.len() == 1 {
-                reading.wait();
+                reading.send(()).unwrap();
             }
         }
     };
     std::thread::scope(|scope| {
-        let readers: Vec<_> = (0..8).map(|_| scope.spawn(read)).collect();
+        let readers: Vec<_> = (0..8)
+            .map(|_| {
+                let (read, reading) = (&read, reading.clone());
+                scope.spawn(move || read(reading))
+            })
+            .collect();
         // From here to its end the writer has readers beside it, each of which holds what it read last.
-        reading.wait();
+        (0..8).for_each(|_| began.recv().unwrap());
         for version in 1..=ROUNDS {
             writer.apply(Batch::Changes(vec![crate::delta_fifo::Delta::Added(crate::delta_fifo::Item {
                 head: windlass_object::Head {
