@@ -262,7 +262,7 @@ impl Simulation {
                 script(cluster).await;
                 conclude(&world, expected).await
             });
-            let longest = self.longest.max(plan.end() * 2) + CONVERGES * 2;
+            let longest = self.longest.max(self.span * 2).max(plan.end() * 2) + CONVERGES * 2;
             let broken = first_of(
                 async { Err(judge.objection().await) },
                 first_of(async { Err(Flaw::Frozen { task: vigil.frozen().await.to_string() }) }, async {

@@ -84,9 +84,10 @@ fn the_controllers_get_over_random_faults() {
 fn the_controllers_get_over_days_of_faults() {
     let hours = wanted::<u64>("WINDLASS_DAYS", 0).checked_mul(24).filter(|it| *it > 0).unwrap_or(6);
     let seed = wanted("WINDLASS_SEED", 3);
-    let quiet = simulation(seed).plan(Plan::quiet(seed)).run(scripts::hours(hours));
+    let span = Duration::from_secs(hours * 3600);
+    let quiet = simulation(seed).lasting(span).plan(Plan::quiet(seed)).run(scripts::hours(hours));
     let quiet = quiet.unwrap_or_else(|failure| panic!("without any fault: {failure}"));
-    let simulation = simulation(seed).lasting(Duration::from_secs(hours * 3600)).faults(Faults::all());
+    let simulation = simulation(seed).lasting(span).faults(Faults::all());
     let begun = Instant::now();
     let report = simulation.run_like(Some(&quiet), scripts::hours(hours));
     let report = report.unwrap_or_else(|failure| panic!("{failure}"));
