@@ -1,5 +1,5 @@
 //! What every layer means by a Kubernetes object: key, version, metadata, owner, selector, condition,
-//! verb and rule, what a request is about, and how bytes become one.
+//! verb and rule, what a request is about, what a shard is, and how bytes become one.
 //!
 //! Guarantees:
 //! - Nothing here does I/O, reads a clock or starts a task: every function is a function of its arguments.
@@ -7,6 +7,7 @@
 //! - A timestamp made by [`time`] equals the one the API server sends back ([`time::seconds`], [`time::micros`]).
 //! - Lists and watch frames are split without decoding the objects in them ([`wire`]), so that one object that
 //!   cannot be decoded never hides its neighbours.
+//! - Every object is in exactly one shard of a division ([`shard`]).
 //! - What an informer keeps is chosen by a [`Representation`], never by a blanket rule over Rust types.
 //!
 //! It refuses to know about clients, caches and queues; they know about it.
@@ -18,6 +19,7 @@ pub mod owner;
 mod representation;
 pub mod request;
 pub mod selector;
+pub mod shard;
 pub mod time;
 mod uid;
 mod verb;

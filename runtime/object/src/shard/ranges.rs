@@ -1,0 +1,288 @@
+//! Parts of the ring of hashes.
+
+use std::{cmp::Ordering, fmt, str::FromStr};
+
+/// One past the last hash: 2^64.
+pub(super) const RING: u128 = 1 << 64;
+
+/// The hashes from a start up to, and without, an end. Never empty.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HashRange {
+    start: u64,
+    /// Above the start, and at most 2^64.
+    end: u128,
+}
+
+impl HashRange {
+    /// Every hash there is.
+    pub const WHOLE: Self = Self { start: 0, end: RING };
+
+    /// The hashes from `start` up to, and without, `end`, which may be 2^64. None if there is no such hash.
+    pub const fn new(start: u64, end: u128) -> Option<Self> {
+        if (start as u128) < end && end <= RING { Some(Self { start, end }) } else { None }
+    }
+
+    /// The first hash of the range.
+    pub const fn start(self) -> u64 {
+        self.start
+    }
+
+    /// One past the last hash of the range; 2^64 if that is the last of all.
+    pub const fn end(self) -> u128 {
+        self.end
+    }
+
+    /// Whether the hash lies in the range.
+    pub fn contains(self, hash: u64) -> bool {
+        hash >= self.start && u128::from(hash) < self.end
+    }
+
+    /// How many hashes the range holds.
+    pub const fn width(self) -> u128 {
+        self.end - self.start as u128
+    }
+}
+
+/// A part of the ring of hashes, in as few ranges as can be: ascending, disjoint and never touching.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ranges(Vec<HashRange>);
+
+impl Ranges {
+    /// No hash at all.
+    pub const fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Every hash there is.
+    pub fn whole() -> Self {
+        Self(vec![HashRange::WHOLE])
+    }
+
+    /// Whether there is no hash in them.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether every hash is in them.
+    pub fn is_whole(&self) -> bool {
+        self.0.first() == Some(&HashRange::WHOLE)
+    }
+
+    /// Whether the hash is in them.
+    pub fn contains(&self, hash: u64) -> bool {
+        let at_or_before = self.0.partition_point(|range| range.start <= hash);
+        at_or_before > 0 && self.0[at_or_before - 1].contains(hash)
+    }
+
+    /// Whether some hash is in both.
+    pub fn overlaps(&self, other: &Ranges) -> bool {
+        let (mut ours, mut theirs) = (self.0.iter().peekable(), other.0.iter().peekable());
+        while let (Some(one), Some(another)) = (ours.peek(), theirs.peek()) {
+            if u128::from(one.start) >= another.end {
+                theirs.next();
+            } else if u128::from(another.start) >= one.end {
+                ours.next();
+            } else {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// What is in either.
+    #[must_use]
+    pub fn union(&self, other: &Ranges) -> Ranges {
+        self.iter().chain(other.iter()).collect()
+    }
+
+    /// The ranges, ascending.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = HashRange> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// How many hashes are in them, up to 2^64.
+    pub fn width(&self) -> u128 {
+        self.iter().map(HashRange::width).sum()
+    }
+}
+
+impl From<HashRange> for Ranges {
+    fn from(range: HashRange) -> Self {
+        Self(vec![range])
+    }
+}
+
+/// In any order, and overlapping as they like.
+impl FromIterator<HashRange> for Ranges {
+    fn from_iter<I: IntoIterator<Item = HashRange>>(ranges: I) -> Self {
+        let mut sorted: Vec<HashRange> = ranges.into_iter().collect();
+        sorted.sort_unstable();
+        let mut merged: Vec<HashRange> = Vec::with_capacity(sorted.len());
+        for range in sorted {
+            match merged.last_mut() {
+                Some(last) if u128::from(range.start) <= last.end => last.end = last.end.max(range.end),
+                _ => merged.push(range),
+            }
+        }
+        Self(merged)
+    }
+}
+
+/// `0x` and 16 digits for both ends, and `0x10000000000000000` for 2^64.
+impl fmt::Display for HashRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#018x}-{:#018x}", self.start, self.end)
+    }
+}
+
+impl fmt::Debug for HashRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The ranges with a comma between them; nothing for no hash at all.
+impl fmt::Display for Ranges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, range) in self.0.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            write!(f, "{comma}{range}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Ranges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.0).finish()
+    }
+}
+
+impl FromStr for HashRange {
+    type Err = ParseRangesError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let malformed = || ParseRangesError::Malformed(text.into());
+        let (start, end) = text.split_once('-').ok_or_else(malformed)?;
+        let bounds = (bound(start).ok_or_else(malformed)?, bound(end).ok_or_else(malformed)?);
+        let empty = || ParseRangesError::Empty(text.into());
+        let start = u64::try_from(bounds.0).map_err(|_| empty())?;
+        HashRange::new(start, bounds.1).ok_or_else(empty)
+    }
+}
+
+impl FromStr for Ranges {
+    type Err = ParseRangesError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.is_empty() {
+            return Ok(Ranges::none());
+        }
+        let written = text.split(',').map(str::parse).collect::<Result<Vec<HashRange>, _>>()?;
+        let apart = |pair: &[HashRange]| pair[0].end.cmp(&u128::from(pair[1].start)) == Ordering::Less;
+        if written.windows(2).all(apart) {
+            Ok(Self(written))
+        } else {
+            Err(ParseRangesError::Order(text.into()))
+        }
+    }
+}
+
+/// A bound as API servers take it: 16 lower-case digits after `0x`, or 2^64.
+pub(super) fn bound(text: &str) -> Option<u128> {
+    let digits = text.strip_prefix("0x")?;
+    let written_so = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+    match digits.len() {
+        16 if digits.bytes().all(written_so) => u128::from_str_radix(digits, 16).ok(),
+        17 if digits == "10000000000000000" => Some(RING),
+        _ => None,
+    }
+}
+
+/// A text that names no ranges.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseRangesError {
+    /// Not two bounds with a dash between them.
+    #[error(
+        "{0:?} is not a range of hashes: 0x and 16 lower-case hex digits, a dash, and the same again (or 0x10000000000000000)"
+    )]
+    Malformed(String),
+    /// The end is not above the start.
+    #[error("{0:?} is not a range of hashes: its end is not above its start")]
+    Empty(String),
+    /// The ranges overlap, touch, or are not in ascending order.
+    #[error("{0:?} are not ranges of hashes: they must ascend, with hashes between them")]
+    Order(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_range() -> impl Strategy<Value = HashRange> {
+        // Few distinct bounds, so that ranges touch and overlap, and some at the ring's ends.
+        (0u64..8, 1u128..9)
+            .prop_map(|(start, width)| (start << 61, (u128::from(start) + width).min(8) << 61))
+            .prop_filter_map("not empty", |(start, end)| HashRange::new(start, end))
+    }
+
+    fn any_ranges() -> impl Strategy<Value = Ranges> {
+        prop::collection::vec(any_range(), 0..6).prop_map(|ranges| ranges.into_iter().collect())
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_are_read_back_as_they_were_written(ranges in any_ranges()) {
+            prop_assert_eq!(ranges.to_string().parse::<Ranges>().unwrap(), ranges);
+        }
+
+        #[test]
+        fn a_union_holds_what_either_holds(one in any_ranges(), other in any_ranges(), hash: u64) {
+            prop_assert_eq!(one.union(&other).contains(hash), one.contains(hash) || other.contains(hash));
+        }
+
+        #[test]
+        fn ranges_overlap_if_they_have_a_hash_in_common(one in any_ranges(), other in any_ranges()) {
+            let common = (0u64..8).any(|at| one.contains(at << 61) && other.contains(at << 61));
+            prop_assert_eq!(one.overlaps(&other), common);
+            prop_assert_eq!(other.overlaps(&one), common);
+        }
+
+        #[test]
+        fn neighbours_become_one_range(one in any_ranges()) {
+            let touching = one.0.windows(2).any(|pair| pair[0].end >= u128::from(pair[1].start));
+            prop_assert!(!touching, "{one:?}");
+        }
+    }
+
+    #[test]
+    fn the_last_hash_is_in_the_range_that_ends_at_the_end_of_the_ring() {
+        let upper = HashRange::new(1 << 63, RING).unwrap();
+        assert!(upper.contains(u64::MAX) && !upper.contains((1 << 63) - 1));
+        assert_eq!(upper.to_string(), "0x8000000000000000-0x10000000000000000");
+        assert!(Ranges::whole().is_whole() && !Ranges::from(upper).is_whole() && !Ranges::none().is_whole());
+    }
+
+    #[test]
+    fn what_is_not_written_as_ranges_are_is_refused() {
+        let parsed = |text: &str| text.parse::<Ranges>().unwrap_err();
+        let malformed = [
+            "0x0-0x1",
+            "0x000000000000000A-0x00000000000000ff",
+            "0x0000000000000000",
+            "0x0000000000000000-0x10000000000000001",
+            "0x+000000000000000-0x00000000000000ff",
+            "0x0000000000000000-0x00000000000000ff,",
+        ];
+        for text in malformed {
+            assert!(matches!(parsed(text), ParseRangesError::Malformed(_)), "{text}");
+        }
+        for text in ["0x0000000000000001-0x0000000000000001", "0x10000000000000000-0x10000000000000000"] {
+            assert!(matches!(parsed(text), ParseRangesError::Empty(_)), "{text}");
+        }
+        let touching = "0x0000000000000000-0x0000000000000001,0x0000000000000001-0x0000000000000002";
+        assert!(matches!(parsed(touching), ParseRangesError::Order(_)));
+    }
+}
