@@ -34,8 +34,14 @@ func pod(number, version int) *corev1.Pod {
 // feed is a source that lists once and then watches what it is fed.
 type feed struct{ watcher *watch.FakeWatcher }
 
-func (f feed) source() *cache.ListWatch {
-	return &cache.ListWatch{
+// listed is a source that says that it cannot begin a watch with what there is: client-go would otherwise wait without
+// end for the bookmark that closes such a beginning.
+type listed struct{ *cache.ListWatch }
+
+func (listed) IsWatchListSemanticsUnSupported() bool { return true }
+
+func (f feed) source() listed {
+	return listed{&cache.ListWatch{
 		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 			list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(pods)}}
 			for number := range pods {
@@ -46,7 +52,7 @@ func (f feed) source() *cache.ListWatch {
 		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
 			return f.watcher, nil
 		},
-	}
+	}}
 }
 
 // withInformer runs drive with a synced informer, its handler's news and that many readers who list without end.
