@@ -10,6 +10,7 @@
 //! - A stream of random numbers depends on its own name only: draws on one stream never shift another.
 //! - Every task is tracked by name from `spawn` until its destructors have run.
 //! - [`Env::kill`] first closes the gate, then stops tasks in the order they were spawned; nothing spawned later runs.
+//! - What is put [aside](Env::aside) has its turns and timers on time, whatever the load of all other tasks.
 //! - A panicking task takes down nothing else, and its message is returned.
 //! - Whoever waits, for a cell or for the end of tasks, wakes in registration order.
 //!
@@ -21,6 +22,7 @@
 //! defect's name to the one line that it bends, which asks [`Env::is_planted`]. Without the cargo feature `planted` the
 //! answer is a constant `false`, nothing can be planted, and such a line costs nothing.
 
+mod aside;
 pub mod cell;
 mod clock;
 mod instant;
@@ -44,6 +46,7 @@ use std::time::Duration;
 use futures_util::future::{self, Either};
 use jiff::{SignedDuration, Timestamp};
 
+pub use crate::aside::Aside;
 pub use crate::instant::Instant;
 pub use crate::panics::{caught, caught_now};
 pub use crate::rng::Rng;
