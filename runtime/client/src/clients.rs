@@ -23,6 +23,7 @@ use windlass_metrics::Metrics;
 use crate::{
     connect::connect,
     error::ClientError,
+    identities::{Identities, account::Account, anonymous::anonymous, bearer::Bearer, tokens::Tokens},
     raw::RawClient,
     stack::{
         AsService, Next, before,
@@ -31,7 +32,7 @@ use crate::{
         deadline::Deadline,
         declared::{Declared, DeclaredVerbs},
         drain::Drain,
-        gate::{Fence, Gate},
+        gate::{Behind, Fence, FenceSlot, Gate},
         in_flight::InFlight,
         limit::{Limit, Limiter},
         over,
@@ -56,6 +57,8 @@ pub struct ClientOptions {
     /// How long a connection may take to be made, TLS and all. Default 10 s: within a lease's renew deadline, so
     /// that another address can still be tried.
     pub connect_timeout: Duration,
+    /// Whose credentials the requests of controllers carry. Default: those of the process.
+    pub identities: Identities,
 }
 
 impl Default for ClientOptions {
@@ -66,14 +69,16 @@ impl Default for ClientOptions {
             user_agent: concat!("windlass/", env!("CARGO_PKG_VERSION")).into(),
             request_timeout: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(10),
+            identities: Identities::Shared,
         }
     }
 }
 
 /// Makes every client of a process: one identity per controller, one for informers, one for the election.
 ///
-/// All of them share credentials and, but for the election, connections; each identity has its own budget and user
-/// agent. Making one connects nowhere.
+/// Each identity has its own budget and user agent. All share the credentials of the process and, but for the election,
+/// its connections, unless [`ClientOptions::identities`] gives each controller an account of its own; these then share
+/// connections that nobody's certificate has opened. Making one connects nowhere.
 ///
 /// The process must have installed a rustls `CryptoProvider` before a client for an `https` server is made.
 #[derive(Clone)]
@@ -90,30 +95,69 @@ struct Shared {
     auth: Option<AuthLayer>,
     wires: Wires,
     health: Next,
-    identities: Mutex<BTreeMap<String, ControllerClients>>,
+    identities: Mutex<BTreeMap<(Whose, String), ControllerClients>>,
     draining: Publisher<bool>,
 }
 
 /// Where requests go.
 enum Wires {
     /// To the server: this pool, and one more for the election.
-    Pool(Next),
+    Pool {
+        /// For the process, whose certificate may be what opens them.
+        process: Next,
+        /// For accounts. The same as the other where there are none.
+        anonymous: Next,
+    },
     /// Into a service of the caller's.
     Service(Next),
 }
 
 impl Wires {
-    fn shared(&self) -> &Next {
-        match self {
-            Wires::Pool(next) | Wires::Service(next) => next,
+    fn pool(config: &Config, options: &ClientOptions) -> Result<Self, ClientError> {
+        let process = connect(config, options.connect_timeout)?;
+        let anonymous = match options.identities {
+            Identities::Shared => Arc::clone(&process),
+            Identities::ServiceAccounts { .. } => connect(&anonymous(config), options.connect_timeout)?,
+        };
+        Ok(Self::Pool { process, anonymous })
+    }
+
+    fn of(&self, whose: Whose) -> &Next {
+        match (self, whose) {
+            (Wires::Pool { process: next, .. }, Whose::Process)
+            | (Wires::Pool { anonymous: next, .. }, Whose::Account)
+            | (Wires::Service(next), _) => next,
         }
     }
+}
+
+/// Whose credentials an identity has.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Whose {
+    /// The process's.
+    Process,
+    /// Its own.
+    Account,
+}
+
+/// What adds credentials to a request.
+enum Credentials<'a> {
+    /// kube's layer for those of the process; none if it has none, or only a certificate.
+    Process(Option<&'a AuthLayer>),
+    /// The tokens of an account.
+    Account(Bearer),
 }
 
 /// The identity whose requests are the informers'.
 const INFORMERS: &str = "shared-informers";
 /// The identity whose requests are the election's.
 const ELECTION: &str = "leader-election";
+/// The identity that asks who may read what the process shows.
+const REVIEWS: &str = "admin-server";
+/// The identity that asks for the accounts and tokens of the others.
+const ACCOUNTS: &str = "service-accounts";
+/// How long one request for an account or a token may take, at most. Well below what the request that needs it has.
+const ACCOUNTS_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Clients {
     /// Clients of the cluster that `config` describes. Its credentials are read, or its plugin run, here.
@@ -122,7 +166,8 @@ impl Clients {
     ///
     /// # Errors
     ///
-    /// When credentials, certificates, proxy or user agent cannot be used, or no `CryptoProvider` is installed.
+    /// When credentials, certificates, proxy or user agent cannot be used, when no namespace can be called as the one
+    /// of the service accounts, or when no `CryptoProvider` is installed.
     pub fn new(
         env: Env,
         config: Config,
@@ -130,7 +175,7 @@ impl Clients {
         metrics: &Metrics,
         fence: Arc<dyn Fence>,
     ) -> Result<Self, ClientError> {
-        let wires = Wires::Pool(connect(&config, options.connect_timeout)?);
+        let wires = Wires::pool(&config, &options)?;
         Self::build(env, config, options, metrics, fence, wires)
     }
 
@@ -139,7 +184,7 @@ impl Clients {
     ///
     /// # Errors
     ///
-    /// When the user agent cannot be used.
+    /// When the user agent cannot be used, or no namespace can be called as the one of the service accounts.
     pub fn over_service<S, B>(
         env: Env,
         service: S,
@@ -166,13 +211,16 @@ impl Clients {
         fence: Arc<dyn Fence>,
         wires: Wires,
     ) -> Result<Self, ClientError> {
+        if let Identities::ServiceAccounts { namespace } = &options.identities {
+            Account::check_namespace(namespace)?;
+        }
         let auth = config.auth_layer().map_err(unauthenticated)?;
         let metrics = metrics.clone();
         let gate = Gate { env: env.clone(), fence: None, request_timeout: options.request_timeout };
         let deadline = Deadline { env: env.clone(), within: options.request_timeout };
         let headers = identified(&config, &options.user_agent)?;
-        let health =
-            before(deadline, addressed(&headers, auth.as_ref(), before(gate, Arc::clone(wires.shared())))?);
+        let wire = before(gate, Arc::clone(wires.of(Whose::Process)));
+        let health = before(deadline, addressed(&headers, Credentials::Process(auth.as_ref()), wire)?);
         let (identities, draining) = (Mutex::default(), cell(false).0);
         let shared =
             Shared { env, config, options, metrics, fence, auth, wires, health, identities, draining };
@@ -189,20 +237,33 @@ impl Clients {
         self.shared.draining.set(true);
     }
 
-    /// The clients of one controller. Whoever asks for the same name shares one budget.
+    /// The clients of one controller. Whoever asks for the same name shares one budget, and one account where
+    /// controllers have accounts ([`ClientOptions::identities`]): the ServiceAccount of that name.
     ///
     /// # Errors
     ///
-    /// When the name cannot be part of a user agent.
+    /// When the name cannot be part of a user agent, or be an account's.
+    ///
+    /// # Panics
+    ///
+    /// Where controllers have accounts: when other `Clients` over the same environment have made clients of this name.
+    /// Both would draw the same random numbers.
     pub fn for_controller(&self, name: &str) -> Result<ControllerClients, ClientError> {
+        let whose = match self.shared.options.identities {
+            Identities::Shared => Whose::Process,
+            Identities::ServiceAccounts { .. } => Whose::Account,
+        };
+        self.identity(name, whose)
+    }
+
+    fn identity(&self, name: &str, whose: Whose) -> Result<ControllerClients, ClientError> {
         let mut identities = self.shared.identities.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(clients) = identities.get(name) {
+        let key = (whose, name.to_owned());
+        if let Some(clients) = identities.get(&key) {
             return Ok(clients.clone());
         }
-        let fence = Some(Arc::clone(&self.shared.fence));
-        let limited = self.shared.limited(name, self.shared.inner(name, fence, self.shared.wires.shared())?);
-        let clients = self.shared.clients(name, limited);
-        identities.insert(name.into(), clients.clone());
+        let clients = self.shared.clients(name, self.shared.limited(name, self.shared.fenced(name, whose)?));
+        identities.insert(key, clients.clone());
         Ok(clients)
     }
 
@@ -216,7 +277,7 @@ impl Clients {
     ///
     /// Outside of a tokio runtime.
     pub fn for_informers(&self) -> Result<RawClient, ClientError> {
-        let clients = self.for_controller(INFORMERS)?;
+        let clients = self.identity(INFORMERS, Whose::Process)?;
         Ok(RawClient::new(clients.client(), self.shared.env.clone()))
     }
 
@@ -232,10 +293,27 @@ impl Clients {
     /// Outside of a tokio runtime.
     pub fn for_election(&self) -> Result<kube::Client, ClientError> {
         let wire = match &self.shared.wires {
-            Wires::Pool(_) => connect(&self.shared.config, self.shared.options.connect_timeout)?,
+            Wires::Pool { .. } => connect(&self.shared.config, self.shared.options.connect_timeout)?,
             Wires::Service(service) => Arc::clone(service),
         };
-        Ok(self.shared.clients(ELECTION, self.shared.inner(ELECTION, None, &wire)?).client())
+        let within = self.shared.options.request_timeout;
+        Ok(self.shared.clients(ELECTION, self.shared.unfenced(ELECTION, within, &wire)?).client())
+    }
+
+    /// A client for reviews of who may read this process's pages: with the credentials of the process, without fence,
+    /// and with a budget of its own, so that strangers who try tokens hold up nobody else.
+    ///
+    /// # Errors
+    ///
+    /// When the user agent cannot be used.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn for_reviews(&self) -> Result<kube::Client, ClientError> {
+        let (within, wire) = (self.shared.options.request_timeout, self.shared.wires.of(Whose::Process));
+        let limited = self.shared.limited(REVIEWS, self.shared.unfenced(REVIEWS, within, wire)?);
+        Ok(self.shared.clients(REVIEWS, limited).client())
     }
 
     /// A client for `/healthz` and its like, without limit or fence.
@@ -249,13 +327,51 @@ impl Clients {
 }
 
 impl Shared {
-    /// The part of a stack that every identity has.
-    fn inner(&self, name: &str, fence: Option<Arc<dyn Fence>>, wire: &Next) -> Result<Next, ClientError> {
+    /// The part of a stack that every identity has, with its credentials, behind the fence.
+    fn fenced(&self, name: &str, whose: Whose) -> Result<Next, ClientError> {
+        let (within, wire) = (self.options.request_timeout, self.wires.of(whose));
+        let fence = Some(Arc::clone(&self.fence));
+        match &self.options.identities {
+            Identities::ServiceAccounts { namespace } if whose == Whose::Account => {
+                let bearer = Bearer { tokens: self.tokens(namespace, name)?, meter: self.meter(name) };
+                let config = anonymous(&self.config);
+                self.inner(name, &config, Credentials::Account(bearer), fence, within, wire)
+            }
+            _ => {
+                self.inner(name, &self.config, Credentials::Process(self.auth.as_ref()), fence, within, wire)
+            }
+        }
+    }
+
+    /// The same for the process itself, where leadership is not asked for.
+    fn unfenced(&self, name: &str, within: Duration, wire: &Next) -> Result<Next, ClientError> {
+        self.inner(name, &self.config, Credentials::Process(self.auth.as_ref()), None, within, wire)
+    }
+
+    fn inner(
+        &self,
+        name: &str,
+        config: &Config,
+        credentials: Credentials<'_>,
+        fence: Option<Arc<dyn Fence>>,
+        within: Duration,
+        wire: &Next,
+    ) -> Result<Next, ClientError> {
         let Self { env, options, .. } = self;
-        let gate = Gate { env: env.clone(), fence, request_timeout: options.request_timeout };
-        let config = identified(&self.config, &format!("{}/{name}", options.user_agent))?;
-        let addressed = addressed(&config, self.auth.as_ref(), before(gate, Arc::clone(wire)))?;
-        Ok(before(Deadline { env: env.clone(), within: options.request_timeout }, addressed))
+        let gate = Gate { env: env.clone(), fence, request_timeout: within };
+        let config = identified(config, &format!("{}/{name}", options.user_agent))?;
+        let addressed = addressed(&config, credentials, before(gate, Arc::clone(wire)))?;
+        Ok(before(Deadline { env: env.clone(), within }, addressed))
+    }
+
+    /// The tokens of a controller's account.
+    fn tokens(&self, namespace: &str, name: &str) -> Result<Tokens, ClientError> {
+        let within = self.options.request_timeout.min(ACCOUNTS_TIMEOUT);
+        let root = self.unfenced(ACCOUNTS, within, self.wires.of(Whose::Process))?;
+        let root = before(Count { env: self.env.clone(), meter: self.meter(ACCOUNTS) }, root);
+        let account = Account::new(namespace, name, root)?;
+        let rng = self.env.rng(&format!("identities/{name}"));
+        Ok(Tokens::new(self.env.clone(), account, rng))
     }
 
     /// What keeps an identity from asking too much of the server.
@@ -273,6 +389,7 @@ impl Shared {
             namespace: self.config.default_namespace.as_str().into(),
             count,
             inner,
+            fence: None,
             draining: self.draining.observe(),
         }
     }
@@ -304,13 +421,14 @@ fn identified(config: &Config, user_agent: &str) -> Result<Config, ClientError> 
     Ok(config)
 }
 
-/// kube's layers: where the server is, who asks, and as whom.
-fn addressed(config: &Config, auth: Option<&AuthLayer>, next: Next) -> Result<Next, ClientError> {
+/// Where the server is, who asks, and as whom.
+fn addressed(config: &Config, credentials: Credentials<'_>, next: Next) -> Result<Next, ClientError> {
     let headers = config.extra_headers_layer().map_err(ClientError::Headers)?;
     let next = over(headers.layer(AsService(next)));
-    let next = match auth {
-        Some(auth) => before(HideSecrets, over(auth.layer(AsService(next)))),
-        None => next,
+    let next = match credentials {
+        Credentials::Process(Some(auth)) => before(HideSecrets, over(auth.layer(AsService(next)))),
+        Credentials::Process(None) => next,
+        Credentials::Account(bearer) => before(bearer, next),
     };
     Ok(over(ServiceBuilder::new().layer(config.base_uri_layer()).service(AsService(next))))
 }
@@ -322,6 +440,8 @@ pub struct ControllerClients {
     namespace: Arc<str>,
     count: Count,
     inner: Next,
+    /// What these clients write behind; `None` for the fence of all.
+    fence: Option<FenceSlot>,
     draining: Observer<bool>,
 }
 
@@ -329,6 +449,13 @@ impl ControllerClients {
     /// The identity's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The same identity, whose clients send each request behind the fence that `slot` then holds, and not behind the
+    /// one of all [`Clients`].
+    #[must_use]
+    pub fn behind(&self, slot: FenceSlot) -> Self {
+        Self { fence: Some(slot), ..self.clone() }
     }
 
     /// A client whose writes nobody keeps a log of, and that [`Clients::drain`] leaves alone: for events, which are
@@ -358,6 +485,10 @@ impl ControllerClients {
     }
 
     fn over(&self, next: Next) -> kube::Client {
+        let next = match self.fence.clone() {
+            Some(slot) => before(Behind(slot), next),
+            None => next,
+        };
         kube::Client::new(AsService(before(self.count.clone(), next)), self.namespace.as_ref())
     }
 }

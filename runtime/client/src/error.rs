@@ -33,6 +33,16 @@ pub enum ClientError {
     /// The user agent is no header value.
     #[error("{0:?} cannot be sent as a user agent")]
     UserAgent(String),
+    /// No ServiceAccount can be called so, and controllers have accounts of their own.
+    #[error(
+        "no service account can be called {0:?}: a controller's client name must be lower-case letters, digits, - and ."
+    )]
+    AccountName(String),
+    /// No namespace can be called so.
+    #[error(
+        "no namespace can be called {0:?}: name the one in which the service accounts of controllers are"
+    )]
+    AccountNamespace(String),
     /// The proxy is of a kind that is not supported. Its URL may hold a password, and is not shown.
     #[error(
         "proxies of scheme {scheme:?} are not supported: use http or socks5, without credentials in the URL"
@@ -248,7 +258,9 @@ pub(crate) fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> 
     causes(error).find_map(<dyn Error>::downcast_ref)
 }
 
-fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+pub(crate) fn causes<'a>(
+    error: &'a (dyn Error + 'static),
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| (*error).source())
 }
 

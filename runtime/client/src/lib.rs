@@ -15,6 +15,9 @@
 //! - No identity has more than 64 requests on the wire, watches apart.
 //! - After [`Clients::drain`] no worker's request waits: it leaves at once or fails.
 //! - A refusal by any layer leaves the client usable.
+//! - Controllers may each have a ServiceAccount of their own, and then nothing of the process's own credentials goes
+//!   with their requests ([`Identities`]).
+//! - What a role lacks is told with the rule to add, read off the server's refusal ([`denial`]).
 //! - No secret is part of any error or `Debug` output.
 //!
 //! It refuses to decode objects, and to decide what happens after an error.
@@ -25,7 +28,9 @@
 mod clients;
 mod config;
 mod connect;
+mod denial;
 mod error;
+mod identities;
 mod raw;
 mod stack;
 #[cfg(test)]
@@ -34,16 +39,18 @@ mod tests;
 pub use self::{
     clients::{ClientOptions, Clients, ControllerClients},
     config::{ConfigError, load_config},
+    denial::{Denial, denial},
     error::{
         ClientError, RequestError, draining, killed, one_line, refusal, retry_after, timed_out, undeclared,
     },
+    identities::{Identities, IdentityCause, IdentityError},
     raw::{FrameStream, ListQuery, RawClient, VersionMatch, WatchQuery},
     stack::{
         credentials::CredentialsError,
         deadline::{DeadlineError, SilentError},
         declared::{DeclaredVerbs, NotDeclaredError},
         drain::DrainingError,
-        gate::{Fence, FenceState, FencedError, KilledError, OpenFence},
+        gate::{Fence, FenceSlot, FenceState, FencedError, KilledError, OpenFence},
         write_log::{Write, WriteLog, WriteTarget},
     },
 };

@@ -1,7 +1,7 @@
 //! The steps every request passes, and how they are put together.
 //!
-//! From outer to inner: count, declared verbs, write log, drain, repeat, limiter, in flight, deadline, base URI,
-//! credentials, extra headers, gate, wire. The first four belong to one user of the stack; everything from there
+//! From outer to inner: count, fence slot, declared verbs, write log, drain, repeat, limiter, in flight, deadline, base URI,
+//! credentials, extra headers, gate, wire. The first five belong to one user of the stack; everything from there
 //! inwards is shared by all users of an identity. The election's stack has neither drain nor repeat, limiter or bound.
 //!
 //! No step waits or fails before its future is polled: kube keeps one service behind a queue, and a step that was
@@ -29,12 +29,14 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::future::{BoxFuture, FutureExt as _};
+use futures_util::future::{BoxFuture, FutureExt as _, TryFutureExt as _};
 use http::{Request, Response};
-use http_body_util::{BodyExt as _, combinators::UnsyncBoxBody};
+use http_body_util::{BodyExt as _, Collected, Limited, combinators::UnsyncBoxBody};
 use kube::client::Body;
 use tower::{BoxError, Service, ServiceExt as _};
 use windlass_object::request::RequestInfo;
+
+use crate::error::LONGEST_REFUSAL;
 
 pub(crate) type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 pub(crate) type Answer = Result<Response<ResponseBody>, BoxError>;
@@ -182,4 +184,22 @@ impl Notes {
 /// A body that is already here.
 pub(crate) fn full(body: Bytes) -> ResponseBody {
     http_body_util::Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync()
+}
+
+/// The same request once more, with the same notes; `None` if its body is a stream.
+pub(crate) fn copy(request: &Request<Body>) -> Option<Request<Body>> {
+    let mut copy = Request::new(request.body().try_clone()?);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    *copy.headers_mut() = request.headers().clone();
+    *copy.extensions_mut() = request.extensions().clone();
+    Some(copy)
+}
+
+/// An answer that is short: of one that is not, no more is read than fits.
+///
+/// Boxed, since the compiler cannot tell by itself that reading may move between threads.
+pub(crate) fn read(body: ResponseBody) -> BoxFuture<'static, Result<Bytes, BoxError>> {
+    Limited::new(body, LONGEST_REFUSAL).collect().map_ok(Collected::to_bytes).boxed()
 }

@@ -2,6 +2,7 @@
 
 mod drained;
 mod fenced;
+mod identities;
 mod logged;
 mod raw;
 mod repeated;

@@ -16,6 +16,7 @@ use super::{
     drain::DrainingError,
     gate::{FencedError, KilledError},
 };
+use crate::identities::IdentityError;
 
 /// One identity's metrics of requests to one server.
 #[derive(Clone)]
@@ -112,6 +113,8 @@ fn kept_from(error: &BoxError) -> &'static str {
         "<undeclared>"
     } else if error.is::<DrainingError>() {
         "<draining>"
+    } else if error.is::<IdentityError>() {
+        "<identity>"
     } else if error.is::<DeadlineError>() {
         "<timeout>"
     } else {

@@ -1,6 +1,15 @@
 //! The last step before the wire: nothing leaves a killed environment, and no write leaves without the fence.
+//!
+//! Which fence that is may differ from request to request: a process can lead in some things and not in others. Whoever
+//! sends says so with a [`FenceSlot`], whose fence is noted on the request as it sets out and asked here, at the end.
 
-use std::{fmt, future::poll_fn, sync::Arc, task::Poll, time::Duration};
+use std::{
+    fmt,
+    future::poll_fn,
+    sync::{Arc, Mutex, PoisonError},
+    task::Poll,
+    time::Duration,
+};
 
 use futures_util::future::{BoxFuture, Either, FutureExt as _, pending, select};
 use http::{Request, Uri, uri::PathAndQuery};
@@ -47,6 +56,45 @@ impl Fence for OpenFence {
     }
 }
 
+/// The fence that requests set out with from now on. Clones are one slot.
+///
+/// A request keeps the fence that it set out with, however long it waits for its turn: a worker that turns to work under
+/// another fence does not take with it what it has left behind.
+#[derive(Clone, Debug)]
+pub struct FenceSlot(Arc<Mutex<Arc<dyn Fence>>>);
+
+impl FenceSlot {
+    /// A slot that holds `fence`.
+    pub fn new(fence: Arc<dyn Fence>) -> Self {
+        Self(Arc::new(Mutex::new(fence)))
+    }
+
+    /// Puts another fence in its place, for requests that set out after this.
+    pub fn set(&self, fence: Arc<dyn Fence>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = fence;
+    }
+
+    /// The fence in it.
+    pub fn get(&self) -> Arc<dyn Fence> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Has requests set out with the fence of a slot.
+#[derive(Clone)]
+pub(crate) struct Behind(pub(crate) FenceSlot);
+
+/// The fence that a request set out with, on its way to the gate.
+#[derive(Clone)]
+struct Under(Arc<dyn Fence>);
+
+impl Step for Behind {
+    async fn handle(self, mut request: Request<Body>, next: Next) -> Answer {
+        request.extensions_mut().insert(Under(self.0.get()));
+        next.send(request).await
+    }
+}
+
 /// A write that the fence held back.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FencedError {
@@ -69,7 +117,7 @@ const LEAST_REMAINING: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(crate) struct Gate {
     pub(crate) env: Env,
-    /// `None` for clients that are not fenced at all.
+    /// For requests that set out with none of their own; `None` for clients that are not fenced at all.
     pub(crate) fence: Option<Arc<dyn Fence>>,
     pub(crate) request_timeout: Duration,
 }
@@ -80,8 +128,10 @@ impl Step for Gate {
             return Err(KilledError.into());
         }
         let notes = Notes::of(&mut request);
-        match &self.fence {
-            Some(fence) if is_fenced(notes.info()) => self.fenced(fence, request, notes, next).await,
+        let under = request.extensions_mut().remove::<Under>().map(|Under(fence)| fence);
+        let fence = self.fence.clone().map(|of_all| under.unwrap_or(of_all));
+        match fence {
+            Some(fence) if is_fenced(notes.info()) => self.fenced(&fence, request, notes, next).await,
             _ => pass(request, &notes, &next).await,
         }
     }

@@ -10,17 +10,14 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::future::{BoxFuture, FutureExt as _, TryFutureExt as _};
 use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Collected, Limited};
 use kube::client::Body;
 use tower::BoxError;
 use windlass_env::Env;
 use windlass_object::wire;
 
-use super::{Answer, Next, Notes, ResponseBody, Step, count::Meter, full};
-use crate::error::{LONGEST_REFUSAL, advised_by_headers, advised_by_status};
+use super::{Answer, Next, Notes, ResponseBody, Step, copy, count::Meter, full, read};
+use crate::error::{advised_by_headers, advised_by_status};
 
 /// How often a request is sent at most, as other clients of the API do.
 const MOST_TRIES: usize = 10;
@@ -87,20 +84,4 @@ async fn advice(response: Response<ResponseBody>) -> Result<Advice, BoxError> {
         Some(wait) => Advice::ComeBack(wait),
         None => Advice::None(Response::from_parts(parts, full(body))),
     })
-}
-
-/// Boxed, since the compiler cannot tell by itself that reading may move between threads.
-fn read(body: ResponseBody) -> BoxFuture<'static, Result<Bytes, BoxError>> {
-    Limited::new(body, LONGEST_REFUSAL).collect().map_ok(Collected::to_bytes).boxed()
-}
-
-/// The same request once more, with the same notes; `None` if its body is a stream.
-fn copy(request: &Request<Body>) -> Option<Request<Body>> {
-    let mut copy = Request::new(request.body().try_clone()?);
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.version_mut() = request.version();
-    *copy.headers_mut() = request.headers().clone();
-    *copy.extensions_mut() = request.extensions().clone();
-    Some(copy)
 }

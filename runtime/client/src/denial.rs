@@ -1,0 +1,183 @@
+//! What a role lacks, read off the API server's refusal.
+//!
+//! A 403 may come from the authorizer, and then a rule is missing, or from admission, as when a quota is used up, and
+//! then none is. Only the first is a [`Denial`]. Which of the two it is stands in the server's words alone; the sentence
+//! is the same for every authorizer, since the server makes it.
+
+use std::{error::Error, fmt};
+
+use windlass_object::{Rule, Status, Verb};
+
+use crate::{
+    error::{RequestError, causes},
+    identities::IdentityError,
+};
+
+/// A request that the server's authorizer refused: who may not do what, and the rule that would let them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Denial {
+    /// Who asked, as the server knows them: `system:serviceaccount:kube-system:replicaset-controller`.
+    pub user: String,
+    /// What was to be done.
+    pub verb: Verb,
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The resource, with its subresource: `pods/status`.
+    pub resource: String,
+    /// In which namespace; `None` for all of them, and for resources that live in none.
+    pub namespace: Option<String>,
+}
+
+/// The authorizer's refusal among an error and its causes, if there is one.
+pub fn denial(error: &(dyn Error + 'static)) -> Option<Denial> {
+    causes(error).find_map(|cause| {
+        let by_kube = cause.downcast_ref::<kube::Error>().and_then(|error| match error {
+            kube::Error::Api(status) => Denial::of(status),
+            _ => None,
+        });
+        let raw = || cause.downcast_ref::<RequestError>().and_then(RequestError::status).and_then(Denial::of);
+        let of_the_process =
+            || cause.downcast_ref::<IdentityError>().and_then(IdentityError::denial).cloned();
+        by_kube.or_else(raw).or_else(of_the_process).or_else(|| cause.downcast_ref().cloned())
+    })
+}
+
+impl Denial {
+    /// What a refusal says about roles; `None` if it is about something else.
+    pub fn of(status: &Status) -> Option<Self> {
+        if status.code != 403 {
+            return None;
+        }
+        let (_, rest) = status.message.split_once("User \"")?;
+        let (user, rest) = quoted_from(rest)?;
+        let (verb, rest) = rest.strip_prefix(" cannot ")?.split_once(' ')?;
+        let (resource, rest) = quoted(rest.strip_prefix("resource ")?)?;
+        let (group, rest) = quoted(rest.strip_prefix(" in API group ")?)?;
+        let namespace = match rest.strip_prefix(" in the namespace ") {
+            Some(rest) => Some(quoted(rest)?.0),
+            None => None,
+        };
+        Some(Self { user, verb: verb.parse().ok()?, group, resource, namespace })
+    }
+
+    /// What a role has to say for the request to pass: [`Rule::to_yaml`] writes it as it is pasted into one.
+    pub fn rule(&self) -> Rule {
+        Rule::new(self.group.clone(), self.resource.clone(), [self.verb])
+    }
+}
+
+/// One line, with the rule at its end.
+impl fmt::Display for Denial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Denial { user, verb, group, resource, namespace } = self;
+        let dot = if group.is_empty() { "" } else { "." };
+        write!(f, "{user} may not {verb} {resource}{dot}{group}")?;
+        match namespace {
+            Some(namespace) => {
+                write!(f, " in namespace {namespace}; add to a role there, or to a cluster role: ")?;
+            }
+            None => f.write_str("; add to a cluster role: ")?,
+        }
+        f.write_str(&self.rule().to_yaml())
+    }
+}
+
+impl Error for Denial {}
+
+/// A quoted text and what follows it.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    quoted_from(text.strip_prefix('"')?)
+}
+
+/// The same, of a text whose opening quote has been read. Go's quoting, of which names need only two escapes.
+fn quoted_from(text: &str) -> Option<(String, &str)> {
+    let (mut found, mut characters) = (String::new(), text.char_indices());
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '"' => return Some((found, &text[at + 1..])),
+            '\\' => {
+                found.push(characters.next().map(|(_, escaped)| escaped).filter(|it| "\"\\".contains(*it))?)
+            }
+            _ => found.push(character),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn forbidden(message: &str) -> Status {
+        let mut status = Status::failure(message, "Forbidden");
+        status.code = 403;
+        status
+    }
+
+    const POD: &str = r#"pods is forbidden: User "system:serviceaccount:kube-system:replicaset-controller" cannot create resource "pods" in API group "" in the namespace "web""#;
+
+    #[test]
+    fn what_a_role_lacks_is_told_on_one_line_that_ends_with_the_rule() {
+        let denial = Denial::of(&forbidden(POD)).unwrap();
+        assert_eq!(
+            denial.to_string(),
+            r#"system:serviceaccount:kube-system:replicaset-controller may not create pods in namespace web; add to a role there, or to a cluster role: - { apiGroups: [""], resources: ["pods"], verbs: [create] }"#
+        );
+    }
+
+    #[test]
+    fn subresources_groups_names_and_the_whole_cluster_are_read_from_the_servers_words() {
+        for (message, expected) in [
+            (
+                r#"replicasets.apps "a" is forbidden: User "me" cannot update resource "replicasets/status" in API group "apps" in the namespace "web""#,
+                ("me", Verb::Update, "apps", "replicasets/status", Some("web")),
+            ),
+            (
+                r#"nodes is forbidden: User "a \"b\" \\c" cannot list resource "nodes" in API group "" at the cluster scope"#,
+                (r#"a "b" \c"#, Verb::List, "", "nodes", None),
+            ),
+            (
+                r#"pods is forbidden: User "" cannot deletecollection resource "pods" in API group "" in the namespace "b": RBAC: clusterrole.rbac.authorization.k8s.io "x" not found"#,
+                ("", Verb::DeleteCollection, "", "pods", Some("b")),
+            ),
+        ] {
+            let Denial { user, verb, group, resource, namespace } = Denial::of(&forbidden(message)).unwrap();
+            let found = (user.as_str(), verb, group.as_str(), resource.as_str(), namespace.as_deref());
+            assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn a_refusal_that_no_role_would_lift_is_no_denial() {
+        for message in [
+            r#"pods "a" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"#,
+            r#"pods "a" is forbidden: unable to create new content in namespace web because it is being terminated"#,
+            r#"forbidden: User "me" cannot get path "/healthz""#,
+            r#"x is forbidden: User "me" cannot dance resource "pods" in API group "" at the cluster scope"#,
+            r#"x is forbidden: User "me"#,
+            r#"x is forbidden: User "m\x41e" cannot get resource "pods" in API group "" at the cluster scope"#,
+            "denied by a webhook",
+            "",
+        ] {
+            assert_eq!(Denial::of(&forbidden(message)), None, "{message}");
+        }
+        let mut conflict = forbidden(POD);
+        conflict.code = 409;
+        assert_eq!(Denial::of(&conflict), None);
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("creating a pod")]
+    struct Wrapped(#[source] kube::Error);
+
+    #[test]
+    fn a_denial_is_found_below_any_wrapping_and_in_raw_errors() {
+        let error = Wrapped(kube::Error::Api(Box::new(forbidden(POD))));
+        assert_eq!(denial(&error).map(|it| it.verb), Some(Verb::Create));
+        let raw = RequestError::from_status(forbidden(POD), None);
+        assert_eq!(denial(&raw).map(|it| it.resource), Some("pods".to_owned()));
+        let itself = denial(&raw).unwrap();
+        assert_eq!(denial(&itself), Some(itself.clone()));
+        assert_eq!(denial(&Wrapped(kube::Error::LinesCodecMaxLineLengthExceeded)), None);
+    }
+}

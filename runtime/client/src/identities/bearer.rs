@@ -1,0 +1,39 @@
+//! The step that makes a request its account's. It stands where the credentials of the process stand in other stacks:
+//! outside of the fence, so that whoever waited for a token meets the fence after that.
+
+use http::{Request, StatusCode, header};
+use kube::client::Body;
+
+use super::tokens::{Ticket, Tokens};
+use crate::stack::{Answer, Next, Notes, Step, copy, count::Meter};
+
+#[derive(Clone)]
+pub(crate) struct Bearer {
+    pub(crate) tokens: Tokens,
+    pub(crate) meter: Meter,
+}
+
+impl Step for Bearer {
+    async fn handle(self, mut request: Request<Body>, next: Next) -> Answer {
+        let notes = Notes::of(&mut request);
+        let ticket = self.tokens.ticket().await?;
+        // A body that is a stream can be sent once only.
+        let again = copy(&request);
+        let response = next.send(carrying(&ticket, request)).await?;
+        if response.status() != StatusCode::UNAUTHORIZED || !self.tokens.refused(&ticket) {
+            return Ok(response);
+        }
+        let Some(again) = again else { return Ok(response) };
+        // Who asks is looked at before anything else: what was refused so had no effect.
+        notes.mark_refused();
+        drop(response);
+        self.meter.retried(&again, &notes, StatusCode::UNAUTHORIZED);
+        let ticket = self.tokens.ticket().await?;
+        next.send(carrying(&ticket, again)).await
+    }
+}
+
+fn carrying(ticket: &Ticket, mut request: Request<Body>) -> Request<Body> {
+    request.headers_mut().insert(header::AUTHORIZATION, ticket.token.header());
+    request
+}
