@@ -46,9 +46,8 @@ pub(crate) struct Subject {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     theme: Theme,
-    field_path: Option<String>,
-    /// The note; nothing for an Event that stands for many.
-    note: Option<String>,
+    /// Note and field path; nothing for an Event that stands for many, whichever part of the object they are about.
+    own: Option<(String, Option<String>)>,
 }
 
 /// The Event that repeats are counted on.
@@ -100,12 +99,12 @@ impl Correlator {
             kind: occurrence.kind.as_str().to_owned(),
             reason: occurrence.reason.clone(),
         };
-        let field_path = occurrence.regarding.field_path.clone();
         if self.aggregator.combines(&theme, &occurrence.note, now) {
             occurrence.note = combined_note(&occurrence.note);
-            return Key { theme, field_path, note: None };
+            return Key { theme, own: None };
         }
-        Key { theme, field_path, note: Some(occurrence.note.clone()) }
+        let own = (occurrence.note.clone(), occurrence.regarding.field_path.clone());
+        Key { theme, own: Some(own) }
     }
 
     fn count(&mut self, key: &Key, occurrence: &Occurrence) -> First {

@@ -1,5 +1,7 @@
 //! Recorder and sink together, against a server that only knows Events, in virtual time.
 
+mod upstream;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
