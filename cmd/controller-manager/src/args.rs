@@ -1,174 +1,47 @@
-//! What the command line says, word for word: the low half of "arguments, then validated configuration".
+//! The command line, and the file it may name: the low half of "arguments, then validated configuration".
 //!
-//! Guarantees: flag names and defaults are kube-controller-manager's wherever windlass does what the flag asks;
-//! underscores are accepted for dashes; a flag given twice counts once, with its last value (lists are joined);
-//! every refusal is one line. Values stay text here: [`crate::config`] gives them meaning, and names the flag when
-//! it cannot.
+//! Guarantees: flags are those of the table of settings, and a few that are about the command line itself; underscores
+//! are accepted for dashes; a flag given twice counts once, with its last value (lists are joined); every refusal is one
+//! line; nothing is opened but the file that `--config` names. [`crate::config`] says what the settings mean together.
 
 use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
 
-use clap::builder::StyledStr;
+use clap::builder::{StyledStr, ValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches};
 use windlass::controller::Descriptor;
 
-use crate::config::InvalidFlag;
-use crate::known_flags;
+use crate::settings::{
+    FileValues, InvalidFile, InvalidSetting, Setting, Settings, Shape, Sources, TABLE, quoted, read_file,
+    shown,
+};
+use crate::{feature_gates, known_flags};
 
-/// Kubernetes controllers in Rust: keeps ReplicaSets, ReplicationControllers and Endpoints in the state their
-/// owners asked for, beside kube-controller-manager or in place of it.
-#[derive(Clone, Debug, Parser)]
-#[command(name = "windlass", disable_version_flag = true, args_override_self = true, max_term_width = 110)]
-#[command(
-    after_help = "`windlass demo` shows all of it at work, on a cluster in its own process; see `windlass demo --help`."
-)]
+/// What a command line says, with the file it names.
+#[derive(Clone, Debug)]
 pub(crate) struct Args {
-    /// Print the version and exit.
-    #[arg(long, value_name = "raw", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
-    pub(crate) version: Option<String>,
-
-    #[command(flatten, next_help_heading = "Cluster")]
-    pub(crate) cluster: ClusterArgs,
-    #[command(flatten, next_help_heading = "Controllers")]
-    pub(crate) controllers: ControllerArgs,
-    #[command(flatten, next_help_heading = "Leader election")]
-    pub(crate) election: ElectionArgs,
-    #[command(flatten, next_help_heading = "Serving")]
-    pub(crate) serving: ServingArgs,
-    #[command(flatten, next_help_heading = "Logging")]
-    pub(crate) logging: LoggingArgs,
+    pub(crate) settings: Settings,
+    /// Where to write them, instead of running.
+    pub(crate) write_config_to: Option<PathBuf>,
 }
 
-/// Which API server, as whom, how fast.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct ClusterArgs {
-    /// Path to a kubeconfig file. Without it the service account of the pod is used.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) kubeconfig: Option<OsString>,
+/// How a file is read. The process reads files; whoever tests it need not have any.
+pub(crate) type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<Vec<u8>>;
 
-    /// Address of the API server; overrides the one in the kubeconfig.
-    #[arg(long, value_name = "URL")]
-    pub(crate) master: Option<String>,
+/// Flags that have no field, since they are about the command line or the file itself.
+const CONFIG: &str = "config";
+const WRITE_CONFIG_TO: &str = "write-config-to";
+const VERSION: &str = "version";
 
-    /// Requests per second each controller may send to the API server, on average. Negative lifts the limit.
-    #[arg(long, value_name = "RATE", default_value = "20", allow_hyphen_values = true)]
-    pub(crate) kube_api_qps: String,
+const ABOUT: &str = "Kubernetes controllers in Rust: keeps ReplicaSets, ReplicationControllers and Endpoints in the \
+    state their owners asked for, beside kube-controller-manager or in place of it.";
 
-    /// Requests each controller may send at once, before the average counts.
-    #[arg(long, value_name = "REQUESTS", default_value = "30")]
-    pub(crate) kube_api_burst: String,
-}
-
-/// What runs, and how eagerly.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct ControllerArgs {
-    // The help of this flag lists the controllers that are built in; see `command`.
-    #[arg(
-        long,
-        value_name = "NAMES",
-        default_value = "*",
-        value_delimiter = ',',
-        action = ArgAction::Append,
-        allow_hyphen_values = true
-    )]
-    pub(crate) controllers: Vec<String>,
-
-    /// ReplicaSets reconciled at the same time.
-    #[arg(long, value_name = "WORKERS", default_value = "5")]
-    pub(crate) concurrent_replicaset_syncs: String,
-
-    /// ReplicationControllers reconciled at the same time.
-    #[arg(long, value_name = "WORKERS", default_value = "5")]
-    pub(crate) concurrent_rc_syncs: String,
-
-    /// Services whose Endpoints are reconciled at the same time.
-    #[arg(long, value_name = "WORKERS", default_value = "5")]
-    pub(crate) concurrent_endpoint_syncs: String,
-
-    /// How long changes of pods are gathered before Endpoints are written; 0 writes at once.
-    #[arg(long, value_name = "DURATION", default_value = "0s")]
-    pub(crate) endpoint_updates_batch_period: String,
-
-    /// Shortest time between two full passes over a cache; 0 makes none. Each process draws its own period,
-    /// between this one and twice this one, so that replicas do not pass together.
-    #[arg(long, value_name = "DURATION", default_value = "12h")]
-    pub(crate) min_resync_period: String,
-
-    /// Time between the starts of two controllers, to spread the first load; 0 starts all at once.
-    #[arg(long, value_name = "DURATION", default_value = "0s")]
-    pub(crate) controller_start_interval: String,
-
-    /// How long work in flight may take to end after the first signal; 0 waits for as long as it takes.
-    #[arg(long, value_name = "DURATION", default_value = "10s")]
-    pub(crate) controller_shutdown_timeout: String,
-
-    /// Switches features on and off, as `Name=true,Other=false`.
-    #[arg(long, value_name = "GATES", value_delimiter = ',', action = ArgAction::Append)]
-    pub(crate) feature_gates: Vec<String>,
-}
-
-/// Who acts when several replicas run.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct ElectionArgs {
-    /// Act only while holding a lease, so that of several replicas one works and the others stand by.
-    #[arg(
-        long,
-        value_name = "BOOL",
-        default_value = "true",
-        default_missing_value = "true",
-        num_args = 0..=1,
-        require_equals = true
-    )]
-    pub(crate) leader_elect: String,
-
-    /// How long a standby waits after the last renewal it saw before it takes over.
-    #[arg(long, value_name = "DURATION", default_value = "15s")]
-    pub(crate) leader_elect_lease_duration: String,
-
-    /// How long the leader goes on without a successful renewal before it stops all work.
-    #[arg(long, value_name = "DURATION", default_value = "10s")]
-    pub(crate) leader_elect_renew_deadline: String,
-
-    /// Time between two attempts to acquire or renew the lease.
-    #[arg(long, value_name = "DURATION", default_value = "2s")]
-    pub(crate) leader_elect_retry_period: String,
-
-    /// Kind of object that holds the lock; `leases` is the only one.
-    #[arg(long, value_name = "KIND", default_value = "leases")]
-    pub(crate) leader_elect_resource_lock: String,
-
-    /// Name of the Lease. Not kube-controller-manager's own, so that both can run in one cluster.
-    #[arg(long, value_name = "NAME", default_value = "windlass")]
-    pub(crate) leader_elect_resource_name: String,
-
-    /// Namespace of the Lease.
-    #[arg(long, value_name = "NAME", default_value = "kube-system")]
-    pub(crate) leader_elect_resource_namespace: String,
-}
-
-/// Where health and metrics are served.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct ServingArgs {
-    /// Address on which health and metrics are served. Loopback only, until the server can tell who is asking.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
-    pub(crate) bind_address: String,
-
-    /// Port of that server, which speaks plain HTTP for now; 0 turns it off.
-    #[arg(long, value_name = "PORT", default_value = "10257")]
-    pub(crate) secure_port: String,
-}
-
-/// What is told to stderr.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct LoggingArgs {
-    /// How much is logged: 0 what an operator needs, 4 why things happen, 6 the libraries too, 8 everything.
-    #[arg(short = 'v', long = "v", value_name = "LEVEL", default_value = "0")]
-    pub(crate) verbosity: String,
-
-    /// `text` for people, `json` for machines. Either goes to stderr.
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    pub(crate) logging_format: String,
-}
+const AFTER_HELP: &str = "Every setting is a flag and, where it says so, a field of the file that --config names; what \
+    is given as a flag wins.\n\n`windlass demo` shows all of it at work, on a cluster in its own process; see `windlass \
+    demo --help`.";
 
 /// Why parsing ended without arguments to run with.
 #[derive(Debug)]
@@ -177,6 +50,13 @@ pub(crate) enum Stop {
     Print(String),
     /// The command line makes no sense, or one of its values.
     Refused(Refusal),
+    /// The user asked for the settings in a file.
+    Write {
+        /// Which one.
+        path: PathBuf,
+        /// What it is to hold.
+        text: String,
+    },
 }
 
 /// Why a command line is refused.
@@ -185,8 +65,10 @@ pub(crate) enum Stop {
 pub(crate) enum Refusal {
     /// As a whole.
     Usage(#[from] UsageError),
-    /// For the value of one flag.
-    Flag(#[from] InvalidFlag),
+    /// For what its file says.
+    File(#[from] InvalidFile),
+    /// For the value of one setting.
+    Setting(#[from] InvalidSetting),
 }
 
 /// What is wrong with a command line as such, before its values are looked at.
@@ -196,7 +78,7 @@ pub(crate) enum UsageError {
     #[error("--{0} is a kube-controller-manager flag that windlass does not implement yet; leave it out")]
     NotImplemented(String),
     /// A flag nobody has, perhaps close to one that exists.
-    #[error("unknown flag {flag}{}; `windlass --help` lists all flags", similar.as_ref().map(|name| format!(" (did you mean {name}?)")).unwrap_or_default())]
+    #[error("unknown flag {}{}; `windlass --help` lists all flags", shown(flag), similar.as_ref().map(|name| format!(" (did you mean {name}?)")).unwrap_or_default())]
     UnknownFlag {
         /// As it was written, without the value.
         flag: String,
@@ -206,8 +88,19 @@ pub(crate) enum UsageError {
     /// A flag at the end of the line, or followed by nothing.
     #[error("{0} needs a value; write {0}=<value>")]
     MissingValue(String),
+    /// The value of a flag is no text.
+    #[error("--{0}: the value is not UTF-8; write it in UTF-8")]
+    NotText(&'static str),
+    /// The file that was named cannot be read.
+    #[error("--config={path}: cannot be read: {reason}; name a readable file")]
+    Unreadable {
+        /// Which one.
+        path: String,
+        /// What the operating system says.
+        reason: String,
+    },
     /// A word that is no flag.
-    #[error("unexpected argument {0:?}: windlass takes flags only, and their values follow an equals sign")]
+    #[error("unexpected argument {}: windlass takes flags only, and their values follow an equals sign; leave it out, or write --flag=value", quoted(.0))]
     Unexpected(String),
     /// Whatever else the parser objects to, in its words.
     #[error("{0}; `windlass --help` lists all flags")]
@@ -220,38 +113,149 @@ pub(crate) enum UsageError {
 /// Reads a command line; `words` begins with the program's name, `known` are the controllers that are built in.
 ///
 /// # Errors
-/// [`Stop::Print`] when help or the version was asked for, [`Stop::Refused`] when the line makes no sense.
-pub(crate) fn parse(words: impl IntoIterator<Item = OsString>, known: &[Descriptor]) -> Result<Args, Stop> {
-    let mut command = command(known);
+/// [`Stop::Print`] when help or the version was asked for, [`Stop::Refused`] when the line or the file makes no sense.
+pub(crate) fn parse(
+    words: impl IntoIterator<Item = OsString>,
+    known: &[Descriptor],
+    files: ReadFile<'_>,
+) -> Result<Args, Stop> {
     let words = words.into_iter().map(dashed);
-    let matches = command.try_get_matches_from_mut(words).map_err(|error| stop(&error))?;
-    let args = Args::from_arg_matches(&matches).map_err(|error| stop(&error))?;
-    match &args.version {
-        Some(_) => Err(Stop::Print(format!("windlass {}\n", env!("CARGO_PKG_VERSION")))),
-        None => Ok(args),
+    let matches = command(known).try_get_matches_from(words).map_err(|error| stop(&error))?;
+    if matches.contains_id(VERSION) {
+        return Err(Stop::Print(format!("windlass {}\n", env!("CARGO_PKG_VERSION"))));
+    }
+    let mut sources = Sources::default();
+    for setting in TABLE {
+        if let Some(words) = given(&matches, setting.name)? {
+            sources.flags.insert(setting.name, words);
+        }
+    }
+    if let Some(path) = path(&matches, CONFIG)? {
+        sources.file = Some(file(&path, files).map_err(Stop::Refused)?);
+    }
+    let settings = Settings::read(&sources).map_err(|error| Stop::Refused(error.into()))?;
+    Ok(Args { settings, write_config_to: path(&matches, WRITE_CONFIG_TO)? })
+}
+
+fn file(path: &Path, files: ReadFile<'_>) -> Result<FileValues, Refusal> {
+    let bytes = files(path).map_err(|error| UsageError::Unreadable {
+        path: shown(&path.to_string_lossy()),
+        reason: error.to_string(),
+    })?;
+    Ok(read_file(&path.to_string_lossy(), &bytes)?)
+}
+
+/// The words of a flag, if it was given.
+fn given(matches: &ArgMatches, name: &'static str) -> Result<Option<Vec<String>>, Stop> {
+    if matches.value_source(name) != Some(ValueSource::CommandLine) {
+        return Ok(None);
+    }
+    let words = matches.get_many::<OsString>(name).into_iter().flatten();
+    let texts = words.map(|word| word.to_str().map(str::to_owned).ok_or(UsageError::NotText(name)));
+    texts.collect::<Result<_, _>>().map(Some).map_err(refused)
+}
+
+/// The file that a flag names.
+fn path(matches: &ArgMatches, name: &'static str) -> Result<Option<PathBuf>, Stop> {
+    match matches.get_many::<OsString>(name).and_then(|words| words.last()) {
+        Some(path) if path.is_empty() => Err(refused(UsageError::MissingValue(format!("--{name}")))),
+        path => Ok(path.map(PathBuf::from)),
     }
 }
 
-/// The command with the help that depends on what is built in.
+/// The command, of the table; some of the help depends on what is built in.
 fn command(known: &[Descriptor]) -> clap::Command {
+    let command = clap::Command::new("windlass").about(ABOUT).after_help(AFTER_HELP).max_term_width(110);
+    let own = command
+        .disable_version_flag(true)
+        .arg(own(
+            CONFIG,
+            "FILE",
+            "Read settings from this file, YAML or JSON; a flag that is given wins over its field.",
+        ))
+        .arg(own(
+            WRITE_CONFIG_TO,
+            "FILE",
+            "Write all settings, with those given, to this file for --config, and exit.",
+        ))
+        .arg(
+            own(VERSION, "raw", "Print the version and exit.")
+                .default_missing_value("true")
+                .num_args(0..=1)
+                .require_equals(true),
+        );
+    TABLE.iter().fold(own, |command, setting| command.arg(argument(setting, known)))
+}
+
+fn own(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .value_name(value)
+        .help(help)
+        .action(ArgAction::Append)
+        .value_parser(ValueParser::os_string())
+}
+
+/// A setting as a flag.
+fn argument(setting: &'static Setting, known: &[Descriptor]) -> Arg {
+    let mut help =
+        format!("{} [default: {}] [field: {}]", setting.sentence(), setting.shown_default(), setting.field);
+    match setting.name {
+        "controllers" => help.push_str(&built_in(known)),
+        "feature-gates" => help.push_str(&gates()),
+        _ => {}
+    }
+    let arg = Arg::new(setting.name)
+        .long(setting.name)
+        .help_heading(setting.section)
+        .value_name(setting.unit)
+        .help(StyledStr::from(help))
+        .action(ArgAction::Append)
+        .value_parser(ValueParser::os_string());
+    let arg = match setting.name.as_bytes() {
+        [letter] => arg.short(char::from(*letter)),
+        _ => arg,
+    };
+    match setting.shape {
+        Shape::Switch => arg.default_missing_value("true").num_args(0..=1).require_equals(true),
+        Shape::Number => arg.allow_negative_numbers(true),
+        // An entry may begin with a dash.
+        Shape::List => arg.allow_hyphen_values(true),
+        Shape::Text | Shape::Switches | Shape::Lists => arg,
+    }
+}
+
+/// The controllers there are.
+fn built_in(known: &[Descriptor]) -> String {
     let sorted = |filter: fn(&&Descriptor) -> bool| {
         let mut names: Vec<_> = known.iter().filter(filter).map(|one| one.name).collect();
         names.sort_unstable();
         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
     };
-    let help = format!(
-        "Controllers to run: '*' stands for all that are enabled by default, 'name' enables one, '-name' disables \
-         one; the first that names a controller decides.\nAll controllers: {}\nDisabled by default: {}",
+    format!(
+        "\nAll controllers: {}\nDisabled by default: {}",
         sorted(|_| true),
-        sorted(|one| !one.enabled_by_default),
-    );
-    Args::command().mut_arg("controllers", |arg| arg.help(StyledStr::from(help)))
+        sorted(|one| !one.enabled_by_default)
+    )
+}
+
+/// The feature gates there are.
+fn gates() -> String {
+    feature_gates::GATES.iter().map(|gate| format!("\n{gate}")).collect()
 }
 
 /// The long names of all flags that are implemented.
 #[cfg(test)]
 pub(crate) fn flag_names() -> Vec<String> {
-    Args::command().get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned)).collect()
+    let mut command = command(&[]);
+    command.build();
+    command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned)).collect()
+}
+
+/// The help, for whoever checks it.
+#[cfg(test)]
+pub(crate) fn help(known: &[Descriptor]) -> String {
+    command(known).render_help().to_string()
 }
 
 /// `--bind_address=x` as `--bind-address=x`; the value is left alone.
@@ -309,5 +313,5 @@ fn context(error: &clap::Error, kind: ContextKind) -> Option<String> {
 pub(crate) fn first_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();
-    line.strip_prefix("error: ").unwrap_or(line).to_owned()
+    shown(line.strip_prefix("error: ").unwrap_or(line))
 }

@@ -1,4 +1,4 @@
-//! Durations as Go and Kubernetes write them on a command line: `15s`, `1m30s`, `500ms`, `1.5h`, `0`.
+//! Durations as Go and Kubernetes write them on a command line and in files: `15s`, `1m30s`, `500ms`, `1.5h`, `0`.
 //!
 //! Guarantees: everything `time.ParseDuration` accepts and a process can wait for is accepted, with the same
 //! meaning to the nanosecond; digits beyond a nanosecond are dropped. Refuses negative durations: no setting of
@@ -66,6 +66,28 @@ pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
         rest = after;
     }
     Ok(Duration::from_nanos(nanos))
+}
+
+/// Writes a duration so that [`parse`] reads the same: `12h`, `1m30s`, `1s500ms`, `0s`.
+pub(crate) fn format(duration: Duration) -> String {
+    // Micro is written once: as letters that every keyboard has.
+    const WRITTEN: [(&str, u128); 6] = [
+        ("h", 3_600_000_000_000),
+        ("m", 60_000_000_000),
+        ("s", 1_000_000_000),
+        ("ms", 1_000_000),
+        ("us", 1_000),
+        ("ns", 1),
+    ];
+    let mut rest = duration.as_nanos();
+    let mut text = String::new();
+    for (unit, scale) in WRITTEN {
+        if rest >= scale {
+            text.push_str(&format!("{}{unit}", rest / scale));
+            rest %= scale;
+        }
+    }
+    if text.is_empty() { "0s".to_owned() } else { text }
 }
 
 /// One number with its unit, in nanoseconds, and what follows it.
@@ -138,6 +160,22 @@ mod tests {
             ("9223372036854775807ns", 9_223_372_036_854_775_807),
         ] {
             assert_eq!(nanos(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again_as_the_same() {
+        for (nanos, text) in [
+            (0, "0s"),
+            (1, "1ns"),
+            (1_500_000_000, "1s500ms"),
+            (90_000_000_000, "1m30s"),
+            (43_200_000_000_000, "12h"),
+            (LONGEST, "2562047h47m16s854ms775us807ns"),
+        ] {
+            let duration = Duration::from_nanos(nanos);
+            assert_eq!(format(duration), text);
+            assert_eq!(parse(text), Ok(duration));
         }
     }
 

@@ -6,7 +6,8 @@
 
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{Format, Logging};
+use crate::config::Logging;
+use crate::settings::Format;
 
 /// Installs the process's subscriber. Called once, by `main` alone.
 ///

@@ -1,61 +1,7 @@
-//! The windlass binary: arguments, then validated configuration, then run.
-//!
-//! Guarantees: exit code 0 after a clean shutdown and after `--help` and `--version`, 1 otherwise; whatever went wrong
-//! is one line on stderr; a command line that cannot work is refused before anything is opened or sent.
+//! The windlass binary. All of it is in the library beside it, where tests can reach it.
 
-mod args;
-mod config;
-mod demo;
-mod duration;
-mod feature_gates;
-mod known_flags;
-mod logging;
-mod wiring;
-
-use std::ffi::OsString;
-use std::io::Write as _;
 use std::process::ExitCode;
 
-use args::Stop;
-
 fn main() -> ExitCode {
-    let outcome = match Command::from_args(std::env::args_os()) {
-        Ok(Command::Manage(process)) => process.run(),
-        Ok(Command::Demo(demo)) => demo.run(),
-        Err(Stop::Print(text)) => std::io::stdout().write_all(text.as_bytes()).map_err(anyhow::Error::from),
-        Err(Stop::Refused(problem)) => Err(problem.into()),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // Nobody may be reading; the exit code says the same.
-            let _ = writeln!(std::io::stderr(), "windlass: {}", one_line(&error));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// What the command line asks for.
-enum Command {
-    /// To run controllers against a cluster.
-    Manage(Box<wiring::Process>),
-    /// To show it all in this process.
-    Demo(Box<demo::Demo>),
-}
-
-impl Command {
-    fn from_args(words: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
-        let mut words = words.into_iter().peekable();
-        let program = words.next();
-        match words.next_if(|word| word == demo::NAME) {
-            Some(_) => demo::Demo::from_args(words).map(|it| Command::Demo(Box::new(it))),
-            None => wiring::Process::from_args(program.into_iter().chain(words))
-                .map(|it| Command::Manage(Box::new(it))),
-        }
-    }
-}
-
-/// Messages from below may span lines; an operator's search for the cause starts from one.
-fn one_line(error: &anyhow::Error) -> String {
-    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+    windlass_controller_manager::main(std::env::args_os())
 }

@@ -4,6 +4,9 @@
 //! without waiting for threads that look up names.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow};
 use tokio::runtime::{Builder, Runtime};
@@ -13,9 +16,9 @@ use windlass::env::Env;
 use windlass::manager::{Manager, ManagerError, ShutdownSignals};
 use windlass_controllers::Options;
 
-use crate::args::{self, Stop};
-use crate::config::{Config, InvalidFlag};
-use crate::logging;
+use crate::args::{self, Args, Stop};
+use crate::config::Config;
+use crate::{logging, settings};
 
 /// A process that is ready to run.
 #[derive(Debug)]
@@ -31,11 +34,15 @@ impl Process {
     /// When there is nothing to run: help was asked for, or an argument cannot be used.
     pub(crate) fn from_args(words: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
         let known = known_controllers();
-        let args = args::parse(words, &known)?;
+        let Args { settings, write_config_to } = args::parse(words, &known, &read_file)?;
         let env = Env::system("windlass");
-        let config =
-            Config::from_args(args, &known, &identity(&env)).map_err(|flag| Stop::Refused(flag.into()))?;
-        Ok(Self { env, config })
+        let text = settings.to_file();
+        let config = Config::new(settings, &known, &identity(&env))
+            .map_err(|setting| Stop::Refused(setting.into()))?;
+        match write_config_to {
+            Some(path) => Err(Stop::Write { path, text }),
+            None => Ok(Self { env, config }),
+        }
     }
 
     /// Runs until a signal, or until something makes it impossible to go on.
@@ -72,8 +79,16 @@ impl Process {
     }
 }
 
+/// A configuration file, as far as one can be long.
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let most = settings::LONGEST as u64 + 1;
+    File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// The names of the controllers of this binary, whatever their options.
-fn known_controllers() -> Vec<Descriptor> {
+pub(crate) fn known_controllers() -> Vec<Descriptor> {
     windlass_controllers::registrations(&Options::default()).iter().map(Registration::descriptor).collect()
 }
 
@@ -89,7 +104,7 @@ fn explained(error: ManagerError, server: &str) -> anyhow::Error {
         ManagerError::AdminBind { address, source } => {
             let problem = format!("cannot listen on {address}: {source}");
             let remedy = "choose another port, or 0 to serve nothing";
-            InvalidFlag::new("secure-port", address.port(), problem, remedy).into()
+            anyhow!("--secure-port={}: {problem}; {remedy}", address.port())
         }
         ManagerError::ApiServerUnreachable { .. } => {
             anyhow!("{error}; check that {server} is the address and that --kubeconfig may use it")

@@ -28,6 +28,7 @@ mod api_server;
 mod config;
 mod controllers;
 mod error;
+mod feature_gates;
 mod health;
 mod leadership;
 mod lifecycle;
@@ -38,6 +39,7 @@ mod process;
 mod registry;
 mod selection;
 mod shutdown;
+mod spelling;
 mod takeover;
 
 #[cfg(test)]
@@ -52,3 +54,5 @@ pub use crate::manager::Manager;
 pub use crate::registry::{Registry, RegistryError};
 pub use crate::selection::{ControllerSelection, UnknownController};
 pub use crate::shutdown::{ShutdownSignals, ShutdownTrigger};
+pub use crate::feature_gates::{FeatureGate, FeatureGateError, FeatureGates, Stage};
+pub use crate::spelling::closest;

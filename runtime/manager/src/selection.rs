@@ -9,6 +9,8 @@ use std::str::FromStr;
 
 use windlass_controller::Descriptor;
 
+use crate::spelling;
+
 /// The `--controllers` list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerSelection(Vec<Entry>);
@@ -87,7 +89,8 @@ fn resolve(entry: &Entry, known: &[Descriptor]) -> Result<Resolved, UnknownContr
     })
 }
 
-fn canonical(name: &str, known: &[Descriptor]) -> Result<&'static str, UnknownController> {
+/// The name that `name`, a name or an alias, stands for.
+pub(crate) fn canonical(name: &str, known: &[Descriptor]) -> Result<&'static str, UnknownController> {
     let named = known.iter().find(|one| one.name == name || one.aliases.contains(&name));
     named
         .map(|one| one.name)
@@ -119,32 +122,15 @@ fn hint(closest: &Option<&'static str>) -> String {
     closest.map_or_else(String::new, |closest| format!("; did you mean {closest:?}?"))
 }
 
-/// The canonical name whose own spelling, or that of one of its aliases, is nearest: near enough that a user may have
-/// meant it, which is to say that at most a third of it would have to change.
+/// The canonical name whose own spelling, or that of one of its aliases, is nearest.
 fn closest(name: &str, known: &[Descriptor]) -> Option<&'static str> {
-    let spellings = known.iter().flat_map(|one| {
-        std::iter::once(one.name).chain(one.aliases.iter().copied()).map(|spelling| (spelling, one.name))
-    });
-    let scored = spellings.map(|(spelling, canonical)| (distance(name, spelling), spelling, canonical));
-    scored
-        .filter(|(distance, spelling, _)| distance * 3 <= spelling.chars().count().max(3))
-        .min_by_key(|(distance, ..)| *distance)
-        .map(|(_, _, canonical)| canonical)
-}
-
-/// How many letters must be added, removed or exchanged to make one text of the other (Levenshtein).
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, b) in other.iter().enumerate() {
-            let exchanged = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = exchanged.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[other.len()]
+    let spellings = || {
+        known.iter().flat_map(|one| {
+            std::iter::once(one.name).chain(one.aliases.iter().copied()).map(|spelling| (spelling, one.name))
+        })
+    };
+    let near = spelling::closest(name, spellings().map(|(spelling, _)| spelling))?;
+    spellings().find(|(spelling, _)| *spelling == near).map(|(_, canonical)| canonical)
 }
 
 #[cfg(test)]

@@ -455,6 +455,7 @@ pub struct ManagerMetrics {
     running: IntGaugeVec,
     healthcheck: IntGaugeVec,
     healthchecks: IntCounterVec,
+    features: IntGaugeVec,
 }
 
 /// One health check's metrics, for one endpoint.
@@ -472,12 +473,18 @@ impl ManagerMetrics {
             running: families.gauge(&names::RUNNING_CONTROLLERS),
             healthcheck: families.gauge(&names::HEALTHCHECK),
             healthchecks: families.counter(&names::HEALTHCHECKS),
+            features: families.gauge(&names::FEATURE_ENABLED),
         }
     }
 
     /// The gauge that is 1 while `controller` runs in `manager`.
     pub fn running(&self, controller: &str, manager: &str) -> IntGauge {
         self.running.with_label_values(&[controller, manager])
+    }
+
+    /// The gauge that is 1 while the feature of this name is on; `stage` is how finished it is, as upstream writes it.
+    pub fn feature(&self, name: &str, stage: &str) -> IntGauge {
+        self.features.with_label_values(&[name, stage])
     }
 
     /// The metrics of the health check `name` at the endpoint `kind`: `healthz`, `livez` or `readyz`.

@@ -201,6 +201,8 @@ families! {
         "The latest result of a health check: 1 if it passed.";
     HEALTHCHECKS: Kind::Counter, Count, "kubernetes_healthchecks_total", &["name", "type", "status"],
         "Results of health checks.";
+    FEATURE_ENABLED: Kind::Gauge, Flag, "kubernetes_feature_enabled", &["name", "stage"],
+        "Whether a feature is on, by its name and by how finished it is.";
     BUILD_INFO: Kind::Gauge, Flag, "windlass_build_info", &["version"],
         "Always 1, labelled with the version of this build.";
     PROCESS_CPU: Kind::FloatCounter, Seconds, "process_cpu_seconds_total", &[],

@@ -1,0 +1,368 @@
+//! Wrong values of every setting, as a flag and in a file: each is told on one line that names the flag or the place in
+//! the file, the value, and what to write instead.
+
+use super::*;
+use crate::settings::{Setting, Shape, TABLE};
+
+const HEAD: &str = "apiVersion: config.windlass.dev/v1alpha1\nkind: ControllerManagerConfiguration\n";
+
+/// Values that no setting of a kind takes, as words of a command line. A kind that is not known here has none, so a new
+/// one cannot be forgotten.
+fn wrong_words(setting: &Setting) -> &'static [&'static str] {
+    match (setting.name, setting.unit) {
+        ("controllers", _) => &[
+            "",
+            " ",
+            ",",
+            "*,foo",
+            "endpont",
+            "-replicaset",
+            "-deployment",
+            "*,\u{e9}",
+            "*,-",
+            "*,**",
+            "rare controller",
+        ],
+        ("authorization-always-allow-paths", _) => {
+            &[" ", "healthz", "/healthz,livez", "/a b", "/*/a", "/\u{e9}", "/a?b", "*", "/healthz, /livez"]
+        }
+        (_, "BOOL") => &["", " ", "maybe", "2", "yes", "true ", "true,false", "tru\u{e9}", "\u{0}", "null"],
+        (_, "FILE" | "FOLDER") => &[" ", "\t", "a\u{0}b"],
+        (_, "URL") => {
+            &[" ", "nonsense", "host:6443", "ftp://host", "https://", "https:// host", "https://h\u{e9}st\n"]
+        }
+        (_, "RATE") => &[
+            "", " ", "0", "-0", "0.0", "fast", "NaN", "inf", "-inf", "1e999", "1,5", "20 ", "\u{662}", "0x5",
+        ],
+        (_, "REQUESTS" | "WORKERS") => &[
+            "",
+            " ",
+            "0",
+            "-3",
+            "1.5",
+            "five",
+            "4294967296",
+            "99999999999999999999999999",
+            "\u{663}",
+            "5 ",
+            "1_000",
+            "0x5",
+            "+",
+            "-",
+        ],
+        (_, "SHARDS") => &["", " ", "-1", "1.5", "many", "65536", "4294967296", "\u{663}"],
+        (_, "LEVEL") => &["", " ", "-1", "11", "loud", "1.5", "256", "4294967296", "\u{663}"],
+        (_, "PORT") => &["", " ", "-1", "70000", "65536", "http", "80.5", "4294967296"],
+        (_, "DURATION") => &[
+            "",
+            " ",
+            "5",
+            "-1h",
+            "-0",
+            "1d",
+            "abc",
+            "15 s",
+            "s",
+            "1.s.",
+            "9999999h",
+            "\u{ff11}s",
+            "1s,1s",
+            "1h-1m",
+        ],
+        (_, "NAME") => &["", " ", "A", "a_b", "-a", "a-", ".", "a/b", "n\u{e4}me", "a b", "a\nb"],
+        (_, "KIND") => &["", " ", "endpoints", "configmaps", "Leases", "leases "],
+        (_, "ADDRESS") => {
+            &["", " ", "localhost", "127.0.0.1:80", "127.0.0.256", "[::1]", "::g", "127.0.0.1 "]
+        }
+        (_, "FORMAT") => &["", " ", "xml", "JSON", "text,json", "text "],
+        (_, "GATES") => &[
+            "Foo",
+            "Foo=true",
+            "PodDeletionCost",
+            "PodDeletionCost=",
+            "PodDeletionCost=maybe",
+            "=true",
+            "LogarithmicScaleDown=false",
+            "PodDeletionCost=true,Foo=true",
+            "P\u{f6}dDeletionCost=true",
+            "true",
+        ],
+        (_, "NAME=CONTROLLERS") => &[
+            "workloads",
+            "workloads=",
+            "=replicaset",
+            "Work=replicaset",
+            "a b=replicaset",
+            "w=nobody",
+            "w=replicaset,,nobody",
+            "w\u{e9}=replicaset",
+            "w=-replicaset",
+            "w=*",
+            "w=replicaset,replicaset",
+        ],
+        (name, unit) => panic!("--{name}: what is no value in {unit}?"),
+    }
+}
+
+/// A file with one field.
+fn file_of(field: &str, value: &str) -> String {
+    let names: Vec<_> = field.split('.').collect();
+    let mut file = HEAD.to_owned();
+    for (depth, name) in names.iter().enumerate() {
+        file.push_str(&format!(
+            "{}{name}:{}",
+            "  ".repeat(depth),
+            if depth + 1 < names.len() { "\n" } else { " " }
+        ));
+    }
+    file + value + "\n"
+}
+
+/// A word as the value of a field: a number as one, everything else as a text.
+fn as_field(setting: &Setting, word: &str) -> String {
+    let text = |word: &str| serde_json::Value::from(word).to_string();
+    let texts = |words: &str| words.split(',').map(text).collect::<Vec<_>>().join(", ");
+    match setting.shape {
+        Shape::Number if word.parse::<f64>().is_ok_and(f64::is_finite) => word.to_owned(),
+        Shape::Switch | Shape::Number | Shape::Text => text(word),
+        Shape::List => format!("[{}]", texts(word)),
+        Shape::Switches => match word.split_once('=') {
+            Some((name, value)) => format!("{{{}: {value}}}", text(name)),
+            None => format!("{{{}: }}", text(word)),
+        },
+        Shape::Lists => match word.split_once('=') {
+            Some((name, value)) => format!("{{{}: [{}]}}", text(name), texts(value)),
+            None => format!("{{{}: }}", text(word)),
+        },
+    }
+}
+
+/// What every refusal is like.
+#[track_caller]
+fn is_one_line_with_a_remedy(what: &str, message: &str) {
+    assert!(!message.chars().any(char::is_control), "{what:?}: {message:?}");
+    assert!(message.len() < 800, "{what:?}: {message}");
+    let remedies = ["write", "make", "leave", "correct", "name", "did you mean", "give", "list", "turn"];
+    let said =
+        message.split_once("; ").is_some_and(|(_, remedy)| remedies.iter().any(|word| remedy.contains(word)));
+    assert!(said, "{what:?} is told without a remedy: {message}");
+}
+
+#[test]
+fn every_wrong_value_of_every_flag_is_told_with_flag_value_and_remedy() {
+    for setting in TABLE {
+        for word in wrong_words(setting) {
+            let flag = format!("--{}={word}", setting.name);
+            let message = read(&[&flag]).map(drop).expect_err(&flag);
+            is_one_line_with_a_remedy(&flag, &message);
+            let shown = format!("--{}={}", setting.name, crate::settings::shown(word));
+            assert!(message.starts_with(shown.trim_end_matches(',')), "{flag:?}: {message}");
+        }
+    }
+}
+
+#[test]
+fn every_wrong_value_of_every_field_is_told_with_place_field_value_and_remedy() {
+    for setting in TABLE {
+        for word in wrong_words(setting).iter().filter(|word| !word.contains(",,")) {
+            let file = file_of(setting.field, &as_field(setting, word));
+            let message = read_with(&["--config=f.yaml"], &file).map(drop).expect_err(&file);
+            is_one_line_with_a_remedy(&file, &message);
+            let line = file.lines().count();
+            assert!(message.starts_with(&format!("f.yaml:{line}:")), "{file}: {message}");
+            assert!(message.contains(setting.field), "{file}: {message}");
+        }
+    }
+}
+
+#[test]
+fn every_value_of_another_type_is_told_with_place_field_and_remedy() {
+    let typed = [
+        (Shape::Switch, "true"),
+        (Shape::Number, "7"),
+        (Shape::Text, "\"7\""),
+        (Shape::List, "[\"a\"]"),
+        (Shape::Switches, "{\"a\": true}"),
+        (Shape::Lists, "{\"a\": [\"b\"]}"),
+    ];
+    let others = ["null", "", "7.5e3", "[[]]", "{a: {}}", "[1]", "\u{e9}", "!!binary aGk="];
+    for setting in TABLE {
+        let wrong = typed.iter().filter(|(shape, _)| *shape != setting.shape).map(|(_, value)| *value);
+        for value in wrong.chain(others) {
+            let legal = matches!(
+                (setting.shape, value),
+                (Shape::Text, "\u{e9}" | "!!binary aGk=") | (Shape::Number, "7.5e3") if setting.shape != Shape::Number || setting.unit == "RATE"
+            );
+            let file = file_of(setting.field, value);
+            match read_with(&["--config=f.yaml"], &file) {
+                Ok(_) => assert!(legal, "{file}"),
+                Err(message) => {
+                    is_one_line_with_a_remedy(&file, &message);
+                    assert!(message.starts_with("f.yaml:"), "{file}: {message}");
+                    assert!(legal || message.contains(setting.field), "{file}: {message}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_field_twice_is_told_with_the_place_of_the_second() {
+    for setting in TABLE {
+        let once = file_of(setting.field, "null");
+        let last = once.lines().last().expect("a field");
+        let file = format!("{once}{last}\n");
+        let message = read_with(&["--config=f.yaml"], &file).map(drop).expect_err(&file);
+        is_one_line_with_a_remedy(&file, &message);
+        let name = setting.field.rsplit('.').next().expect("a name");
+        let (line, column) = (file.lines().count(), last.len() - last.trim_start().len() + 1);
+        assert!(message.starts_with(&format!("f.yaml:{line}:{column}: ")), "{file}: {message}");
+        assert!(message.contains(name), "{file}: {message}");
+    }
+}
+
+#[test]
+fn every_misspelt_field_is_told_with_the_field_that_was_meant() {
+    for setting in TABLE {
+        let misspelt = format!("{}x", setting.field);
+        let file = file_of(&misspelt, "true");
+        let message = read_with(&["--config=f.yaml"], &file).map(drop).expect_err(&file);
+        is_one_line_with_a_remedy(&file, &message);
+        let expected = format!("unknown field {misspelt}; did you mean {}?", setting.field);
+        assert!(message.contains(&expected), "{message}");
+    }
+}
+
+#[test]
+fn a_wrong_field_is_told_even_where_a_flag_overrides_it() {
+    let file = file_of("logging.verbosity", "11");
+    let message = read_with(&["--config=f.yaml", "-v=1"], &file).map(drop).expect_err("11");
+    assert!(message.starts_with("f.yaml:4:14: logging.verbosity=11: out of range"), "{message}");
+}
+
+/// Wrong lines, and what the one line about each must contain.
+const REFUSALS: &[(&[&str], &[&str])] = &[
+    (&["--kube-api-qps=fast"], &["not a number", "-1 for no limit"]),
+    (&["--kube-api-qps=0"], &["ever be sent", "-1 for no limit"]),
+    (&["--kube-api-burst=0"], &["out of range", "from 1 up"]),
+    (&["--kube-api-burst=1.5"], &["whole number", "from 1 up"]),
+    (&["--kube-api-burst", "-1"], &["--kube-api-burst=-1", "out of range"]),
+    (
+        &["--controllers=*,foo"],
+        &["--controllers=*,foo", "\"foo\" is not", "there are replicaset-controller, endp"],
+    ),
+    (&["--controllers=endpont"], &["\"endpont\"", "endpoints-controller if you meant that"]),
+    (&["--controllers=-replicaset"], &["no controller would run", "'*' for all"]),
+    (&["--controllers=-deployment"], &["does not have yet", "leave it out"]),
+    (&["--concurrent-replicaset-syncs=0"], &["from 1 to 10000"]),
+    (&["--endpoint-updates-batch-period=5"], &["unit is missing", "15s"]),
+    (&["--min-resync-period=-1h"], &["negative", "15s"]),
+    (&["--controller-start-interval=1d"], &["\"d\"", "1m30s"]),
+    (&["--controller-shutdown-timeout="], &["empty", "15s"]),
+    (&["--feature-gates=Foo=true"], &["unknown feature gate", "leave it out"]),
+    (&["--feature-gates=PodDeletionCosts=true"], &["did you mean PodDeletionCost?", "write PodDeletionCost"]),
+    (&["--feature-gates=LogarithmicScaleDown=false"], &["always true", "leave it out"]),
+    (&["--leader-elect=maybe"], &["true or false"]),
+    (&["--leader-elect-lease-duration=10500ms"], &["=10500ms: ", "whole number of seconds", "15s"]),
+    (&["--leader-elect-lease-duration=0"], &["at least 1s", "15s"]),
+    (&["--leader-elect-resource-lock=endpoints"], &["leases"]),
+    (&["--bind-address=localhost"], &["not an IP address", "127.0.0.1"]),
+    (&["--secure-port=70000"], &["out of range", "from 0 to 65535"]),
+    (&["-v=loud"], &["--v=loud", "whole number", "from 0 to 10"]),
+    (&["-v"], &["needs a value"]),
+    (&["--logging-format=xml"], &["not a format", "text or json"]),
+    (&["--node-monitor-period=5s"], &["--node-monitor-period", "does not implement yet", "leave it out"]),
+    (&["--node_monitor_period", "5s"], &["--node-monitor-period", "does not implement yet"]),
+    (&["--leader-elects=true"], &["--leader-elects", "unknown flag", "--leader-elect?"]),
+    (&["--zzz\n=5"], &["--zzz\\n", "unknown flag", "windlass --help"]),
+    (&["-q"], &["-q", "unknown flag", "windlass --help"]),
+    (&["--kubeconfig"], &["--kubeconfig", "needs a value", "--kubeconfig=<value>"]),
+    (&["--config="], &["--config", "needs a value"]),
+    (&["--write-config-to="], &["--write-config-to", "needs a value"]),
+    (&["extra"], &["\"extra\"", "unexpected argument"]),
+    (&["ex\ntra"], &["\"ex\\ntra\"", "unexpected argument"]),
+    (&["--leader-elect", "false"], &["\"false\"", "unexpected argument", "equals sign"]),
+];
+
+#[test]
+fn what_is_said_of_a_wrong_line_helps() {
+    for (line, parts) in REFUSALS {
+        let message = read(line).map(drop).expect_err(&format!("{line:?} should be refused"));
+        is_one_line_with_a_remedy(&format!("{line:?}"), &message);
+        for part in *parts {
+            assert!(message.contains(part), "{line:?}: {part:?} is not in: {message}");
+        }
+    }
+}
+
+/// Settings that contradict each other: flags, a file, and what the one line about them must begin with and contain.
+const CONTRADICTIONS: &[(&[&str], &str, &str, &[&str])] = &[
+    (
+        &["--leader-elect-renew-deadline=15s"],
+        "",
+        "--leader-elect-renew-deadline=15s: ",
+        &["lease duration (15s)", "make it shorter, or --leader-elect-lease-duration longer"],
+    ),
+    (
+        &["--leader-elect-lease-duration=10s"],
+        "",
+        "--leader-elect-lease-duration=10s: ",
+        &["make it longer, or --leader-elect-renew-deadline shorter"],
+    ),
+    (
+        &["--leader-elect-retry-period=9s"],
+        "",
+        "--leader-elect-retry-period=9s: ",
+        &["retry period (9s)", "make it shorter, or --leader-elect-renew-deadline longer"],
+    ),
+    (
+        &["--leader-elect-renew-deadline=1s", "--leader-elect-retry-period=200ms"],
+        "",
+        "--leader-elect-retry-period=200ms: ",
+        &["2s longer than the retry period (200ms)", "--leader-elect-renew-deadline longer"],
+    ),
+    (
+        &[],
+        "{generic: {leaderElection: {renewDeadline: 20s}}}",
+        "f.yaml:3:43: generic.leaderElection.renewDeadline=20s: ",
+        &["make it shorter, or --leader-elect-lease-duration longer"],
+    ),
+    (
+        &["--leader-elect-renew-deadline=40s"],
+        "{generic: {leaderElection: {leaseDuration: 30s}}}",
+        "--leader-elect-renew-deadline=40s: ",
+        &["make it shorter, or generic.leaderElection.leaseDuration (line 3) longer"],
+    ),
+    (
+        &[],
+        "{generic: {leaderElection: {leaseDuration: 5s}}}",
+        "f.yaml:3:43: generic.leaderElection.leaseDuration=5s: ",
+        &["make it longer, or --leader-elect-renew-deadline shorter"],
+    ),
+];
+
+#[test]
+fn what_contradicts_is_told_by_the_names_under_which_it_was_given() {
+    for (line, fields, beginning, parts) in CONTRADICTIONS {
+        let file =
+            format!("{HEAD}{}\n", fields.trim_start_matches('{').strip_suffix('}').unwrap_or_default());
+        let line: Vec<_> = line.iter().copied().chain(["--config=f.yaml"]).collect();
+        let message = read_with(&line, &file).map(drop).expect_err(&file);
+        is_one_line_with_a_remedy(&file, &message);
+        assert!(message.starts_with(beginning), "{line:?} {file}: {message}");
+        for part in *parts {
+            assert!(message.contains(part), "{line:?} {file}: {part:?} is not in: {message}");
+        }
+    }
+}
+
+#[test]
+fn a_value_that_is_no_text_is_told_by_the_name_of_its_flag() {
+    use std::os::unix::ffi::OsStringExt as _;
+    let word = OsString::from_vec(b"--kubeconfig=\xff".to_vec());
+    let Err(Stop::Refused(error)) = args::parse(["windlass".into(), word], &KNOWN, &|_| Ok(Vec::new()))
+    else {
+        panic!("no text");
+    };
+    assert_eq!(error.to_string(), "--kubeconfig: the value is not UTF-8; write it in UTF-8");
+}

@@ -1,0 +1,247 @@
+//! The settings of the process: one table, from which come flags, the file, `--help`, the documentation and what is
+//! shown of a running process.
+//!
+//! Guarantees: a row of the table is all there is to write for a setting to have a flag, a field of the same default, and
+//! help with default and unit; whoever gives a value first decides, in the order command line, file, table; every
+//! value knows who gave it; a file's value is checked even where a flag overrides it. Names and defaults of flags are
+//! kube-controller-manager's, and fields are shaped like its configuration's, wherever it has them; a row that differs
+//! says why in its help.
+//!
+//! It refuses to know what settings mean for each other: that is `config`'s.
+
+mod file;
+mod kinds;
+mod raw;
+mod table;
+mod written;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub(crate) use file::{InvalidFile, LONGEST, read as read_file};
+pub(crate) use kinds::{
+    Address, FilePath, Format, Groups, Lock, Names, ObjectName, Period, Rate, Server, Shape, Switches,
+    UrlPaths, Whole, Workers, boolean, malformed_switch,
+};
+pub(crate) use raw::{InvalidSetting, Origin, Place, Raw, Word, Wrong, quoted, shown};
+pub(crate) use table::Setting;
+
+use kinds::Kind;
+
+/// The group and version of the file.
+pub(crate) const API_VERSION: &str = "config.windlass.dev/v1alpha1";
+
+/// The kind of the file.
+pub(crate) const KIND: &str = "ControllerManagerConfiguration";
+
+table::settings! {
+    "Cluster" {
+        /// Path to a kubeconfig file. Without it the service account of the pod is used.
+        kubeconfig: FilePath = "" in "FILE" at "generic.clientConnection.kubeconfig";
+
+        /// Address of the API server; overrides the one in the kubeconfig.
+        master: Server = "" in "URL" at "generic.clientConnection.master";
+
+        /// Requests per second each controller may send to the API server, on average. Negative lifts the limit.
+        kube_api_qps: Rate = "20" in "RATE" at "generic.clientConnection.qps";
+
+        /// Requests each controller may send at once, before the average counts.
+        kube_api_burst: Whole<1, { u32::MAX }> = "30" in "REQUESTS" at "generic.clientConnection.burst";
+    }
+    "Controllers" {
+        /// Controllers to run: '*' stands for all that are enabled by default, 'name' enables one, '-name' disables one;
+        /// the first that names a controller decides.
+        controllers: Names = "*" in "NAMES" at "generic.controllers";
+
+        /// ReplicaSets reconciled at the same time.
+        concurrent_replicaset_syncs: Workers = "5" in "WORKERS" at "replicaSetController.concurrentRSSyncs";
+
+        /// ReplicationControllers reconciled at the same time.
+        concurrent_rc_syncs: Workers = "5" in "WORKERS" at "replicationController.concurrentRCSyncs";
+
+        /// Services whose Endpoints are reconciled at the same time.
+        concurrent_endpoint_syncs: Workers = "5" in "WORKERS" at "endpointController.concurrentEndpointSyncs";
+
+        /// How long changes of pods are gathered before Endpoints are written; 0s writes at once.
+        endpoint_updates_batch_period: Period = "0s" in "DURATION"
+            at "endpointController.endpointUpdatesBatchPeriod";
+
+        /// Shortest time between two full passes over a cache; 0s makes none. Each process draws its own period,
+        /// between this one and twice this one, so that replicas do not pass together.
+        min_resync_period: Period = "12h" in "DURATION" at "generic.minResyncPeriod";
+
+        /// Time between the starts of two controllers, to spread the first load; 0s starts all at once.
+        controller_start_interval: Period = "0s" in "DURATION" at "generic.controllerStartInterval";
+
+        /// How long work in flight may take to end after the first signal; 0s waits for as long as it takes.
+        controller_shutdown_timeout: Period = "10s" in "DURATION" at "generic.controllerShutdownTimeout";
+
+        /// Switches features on and off, as `Name=true,Other=false`.
+        feature_gates: Switches = "" in "GATES" at "featureGates";
+    }
+    "Leader election" {
+        /// Act only while holding a lease, so that of several replicas one works and the others stand by.
+        leader_elect: bool = "true" in "BOOL" at "generic.leaderElection.leaderElect";
+
+        /// How long a standby waits after the last renewal it saw before it takes over.
+        leader_elect_lease_duration: Period = "15s" in "DURATION" at "generic.leaderElection.leaseDuration";
+
+        /// How long the leader goes on without a successful renewal before it stops all work.
+        leader_elect_renew_deadline: Period = "10s" in "DURATION" at "generic.leaderElection.renewDeadline";
+
+        /// Time between two attempts to acquire or renew the lease.
+        leader_elect_retry_period: Period = "2s" in "DURATION" at "generic.leaderElection.retryPeriod";
+
+        /// Kind of object that holds the lock; `leases` is the only one.
+        leader_elect_resource_lock: Lock = "leases" in "KIND" at "generic.leaderElection.resourceLock";
+
+        /// Name of the Lease. Not kube-controller-manager's own, so that both can run in one cluster.
+        leader_elect_resource_name: ObjectName = "windlass" in "NAME" at "generic.leaderElection.resourceName";
+
+        /// Namespace of the Lease.
+        leader_elect_resource_namespace: ObjectName = "kube-system" in "NAME"
+            at "generic.leaderElection.resourceNamespace";
+    }
+    "Serving" {
+        /// Address on which health and metrics are served. Loopback only, until the server can tell who is asking.
+        bind_address: Address = "127.0.0.1" in "ADDRESS" at "serving.bindAddress";
+
+        /// Port of that server, which speaks plain HTTP for now; 0 turns it off.
+        secure_port: Whole<0, 65535> = "10257" in "PORT" at "serving.securePort";
+    }
+    "Logging" {
+        /// How much is logged: 0 what an operator needs, 4 why things happen, 6 the libraries too, 8 everything.
+        v: Whole<0, 10> = "0" in "LEVEL" at "logging.verbosity";
+
+        /// `text` for people, `json` for machines. Either goes to stderr.
+        logging_format: Format = "text" in "FORMAT" at "logging.format";
+    }
+}
+
+/// A value, and where it comes from.
+#[derive(Clone, Debug)]
+pub(crate) struct Given<T> {
+    pub(crate) value: T,
+    setting: &'static Setting,
+    raw: Raw,
+    origin: Origin,
+}
+
+impl<T: Kind> Given<T> {
+    /// What to say if this value cannot be used.
+    pub(crate) fn refuse(
+        &self,
+        problem: impl std::fmt::Display,
+        remedy: impl std::fmt::Display,
+    ) -> InvalidSetting {
+        self.wrong(Wrong::new(problem, remedy))
+    }
+
+    /// The same, where a word of the value may be to blame.
+    pub(crate) fn wrong(&self, wrong: Wrong) -> InvalidSetting {
+        InvalidSetting::new(self.setting, &self.raw, &self.origin, wrong)
+    }
+
+    /// Whether somebody wrote it.
+    pub(crate) fn is_given(&self) -> bool {
+        self.origin != Origin::Default
+    }
+
+    /// What whoever wrote it calls it; the flag if nobody did.
+    pub(crate) fn called(&self) -> String {
+        match &self.origin {
+            Origin::Default | Origin::Flag => format!("--{}", self.setting.name),
+            Origin::File(_, Place { line, .. }) => format!("{} (line {line})", self.setting.field),
+        }
+    }
+
+    fn written(&self) -> (&'static Setting, serde_json::Value) {
+        (self.setting, self.value.written())
+    }
+}
+
+/// Who gives which value, by the names of the flags.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sources {
+    /// The command line, as words of each flag that was given.
+    pub(crate) flags: BTreeMap<&'static str, Vec<String>>,
+    /// The file, if there is one.
+    pub(crate) file: Option<FileValues>,
+}
+
+/// What a file says of each setting that it names.
+#[derive(Clone, Debug)]
+pub(crate) struct FileValues {
+    /// What the file is called in messages.
+    pub(crate) file: Arc<str>,
+    /// By the names of the flags, each with the place where it begins.
+    pub(crate) values: BTreeMap<&'static str, (Raw, Place)>,
+}
+
+impl Sources {
+    /// The first that gives this setting.
+    fn given<T: Kind>(&self, setting: &'static Setting) -> Result<Given<T>, InvalidSetting> {
+        let file = self.file.as_ref().and_then(|file| {
+            let (raw, place) = file.values.get(setting.name)?;
+            Some((raw.clone(), Origin::File(Arc::clone(&file.file), *place)))
+        });
+        let file = file.map(|(raw, origin)| meant::<T>(setting, raw, origin)).transpose()?;
+        let Some(words) = self.flags.get(setting.name) else {
+            return file.map_or_else(|| worded(setting, &[setting.default], Origin::Default), Ok);
+        };
+        worded(setting, &words.iter().map(String::as_str).collect::<Vec<_>>(), Origin::Flag)
+    }
+}
+
+/// A value as words of a command line give it.
+fn worded<T: Kind>(
+    setting: &'static Setting,
+    words: &[&str],
+    origin: Origin,
+) -> Result<Given<T>, InvalidSetting> {
+    let whole = || Raw::Many(words.iter().copied().map(Word::new).collect());
+    let raw = split(setting.shape, words)
+        .map_err(|wrong| InvalidSetting::new(setting, &whole(), &origin, wrong))?;
+    meant(setting, raw, origin)
+}
+
+fn meant<T: Kind>(setting: &'static Setting, raw: Raw, origin: Origin) -> Result<Given<T>, InvalidSetting> {
+    let value = T::read(&raw).map_err(|wrong| InvalidSetting::new(setting, &raw, &origin, wrong))?;
+    Ok(Given { value, setting, raw, origin })
+}
+
+/// Words of a command line in the shape of a setting: of single values the last counts, lists are joined.
+fn split(shape: Shape, words: &[&str]) -> Result<Raw, Wrong> {
+    let parts = |text: &str| text.split(',').filter(|it| !it.is_empty()).map(Word::new).collect::<Vec<_>>();
+    let pair = |word: Word| match word.text.split_once('=') {
+        Some((name, value)) => Ok((Word::new(name), value.to_owned())),
+        None => Err(word),
+    };
+    Ok(match shape {
+        Shape::Switch | Shape::Number | Shape::Text => {
+            Raw::One(Word::new(words.last().copied().unwrap_or_default()))
+        }
+        Shape::List => Raw::Many(words.iter().flat_map(|word| parts(word)).collect()),
+        Shape::Switches => {
+            let trimmed = words.iter().flat_map(|word| word.split(',')).map(str::trim);
+            let named = trimmed.filter(|word| !word.is_empty()).map(|word| {
+                let (name, value) = pair(Word::new(word)).map_err(|word| malformed_switch(&word))?;
+                Ok((Word::new(name.text.trim()), vec![Word::new(value.trim())]))
+            });
+            Raw::Named(named.collect::<Result<_, Wrong>>()?)
+        }
+        Shape::Lists => {
+            let named = words.iter().filter(|word| !word.is_empty()).map(|word| {
+                let (name, value) = pair(Word::new(*word)).map_err(|word| {
+                    let problem = format!("{} is not of the form NAME=CONTROLLER,...", quoted(&word.text));
+                    Wrong::new(problem, "write it like workloads=replicaset,replicationcontroller")
+                })?;
+                Ok((name, parts(&value)))
+            });
+            Raw::Named(named.collect::<Result<_, Wrong>>()?)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;
