@@ -239,6 +239,48 @@ impl ElectionFamilies {
     }
 }
 
+/// The metrics of one election of shards.
+#[derive(Clone, Debug)]
+pub struct ShardMetrics {
+    /// Shards held here.
+    pub held: IntGauge,
+    /// Live members, as far as is known here.
+    pub members: IntGauge,
+    /// The number of the plan.
+    pub generation: IntGauge,
+    /// Seconds from the word to give a shard up until its lease was given back.
+    pub hand_over: Histogram,
+}
+
+#[derive(Debug)]
+pub(crate) struct ShardFamilies {
+    held: IntGaugeVec,
+    members: IntGaugeVec,
+    generation: IntGaugeVec,
+    hand_over: HistogramVec,
+}
+
+impl ShardFamilies {
+    pub(crate) fn new(families: Families<'_>) -> Self {
+        ShardFamilies {
+            held: families.gauge(&names::SHARDS_HELD),
+            members: families.gauge(&names::SHARD_MEMBERS),
+            generation: families.gauge(&names::SHARD_GENERATION),
+            hand_over: families.histogram(&names::SHARD_HAND_OVER),
+        }
+    }
+
+    pub(crate) fn handle(&self, election: &str) -> ShardMetrics {
+        let labels = &[election];
+        ShardMetrics {
+            held: self.held.with_label_values(labels),
+            members: self.members.with_label_values(labels),
+            generation: self.generation.with_label_values(labels),
+            hand_over: self.hand_over.with_label_values(labels),
+        }
+    }
+}
+
 /// One informer's metrics. Informers of one resource with different selections share them.
 #[derive(Clone, Debug)]
 pub struct InformerMetrics {
@@ -502,6 +544,72 @@ impl HealthcheckMetrics {
     pub fn observe(&self, healthy: bool) {
         self.latest.set(i64::from(healthy));
         if healthy { self.success.inc() } else { self.error.inc() }
+    }
+}
+
+/// The metrics of the admin server.
+#[derive(Clone, Debug)]
+pub struct AdminMetrics {
+    requests: IntCounterVec,
+    /// Connections that are open.
+    pub connections: IntGauge,
+    /// Connections that were closed to make room.
+    pub shed: IntCounter,
+    /// Reviews of whose a token is.
+    pub token_reviews: ReviewMetrics,
+    /// Reviews of who may read a path.
+    pub access_reviews: ReviewMetrics,
+    /// Certificates that replaced the one before.
+    pub certificate_replaced: IntCounter,
+    /// Certificates that could not be used.
+    pub certificate_refused: IntCounter,
+}
+
+/// The metrics of one kind of review.
+#[derive(Clone, Debug)]
+pub struct ReviewMetrics {
+    /// Answers that were remembered.
+    pub remembered: IntCounter,
+    /// Reviews that said yes.
+    pub granted: IntCounter,
+    /// Reviews that said no.
+    pub refused: IntCounter,
+    /// Reviews that did not come about.
+    pub failed: IntCounter,
+    /// Questions that were not asked because too many were.
+    pub busy: IntCounter,
+    /// Seconds that a review takes.
+    pub duration: Histogram,
+}
+
+impl AdminMetrics {
+    pub(crate) fn new(families: Families<'_>) -> Self {
+        let reviews = families.counter(&names::ADMIN_REVIEWS);
+        let durations = families.histogram(&names::ADMIN_REVIEW_DURATION);
+        let review = |review: &str| ReviewMetrics {
+            remembered: reviews.with_label_values(&[review, "remembered"]),
+            granted: reviews.with_label_values(&[review, "granted"]),
+            refused: reviews.with_label_values(&[review, "refused"]),
+            failed: reviews.with_label_values(&[review, "failed"]),
+            busy: reviews.with_label_values(&[review, "busy"]),
+            duration: durations.with_label_values(&[review]),
+        };
+        let certificates = families.counter(&names::ADMIN_CERTIFICATES);
+        AdminMetrics {
+            requests: families.counter(&names::ADMIN_REQUESTS),
+            connections: families.gauge(&names::ADMIN_CONNECTIONS).with_label_values::<&str>(&[]),
+            shed: families.counter(&names::ADMIN_SHED).with_label_values::<&str>(&[]),
+            token_reviews: review("token"),
+            access_reviews: review("access"),
+            certificate_replaced: certificates.with_label_values(&["replaced"]),
+            certificate_refused: certificates.with_label_values(&["refused"]),
+        }
+    }
+
+    /// The requests that `page` answered with `code`. Pages are a bounded set; whoever asks for others is answered by
+    /// none.
+    pub fn requests(&self, page: &str, code: &str) -> IntCounter {
+        self.requests.with_label_values(&[page, code])
     }
 }
 

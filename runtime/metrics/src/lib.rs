@@ -26,14 +26,14 @@ pub use prometheus::local::LocalHistogram;
 pub use prometheus::{Gauge, Histogram, IntCounter, IntGauge};
 
 pub use crate::handles::{
-    ElectionMetrics, EventMetrics, HealthcheckMetrics, InformerMetrics, ManagerMetrics, ReconcileMetrics,
-    ReconcileResults, ReplicaSetMetrics, RequestMetrics, WorkqueueMetrics,
+    AdminMetrics, ElectionMetrics, EventMetrics, HealthcheckMetrics, InformerMetrics, ManagerMetrics, ReconcileMetrics, ShardMetrics,
+    ReconcileResults, ReplicaSetMetrics, RequestMetrics, ReviewMetrics, WorkqueueMetrics,
 };
 
 use crate::custom::Custom;
 use crate::families::Families;
 use crate::handles::{
-    ElectionFamilies, InformerFamilies, ReconcileFamilies, RequestFamilies, WorkqueueFamilies,
+    ElectionFamilies, InformerFamilies, ReconcileFamilies, RequestFamilies, ShardFamilies, WorkqueueFamilies,
 };
 use crate::process::ProcessFamilies;
 
@@ -51,10 +51,12 @@ struct Inner {
     workqueues: WorkqueueFamilies,
     requests: RequestFamilies,
     elections: ElectionFamilies,
+    shards: ShardFamilies,
     informers: InformerFamilies,
     reconciles: ReconcileFamilies,
     events: EventMetrics,
     manager: ManagerMetrics,
+    admin: AdminMetrics,
     replicaset: ReplicaSetMetrics,
     process: ProcessFamilies,
     custom: Custom,
@@ -75,10 +77,12 @@ impl Metrics {
             workqueues: WorkqueueFamilies::new(families),
             requests: RequestFamilies::new(families),
             elections: ElectionFamilies::new(families),
+            shards: ShardFamilies::new(families),
             informers: InformerFamilies::new(families),
             reconciles: ReconcileFamilies::new(families),
             events: EventMetrics::new(families),
             manager: ManagerMetrics::new(families),
+            admin: AdminMetrics::new(families),
             replicaset: ReplicaSetMetrics::new(families),
             process: ProcessFamilies::new(families),
             custom: Custom::default(),
@@ -94,6 +98,14 @@ impl Metrics {
         self.inner.process.refresh();
         let families = self.inner.registry.gather();
         // A registry yields whole families only, and a String takes whatever is written to it.
+        TextEncoder::new().encode_to_string(&families).expect("gathered families encode")
+    }
+
+    /// The families of [`names::SERVICE_LEVELS`] alone, in the same format. No hook runs for them.
+    pub fn encode_service_levels(&self) -> String {
+        let shown = |name: &str| names::SERVICE_LEVELS.iter().any(|family| family.name == name);
+        let mut families = self.inner.registry.gather();
+        families.retain(|family| shown(family.name()));
         TextEncoder::new().encode_to_string(&families).expect("gathered families encode")
     }
 
@@ -119,6 +131,11 @@ impl Metrics {
         self.inner.elections.handle(lease)
     }
 
+    /// The metrics of the election of the shards whose leases begin with `name`.
+    pub fn shards(&self, name: &str) -> ShardMetrics {
+        self.inner.shards.handle(name)
+    }
+
     /// The metrics of the informer for one resource; `group` is empty for the core group.
     pub fn informer(&self, group: &str, version: &str, resource: &str) -> InformerMetrics {
         self.inner.informers.handle(group, version, resource)
@@ -137,6 +154,11 @@ impl Metrics {
     /// The metrics of the process as a whole: which controllers run, and how its health checks end.
     pub fn manager(&self) -> ManagerMetrics {
         self.inner.manager.clone()
+    }
+
+    /// The metrics of the admin server.
+    pub fn admin(&self) -> AdminMetrics {
+        self.inner.admin.clone()
     }
 
     /// The metrics of the ReplicaSet controller.

@@ -77,6 +77,9 @@ const REQUEST_BUCKETS: Buckets =
 const PROCESSING_BUCKETS: Buckets =
     Buckets::Fixed(&[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0]);
 
+/// Hand-overs of shards take milliseconds where nothing is being worked on, and as long as the slowest piece of work else.
+const HAND_OVER_BUCKETS: Buckets = Buckets::Exponential { start: 0.01, factor: 3.0, count: 9 };
+
 /// From a pass that finds nothing to do to one that writes hundreds of objects.
 const RECONCILE_BUCKETS: Buckets = Buckets::Fixed(&[
     0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
@@ -97,6 +100,9 @@ macro_rules! families {
         pub const ALL: &[&Family] = &[$(&$constant),*];
     };
 }
+
+/// What `/metrics/slis` shows: the families that service levels are measured by, as upstream's components show them.
+pub const SERVICE_LEVELS: &[&Family] = &[&HEALTHCHECK, &HEALTHCHECKS];
 
 families! {
     // Work queues, named as upstream names them.
@@ -134,6 +140,15 @@ families! {
         "Whether this process holds the lease: 1 if it does, 0 if it stands by.";
     LEADER_SLOWPATH: Kind::Counter, Count, "leader_election_slowpath_total", &["name"],
         "Renewals of the lease that had to read it first.";
+
+    SHARDS_HELD: Kind::Gauge, Count, "windlass_shards_held", &["name"],
+        "Shards that this process holds, of the election of this name.";
+    SHARD_MEMBERS: Kind::Gauge, Count, "windlass_shard_members", &["name"],
+        "Live processes that share the shards, as far as this one knows.";
+    SHARD_GENERATION: Kind::Gauge, Count, "windlass_shard_generation", &["name"],
+        "The number of the plan that says which shard has which keys; 0 before there is one.";
+    SHARD_HAND_OVER: Kind::Histogram(HAND_OVER_BUCKETS), Seconds, "windlass_shard_hand_over_duration_seconds", &["name"],
+        "How long it took to give a shard up, from the word to the controllers until its lease was given back.";
 
     // Informers. The first three are upstream's.
     INFORMER_QUEUED: Kind::Gauge, Count, "informer_queued_items", INFORMER_LABELS,
@@ -193,6 +208,20 @@ families! {
         "Events that were never sent because the buffer was full or a limit was reached.";
     EVENTS_FAILED: Kind::Counter, Count, "windlass_events_failed_total", &[],
         "Events that the API server did not accept.";
+
+    // The admin server.
+    ADMIN_REQUESTS: Kind::Counter, Count, "windlass_admin_requests_total", &["page", "code"],
+        "Requests to the admin server, by the page that answered and status code.";
+    ADMIN_CONNECTIONS: Kind::Gauge, Count, "windlass_admin_connections", &[],
+        "Connections to the admin server that are open.";
+    ADMIN_SHED: Kind::Counter, Count, "windlass_admin_connections_shed_total", &[],
+        "Connections to the admin server that were closed to make room for others.";
+    ADMIN_REVIEWS: Kind::Counter, Count, "windlass_admin_reviews_total", &["review", "outcome"],
+        "Questions of who may read the admin server, by how they were answered; only those that are not remembered or busy reach the API server.";
+    ADMIN_REVIEW_DURATION: Kind::Histogram(REQUEST_BUCKETS), Seconds, "windlass_admin_review_duration_seconds", &["review"],
+        "How long reviews at the API server take, attempts and pauses included.";
+    ADMIN_CERTIFICATES: Kind::Counter, Count, "windlass_admin_certificate_changes_total", &["result"],
+        "Certificates that were found in the place of the admin server's: replaced by them, or refused.";
 
     // The process.
     RUNNING_CONTROLLERS: Kind::Gauge, Flag, "running_managed_controllers", &["name", "manager"],

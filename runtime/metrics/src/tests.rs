@@ -19,9 +19,11 @@ fn all_moved() -> Metrics {
     requests.limited("list", "10.0.0.1:443", Duration::from_millis(1));
     requests.retried("get", "429", "10.0.0.1:443");
     drop(metrics.election("windlass"));
+    drop(metrics.shards("windlass"));
     drop(metrics.informer("apps", "v1", "replicasets"));
     drop(metrics.reconcile("replicaset-controller"));
     metrics.manager().running("replicaset-controller", "windlass").set(1);
+    metrics.admin().requests("/metrics", "200").inc();
     metrics.manager().healthcheck("leaderElection", "healthz").observe(true);
     metrics
 }
@@ -45,6 +47,13 @@ fn every_exported_family_is_in_the_table() {
         let name = line.split(' ').next().unwrap_or_default();
         assert!(named.contains(name), "{name} is not in the table");
     }
+}
+
+#[test]
+fn service_levels_are_those_two_families_alone() {
+    let text = all_moved().encode_service_levels();
+    let shown: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next()).collect();
+    assert_eq!(shown, ["kubernetes_healthcheck", "kubernetes_healthchecks_total"]);
 }
 
 #[test]

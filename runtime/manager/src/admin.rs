@@ -1,0 +1,196 @@
+//! The admin server: health, metrics and debugging pages, safe to expose.
+//!
+//! Guarantees:
+//! - Plain HTTP and open access stay on loopback. Anywhere else it speaks TLS 1.2 or 1.3, and the API server decides who
+//!   reads what: no token, or an unknown one, is 401; a known one without the right is 403.
+//! - Probes need no token and wait for no review, whatever else is asked.
+//! - A certificate in files is replaced without losing a connection; a broken one is refused, and told once.
+//! - Whoever sends slowly, nothing, too much or without end, or never reads, costs one of a bounded number of
+//!   connections, and loses it when somebody else comes. What requests and answers weigh is bounded too.
+//! - Every task ends with [`AdminServer::stop`], within a second.
+//!
+//! What it refuses: bodies, methods other than GET and HEAD, client certificates, and HTTP/2 unless it is asked for.
+
+mod certificates;
+mod config;
+mod configuration;
+mod connections;
+mod memo;
+mod pages;
+mod probes;
+mod reviews;
+mod serving;
+mod site;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::StatusCode;
+use rustls::ServerConfig;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use windlass_env::{Env, Task};
+use windlass_metrics::{AdminMetrics, Metrics};
+
+pub use certificates::CertificateError;
+pub use config::{Access, AdminConfig, AdminConfigError, Tls};
+pub use pages::{Page, PageAnswer, PageRequest, Pages};
+pub use status::About;
+
+use crate::error::ManagerError;
+use crate::health::Health;
+use certificates::{Certificates, Files};
+use reviews::{Reviews, Ttls};
+use serving::{Limits, Listening};
+use site::{Leave, Site};
+
+/// What an admin server shows, and asks.
+#[derive(Clone)]
+pub struct AdminParts {
+    /// What `/metrics` shows.
+    pub metrics: Metrics,
+    /// What the probes ask.
+    pub health: Health,
+    /// Further pages. Those of the server itself are added to them when it starts.
+    pub pages: Pages,
+    /// What `/statusz`, `/flagz` and `/configz` tell.
+    pub about: About,
+    /// With what reviews are sent: as the process itself, and held up by no fence.
+    pub reviews: kube::Client,
+}
+
+/// An admin server that listens.
+pub struct AdminServer {
+    address: SocketAddr,
+    stop: CancellationToken,
+    tasks: Vec<Task<()>>,
+}
+
+impl AdminServer {
+    /// Listens as `config` says, and serves from now on.
+    ///
+    /// # Errors
+    /// When the configuration contradicts itself, the certificate cannot be used or the address cannot be bound.
+    ///
+    /// # Panics
+    /// When one is started twice in the same environment, outside of tests.
+    pub async fn start(env: &Env, config: &AdminConfig, parts: AdminParts) -> Result<Self, ManagerError> {
+        Self::start_within(env, config, parts, Limits::default()).await
+    }
+
+    pub(crate) async fn start_within(
+        env: &Env,
+        config: &AdminConfig,
+        parts: AdminParts,
+        limits: Limits,
+    ) -> Result<Self, ManagerError> {
+        config.validate().map_err(crate::config::ConfigError::Admin)?;
+        let AdminConfig { address, tls, access, http2 } = config;
+        let metrics = parts.metrics.admin();
+        let secured = Secured::by(env, tls, *address, *http2, &metrics).map_err(ManagerError::AdminTls)?;
+        let bound = |source| ManagerError::AdminBind { address: *address, source };
+        let listener = TcpListener::bind(address).await.map_err(bound)?;
+        let address = listener.local_addr().map_err(bound)?;
+        let site = Arc::new(Site::new(all_pages(env, &parts), leave(env, access, &parts), metrics.clone()));
+        let stop = CancellationToken::new();
+        let listening = Listening::new(env, site, secured.config, stop.clone(), limits, metrics);
+        let mut tasks = vec![env.spawn("admin server", listening.run(listener))];
+        tasks.extend(secured.following);
+        tracing::info!(%address, %tls, "serving health and metrics");
+        Ok(Self { address, stop, tasks })
+    }
+
+    /// Where it listens, with the port that was taken.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops listening; answers under way get a second to end.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        let mut tasks = self.tasks.into_iter();
+        let serving = tasks.next();
+        // What looks after the certificate never ends by itself.
+        let others: Vec<Task<()>> = tasks.inspect(Task::abort).collect();
+        for task in serving.into_iter().chain(others) {
+            // How it ended is no matter here: a panic has been logged under the task's name.
+            let _ended = task.await;
+        }
+    }
+}
+
+/// What TLS takes.
+struct Secured {
+    config: Option<Arc<ServerConfig>>,
+    following: Option<Task<()>>,
+}
+
+impl Secured {
+    fn by(
+        env: &Env,
+        tls: &Tls,
+        address: SocketAddr,
+        http2: bool,
+        metrics: &AdminMetrics,
+    ) -> Result<Self, CertificateError> {
+        let provider = certificates::provider();
+        let (first, files) = match tls {
+            Tls::Plain => return Ok(Self { config: None, following: None }),
+            Tls::SelfSigned => (certificates::self_signed(&provider, address.ip(), env.wall())?, None),
+            Tls::Files { certificate, key } => {
+                let files = Files { certificate: certificate.clone(), key: key.clone() };
+                let (first, follower) = files.load(&provider)?;
+                (first, Some((files, follower)))
+            }
+        };
+        let certificates = Certificates::new(first);
+        let config = certificates::server_config(Arc::clone(&provider), Arc::clone(&certificates), http2)?;
+        let following = files.map(|(files, follower)| {
+            let (to, metrics) = (env.clone(), metrics.clone());
+            env.spawn(
+                "admin certificate",
+                certificates::follow(to, files, follower, certificates, provider, metrics),
+            )
+        });
+        Ok(Self { config: Some(config), following })
+    }
+}
+
+fn leave(env: &Env, access: &Access, parts: &AdminParts) -> Leave {
+    let Access::Reviewed { always_allow, authentication_ttl, allow_ttl, deny_ttl } = access else {
+        return Leave::Open;
+    };
+    let ttls = Ttls { authentication: *authentication_ttl, allow: *allow_ttl, deny: *deny_ttl };
+    let reviews = Reviews::new(env, parts.reviews.clone(), ttls, parts.metrics.admin());
+    Leave::Reviewed { always_allow: always_allow.clone(), reviews }
+}
+
+/// The pages that were given, and those of every server.
+fn all_pages(env: &Env, parts: &AdminParts) -> Pages {
+    let AdminParts { metrics, health, pages, about, reviews: _ } = parts;
+    probes::add(pages, health, metrics);
+    let shown = metrics.clone();
+    let whole = move |_: &PageRequest| PageAnswer::of(StatusCode::OK, site::PROMETHEUS_TEXT, shown.encode());
+    pages.add("/metrics", Arc::new(whole));
+    status::add(pages, env, about.clone());
+    let listed = pages.downgrade();
+    pages.add("/", Arc::new(move |_| PageAnswer::json(json!({ "paths": listed.paths() }).to_string())));
+    pages.clone()
+}
+
+impl fmt::Debug for AdminServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdminServer").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for AdminParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdminParts").field("pages", &self.pages).field("about", &self.about).finish_non_exhaustive()
+    }
+}

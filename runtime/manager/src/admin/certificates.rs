@@ -1,0 +1,327 @@
+//! The server's certificate: made at start, or read from files and read again when they change.
+//!
+//! A pair is replaced in one step, between two handshakes: connections that are open keep the one they began with. A
+//! new pair that is broken is refused and told once, and the old one goes on serving. A certificate and a key that do
+//! not belong together are seen while files are being replaced one after the other; so what is refused is looked at
+//! once more, a second later, before it is told.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use jiff::{Timestamp, tz::TimeZone};
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, date_time_ymd};
+use ring::digest;
+use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use windlass_env::Env;
+use windlass_metrics::AdminMetrics;
+
+/// How often files are looked at: as controller-runtime's watcher, which polls beside its notifications.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// How soon what was refused is looked at again, once.
+const SECOND_LOOK: Duration = Duration::from_secs(1);
+
+/// For how many years a certificate that is made at start is good: longer than any process runs.
+const YEARS: i32 = 10;
+
+/// Why there is no certificate to serve with. Never quotes a file.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// A file cannot be read.
+    #[error("reading {}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// A file has not what it should have.
+    #[error("{} has no {what} in PEM", path.display())]
+    Lacking {
+        /// The file.
+        path: PathBuf,
+        /// What it should have.
+        what: &'static str,
+    },
+    /// The two do not belong together, or are of a kind that cannot be used.
+    #[error("{} and {} cannot be used together: {source}", certificate.display(), key.display())]
+    Unusable {
+        /// The certificate's file.
+        certificate: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+        /// What is wrong with them.
+        source: rustls::Error,
+    },
+    /// No certificate could be made.
+    #[error("making a certificate: {0}")]
+    Making(#[from] rcgen::Error),
+    /// The process's provider of cryptography cannot do what is needed.
+    #[error("the process's provider of cryptography cannot serve TLS 1.2 or 1.3: {0}")]
+    Provider(rustls::Error),
+}
+
+/// The certificate that new connections get.
+pub(crate) struct Certificates {
+    current: ArcSwap<CertifiedKey>,
+}
+
+impl Certificates {
+    pub(crate) fn new(first: CertifiedKey) -> Arc<Self> {
+        Arc::new(Self { current: ArcSwap::from_pointee(first) })
+    }
+
+    fn replace(&self, by: CertifiedKey) {
+        self.current.store(Arc::new(by));
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current.load_full())
+    }
+}
+
+impl fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificates").finish_non_exhaustive()
+    }
+}
+
+/// The provider that the process installed, or ring's, which is not installed by that.
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    let installed = CryptoProvider::get_default().cloned();
+    installed.unwrap_or_else(|| Arc::new(rustls::crypto::ring::default_provider()))
+}
+
+/// TLS 1.2 and 1.3 with these certificates, without client certificates.
+pub(crate) fn server_config(
+    provider: Arc<CryptoProvider>,
+    certificates: Arc<Certificates>,
+    http2: bool,
+) -> Result<Arc<ServerConfig>, CertificateError> {
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.map_err(CertificateError::Provider)?;
+    let mut config = config.with_no_client_auth().with_cert_resolver(certificates);
+    let protocols: &[&str] = if http2 { &["h2", "http/1.1"] } else { &["http/1.1"] };
+    config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+    Ok(Arc::new(config))
+}
+
+/// A certificate that nobody vouches for, for this host and the address, good from the day before `now`.
+pub(crate) fn self_signed(
+    provider: &CryptoProvider,
+    address: IpAddr,
+    now: Timestamp,
+) -> Result<CertifiedKey, CertificateError> {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let params = match params(names(Some(&host), address), &host, now) {
+        Ok(params) => params,
+        // A host may be called what no certificate can say.
+        Err(_) => params(names(None, address), "localhost", now)?,
+    };
+    let key = KeyPair::generate()?;
+    let certificate = params.self_signed(&key)?;
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    CertifiedKey::from_der(vec![certificate.der().clone()], key, provider).map_err(CertificateError::Provider)
+}
+
+fn params(names: Vec<String>, common: &str, now: Timestamp) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name.push(DnType::CommonName, common);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let today = now.to_zoned(TimeZone::UTC).date();
+    // The clocks of readers may be behind.
+    let begin = today.yesterday().unwrap_or(today);
+    let (year, month) = (i32::from(begin.year()), begin.month().unsigned_abs());
+    params.not_before = date_time_ymd(year, month, begin.day().unsigned_abs());
+    // A day that every month of every year has.
+    params.not_after = date_time_ymd(year + YEARS, month, begin.day().unsigned_abs().min(28));
+    Ok(params)
+}
+
+/// What the server is asked for by.
+fn names(host: Option<&str>, address: IpAddr) -> Vec<String> {
+    let mut names: Vec<String> = host.into_iter().chain(["localhost"]).map(str::to_owned).collect();
+    let loopback = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
+    let address = if address.is_unspecified() { loopback.to_vec() } else { vec![address] };
+    names.extend(address.iter().map(IpAddr::to_string));
+    names.dedup();
+    names
+}
+
+/// Where a certificate and its key lie.
+#[derive(Clone, Debug)]
+pub(crate) struct Files {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+/// What the files have now.
+struct Pair {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+}
+
+/// Tells two states of the files apart, without keeping a key.
+type Fingerprint = [u8; digest::SHA256_OUTPUT_LEN];
+
+impl Files {
+    /// What the files have, ready for use.
+    ///
+    /// # Errors
+    /// When they cannot be read or used.
+    pub(crate) fn load(&self, provider: &CryptoProvider) -> Result<(CertifiedKey, Follower), CertificateError> {
+        let pair = self.read()?;
+        let loaded = self.parse(&pair, provider)?;
+        Ok((loaded, Follower { serving: pair.fingerprint(), refused: None }))
+    }
+
+    /// Through whatever links there are, as of now: Kubernetes replaces a mounted Secret by moving one link.
+    fn read(&self) -> Result<Pair, CertificateError> {
+        let read = |path: &Path| {
+            std::fs::read(path).map_err(|source| CertificateError::Unreadable { path: path.to_owned(), source })
+        };
+        Ok(Pair { certificate: read(&self.certificate)?, key: read(&self.key)? })
+    }
+
+    fn parse(&self, pair: &Pair, provider: &CryptoProvider) -> Result<CertifiedKey, CertificateError> {
+        let lacking = |path: &Path, what| CertificateError::Lacking { path: path.to_owned(), what };
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pair.certificate).collect();
+        let chain = chain.ok().filter(|chain| !chain.is_empty());
+        let chain = chain.ok_or_else(|| lacking(&self.certificate, "certificate"))?;
+        let key = PrivateKeyDer::from_pem_slice(&pair.key).map_err(|_| lacking(&self.key, "private key"))?;
+        CertifiedKey::from_der(chain, key, provider).map_err(|source| {
+            let (certificate, key) = (self.certificate.clone(), self.key.clone());
+            CertificateError::Unusable { certificate, key, source }
+        })
+    }
+}
+
+impl Pair {
+    fn fingerprint(&self) -> Fingerprint {
+        let mut whole = digest::Context::new(&digest::SHA256);
+        // With its length, so that no byte can be taken for one of the other file.
+        whole.update(&self.certificate.len().to_be_bytes());
+        whole.update(&self.certificate);
+        whole.update(&self.key);
+        of(whole.finish())
+    }
+}
+
+fn of(digest: digest::Digest) -> Fingerprint {
+    let mut bytes = Fingerprint::default();
+    bytes.copy_from_slice(digest.as_ref());
+    bytes
+}
+
+/// What is known of the files: what is served with, and what was refused since.
+pub(crate) struct Follower {
+    serving: Fingerprint,
+    refused: Option<Refused>,
+}
+
+struct Refused {
+    what: Fingerprint,
+    told: bool,
+}
+
+/// What a look at the files came to.
+enum Looked {
+    /// Nothing to do.
+    AsBefore,
+    /// There is a new pair, and it is good.
+    Replaced(Box<CertifiedKey>),
+    /// What is there cannot be used, and may be about to change.
+    Doubtful,
+    /// What is there cannot be used, still.
+    Broken(CertificateError),
+}
+
+impl Follower {
+    fn look(&mut self, files: &Files, provider: &CryptoProvider) -> Looked {
+        let (what, parsed) = match files.read() {
+            Ok(pair) if pair.fingerprint() == self.serving => {
+                self.refused = None;
+                return Looked::AsBefore;
+            }
+            Ok(pair) => (pair.fingerprint(), files.parse(&pair, provider)),
+            // By its message: another file that is missing is another state.
+            Err(unread) => {
+                (of(digest::digest(&digest::SHA256, unread.to_string().as_bytes())), Err(unread))
+            }
+        };
+        match parsed {
+            Ok(pair) => {
+                *self = Self { serving: what, refused: None };
+                Looked::Replaced(Box::new(pair))
+            }
+            Err(broken) => self.refuse(what, broken),
+        }
+    }
+
+    fn refuse(&mut self, what: Fingerprint, broken: CertificateError) -> Looked {
+        match &mut self.refused {
+            Some(refused) if refused.what == what && refused.told => Looked::AsBefore,
+            Some(refused) if refused.what == what => {
+                refused.told = true;
+                Looked::Broken(broken)
+            }
+            _ => {
+                self.refused = Some(Refused { what, told: false });
+                Looked::Doubtful
+            }
+        }
+    }
+}
+
+/// Looks at the files again and again; never ends.
+///
+/// # Cancel safety
+/// Dropping it leaves whatever certificate is served.
+pub(crate) async fn follow(
+    env: Env,
+    files: Files,
+    mut follower: Follower,
+    certificates: Arc<Certificates>,
+    provider: Arc<CryptoProvider>,
+    metrics: AdminMetrics,
+) {
+    let mut next = LOOK;
+    loop {
+        env.sleep(next).await;
+        next = LOOK;
+        match follower.look(&files, &provider) {
+            Looked::AsBefore => {}
+            Looked::Doubtful => next = SECOND_LOOK,
+            Looked::Replaced(pair) => {
+                certificates.replace(*pair);
+                metrics.certificate_replaced.inc();
+                tracing::info!(certificate = %files.certificate.display(), "serving with a new certificate");
+            }
+            Looked::Broken(error) => {
+                metrics.certificate_refused.inc();
+                tracing::error!(%error, "a new certificate is refused; the old one goes on serving");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+impl Certificates {
+    /// The certificate that is served, as base64 without ends of lines.
+    pub(crate) fn served(&self) -> String {
+        use base64::Engine as _;
+        base64::engine::general_purpose::STANDARD.encode(&self.current.load().cert[0])
+    }
+}

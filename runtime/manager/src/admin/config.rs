@@ -1,0 +1,209 @@
+//! Where the admin server listens, behind which certificate, and who may read it.
+//!
+//! What would show pages or tokens to a network without protection is refused here, before anything is opened.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How the admin server runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminConfig {
+    /// Where it listens. Port 0 takes any free port.
+    pub address: SocketAddr,
+    /// Behind which certificate.
+    pub tls: Tls,
+    /// Who may read.
+    pub access: Access,
+    /// Whether HTTP/2 is offered too, over TLS. Default: no. Nothing here needs it, and it lets one connection ask for
+    /// much at once.
+    pub http2: bool,
+}
+
+/// Behind which certificate the admin server answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// None: plain HTTP, on loopback only.
+    Plain,
+    /// One that is made at start and kept in memory, for the host's name, `localhost` and the address.
+    SelfSigned,
+    /// One in files, in PEM. They are looked at every 10 s, and what replaces them is used without a restart.
+    Files {
+        /// The chain of certificates, the server's own first.
+        certificate: PathBuf,
+        /// Its private key.
+        key: PathBuf,
+    },
+}
+
+/// Who may read the admin server's pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Everybody who reaches it, on loopback only.
+    Open,
+    /// Whoever has a bearer token that the API server knows, and the right to `get` the path: a TokenReview and a
+    /// SubjectAccessReview decide. Client certificates are not looked at.
+    Reviewed {
+        /// Paths that everybody may read: probes have no tokens. One that ends with `*` stands for all that begin so.
+        /// Default `/healthz`, `/readyz` and `/livez`, as kube-controller-manager; their sub-paths are not among them.
+        always_allow: Vec<String>,
+        /// For how long it is remembered whose a token is. Zero: not at all. Default 1 min, as controller-runtime.
+        authentication_ttl: Duration,
+        /// For how long it is remembered that somebody may read a path. Zero: not at all. Default 5 min, as
+        /// controller-runtime.
+        allow_ttl: Duration,
+        /// For how long it is remembered that somebody may not, or that a token is nobody's. Zero: not at all. Default
+        /// 30 s, as controller-runtime.
+        deny_ttl: Duration,
+    },
+}
+
+impl AdminConfig {
+    /// A server that may be exposed: behind a self-signed certificate, for whoever has the right.
+    pub fn new(address: SocketAddr) -> Self {
+        Self { address, tls: Tls::SelfSigned, access: Access::reviewed(), http2: false }
+    }
+
+    /// A server for this machine alone: plain HTTP, open. The address must be on loopback.
+    pub fn local(address: SocketAddr) -> Self {
+        Self { address, tls: Tls::Plain, access: Access::Open, http2: false }
+    }
+
+    /// Checks what can be checked without opening anything.
+    ///
+    /// # Errors
+    /// The first rule broken.
+    pub fn validate(&self) -> Result<(), AdminConfigError> {
+        let Self { address, tls, access, http2: _ } = self;
+        let address = *address;
+        if !address.ip().to_canonical().is_loopback() {
+            if *tls == Tls::Plain {
+                return Err(AdminConfigError::PlainExposed { address });
+            }
+            if *access == Access::Open {
+                return Err(AdminConfigError::OpenExposed { address });
+            }
+        }
+        if let Tls::Files { certificate, key } = tls {
+            for (what, path) in [("certificate", certificate), ("key", key)] {
+                if path.as_os_str().is_empty() {
+                    return Err(AdminConfigError::NoFile { what });
+                }
+            }
+        }
+        let Access::Reviewed { always_allow, .. } = access else { return Ok(()) };
+        match always_allow.iter().find(|path| !is_pattern(path)) {
+            Some(path) => Err(AdminConfigError::BadPath { path: path.clone() }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Access {
+    /// [`Access::Reviewed`] with its defaults.
+    pub fn reviewed() -> Self {
+        Access::Reviewed {
+            always_allow: ["/healthz", "/readyz", "/livez"].map(String::from).to_vec(),
+            authentication_ttl: Duration::from_secs(60),
+            allow_ttl: Duration::from_secs(5 * 60),
+            deny_ttl: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Whether `path` can be a path that is always allowed.
+fn is_pattern(path: &str) -> bool {
+    path.starts_with('/') && !path.strip_suffix('*').unwrap_or(path).contains('*')
+}
+
+/// Why an [`AdminConfig`] cannot be run with.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AdminConfigError {
+    /// Tokens would cross a network in the clear.
+    #[error(
+        "admin.tls is plain, and {address} is not on loopback: give a certificate, let one be made (self-signed), \
+         or listen on 127.0.0.1 or ::1"
+    )]
+    PlainExposed {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// Everybody on a network could read every page.
+    #[error(
+        "admin.access is open, and {address} is not on loopback: have it reviewed by the API server, or listen on \
+         127.0.0.1 or ::1"
+    )]
+    OpenExposed {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// A file of the certificate is not named.
+    #[error("admin.tls names no {what} file: name the certificate and its key, or neither")]
+    NoFile {
+        /// Which one.
+        what: &'static str,
+    },
+    /// A path that is always allowed is not one.
+    #[error("admin.access.always_allow has {path:?}: write a path that begins with /, with a * at most at its end")]
+    BadPath {
+        /// The path.
+        path: String,
+    },
+}
+
+impl fmt::Display for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Tls::Plain => "plain",
+            Tls::SelfSigned => "self-signed",
+            Tls::Files { .. } => "files",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(address: &str) -> SocketAddr {
+        address.parse().unwrap()
+    }
+
+    #[test]
+    fn plain_http_and_open_access_stay_on_loopback_and_the_error_names_field_and_remedy() {
+        for address in ["127.0.0.1:1", "127.8.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert_eq!(AdminConfig::local(at(address)).validate(), Ok(()), "{address}");
+        }
+        for address in ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "[::ffff:10.0.0.1]:1"] {
+            let address = at(address);
+            assert_eq!(AdminConfig::new(address).validate(), Ok(()));
+            let plain = AdminConfig { tls: Tls::Plain, ..AdminConfig::new(address) }.validate();
+            assert_eq!(plain, Err(AdminConfigError::PlainExposed { address }));
+            let open = AdminConfig { access: Access::Open, ..AdminConfig::new(address) }.validate();
+            assert_eq!(open, Err(AdminConfigError::OpenExposed { address }));
+            for (error, field) in [(plain, "admin.tls"), (open, "admin.access")] {
+                let message = error.unwrap_err().to_string();
+                assert!(message.starts_with(field) && message.contains("127.0.0.1") && !message.contains('\n'));
+            }
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_always_allowed_begins_with_a_slash_and_has_its_star_at_the_end() {
+        let with = |path: &str| {
+            let Access::Reviewed { authentication_ttl, allow_ttl, deny_ttl, .. } = Access::reviewed() else {
+                unreachable!("reviewed")
+            };
+            let always_allow = vec![path.to_owned()];
+            let access = Access::Reviewed { always_allow, authentication_ttl, allow_ttl, deny_ttl };
+            AdminConfig { access, ..AdminConfig::new(at("0.0.0.0:1")) }.validate()
+        };
+        for path in ["/", "/*", "/healthz/*", "/metrics"] {
+            assert_eq!(with(path), Ok(()), "{path}");
+        }
+        for path in ["", "healthz", "/a*b", "/**"] {
+            assert_eq!(with(path), Err(AdminConfigError::BadPath { path: path.to_owned() }));
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The connections that are open: a bounded number, of which the most useless makes room.
+//!
+//! Guarantees: whoever comes is let in at once while any other connection waits for its reader. The one that goes is the
+//! one that has moved no byte for the longest time, among those of the address that holds most of them, and never one
+//! whose request is being answered. A reader that takes nothing of its answer for half a minute is cut off.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use windlass_env::Env;
+use windlass_metrics::AdminMetrics;
+
+/// The connections of one server. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Connections {
+    env: Env,
+    most: usize,
+    places: Arc<Semaphore>,
+    open: Arc<Mutex<Open>>,
+    metrics: AdminMetrics,
+}
+
+#[derive(Default)]
+struct Open {
+    next: u64,
+    by_number: BTreeMap<u64, Arc<Connection>>,
+}
+
+/// One connection, as far as its place is concerned.
+pub(crate) struct Connection {
+    env: Env,
+    pub(crate) peer: IpAddr,
+    /// When a byte last passed, in nanoseconds since the environment's origin.
+    moved: AtomicU64,
+    /// How many of its requests are being answered.
+    answering: AtomicUsize,
+    /// Tells it to make room.
+    pub(crate) shed: CancellationToken,
+}
+
+/// A place among the connections. Dropping it gives it back.
+pub(crate) struct Place {
+    number: u64,
+    pub(crate) connection: Arc<Connection>,
+    connections: Connections,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// A request that is being answered: its connection is not shed until this is dropped.
+pub(crate) struct Answering(Arc<Connection>);
+
+impl Connections {
+    pub(crate) fn new(env: Env, most: usize, metrics: AdminMetrics) -> Self {
+        Self { env, most, places: Arc::new(Semaphore::new(most)), open: Arc::default(), metrics }
+    }
+
+    /// A place for a connection from `peer`, which another connection may have to make; none when every other one is
+    /// being answered.
+    pub(crate) async fn place(&self, peer: IpAddr) -> Option<Place> {
+        let permit = match Arc::clone(&self.places).try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) if self.shed_one() => Arc::clone(&self.places).acquire_owned().await.ok()?,
+            Err(_) => return None,
+        };
+        let connection = Arc::new(Connection {
+            env: self.env.clone(),
+            peer,
+            moved: AtomicU64::new(now(&self.env)),
+            answering: AtomicUsize::new(0),
+            shed: CancellationToken::new(),
+        });
+        let mut open = self.lock();
+        let number = open.next;
+        open.next += 1;
+        open.by_number.insert(number, Arc::clone(&connection));
+        self.metrics.connections.set(i64::try_from(open.by_number.len()).unwrap_or(i64::MAX));
+        drop(open);
+        Some(Place { number, connection, connections: self.clone(), _permit: permit })
+    }
+
+    /// Has one connection make room; false when none can.
+    pub(crate) fn shed_one(&self) -> bool {
+        let mut open = self.lock();
+        let waiting = open.by_number.iter().filter(|(_, one)| one.answering.load(Ordering::Relaxed) == 0);
+        let waiting = waiting.map(|(number, one)| (*number, one.peer, one.moved.load(Ordering::Relaxed)));
+        let Some(number) = victim(&waiting.collect::<Vec<_>>()) else { return false };
+        // Taken off the list at once, so that the next one that comes sheds another.
+        if let Some(connection) = open.by_number.remove(&number) {
+            connection.shed.cancel();
+            self.metrics.shed.inc();
+        }
+        true
+    }
+
+    /// Waits until every connection has ended.
+    pub(crate) async fn ended(&self) {
+        // Closed only by dropping it, so this waits for all places and cannot fail.
+        let _all = self.places.acquire_many(u32::try_from(self.most).unwrap_or(u32::MAX)).await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Which of these makes room: number, address, and when it last moved.
+fn victim(waiting: &[(u64, IpAddr, u64)]) -> Option<u64> {
+    let mut held: BTreeMap<IpAddr, usize> = BTreeMap::new();
+    for (_, peer, _) in waiting {
+        *held.entry(*peer).or_default() += 1;
+    }
+    let (greediest, _) = held.into_iter().max_by_key(|(_, held)| *held)?;
+    let of_greediest = waiting.iter().filter(|(_, peer, _)| *peer == greediest);
+    of_greediest.min_by_key(|(number, _, moved)| (*moved, *number)).map(|(number, _, _)| *number)
+}
+
+impl Connection {
+    /// While the guard lives, this connection is not shed.
+    pub(crate) fn answering(self: &Arc<Self>) -> Answering {
+        self.answering.fetch_add(1, Ordering::Relaxed);
+        Answering(Arc::clone(self))
+    }
+
+    fn moved(&self) {
+        self.moved.store(now(&self.env), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.answering.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut open = self.connections.lock();
+        open.by_number.remove(&self.number);
+        self.connections.metrics.connections.set(i64::try_from(open.by_number.len()).unwrap_or(i64::MAX));
+    }
+}
+
+fn now(env: &Env) -> u64 {
+    u64::try_from(env.now().since_origin().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A socket that notes when bytes pass, and fails when the other side takes none for too long.
+pub(crate) struct Watched<S> {
+    inner: S,
+    connection: Arc<Connection>,
+    patience: Duration,
+    stalled: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl<S> Watched<S> {
+    pub(crate) fn new(inner: S, connection: Arc<Connection>, patience: Duration) -> Self {
+        Self { inner, connection, patience, stalled: None }
+    }
+
+    /// What a write came to, with an eye on how long nothing has been taken.
+    fn wrote<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if polled.is_ready() {
+            self.stalled = None;
+            self.connection.moved();
+            return polled;
+        }
+        let (env, patience) = (&self.connection.env, self.patience);
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(env.sleep(patience)));
+        ready!(stalled.as_mut().poll(cx));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the reader takes nothing")))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.inner).poll_read(cx, buffer);
+        if buffer.filled().len() > before {
+            self.connection.moved();
+        }
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.inner).poll_write(cx, bytes);
+        self.wrote(cx, polled)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, parts);
+        self.wrote(cx, polled)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn from(last: u8) -> IpAddr {
+        Ipv4Addr::new(10, 0, 0, last).into()
+    }
+
+    #[test]
+    fn room_is_made_by_the_stillest_connection_of_the_address_that_holds_most() {
+        let waiting = [(1, from(1), 5), (2, from(2), 30), (3, from(2), 20), (4, from(2), 40)];
+        assert_eq!(victim(&waiting), Some(3), "not the stillest of all, which is somebody else's only one");
+        assert_eq!(victim(&waiting[..1]), Some(1));
+        assert_eq!(victim(&[]), None);
+        assert_eq!(victim(&[(7, from(1), 5), (6, from(1), 5)]), Some(6), "and among equals the oldest");
+    }
+}

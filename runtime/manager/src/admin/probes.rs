@@ -1,0 +1,61 @@
+//! `/healthz`, `/livez` and `/readyz`, and `/metrics/slis`, which tells of them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use http::StatusCode;
+use windlass_metrics::Metrics;
+
+use super::pages::{PageAnswer, PageRequest, Pages};
+use super::site::PROMETHEUS_TEXT;
+use crate::health::{Health, Probe};
+
+/// Adds the pages of every probe, and of every check below it.
+pub(crate) fn add(pages: &Pages, health: &Health, metrics: &Metrics) {
+    for probe in Probe::ALL {
+        let name = probe.as_str();
+        let asked = health.clone();
+        pages.add(format!("/{name}"), Arc::new(move |request| all(&asked, probe, request)));
+        let asked = health.clone();
+        let prefix = format!("/{name}/");
+        pages.add(prefix.clone(), Arc::new(move |request| one(&asked, probe, &prefix, request)));
+    }
+    let metrics = metrics.clone();
+    let levels = move |_: &PageRequest| {
+        PageAnswer::of(StatusCode::OK, PROMETHEUS_TEXT, metrics.encode_service_levels())
+    };
+    pages.add("/metrics/slis", Arc::new(levels));
+}
+
+/// Every check but those excluded: `ok`, and each on a line where that is asked for or one fails.
+fn all(health: &Health, probe: Probe, request: &PageRequest) -> PageAnswer {
+    let excluded: BTreeSet<String> = request.parameters("exclude").map(str::to_owned).collect();
+    let report = health.report_without(probe, &excluded);
+    if !report.passed() {
+        return PageAnswer { status: StatusCode::INTERNAL_SERVER_ERROR, ..PageAnswer::text(report.details()) };
+    }
+    match request.parameter("verbose") {
+        Some(_) => PageAnswer::text(report.details()),
+        None => PageAnswer::text("ok"),
+    }
+}
+
+/// One check. Its reason is for whoever has the right to this very path.
+fn one(health: &Health, probe: Probe, prefix: &str, request: &PageRequest) -> PageAnswer {
+    let name = request.path.strip_prefix(prefix).unwrap_or_default();
+    let Some(result) = health.check(probe, name) else {
+        let why = format!("{} has no such check: {prefix}?verbose lists them", probe.as_str());
+        return PageAnswer::refusal(StatusCode::NOT_FOUND, why.replace("/?", "?"));
+    };
+    match result.outcome {
+        Ok(()) => PageAnswer::text("ok"),
+        Err(reason) if request.reviewed => {
+            let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+            PageAnswer::refusal(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}"))
+        }
+        Err(_) => {
+            let name = result.name;
+            PageAnswer::refusal(StatusCode::INTERNAL_SERVER_ERROR, format!("[-]{name} failed: reason withheld"))
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! `/statusz` and `/flagz`, in the forms of KEP-4827 and KEP-4828, and `/configz`.
+//!
+//! Plain text for people; JSON for whoever asks for the version of the object by name, as upstream demands, so that
+//! nobody comes to depend on a form by chance. Anything else is 406. Values of flags are shown as they are given to the
+//! manager, which is given no secret.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use http::{HeaderValue, StatusCode, header};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json};
+use windlass_env::{Env, Instant};
+
+use super::pages::{Listed, Page, PageAnswer, PageRequest, Pages};
+
+/// Which Kubernetes the built-in controllers behave as.
+const EMULATED: &str = "1.36";
+
+/// The group of the objects.
+const GROUP: &str = "config.k8s.io";
+
+/// Its versions, the older of which upstream calls deprecated.
+const VERSIONS: [(&str, bool); 2] = [("v1beta1", false), ("v1alpha1", true)];
+
+const FOR_PEOPLE: &str = "Warning: this page is for people and for debugging; its form may change at any time.";
+
+/// What `/statusz`, `/flagz` and `/configz` tell.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// What the component is called.
+    pub component: String,
+    /// The flags and their values. Secrets never are among them.
+    pub flags: BTreeMap<String, String>,
+    /// The configuration in effect, by component. Secrets never are in it.
+    pub configuration: BTreeMap<String, Value>,
+}
+
+/// Adds the pages of `about`, for a process that began now.
+pub(crate) fn add(pages: &Pages, env: &Env, about: About) {
+    let About { component, flags, configuration } = about;
+    let status = Status { env: env.clone(), component: component.clone(), began: env.wall(), since: env.now() };
+    let (listed, also) = (pages.downgrade(), pages.downgrade());
+    let of = status.clone();
+    let object = move |version: &str| json!(of.object(version, also.folders()));
+    pages.add("/statusz", negotiated("Statusz", move || status.text(&listed), object));
+    let text = flags_text(&component, &flags);
+    let object = move |version: &str| {
+        json!({
+            "kind": "Flagz",
+            "apiVersion": format!("{GROUP}/{version}"),
+            "metadata": { "name": component },
+            "flags": flags,
+        })
+    };
+    pages.add("/flagz", negotiated("Flagz", move || text.clone(), object));
+    let configuration = json!(configuration).to_string();
+    pages.add("/configz", Arc::new(move |_| PageAnswer::json(configuration.clone())));
+}
+
+#[derive(Clone)]
+struct Status {
+    env: Env,
+    component: String,
+    began: Timestamp,
+    since: Instant,
+}
+
+/// The object `Statusz`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Statusz<'a> {
+    kind: &'static str,
+    api_version: String,
+    metadata: BTreeMap<&'static str, &'a str>,
+    start_time: String,
+    uptime_seconds: u64,
+    /// Required, and not ours to fill.
+    go_version: &'static str,
+    binary_version: &'static str,
+    emulation_version: &'static str,
+    paths: Vec<String>,
+}
+
+impl Status {
+    fn up(&self) -> u64 {
+        self.env.now().saturating_duration_since(self.since).as_secs()
+    }
+
+    fn text(&self, pages: &Listed) -> String {
+        let Self { component, began, .. } = self;
+        let up = self.up();
+        format!(
+            "\n{component} statusz\n{FOR_PEOPLE}\n\nStarted: {}\nUp: {} hr {:02} min {:02} sec\n\
+             Binary version: {}\nEmulation version: {EMULATED}\nPaths: {}\n",
+            began.strftime("%a %b %e %H:%M:%S UTC %Y"),
+            up / 3600,
+            up / 60 % 60,
+            up % 60,
+            env!("CARGO_PKG_VERSION"),
+            pages.folders().join(" "),
+        )
+    }
+
+    fn object(&self, version: &str, paths: Vec<String>) -> Statusz<'_> {
+        Statusz {
+            kind: "Statusz",
+            api_version: format!("{GROUP}/{version}"),
+            metadata: BTreeMap::from([("name", self.component.as_str())]),
+            start_time: self.began.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            uptime_seconds: self.up(),
+            go_version: "",
+            binary_version: env!("CARGO_PKG_VERSION"),
+            emulation_version: EMULATED,
+            paths,
+        }
+    }
+}
+
+fn flags_text(component: &str, flags: &BTreeMap<String, String>) -> String {
+    let lines: String = flags.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+    format!("\n{component} flagz\n{FOR_PEOPLE}\n\n{lines}")
+}
+
+/// A page that answers in the form that is asked for.
+fn negotiated(
+    kind: &'static str,
+    text: impl Fn() -> String + Send + Sync + 'static,
+    object: impl Fn(&str) -> Value + Send + Sync + 'static,
+) -> Page {
+    Arc::new(move |request: &PageRequest| match Form::asked_for(&request.accept, kind) {
+        Some(Form::Text) => PageAnswer::text(text()),
+        Some(Form::Object { version, deprecated }) => {
+            let answer = PageAnswer::json(object(version).to_string());
+            let warning = "299 - \"This version is deprecated: ask for v1beta1\"";
+            match deprecated {
+                true => answer.with(header::WARNING, HeaderValue::from_static(warning)),
+                false => answer,
+            }
+        }
+        None => {
+            let why = format!("accepted are text/plain and application/json;v=v1beta1;g={GROUP};as={kind}");
+            PageAnswer::refusal(StatusCode::NOT_ACCEPTABLE, why)
+        }
+    })
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Form {
+    Text,
+    Object { version: &'static str, deprecated: bool },
+}
+
+impl Form {
+    /// The first form that is both wanted and there, by the wishes' weights and then their order.
+    fn asked_for(accept: &str, kind: &str) -> Option<Self> {
+        if accept.trim().is_empty() {
+            return Some(Form::Text);
+        }
+        let mut wishes: Vec<(u32, Form)> =
+            accept.split(',').filter_map(|wish| Form::wish(wish, kind)).collect();
+        wishes.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
+        wishes.into_iter().next().map(|(_, form)| form)
+    }
+
+    /// One wish, and its weight in thousandths.
+    fn wish(wish: &str, kind: &str) -> Option<(u32, Self)> {
+        let mut parts = wish.split(';').map(str::trim);
+        let media_type = parts.next()?.to_ascii_lowercase();
+        let mut given: BTreeMap<&str, &str> = parts.filter_map(|part| part.split_once('=')).collect();
+        let weight = given.remove("q").map_or(Some(1.0), |weight| weight.parse::<f64>().ok())?;
+        // Between 0 and 1, so the product fits.
+        let weight = (weight.clamp(0.0, 1.0) * 1000.0) as u32;
+        let form = match media_type.as_str() {
+            "text/plain" | "text/*" | "*/*" if !given.contains_key("as") => Form::Text,
+            "application/json" if (given.get("as"), given.get("g")) == (Some(&kind), Some(&GROUP)) => {
+                let asked = given.get("v")?;
+                let (version, deprecated) = VERSIONS.into_iter().find(|(version, _)| version == asked)?;
+                Form::Object { version, deprecated }
+            }
+            _ => return None,
+        };
+        (weight > 0).then_some((weight, form))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_had_by_name_and_version_and_text_otherwise_and_nothing_else_is_acceptable() {
+        let beta = Form::Object { version: "v1beta1", deprecated: false };
+        let alpha = Form::Object { version: "v1alpha1", deprecated: true };
+        for (accept, form) in [
+            ("", Some(Form::Text)),
+            ("*/*", Some(Form::Text)),
+            ("text/plain; charset=utf-8", Some(Form::Text)),
+            ("text/html,application/xhtml+xml,*/*;q=0.8", Some(Form::Text)),
+            ("application/json", None),
+            ("application/json;as=Statusz", None),
+            ("application/json;v=v1;g=config.k8s.io;as=Statusz", None),
+            ("application/json;v=v1beta1;g=config.k8s.io;as=Flagz", None),
+            ("application/json;v=v1beta1;g=example.com;as=Statusz", None),
+            ("application/yaml;v=v1beta1;g=config.k8s.io;as=Statusz", None),
+            ("application/json;v=v1beta1;g=config.k8s.io;as=Statusz", Some(beta)),
+            ("text/plain;q=0.5, application/json; v=v1alpha1; g=config.k8s.io; as=Statusz", Some(alpha)),
+            ("text/plain;q=0", None),
+            ("text/html", None),
+        ] {
+            assert_eq!(Form::asked_for(accept, "Statusz"), form, "{accept}");
+        }
+    }
+}

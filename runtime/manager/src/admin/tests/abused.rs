@@ -1,0 +1,188 @@
+//! What the server stands.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::super::PageAnswer;
+use super::*;
+
+/// How long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn few() -> Limits {
+    Limits { connections: 8, ..Limits::default() }
+}
+
+/// Deadlines that tests can wait for.
+fn hasty() -> Limits {
+    let soon = Duration::from_millis(200);
+    Limits { head: soon, handshake: soon, stalled: soon, ..Limits::default() }
+}
+
+impl Served {
+    /// Waits until as many connections as this are open.
+    async fn open(&self, connections: i64) {
+        let open = async {
+            while self.parts.metrics.admin().connections.get() != connections {
+                tokio::task::yield_now().await;
+            }
+        };
+        self.env.timeout(PATIENCE, open).await.expect("as many connections");
+    }
+
+    /// Waits until the server has closed this connection, and says what came before.
+    async fn closed(&self, socket: &mut TcpStream) -> String {
+        self.env.timeout(PATIENCE, read_all(socket)).await.expect("closed by the server")
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_sends_nothing_does_not_keep_the_admin_server_from_stopping() {
+    let served = Served::start(AdminConfig::local(anywhere())).await;
+    let mut silent = served.connect().await;
+    silent.write_all(b"GET /metr").await.expect("sent");
+    assert_eq!(code(&served.ask("GET /livez").await), 200);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_head_that_trickles_in_is_cut_off_and_others_are_answered_meanwhile() {
+    let served = Served::start_within(AdminConfig::local(anywhere()), hasty()).await;
+    let mut slow = served.connect().await;
+    slow.write_all(b"GET /livez HTTP/1.1\r\nHost: a").await.expect("sent");
+    let begun = served.env.now();
+    let trickle = async {
+        // A letter now and then does not move the deadline.
+        while slow.write_all(b"a").await.is_ok() {
+            assert_eq!(code(&served.ask("GET /livez").await), 200);
+            served.env.sleep(Duration::from_millis(10)).await;
+        }
+    };
+    served.env.timeout(PATIENCE, trickle).await.expect("cut off");
+    assert!(served.env.now().saturating_duration_since(begun) >= Duration::from_millis(200));
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn however_many_connections_idle_a_probe_gets_through_and_no_more_than_the_bound_are_open() {
+    let served = Served::start_within(AdminConfig::local(anywhere()), few()).await;
+    let mut idle = Vec::new();
+    for number in 0..200 {
+        idle.push(served.connect().await);
+        if number % 10 == 0 {
+            assert_eq!(code(&served.ask("GET /livez").await), 200, "beside {number}");
+            assert_eq!(code(&served.ask("GET /metrics").await), 200, "beside {number}");
+        }
+        assert!(served.parts.metrics.admin().connections.get() <= 8);
+    }
+    assert!(served.parts.metrics.admin().shed.get() >= 190);
+    // The first have made room; the last are still served.
+    assert_eq!(served.closed(&mut idle[0]).await, "");
+    let last = idle.pop().expect("two hundred");
+    assert_eq!(code(&exchange(last, "GET /livez", "").await), 200);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_whose_request_is_being_answered_makes_no_room() {
+    let config = AdminConfig { access: super::super::Access::reviewed(), ..AdminConfig::local(anywhere()) };
+    let served = Served::start_within(config, few()).await;
+    served.reviewer.held.store(true, Ordering::Relaxed);
+    let mut scrape = served.connect().await;
+    scrape.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer reader\r\n\r\n").await.expect("sent");
+    while served.reviewer.counts().0 == 0 {
+        tokio::task::yield_now().await;
+    }
+    let mut idle = Vec::new();
+    for _ in 0..50 {
+        idle.push(served.connect().await);
+    }
+    assert_eq!(code(&served.ask("GET /livez").await), 200);
+    served.reviewer.release();
+    let mut first = [0; 12];
+    scrape.read_exact(&mut first).await.expect("answered");
+    assert_eq!(&first, b"HTTP/1.1 200");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_large_is_431_and_the_server_goes_on() {
+    let served = Served::start(AdminConfig::local(anywhere())).await;
+    let large = format!("X-Large: {}\r\n", "a".repeat(40 * 1024));
+    let many: String = (0..100).map(|number| format!("X-{number}: a\r\n")).collect();
+    let whole = "a".repeat(1024 * 1024);
+    for lines in [large, many, format!("X-Larger: {whole}\r\n")] {
+        let mut socket = served.connect().await;
+        // The server may close before it has read it all.
+        let _cut = socket.write_all(format!("GET /livez HTTP/1.1\r\nHost: a\r\n{lines}\r\n").as_bytes()).await;
+        let answer = served.closed(&mut socket).await;
+        // What was left unread may reset the connection before the answer is read.
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
+        assert_eq!(code(&served.ask("GET /livez").await), 200);
+    }
+    let fits = format!("X-Large: {}\r\n", "a".repeat(20 * 1024));
+    assert_eq!(code(&exchange(served.connect().await, "GET /livez", &fits).await), 200);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_head_a_little_too_large_is_told_so() {
+    let served = Served::start(AdminConfig::local(anywhere())).await;
+    let lines = format!("X-Large: {}\r\n", "a".repeat(33 * 1024));
+    assert_eq!(code(&exchange(served.connect().await, "GET /livez", &lines).await), 431);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_request_with_a_body_is_refused_unread() {
+    let served = Served::start(AdminConfig::local(anywhere())).await;
+    for lines in ["Content-Length: 1000000000\r\n", "Transfer-Encoding: chunked\r\n"] {
+        let answer = exchange(served.connect().await, "GET /livez", lines).await;
+        assert!(code(&answer) == 413 && answer.contains("connection: close"), "{answer}");
+    }
+    assert_eq!(code(&exchange(served.connect().await, "GET /livez", "Content-Length: 0\r\n").await), 200);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn requests_sent_ahead_are_answered_in_their_order() {
+    let served = Served::start(AdminConfig::local(anywhere())).await;
+    let mut socket = served.connect().await;
+    let one = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+    let ahead: String = (0..500).map(|number| one(if number % 2 == 0 { "/livez" } else { "/none" })).collect();
+    let last = "GET /livez/ping HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let (mut read, mut write) = socket.split();
+    let sending = async {
+        write.write_all(ahead.as_bytes()).await.expect("sent");
+        write.write_all(last.as_bytes()).await.expect("sent");
+    };
+    let ((), answers) = futures_util::future::join(sending, read_all(&mut read)).await;
+    let codes: Vec<&str> =
+        answers.split("HTTP/1.1 ").skip(1).filter_map(|answer| answer.split(' ').next()).collect();
+    let expected: Vec<&str> = (0..501).map(|number| if number % 2 == 0 { "200" } else { "404" }).collect();
+    assert_eq!(codes, expected);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_reader_that_takes_nothing_is_cut_off_and_what_it_would_not_read_is_let_go() {
+    let served = Served::start_within(AdminConfig::local(anywhere()), hasty()).await;
+    let heavy = bytes::Bytes::from(vec![b'a'; 16 * 1024 * 1024]);
+    served.parts.pages.add("/heavy", Arc::new(move |_| PageAnswer::text(heavy.clone())));
+    // Each would take a quarter of what answers may weigh together.
+    let stalled = join_all((0..8).map(|_| async {
+        let mut socket = served.connect().await;
+        socket.write_all(b"GET /heavy HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("sent");
+        let mut first = [0; 12];
+        socket.read_exact(&mut first).await.expect("begun");
+        (socket, String::from_utf8_lossy(&first).into_owned())
+    }));
+    let stalled = stalled.await;
+    let refused = stalled.iter().filter(|(_, first)| first.ends_with("503")).count();
+    assert_eq!(refused, 4, "what answers weigh together is bounded");
+    assert_eq!(code(&served.ask("GET /livez").await), 200, "a probe weighs nothing");
+    served.open(0).await;
+    assert_eq!(body(&served.ask("GET /heavy").await).len(), 16 * 1024 * 1024);
+    served.stop().await;
+}

@@ -1,0 +1,302 @@
+//! TLS: certificates made and given, their replacement, protocols.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::time::Duration;
+
+use rcgen::{CertificateParams, KeyPair};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::super::Tls;
+use super::super::certificates::{self, Certificates, Files};
+use super::*;
+
+fn secured(tls: Tls) -> AdminConfig {
+    AdminConfig { tls, ..AdminConfig::local(anywhere()) }
+}
+
+/// Believes everybody.
+#[derive(Debug)]
+struct Credulous;
+
+impl ServerCertVerifier for Credulous {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        certificates::provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+fn client(versions: &[&'static rustls::SupportedProtocolVersion], protocols: &[&str]) -> ClientConfig {
+    let builder = ClientConfig::builder_with_provider(certificates::provider());
+    let builder = builder.with_protocol_versions(versions).expect("versions").dangerous();
+    let mut config = builder.with_custom_certificate_verifier(Arc::new(Credulous)).with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+    config
+}
+
+impl Served {
+    async fn handshake(&self, config: ClientConfig, name: &str) -> std::io::Result<TlsStream<TcpStream>> {
+        let name = ServerName::try_from(name.to_owned()).expect("a name");
+        TlsConnector::from(Arc::new(config)).connect(name, self.connect().await).await
+    }
+
+    async fn handshaken(&self, protocols: &[&str]) -> TlsStream<TcpStream> {
+        self.handshake(client(rustls::ALL_VERSIONS, protocols), "localhost").await.expect("a handshake")
+    }
+}
+
+#[tokio::test]
+async fn a_self_signed_certificate_is_good_for_the_hosts_name_localhost_and_the_address_and_no_other() {
+    let served = Served::start(secured(Tls::SelfSigned)).await;
+    let stream = served.handshaken(&[]).await;
+    let presented = stream.get_ref().1.peer_certificates().expect("one")[0].clone().into_owned();
+    let mut roots = RootCertStore::empty();
+    roots.add(presented).expect("usable");
+    let builder = ClientConfig::builder_with_provider(certificates::provider());
+    let builder = builder.with_safe_default_protocol_versions().expect("versions");
+    let strict = builder.with_root_certificates(roots).with_no_client_auth();
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    for name in ["localhost", "127.0.0.1", &host] {
+        let stream = served.handshake(strict.clone(), name).await.expect(name);
+        assert_eq!(code(&exchange(stream, "GET /livez", "").await), 200, "{name}");
+    }
+    for name in ["example.com", "127.0.0.2"] {
+        assert!(served.handshake(strict.clone(), name).await.is_err(), "{name}");
+    }
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn tls_1_2_and_1_3_are_spoken_and_http_2_only_where_it_was_asked_for() {
+    for http2 in [false, true] {
+        let served = Served::start(AdminConfig { http2, ..secured(Tls::SelfSigned) }).await;
+        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+            let config = client(&[version], &["http/1.1"]);
+            let stream = served.handshake(config, "localhost").await.expect("a handshake");
+            assert_eq!(code(&exchange(stream, "GET /livez", "").await), 200);
+        }
+        let stream = served.handshaken(&["h2", "http/1.1"]).await;
+        let spoken = stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
+        assert_eq!(spoken.as_deref(), Some(if http2 { &b"h2"[..] } else { b"http/1.1" }));
+        if http2 {
+            assert_eq!(ask_http_2(&served.env, stream).await, 200);
+        }
+        assert!(served.handshake(client(rustls::ALL_VERSIONS, &["h3"]), "localhost").await.is_err());
+        served.stop().await;
+    }
+}
+
+async fn ask_http_2(env: &Env, stream: TlsStream<TcpStream>) -> u16 {
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let socket = hyper_util::rt::TokioIo::new(stream);
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(executor, socket).await.expect("a connection");
+    let connection = env.spawn("client", async move { connection.await.is_ok() });
+    let request = http::Request::get("https://localhost/livez").body(http_body_util::Empty::<bytes::Bytes>::new());
+    let code = sender.send_request(request.expect("a request")).await.expect("answered").status().as_u16();
+    connection.abort();
+    code
+}
+
+#[tokio::test]
+async fn who_speaks_plain_http_to_it_is_told_and_who_says_nothing_is_cut_off() {
+    let limits = Limits { handshake: Duration::from_millis(200), ..Limits::default() };
+    let served = Served::start_within(secured(Tls::SelfSigned), limits).await;
+    let answer = served.ask("GET /livez").await;
+    assert!(code(&answer) == 400 && body(&answer).contains("https://"), "{answer}");
+    let mut silent = served.connect().await;
+    assert_eq!(read_all(&mut silent).await, "");
+    let mut babbling = served.connect().await;
+    babbling.write_all(&[0x16; 64]).await.expect("sent");
+    let _alert = read_all(&mut babbling).await;
+    let stream = served.handshaken(&[]).await;
+    assert_eq!(code(&exchange(stream, "GET /livez", "").await), 200);
+    served.stop().await;
+}
+
+/// A certificate and its key, in PEM.
+fn pair(name: &str) -> (String, String) {
+    let key = KeyPair::generate().expect("a key");
+    let certificate = CertificateParams::new([name.to_owned()]).expect("a name").self_signed(&key).expect("signed");
+    (certificate.pem(), key.serialize_pem())
+}
+
+fn files(folder: &Path) -> Files {
+    Files { certificate: folder.join("tls.crt"), key: folder.join("tls.key") }
+}
+
+fn write(folder: &Path, (certificate, key): &(String, String)) {
+    fs::write(folder.join("tls.crt"), certificate).expect("written");
+    fs::write(folder.join("tls.key"), key).expect("written");
+}
+
+/// Files that are followed, in virtual time.
+struct Followed {
+    env: Env,
+    folder: tempfile::TempDir,
+    metrics: Metrics,
+    certificates: Arc<Certificates>,
+}
+
+impl Followed {
+    fn start() -> Self {
+        let env = Env::virtual_time(1);
+        let folder = tempfile::tempdir().expect("a folder");
+        write(folder.path(), &pair("first"));
+        let (provider, metrics) = (certificates::provider(), Metrics::new());
+        let files = files(folder.path());
+        let (first, follower) = files.load(&provider).expect("loaded");
+        let certificates = Certificates::new(first);
+        let shared = Arc::clone(&certificates);
+        let following =
+            certificates::follow(env.clone(), files, follower, shared, provider, metrics.admin());
+        drop(env.spawn("follow", following));
+        Self { env, folder, metrics, certificates }
+    }
+
+    /// Lets this many seconds pass, and says how many certificates were replaced and refused by then.
+    async fn after(&self, seconds: u64) -> (u64, u64) {
+        self.env.sleep(Duration::from_secs(seconds)).await;
+        let metrics = self.metrics.admin();
+        (metrics.certificate_replaced.get(), metrics.certificate_refused.get())
+    }
+
+    fn serves(&self, (certificate, _): &(String, String)) -> bool {
+        let served = self.certificates.served();
+        certificate.replace(['\n', '\r'], "").contains(&served)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_that_is_replaced_is_served_within_ten_seconds() {
+    let followed = Followed::start();
+    assert_eq!(followed.after(60).await, (0, 0));
+    let second = pair("second");
+    write(followed.folder.path(), &second);
+    assert!(!followed.serves(&second));
+    assert_eq!(followed.after(11).await, (1, 0));
+    assert!(followed.serves(&second));
+    assert_eq!(followed.after(60).await, (1, 0), "once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_pair_is_refused_and_told_once_and_the_old_one_goes_on() {
+    let followed = Followed::start();
+    let first = fs::read_to_string(followed.folder.path().join("tls.crt")).expect("read");
+    let first = (first, String::new());
+    let broken = [
+        ("not PEM".to_owned(), "nor this".to_owned()),
+        (pair("a").0, pair("b").1),
+        (String::new(), pair("c").1),
+        (pair("d").0, String::new()),
+    ];
+    for (refused, broken) in (1..).zip(&broken) {
+        write(followed.folder.path(), broken);
+        assert_eq!(followed.after(120).await, (0, refused));
+        assert!(followed.serves(&first));
+    }
+    fs::remove_file(followed.folder.path().join("tls.key")).expect("removed");
+    assert_eq!(followed.after(120).await, (0, 5));
+    let last = pair("last");
+    write(followed.folder.path(), &last);
+    assert_eq!(followed.after(11).await, (1, 5));
+    assert!(followed.serves(&last));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_does_not_match_yet_is_waited_for_and_not_told_of() {
+    let followed = Followed::start();
+    let second = pair("second");
+    followed.after(5).await;
+    fs::write(followed.folder.path().join("tls.crt"), &second.0).expect("written");
+    // The look at ten seconds finds them apart, the one at eleven together.
+    assert_eq!(followed.after(5).await, (0, 0));
+    followed.env.sleep(Duration::from_millis(500)).await;
+    fs::write(followed.folder.path().join("tls.key"), &second.1).expect("written");
+    assert_eq!(followed.after(1).await, (1, 0));
+    assert!(followed.serves(&second));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_that_is_moved_as_kubernetes_moves_it_replaces_both_files_at_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (at, second) = (folder.path(), pair("second"));
+    for (name, pair) in [("..one", &pair("first")), ("..two", &second)] {
+        fs::create_dir(at.join(name)).expect("made");
+        write(&at.join(name), pair);
+    }
+    symlink("..one", at.join("..data")).expect("linked");
+    for name in ["tls.crt", "tls.key"] {
+        symlink(Path::new("..data").join(name), at.join(name)).expect("linked");
+    }
+    let (env, metrics, provider) = (Env::virtual_time(1), Metrics::new(), certificates::provider());
+    let (first, follower) = files(at).load(&provider).expect("loaded");
+    let certificates = Certificates::new(first);
+    let shared = Arc::clone(&certificates);
+    drop(env.spawn(
+        "follow",
+        certificates::follow(env.clone(), files(at), follower, shared, provider, metrics.admin()),
+    ));
+    symlink("..two", at.join("..new")).expect("linked");
+    fs::rename(at.join("..new"), at.join("..data")).expect("moved");
+    env.sleep(Duration::from_secs(11)).await;
+    assert_eq!(metrics.admin().certificate_replaced.get(), 1);
+    assert!(second.0.replace('\n', "").contains(&certificates.served()));
+}
+
+#[tokio::test]
+async fn a_certificate_that_cannot_be_used_is_an_error_of_one_line_before_anything_listens() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    let given = Tls::Files { certificate: path.join("tls.crt"), key: path.join("tls.key") };
+    let started = async || {
+        let (env, metrics) = (Env::system("admin"), Metrics::new());
+        let health = Health::new(metrics.clone());
+        let reviews = Arc::new(Reviewer::default()).client();
+        let parts = AdminParts { metrics, health, pages: Pages::new(), about: About::default(), reviews };
+        AdminServer::start(&env, &secured(given.clone()), parts).await.map(drop).map_err(|error| error.to_string())
+    };
+    let missing = started().await.expect_err("nothing there");
+    assert!(missing.contains("tls.crt") && !missing.contains('\n'), "{missing}");
+    let secret = pair("a").1;
+    write(path, &(pair("b").0, secret.clone()));
+    let apart = started().await.expect_err("apart");
+    assert!(apart.contains("tls.crt") && apart.contains("tls.key") && !apart.contains('\n'), "{apart}");
+    write(path, &(secret.clone(), secret.clone()));
+    let no_certificate = started().await.expect_err("a key only");
+    let quoted = secret.lines().nth(1).expect("a line of the key");
+    assert!(no_certificate.contains("has no certificate in PEM") && !no_certificate.contains(quoted));
+}
