@@ -183,10 +183,11 @@ impl Registry {
         writer.delete_collection(&at, selection, list, options)
     }
 
-    /// The user that a token was made out for, unless it has expired.
+    /// The user that a token was made out for, unless it has expired or its account is gone.
     pub fn user(&self, token: &str) -> Option<String> {
         let now = self.env.wall();
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).user(token, now)
+        let owner = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).owner(token, now);
+        owner?.user(&*self.storage)
     }
 
     /// By which fields objects can be selected.

@@ -1,7 +1,8 @@
 //! Tokens of service accounts: opaque, kept in memory, each made out for one user until some time.
 //!
 //! A snapshot of the storage does not hold them: after a restart everybody asks for new ones. Those that have expired
-//! are forgotten when the next one is made.
+//! are forgotten when the next one is made. A token is its account's: it ends with it, and is not that of another
+//! account of the same name.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -12,10 +13,10 @@ use windlass_env::Rng;
 
 use super::invalid::FieldErrors;
 use super::request::{Target, WriteOptions, Written};
-use super::writer::{Writer, seconds};
+use super::writer::{self, Writer, seconds};
 use super::{Answer, convert, value};
 use crate::status::{Named, Status};
-use crate::storage::Collection;
+use crate::storage::{Collection, Storage};
 
 /// How long a token lasts if nothing else is asked: an hour, as upstream's.
 const LIFETIME: i64 = 3600;
@@ -24,26 +25,46 @@ const SHORTEST: i64 = 600;
 
 /// The tokens made out so far.
 #[derive(Debug, Default)]
-pub(crate) struct Tokens(BTreeMap<String, (String, Timestamp)>);
+pub(crate) struct Tokens(BTreeMap<String, (Owner, Timestamp)>);
+
+/// The account that a token was made out for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    namespace: String,
+    name: String,
+    uid: String,
+}
+
+impl Owner {
+    /// The user that it is, as long as it is there.
+    pub(crate) fn user(&self, storage: &dyn Storage) -> Option<String> {
+        let Self { namespace, name, uid } = self;
+        let account = storage.get(&Collection::new("", "serviceaccounts"), &writer::key(namespace, name))?;
+        let same = value::text(&account.value, &["metadata", "uid"]) == uid;
+        same.then(|| format!("system:serviceaccount:{namespace}:{name}"))
+    }
+}
 
 impl Tokens {
-    /// The user of a token that has not expired.
-    pub(crate) fn user(&self, token: &str, now: Timestamp) -> Option<String> {
+    /// The account of a token that has not expired.
+    pub(crate) fn owner(&self, token: &str, now: Timestamp) -> Option<Owner> {
         self.0.get(token).filter(|it| it.1 > now).map(|it| it.0.clone())
     }
 
-    fn make(&mut self, rng: &mut Rng, user: String, now: Timestamp, until: Timestamp) -> String {
+    fn make(&mut self, rng: &mut Rng, owner: Owner, now: Timestamp, until: Timestamp) -> String {
         self.0.retain(|_, it| it.1 > now);
         let token = format!("windlass.{}.{}", rng.identifier(), rng.identifier());
-        self.0.insert(token.clone(), (user, until));
+        self.0.insert(token.clone(), (owner, until));
         token
     }
 }
 
 impl Writer<'_> {
-    /// The user that a token was made out for, unless it has expired.
+    /// The user that a token was made out for, unless it has expired or its account is gone.
     pub(crate) fn user(&self, token: &str) -> Option<String> {
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).user(token, self.env.wall())
+        let now = self.env.wall();
+        let owner = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).owner(token, now);
+        owner?.user(&**self.storage)
     }
 
     /// What a token is bound to must be there.
@@ -87,12 +108,16 @@ impl Writer<'_> {
         }
         let now = self.env.wall();
         let until = now.saturating_add(SignedDuration::from_secs(asked)).unwrap_or(now);
-        let user = format!("system:serviceaccount:{}:{}", to.namespace, to.name);
+        let owner = Owner {
+            namespace: to.namespace.clone(),
+            name: to.name.clone(),
+            uid: value::text(&account.value, &["metadata", "uid"]).to_owned(),
+        };
         let token = match options.dry_run {
             true => String::new(),
             false => {
                 let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
-                tokens.make(&mut self.state.rng, user, now, until)
+                tokens.make(&mut self.state.rng, owner, now, until)
             }
         };
         value::set(&mut request, &["kind"], "TokenRequest");
@@ -121,12 +146,13 @@ mod tests {
     fn expired_tokens_are_forgotten_when_another_is_made() {
         let (mut tokens, mut rng) = (Tokens::default(), Env::system("test").rng("tokens"));
         let at = |second| Timestamp::from_second(second).unwrap();
-        let first = tokens.make(&mut rng, "a".to_owned(), at(0), at(10));
-        let second = tokens.make(&mut rng, "b".to_owned(), at(5), at(15));
-        assert_eq!((tokens.0.len(), tokens.user(&first, at(9)).as_deref()), (2, Some("a")));
-        tokens.make(&mut rng, "c".to_owned(), at(10), at(20));
+        let owner = |name: &str| Owner { namespace: "n".into(), name: name.into(), uid: "u".into() };
+        let first = tokens.make(&mut rng, owner("a"), at(0), at(10));
+        let second = tokens.make(&mut rng, owner("b"), at(5), at(15));
+        assert_eq!((tokens.0.len(), tokens.owner(&first, at(9))), (2, Some(owner("a"))));
+        tokens.make(&mut rng, owner("c"), at(10), at(20));
         assert_eq!(tokens.0.len(), 2);
-        assert_eq!(tokens.user(&first, at(9)), None);
-        assert_eq!(tokens.user(&second, at(11)).as_deref(), Some("b"));
+        assert_eq!(tokens.owner(&first, at(9)), None);
+        assert_eq!(tokens.owner(&second, at(11)), Some(owner("b")));
     }
 }

@@ -114,6 +114,20 @@ fn a_token_is_its_accounts_until_it_expires() {
 }
 
 #[test]
+fn a_token_ends_with_its_account_and_is_not_that_of_a_later_one() {
+    let world = World::new();
+    world.made("serviceaccounts", json!({"metadata": {"name": "s"}}));
+    let to = world.at("serviceaccounts/token", "s");
+    let answer = world.registry.create(&to, json!({"spec": {}}), &options()).unwrap();
+    let token = part(answer.answer.value(), "/status/token").as_str().unwrap_or_default().to_owned();
+    assert!(world.registry.user(&token).is_some());
+    world.delete("serviceaccounts", "s", &DeleteOptions::default()).unwrap();
+    assert_eq!(world.registry.user(&token), None);
+    world.made("serviceaccounts", json!({"metadata": {"name": "s"}}));
+    assert_eq!(world.registry.user(&token), None);
+}
+
+#[test]
 fn conditions_of_a_status_patch_merge_by_type() {
     let world = World::new();
     world.made("pods", pod("a"));
