@@ -70,6 +70,11 @@ impl Delays {
         self.pending(slot).is_some()
     }
 
+    /// When the key in `slot` is due, and why then.
+    pub(crate) fn due(&self, slot: usize) -> Option<(Instant, Reason)> {
+        self.pending(slot).map(|pending| (self.heap[pending.position].at, pending.reason))
+    }
+
     /// Takes back whatever is pending for the key in `slot`.
     pub(crate) fn cancel(&mut self, slot: usize) -> bool {
         self.remove(slot).is_some()

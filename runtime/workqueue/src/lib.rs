@@ -51,6 +51,7 @@ mod tenants;
 #[cfg(test)]
 mod tests;
 mod waiters;
+mod whereabouts;
 
 pub use crate::add::{Add, Priority, When};
 pub use crate::key::Key;
@@ -59,3 +60,4 @@ pub use crate::limiter::{
 };
 pub use crate::options::{Ageing, QueueOptions, Tenancy};
 pub use crate::queue::{Item, Queue};
+pub use crate::whereabouts::{Due, Waiting, Whereabouts};

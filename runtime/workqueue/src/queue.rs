@@ -16,7 +16,10 @@ use crate::limiter::RateLimiter;
 use crate::state::{Delay, State};
 use crate::sync::{Mutex, MutexGuard};
 use crate::waiters::{Waiters, Wakes};
-use crate::{Add, Ageing, Key, Priority, QueueOptions, Tenancy, When};
+use crate::{Add, Ageing, Key, Priority, QueueOptions, Tenancy, When, Whereabouts};
+
+/// A defect that tests plant, in two places.
+const GIVEN_BACK_EARLY: &str = "key given back early";
 
 /// A queue of keys. Cloning is cheap and yields the same queue.
 pub struct Queue<K: Key> {
@@ -55,9 +58,11 @@ pub(crate) struct Changing<'a, K> {
     wakes: WakenOnDrop,
 }
 
-/// Who has something to do after a change.
+/// Who has something to do after a change: mostly nobody, which is all that is looked at then.
 #[derive(Default)]
-struct WakenOnDrop {
+struct WakenOnDrop(Option<Woken>);
+
+struct Woken {
     keys: Wakes,
     drained: Wakes,
 }
@@ -119,7 +124,13 @@ impl<K: Key> Queue<K> {
             }
         };
         let delay = Delay { length, reason };
-        drop(self.shared.change_timed(|state, now| state.add_after(now, key, delay, priority)));
+        let postpones = self.shared.env.is_planted("latest time kept");
+        drop(self.shared.change_timed(|state, now| {
+            if postpones {
+                state.cancel_delayed(&key);
+            }
+            state.add_after(now, key, delay, priority)
+        }));
     }
 
     /// Queues many keys at once: as [`Queue::add_with`] for each, with one lock and one reading of the clock. `keys`
@@ -135,6 +146,18 @@ impl<K: Key> Queue<K> {
     pub fn cancel_delayed(&self, key: &K) -> bool {
         let (cancelled, _left) = self.shared.change(|state, _now| state.cancel_delayed(key));
         cancelled
+    }
+
+    /// Takes back every key that waits, for a worker or for a time, and of which `gone` says so, as if it had never been
+    /// added. One that a worker holds stays with it. `gone` is asked under the lock, so it must not come back to the
+    /// queue. What the limiter holds against the keys stands: [`Queue::forget`].
+    pub fn withdraw(&self, gone: impl Fn(&K) -> bool) {
+        let _left = self.shared.change(|state, _now| state.withdraw(gone));
+    }
+
+    /// Where `key` is now.
+    pub fn whereabouts(&self, key: &K) -> Whereabouts {
+        self.shared.change(|state, _now| state.whereabouts(key))
     }
 
     /// Clears what the limiter holds against `key`: call it when the key has succeeded or is given up on.
@@ -169,6 +192,9 @@ impl<K: Key> Queue<K> {
     pub async fn get(&self) -> Option<Item<K>> {
         let mut getter = Getter::new(&self.shared);
         let taken = poll_fn(|cx| getter.poll(cx)).await?;
+        if self.shared.env.is_planted(GIVEN_BACK_EARLY) {
+            self.shared.change(|state, now| drop(state.done(now, taken.slot)));
+        }
         Some(Item { queue: self.clone(), key: taken.key, slot: taken.slot, priority: taken.priority })
     }
 
@@ -218,6 +244,9 @@ impl<K: Key> Item<K> {
 
 impl<K: Key> Drop for Item<K> {
     fn drop(&mut self) {
+        if self.queue.shared.env.is_planted(GIVEN_BACK_EARLY) {
+            return;
+        }
         let planted = self.queue.shared.env.is_planted("lost enqueue during processing");
         let _left = self.queue.shared.change(|state, now| {
             if planted {
@@ -291,19 +320,29 @@ impl<K> DerefMut for Changing<'_, K> {
 impl<K> Drop for Changing<'_, K> {
     #[inline]
     fn drop(&mut self) {
-        self.wakes = WakenOnDrop { keys: self.inner.settle(), drained: self.inner.drained() };
+        if self.inner.is_waited_for() {
+            self.wakes.0 = Some(Woken { keys: self.inner.settle(), drained: self.inner.drained() });
+        }
     }
 }
 
 impl Drop for WakenOnDrop {
     #[inline]
     fn drop(&mut self) {
-        std::mem::take(&mut self.keys).wake();
-        std::mem::take(&mut self.drained).wake();
+        if let Some(Woken { keys, drained }) = self.0.take() {
+            keys.wake();
+            drained.wake();
+        }
     }
 }
 
 impl<K> Inner<K> {
+    /// Whether there is anybody who might have to be woken.
+    #[inline]
+    fn is_waited_for(&self) -> bool {
+        !self.waiters.is_empty() || !self.drainers.is_empty()
+    }
+
     /// Who is to be woken after a change because of keys.
     fn settle(&mut self) -> Wakes {
         if self.state.is_finished() {

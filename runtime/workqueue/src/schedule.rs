@@ -8,7 +8,7 @@
 use windlass_env::Instant;
 
 use crate::slots::NONE;
-use crate::{Ageing, Priority};
+use crate::{Ageing, Priority, Waiting};
 
 /// How many levels are kept when they are empty.
 const LEVELS_KEPT: usize = 16;
@@ -149,6 +149,18 @@ impl Schedule {
         self.unlink(level, slot);
         self.push(slot, tenant, priority, added);
         true
+    }
+
+    /// A waiting key waits no more.
+    pub(crate) fn withdraw(&mut self, slot: usize) {
+        let level = self.level(self.lanes[self.links[slot].lane].priority);
+        self.unlink(level, slot);
+    }
+
+    /// Since when a waiting key waits, and how urgently.
+    pub(crate) fn waiting(&self, slot: usize) -> Waiting {
+        let Link { added, lane, .. } = self.links[slot];
+        Waiting { since: added, priority: self.lanes[lane].priority }
     }
 
     /// A waiting key is taken to have been added at `now`.

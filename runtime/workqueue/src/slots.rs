@@ -113,6 +113,19 @@ impl<K> Slots<K> {
         in_use(&self.slots[number])
     }
 
+    /// How many slots there are, free ones included.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// What is in a slot; nothing if it is free.
+    pub(crate) fn used(&self, number: usize) -> Option<&Record<K>> {
+        match &self.slots[number] {
+            Slot::Used(record) => Some(record),
+            Slot::Free { .. } => None,
+        }
+    }
+
     pub(crate) fn place_mut(&mut self, number: usize) -> &mut Place {
         match &mut self.slots[number] {
             Slot::Used(record) => &mut record.place,

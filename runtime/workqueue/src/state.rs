@@ -13,7 +13,7 @@ use crate::meter::{Ages, Meter};
 use crate::schedule::{Schedule, Tenant, Waited};
 use crate::slots::{Place, Slots};
 use crate::tenants::Tenants;
-use crate::{Ageing, Key, Priority, Tenancy};
+use crate::{Ageing, Due, Key, Priority, Tenancy, Waiting, Whereabouts};
 
 pub(crate) struct State<K> {
     slots: Slots<K>,
@@ -135,10 +135,11 @@ impl<K: Key> State<K> {
     /// Takes a key back from its worker, and queues it if it was added meanwhile. Otherwise it leaves, and is returned.
     pub(crate) fn done(&mut self, now: Instant, slot: usize) -> Option<K> {
         let (since, left) = match *self.slots.place_mut(slot) {
-            Place::Held { since } => {
+            Place::Held { since } if self.delays.contains(slot) => {
                 *self.slots.place_mut(slot) = Place::Away;
-                (since, self.leave_if_idle(slot))
+                (since, None)
             }
+            Place::Held { since } => (since, Some(self.leave(slot))),
             Place::HeldAgain { since, added, priority } => {
                 self.held_again -= 1;
                 self.wait(slot, priority, added);
@@ -153,15 +154,51 @@ impl<K: Key> State<K> {
         left
     }
 
-    /// Forgets that a held key was added again: what a planted defect does.
+    /// Forgets that a held key was added again.
     pub(crate) fn lose_add(&mut self, slot: usize) {
         if let Place::HeldAgain { since, .. } = *self.slots.place_mut(slot) {
             *self.slots.place_mut(slot) = Place::Held { since };
             self.held_again -= 1;
-            if let Some(meter) = &self.meter {
-                meter.lost(1);
-            }
+            self.lost(1);
         }
+    }
+
+    /// Takes back the keys that wait and of which `gone` says so. Returns those that have left.
+    pub(crate) fn withdraw(&mut self, gone: impl Fn(&K) -> bool) -> Vec<K> {
+        let mut left = Vec::new();
+        for slot in 0..self.slots.len() {
+            if !self.slots.used(slot).is_some_and(|record| gone(&record.key)) {
+                continue;
+            }
+            let place = *self.slots.place_mut(slot);
+            match place {
+                Place::Waiting => {
+                    self.schedule.withdraw(slot);
+                    *self.slots.place_mut(slot) = Place::Away;
+                    self.lost(1);
+                }
+                Place::HeldAgain { .. } => self.lose_add(slot),
+                Place::Away | Place::Held { .. } => {}
+            }
+            self.delays.cancel(slot);
+            left.extend(self.leave_if_idle(slot));
+        }
+        left
+    }
+
+    /// Where `key` is.
+    pub(crate) fn whereabouts(&self, key: &K) -> Whereabouts {
+        let Some(slot) = self.slots.find(self.slots.hash(key), key) else { return Whereabouts::default() };
+        let (waiting, held) = match self.slots.record(slot).place {
+            Place::Away => (None, None),
+            Place::Waiting => (Some(self.schedule.waiting(slot)), None),
+            Place::Held { since } => (None, Some(since)),
+            Place::HeldAgain { since, added, priority } => {
+                (Some(Waiting { since: added, priority }), Some(since))
+            }
+        };
+        let due = self.delays.due(slot).map(|(at, reason)| Due { at, is_retry: reason == Reason::Retry });
+        Whereabouts { waiting, held, due }
     }
 
     pub(crate) fn shut_down(&mut self) {
@@ -213,6 +250,13 @@ impl<K: Key> State<K> {
         }
     }
 
+    /// So many keys that were to come will not.
+    fn lost(&self, count: usize) {
+        if let Some(meter) = &self.meter {
+            meter.lost(count);
+        }
+    }
+
     fn wait(&mut self, slot: usize, priority: Priority, added: Instant) {
         *self.slots.place_mut(slot) = Place::Waiting;
         let number = self.slots.record(slot).tenant;
@@ -225,9 +269,13 @@ impl<K: Key> State<K> {
         if !matches!(self.slots.record(slot).place, Place::Away) || self.delays.contains(slot) {
             return None;
         }
+        Some(self.leave(slot))
+    }
+
+    fn leave(&mut self, slot: usize) -> K {
         let record = self.slots.remove(slot);
         self.tenants.leave(record.tenant);
-        Some(record.key)
+        record.key
     }
 }
 
