@@ -8,7 +8,7 @@ use http::Method;
 use serde_json::{Value, json};
 use windlass_api_server::faults::{Plan, Scene, What};
 use windlass_client::{ClientOptions, Clients, Fence, OpenFence};
-use windlass_controller::{Registration, Resources, Workers};
+use windlass_controller::{Everything, Registration, Resources, Workers};
 use windlass_env::Env;
 use windlass_events::{Log, Recorder};
 use windlass_informer::{ApiSources, FactoryOptions, InformerFactory};
@@ -71,7 +71,7 @@ impl World {
         let (events, log) = Recorder::capturing();
         self.events = Some(log);
         let clients = clients.for_controller(registration.descriptor().client_name).expect("clients");
-        prepared.start(Resources { env, clients, reader, events }).await.expect("started")
+        prepared.start(Resources { env, clients, reader, events, scope: Arc::new(Everything) }).await.expect("started")
     }
 
     /// Lets time pass.

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::future::BoxFuture;
 use kube::Resource;
 use windlass_env::cell::Observer;
-use windlass_informer::{Laggard, NotSynced, Presence, Progress, Selection, SharedInformer, VersionSource};
+use windlass_informer::{
+    Laggard, NotSynced, Presence, Progress, Quarantined, Selection, SharedInformer, VersionSource,
+};
 use windlass_object::{GroupResource, ObjectKey, Representation, ResourceKind, Uid};
 
 /// A representation that gives readers a shared object with metadata: whole, dynamic or metadata alone.
@@ -35,7 +37,17 @@ pub(crate) trait Cache: VersionSource {
     /// Waits for the initial list; `false` if the informer was shut down first.
     fn synced(&self) -> BoxFuture<'_, bool>;
     /// Whether the kind is known not to be served.
-    fn is_absent(&self) -> bool;
+    fn is_absent(&self) -> bool {
+        self.presence() == Presence::Absent
+    }
+    /// Whether the kind can be had, as far as is known.
+    fn presence(&self) -> Presence;
+    /// Version and UID of the object of this name, if it is there.
+    fn held(&self, key: &ObjectKey) -> Option<(Option<String>, Option<String>)>;
+    /// The object of this name, if it is there and cannot be decoded.
+    fn undecoded(&self, key: &ObjectKey) -> Option<Quarantined>;
+    /// What may leave out an object of this name, which is not there.
+    fn leaves_out(&self, key: &ObjectKey) -> Option<String>;
     /// Why there is no initial list, for each part that has none.
     fn laggards(&self) -> Vec<Laggard>;
 }
@@ -63,8 +75,39 @@ impl<R: Observed> Cache for SharedInformer<R> {
         Box::pin(SharedInformer::synced(self))
     }
 
-    fn is_absent(&self) -> bool {
-        self.presence() == Presence::Absent
+    fn presence(&self) -> Presence {
+        SharedInformer::presence(self)
+    }
+
+    fn held(&self, key: &ObjectKey) -> Option<(Option<String>, Option<String>)> {
+        let object = self.lister().get(key)?;
+        Some((object.meta().resource_version.clone(), object.meta().uid.clone()))
+    }
+
+    fn undecoded(&self, key: &ObjectKey) -> Option<Quarantined> {
+        let lister = self.lister();
+        let quarantined = lister.is_quarantined(key).then(|| lister.quarantined())?;
+        quarantined.into_iter().find(|one| one.key == *key)
+    }
+
+    fn leaves_out(&self, key: &ObjectKey) -> Option<String> {
+        let (kind, selection) = (self.kind(), self.selection());
+        if let (Some(selected), Some(namespace)) = (&selection.namespace, key.namespace())
+            && selected != namespace
+        {
+            return Some(format!("the watch on {kind} is on namespace {selected} alone"));
+        }
+        if let (Some(selected), Some(namespace)) = (self.namespaces(), key.namespace())
+            && !selected.contains(namespace)
+        {
+            return Some(format!(
+                "namespace {namespace} is not among those whose {kind} this process watches"
+            ));
+        }
+        let absent = selection.is_filtered() && self.held(key).is_none();
+        absent.then(|| {
+            format!("the watch on {kind} selects {selection}, and no object of that name is among those")
+        })
     }
 
     fn laggards(&self) -> Vec<Laggard> {

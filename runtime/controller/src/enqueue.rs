@@ -5,8 +5,11 @@
 //! than the object captures a lister, and so has every index of that cache.
 //!
 //! What nothing happened to waits behind what something happened to: keys from the initial list and from resyncs are
-//! queued at a lower priority, unless a controller says otherwise ([`Setup::background_priority`](crate::Setup)).
+//! queued at a lower priority, unless a controller says otherwise ([`Setup::background_priority`](crate::Setup)). Keys
+//! that are another replica's ([`Scope`](crate::Scope)) are not queued.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -16,7 +19,10 @@ use windlass_object::owner::controller_of;
 use windlass_object::{ObjectKey, ResourceKind, Scope, Scoped};
 use windlass_workqueue::{Add, Priority, Queue};
 
+use crate::history::{Asker, History, Origin, Sighting};
+use crate::predicate::Predicate;
 use crate::quarantine::Quarantine;
+use crate::scope::{self, Verdict};
 
 /// The object's own key.
 pub fn by_self<K: Resource>(object: &K) -> Vec<ObjectKey> {
@@ -54,11 +60,15 @@ pub fn by_any_owner_of<K: Resource>(
     move |object| owning(object.meta(), &kind)
 }
 
-/// Where handlers put keys. It knows the priority that what happened deserves, and which keys rest in quarantine.
-#[derive(Clone, Debug)]
+/// Where handlers put keys. It knows the priority that what happened deserves, which keys rest in quarantine, and which
+/// are another replica's.
+#[derive(Clone)]
 pub struct Enqueuer {
     queue: Queue<ObjectKey>,
     quarantine: Quarantine,
+    history: History,
+    scope: Arc<dyn scope::Scope>,
+    origin: Origin,
     priority: Priority,
     news: News,
 }
@@ -74,8 +84,37 @@ enum News {
 
 impl Enqueuer {
     /// For what happened.
-    pub(crate) fn new(queue: Queue<ObjectKey>, quarantine: Quarantine) -> Self {
-        Self { queue, quarantine, priority: Priority::NORMAL, news: News::Change }
+    pub(crate) fn new(
+        queue: Queue<ObjectKey>,
+        quarantine: Quarantine,
+        history: History,
+        scope: Arc<dyn scope::Scope>,
+    ) -> Self {
+        let origin = Origin::Other(Asker::Controller);
+        Self { queue, quarantine, history, scope, origin, priority: Priority::NORMAL, news: News::Change }
+    }
+
+    /// For the keys of one watch.
+    pub(crate) fn of_watch(&self, sighting: Arc<Sighting>) -> Self {
+        Self { origin: Origin::Watch(sighting), ..self.clone() }
+    }
+
+    /// For the keys of something else.
+    pub(crate) fn of(&self, asker: Asker) -> Self {
+        Self { origin: Origin::Other(asker), ..self.clone() }
+    }
+
+    /// Whether `event` passes every one of `predicates`; if not, it is noted which one kept it back.
+    pub(crate) fn lets_in<O: Resource + 'static>(
+        &self,
+        event: &Event<Arc<O>>,
+        predicates: &[Predicate<O>],
+    ) -> bool {
+        let Some(by) = predicates.iter().find(|one| !one.passes(event)) else { return true };
+        if let Origin::Watch(sighting) = &self.origin {
+            self.history.refused(event.object().meta(), event, sighting.watch(), by.name());
+        }
+        false
     }
 
     /// For the keys of an event with this cause; `background` is for those where nothing happened.
@@ -108,6 +147,11 @@ impl Enqueuer {
         self.put(key, Add::now());
     }
 
+    /// The same; says whether the key is wanted here.
+    pub(crate) fn take(&self, key: ObjectKey) -> bool {
+        self.put(key, Add::now())
+    }
+
     /// Queues `key` once `delay` has passed. See [`Queue::add_after`].
     pub fn add_after(&self, key: ObjectKey, delay: Duration) {
         self.put(key, Add::after(delay));
@@ -117,18 +161,33 @@ impl Enqueuer {
     pub fn add_all(&self, keys: impl IntoIterator<Item = ObjectKey>) {
         // Users' code makes them one by one, and may use the queue meanwhile: not under the queue's lock.
         let wanted: Vec<ObjectKey> = keys.into_iter().filter(|key| self.wants(key)).collect();
+        self.history.queued(&wanted, &self.origin);
         self.queue.add_all(wanted, self.priority);
     }
 
-    fn put(&self, key: ObjectKey, add: Add) {
-        if self.wants(&key) {
+    fn put(&self, key: ObjectKey, add: Add) -> bool {
+        let wanted = self.wants(&key);
+        if wanted {
+            self.history.queued([&key], &self.origin);
             self.queue.add_with(key, add.priority(self.priority));
         }
+        wanted
     }
 
-    /// A key in quarantine is woken by a change only.
+    /// A key in quarantine is woken by a change only, and one that is another replica's by nothing.
     fn wants(&self, key: &ObjectKey) -> bool {
-        self.news == News::Change || !self.quarantine.holds(key)
+        matches!(self.scope.verdict(key), Verdict::Mine(_))
+            && (self.news == News::Change || !self.quarantine.holds(key))
+    }
+}
+
+impl fmt::Debug for Enqueuer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Enqueuer")
+            .field("queue", &self.queue)
+            .field("origin", &self.origin)
+            .field("priority", &self.priority)
+            .finish_non_exhaustive()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use windlass_client::{NotDeclaredError, RequestError};
+use windlass_client::{Denial, IdentityError, NotDeclaredError, RequestError};
 
 /// Any error, sendable between workers.
 pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
@@ -59,6 +59,18 @@ impl ReconcileError {
     pub(crate) fn loudness(&self) -> Loudness {
         let expected = self.causes().any(|cause| is_conflict(cause) || is_held_back(cause));
         if expected { Loudness::Expected } else { Loudness::Unexpected }
+    }
+
+    /// What the API server's authorizer refused, if that is why it failed.
+    pub(crate) fn denial(&self) -> Option<Denial> {
+        let (Self::Retry(first) | Self::Terminal(first)) = self;
+        windlass_client::denial(first.as_ref())
+    }
+
+    /// Whether it failed because of what the controller may not do, or as whom: an operator mends that, at any time.
+    pub(crate) fn is_for_want_of_rights(&self) -> bool {
+        let (Self::Retry(first) | Self::Terminal(first)) = self;
+        self.denial().is_some() || IdentityError::among(first.as_ref()).is_some()
     }
 
     fn causes(&self) -> impl Iterator<Item = &(dyn Error + 'static)> {

@@ -20,6 +20,11 @@
 //! - A request that was not declared in `setup` is refused before it leaves the process, with the line to add.
 //! - Nothing reaches the queue before [`Prepared::start`]: a standby keeps warm caches and an empty queue, so a long
 //!   wait for leadership costs no memory, and a new leader sees every object once, as after a restart.
+//! - Of every key it can be said why it has not been reconciled, in one line that names the cause
+//!   ([`Workers::explain`]). That costs no allocation per reconcile, and memory for a bounded number of keys.
+//! - A key that is paused, or that is another replica's ([`Scope`]), is not reconciled.
+//! - A key whose write is forbidden is tried again within half a minute for as long as that lasts, and the rule that the
+//!   role lacks is told in one line. Keys that need no such write are not concerned.
 //! - Once told to stop, a worker takes no new key and finishes the one it has.
 //!
 //! What it refuses: to retry a request inside a reconcile (the queue retries), to bound how long a reconcile runs unless
@@ -28,17 +33,22 @@
 mod caches;
 mod context;
 mod declared;
+mod denials;
 mod descriptor;
 mod enqueue;
 mod error;
+mod explain;
 mod freshness;
+mod history;
 mod limits;
 mod outcome;
+mod pause;
 pub mod predicate;
 mod prepared;
 mod quarantine;
 mod registration;
 mod remains;
+mod scope;
 mod setup;
 mod stale_skips;
 mod timer;
@@ -61,6 +71,10 @@ pub use crate::declared::{DeclaredRules, UNDECLARED};
 pub use crate::descriptor::Descriptor;
 pub use crate::enqueue::{Enqueuer, by_any_owner, by_any_owner_of, by_owner, by_owner_of, by_self};
 pub use crate::error::{BoxError, ReconcileError, SetupError, retry, terminal};
+pub use crate::explain::{
+    CachedObject, Explanation, FailingKey, Holder, Insight, LastError, LastRun, Moment, Overview, Queued,
+    SeenObject, Situation, Standing, State, WaitingKey,
+};
 pub use crate::freshness::ReadYourWrites;
 pub use crate::outcome::Outcome;
 pub use crate::predicate::{
@@ -70,6 +84,7 @@ pub use crate::prepared::Prepared;
 pub use crate::quarantine::Quarantined;
 pub use crate::registration::{Declaration, Registration, Resources};
 pub use crate::remains::Remains;
+pub use crate::scope::{Everything, Scope, Verdict};
 pub use crate::setup::{CacheSync, Setup};
 pub use crate::timer::Timer;
 pub use crate::trigger::{Trigger, TriggerError};

@@ -84,6 +84,26 @@ impl Limit {
         Self { at_most, class_of: Arc::new(class_of), state: Arc::default() }
     }
 
+    /// The class in which `key` is aside, and how many keys of it may run, if it is aside here.
+    pub(crate) fn aside(&self, key: &ObjectKey) -> Option<(String, usize)> {
+        let state = self.lock();
+        let class = state.class_of.get(key)?;
+        state
+            .classes
+            .get(class)
+            .filter(|it| it.aside.contains_key(key))
+            .map(|_| (class.clone(), self.at_most))
+    }
+
+    /// Forgets that keys are aside of which `gone` says so.
+    pub(crate) fn forget_if(&self, gone: impl Fn(&ObjectKey) -> bool) {
+        let aside: Vec<ObjectKey> = {
+            let state = self.lock();
+            state.classes.values().flat_map(|class| class.aside.keys()).cloned().collect()
+        };
+        aside.iter().filter(|key| gone(key)).for_each(|key| self.forget(key));
+    }
+
     pub(crate) fn is_impossible(&self) -> bool {
         self.at_most == 0
     }

@@ -21,15 +21,23 @@ pub enum Outcome {
         /// How urgent that is.
         priority: Priority,
     },
+    /// Nothing is done for now, on purpose, and nothing more until something changes: whoever asks why is told this
+    /// reason. Made by [`Outcome::paused`].
+    Paused(&'static str),
 }
 
 impl Outcome {
+    /// Nothing is done until something changes, for this reason: `Outcome::paused("spec.paused is set")`.
+    pub fn paused(reason: &'static str) -> Self {
+        Outcome::Paused(reason)
+    }
+
     /// Asks for another priority than the one the key had: `Outcome::RequeueAfter(delay).at(Priority::HIGH)`. Means
     /// nothing where nothing is asked for again.
     #[must_use]
     pub fn at(self, priority: Priority) -> Self {
         match self {
-            Outcome::Done => Outcome::Done,
+            Outcome::Done | Outcome::Paused(_) => self,
             Outcome::RequeueAfter(after) | Outcome::RequeueAt { after, .. } => {
                 Outcome::RequeueAt { after, priority }
             }
@@ -55,6 +63,8 @@ pub(crate) enum Settlement {
     ForgetThenAfter(Duration, Option<Priority>),
     /// Back in the queue as late as its failures ask.
     BackOff,
+    /// The same, but soon in any case: what failed is no fault of the key's, and is mended elsewhere.
+    AwaitRole,
     /// Forgotten until something changes, because it failed too often.
     GiveUp,
     /// At rest until something changes, because it panicked too often.
@@ -64,10 +74,16 @@ pub(crate) enum Settlement {
 /// Decides what becomes of a key. `attempts` counts its failures before this attempt; no `max_retries` means for ever.
 pub(crate) fn settle(attempt: &Attempt, attempts: u32, max_retries: Option<u32>) -> Settlement {
     match attempt {
-        Attempt::Returned(Ok(Outcome::Done) | Err(ReconcileError::Terminal(_))) => Settlement::Forget,
+        Attempt::Returned(Ok(Outcome::Done | Outcome::Paused(_)) | Err(ReconcileError::Terminal(_))) => {
+            Settlement::Forget
+        }
         Attempt::Returned(Ok(Outcome::RequeueAfter(delay))) => Settlement::ForgetThenAfter(*delay, None),
         Attempt::Returned(Ok(Outcome::RequeueAt { after, priority })) => {
             Settlement::ForgetThenAfter(*after, Some(*priority))
+        }
+        // A role that lacks a rule says nothing about the key: it never uses up the key's retries either.
+        Attempt::Returned(Err(error @ ReconcileError::Retry(_))) if error.is_for_want_of_rights() => {
+            Settlement::AwaitRole
         }
         Attempt::Returned(Err(ReconcileError::Retry(_))) => match max_retries {
             Some(limit) if attempts >= limit => Settlement::GiveUp,
@@ -83,6 +99,9 @@ pub(crate) fn settle(attempt: &Attempt, attempts: u32, max_retries: Option<u32>)
 mod tests {
     use super::*;
     use crate::error::{retry, terminal};
+
+    const FORBIDDEN: &str =
+        r#"User "me" cannot create resource "pods" in API group "" in the namespace "web""#;
 
     #[test]
     fn every_end_of_an_attempt_settles_as_the_table_says() {
@@ -115,6 +134,15 @@ mod tests {
             ("last retry", returned(Err(retry("no"))), 14, Some(15), Settlement::BackOff),
             ("one too many", returned(Err(retry("no"))), 15, Some(15), Settlement::GiveUp),
             ("no retries at all", returned(Err(retry("no"))), 0, Some(0), Settlement::GiveUp),
+            ("paused", returned(Ok(Outcome::paused("as told"))), 3, Some(0), Settlement::Forget),
+            ("forbidden", returned(Err(retry(FORBIDDEN))), 99, Some(0), Settlement::AwaitRole),
+            (
+                "forbidden, and nothing to be done",
+                returned(Err(terminal(FORBIDDEN))),
+                0,
+                None,
+                Settlement::Forget,
+            ),
             ("terminal", returned(Err(terminal("no"))), 0, None, Settlement::Forget),
             ("panic", Attempt::Panicked("boom".into(), Verdict::TryAgain), 99, Some(15), Settlement::BackOff),
             ("last panic", Attempt::Panicked("boom".into(), Verdict::Rest(15)), 14, None, Settlement::Rest),

@@ -20,12 +20,26 @@ use windlass_object::LabelSelector;
 type Judge<O> = dyn Fn(&Event<Arc<O>>) -> bool + Send + Sync;
 
 /// Whether an event of an `O` is worth a reconcile. Cheap to clone.
-pub struct Predicate<O>(Arc<Judge<O>>);
+pub struct Predicate<O> {
+    judge: Arc<Judge<O>>,
+    name: &'static str,
+}
 
 impl<O: 'static> Predicate<O> {
     /// Lets pass whatever `judge` says yes to.
     pub fn new(judge: impl Fn(&Event<Arc<O>>) -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(judge))
+        Self { judge: Arc::new(judge), name: "a closure" }
+    }
+
+    /// The same under a name of yours, by which it is told of when it keeps an event back.
+    #[must_use]
+    pub fn named(self, name: &'static str) -> Self {
+        Self { name, ..self }
+    }
+
+    /// Its name: that of the function that made it, unless [named](Self::named) otherwise.
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
     /// Asks of the newest state an event carries, whatever kind of event it is: what an object was updated to, what
@@ -44,64 +58,65 @@ impl<O: 'static> Predicate<O> {
 
     /// Whether `event` passes.
     pub fn passes(&self, event: &Event<Arc<O>>) -> bool {
-        (self.0)(event)
+        (self.judge)(event)
     }
 }
 
 impl<O> Clone for Predicate<O> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self { judge: Arc::clone(&self.judge), name: self.name }
     }
 }
 
 impl<O> fmt::Debug for Predicate<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Predicate<{}>", std::any::type_name::<O>())
+        write!(f, "Predicate<{}>({})", std::any::type_name::<O>(), self.name)
     }
 }
 
 /// Updates that changed what is asked for, not what is reported: `metadata.generation` moved. Kinds without one, such
 /// as ConfigMap, never pass with an update: use [`resource_version_changed`] for them.
 pub fn generation_changed<O: Resource + 'static>() -> Predicate<O> {
-    differs(|meta| &meta.generation)
+    differs(|meta| &meta.generation).named("generation_changed")
 }
 
 /// Updates that changed anything at all: everything but resyncs.
 pub fn resource_version_changed<O: Resource + 'static>() -> Predicate<O> {
-    differs(|meta| &meta.resource_version)
+    differs(|meta| &meta.resource_version).named("resource_version_changed")
 }
 
 /// Updates that changed a label.
 pub fn labels_changed<O: Resource + 'static>() -> Predicate<O> {
-    maps_differ(|meta| meta.labels.as_ref())
+    maps_differ(|meta| meta.labels.as_ref()).named("labels_changed")
 }
 
 /// Updates that changed an annotation.
 pub fn annotations_changed<O: Resource + 'static>() -> Predicate<O> {
-    maps_differ(|meta| meta.annotations.as_ref())
+    maps_differ(|meta| meta.annotations.as_ref()).named("annotations_changed")
 }
 
 /// Events of objects whose labels `selector` matches in the newest state. An object that no longer matches does not
 /// pass: whoever must hear of that says `any([labelled(..), labels_changed()])`.
 pub fn labelled<O: Resource + 'static>(selector: LabelSelector) -> Predicate<O> {
     Predicate::of_object(move |object: &O| selector.matches_optional(object.meta().labels.as_ref()))
+        .named("labelled")
 }
 
 /// Lets pass what every one of `predicates` lets pass; everything if there is none.
 pub fn all<O: 'static>(predicates: impl IntoIterator<Item = Predicate<O>>) -> Predicate<O> {
     let predicates: Vec<_> = predicates.into_iter().collect();
-    Predicate::new(move |event| predicates.iter().all(|one| one.passes(event)))
+    Predicate::new(move |event| predicates.iter().all(|one| one.passes(event))).named("all")
 }
 
 /// Lets pass what at least one of `predicates` lets pass; nothing if there is none.
 pub fn any<O: 'static>(predicates: impl IntoIterator<Item = Predicate<O>>) -> Predicate<O> {
     let predicates: Vec<_> = predicates.into_iter().collect();
-    Predicate::new(move |event| predicates.iter().any(|one| one.passes(event)))
+    Predicate::new(move |event| predicates.iter().any(|one| one.passes(event))).named("any")
 }
 
 /// Lets pass what `predicate` does not. Beware that it stops creations and deletions where `predicate` passes them.
 pub fn not<O: 'static>(predicate: Predicate<O>) -> Predicate<O> {
-    Predicate::new(move |event| !predicate.passes(event))
+    Predicate::new(move |event| !predicate.passes(event)).named("not")
 }
 
 fn differs<O, T>(part: fn(&ObjectMeta) -> &T) -> Predicate<O>

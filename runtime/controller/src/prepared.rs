@@ -4,25 +4,28 @@
 //! does not concern it.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
+use windlass_client::DeclaredVerbs;
 use windlass_env::{Env, Instant, caught_now};
 use windlass_informer::{HandlerHandle, NotSynced};
 
 use crate::caches::{Cache, behind};
 use crate::declared::Enforced;
+use crate::denials::Denials;
 use crate::descriptor::Descriptor;
 use crate::error::SetupError;
+use crate::explain::{Inner, Insight, Standing, Started};
 use crate::freshness::Gate;
 use crate::registration::{Declaration, Reconcile, Resources};
 use crate::remains::Remains;
 use crate::setup::{CacheSync, Setup};
 use crate::stale_skips::StaleSkips;
 use crate::trigger::Trigger;
-use crate::worker_pool::{Activity, Shared, Worker, Workers};
+use crate::worker_pool::{Activity, Fenced, Handover, Shared, Worker, Workers};
 use crate::writes::{SharedLedger, WorkerLog};
 
 /// How often the caches that hold up a controller are told of.
@@ -35,11 +38,14 @@ pub struct Prepared {
     setup: Setup,
     /// Whether the start has begun, and with it sources of the controller's own.
     begun: Arc<AtomicBool>,
+    insight: Insight,
 }
 
 impl Prepared {
     pub(crate) fn new(descriptor: Descriptor, controller: Arc<dyn Reconcile>, setup: Setup) -> Self {
-        Self { descriptor, controller, setup, begun: Arc::default() }
+        let begun: Arc<AtomicBool> = Arc::default();
+        let insight = insight(descriptor, &setup, Arc::clone(&begun));
+        Self { descriptor, controller, setup, begun, insight }
     }
 
     /// The names of the controller.
@@ -61,6 +67,11 @@ impl Prepared {
         let (of_a_standby, needed) = (self.setup.caches.all(), self.setup.needed.clone());
         let begun = Arc::clone(&self.begun);
         move || behind(if begun.load(Ordering::Relaxed) { &needed } else { &of_a_standby })
+    }
+
+    /// A look into this controller, from now until after its end, for whoever answers questions about it.
+    pub fn insight(&self) -> Insight {
+        self.insight.clone()
     }
 
     /// What is left of the controller if its start fails, is dropped or never comes.
@@ -95,8 +106,10 @@ impl Prepared {
     /// [`Remains::end`] waits until all is gone.
     pub async fn start(self, resources: Resources) -> Result<Workers, SetupError> {
         let mut start = Start { remains: self.remains(), handles: Vec::new(), is_over: false };
-        let Self { descriptor, controller, mut setup, begun } = self;
+        let Self { descriptor, controller, mut setup, begun, insight } = self;
         begun.store(true, Ordering::Relaxed);
+        setup.scope = Arc::clone(&resources.scope);
+        insight.stand(Standing::WaitingForCaches);
         let wait = Wait {
             env: resources.env.clone(),
             controller: descriptor.name,
@@ -117,7 +130,7 @@ impl Prepared {
             return Err(error);
         }
         start.is_over = true;
-        Ok(run(descriptor, controller, setup, &resources))
+        Ok(run(descriptor, controller, setup, &resources, insight))
     }
 }
 
@@ -249,11 +262,17 @@ fn run(
     controller: Arc<dyn Reconcile>,
     setup: Setup,
     resources: &Resources,
+    insight: Insight,
 ) -> Workers {
     let shared = Arc::new(share(descriptor, controller, &setup, resources));
     let workers = (0..setup.workers).map(|number| worker(&shared, number, &setup, resources)).collect();
     setup.reconcile_metrics.max_concurrent.set(i64::try_from(setup.workers).unwrap_or(i64::MAX));
-    let mut running = Workers::start(&shared, workers);
+    insight.starts(Started {
+        ledger: shared.gate.ledger.clone(),
+        activity: shared.activity.clone(),
+        scope: Arc::clone(&shared.scope),
+    });
+    let mut running = Workers::start(&shared, workers, insight);
     let wiring = setup.wiring();
     for (number, clockwork) in setup.timers.into_iter().enumerate() {
         running.run_timer(number, clockwork, &wiring);
@@ -289,16 +308,42 @@ fn share(
         reconcile_timeout: setup.reconcile_timeout,
         quarantine: setup.quarantine.clone(),
         limits: setup.limits.clone(),
+        pauses: setup.pauses.clone(),
+        scope: Arc::clone(&setup.scope),
+        history: setup.history.clone(),
         triggers: setup.triggers.clone(),
         watches: setup.watches.clone(),
         activity: Activity::new(setup.workers),
+        denials: Denials::default(),
+        handover: Arc::new(Handover::default()),
     }
 }
 
 fn worker(shared: &Arc<Shared>, number: usize, setup: &Setup, resources: &Resources) -> Worker {
     let Gate { env, ledger, caches, .. } = &shared.gate;
     let log = Arc::new(WorkerLog::new(env.clone(), ledger.clone(), caches.clone()));
-    let declared = Arc::new(Enforced::new(setup.rules.clone(), shared.name, setup.metrics().clone()));
-    let client = resources.clients.worker(Arc::clone(&log) as _, Some(declared as _));
-    Worker { shared: Arc::clone(shared), number, client, log }
+    let declared: Arc<dyn DeclaredVerbs> =
+        Arc::new(Enforced::new(setup.rules.clone(), shared.name, setup.metrics().clone()));
+    let client = resources.clients.worker(Arc::clone(&log) as _, Some(Arc::clone(&declared)));
+    let fenced = Fenced { clients: resources.clients.clone(), declared, made: OnceLock::new() };
+    Worker { shared: Arc::clone(shared), number, client, log, fenced }
+}
+
+fn insight(descriptor: Descriptor, setup: &Setup, begun: Arc<AtomicBool>) -> Insight {
+    let inner = Inner {
+        descriptor,
+        env: setup.env().clone(),
+        queue: setup.queue(),
+        history: setup.history.clone(),
+        quarantine: setup.quarantine.clone(),
+        caches: setup.caches.clone(),
+        needed: setup.needed.clone(),
+        limits: setup.limits.clone(),
+        pauses: setup.pauses.clone(),
+        workers: setup.workers,
+        begun,
+        standing: Mutex::new(Standing::NotStarted),
+        started: OnceLock::new(),
+    };
+    Insight::new(inner)
 }

@@ -99,6 +99,13 @@ impl Quarantine {
         self.lock().panicked.get(key).is_some_and(|panicked| panicked.rest.is_some())
     }
 
+    /// Forgets the panics of keys of which `gone` says so.
+    pub(crate) fn forget_if(&self, gone: impl Fn(&ObjectKey) -> bool) {
+        let mut state = self.lock();
+        state.panicked.retain(|key, _| !gone(key));
+        state.tell();
+    }
+
     /// Every key that rests, in order.
     pub(crate) fn resting(&self) -> Vec<Quarantined> {
         let state = self.lock();

@@ -22,6 +22,7 @@ use crate::descriptor::Descriptor;
 use crate::error::{ReconcileError, SetupError};
 use crate::outcome::Outcome;
 use crate::prepared::Prepared;
+use crate::scope::Scope;
 use crate::setup::Setup;
 
 /// A controller as workers see it: [`Controller`] without what makes it generic.
@@ -73,6 +74,8 @@ pub struct Resources {
     pub reader: RawClient,
     /// Where it tells users what happened.
     pub events: Recorder,
+    /// Which keys are its own, where several replicas share them; [`Everything`](crate::Everything) otherwise.
+    pub scope: Arc<dyn Scope>,
 }
 
 impl Registration {

@@ -19,8 +19,11 @@ use crate::descriptor::Descriptor;
 use crate::enqueue::Enqueuer;
 use crate::error::SetupError;
 use crate::freshness::ReadYourWrites;
+use crate::history::History;
 use crate::limits::Limit;
+use crate::pause::Pause;
 use crate::quarantine::Quarantine;
+use crate::scope::{Everything, Scope};
 use crate::timer::{Clockwork, Timer};
 use crate::trigger::Trigger;
 use crate::watch::{Attach, Watch, Watchable, Wiring};
@@ -67,6 +70,10 @@ pub struct Setup {
     pub(crate) triggers: Vec<Trigger>,
     pub(crate) timers: Vec<Clockwork>,
     pub(crate) limits: Vec<Limit>,
+    pub(crate) pauses: Vec<Pause>,
+    pub(crate) history: History,
+    /// Every key is this controller's until its process says otherwise.
+    pub(crate) scope: Arc<dyn Scope>,
     pub(crate) quarantine: Quarantine,
     pub(crate) reconcile_metrics: ReconcileMetrics,
     pub(crate) workers: usize,
@@ -95,6 +102,8 @@ impl Setup {
         Self {
             watches: Watches::new(factory.clone(), caches.clone()),
             quarantine: Quarantine::new(Some(reconcile_metrics.quarantined.clone())),
+            history: History::new(env.clone(), descriptor.queue_name),
+            scope: Arc::new(Everything),
             reconcile_metrics,
             descriptor,
             env,
@@ -109,6 +118,7 @@ impl Setup {
             triggers: Vec::new(),
             timers: Vec::new(),
             limits: Vec::new(),
+            pauses: Vec::new(),
             workers: 1,
             max_retries: None,
             reconcile_timeout: None,
@@ -262,6 +272,13 @@ impl Setup {
         self.quarantine.limit(panics);
     }
 
+    /// How many keys are remembered that nothing is the matter with, for whoever asks what became of them
+    /// ([`Workers::explain`](crate::Workers::explain)): the most recent ones. Default 10,000, for about four megabytes.
+    /// Those that are queued, delayed, running, failing or in quarantine are remembered in any case.
+    pub fn remember(&mut self, keys: usize) {
+        self.history.limit(keys);
+    }
+
     /// How this controller comes to read its own writes. Default [`ReadYourWrites::Requeue`].
     pub fn read_your_writes(&mut self, mode: ReadYourWrites) {
         self.read_your_writes = mode;
@@ -334,11 +351,16 @@ impl Setup {
         self.fault.get_or_insert(fault);
     }
 
+    fn enqueuer(&self) -> Enqueuer {
+        let (history, scope) = (self.history.clone(), Arc::clone(&self.scope));
+        Enqueuer::new(self.queue(), self.quarantine.clone(), history, scope)
+    }
+
     /// What handlers are joined to.
     pub(crate) fn wiring(&self) -> Wiring {
         Wiring {
             controller: self.descriptor.name,
-            queue: Enqueuer::new(self.queue(), self.quarantine.clone()),
+            queue: self.enqueuer(),
             background: self.background,
             panics: self.reconcile_metrics.panics.clone(),
         }

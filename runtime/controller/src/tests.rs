@@ -1,10 +1,13 @@
 //! A whole controller against an API server in the process, in virtual time.
 
 mod caches;
+mod explaining;
 mod fresh;
 mod queueing;
+mod rights;
 mod sources;
 mod watching;
+mod written;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -25,8 +28,8 @@ use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Verb};
 use windlass_workqueue::{RateLimiter, default_limiter};
 
 use crate::{
-    Context, Controller, Outcome, Prepared, ReconcileError, Registration, Resources, Setup, SetupError,
-    Workers, by_self, retry, terminal,
+    Context, Controller, Everything, Outcome, Prepared, ReconcileError, Registration, Resources, Setup,
+    SetupError, Workers, by_self, retry, terminal,
 };
 
 /// When each key was reconciled.
@@ -212,7 +215,8 @@ impl World {
         let prepared = registration.prepare(env.clone(), metrics, factory.clone()).expect("set up");
         factory.start(Arc::new(ApiSources::new(reader.clone())));
         let clients = clients.for_controller(Obedient::NAME).expect("clients");
-        let resources = Resources { env, clients, reader, events: Recorder::discarding() };
+        let (events, scope) = (Recorder::discarding(), Arc::new(Everything));
+        let resources = Resources { env, clients, reader, events, scope };
         Readied { prepared, factory, resources }
     }
 

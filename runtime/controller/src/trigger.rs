@@ -18,6 +18,7 @@ use windlass_object::ObjectKey;
 use windlass_workqueue::Priority;
 
 use crate::enqueue::Enqueuer;
+use crate::history::Asker;
 
 /// Sends keys to a controller from outside. Clones are one trigger.
 #[derive(Clone)]
@@ -102,8 +103,11 @@ impl Trigger {
         if waits.is_none() && state.waiting.len() >= self.inner.bound {
             return Err(TriggerError::Full { bound: self.inner.bound });
         }
-        if let Phase::Open { queue, .. } = &state.phase {
-            queue.at(priority).add(key.clone());
+        if let Phase::Open { queue, .. } = &state.phase
+            && !queue.at(priority).take(key.clone())
+        {
+            // It is another replica's, whose own look at the world brings it.
+            return Ok(());
         }
         state.waiting.insert(key, waits.map_or(priority, |waits| waits.max(priority)));
         Ok(())
@@ -134,9 +138,16 @@ impl Trigger {
         if let Phase::Open { controller: by, .. } = state.phase {
             return Err(Taken { by });
         }
-        state.waiting.iter().for_each(|(key, priority)| queue.at(*priority).add(key.clone()));
+        let queue = queue.of(Asker::Trigger);
+        state.waiting.retain(|key, priority| queue.at(*priority).take(key.clone()));
         state.phase = Phase::Open { controller, queue };
         Ok(())
+    }
+
+    /// Keys of which `gone` says so wait no more.
+    pub(crate) fn forget_if(&self, gone: impl Fn(&ObjectKey) -> bool) {
+        self.inner.lock().waiting.retain(|key, _| !gone(key));
+        self.inner.room.notify_waiters();
     }
 
     /// A worker has taken `key`.

@@ -14,7 +14,9 @@ use windlass_workqueue::Priority;
 use crate::caches::Observed;
 use crate::enqueue::{Enqueuer, keys_of};
 use crate::error::SetupError;
-use crate::predicate::{self, Predicate};
+use crate::history::Sighting;
+use crate::pause::{Pause, resume};
+use crate::predicate::Predicate;
 use crate::setup::Setup;
 
 /// A Rust type whose objects can be watched: k8s-openapi's, and those that derive `CustomResource`.
@@ -85,16 +87,29 @@ impl<'s, R: Observed> Watch<'s, R> {
         self,
         mut handle: impl FnMut(&Event<Arc<R::Object>>, &Enqueuer) + Send + 'static,
     ) -> Self {
-        let (informer, predicate) = (self.informer.clone(), predicate::all(self.predicates.clone()));
-        let priority = self.priority;
+        let (predicates, priority) = (self.predicates.clone(), self.priority);
         let handle = move |event: &Event<_>, queue: &Enqueuer| {
-            if predicate.passes(event) {
+            if queue.lets_in(event, &predicates) {
                 match priority {
                     Some(priority) => handle(event, &queue.at(priority)),
                     None => handle(event, queue),
                 }
             }
         };
+        self.join(handle)
+    }
+
+    /// Pauses the keys of this watch's own objects: while the object that a key names has this annotation, with any value
+    /// but `false`, the key is not reconciled, whatever asks for it. Once the annotation goes, or the object, the key
+    /// is queued at once, whatever predicates say. A reconcile that runs when it comes goes on to its end. The
+    /// annotation is the controller author's to choose; `windlass.dev/paused` is one.
+    pub fn paused_by(self, annotation: &'static str) -> Self {
+        self.setup.pauses.push(Pause::new(annotation, self.informer.lister()));
+        self.join(resume(annotation))
+    }
+
+    fn join(self, handle: impl FnMut(&Event<Arc<R::Object>>, &Enqueuer) + Send + 'static) -> Self {
+        let informer = self.informer.clone();
         let attach: Attach = Box::new(move |wiring| attach(&informer, wiring, handle));
         self.setup.handlers.push((self.informer.kind().to_string(), attach));
         self
@@ -146,13 +161,17 @@ pub(crate) fn attach<R: Observed>(
 ) -> Result<HandlerHandle, InformerError> {
     let Wiring { controller, queue, background, panics } = wiring.clone();
     let kind = informer.kind().kind.clone();
+    let sighting = Sighting::of(&informer.kind().to_string());
+    let queue = queue.of_watch(Arc::clone(&sighting));
     let guarded = move |event: &Event<Arc<R::Object>>| {
         let queue = queue.caused_by(event.cause(), background);
+        sighting.told(event.object().meta(), event);
         if let Err(message) = caught_now(|| handle(event, &queue)) {
             panics.inc();
             let object = ObjectKey::of(event.object().meta());
             tracing::error!(controller, %kind, %object, %message, "a handler panicked");
         }
+        sighting.over();
     };
     informer.add_handler(controller, guarded)
 }

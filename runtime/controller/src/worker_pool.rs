@@ -1,18 +1,20 @@
 //! Workers: each takes one key at a time, waits until the key's own writes are visible, reconciles, and settles.
 //!
-//! One small function per step, in the order in which a key meets them: `next`, `process`, `reconcile`, `attempt`,
-//! `settle`. No panic in any of them ends a worker. A worker that is told to stop waits for nothing but the reconcile
+//! One small function per step, in the order in which a key meets them: `next`, `process`, `admit`, `reconcile`,
+//! `attempt`, `settle`. No panic in any of them ends a worker. A worker that is told to stop waits for nothing but the reconcile
 //! that runs.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use futures_util::future::{self, Either};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
-use windlass_client::one_line;
+use windlass_client::{ControllerClients, DeclaredVerbs, Fence, FenceSlot, one_line};
 use windlass_env::{Env, Instant, Task, caught};
 use windlass_events::Recorder;
 use windlass_informer::InformerFactory;
@@ -21,12 +23,17 @@ use windlass_object::{GroupResource, ObjectKey, ResourceVersion};
 use windlass_workqueue::{Add, Item, Priority, Queue};
 
 use crate::context::{About, Context};
+use crate::denials::Denials;
 use crate::error::{Loudness, ReconcileError, ReconcileTimeout, retry};
+use crate::explain::{Explanation, Insight, Standing};
 use crate::freshness::{Freshness, Gate};
+use crate::history::{Asker, Ending, Failure, History};
 use crate::limits::Limit;
 use crate::outcome::{Attempt, Outcome, Settlement, settle};
+use crate::pause::Pause;
 use crate::quarantine::{Quarantine, Quarantined, Verdict};
 use crate::registration::Reconcile;
+use crate::scope::{self, Scope};
 use crate::stale_skips::StaleSkips;
 use crate::timer::Clockwork;
 use crate::trigger::Trigger;
@@ -37,6 +44,10 @@ use crate::writes::WorkerLog;
 /// How long a key waits for its next turn after a panic outside of its reconcile: with a limiter that panics there is
 /// no back-off to go by, and a defect does not pass within milliseconds.
 const AFTER_PANIC: Duration = Duration::from_secs(5);
+
+/// How long a key waits at most for its next turn after its role was found to lack a rule. A rule that is added should
+/// be felt within a minute, without a restart, and the back-off of a key may have grown to a quarter of an hour.
+const AFTER_DENIAL: Duration = Duration::from_secs(30);
 
 /// What the workers of one controller have in common.
 pub(crate) struct Shared {
@@ -53,9 +64,26 @@ pub(crate) struct Shared {
     pub(crate) reconcile_timeout: Option<Duration>,
     pub(crate) quarantine: Quarantine,
     pub(crate) limits: Vec<Limit>,
+    pub(crate) pauses: Vec<Pause>,
+    pub(crate) scope: Arc<dyn Scope>,
+    pub(crate) history: History,
     pub(crate) triggers: Vec<Trigger>,
     pub(crate) watches: Watches,
     pub(crate) activity: Activity,
+    pub(crate) denials: Denials,
+    pub(crate) handover: Arc<Handover>,
+}
+
+/// The fence of a key; none for the process's own.
+type KeyFence = Option<Arc<dyn Fence>>;
+
+/// What passes between workers and whoever takes keys away from them.
+#[derive(Default)]
+pub(crate) struct Handover {
+    /// Told when keys go: a worker that waits looks again whether its key is still its own.
+    gone: Notify,
+    /// Told when a worker has let go of a key.
+    let_go: Notify,
 }
 
 /// One worker, with a client of its own so that its writes are told apart from those of its siblings.
@@ -64,6 +92,27 @@ pub(crate) struct Worker {
     pub(crate) number: usize,
     pub(crate) client: kube::Client,
     pub(crate) log: Arc<WorkerLog>,
+    pub(crate) fenced: Fenced,
+}
+
+/// The client for keys that have a fence of their own, made when the first of them comes.
+pub(crate) struct Fenced {
+    pub(crate) clients: ControllerClients,
+    pub(crate) declared: Arc<dyn DeclaredVerbs>,
+    pub(crate) made: OnceLock<(FenceSlot, kube::Client)>,
+}
+
+impl Fenced {
+    /// A client whose writes leave while `fence` is open.
+    fn behind(&self, fence: Arc<dyn Fence>, log: &Arc<WorkerLog>) -> kube::Client {
+        let (slot, client) = self.made.get_or_init(|| {
+            let slot = FenceSlot::new(Arc::clone(&fence));
+            let (clients, log) = (self.clients.behind(slot.clone()), Arc::clone(log));
+            (slot, clients.worker(log, Some(Arc::clone(&self.declared))))
+        });
+        slot.set(fence);
+        client.clone()
+    }
 }
 
 impl Worker {
@@ -95,20 +144,61 @@ impl Worker {
 
     async fn process(&self, item: &Item<ObjectKey>) {
         let (key, priority) = (item.key(), item.priority());
-        let Shared { limits, queue, gate, triggers, .. } = &*self.shared;
+        let Shared { limits, queue, triggers, .. } = &*self.shared;
         // None means that the key was put aside until there is room for another of its class. For who sent it, it waits
         // still: a trigger that let another key in for each one put aside would have no bound.
         let Some(_places) = Limit::enter_all(limits, queue, key, priority) else { return };
         triggers.iter().for_each(|trigger| trigger.taken(key));
         let _busy = Turn::begin(&self.shared, self.number, key);
-        match self.unless_stopped(gate.pass(key)).await {
-            Some(Freshness::Fresh) => self.reconcile(key, priority).await,
-            Some(Freshness::Stale { resource, again_after }) => {
+        match self.pass(key).await {
+            Some((fence, Freshness::Fresh)) => self.reconcile(key, priority, fence).await,
+            Some((_, Freshness::Stale { resource, again_after })) => {
                 self.skip(key, &resource, Add::after(again_after).priority(priority));
             }
-            // Like a key that is still queued: the next leader sees it.
+            // Like a key that is still queued: the next leader sees it, or has it.
             None => {}
         }
+    }
+
+    /// Waits for the caches, as long as the key is to be reconciled here; then says behind which fence.
+    async fn pass(&self, key: &ObjectKey) -> Option<(KeyFence, Freshness)> {
+        let Shared { gate, handover, .. } = &*self.shared;
+        let mut passed = pin!(self.unless_stopped(gate.pass(key)));
+        let fence = self.admit(key)?;
+        if let Some(passed) = passed.as_mut().now_or_never() {
+            return Some((fence, passed?));
+        }
+        loop {
+            let mut gone = pin!(handover.gone.notified());
+            // Whoever takes keys away says so in the scope first, so this listens from before the scope is asked.
+            gone.as_mut().enable();
+            let fence = self.admit(key)?;
+            if let Either::Left((passed, _)) = future::select(passed.as_mut(), gone).await {
+                // Time has passed.
+                return self.admit(key).and(Some((fence, passed?)));
+            }
+        }
+    }
+
+    /// Whether `key` is to be reconciled here and now; if so, behind which fence.
+    fn admit(&self, key: &ObjectKey) -> Option<KeyFence> {
+        let Shared { name, scope, pauses, history, queue, .. } = &*self.shared;
+        let fence = match scope.verdict(key) {
+            scope::Verdict::Mine(fence) => fence,
+            scope::Verdict::Elsewhere { shard, .. } => {
+                tracing::debug!(controller = name, %key, %shard, "not reconciled: another replica's");
+                queue.forget(key);
+                history.forget(key);
+                return None;
+            }
+        };
+        if let Some(annotation) = Pause::of(pauses, key) {
+            tracing::debug!(controller = name, %key, annotation, "not reconciled: paused");
+            queue.forget(key);
+            history.paused(key, annotation);
+            return None;
+        }
+        Some(fence)
     }
 
     /// Goes on after a panic that was not the controller's: above all one of a limiter, which is its user's code. The
@@ -117,6 +207,7 @@ impl Worker {
         let key = item.key();
         self.shared.metrics.panics.inc();
         tracing::error!(controller = self.shared.name, %key, message, "a panic beside the reconcile: trying again");
+        self.shared.history.put_off(key);
         self.shared.queue.add_with(key.clone(), Add::after(AFTER_PANIC).priority(item.priority()));
     }
 
@@ -125,26 +216,30 @@ impl Worker {
     fn skip(&self, key: &ObjectKey, resource: &GroupResource, again: Add) {
         self.shared.stale_skips.count(resource);
         tracing::debug!(controller = self.shared.name, %key, "skipped: the cache is older than the key's last write");
+        self.shared.history.put_off(key);
         self.shared.queue.add_with(key.clone(), again);
     }
 
-    async fn reconcile(&self, key: &ObjectKey, priority: Priority) {
+    async fn reconcile(&self, key: &ObjectKey, priority: Priority, fence: KeyFence) {
         let span = tracing::info_span!("reconcile", controller = self.shared.name, %key);
         let failures = self.shared.queue.attempts(key);
         let about = About { attempts: failures, priority, span: span.clone() };
-        let attempt = self.attempt(key, about).await;
+        let attempt = self.attempt(key, about, fence).await;
         let settlement = settle(&attempt, failures, self.shared.max_retries);
         span.in_scope(|| self.tell(&attempt, settlement, failures));
         self.count(&attempt);
+        self.note(key, &attempt, settlement);
         self.settle(key, settlement, priority);
     }
 
-    async fn attempt(&self, key: &ObjectKey, about: About) -> Attempt {
-        let Shared { env, events, watches, quarantine, .. } = &*self.shared;
+    async fn attempt(&self, key: &ObjectKey, about: About, fence: KeyFence) -> Attempt {
+        let Shared { env, events, watches, quarantine, history, .. } = &*self.shared;
         let span = about.span.clone();
-        let context = Context::new(self.client.clone(), events.clone(), env.clone(), watches.clone(), about);
+        let client = fence.map_or_else(|| self.client.clone(), |fence| self.fenced.behind(fence, &self.log));
+        let context = Context::new(client, events.clone(), env.clone(), watches.clone(), about);
         self.log.begin(key);
         let begun = env.now();
+        history.started(key, begun);
         // Inside an async block, so that a panic before the first await is caught as well.
         let reconcile = async { self.shared.controller.reconcile(key, &context).await };
         let ended = caught(self.in_time(reconcile).instrument(span)).await;
@@ -178,6 +273,11 @@ impl Worker {
         let queue = &self.shared.queue;
         match settlement {
             Settlement::BackOff => queue.add_with(key.clone(), Add::rate_limited().priority(priority)),
+            Settlement::AwaitRole => {
+                // The earlier of the two counts.
+                queue.add_with(key.clone(), Add::rate_limited().priority(priority));
+                queue.add_with(key.clone(), Add::after(AFTER_DENIAL).priority(priority));
+            }
             Settlement::Forget | Settlement::GiveUp => queue.forget(key),
             Settlement::ForgetThenAfter(delay, asked) => {
                 queue.forget(key);
@@ -191,10 +291,36 @@ impl Worker {
         }
     }
 
+    /// Remembers how it ended.
+    fn note(&self, key: &ObjectKey, attempt: &Attempt, settlement: Settlement) {
+        let ending = match (attempt, settlement) {
+            (Attempt::Returned(Ok(Outcome::Done)), _) => Ending::Done,
+            (Attempt::Returned(Ok(Outcome::Paused(reason))), _) => Ending::Paused(reason),
+            (Attempt::Returned(Ok(_)), _) => Ending::Again,
+            (Attempt::Returned(Err(ReconcileError::Terminal(_))), _) => Ending::Terminal,
+            (Attempt::Returned(Err(_)), Settlement::GiveUp) => Ending::GivenUp,
+            (Attempt::Returned(Err(_)), _) => Ending::Failed,
+            (Attempt::Panicked(_, Verdict::TryAgain), _) => Ending::Panicked,
+            (Attempt::Panicked(_, Verdict::Rest(_)), _) => Ending::Resting,
+        };
+        let at = self.shared.env.now();
+        let failure = match attempt {
+            Attempt::Returned(Ok(_)) => None,
+            Attempt::Returned(Err(error)) => {
+                let lacking = error.denial().map(|denial| denial.to_string());
+                Some(Failure { at, message: one_line(error), lacking })
+            }
+            Attempt::Panicked(message, _) => {
+                Some(Failure { at, message: format!("panicked: {message}"), lacking: None })
+            }
+        };
+        self.shared.history.ended(key, ending, failure);
+    }
+
     fn count(&self, attempt: &Attempt) {
         let metrics = &self.shared.metrics;
         match attempt {
-            Attempt::Returned(Ok(Outcome::Done)) => metrics.total.success.inc(),
+            Attempt::Returned(Ok(Outcome::Done | Outcome::Paused(_))) => metrics.total.success.inc(),
             Attempt::Returned(Ok(Outcome::RequeueAfter(_) | Outcome::RequeueAt { .. })) => {
                 metrics.total.requeue_after.inc();
             }
@@ -210,6 +336,9 @@ impl Worker {
     fn tell(&self, attempt: &Attempt, settlement: Settlement, failures: u32) {
         match attempt {
             Attempt::Returned(Ok(outcome)) => tracing::debug!(?outcome, "reconciled"),
+            Attempt::Returned(Err(error)) if settlement == Settlement::AwaitRole => {
+                self.tell_denial(error, failures)
+            }
             Attempt::Returned(Err(error)) => tell_failure(error, settlement, failures),
             Attempt::Panicked(message, Verdict::TryAgain) => {
                 tracing::error!(%message, failures, "panicked: backing off");
@@ -217,6 +346,25 @@ impl Worker {
             Attempt::Panicked(message, Verdict::Rest(panics)) => {
                 tracing::error!(%message, panics, "panicked too often: in quarantine until its next change");
             }
+        }
+    }
+}
+
+impl Worker {
+    /// Tells what a role lacks once in a while, and of all other keys that need it in detail only.
+    fn tell_denial(&self, error: &ReconcileError, failures: u32) {
+        let Some(denial) = error.denial() else {
+            let error = one_line(error);
+            return tracing::warn!(
+                error,
+                failures,
+                "failed for want of credentials: backing off, half a minute at most"
+            );
+        };
+        if self.shared.denials.is_news(&denial, self.shared.env.now()) {
+            tracing::warn!(%denial, failures, "forbidden: trying again within half a minute, as all keys that need it");
+        } else {
+            tracing::debug!(%denial, failures, "forbidden: trying again within half a minute");
         }
     }
 }
@@ -274,7 +422,7 @@ impl Activity {
         (0..self.0.len()).map(|number| self.seat(number).clone()).collect()
     }
 
-    fn busy(&self) -> Vec<Busy> {
+    pub(crate) fn busy(&self) -> Vec<Busy> {
         let busy = |seated| match seated {
             Seated::Busy(busy) => Some(busy),
             Seated::NotYet | Seated::Idle | Seated::Ended => None,
@@ -320,6 +468,7 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         *self.shared.activity.seat(self.number) = Seated::Idle;
         self.shared.metrics.active_workers.dec();
+        self.shared.handover.let_go.notify_waiters();
     }
 }
 
@@ -333,6 +482,10 @@ pub struct Workers {
     activity: Activity,
     gate: Gate,
     quarantine: Quarantine,
+    history: History,
+    limits: Vec<Limit>,
+    handover: Arc<Handover>,
+    insight: Insight,
     triggers: Vec<Trigger>,
     watches: Watches,
     tasks: Vec<Task<()>>,
@@ -342,7 +495,7 @@ pub struct Workers {
 
 impl Workers {
     /// Starts `workers`, each as a task of its own.
-    pub(crate) fn start(shared: &Arc<Shared>, workers: Vec<Worker>) -> Self {
+    pub(crate) fn start(shared: &Arc<Shared>, workers: Vec<Worker>, insight: Insight) -> Self {
         let spawn = |worker: Worker| {
             let name = format!("{} worker {}", shared.name, worker.number);
             shared.env.spawn(name, worker.run())
@@ -355,6 +508,10 @@ impl Workers {
             activity: shared.activity.clone(),
             gate: shared.gate.clone(),
             quarantine: shared.quarantine.clone(),
+            history: shared.history.clone(),
+            limits: shared.limits.clone(),
+            handover: Arc::clone(&shared.handover),
+            insight,
             triggers: shared.triggers.clone(),
             watches: shared.watches.clone(),
             tasks: workers.into_iter().map(spawn).collect(),
@@ -366,7 +523,8 @@ impl Workers {
     pub(crate) fn run_timer(&mut self, number: usize, clockwork: Clockwork, wiring: &Wiring) {
         let (env, stop, name) =
             (self.env.clone(), self.stop.clone(), format!("{} timer {number}", self.name));
-        let run = clockwork.run(env, name.clone(), wiring.queue.routine(), wiring.panics.clone());
+        let queue = wiring.queue.routine().of(Asker::Timer);
+        let run = clockwork.run(env, name.clone(), queue, wiring.panics.clone());
         self.tasks.push(self.env.spawn(name, async move {
             stop.run_until_cancelled(run).await;
         }));
@@ -384,6 +542,7 @@ impl Workers {
 
     /// No worker takes another key, and the queue takes no more. Reconciles that run go on to their end.
     pub fn stop(&self) {
+        self.insight.stand(Standing::Draining);
         self.stop.cancel();
         self.queue.shut_down();
         self.triggers.iter().for_each(Trigger::close);
@@ -416,6 +575,51 @@ impl Workers {
     /// with its work must show first. Final once the workers have [ended](Self::ended).
     pub fn written(&self) -> BTreeMap<GroupResource, ResourceVersion> {
         self.gate.ledger.lock().written(|resource| self.gate.caches.epoch(resource))
+    }
+
+    /// Lets go of the keys of which `gone` says so: those that wait, for a worker or for a time, and all that is
+    /// remembered of them, are forgotten, and this resolves once no worker has one of them any more. The controller's
+    /// [`Scope`] must say by now that they are elsewhere, or new ones come at any time.
+    ///
+    /// Reconciles that run go on to their end, behind the fence they began with.
+    ///
+    /// # Cancel safety
+    /// The keys that wait are forgotten when it is first polled; calling it again waits for the rest.
+    pub async fn retire(&self, gone: impl Fn(&ObjectKey) -> bool) {
+        self.queue.withdraw(&gone);
+        self.history
+            .failing()
+            .iter()
+            .filter(|(key, _)| gone(key))
+            .for_each(|(key, _)| self.queue.forget(key));
+        self.limits.iter().for_each(|limit| limit.forget_if(&gone));
+        self.triggers.iter().for_each(|trigger| trigger.forget_if(&gone));
+        self.quarantine.forget_if(&gone);
+        self.history.forget_if(&gone);
+        self.handover.gone.notify_waiters();
+        loop {
+            let mut let_go = pin!(self.handover.let_go.notified());
+            // Listening begins before the look, so that a key that is let go of in between is not missed.
+            let_go.as_mut().enable();
+            if !self.busy().iter().any(|busy| gone(&busy.key)) {
+                break;
+            }
+            let_go.await;
+        }
+        // What their last reconciles left.
+        self.queue.withdraw(&gone);
+        self.gate.ledger.lock().forget_if(&gone);
+        self.history.forget_if(&gone);
+    }
+
+    /// Says why `key` has not been reconciled, or what became of it.
+    pub fn explain(&self, key: &ObjectKey) -> Explanation {
+        self.insight.explain(key)
+    }
+
+    /// A look into this controller, for whoever answers questions about it.
+    pub fn insight(&self) -> Insight {
+        self.insight.clone()
     }
 
     /// The keys that workers have now.

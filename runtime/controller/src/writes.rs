@@ -276,6 +276,18 @@ impl Ledger {
         self.skips.get(key).copied().unwrap_or_default()
     }
 
+    /// The resource whose cache has held up `key` in its last turn, if one has.
+    pub(crate) fn held_up_by(&self, key: &ObjectKey) -> Option<GroupResource> {
+        self.skips.get(key)?;
+        self.keys.get(key)?.keys().next().map(|place| place.resource.clone())
+    }
+
+    /// Forgets what keys wait for of which `gone` says so.
+    pub(crate) fn forget_if(&mut self, gone: impl Fn(&ObjectKey) -> bool) {
+        self.keys.retain(|key, _| !gone(key));
+        self.skips.retain(|key, _| !gone(key));
+    }
+
     /// The caches have caught up with `key`.
     pub(crate) fn forget_skips(&mut self, key: &ObjectKey) {
         self.skips.remove(key);
@@ -331,8 +343,9 @@ impl WorkerLog {
     ) {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // A resource this controller does not watch has no cache that could be stale.
-        let (Some(key), Some(epoch)) = (current, self.caches.epoch(&target.resource)) else { return };
-        let place = Place::new(target.resource.clone(), target.namespace.as_deref());
+        let resource = changed(target);
+        let (Some(key), Some(epoch)) = (current, self.caches.epoch(&resource)) else { return };
+        let place = Place::new(resource, target.namespace.as_deref());
         let mut ledger = self.ledger.lock();
         write(&mut ledger, &key, &place, epoch, self.env.now());
         ledger.sweep_if_grown(|place, wanted| self.caches.passed(place, wanted));
@@ -372,6 +385,13 @@ impl WriteLog for WorkerLog {
 fn changes_nothing(target: &WriteTarget) -> bool {
     target.resource == GroupResource::new("", "serviceaccounts")
         && target.subresource.as_deref() == Some("token")
+}
+
+/// The resource whose objects a write changes: that of its path, but for bindings, which are kept nowhere and change the
+/// Pod they name.
+fn changed(target: &WriteTarget) -> GroupResource {
+    let binds = target.resource == GroupResource::new("", "bindings");
+    if binds { GroupResource::new("", "pods") } else { target.resource.clone() }
 }
 
 /// The object that a write deleted, if the answer says which. Its name alone would not do: another may bear it by now.

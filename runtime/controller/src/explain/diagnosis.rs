@@ -1,0 +1,237 @@
+//! From what was observed of a key to the situation it is in: pure.
+//!
+//! What keeps all keys of the controller from being reconciled comes first, then where this key is now, then how its last
+//! reconcile ended, and last why nobody asked for it.
+
+use windlass_env::Instant;
+use windlass_informer::{Lag, Laggard, Presence, Quarantined as Undecoded};
+use windlass_object::{GroupResource, ResourceKind};
+use windlass_workqueue::Whereabouts;
+
+use crate::explain::moment::Now;
+use crate::explain::situation::Situation;
+use crate::explain::{CachedObject, Standing};
+use crate::history::{Ending, Failure, Record, Refused};
+use crate::quarantine::Quarantined;
+use crate::scope::Verdict;
+
+/// What was observed of one key, all within a moment.
+pub(super) struct Facts {
+    pub(super) now: Now,
+    pub(super) standing: Standing,
+    /// Caches that have no initial list.
+    pub(super) laggards: Vec<Laggard>,
+    /// What keeps a cache that the controller needs from being followed.
+    pub(super) barred: Option<(ResourceKind, Presence)>,
+    pub(super) verdict: Verdict,
+    pub(super) undecoded: Option<(ResourceKind, Undecoded)>,
+    pub(super) resting: Option<Quarantined>,
+    /// The annotation that pauses the key now.
+    pub(super) annotation: Option<&'static str>,
+    /// Since when a worker has the key.
+    pub(super) taken: Option<Instant>,
+    pub(super) own_write: Option<GroupResource>,
+    /// The class in which the key is aside, and how many of it may run.
+    pub(super) aside: Option<(String, usize)>,
+    pub(super) whereabouts: Whereabouts,
+    pub(super) depth: usize,
+    pub(super) workers: usize,
+    pub(super) busy: usize,
+    pub(super) failures: u32,
+    pub(super) record: Option<Record>,
+    pub(super) refused: Option<Refused>,
+    pub(super) cached: Vec<CachedObject>,
+    /// What leaves the key out of every cache, if it is left out.
+    pub(super) left_out: Option<String>,
+}
+
+impl Facts {
+    pub(super) fn situation(&self) -> Situation {
+        self.of_a_run()
+            .or_else(|| self.of_the_controller())
+            .or_else(|| self.of_the_key())
+            .or_else(|| self.of_the_queue())
+            .or_else(|| self.of_the_object())
+            .or_else(|| self.of_the_last_end())
+            .unwrap_or_else(|| self.of_the_unknown())
+    }
+
+    /// A worker has the key.
+    fn of_a_run(&self) -> Option<Situation> {
+        let taken = self.taken?;
+        let record = self.record.as_ref().filter(|record| record.running);
+        match (record, &self.own_write) {
+            (None, Some(resource)) => Some(own_write(resource)),
+            (record, _) => {
+                let since = record.and_then(|record| record.started).unwrap_or(taken);
+                Some(Situation::Running { since: self.now.moment(since) })
+            }
+        }
+    }
+
+    fn of_the_controller(&self) -> Option<Situation> {
+        match &self.standing {
+            Standing::Draining => Some(Situation::ShuttingDown),
+            Standing::StandingBy { lease, holder } => {
+                Some(Situation::LeaseElsewhere { lease: lease.clone(), holder: holder() })
+            }
+            Standing::NotStarted => Some(lacking(&self.laggards).unwrap_or(Situation::NotStarted)),
+            Standing::WaitingForCaches => Some(lacking(&self.laggards).unwrap_or_else(|| {
+                let told = "handlers are still being told of the initial list".to_owned();
+                Situation::WaitingForCache { lacking: vec![told] }
+            })),
+            Standing::Working => None,
+        }
+    }
+
+    /// The key as such must not be reconciled, or not now.
+    fn of_the_key(&self) -> Option<Situation> {
+        if let Verdict::Elsewhere { shard, holder } = &self.verdict {
+            return Some(Situation::OtherShard { shard: shard.0, holder: holder.clone() });
+        }
+        if let Some(annotation) = self.annotation {
+            return Some(Situation::Paused { by: format!("its object has the annotation {annotation}") });
+        }
+        if let Some((class, limit)) = &self.aside {
+            return Some(Situation::AtMost { class: class.clone(), limit: *limit });
+        }
+        if let Some(resource) = &self.own_write {
+            return Some(own_write(resource));
+        }
+        let Quarantined { panics, message, since, .. } =
+            self.resting.as_ref().filter(|_| self.whereabouts.waiting.is_none())?;
+        let (panics, message, since) = (*panics, message.clone(), self.now.moment(*since));
+        Some(Situation::Quarantined { panics, message, since })
+    }
+
+    fn of_the_queue(&self) -> Option<Situation> {
+        if let Some(waiting) = self.whereabouts.waiting {
+            let since = self.now.moment(waiting.since);
+            return Some(if self.busy < self.workers {
+                Situation::Queued { since }
+            } else {
+                Situation::QueueSaturated { depth: self.depth, workers: self.workers, since }
+            });
+        }
+        let due = self.whereabouts.due?;
+        let next_try = self.now.moment(due.at);
+        let record = self.record.as_ref()?;
+        let failed = matches!(record.end, Some(Ending::Failed | Ending::Panicked));
+        let failure = record.failure.as_deref().filter(|_| failed || due.is_retry)?;
+        Some(match denied(failure) {
+            Some(denial) => Situation::MissingPermission { denial, next_try: Some(next_try) },
+            None => {
+                let (failures, error) = (self.failures, failure.message.clone());
+                Situation::BackingOff { failures, error, next_try }
+            }
+        })
+    }
+
+    /// What is the matter with the object, or with the cache that it should be in.
+    fn of_the_object(&self) -> Option<Situation> {
+        if let Some((kind, Undecoded { version, error, .. })) = &self.undecoded {
+            let (kind, version) = (kind.to_string(), version.as_ref().map(ToString::to_string));
+            return Some(Situation::Undecodable { kind, version, error: error.to_string() });
+        }
+        match self.barred.as_ref()? {
+            (_, Presence::Forbidden(denial)) => {
+                Some(Situation::MissingPermission { denial: denial.to_string(), next_try: None })
+            }
+            (kind, Presence::Absent) => Some(Situation::KindAbsent { kind: kind.to_string() }),
+            (_, Presence::Unknown | Presence::Served) => None,
+        }
+    }
+
+    fn of_the_last_end(&self) -> Option<Situation> {
+        let record = self.record.as_ref()?;
+        let again = self.whereabouts.due.map(|due| self.now.moment(due.at));
+        match record.end? {
+            Ending::Paused(reason) if again.is_none() => {
+                Some(Situation::Paused { by: format!("its reconcile says so: {reason}") })
+            }
+            Ending::Terminal => Some(given_up(record, "it failed for good")),
+            Ending::GivenUp => Some(given_up(record, "it failed too often")),
+            Ending::Annotated(annotation) if again.is_none() => {
+                Some(Situation::Paused { by: format!("its object had the annotation {annotation}") })
+            }
+            _ => Some(Situation::Done { why: self.why_done(record), again }),
+        }
+    }
+
+    fn why_done(&self, record: &Record) -> String {
+        let mut why = if self.whereabouts.due.is_some() {
+            "its reconcile or its controller asked for another look".to_owned()
+        } else if self.cached.is_empty() {
+            "nothing left to do, and no cache holds an object of that name".to_owned()
+        } else {
+            "nothing to do until something changes".to_owned()
+        };
+        let later = |refused: &&Refused| record.ended.is_none_or(|ended| refused.at >= ended);
+        if let Some(Refused { by, watch, at, .. }) = self.refused.as_ref().filter(later) {
+            let at = self.now.moment(*at);
+            why.push_str(&format!("; predicate {by} kept a later event from the watch on {watch}, {at}"));
+        }
+        why
+    }
+
+    /// Nobody asked for the key, as far as is remembered.
+    fn of_the_unknown(&self) -> Situation {
+        if let Some(due) = self.whereabouts.due {
+            let again = Some(self.now.moment(due.at));
+            return Situation::Done { why: "its first reconcile is to come later".to_owned(), again };
+        }
+        if let Some(by) = &self.left_out {
+            return Situation::NotSelected { by: by.clone() };
+        }
+        if let Some(Refused { at, watch, by, told }) = &self.refused {
+            let (watch, predicate, event) = (watch.to_string(), (*by).to_owned(), told.to_string());
+            return Situation::Filtered { watch, predicate, event, at: self.now.moment(*at) };
+        }
+        let kinds: Vec<&str> = self.cached.iter().map(|cached| cached.kind.as_str()).collect();
+        let why = if kinds.is_empty() {
+            "no cache of this controller holds an object of that name".to_owned()
+        } else {
+            format!(
+                "an object of that name is among the cached {}, and no event asked for its key",
+                kinds.join(", ")
+            )
+        };
+        Situation::NeverSeen { why }
+    }
+}
+
+fn own_write(resource: &GroupResource) -> Situation {
+    Situation::WaitingForOwnWrite { resource: resource.to_string() }
+}
+
+fn given_up(record: &Record, why: &str) -> Situation {
+    let failure = record.failure.as_deref();
+    match failure.and_then(denied) {
+        Some(denial) => Situation::MissingPermission { denial, next_try: None },
+        None => {
+            let error = failure.map_or_else(String::new, |failure| failure.message.clone());
+            Situation::GivenUp { why: why.to_owned(), error }
+        }
+    }
+}
+
+fn denied(failure: &Failure) -> Option<String> {
+    failure.lacking.clone()
+}
+
+/// What keeps the controller from its caches: a right or a kind first, since somebody has to do something about it.
+fn lacking(laggards: &[Laggard]) -> Option<Situation> {
+    let forbidden = laggards.iter().find_map(|laggard| match &laggard.lag {
+        Lag::Forbidden(denial) => {
+            Some(Situation::MissingPermission { denial: denial.to_string(), next_try: None })
+        }
+        _ => None,
+    });
+    let absent = || laggards.iter().find(|laggard| laggard.lag == Lag::Absent);
+    forbidden
+        .or_else(|| absent().map(|laggard| Situation::KindAbsent { kind: laggard.kind.to_string() }))
+        .or_else(|| {
+            let lacking: Vec<String> = laggards.iter().map(ToString::to_string).collect();
+            (!lacking.is_empty()).then_some(Situation::WaitingForCache { lacking })
+        })
+}

@@ -1,0 +1,336 @@
+//! A look into one controller, from before its start until after its end.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use windlass_env::Env;
+use windlass_informer::{Presence, Quarantined as Undecoded};
+use windlass_object::{ObjectKey, ResourceKind};
+use windlass_workqueue::Queue;
+
+use crate::caches::{Cache, Caches, behind};
+use crate::descriptor::Descriptor;
+use crate::explain::diagnosis::Facts;
+use crate::explain::moment::Now;
+use crate::explain::overview::{FailingKey, Overview, State, WaitingKey};
+use crate::explain::{CachedObject, Explanation, LastError, LastRun, Queued, SeenObject};
+use crate::history::{Asker, Ending, History, Record, Seen};
+use crate::limits::Limit;
+use crate::pause::Pause;
+use crate::quarantine::Quarantine;
+use crate::scope::{Scope, Verdict};
+use crate::worker_pool::Activity;
+use crate::writes::SharedLedger;
+
+/// Says who holds a lease, if that is known and anybody does.
+pub type Holder = Arc<dyn Fn() -> Option<String> + Send + Sync>;
+
+/// How a controller stands: the one cell that its process fills in, for what it alone knows.
+#[derive(Clone)]
+pub enum Standing {
+    /// It is set up.
+    NotStarted,
+    /// Another replica acts; this one waits for the lease.
+    StandingBy {
+        /// The Lease, as `namespace/name`.
+        lease: String,
+        /// Who holds it.
+        holder: Holder,
+    },
+    /// It starts, and waits for its caches.
+    WaitingForCaches,
+    /// Its workers take keys.
+    Working,
+    /// It takes no key any more.
+    Draining,
+}
+
+/// How many keys an overview names of each sort.
+const NAMED: usize = 20;
+
+/// A look into one controller. Clones share it; it answers as long as it lives, and costs nothing unless it is asked.
+#[derive(Clone)]
+pub struct Insight {
+    inner: Arc<Inner>,
+}
+
+/// What a look is taken at.
+pub(crate) struct Inner {
+    pub(crate) descriptor: Descriptor,
+    pub(crate) env: Env,
+    pub(crate) queue: Queue<ObjectKey>,
+    pub(crate) history: History,
+    pub(crate) quarantine: Quarantine,
+    pub(crate) caches: Caches,
+    pub(crate) needed: Vec<Arc<dyn Cache>>,
+    pub(crate) limits: Vec<Limit>,
+    pub(crate) pauses: Vec<Pause>,
+    pub(crate) workers: usize,
+    /// Whether the start has begun, and with it sources of the controller's own.
+    pub(crate) begun: Arc<AtomicBool>,
+    pub(crate) standing: Mutex<Standing>,
+    pub(crate) started: OnceLock<Started>,
+}
+
+/// What there is once the controller has started.
+pub(crate) struct Started {
+    pub(crate) ledger: SharedLedger,
+    pub(crate) activity: Activity,
+    pub(crate) scope: Arc<dyn Scope>,
+}
+
+impl Insight {
+    pub(crate) fn new(inner: Inner) -> Self {
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The controller's workers start.
+    pub(crate) fn starts(&self, started: Started) {
+        // It starts once at most: its start takes what was prepared.
+        let _first = self.inner.started.set(started);
+        self.stand(Standing::Working);
+    }
+
+    /// The names of the controller.
+    pub fn descriptor(&self) -> Descriptor {
+        self.inner.descriptor
+    }
+
+    /// Says how the controller stands. Its start and its workers say so themselves; whoever keeps it waiting before
+    /// that does here.
+    pub fn stand(&self, standing: Standing) {
+        *self.inner.standing.lock().unwrap_or_else(PoisonError::into_inner) = standing;
+    }
+
+    /// Says why `key` has not been reconciled, or what became of it.
+    pub fn explain(&self, key: &ObjectKey) -> Explanation {
+        let facts = self.inner.facts(key);
+        let situation = facts.situation();
+        let Facts { now, record, whereabouts, failures, cached, .. } = facts;
+        let record = record.unwrap_or_default();
+        let next_try = whereabouts.due.map(|due| now.moment(due.at));
+        let priority = whereabouts.waiting.map(|waiting| waiting.priority.0);
+        let queued_at = whereabouts.waiting.map(|waiting| waiting.since).or(record.queued_at);
+        Explanation {
+            controller: self.inner.descriptor.name.to_owned(),
+            key: key.to_string(),
+            cause: on_one_line(&situation.to_string()),
+            situation,
+            asked: now.moment(now.instant),
+            seen: record
+                .seen
+                .as_ref()
+                .filter(|seen| seen.at.is_some())
+                .map(|seen| seen_object(seen, key, now)),
+            cached,
+            queued: queued_at.map(|since| Queued {
+                since: now.moment(since),
+                asked_by: asked_by(record.asked_by).to_owned(),
+                priority,
+            }),
+            last_run: last_run(&record, now),
+            runs: record.runs,
+            failures,
+            last_error: record.failure.map(|failure| LastError {
+                at: now.moment(failure.at),
+                message: failure.message,
+                denial: failure.lacking,
+            }),
+            next_try,
+        }
+    }
+
+    /// How the controller fares.
+    pub fn overview(&self) -> Overview {
+        let Inner { descriptor, env, queue, history, quarantine, workers, .. } = &*self.inner;
+        let now = Now::of(env);
+        let busy = self.inner.started.get().map(|started| started.activity.busy()).unwrap_or_default();
+        let running = busy.iter().map(|busy| waiting_key(&busy.key, now.moment(busy.since)));
+        let failing = history.failing();
+        let oldest = history.oldest(NAMED);
+        let named = failing.iter().take(NAMED).map(|(key, record)| FailingKey {
+            key: key.to_string(),
+            failures: queue.attempts(key),
+            error: record.failure.as_ref().map(|failure| failure.message.clone()).unwrap_or_default(),
+            next_try: queue.whereabouts(key).due.map(|due| now.moment(due.at)),
+        });
+        Overview {
+            name: descriptor.name.to_owned(),
+            aliases: descriptor.aliases.iter().map(|&alias| alias.to_owned()).collect(),
+            state: self.inner.state(),
+            depth: queue.len(),
+            workers: *workers,
+            busy: busy.len(),
+            failing: failing.len(),
+            quarantined: quarantine.resting().iter().map(|resting| resting.key.to_string()).collect(),
+            remembered: history.len(),
+            running: running.collect(),
+            failing_keys: named.collect(),
+            oldest_keys: oldest.iter().map(|(key, since)| waiting_key(key, now.moment(*since))).collect(),
+        }
+    }
+}
+
+impl Inner {
+    fn standing(&self) -> Standing {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn state(&self) -> State {
+        let lacking = behind(&self.expected()).err().map(|behind| behind.to_string());
+        match (self.standing(), lacking) {
+            (Standing::NotStarted, Some(lacking)) => State::WaitingForCaches { lacking },
+            (Standing::NotStarted, None) => State::NotStarted,
+            (Standing::StandingBy { lease, holder }, _) => State::StandingBy { lease, holder: holder() },
+            (Standing::WaitingForCaches, lacking) => {
+                State::WaitingForCaches { lacking: lacking.unwrap_or_default() }
+            }
+            (Standing::Working, _) => State::Working,
+            (Standing::Draining, _) => State::Draining,
+        }
+    }
+
+    /// The caches that should be complete by now.
+    fn expected(&self) -> Vec<Arc<dyn Cache>> {
+        if self.begun.load(Ordering::Relaxed) { self.needed.clone() } else { self.caches.all() }
+    }
+
+    fn facts(&self, key: &ObjectKey) -> Facts {
+        let started = self.started.get();
+        let busy = started.map(|started| started.activity.busy()).unwrap_or_default();
+        let caches = self.all_caches();
+        Facts {
+            now: Now::of(&self.env),
+            standing: self.standing(),
+            laggards: behind(&self.expected()).err().map(|behind| behind.laggards).unwrap_or_default(),
+            barred: self.barred(),
+            verdict: started.map_or(Verdict::Mine(None), |started| started.scope.verdict(key)),
+            undecoded: undecoded(&caches, key),
+            resting: self.quarantine.resting().into_iter().find(|resting| resting.key == *key),
+            annotation: Pause::of(&self.pauses, key),
+            taken: busy.iter().find(|busy| busy.key == *key).map(|busy| busy.since),
+            own_write: started.and_then(|started| started.ledger.lock().held_up_by(key)),
+            aside: self.limits.iter().find_map(|limit| limit.aside(key)),
+            whereabouts: self.queue.whereabouts(key),
+            depth: self.queue.len(),
+            workers: self.workers,
+            busy: busy.len(),
+            failures: self.queue.attempts(key),
+            record: self.history.of(key),
+            refused: self.history.refusal(key),
+            cached: caches.iter().filter_map(|cache| cached(&**cache, key)).collect(),
+            left_out: left_out(&caches, key),
+        }
+    }
+
+    /// What keeps a cache that the controller needs from being followed, although it has its first list.
+    fn barred(&self) -> Option<(ResourceKind, Presence)> {
+        let barred = self.needed.iter().map(|cache| (cache.kind().clone(), cache.presence()));
+        let mut barred = barred.filter(|(_, it)| matches!(it, Presence::Absent | Presence::Forbidden(_)));
+        barred.next()
+    }
+
+    /// Those declared, those added at run time, and those fed from elsewhere, once each.
+    fn all_caches(&self) -> Vec<Arc<dyn Cache>> {
+        let mut all = self.needed.clone();
+        for cache in self.caches.all() {
+            let known =
+                |one: &Arc<dyn Cache>| one.kind() == cache.kind() && one.selection() == cache.selection();
+            if !all.iter().any(known) {
+                all.push(cache);
+            }
+        }
+        all
+    }
+}
+
+fn undecoded(caches: &[Arc<dyn Cache>], key: &ObjectKey) -> Option<(ResourceKind, Undecoded)> {
+    caches.iter().find_map(|cache| Some((cache.kind().clone(), cache.undecoded(key)?)))
+}
+
+fn cached(cache: &dyn Cache, key: &ObjectKey) -> Option<CachedObject> {
+    let (version, uid) = cache.held(key)?;
+    Some(CachedObject { kind: cache.kind().to_string(), version, uid })
+}
+
+/// What leaves the key out, if every cache does.
+fn left_out(caches: &[Arc<dyn Cache>], key: &ObjectKey) -> Option<String> {
+    let mut why: Vec<String> = caches.iter().map(|cache| cache.leaves_out(key)).collect::<Option<_>>()?;
+    why.dedup();
+    (!why.is_empty()).then(|| why.join("; "))
+}
+
+fn seen_object(seen: &Seen, key: &ObjectKey, now: Now) -> SeenObject {
+    SeenObject {
+        watch: seen.watch.as_deref().unwrap_or_default().to_owned(),
+        object: seen.object(key).to_string(),
+        event: seen.told.what.as_str().to_owned(),
+        cause: seen.told.cause().to_owned(),
+        version: seen.version(),
+        uid: seen.uid(),
+        at: seen.at.map(|at| now.moment(at)),
+    }
+}
+
+fn asked_by(asker: Option<Asker>) -> &'static str {
+    match asker {
+        Some(Asker::Event) => "event",
+        Some(Asker::Handler) => "handler",
+        Some(Asker::Trigger) => "trigger",
+        Some(Asker::Timer) => "timer",
+        Some(Asker::Reconcile) => "reconcile",
+        Some(Asker::Controller) | None => "controller",
+    }
+}
+
+fn last_run(record: &Record, now: Now) -> Option<LastRun> {
+    let started = record.started?;
+    let ended = record.ended.filter(|ended| !record.running && *ended >= started);
+    let outcome = record.end.filter(|_| ended.is_some()).map(|end| outcome(end).to_owned());
+    let seconds = (ended.unwrap_or(now.instant) - started).as_secs_f64();
+    Some(LastRun { started: now.moment(started), ended: ended.map(|at| now.moment(at)), seconds, outcome })
+}
+
+fn outcome(end: Ending) -> &'static str {
+    match end {
+        Ending::Done => "done",
+        Ending::Again => "asked for another look",
+        Ending::Paused(_) => "paused",
+        Ending::Annotated(_) => "not reconciled: paused",
+        Ending::Failed => "failed",
+        Ending::Terminal => "failed for good",
+        Ending::GivenUp => "failed too often",
+        Ending::Panicked => "panicked",
+        Ending::Resting => "panicked too often",
+    }
+}
+
+fn waiting_key(key: &ObjectKey, since: crate::explain::Moment) -> WaitingKey {
+    WaitingKey { key: key.to_string(), since }
+}
+
+fn on_one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+impl fmt::Debug for Insight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Insight")
+            .field("controller", &self.inner.descriptor.name)
+            .field("state", &self.inner.state())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotStarted => "NotStarted",
+            Self::StandingBy { .. } => "StandingBy",
+            Self::WaitingForCaches => "WaitingForCaches",
+            Self::Working => "Working",
+            Self::Draining => "Draining",
+        })
+    }
+}

@@ -1,0 +1,559 @@
+//! What happened to each key: what was seen of it last, why it was queued, how its reconciles went.
+//!
+//! Kept so that [`explain`](crate::Explanation) has something to go by. Guarantees:
+//! - A key that is queued, delayed, running, failing or in quarantine is remembered; of the others as many as
+//!   [`Setup::remember`](crate::Setup::remember) says, the most recent ones. A key costs about 400 bytes.
+//! - Nothing is allocated for a key that comes and goes as it did before, but for what a failure says.
+//! - Times are read off the monotonic clock alone; what the wall showed then is worked out when somebody asks.
+//!
+//! It decides nothing: a controller works alike whatever is written here.
+
+mod identity;
+mod recent;
+mod refusals;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use windlass_env::{Env, Instant};
+use windlass_informer::{Cause, Event};
+use windlass_object::ObjectKey;
+
+use crate::history::identity::{Identity, Version};
+use crate::history::recent::{Recent, Recycle};
+use crate::history::refusals::Refusals;
+pub(crate) use crate::history::refusals::Refused;
+
+/// How many keys are remembered that nothing is the matter with, unless a controller says otherwise: more than a person
+/// asks about before they ask again, for about four megabytes.
+pub(crate) const REMEMBERED: usize = 10_000;
+
+/// The history of one controller's keys. Clones share it.
+#[derive(Clone)]
+pub(crate) struct History {
+    env: Env,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    records: Recent<Record>,
+    refusals: Refusals,
+}
+
+/// What is known of one key.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Record {
+    pub(crate) seen: Option<Seen>,
+    /// Since when it waits for its next reconcile, and who asked for it first and last.
+    pub(crate) queued_at: Option<Instant>,
+    pub(crate) asked_by: Option<Asker>,
+    /// Whether it waits: in the queue, or for a time.
+    waits: bool,
+    pub(crate) running: bool,
+    /// Failed, and not succeeded since; or in quarantine.
+    failing: bool,
+    pub(crate) started: Option<Instant>,
+    pub(crate) ended: Option<Instant>,
+    pub(crate) runs: u32,
+    pub(crate) end: Option<Ending>,
+    /// The last failure, also after a success.
+    pub(crate) failure: Option<Box<Failure>>,
+}
+
+/// The state that was seen last of the object that a key was found in.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) at: Option<Instant>,
+    /// Through which watch.
+    pub(crate) watch: Option<Arc<str>>,
+    pub(crate) told: Told,
+    /// The object, where it is not the one that the key names.
+    other: bool,
+    namespace: String,
+    name: String,
+    version: Version,
+    uid: Identity,
+}
+
+/// What an event was.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) what: What,
+    pub(crate) cause: Cause,
+}
+
+/// What happened to an object.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Added,
+    Updated,
+    Deleted,
+}
+
+/// Who asked for a reconcile.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// An event of a watch.
+    Event,
+    /// A handler of a watch, but not while it was told of an event.
+    Handler,
+    /// A trigger.
+    Trigger,
+    /// A timer.
+    Timer,
+    /// Its last reconcile.
+    Reconcile,
+    /// The controller itself, through its queue; or nobody knows.
+    Controller,
+}
+
+/// How a reconcile ended, or why a key that was taken was not reconciled.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Nothing more to do.
+    Done,
+    /// To be looked at again.
+    Again,
+    /// Paused by its reconcile, for this reason.
+    Paused(&'static str),
+    /// Not reconciled, since its object has this annotation.
+    Annotated(&'static str),
+    /// Failed; to be tried again.
+    Failed,
+    /// Failed for good.
+    Terminal,
+    /// Failed too often.
+    GivenUp,
+    /// Panicked; to be tried again.
+    Panicked,
+    /// Panicked too often.
+    Resting,
+}
+
+/// A failure of a key's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) at: Instant,
+    /// On one line.
+    pub(crate) message: String,
+    /// What a role has to say, if a right was what lacked.
+    pub(crate) lacking: Option<String>,
+}
+
+/// What a watch is being told of: filled once per event, and looked at when a key is queued meanwhile.
+#[derive(Debug)]
+pub(crate) struct Sighting {
+    watch: Arc<str>,
+    seen: Mutex<Option<Seen>>,
+    live: std::sync::atomic::AtomicBool,
+}
+
+/// Where keys come from that are queued at one place.
+#[derive(Clone, Debug)]
+pub(crate) enum Origin {
+    /// A watch.
+    Watch(Arc<Sighting>),
+    /// Anything else.
+    Other(Asker),
+}
+
+impl History {
+    pub(crate) fn new(env: Env, name: &str) -> Self {
+        let seed = env.hash_seed(name);
+        let state = State { records: Recent::new(seed, REMEMBERED), refusals: Refusals::new(seed) };
+        Self { env, state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// How many keys are remembered that nothing is the matter with.
+    pub(crate) fn limit(&self, keys: usize) {
+        self.lock().records.limit(keys);
+    }
+
+    /// `keys` are about to be queued.
+    pub(crate) fn queued<'k>(&self, keys: impl IntoIterator<Item = &'k ObjectKey>, origin: &Origin) {
+        let now = self.env.now();
+        let seen = origin.seen();
+        let mut state = self.lock();
+        for key in keys {
+            let record = state.records.hold(key);
+            record.asked_by = Some(match (origin, &seen) {
+                (Origin::Watch(_), Some(_)) => Asker::Event,
+                (Origin::Watch(_), None) => Asker::Handler,
+                (Origin::Other(asker), _) => *asker,
+            });
+            record.waits_from(now);
+            if let Some(seen) = seen.as_ref().and_then(|seen| seen.as_ref()) {
+                record.seen.get_or_insert_default().take(seen, key, now);
+            }
+        }
+    }
+
+    /// A predicate has kept an event of an object from a watch.
+    pub(crate) fn refused<T>(&self, meta: &ObjectMeta, event: &Event<T>, watch: &Arc<str>, by: &'static str) {
+        let refused = Refused { at: self.env.now(), watch: Arc::clone(watch), by, told: Told::of(event) };
+        self.lock().refusals.note(meta, refused);
+    }
+
+    /// A reconcile of `key` begins.
+    pub(crate) fn started(&self, key: &ObjectKey, now: Instant) {
+        let mut state = self.lock();
+        let record = state.records.hold(key);
+        (record.running, record.started, record.waits) = (true, Some(now), false);
+        record.runs = record.runs.saturating_add(1);
+    }
+
+    /// The reconcile of `key` that began last has ended.
+    pub(crate) fn ended(&self, key: &ObjectKey, end: Ending, failure: Option<Failure>) {
+        let mut state = self.lock();
+        let record = state.records.hold(key);
+        let now = self.env.now();
+        (record.running, record.ended, record.end) = (false, Some(now), Some(end));
+        record.failing = matches!(end, Ending::Failed | Ending::Panicked | Ending::Resting);
+        if failure.is_some() {
+            record.failure = failure.map(Box::new);
+        }
+        if matches!(end, Ending::Again | Ending::Failed | Ending::Panicked) {
+            record.asked_by = Some(Asker::Reconcile);
+            record.waits_from(now);
+        }
+        state.let_go_if_idle(key);
+    }
+
+    /// `key` was taken, is not reconciled, and goes back to the queue.
+    pub(crate) fn put_off(&self, key: &ObjectKey) {
+        let now = self.env.now();
+        let mut state = self.lock();
+        let record = state.records.hold(key);
+        record.running = false;
+        record.waits_from(now);
+    }
+
+    /// `key` was taken and is not reconciled, because of an annotation.
+    pub(crate) fn paused(&self, key: &ObjectKey, annotation: &'static str) {
+        let now = self.env.now();
+        let mut state = self.lock();
+        let record = state.records.hold(key);
+        (record.waits, record.failing) = (false, false);
+        (record.ended, record.end) = (Some(now), Some(Ending::Annotated(annotation)));
+        state.let_go_if_idle(key);
+    }
+
+    /// Forgets `key`.
+    pub(crate) fn forget(&self, key: &ObjectKey) {
+        self.lock().records.remove_key(key);
+    }
+
+    /// Forgets the keys of which `gone` says so.
+    pub(crate) fn forget_if(&self, gone: impl Fn(&ObjectKey) -> bool) {
+        self.lock().records.remove_if(gone);
+    }
+
+    /// What is known of `key`.
+    pub(crate) fn of(&self, key: &ObjectKey) -> Option<Record> {
+        self.lock().records.get(key).cloned()
+    }
+
+    /// Which predicate kept an event of the object `key` from its watch last, if that is remembered.
+    pub(crate) fn refusal(&self, key: &ObjectKey) -> Option<Refused> {
+        self.lock().refusals.of(key)
+    }
+
+    /// The keys that fail, in order, each with its last failure.
+    pub(crate) fn failing(&self) -> Vec<(ObjectKey, Record)> {
+        let state = self.lock();
+        let failing = state.records.iter().filter(|(_, record)| record.failing);
+        let mut failing: Vec<_> = failing.map(|(key, record)| (key.clone(), record.clone())).collect();
+        drop(state);
+        failing.sort_by(|(one, _), (other, _)| one.cmp(other));
+        failing
+    }
+
+    /// The keys that have waited longest, the first of them first, at most `count`.
+    pub(crate) fn oldest(&self, count: usize) -> Vec<(ObjectKey, Instant)> {
+        let state = self.lock();
+        let waiting = state.records.iter().filter(|(_, record)| record.waits && !record.failing);
+        let mut waiting: Vec<_> =
+            waiting.filter_map(|(key, record)| Some((record.queued_at?, key.clone()))).collect();
+        drop(state);
+        waiting.sort();
+        waiting.truncate(count);
+        waiting.into_iter().map(|(at, key)| (key, at)).collect()
+    }
+
+    /// How many keys are remembered.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().records.len()
+    }
+
+    /// Only comparison, hash and clone of keys run under this lock, so poison cannot mean a broken record.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn let_go_if_idle(&mut self, key: &ObjectKey) {
+        if self.records.get(key).is_some_and(|it| !(it.waits || it.running || it.failing)) {
+            self.records.let_go(key);
+        }
+    }
+}
+
+impl Record {
+    /// A key that waits already goes on waiting.
+    fn waits_from(&mut self, now: Instant) {
+        if !std::mem::replace(&mut self.waits, true) {
+            self.queued_at = Some(now);
+        }
+    }
+}
+
+impl Recycle for Record {
+    fn recycle(&mut self) {
+        let seen = self.seen.take().map(Seen::emptied);
+        *self = Self { seen, ..Self::default() };
+    }
+}
+
+impl Seen {
+    /// The object, if it is another one than `key` names.
+    pub(crate) fn object(&self, key: &ObjectKey) -> ObjectKey {
+        if self.other { ObjectKey::new(Some(&self.namespace), &self.name) } else { key.clone() }
+    }
+
+    pub(crate) fn version(&self) -> Option<String> {
+        self.version.text()
+    }
+
+    pub(crate) fn uid(&self) -> Option<String> {
+        self.uid.text()
+    }
+
+    /// Takes over what a watch was told of, in the room there is.
+    fn take(&mut self, told: &Seen, key: &ObjectKey, now: Instant) {
+        self.other = told.name != key.name() || told.namespace != key.namespace().unwrap_or_default();
+        if self.other {
+            self.namespace.clone_from(&told.namespace);
+            self.name.clone_from(&told.name);
+        }
+        self.at = Some(now);
+        self.watch.clone_from(&told.watch);
+        (self.told, self.version, self.uid) = (told.told, told.version.clone(), told.uid.clone());
+    }
+
+    fn emptied(mut self) -> Self {
+        self.namespace.clear();
+        self.name.clear();
+        Self { namespace: self.namespace, name: self.name, ..Self::default() }
+    }
+}
+
+impl Told {
+    fn of<T>(event: &Event<T>) -> Self {
+        let what = match event {
+            Event::Added { .. } => What::Added,
+            Event::Updated { .. } => What::Updated,
+            Event::Deleted { .. } => What::Deleted,
+        };
+        Self { what, cause: event.cause() }
+    }
+}
+
+impl What {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "added",
+            Self::Updated => "updated",
+            Self::Deleted => "deleted",
+        }
+    }
+}
+
+impl Told {
+    pub(crate) fn cause(self) -> &'static str {
+        match self.cause {
+            Cause::Watch => "watch",
+            Cause::InitialList => "initial list",
+            Cause::Relist => "re-list",
+            Cause::Deselected => "deselection",
+            Cause::Resync => "resync",
+        }
+    }
+}
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, told by {}", self.what.as_str(), self.cause())
+    }
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Self { what: What::Added, cause: Cause::Watch }
+    }
+}
+
+impl Sighting {
+    /// Of a watch of this name.
+    pub(crate) fn of(watch: &str) -> Arc<Self> {
+        let watch: Arc<str> = watch.into();
+        Arc::new(Self { watch, seen: Mutex::default(), live: false.into() })
+    }
+
+    pub(crate) fn watch(&self) -> &Arc<str> {
+        &self.watch
+    }
+
+    /// The watch is told of `event`, until [`over`](Self::over).
+    pub(crate) fn told<T>(&self, meta: &ObjectMeta, event: &Event<T>) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = seen.get_or_insert_default();
+        if seen.watch.is_none() {
+            seen.watch = Some(Arc::clone(&self.watch));
+        }
+        seen.namespace.clear();
+        seen.namespace.push_str(meta.namespace.as_deref().unwrap_or_default());
+        seen.name.clear();
+        seen.name.push_str(meta.name.as_deref().unwrap_or_default());
+        seen.told = Told::of(event);
+        seen.version = Version::of(meta.resource_version.as_deref());
+        seen.uid = Identity::of(meta.uid.as_deref());
+        self.live.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    pub(crate) fn over(&self) {
+        self.live.store(false, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+impl Origin {
+    /// What the watch is being told of; nothing outside of an event.
+    fn seen(&self) -> Option<MutexGuard<'_, Option<Seen>>> {
+        let Self::Watch(sighting) = self else { return None };
+        let live = sighting.live.load(std::sync::atomic::Ordering::Relaxed);
+        live.then(|| sighting.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl std::fmt::Debug for History {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("History").field("keys", &self.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey::namespaced("shop", name)
+    }
+
+    fn history(limit: usize) -> History {
+        let history = History::new(Env::virtual_time(1), "test");
+        history.limit(limit);
+        history
+    }
+
+    fn meta(name: &str, version: &str) -> ObjectMeta {
+        ObjectMeta {
+            namespace: Some("shop".into()),
+            name: Some(name.into()),
+            resource_version: Some(version.into()),
+            uid: Some("3ce2b2d4-6b0e-4f8e-9f43-0a1b2c3d4e5f".into()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn tell(sighting: &Sighting, name: &str, version: &str) {
+        sighting.told(&meta(name, version), &Event::Added { object: (), cause: Cause::Watch });
+    }
+
+    fn run(history: &History, key: &ObjectKey, end: Ending) {
+        history.started(key, history.env.now());
+        history.ended(key, end, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_runs_or_fails_is_remembered_and_of_the_rest_the_most_recent() {
+        let history = history(2);
+        let other = Origin::Other(Asker::Trigger);
+        let all: Vec<ObjectKey> = ["a", "b", "c", "fails", "runs", "waits"].map(key).into();
+        history.queued(&all, &other);
+        ["a", "b", "c"].into_iter().for_each(|name| run(&history, &key(name), Ending::Done));
+        run(&history, &key("fails"), Ending::Failed);
+        history.started(&key("runs"), history.env.now());
+        let known = |name: &str| history.of(&key(name)).is_some();
+        assert!(!known("a"), "done before two others");
+        assert!(["b", "c", "fails", "runs", "waits"].into_iter().all(known));
+        assert_eq!(history.failing().into_iter().map(|(key, _)| key).collect::<Vec<_>>(), [key("fails")]);
+        run(&history, &key("fails"), Ending::Done);
+        assert!(!known("b") && known("fails"), "it does not fail any more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_remembers_the_object_it_was_found_in() {
+        let history = history(10);
+        let sighting = Sighting::of("pods");
+        let origin = Origin::Watch(Arc::clone(&sighting));
+        tell(&sighting, "web-1", "12");
+        history.queued([&key("web-1"), &key("web")], &origin);
+        sighting.over();
+        history.queued([&key("web"), &key("later")], &origin);
+        let of = |name: &str| {
+            let record = history.of(&key(name)).expect("remembered");
+            let seen = record.seen.map(|seen| (seen.object(&key(name)), seen.version(), seen.uid()));
+            (seen, record.asked_by)
+        };
+        let uid = Some("3ce2b2d4-6b0e-4f8e-9f43-0a1b2c3d4e5f".to_owned());
+        let seen = Some((key("web-1"), Some("12".to_owned()), uid));
+        assert_eq!(of("web-1"), (seen.clone(), Some(Asker::Event)));
+        assert_eq!(of("web"), (seen, Some(Asker::Handler)));
+        assert_eq!(of("later"), (None, Some(Asker::Handler)), "an event that is over explains nothing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_is_asked_for_again_waits_since_the_first_time() {
+        let history = history(10);
+        let other = Origin::Other(Asker::Timer);
+        history.queued([&key("a")], &other);
+        let first = history.of(&key("a")).and_then(|it| it.queued_at);
+        history.env.sleep(std::time::Duration::from_secs(5)).await;
+        history.queued([&key("a")], &other);
+        assert_eq!(history.of(&key("a")).and_then(|it| it.queued_at), first);
+        history.started(&key("a"), history.env.now());
+        history.queued([&key("a")], &other);
+        assert!(history.of(&key("a")).and_then(|it| it.queued_at) > first);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_comes_and_goes_allocates_nothing_and_costs_a_few_hundred_bytes() {
+        let history = history(1000);
+        let sighting = Sighting::of("pods");
+        let origin = Origin::Watch(Arc::clone(&sighting));
+        let keys: Vec<ObjectKey> = (0..3000).map(|number| key(&format!("name-of-a-pod-{number}"))).collect();
+        let metas: Vec<ObjectMeta> = keys.iter().map(|key| meta(key.name(), "123456")).collect();
+        let owner = key("web");
+        let round = || {
+            for (key, meta) in keys.iter().zip(&metas) {
+                sighting.told(meta, &Event::Added { object: (), cause: Cause::Watch });
+                history.queued([key, &owner], &origin);
+                history.refused(
+                    meta,
+                    &Event::Added { object: (), cause: Cause::Watch },
+                    sighting.watch(),
+                    "no",
+                );
+                sighting.over();
+                history.started(key, Instant::ORIGIN);
+                history.ended(key, Ending::Done, None);
+            }
+        };
+        let first = allocation_counter::measure(round);
+        let again = allocation_counter::measure(round);
+        assert_eq!(again.count_total, 0, "in steady state");
+        let per_key = (first.bytes_current - i64::try_from(refusals::BYTES).expect("small")) / 1000;
+        println!("{per_key} bytes per key, {} of them the record", size_of::<Record>());
+        assert!(per_key < 600, "{per_key} bytes per key");
+    }
+}

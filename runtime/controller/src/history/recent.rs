@@ -1,0 +1,316 @@
+//! Records by key: all of those that are held, and the most recent of the others.
+//!
+//! A record that is made or touched is *held* until it is let go; of those that were let go only so many are kept, the
+//! newest. A slot that is left is used again with whatever room its record has, so that keys that come and go allocate
+//! nothing; when most slots are free they are given back.
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use windlass_object::ObjectKey;
+
+/// The number of no slot: the end of a list.
+const NONE: u32 = u32::MAX;
+
+/// Free slots are given back only above so many.
+const FREE_KEPT: usize = 1024;
+
+/// A record that can be used again for another key.
+pub(crate) trait Recycle: Default {
+    /// Forgets everything but its room.
+    fn recycle(&mut self);
+}
+
+/// See the module.
+pub(crate) struct Recent<V> {
+    /// The numbers of used slots by key. Never iterated: the order of a hash reaches nobody.
+    numbers: HashTable<u32>,
+    slots: Vec<Slot<V>>,
+    free: Vec<u32>,
+    /// The ends of the line of records that were let go.
+    oldest: u32,
+    newest: u32,
+    at_rest: usize,
+    limit: usize,
+    hasher: FixedState,
+}
+
+struct Slot<V> {
+    /// None when the slot is free.
+    key: Option<ObjectKey>,
+    hash: u64,
+    older: u32,
+    newer: u32,
+    resting: bool,
+    value: V,
+}
+
+impl<V: Recycle> Recent<V> {
+    /// Keeps at most `limit` records that are not held. The seed keeps strangers who choose keys from choosing ones that
+    /// collide.
+    pub(crate) fn new(seed: u64, limit: usize) -> Self {
+        let (numbers, hasher) = (HashTable::new(), FixedState::with_seed(seed));
+        let (slots, free) = (Vec::new(), Vec::new());
+        Self { numbers, slots, free, oldest: NONE, newest: NONE, at_rest: 0, limit, hasher }
+    }
+
+    pub(crate) fn limit(&mut self, limit: usize) {
+        self.limit = limit;
+        self.shrink();
+    }
+
+    pub(crate) fn get(&self, key: &ObjectKey) -> Option<&V> {
+        Some(&self.slots[self.find(key)? as usize].value)
+    }
+
+    /// The record of `key`, made if there is none, and held from now on.
+    pub(crate) fn hold(&mut self, key: &ObjectKey) -> &mut V {
+        let number = self.find(key).unwrap_or_else(|| self.enter(key));
+        self.unlink(number);
+        &mut self.slots[number as usize].value
+    }
+
+    /// The record of `key` is held no more, and is the newest of those.
+    pub(crate) fn let_go(&mut self, key: &ObjectKey) {
+        let Some(number) = self.find(key) else { return };
+        self.unlink(number);
+        let newest = std::mem::replace(&mut self.newest, number);
+        let slot = &mut self.slots[number as usize];
+        (slot.older, slot.newer, slot.resting) = (newest, NONE, true);
+        match newest {
+            NONE => self.oldest = number,
+            _ => self.slots[newest as usize].newer = number,
+        }
+        self.at_rest += 1;
+        self.shrink();
+    }
+
+    /// Forgets the record of `key`.
+    pub(crate) fn remove_key(&mut self, key: &ObjectKey) {
+        if let Some(number) = self.find(key) {
+            self.remove(number);
+        }
+    }
+
+    /// Forgets every record of which `gone` says so.
+    pub(crate) fn remove_if(&mut self, gone: impl Fn(&ObjectKey) -> bool) {
+        for number in 0..self.slots.len() {
+            if self.slots[number].key.as_ref().is_some_and(&gone) {
+                self.remove(number_of(number));
+            }
+        }
+        self.give_back();
+    }
+
+    /// Every record, in no order that means anything.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&ObjectKey, &V)> {
+        self.slots.iter().filter_map(|slot| Some((slot.key.as_ref()?, &slot.value)))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    fn find(&self, key: &ObjectKey) -> Option<u32> {
+        let same = |number: &u32| self.slots[*number as usize].key.as_ref() == Some(key);
+        self.numbers.find(self.hasher.hash_one(key), same).copied()
+    }
+
+    fn enter(&mut self, key: &ObjectKey) -> u32 {
+        let hash = self.hasher.hash_one(key);
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot {
+                key: None,
+                hash,
+                older: NONE,
+                newer: NONE,
+                resting: false,
+                value: V::default(),
+            });
+            number_of(self.slots.len() - 1)
+        });
+        let slot = &mut self.slots[number as usize];
+        (slot.key, slot.hash) = (Some(key.clone()), hash);
+        let slots = &self.slots;
+        if let Entry::Vacant(vacant) =
+            self.numbers.entry(hash, |other| *other == number, |other| slots[*other as usize].hash)
+        {
+            vacant.insert(number);
+        }
+        number
+    }
+
+    fn shrink(&mut self) {
+        while self.at_rest > self.limit && self.oldest != NONE {
+            self.remove(self.oldest);
+        }
+        self.give_back();
+    }
+
+    fn remove(&mut self, number: u32) {
+        self.unlink(number);
+        let slot = &mut self.slots[number as usize];
+        let hash = slot.hash;
+        slot.key = None;
+        slot.value.recycle();
+        if let Ok(found) = self.numbers.find_entry(hash, |other| *other == number) {
+            found.remove();
+        }
+        self.free.push(number);
+    }
+
+    /// Takes a record out of the line of those that were let go, if it is there.
+    fn unlink(&mut self, number: u32) {
+        let slot = &mut self.slots[number as usize];
+        if !std::mem::take(&mut slot.resting) {
+            return;
+        }
+        let (older, newer) = (slot.older, slot.newer);
+        match older {
+            NONE => self.oldest = newer,
+            _ => self.slots[older as usize].newer = newer,
+        }
+        match newer {
+            NONE => self.newest = older,
+            _ => self.slots[newer as usize].older = older,
+        }
+        self.at_rest -= 1;
+    }
+
+    /// Moves what is left into less room when most of it is free, as it is once a first list has been worked off.
+    fn give_back(&mut self) {
+        if self.free.len() <= FREE_KEPT.max(3 * self.len()) {
+            return;
+        }
+        let mut moved = vec![NONE; self.slots.len()];
+        let used = self.slots.iter().enumerate().filter(|(_, slot)| slot.key.is_some());
+        used.enumerate().for_each(|(new, (old, _))| moved[old] = number_of(new));
+        let to = |number: u32| if number == NONE { NONE } else { moved[number as usize] };
+        let mut slots = Vec::with_capacity(self.len());
+        slots.extend(std::mem::take(&mut self.slots).into_iter().filter(|slot| slot.key.is_some()));
+        for slot in &mut slots {
+            (slot.older, slot.newer) = (to(slot.older), to(slot.newer));
+        }
+        (self.oldest, self.newest) = (to(self.oldest), to(self.newest));
+        self.numbers = HashTable::with_capacity(slots.len());
+        for (number, slot) in slots.iter().enumerate() {
+            self.numbers.insert_unique(slot.hash, number_of(number), |other| slots[*other as usize].hash);
+        }
+        (self.slots, self.free) = (slots, Vec::new());
+    }
+}
+
+/// More than four billion keys do not fit into memory.
+fn number_of(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(NONE - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, VecDeque};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Note(u32);
+
+    impl Recycle for Note {
+        fn recycle(&mut self) {
+            self.0 = 0;
+        }
+    }
+
+    fn key(number: u32) -> ObjectKey {
+        ObjectKey::namespaced("shop", &number.to_string())
+    }
+
+    #[derive(Clone, Debug)]
+    enum Deed {
+        Hold(u32, u32),
+        LetGo(u32),
+        RemoveEven,
+    }
+
+    fn deed() -> impl Strategy<Value = Deed> {
+        prop_oneof![
+            6 => (0..12u32, 1..100u32).prop_map(|(key, note)| Deed::Hold(key, note)),
+            6 => (0..12u32).prop_map(Deed::LetGo),
+            1 => Just(Deed::RemoveEven),
+        ]
+    }
+
+    /// What it should do, said plainly.
+    #[derive(Default)]
+    struct Model {
+        notes: BTreeMap<u32, u32>,
+        line: VecDeque<u32>,
+    }
+
+    impl Model {
+        fn act(&mut self, deed: &Deed, limit: usize) {
+            match deed {
+                Deed::Hold(key, note) => {
+                    self.line.retain(|other| other != key);
+                    self.notes.insert(*key, *note);
+                }
+                Deed::LetGo(key) if self.notes.contains_key(key) => {
+                    self.line.retain(|other| other != key);
+                    self.line.push_back(*key);
+                    while self.line.len() > limit {
+                        let oldest = self.line.pop_front().expect("not empty");
+                        self.notes.remove(&oldest);
+                    }
+                }
+                Deed::LetGo(_) => {}
+                Deed::RemoveEven => {
+                    self.notes.retain(|key, _| key % 2 == 1);
+                    self.line.retain(|key| key % 2 == 1);
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_held_is_kept_and_of_the_rest_the_newest(deeds in prop::collection::vec(deed(), 0..200)) {
+            let (mut model, mut recent) = (Model::default(), Recent::<Note>::new(7, 3));
+            for deed in &deeds {
+                model.act(deed, 3);
+                match deed {
+                    Deed::Hold(number, note) => recent.hold(&key(*number)).0 = *note,
+                    Deed::LetGo(number) => recent.let_go(&key(*number)),
+                    Deed::RemoveEven => {
+                        recent.remove_if(|key| key.name().parse::<u32>().is_ok_and(|it| it % 2 == 0));
+                    }
+                }
+                let notes: BTreeMap<u32, u32> =
+                    recent.iter().map(|(key, note)| (key.name().parse().expect("a number"), note.0)).collect();
+                prop_assert_eq!(&notes, &model.notes);
+                for number in 0..12 {
+                    prop_assert_eq!(recent.get(&key(number)).map(|note| note.0), model.notes.get(&number).copied());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_that_was_worked_off_gives_its_room_back_and_forgets_nobody() {
+        let mut recent = Recent::<Note>::new(7, 100);
+        (0..20_000).for_each(|number| recent.hold(&key(number)).0 = number);
+        (0..20_000).for_each(|number| recent.let_go(&key(number)));
+        assert_eq!(recent.len(), 100);
+        assert!(recent.slots.capacity() < 2_000, "{} slots", recent.slots.capacity());
+        assert_eq!(recent.get(&key(19_999)).map(|note| note.0), Some(19_999));
+        assert!((0..19_900).all(|number| recent.get(&key(number)).is_none()));
+        recent.hold(&key(1)).0 = 1;
+        recent.let_go(&key(1));
+        assert!(
+            recent.get(&key(19_900)).is_none() && recent.get(&key(19_901)).is_some(),
+            "the oldest goes first"
+        );
+    }
+}

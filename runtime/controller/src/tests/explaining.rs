@@ -1,0 +1,573 @@
+//! Why a key has not been reconciled: each situation planted, and the first line read.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use k8s_openapi::api::core::v1::Secret;
+use windlass_client::{Fence, FenceState, FrameStream, RequestError};
+use windlass_informer::{ListRequest, ListerWatcher, Selection, Sources as _, WatchRequest};
+use windlass_object::shard::ShardId;
+use windlass_object::{RawList, ResourceKind, Scope as Reach, Status, Typed};
+
+use super::*;
+use crate::{CacheSync, Explanation, Insight, Scope, Standing, Verdict, generation_changed};
+
+const PAUSED: &str = "example.com/paused";
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::namespaced("shop", name)
+}
+
+fn watch_maps(setup: &mut Setup) {
+    setup.watch::<ConfigMap>().enqueue(by_self);
+}
+
+fn first_line(explanation: &Explanation) -> String {
+    explanation.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
+/// The first line of the answer begins so.
+#[track_caller]
+fn assert_says(insight: &Insight, name: &str, expected: &str) -> Explanation {
+    let explanation = insight.explain(&key(name));
+    let line = first_line(&explanation);
+    assert!(line.starts_with(expected), "{line:?} does not begin with {expected:?}");
+    let json = serde_json::to_value(&explanation).expect("serialised");
+    assert_eq!(json["cause"], line.as_str(), "{json}");
+    assert!(json["situation"]["name"].is_string(), "{json}");
+    explanation
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_without_trouble_is_done_and_it_is_said_what_was_seen_and_when() {
+    let world = World::with(&["m"]);
+    let workers = world.watcher(watch_maps).await;
+    world.pass(10).await;
+    world.put("m");
+    world.pass(10).await;
+    let told = assert_says(&workers.insight(), "m", "done: nothing to do until something changes");
+    let seen = told.seen.expect("an update was seen");
+    let stored = world.api.object(&path("m")).expect("stored");
+    assert_eq!(seen.version.as_deref(), stored["metadata"]["resourceVersion"].as_str());
+    assert_eq!(seen.uid.as_deref(), stored["metadata"]["uid"].as_str());
+    assert_eq!((&*seen.event, &*seen.cause, &*seen.watch), ("updated", "watch", "configmaps.v1"));
+    assert_eq!((seen.object.as_str(), told.runs, told.failures), ("shop/m", 2, 0));
+    let run = told.last_run.expect("it ran");
+    assert_eq!(run.outcome.as_deref(), Some("done"));
+    assert_eq!(run.started.seconds_from_now.round() as i64, -10);
+    assert_eq!(told.queued.map(|queued| queued.asked_by).as_deref(), Some("event"));
+    assert_eq!(told.cached.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn done_says_when_it_is_looked_at_again_and_that_its_object_is_gone() {
+    let world = World::with(&["later", "gone"]);
+    let workers = world.start().await;
+    world.pass(1).await;
+    assert_says(
+        &workers.insight(),
+        "later",
+        "done: its reconcile or its controller asked for another look; looked at again in 59",
+    );
+    world.api.delete(&path("gone"));
+    world.pass(1).await;
+    assert_says(
+        &workers.insight(),
+        "gone",
+        "done: nothing left to do, and no cache holds an object of that name",
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_right_to_write_that_lacks_is_named_with_its_rule() {
+    let world = World::with(&["m"]);
+    let refused = |_, _| async {
+        let words = r#"configmaps "m" is forbidden: User "me" cannot patch resource "configmaps" in API group "" in the namespace "shop""#;
+        let mut status = Status::failure(words, "Forbidden");
+        status.code = 403;
+        Err(kube::Error::Api(Box::new(status)).into())
+    };
+    let workers = world.start_with(world.scripted(watch_maps, refused)).await;
+    world.pass(10).await;
+    let told = assert_says(
+        &workers.insight(),
+        "m",
+        "missing permission: me may not patch configmaps in namespace shop",
+    );
+    let line = first_line(&told);
+    assert!(
+        line.contains(r#"resources: ["configmaps"], verbs: [patch]"#) && line.contains("tried again in"),
+        "{line}"
+    );
+    assert!(told.last_error.is_some_and(|error| error.denial.is_some()));
+    assert!(told.failures > 3 && told.next_try.is_some());
+}
+
+/// The API server, as long as it lets us.
+#[derive(Clone, Default)]
+struct Guarded {
+    allowed: Arc<AtomicBool>,
+    server: Arc<OnceLock<Arc<dyn ListerWatcher>>>,
+}
+
+impl Guarded {
+    fn server(&self) -> Result<&Arc<dyn ListerWatcher>, RequestError> {
+        let mut status = Status::failure("no", "Forbidden");
+        status.code = 403;
+        let allowed = self.allowed.load(Ordering::Relaxed);
+        allowed.then(|| self.server.get()).flatten().ok_or(RequestError::Api(Box::new(status)))
+    }
+}
+
+#[async_trait]
+impl ListerWatcher for Guarded {
+    async fn list(&self, request: ListRequest) -> Result<RawList, RequestError> {
+        self.server()?.list(request).await
+    }
+
+    async fn watch(&self, request: WatchRequest) -> Result<FrameStream, RequestError> {
+        self.server()?.watch(request).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_right_to_read_that_lacks_is_named_with_its_rule_at_the_start_and_while_working() {
+    let world = World::with(&["m"]);
+    let guarded = Guarded::default();
+    let source = guarded.clone();
+    let wire = move |setup: &mut Setup| {
+        setup.cache_sync(CacheSync::Forever);
+        setup.watch_from(Arc::new(source.clone()), Typed::<ConfigMap>::new()).enqueue(by_self);
+    };
+    let readied = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
+    let insight = readied.prepared.insight();
+    let server = ApiSources::new(readied.resources.reader.clone());
+    let kind = ResourceKind::of::<ConfigMap>();
+    assert!(guarded.server.set(server.source(&kind, &Selection::default())).is_ok());
+    let starting = world.env.spawn("start", readied.prepared.start(readied.resources));
+    world.pass(1).await;
+    let told = assert_says(&insight, "m", "missing permission: may not list configmaps");
+    assert!(first_line(&told).contains("verbs: [list, watch]"), "{told}");
+    guarded.allowed.store(true, Ordering::Relaxed);
+    let _workers = starting.await.expect("ended").expect("started");
+    world.pass(1).await;
+    assert_says(&insight, "m", "done: ");
+    guarded.allowed.store(false, Ordering::Relaxed);
+    world.pass(3600).await;
+    assert_says(&insight, "m", "missing permission: may not ");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_failed_is_backing_off_with_its_error_and_its_next_try() {
+    let world = World::with(&["fails"]);
+    let workers = world.start().await;
+    world.pass(10).await;
+    let told =
+        assert_says(&workers.insight(), "fails", "backing off: failed 11 time(s) in a row, tried again in ");
+    assert!(first_line(&told).ends_with(": as told"), "{told}");
+    let overview = workers.insight().overview();
+    assert_eq!((overview.failing, overview.failing_keys[0].key.as_str()), (1, "shop/fails"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_given_up_on_says_so() {
+    let world = World::with(&["hopeless", "m"]);
+    let workers = world.start().await;
+    world.pass(10).await;
+    let insight = workers.insight();
+    assert_says(&insight, "hopeless", "given up: it failed for good, until its next change: as told");
+    let wire = |setup: &mut Setup| {
+        setup.max_retries(Some(2));
+        watch_maps(setup);
+    };
+    let workers = World::with(&["m"]);
+    let started = workers.start_with(workers.scripted(wire, |_, _| async { Err(retry("no")) })).await;
+    workers.pass(10).await;
+    assert_says(&started.insight(), "m", "given up: it failed too often, until its next change: no");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_is_not_filled_is_waited_for_with_the_reason() {
+    let world = World::with(&["m"]);
+    world.api.meddle(|asked| (asked.resource == "secrets").then_some(What::Unavailable));
+    let readied = world.ready(world.scripted(
+        |setup| {
+            setup.cache_sync(CacheSync::Forever);
+            setup.watch::<Secret>();
+            watch_maps(setup);
+        },
+        |_, _| async { Ok(Outcome::Done) },
+    ));
+    let insight = readied.prepared.insight();
+    let _starting = world.env.spawn("start", readied.prepared.start(readied.resources));
+    world.pass(30).await;
+    let told = assert_says(&insight, "m", "waiting for cache: secrets.v1 (all): ");
+    assert!(first_line(&told).contains("503"), "{told}");
+    assert!(insight.overview().summary().contains("waiting for caches"), "{:?}", insight.overview());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_does_not_lead_says_who_does() {
+    let world = World::with(&["m"]);
+    let readied = world.ready(world.scripted(watch_maps, |_, _| async { Ok(Outcome::Done) }));
+    let insight = readied.prepared.insight();
+    assert_says(&insight, "m", "waiting for cache: configmaps.v1 (all): still listing");
+    world.pass(1).await;
+    assert_says(&insight, "m", "not started: ");
+    let holder = Arc::new(Mutex::new(Some("other_1".to_owned())));
+    let asked = Arc::clone(&holder);
+    let holder_now = Arc::new(move || asked.lock().expect("whole").clone());
+    insight.stand(Standing::StandingBy { lease: "kube-system/windlass".to_owned(), holder: holder_now });
+    assert_says(&insight, "m", "lease elsewhere: kube-system/windlass is held by other_1; ask that replica");
+    *holder.lock().expect("whole") = None;
+    assert_says(&insight, "m", "lease elsewhere: nobody is known to hold kube-system/windlass");
+    let mut workers = readied.prepared.start(readied.resources).await.expect("started");
+    world.pass(1).await;
+    assert_says(&insight, "m", "done: ");
+    workers.stop();
+    assert_says(&insight, "m", "shutting down: ");
+    workers.ended().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_cannot_be_decoded_says_so() {
+    let world = World::with(&["m"]);
+    let workers = world.watcher(watch_maps).await;
+    world.pass(1).await;
+    world.api.plant(&path("m"), |object| object["data"] = json!({ "count": 17 }));
+    world.pass(1).await;
+    let told = assert_says(&workers.insight(), "m", "quarantined object: configmaps.v1 at version ");
+    assert!(first_line(&told).contains("cannot be decoded: "), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_whose_reconcile_panics_is_in_quarantine_until_it_changes() {
+    let world = World::with(&["panics"]);
+    let workers = world.start().await;
+    world.pass(1).await;
+    assert_says(&workers.insight(), "panics", "backing off: failed ");
+    world.pass(3600).await;
+    assert_says(
+        &workers.insight(),
+        "panics",
+        "quarantined key: its reconcile panicked 15 times in a row, last ",
+    );
+    assert_eq!(workers.insight().overview().quarantined, ["shop/panics"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_not_served_is_absent() {
+    let world = World::with(&["m"]);
+    let widgets = ResourceKind {
+        group: "example.com".into(),
+        version: "v1".into(),
+        kind: "Widget".into(),
+        plural: "widgets".into(),
+        scope: Reach::Namespaced,
+    };
+    let readied = world.ready(world.scripted(
+        move |setup| {
+            setup.cache_sync(CacheSync::Forever);
+            setup.watch_dynamic(widgets.clone()).enqueue(by_self);
+            watch_maps(setup);
+        },
+        |_, _| async { Ok(Outcome::Done) },
+    ));
+    let insight = readied.prepared.insight();
+    world.pass(1).await;
+    assert_says(&insight, "m", "kind absent: widgets.v1.example.com is not served");
+}
+
+fn pausable(setup: &mut Setup) {
+    // Annotations alone pass no predicate: that they go is heard all the same.
+    setup.watch::<ConfigMap>().paused_by(PAUSED).when(generation_changed()).enqueue(by_self);
+}
+
+fn annotate(world: &World, name: &str, value: Option<&str>) {
+    world.api.put(&path(name), json!({ "metadata": { "annotations": { PAUSED: value } } }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_key_is_not_reconciled_whatever_asks_and_is_at_once_when_its_annotation_goes() {
+    let world = World::with(&["m", "n"]);
+    annotate(&world, "m", Some("by hand"));
+    let trigger = crate::Trigger::new(10);
+    let sent = trigger.clone();
+    let wire = move |setup: &mut Setup| {
+        setup.triggered_by(&sent);
+        pausable(setup);
+    };
+    let workers = world.watcher(wire).await;
+    trigger.try_send(key("m")).expect("room");
+    world.pass(60).await;
+    assert_eq!(world.diary.names(), ["n"]);
+    assert_says(&workers.insight(), "m", "paused: its object has the annotation example.com/paused");
+    annotate(&world, "m", Some("false"));
+    world.env.sleep(Duration::from_millis(100)).await;
+    assert_eq!(world.diary.names(), ["m"], "at once");
+    annotate(&world, "m", Some("true"));
+    world.env.sleep(Duration::from_millis(100)).await;
+    trigger.try_send(key("m")).expect("room: a key that is paused was taken");
+    world.pass(1).await;
+    annotate(&world, "m", None);
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["m"]);
+    assert_says(&workers.insight(), "m", "done: ");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_may_pause_its_key_with_a_reason() {
+    let world = World::with(&["m"]);
+    let act = |_, _| async { Ok(Outcome::paused("spec.suspend is set")) };
+    let workers = world.start_with(world.scripted(watch_maps, act)).await;
+    world.pass(3600).await;
+    assert_eq!(world.diary.names(), ["m"]);
+    assert_says(&workers.insight(), "m", "paused: its reconcile says so: spec.suspend is set");
+    world.put("m");
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["m"], "a change asks again");
+}
+
+/// A fence that opens and closes as told, and a scope in which names up to a letter are this replica's.
+#[derive(Clone, Debug)]
+struct Gatekeeper(Arc<Mutex<(char, bool)>>);
+
+impl Gatekeeper {
+    fn with(limit: char) -> Self {
+        Self(Arc::new(Mutex::new((limit, true))))
+    }
+
+    fn keep_up_to(&self, limit: char) {
+        self.0.lock().expect("whole").0 = limit;
+    }
+
+    fn close(&self) {
+        self.0.lock().expect("whole").1 = false;
+    }
+
+    fn is_gone(&self, key: &ObjectKey) -> bool {
+        key.name().chars().next().is_some_and(|first| first > self.0.lock().expect("whole").0)
+    }
+}
+
+impl Scope for Gatekeeper {
+    fn verdict(&self, key: &ObjectKey) -> Verdict {
+        if self.is_gone(key) {
+            return Verdict::Elsewhere { shard: ShardId(3), holder: Some("replica-b".to_owned()) };
+        }
+        Verdict::Mine(Some(Arc::new(self.clone())))
+    }
+}
+
+impl Fence for Gatekeeper {
+    fn state(&self) -> FenceState {
+        if self.0.lock().expect("whole").1 { FenceState::Open } else { FenceState::Closed }
+    }
+
+    fn closed(&self) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+async fn start_in(world: &World, scope: &Gatekeeper, registration: Registration) -> Workers {
+    let readied = world.ready(registration);
+    let resources = Resources { scope: Arc::new(scope.clone()), ..readied.resources };
+    readied.prepared.start(resources).await.expect("started")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_of_another_replicas_shard_is_neither_queued_nor_reconciled_and_says_whose_it_is() {
+    let world = World::with(&["a", "z"]);
+    let scope = Gatekeeper::with('m');
+    let trigger = crate::Trigger::new(1);
+    let sent = trigger.clone();
+    let wire = move |setup: &mut Setup| {
+        setup.triggered_by(&sent);
+        watch_maps(setup);
+    };
+    let done = |_, _| async { Ok(Outcome::Done) };
+    let workers = start_in(&world, &scope, world.scripted(wire, done)).await;
+    (0..3).for_each(|_| trigger.try_send(key("z")).expect("what is elsewhere takes no room"));
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["a"]);
+    assert_says(&workers.insight(), "z", "filtered out by shard: shard 3 is held by replica-b");
+    assert_eq!(workers.insight().overview().remembered, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_are_taken_away_are_forgotten_and_the_hand_over_waits_for_those_in_flight() {
+    let world = World::with(&["y-fails", "y-later", "y-waits", "z-slow", "a"]);
+    let scope = Gatekeeper::with('z');
+    let act = |key: ObjectKey, cx: Context| async move {
+        match key.name() {
+            "y-fails" => Err(retry("no")),
+            "y-later" => Ok(Outcome::RequeueAfter(Duration::from_secs(1))),
+            "z-slow" => {
+                cx.env().sleep(Duration::from_secs(5)).await;
+                Ok(Outcome::RequeueAfter(Duration::from_secs(1)))
+            }
+            _ => Ok(Outcome::Done),
+        }
+    };
+    let wire = |setup: &mut Setup| {
+        setup.workers(2);
+        setup.at_most(1, |key| key.name().starts_with("z").then(|| "z".to_owned()));
+        watch_maps(setup);
+    };
+    let workers = start_in(&world, &scope, world.scripted(wire, act)).await;
+    world.pass(2).await;
+    world.put("z-next");
+    world.env.sleep(Duration::from_millis(10)).await;
+    assert_says(&workers.insight(), "z-next", "limited by at_most: 1 of class \"z\"");
+    scope.keep_up_to('m');
+    let begun = world.env.now();
+    workers.retire(|key| scope.is_gone(key)).await;
+    let waited = world.env.now().saturating_duration_since(begun);
+    assert!(waited > Duration::from_secs(2) && waited < Duration::from_secs(4), "{waited:?}");
+    world.diary.names();
+    world.pass(3600).await;
+    assert_eq!(world.diary.names(), Vec::<String>::new());
+    assert_eq!(workers.insight().overview().failing, 0);
+    world.put("a");
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["a"], "the others go on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_whose_cache_is_waited_for_is_handed_over_at_once() {
+    let world = World::with(&["counter"]);
+    let (mut refuse, mut refused) = (first_write(What::InternalError), false);
+    world.api.meddle(move |asked| {
+        let what = refuse(asked).or(refused.then_some(What::Partition));
+        refused |= what.is_some();
+        what
+    });
+    let (scope, diary) = (Gatekeeper::with('z'), world.diary.clone());
+    let registration = Registration::with(Obedient::DESCRIPTOR, move |setup| obedient(setup, diary.clone()));
+    let workers = start_in(&world, &scope, registration).await;
+    world.pass(1).await;
+    assert_eq!(workers.busy().len(), 1, "the worker asks whether the write happened");
+    let begun = world.env.now();
+    scope.keep_up_to('a');
+    workers.retire(|key| scope.is_gone(key)).await;
+    assert_eq!(world.env.now(), begun);
+    assert_eq!(workers.busy(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_key_writes_leaves_behind_the_fence_of_its_own_verdict() {
+    let world = World::with(&["counter"]);
+    let scope = Gatekeeper::with('z');
+    let diary = world.diary.clone();
+    let registration = Registration::with(Obedient::DESCRIPTOR, move |setup| obedient(setup, diary.clone()));
+    scope.close();
+    let workers = start_in(&world, &scope, registration).await;
+    world.pass(5).await;
+    assert_eq!(world.work(), Vec::<String>::new(), "the process's own fence is open, the key's is not");
+    let told = assert_says(&workers.insight(), "counter", "backing off: ");
+    assert!(first_line(&told).contains("leadership is not held"), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_wait_behind_busy_workers_say_that_the_queue_is_saturated() {
+    let world = World::with(&["a", "b", "c"]);
+    let act = |_, cx: Context| async move {
+        cx.env().sleep(Duration::from_secs(10)).await;
+        Ok(Outcome::Done)
+    };
+    let workers = world.start_with(world.scripted(watch_maps, act)).await;
+    world.pass(4).await;
+    let insight = workers.insight();
+    assert_says(&insight, "a", "running: a worker has reconciled it for 4.0 s");
+    let told = assert_says(
+        &insight,
+        "b",
+        "queue saturated: one of 2 keys that wait for 1 busy worker(s), for 4.0 s",
+    );
+    assert_eq!(told.seen.map(|seen| seen.cause).as_deref(), Some("initial list"));
+    let overview = insight.overview();
+    assert_eq!((overview.depth, overview.busy, overview.oldest_keys.len()), (2, 1, 2));
+    assert_eq!(overview.running[0].key, "shop/a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_a_predicate_kept_back_names_the_predicate() {
+    let world = World::with(&["m"]);
+    let wire = |setup: &mut Setup| {
+        let refuses = crate::Predicate::of_object(|map: &ConfigMap| map.data.is_some()).named("has data");
+        setup.watch::<ConfigMap>().when(refuses).enqueue(by_self);
+    };
+    let workers = world.watcher(wire).await;
+    world.pass(1).await;
+    let expected = "filtered by predicate: has data kept its last event (added, told by initial list) from the watch on \
+                    configmaps.v1";
+    assert_says(&workers.insight(), "m", expected);
+    world.api.put(&path("m"), json!({ "data": { "a": "b" } }));
+    world.pass(1).await;
+    assert_says(&workers.insight(), "m", "done: nothing to do until something changes");
+    world.api.put(&path("m"), json!({ "data": null }));
+    world.pass(1).await;
+    let told = assert_says(
+        &workers.insight(),
+        "m",
+        "done: nothing to do until something changes; predicate has data ",
+    );
+    assert_eq!(told.runs, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_no_watch_can_bring_says_what_leaves_it_out() {
+    let world = World::with(&["m"]);
+    let wire = |setup: &mut Setup| {
+        setup.watch_selected::<ConfigMap>(Selection::in_namespace("other")).enqueue(by_self);
+    };
+    let workers = world.watcher(wire).await;
+    world.pass(1).await;
+    assert_says(
+        &workers.insight(),
+        "m",
+        "not selected: the watch on configmaps.v1 is on namespace other alone",
+    );
+    let world = World::with(&["m"]);
+    let workers = world.watcher(|setup| drop(setup.watch::<ConfigMap>())).await;
+    world.pass(1).await;
+    let insight = workers.insight();
+    assert_says(&insight, "m", "never seen: an object of that name is among the cached configmaps.v1");
+    assert_says(&insight, "typo", "never seen: no cache of this controller holds an object of that name");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_waits_for_its_own_write_names_the_cache_that_is_behind() {
+    let world = World::with(&["counter"]);
+    world.api.meddle(|_| Some(What::Coalesced { within_ms: 8_000 }));
+    let workers = world.start().await;
+    for _ in 0..300 {
+        world.env.sleep(Duration::from_millis(100)).await;
+        if first_line(&workers.explain(&key("counter"))).starts_with("waiting for its own write") {
+            break;
+        }
+    }
+    assert_says(
+        &workers.insight(),
+        "counter",
+        "waiting for its own write: the cache of configmaps does not show it yet",
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_idle_keys_as_many_are_remembered_as_the_controller_says() {
+    let names: Vec<String> = (0..50).map(|number| format!("m{number:02}")).collect();
+    let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+    names.push("fails");
+    let world = World::with(&names);
+    let diary = world.diary.clone();
+    let registration = Registration::with(Obedient::DESCRIPTOR, move |setup| {
+        setup.remember(10);
+        obedient(setup, diary.clone())
+    });
+    let workers = world.start_with(registration).await;
+    world.pass(10).await;
+    assert_eq!(workers.insight().overview().remembered, 11);
+    assert_says(&workers.insight(), "fails", "backing off: ");
+    assert_says(&workers.insight(), "m00", "never seen: ");
+}

@@ -1,0 +1,92 @@
+//! Reading one's own writes where the answer says little: bindings, and deletions without a UID.
+
+use k8s_openapi::api::core::v1::Pod;
+use windlass_client::{Write, WriteLog as _, WriteTarget};
+
+use super::*;
+use crate::ReadYourWrites;
+use crate::caches::Caches;
+use crate::freshness::{Freshness, Gate};
+use crate::writes::{SharedLedger, WorkerLog};
+
+/// Binds the Pod that its key names by posting to `place`, if the cache shows it unbound, and comes back at once.
+async fn binder(world: &World, resource: &'static str, place: fn(&str) -> String) -> Workers {
+    let pods: Arc<Mutex<Option<TypedLister<Pod>>>> = Arc::default();
+    let theirs = Arc::clone(&pods);
+    let wire = move |setup: &mut Setup| {
+        setup.uses_rule(windlass_object::Rule::new("", resource, [Verb::Create]));
+        *theirs.lock().expect("whole") = Some(setup.watch::<Pod>().enqueue(by_self).lister());
+    };
+    let act = move |key: ObjectKey, cx: Context| {
+        let pod = pods.lock().expect("whole").as_ref().expect("set up").get(&key);
+        let bound = pod.and_then(|pod| pod.spec.as_ref()?.node_name.clone()).is_some();
+        async move {
+            if bound {
+                return Ok(Outcome::Done);
+            }
+            let binding = json!({
+                "apiVersion": "v1", "kind": "Binding",
+                "metadata": { "name": key.name() }, "target": { "kind": "Node", "name": "node-1" },
+            });
+            let request = http::Request::post(place(key.name())).header("content-type", "application/json");
+            let request = request.body(binding.to_string().into_bytes()).map_err(terminal)?;
+            cx.client().request::<serde_json::Value>(request).await?;
+            Ok(Outcome::RequeueAfter(Duration::from_millis(1)))
+        }
+    };
+    world.start_with(world.scripted(wire, act)).await
+}
+
+async fn binds_once(resource: &'static str, place: fn(&str) -> String) {
+    let world = World::with(&[]);
+    let container = json!({ "name": "main", "image": "web" });
+    world.api.put("/api/v1/namespaces/shop/pods/p", json!({ "spec": { "containers": [container] } }));
+    world.api.meddle(|_| Some(LATE));
+    let _workers = binder(&world, resource, place).await;
+    world.pass(60).await;
+    assert_eq!(world.work().len(), 1, "{:?}", world.work());
+    assert!(world.metrics.reconcile("scripted").stale_skips.get() > 0, "the cache was in fact behind");
+    let pod = world.api.object("/api/v1/namespaces/shop/pods/p").expect("there");
+    assert_eq!(pod["spec"]["nodeName"], "node-1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_binding_is_waited_for_in_the_pods_it_changes() {
+    binds_once("pods/binding", |pod| format!("/api/v1/namespaces/shop/pods/{pod}/binding")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_binding_that_names_its_pod_in_the_body_is_waited_for_in_the_pods_as_well() {
+    binds_once("bindings", |_| "/api/v1/namespaces/shop/bindings".to_owned()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_whose_answer_names_no_uid_is_waited_for_by_a_fresh_read() {
+    let world = World::with(&["m"]);
+    let wire = |setup: &mut Setup| drop(setup.watch::<ConfigMap>().enqueue(by_self));
+    let Readied { factory, resources, .. } =
+        world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
+    let informer = factory.typed::<ConfigMap>();
+    assert!(informer.synced().await);
+    world.api.meddle(|_| Some(LATE));
+    let (env, ledger, caches) = (world.env.clone(), SharedLedger::default(), Caches::default());
+    caches.add(Arc::new(informer.clone()));
+    let log = WorkerLog::new(env.clone(), ledger.clone(), caches.clone());
+    let gate = Gate { env, ledger, caches, reader: resources.reader, mode: ReadYourWrites::Requeue };
+    let key = ObjectKey::namespaced("shop", "m");
+    log.begin(&key);
+    world.api.delete(&path("m"));
+    let target = WriteTarget {
+        verb: Verb::Delete,
+        resource: GroupResource::new("", "configmaps"),
+        subresource: None,
+        namespace: Some("shop".to_owned()),
+        name: Some("m".to_owned()),
+    };
+    log.wrote(Write { target, key: Some(key.clone()), uid: None, version: None });
+    assert!(matches!(gate.pass(&key).await, Freshness::Stale { .. }), "the cache still shows it");
+    assert!(informer.lister().get(&key).is_some());
+    world.pass(10).await;
+    assert_eq!(gate.pass(&key).await, Freshness::Fresh);
+    assert!(informer.lister().get(&key).is_none());
+}
