@@ -2,6 +2,7 @@
 
 use kube::Error;
 use kube::core::Status;
+use windlass_client::IdentityError;
 
 /// The cause an API server gives when it creates nothing more in a namespace.
 const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
@@ -16,11 +17,13 @@ pub(crate) fn describe(error: &Error) -> String {
     }
 }
 
-/// The request never left this process: it shuts down, or leads no longer.
+/// The request never left this process: it shuts down, leads no longer, or has no credentials for it.
 ///
 /// That says nothing of the object, so users are told nothing, and nothing is written down. The next leader will see.
 pub(crate) fn is_kept_back(error: &Error) -> bool {
-    windlass_client::draining(error) || windlass_client::refusal(error).is_some()
+    windlass_client::draining(error)
+        || windlass_client::refusal(error).is_some()
+        || IdentityError::among(error).is_some()
 }
 
 /// The object is not there.

@@ -29,7 +29,19 @@ pub struct Denial {
 }
 
 /// The authorizer's refusal among an error and its causes, if there is one.
+///
+/// Where no cause is an answer of the server's, as when somebody has made one text of several failures, the server's
+/// words are looked for in the text.
 pub fn denial(error: &(dyn Error + 'static)) -> Option<Denial> {
+    let answered =
+        |cause: &(dyn Error + 'static)| cause.is::<kube::Error>() || cause.is::<RequestError>();
+    if !causes(error).any(answered) {
+        return typed(error).or_else(|| Denial::said(&error.to_string()));
+    }
+    typed(error)
+}
+
+fn typed(error: &(dyn Error + 'static)) -> Option<Denial> {
     causes(error).find_map(|cause| {
         let by_kube = cause.downcast_ref::<kube::Error>().and_then(|error| match error {
             kube::Error::Api(status) => Denial::of(status),
@@ -45,10 +57,12 @@ pub fn denial(error: &(dyn Error + 'static)) -> Option<Denial> {
 impl Denial {
     /// What a refusal says about roles; `None` if it is about something else.
     pub fn of(status: &Status) -> Option<Self> {
-        if status.code != 403 {
-            return None;
-        }
-        let (_, rest) = status.message.split_once("User \"")?;
+        if status.code == 403 { Self::said(&status.message) } else { None }
+    }
+
+    /// Reads the sentence that every API server has for this.
+    fn said(text: &str) -> Option<Self> {
+        let (_, rest) = text.split_once("User \"")?;
         let (user, rest) = quoted_from(rest)?;
         let (verb, rest) = rest.strip_prefix(" cannot ")?.split_once(' ')?;
         let (resource, rest) = quoted(rest.strip_prefix("resource ")?)?;
@@ -106,6 +120,8 @@ fn quoted_from(text: &str) -> Option<(String, &str)> {
 
 #[cfg(test)]
 mod tests {
+    use tower::BoxError;
+
     use super::*;
 
     fn forbidden(message: &str) -> Status {
@@ -176,8 +192,14 @@ mod tests {
         assert_eq!(denial(&error).map(|it| it.verb), Some(Verb::Create));
         let raw = RequestError::from_status(forbidden(POD), None);
         assert_eq!(denial(&raw).map(|it| it.resource), Some("pods".to_owned()));
+        let both = BoxError::from(format!("[can't recheck DeletionTimestamp: {POD}, and something else]"));
+        assert_eq!(denial(both.as_ref()).and_then(|it| it.namespace), Some("web".to_owned()));
         let itself = denial(&raw).unwrap();
         assert_eq!(denial(&itself), Some(itself.clone()));
         assert_eq!(denial(&Wrapped(kube::Error::LinesCodecMaxLineLengthExceeded)), None);
+        assert_eq!(denial(BoxError::from("something else").as_ref()), None);
+        let mut conflict = forbidden(POD);
+        conflict.code = 409;
+        assert_eq!(denial(&kube::Error::Api(Box::new(conflict))), None, "an answer says what it is");
     }
 }

@@ -24,7 +24,9 @@ pub(crate) mod anonymous;
 pub(crate) mod bearer;
 pub(crate) mod tokens;
 
-use crate::denial::Denial;
+use std::error::Error;
+
+use crate::{denial::Denial, error::find};
 
 /// Whose credentials the clients of controllers carry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,6 +60,11 @@ pub struct IdentityError {
 }
 
 impl IdentityError {
+    /// The first of these among an error and its causes.
+    pub fn among<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
+        find(error)
+    }
+
     /// What the process itself may not do, if that is why.
     pub fn denial(&self) -> Option<&Denial> {
         match &self.cause {
