@@ -29,6 +29,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::Value;
 use windlass_object::Verb;
 use windlass_object::request::ResourcePath;
+use windlass_object::shard::{ParseSelectorError, ShardSelector};
 use windlass_schema::ResourceInfo;
 
 use self::answer::{ListMeta, Shape};
@@ -188,7 +189,25 @@ impl Call {
         let labels = LabelSelector::parse(&list.labels)?;
         let table = self.server.registry().fields(&self.target.resource);
         let fields = FieldSelector::parse(&self.fields(list)?, &table)?;
-        Ok(Selection { namespace, labels, fields })
+        Ok(Selection { namespace, labels, fields, shard: self.shard(&list.shard)? })
+    }
+
+    /// The part of the ring that is asked for, if this server knows of such parts.
+    fn shard(&self, selector: &str) -> Result<Option<ShardSelector>, Status> {
+        if selector.is_empty() || !self.server.knows_shards() {
+            return Ok(None);
+        }
+        let wrong = |error: ParseSelectorError| {
+            // Upstream did not see that coming.
+            Status::new(500, "", format!("invalid shard selector: {error}"))
+        };
+        selector.parse().map(Some).map_err(wrong)
+    }
+
+    /// Upstream serves events without its watch cache, and filters nothing there unless something else is asked for.
+    fn watches_all_shards(&self, selection: &Selection) -> bool {
+        let of = &self.target.resource;
+        of.plural == "events" && matches!(&*of.group, "" | "events.k8s.io") && selection.is_unfiltered()
     }
 
     /// What is selected by fields. The old way to watch one object names it in the path.
@@ -231,6 +250,7 @@ impl Call {
             revision: listed.revision,
             continue_token: listed.continue_.unwrap_or_default(),
             remaining: listed.remaining,
+            shard_selector: selection.shard.as_ref().map(ShardSelector::to_string),
         };
         Ok(answer::json(StatusCode::OK, shape.list(&listed.items, &meta)?))
     }
@@ -238,7 +258,10 @@ impl Call {
     fn watch(self) -> Outcome {
         let mut shape = self.shape()?;
         let query = self.query.list()?;
-        let selection = self.selection(&query)?;
+        let mut selection = self.selection(&query)?;
+        if self.watches_all_shards(&selection) {
+            selection.shard = None;
+        }
         let (view, env) = (self.server.view(), self.server.env());
         let events = read::watch(env, view, &self.collection, selection, &query.watch)?;
         let frames = events.map(move |event| {

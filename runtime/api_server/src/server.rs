@@ -46,6 +46,9 @@ pub struct ApiServerOptions {
     pub storage: Option<Arc<dyn Storage>>,
     /// Which kinds there are. By default all that the real server serves by default.
     pub catalogue: Option<Catalogue>,
+    /// Whether lists and watches can be limited to a part of the ring of hashes (`shardSelector`), which upstream calls
+    /// the feature gate `ShardedListAndWatch`. Off by default, as upstream: the parameter is then passed over.
+    pub sharded_list_and_watch: bool,
 }
 
 /// An API server in the process. Clones are the same server; see the [module](self).
@@ -60,6 +63,7 @@ struct Shared {
     env: Env,
     registry: Registry,
     used: Mutex<BTreeSet<Used>>,
+    knows_shards: bool,
     stop: CancellationToken,
     replicas: AtomicU64,
 }
@@ -83,7 +87,7 @@ impl ApiServer {
     /// # Panics
     /// If this `env` already has a server: the two would draw the same random numbers.
     pub fn new(env: &Env, options: ApiServerOptions) -> ApiServer {
-        let ApiServerOptions { storage, catalogue } = options;
+        let ApiServerOptions { storage, catalogue, sharded_list_and_watch } = options;
         let storage = storage.unwrap_or_else(|| Arc::new(Memory::new(MemoryOptions::default())));
         let catalogue = catalogue.unwrap_or_else(Catalogue::built_in);
         let view = ReadView::live(Arc::clone(&storage), env.rng("api server: length of watches"));
@@ -91,6 +95,7 @@ impl ApiServer {
             env: env.clone(),
             registry: Registry::new(env, storage, catalogue),
             used: Mutex::default(),
+            knows_shards: sharded_list_and_watch,
             stop: CancellationToken::new(),
             replicas: AtomicU64::new(0),
         };
@@ -161,6 +166,10 @@ impl ApiServer {
 
     pub(crate) fn registry(&self) -> &Registry {
         &self.shared.registry
+    }
+
+    pub(crate) fn knows_shards(&self) -> bool {
+        self.shared.knows_shards
     }
 
     pub(crate) fn user(&self) -> Option<&str> {

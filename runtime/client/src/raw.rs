@@ -41,6 +41,9 @@ pub struct ListQuery {
     pub labels: Option<String>,
     /// Field selector.
     pub fields: Option<String>,
+    /// Shard selector ([`shard::selector`](windlass_object::shard::selector)). A server that does not know of shards
+    /// passes over it in silence, so whoever asks has to filter, too.
+    pub shards: Option<String>,
     /// The longest page, in objects.
     pub limit: Option<u32>,
     /// Where the page begins, from the page before. Version and match are then left out, as the server demands.
@@ -69,6 +72,8 @@ pub struct WatchQuery {
     pub labels: Option<String>,
     /// Field selector.
     pub fields: Option<String>,
+    /// Shard selector, as that of a [list](ListQuery::shards).
+    pub shards: Option<String>,
     /// Everything after this version is shown. Empty: everything there is first, and then what follows.
     pub version: String,
     /// When the server is to end the watch; sent in whole seconds, at least one.
@@ -181,6 +186,7 @@ impl ListQuery {
         let mut query = form_urlencoded::Serializer::new(String::new());
         append(&mut query, "labelSelector", self.labels.as_deref());
         append(&mut query, "fieldSelector", self.fields.as_deref());
+        append(&mut query, "shardSelector", self.shards.as_deref());
         append(&mut query, "limit", self.limit.map(|limit| limit.to_string()).as_deref());
         append(&mut query, "continue", self.continue_token.as_deref());
         if self.continue_token.is_none() {
@@ -208,6 +214,7 @@ impl WatchQuery {
         append(&mut query, "watch", Some("true"));
         append(&mut query, "labelSelector", self.labels.as_deref());
         append(&mut query, "fieldSelector", self.fields.as_deref());
+        append(&mut query, "shardSelector", self.shards.as_deref());
         append(
             &mut query,
             "resourceVersion",

@@ -40,7 +40,15 @@ impl Scene {
     /// # Panics
     /// If this `env` has a scene already: the two would draw the same random numbers.
     pub fn new(env: &Env, plan: Plan) -> Scene {
-        let server = ApiServer::new(env, ApiServerOptions::default());
+        Scene::with(env, plan, ApiServerOptions::default())
+    }
+
+    /// As [`new`](Self::new), with a server of one's own making.
+    ///
+    /// # Panics
+    /// If this `env` has a scene already: the two would draw the same random numbers.
+    pub fn with(env: &Env, plan: Plan, options: ApiServerOptions) -> Scene {
+        let server = ApiServer::new(env, options);
         let journal = Journal::new(RECORDS, None);
         let network = Network::new(env, Arc::new(server.clone()), plan, journal.clone());
         Scene { server, journal, line: network.line(env) }

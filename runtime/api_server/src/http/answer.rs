@@ -67,6 +67,8 @@ pub(crate) struct ListMeta {
     pub(crate) revision: u64,
     pub(crate) continue_token: String,
     pub(crate) remaining: Option<u64>,
+    /// Told of whole objects of built-in kinds only, as upstream.
+    pub(crate) shard_selector: Option<String>,
 }
 
 impl Shape {
@@ -191,7 +193,11 @@ impl Shape {
             format!("{{\"kind\":{:?},\"apiVersion\":{version:?},\"metadata\":", self.resource.list_kind)
                 .as_bytes(),
         );
-        bytes.extend_from_slice(&encode(&meta.object()));
+        let mut metadata = meta.object();
+        if let Some(selector) = &meta.shard_selector {
+            metadata["shardInfo"] = json!({"selector": selector});
+        }
+        bytes.extend_from_slice(&encode(&metadata));
         bytes.extend_from_slice(b",\"items\":[");
         for (index, item) in items.iter().enumerate() {
             if index > 0 {

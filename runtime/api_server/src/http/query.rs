@@ -28,6 +28,7 @@ pub(crate) struct Query(BTreeMap<String, Vec<String>>);
 pub(crate) struct ListQuery {
     pub(crate) labels: String,
     pub(crate) fields: String,
+    pub(crate) shard: String,
     pub(crate) list: ListOptions,
     pub(crate) watch: WatchOptions,
 }
@@ -71,6 +72,7 @@ impl Query {
         Ok(ListQuery {
             labels: text("labelSelector"),
             fields: text("fieldSelector"),
+            shard: text("shardSelector"),
             list: ListOptions {
                 limit: u64::try_from(limit).unwrap_or_default(),
                 continue_: text("continue"),

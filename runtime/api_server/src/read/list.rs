@@ -38,7 +38,8 @@ pub struct Listed {
     pub revision: u64,
     /// The token of the next page.
     pub continue_: Option<String>,
-    /// How many items are not in this page; known only without selectors.
+    /// How many items there are from the beginning of this page on beyond its limit; known only without selectors. The
+    /// objects of other shards count, as upstream.
     pub remaining: Option<u64>,
 }
 
@@ -175,16 +176,22 @@ impl Source {
 }
 
 fn page(snapshot: &Snapshot, selection: &Selection, start: Option<Token>, limit: u64) -> Listed {
-    let mut rest = selection.range(&snapshot.objects, start.map(|it| it.start));
+    let mut seen = 0;
+    let range = selection.range(&snapshot.objects, start.map(|it| it.start));
+    let mut rest = range.inspect(|_| seen += 1);
     let most = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
     let items: Vec<_> = rest.by_ref().filter(|it| selection.selects(it)).take(most).cloned().collect();
     let mut listed = Listed { items, revision: snapshot.revision, continue_: None, remaining: None };
     // A page that is not full has seen all there is.
     let (true, Some(last)) = (listed.items.len() == most, listed.items.last()) else { return listed };
-    let left = if selection.is_unfiltered() { rest.count() } else { usize::from(rest.next().is_some()) };
-    if left > 0 {
+    let more = rest.next().is_some();
+    if selection.is_unfiltered() {
+        rest.by_ref().for_each(drop);
+    }
+    drop(rest);
+    if more {
         listed.continue_ = Some(Token::behind(&last.key, snapshot.revision).encode(selection));
-        listed.remaining = selection.is_unfiltered().then(|| u64::try_from(left).unwrap_or(u64::MAX));
+        listed.remaining = selection.is_unfiltered().then(|| u64::try_from(seen - most).unwrap_or(u64::MAX));
     }
     listed
 }

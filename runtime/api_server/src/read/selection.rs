@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use serde_json::Value;
+use windlass_object::shard::{self, ShardField, ShardSelector};
 
 use super::{FieldSelector, LabelSelector};
 use crate::storage::{Key, Stored};
@@ -18,6 +19,8 @@ pub struct Selection {
     pub labels: LabelSelector,
     /// What is asked of fields.
     pub fields: FieldSelector,
+    /// The part of the ring of hashes; all of it if there is none.
+    pub shard: Option<ShardSelector>,
 }
 
 impl Selection {
@@ -31,7 +34,7 @@ impl Selection {
         self.namespace.as_ref().is_none_or(|it| *it == stored.key.namespace) && self.selects(stored)
     }
 
-    /// Whether neither labels nor fields are asked for.
+    /// Whether neither labels nor fields are asked for. Shards do not count, as upstream.
     pub fn is_unfiltered(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
@@ -48,8 +51,23 @@ impl Selection {
         objects.range(range).take_while(move |(key, _)| inside(key)).map(|(_, stored)| stored)
     }
 
-    /// Whether the object has the labels and fields; its namespace is known to fit.
+    /// Whether the object has the labels and fields, and is of the shard; its namespace is known to fit.
     pub(super) fn selects(&self, stored: &Stored) -> bool {
+        self.is_of_shard(stored) && self.has_what_is_asked(stored)
+    }
+
+    fn is_of_shard(&self, stored: &Stored) -> bool {
+        let Some(selector) = &self.shard else { return true };
+        selector.selects(match selector.field {
+            ShardField::Namespace => shard::hash(&stored.key.namespace),
+            ShardField::Uid => {
+                let uid = stored.value.pointer("/metadata/uid");
+                shard::hash(uid.as_deref().and_then(Value::as_str).unwrap_or_default())
+            }
+        })
+    }
+
+    fn has_what_is_asked(&self, stored: &Stored) -> bool {
         // Of a long list most objects are not taken apart, and are not to be for this.
         let labelled = || {
             let labels = stored.value.pointer("/metadata/labels");

@@ -39,6 +39,21 @@ async fn a_list_asks_for_what_it_was_told_and_decodes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn lists_and_watches_ask_for_a_shard_and_so_does_every_page() {
+    let world = World::new(answer(200, r#"{"metadata":{},"items":[]}"#));
+    let shards = Some("shardRange(object.metadata.uid, 'a', 'b')".to_owned());
+    let asked = "shardSelector=shardRange%28object.metadata.uid%2C+%27a%27%2C+%27b%27%29";
+    let page =
+        ListQuery { shards: shards.clone(), continue_token: Some("next".into()), ..Default::default() };
+    raw(&world).list(&kind(), None, &page).await.unwrap();
+    let watch = WatchQuery { shards, ..watch_query() };
+    raw(&world).watch(&kind(), None, &watch).await.map(drop).unwrap();
+    let queries: Vec<_> = world.seen().iter().map(|seen| seen.uri.query().unwrap().to_owned()).collect();
+    assert_eq!(queries[0], format!("{asked}&continue=next"));
+    assert!(queries[1].contains(asked), "{}", queries[1]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_continued_list_names_no_version() {
     let world = World::new(answer(200, r#"{"metadata":{},"items":[]}"#));
     let query = ListQuery {
