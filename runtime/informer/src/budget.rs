@@ -54,10 +54,11 @@ pub(crate) struct Budget {
 struct Ledger {
     /// Without one, nothing is refused, and no books are kept of single objects.
     limit: Option<u64>,
-    sizes: BTreeMap<ObjectKey, u32>,
-    /// What there is in each namespace, by its name; of what is in none, under the empty one.
-    shelves: BTreeMap<Box<str>, Shelf>,
-    /// The sum of them.
+    /// How much each object is, and of which part.
+    sizes: BTreeMap<ObjectKey, (u32, Partition)>,
+    /// What there is of each part, where there are several.
+    shelves: BTreeMap<Partition, Shelf>,
+    /// What there is of all.
     whole: Shelf,
     lists: BTreeMap<Partition, Lists>,
     /// What was refused, by part, until a list of that part fits.
@@ -139,25 +140,28 @@ impl Budget {
         bytes: u32,
     ) -> Result<(), OverBudget> {
         let mut ledger = self.lock();
-        let replaced = ledger.sizes.get(key).copied().unwrap_or_default();
+        let replaced = ledger.sizes.get(key).map_or(0, |(bytes, _)| *bytes);
         let there = ledger.whole.held + ledger.whole.queued + ledger.listed_beside(None);
         let needed = there + u64::from(bytes) - u64::from(replaced);
         ledger.admit(partition, needed).inspect_err(|_| self.metrics.over_budget.inc())?;
-        ledger.shelve(key, |shelf| shelf.queued += u64::from(bytes));
+        ledger.shelve(partition, |shelf| shelf.queued += u64::from(bytes));
         Ok(())
     }
 
     /// Notes that an object from a watch has left the queue.
-    pub(crate) fn leave_queue(&self, key: &ObjectKey, bytes: u32) {
-        self.lock().shelve(key, |shelf| shelf.queued = shelf.queued.saturating_sub(u64::from(bytes)));
+    pub(crate) fn leave_queue(&self, partition: &Partition, bytes: u32) {
+        self.lock().shelve(partition, |shelf| shelf.queued = shelf.queued.saturating_sub(u64::from(bytes)));
     }
 
     /// Notes what the store holds of an object now.
-    pub(crate) fn hold(&self, key: &ObjectKey, bytes: u32) {
+    pub(crate) fn hold(&self, partition: &Partition, key: &ObjectKey, bytes: u32) {
         let mut ledger = self.lock();
         if ledger.limit.is_some() {
-            let before = ledger.sizes.insert(key.clone(), bytes).unwrap_or_default();
-            ledger.shelve(key, |shelf| shelf.held = shelf.held + u64::from(bytes) - u64::from(before));
+            let before = ledger.sizes.insert(key.clone(), (bytes, partition.clone()));
+            if let Some((before, part)) = before {
+                ledger.shelve(&part, |shelf| shelf.held -= u64::from(before));
+            }
+            ledger.shelve(partition, |shelf| shelf.held += u64::from(bytes));
             self.publish(&ledger);
         }
     }
@@ -165,8 +169,8 @@ impl Budget {
     /// Notes that the store does not hold an object any more.
     pub(crate) fn release(&self, key: &ObjectKey) {
         let mut ledger = self.lock();
-        if let Some(before) = ledger.sizes.remove(key) {
-            ledger.shelve(key, |shelf| shelf.held -= u64::from(before));
+        if let Some((before, part)) = ledger.sizes.remove(key) {
+            ledger.shelve(&part, |shelf| shelf.held -= u64::from(before));
             self.publish(&ledger);
         }
     }
@@ -229,8 +233,10 @@ impl Ledger {
 
     /// What there is of a part.
     fn shelf(&self, partition: &Partition) -> Shelf {
-        let Some(namespace) = partition.namespace() else { return self.whole };
-        self.shelves.get(&**namespace).copied().unwrap_or_default()
+        if *partition == Partition::Whole {
+            return self.whole;
+        }
+        self.shelves.get(partition).copied().unwrap_or_default()
     }
 
     /// By how much the lists of all parts, or of all but one, exceed what they are going to replace.
@@ -243,16 +249,18 @@ impl Ledger {
         others.map(excess).sum()
     }
 
-    /// Changes what there is in the namespace of a key, and the sum.
-    fn shelve(&mut self, key: &ObjectKey, change: impl Fn(&mut Shelf)) {
-        let namespace = key.namespace().unwrap_or_default();
+    /// Changes what there is of a part, and of all.
+    fn shelve(&mut self, partition: &Partition, change: impl Fn(&mut Shelf)) {
         change(&mut self.whole);
-        match self.shelves.get_mut(namespace) {
-            Some(shelf) => change(shelf),
-            None => change(self.shelves.entry(namespace.into()).or_default()),
+        if *partition == Partition::Whole {
+            return;
         }
-        if self.shelves.get(namespace) == Some(&Shelf::default()) {
-            self.shelves.remove(namespace);
+        match self.shelves.get_mut(partition) {
+            Some(shelf) => change(shelf),
+            None => change(self.shelves.entry(partition.clone()).or_default()),
+        }
+        if self.shelves.get(partition) == Some(&Shelf::default()) {
+            self.shelves.remove(partition);
         }
     }
 
@@ -282,6 +290,10 @@ mod tests {
         Arc::new(Budget::new(limit.into(), Metrics::new().informer("", "v1", "configmaps")))
     }
 
+    fn of(namespace: &str) -> Partition {
+        Partition::Namespace(namespace.into())
+    }
+
     fn key(namespace: &str, name: &str) -> ObjectKey {
         ObjectKey::namespaced(namespace, name)
     }
@@ -297,8 +309,8 @@ mod tests {
     #[test]
     fn what_changes_counts_once_and_what_goes_counts_no_more() {
         let budget = budget(100);
-        budget.hold(&key("a", "x"), 60);
-        budget.hold(&key("a", "x"), 50);
+        budget.hold(&of("a"), &key("a", "x"), 60);
+        budget.hold(&of("a"), &key("a", "x"), 50);
         assert_eq!(held(&budget), (50, 50));
         budget.release(&key("a", "x"));
         budget.release(&key("a", "x"));
@@ -309,12 +321,12 @@ mod tests {
     #[test]
     fn an_object_may_come_if_it_fits_together_with_what_waits_and_without_what_it_replaces() {
         let budget = budget(100);
-        budget.hold(&key("a", "x"), 60);
+        budget.hold(&of("a"), &key("a", "x"), 60);
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "x"), 90), Ok(()));
         let refusal = OverBudget { held: 60, needed: 151, budget: 100 };
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "y"), 1), Err(refusal));
         assert_eq!((budget.refused(&Partition::Whole), budget.metrics.over_budget.get()), (Some(refusal), 1));
-        budget.leave_queue(&key("a", "x"), 90);
+        budget.leave_queue(&Partition::Whole, 90);
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "y"), 40), Ok(()));
     }
 
@@ -322,8 +334,8 @@ mod tests {
     fn a_list_replaces_what_is_held_in_its_own_part_and_counts_beside_the_others() {
         let budget = budget(100);
         let [a, b] = parts();
-        budget.hold(&key("a", "x"), 60);
-        budget.hold(&key("b", "x"), 30);
+        budget.hold(&of("a"), &key("a", "x"), 60);
+        budget.hold(&of("b"), &key("b", "x"), 30);
         let tally = budget.begin_list(&a);
         assert_eq!(tally.list(70), Ok(()));
         assert!(tally.list(1).is_err());
@@ -347,7 +359,7 @@ mod tests {
         drop(of_b);
         assert!(budget.begin_list(&b).list(60).is_err());
         assert!(budget.arrive(&b, &key("b", "x"), 41).is_err());
-        budget.hold(&key("a", "x"), 60);
+        budget.hold(&of("a"), &key("a", "x"), 60);
         budget.list_applied(&a);
         assert!(budget.begin_list(&b).list(41).is_err());
         assert!(budget.begin_list(&b).list(40).is_ok());
@@ -368,8 +380,8 @@ mod tests {
     fn parts_that_are_listed_anew_at_once_count_once_each() {
         let budget = budget(100);
         let [a, b] = parts();
-        budget.hold(&key("a", "x"), 50);
-        budget.hold(&key("b", "x"), 50);
+        budget.hold(&of("a"), &key("a", "x"), 50);
+        budget.hold(&of("b"), &key("b", "x"), 50);
         let (of_a, of_b) = (budget.begin_list(&a), budget.begin_list(&b));
         assert_eq!((of_a.list(50), of_b.list(50)), (Ok(()), Ok(())));
     }
@@ -388,11 +400,11 @@ mod tests {
     #[test]
     fn without_a_limit_nothing_is_refused_and_no_books_are_kept_of_objects() {
         let budget = budget(None);
-        budget.hold(&key("a", "x"), u32::MAX);
+        budget.hold(&of("a"), &key("a", "x"), u32::MAX);
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "y"), u32::MAX), Ok(()));
         assert_eq!(budget.begin_list(&Partition::Whole).list(u32::MAX), Ok(()));
         assert!(budget.lock().sizes.is_empty());
-        budget.leave_queue(&key("a", "y"), u32::MAX);
+        budget.leave_queue(&Partition::Whole, u32::MAX);
         budget.limit(Some(10));
         assert!(budget.arrive(&Partition::Whole, &key("a", "y"), 11).is_err());
     }
@@ -400,17 +412,17 @@ mod tests {
     #[test]
     fn the_books_are_true_after_a_time_without_a_limit() {
         let budget = budget(100);
-        budget.hold(&key("a", "x"), 60);
+        budget.hold(&of("a"), &key("a", "x"), 60);
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "y"), 40), Ok(()));
         budget.limit(None);
         assert_eq!(held(&budget), (0, 0), "what is not counted is not told either");
         budget.release(&key("a", "x"));
-        budget.leave_queue(&key("a", "y"), 40);
+        budget.leave_queue(&Partition::Whole, 40);
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "z"), 30), Ok(()));
         budget.limit(Some(100));
         let refusal = OverBudget { held: 0, needed: 101, budget: 100 };
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "x"), 71), Err(refusal), "thirty wait");
-        budget.leave_queue(&key("a", "z"), 30);
+        budget.leave_queue(&Partition::Whole, 30);
         assert_eq!(budget.arrive(&Partition::Whole, &key("a", "x"), 100), Ok(()));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Guarantees:
 //! - Nothing is reordered, merged or lost between `add`, `update`, `delete`, `replace`, `resync` and `pop`; but one
-//!   resync that waits stands for another for the same audience.
+//!   resync that waits stands for another for the same audience, and of two bookmarks in a row the later for both.
 //! - A replacement is one entry. It is unfolded when it is popped, against the objects known at that moment,
 //!   into the deletions that follow from it and what it lists; the consumer gets both in one batch and can
 //!   apply them at once. A resync is one entry too.
@@ -197,10 +197,18 @@ impl<S> DeltaFifo<S> {
         self.change(Delta::Deleted(item));
     }
 
-    /// Queues the news that nothing happened in a part up to `version`.
+    /// Queues the news that nothing else happened in a part up to `version`.
     pub fn bookmark(&self, partition: &Partition, version: ResourceVersion) {
+        let mut state = self.lock();
+        if let Some(Entry::Change(Delta::Bookmark { partition: last, version: told })) = state.entries.back_mut()
+            && last == partition
+            && *told < version
+        {
+            *told = version;
+            return;
+        }
         let partition = partition.clone();
-        self.push(&mut self.lock(), Entry::Change(Delta::Bookmark { partition, version }));
+        self.push(&mut state, Entry::Change(Delta::Bookmark { partition, version }));
     }
 
     /// Queues the news that these parts are followed from now on. A namespace must join before anything about it is
@@ -427,6 +435,20 @@ impl<S> Batch<S> {
             deltas.retain(|delta| !matches!(delta, Delta::Vanished(_)));
         }
     }
+
+    /// Takes a list for a consistent one, whatever it is: what a planted defect does.
+    pub(crate) fn call_consistent(&mut self) {
+        if let Batch::Replacement { list, .. } = self {
+            list.consistent = true;
+        }
+    }
+
+    /// Forgets what left with its part: what a planted defect does.
+    pub(crate) fn keep_what_left(&mut self) {
+        if let Batch::Emptied { vanished, .. } = self {
+            vanished.clear();
+        }
+    }
 }
 
 impl<S> Delta<S> {
@@ -471,7 +493,7 @@ mod tests {
 
     impl KnownObjects for Known {
         fn missing_from(&self, partition: &Partition, listed: &BTreeSet<&ObjectKey>) -> Vec<ObjectKey> {
-            let missing = |key: &&ObjectKey| partition.holds(key) && !listed.contains(key);
+            let missing = |key: &&ObjectKey| partition.holds(key, None) && !listed.contains(key);
             self.0.iter().filter(missing).cloned().collect()
         }
     }

@@ -8,7 +8,7 @@ use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::future::{self, BoxFuture};
@@ -16,15 +16,20 @@ use kube::Resource;
 use serde::de::DeserializeOwned;
 use windlass_env::{Env, Instant};
 use windlass_metrics::Metrics;
-use windlass_object::{GroupResource, Representation, ResourceKind, Scope, Scoped, Typed};
+use windlass_object::{GroupResource, Representation, ResourceKind, Scoped, Typed};
 
+pub(crate) use self::in_use::Hold;
+pub use self::in_use::InUse;
 pub use self::options::{FactoryOptions, Selectors};
 use crate::error::{Laggard, NotSynced};
 use crate::list_watch::{Selection, Sources};
 use crate::namespaces::NamespaceSet;
+use crate::partition::Members;
+use crate::shards::Shards;
 use crate::shared_informer::{SharedInformer, VersionSource, Witness};
 
 mod definitions;
+mod in_use;
 mod options;
 
 /// Makes, keeps and starts informers. Cheap to clone; clones are one factory.
@@ -43,6 +48,8 @@ struct Inner {
 #[derive(Default)]
 struct State {
     informers: BTreeMap<Identity, Box<dyn AnyInformer>>,
+    /// Those that last as long as they are used, and what keeps them going.
+    holds: BTreeMap<Identity, Weak<Hold>>,
     /// Those that are being stopped one by one.
     ending: Vec<Box<dyn AnyInformer>>,
     /// How many there were of each before, all of them stopped.
@@ -65,12 +72,22 @@ struct Identity {
     representation: TypeId,
 }
 
+/// An informer that was asked for.
+struct Found<R: Representation> {
+    informer: SharedInformer<R>,
+    /// To start it with, if it is to be.
+    sources: Option<Arc<dyn Sources>>,
+    identity: Identity,
+    is_new: bool,
+}
+
 /// An informer of whatever representation.
 trait AnyInformer: Send + Sync {
     fn as_any(&self) -> &dyn Any;
     fn boxed_clone(&self) -> Box<dyn AnyInformer>;
     fn start(&self, sources: Arc<dyn Sources>);
     fn stop(&self) -> BoxFuture<'_, ()>;
+    fn has_ended(&self) -> bool;
     fn is_running(&self) -> bool;
     fn is_following(&self) -> bool;
     fn has_synced(&self) -> bool;
@@ -90,7 +107,9 @@ impl InformerFactory {
     }
 
     /// The informer of that kind, selection and representation, made if there is none yet. Of a namespaced kind it is
-    /// one over the factory's set of namespaces, if it has one and `selection` names no namespace itself.
+    /// one over the factory's set of namespaces, if it has one and `selection` names no namespace itself. Of any kind it is
+    /// one over the factory's set of shards, if it has one and `selection` names no namespace and is not
+    /// [of every shard](Selection::of_every_shard).
     ///
     /// Whoever asks after [`start`](Self::start) gets one that runs: handlers and indexes may be added at any time, so
     /// there is nothing to do in between, and nothing to forget. Representations are told apart by their type and kind:
@@ -121,22 +140,53 @@ impl InformerFactory {
         self.informer_of(representation, selection, namespaces)
     }
 
-    /// Of exactly this selection.
+    /// The informer of that kind, selection and representation, as long as somebody uses it: the last who drops what was
+    /// got from here, or has a handler removed that was added here, stops it. Otherwise like
+    /// [`informer`](Self::informer), and the same one; one that was asked for there lasts as long as the factory.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime, if the factory has been started.
+    pub fn informer_in_use<R: Representation>(&self, representation: R, selection: Selection) -> InUse<R> {
+        let selection = self.inner.options.narrow(&representation.kind(), selection);
+        let namespaces = self.inner.options.namespaces.clone();
+        let (informer, hold) = self.found(representation, selection, namespaces, |state, found| {
+            state.hold(&self.inner, &found.identity, found.is_new)
+        });
+        InUse { informer, hold }
+    }
+
+    /// Of exactly this selection, for good.
     fn informer_of<R: Representation>(
         &self,
         representation: R,
         selection: Selection,
         namespaces: Option<NamespaceSet>,
     ) -> SharedInformer<R> {
-        let kind = representation.kind();
-        let splits = kind.scope == Scope::Namespaced && selection.namespace.is_none();
-        let namespaces = namespaces.filter(|_| splits);
-        let (informer, sources) =
-            self.inner.lock().informer(&self.inner, representation, selection, namespaces);
+        let for_good = |state: &mut State, found: &Found<R>| drop(state.holds.remove(&found.identity));
+        self.found(representation, selection, namespaces, for_good).0
+    }
+
+    /// Finds or makes an informer, and has it start if that is due. How long it lasts is settled in the same moment.
+    fn found<R: Representation, L>(
+        &self,
+        representation: R,
+        selection: Selection,
+        namespaces: Option<NamespaceSet>,
+        lasts: impl FnOnce(&mut State, &Found<R>) -> L,
+    ) -> (SharedInformer<R>, L) {
+        let scope = representation.kind().scope;
+        let members = Members::of(scope, &selection, namespaces, self.inner.options.shards.clone());
+        let (Found { informer, sources, .. }, lasts) = {
+            let mut state = self.inner.lock();
+            let found = state.informer(&self.inner, representation, selection, members);
+            let lasts = lasts(&mut state, &found);
+            (found, lasts)
+        };
         if let Some(sources) = sources {
             informer.start(sources);
         }
-        informer
+        (informer, lasts)
     }
 
     /// The informer of the whole objects of a type, in this factory's namespaces if it has some.
@@ -168,7 +218,8 @@ impl InformerFactory {
         };
         if self.inner.options.follow_definitions && !self.inner.has_definitions() {
             // Of all of them, whatever the factory selects by: definitions bear the labels of whoever installs them.
-            self.informer_of(definitions::representation(), Selection::default(), None);
+            let selection = self.inner.options.every_shard(Selection::default());
+            self.informer_of(definitions::representation(), selection, None);
         }
         for informer in self.inner.informers() {
             informer.start(Arc::clone(&sources));
@@ -248,7 +299,7 @@ impl InformerFactory {
     pub fn version_source(&self, resource: &GroupResource) -> Option<Arc<dyn VersionSource>> {
         let state = self.inner.lock();
         let of_resource = state.informers.iter().filter(|(it, _)| it.kind.group_resource() == *resource);
-        let best = of_resource.min_by_key(|(it, _)| it.selection.is_filtered());
+        let best = of_resource.min_by_key(|(it, _)| (it.selection.is_filtered(), it.selection.shards == Shards::Held));
         best.map(|(_, informer)| informer.version_source())
     }
 
@@ -297,7 +348,8 @@ impl Inner {
     fn has_definitions(&self) -> bool {
         let state = self.lock();
         let mut informers = state.informers.keys();
-        informers.any(|it| definitions::is_of_definitions(&it.kind) && !it.selection.is_filtered())
+        let whole = self.options.every_shard(Selection::default());
+        informers.any(|it| definitions::is_of_definitions(&it.kind) && it.selection == whole)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -313,24 +365,24 @@ impl dyn AnyInformer {
 }
 
 impl State {
-    /// The informer, and the sources to start it with, if it is to be.
+    /// The informer that is asked for.
     fn informer<R: Representation>(
         &mut self,
         factory: &Arc<Inner>,
         representation: R,
         selection: Selection,
-        namespaces: Option<NamespaceSet>,
-    ) -> (SharedInformer<R>, Option<Arc<dyn Sources>>) {
+        members: Option<Members>,
+    ) -> Found<R> {
         let identity = Identity {
             kind: representation.kind(),
             selection: selection.clone(),
-            namespaces: namespaces.as_ref().map(|set| self.number_of(set)),
+            namespaces: members.as_ref().and_then(Members::namespaces).map(|set| self.number_of(set)),
             representation: R::identity(),
         };
         let sources = self.sources.clone().filter(|_| !self.shut_down);
         let made = self.informers.get(&identity).and_then(|informer| informer.as_any().downcast_ref());
         if let Some(informer) = made {
-            return (SharedInformer::clone(informer), sources);
+            return Found { informer: SharedInformer::clone(informer), sources, identity, is_new: false };
         }
         let stream = self.stream(&factory.options.name, &identity);
         let informer = SharedInformer::new(
@@ -340,14 +392,14 @@ impl State {
             representation,
             selection,
             factory.options.settings(),
-            namespaces,
+            members,
         );
         if definitions::is_of_definitions(&identity.kind) {
             // Before anybody can find and start it: what it tells first must not go unheard.
             definitions::link(factory, &informer);
         }
-        self.informers.insert(identity, Box::new(informer.clone()));
-        (informer, sources)
+        self.informers.insert(identity.clone(), Box::new(informer.clone()));
+        Found { informer, sources, identity, is_new: true }
     }
 
     /// Begins the names of an informer's random streams, which are taken once: of two that are alike in all that is
@@ -369,9 +421,22 @@ impl State {
     fn part_with<R: Representation>(&mut self, informer: &SharedInformer<R>) -> bool {
         let found = self.informers.iter().find(|(_, one)| one.is(informer));
         let Some(identity) = found.map(|(identity, _)| identity.clone()) else { return false };
-        self.ending.extend(self.informers.remove(&identity));
-        *self.stopped.entry(identity).or_default() += 1;
+        self.take_out(&identity);
         true
+    }
+
+    /// The same by what it was asked for as; it is among those that are being stopped from here on.
+    fn take_out(&mut self, identity: &Identity) -> Option<Box<dyn AnyInformer>> {
+        self.holds.remove(identity);
+        let informer = self.informers.remove(identity)?;
+        *self.stopped.entry(identity.clone()).or_default() += 1;
+        self.ending.push(informer.boxed_clone());
+        Some(informer)
+    }
+
+    /// Those that have ended of all that were being stopped, for the caller to drop under no lock.
+    fn take_ended(&mut self) -> Vec<Box<dyn AnyInformer>> {
+        self.ending.extract_if(.., |one| one.has_ended()).collect()
     }
 }
 
@@ -390,6 +455,10 @@ impl<R: Representation> AnyInformer for SharedInformer<R> {
 
     fn stop(&self) -> BoxFuture<'_, ()> {
         Box::pin(SharedInformer::stop(self))
+    }
+
+    fn has_ended(&self) -> bool {
+        SharedInformer::has_ended(self)
     }
 
     fn is_running(&self) -> bool {

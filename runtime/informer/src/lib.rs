@@ -27,6 +27,9 @@
 //! - Readers never block the writer.
 //! - Namespaces may join and leave an informer while it runs ([`NamespaceSet`]); one that fails holds up no other,
 //!   and what has not been listed of one never counts as seen.
+//! - So may shards ([`ShardSet`]). What belongs to no shard that is held is not decoded, whatever the server sends.
+//! - An informer that was asked for as long as it is used ([`InUse`]) is stopped and freed when nobody uses it any more,
+//!   and starts anew for the next.
 //! - A kind whose definition is absent, or that must not be read, is waited for, holds up nobody, and says what is in
 //!   the way ([`Presence`]); it is followed as soon as it can be had.
 //!
@@ -51,6 +54,7 @@ mod presence;
 mod processor;
 mod reflector;
 mod settings;
+mod shards;
 mod share;
 mod shared_informer;
 mod store;
@@ -62,7 +66,7 @@ mod tests;
 
 pub use crate::budget::OverBudget;
 pub use crate::error::{InformerError, Lag, Laggard, NotSynced};
-pub use crate::factory::{FactoryOptions, InformerFactory, Selectors};
+pub use crate::factory::{FactoryOptions, InUse, InformerFactory, Selectors};
 pub use crate::handler::{
     Cause, Delivery, Event, Handler, HandlerFailure, HandlerHandle, HandlerOptions, Observation, Resync,
     WaitsForItself, filtered,
@@ -78,5 +82,6 @@ pub use crate::namespaces::NamespaceSet;
 pub use crate::partition::{Departure, Partition};
 pub use crate::presence::{Denial, Presence};
 pub use crate::reflector::{During, LogWatchErrors, NextStep, WatchErrorHandler, WatchFailure};
+pub use crate::shards::{Shard, ShardSet, Shards, ShardsOverlap};
 pub use crate::shared_informer::{SharedInformer, VersionSource};
 pub use crate::store::{Coverage, Progress, Quarantined};

@@ -29,6 +29,7 @@ use windlass_object::{Extent, RawList, ResourceKind};
 pub use self::api::ApiSources;
 pub(crate) use self::api::STREAMLESS;
 pub use self::channel::{ChannelSource, FeedError};
+use crate::shards::Shards;
 
 /// Which objects of a kind. The default is all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,6 +40,8 @@ pub struct Selection {
     pub labels: Option<String>,
     /// A field selector, as the API spells it.
     pub fields: Option<String>,
+    /// Which shards. A source may pass over this: what is of no such shard is left out anyway.
+    pub shards: Shards,
 }
 
 /// One page of a list.
@@ -164,7 +167,7 @@ pub trait ListerWatcher: Send + Sync + 'static {
 
 /// Finds the source for a kind and a selection. Functions are such finders.
 pub trait Sources: Send + Sync + 'static {
-    /// The source. Called when an informer is started, and for each of its namespaces if it follows a set of them. If
+    /// The source. Called when an informer is started, and for each of its namespaces or shards if it follows a set of them. If
     /// two threads start one informer at the same moment, both may ask, and one answer is dropped.
     fn source(&self, kind: &ResourceKind, selection: &Selection) -> Arc<dyn ListerWatcher>;
 }
@@ -184,19 +187,30 @@ impl Selection {
         Self { namespace: Some(namespace.into()), ..Self::default() }
     }
 
-    /// Whether some objects of the kind may be left out.
+    /// The same of every shard, whichever the process holds.
+    #[must_use]
+    pub fn of_every_shard(self) -> Self {
+        Self { shards: Shards::Every, ..self }
+    }
+
+    /// Whether some objects of the kind may be left out, whichever shards the process holds.
     pub fn is_filtered(&self) -> bool {
-        *self != Self::default()
+        let Selection { namespace, labels, fields, shards } = self;
+        namespace.is_some() || labels.is_some() || fields.is_some() || matches!(shards, Shards::One(_))
     }
 }
 
 impl fmt::Display for Selection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Selection { namespace, labels, fields } = self;
+        let Selection { namespace, labels, fields, shards } = self;
         let namespace = namespace.as_ref().map(|it| format!("namespace {it}"));
         let labels = labels.as_ref().map(|it| format!("labels {it}"));
         let fields = fields.as_ref().map(|it| format!("fields {it}"));
-        let parts: Vec<String> = [namespace, labels, fields].into_iter().flatten().collect();
+        let shard = match shards {
+            Shards::One(shard) => Some(shard.to_string()),
+            Shards::Held | Shards::Every => None,
+        };
+        let parts: Vec<String> = [namespace, labels, fields, shard].into_iter().flatten().collect();
         f.write_str(if parts.is_empty() { "all" } else { "" })?;
         f.write_str(&parts.join(", "))
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use kube::Resource;
 use windlass_object::{LabelSelector, ObjectKey, Representation, ResourceVersion, Typed};
 
+use crate::factory::Hold;
 use crate::indexer::Index;
 use crate::store::{Progress, Quarantined, Snapshot, Store};
 
@@ -18,6 +19,8 @@ pub struct Lister<R: Representation> {
     store: Arc<Store<R::Stored>>,
     /// Whose objects these are, for messages.
     informer: Arc<str>,
+    /// What keeps the informer going, if it is one that lasts as long as it is used.
+    hold: Option<Arc<Hold>>,
 }
 
 /// The whole objects of one type.
@@ -37,7 +40,12 @@ impl<K: Resource> Labelled for Arc<K> {
 
 impl<R: Representation> Lister<R> {
     pub(crate) fn new(store: Arc<Store<R::Stored>>, informer: Arc<str>) -> Self {
-        Self { store, informer }
+        Self { store, informer, hold: None }
+    }
+
+    /// The same, which keeps its informer going.
+    pub(crate) fn holding(self, hold: Arc<Hold>) -> Self {
+        Self { hold: Some(hold), ..self }
     }
 
     /// The object of that key, if there is one.
@@ -189,7 +197,8 @@ fn in_namespace<'a, S>(snapshot: &'a Snapshot<S>, namespace: &'a str) -> impl It
 
 impl<R: Representation> Clone for Lister<R> {
     fn clone(&self) -> Self {
-        Self { store: Arc::clone(&self.store), informer: Arc::clone(&self.informer) }
+        let (store, informer) = (Arc::clone(&self.store), Arc::clone(&self.informer));
+        Self { store, informer, hold: self.hold.clone() }
     }
 }
 

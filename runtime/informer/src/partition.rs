@@ -1,27 +1,40 @@
 //! The part of an informer that one reflector follows.
 //!
 //! An informer of everything, or of one namespace, has one part. One that holds many namespaces
-//! ([`NamespaceSet`](crate::NamespaceSet)) has a part for each: every part is listed and watched for itself and comes to
-//! its own version, and a list of one part says nothing about the objects of another.
+//! ([`NamespaceSet`](crate::NamespaceSet)) or some shards ([`ShardSet`](crate::ShardSet)) has a part for each: every part
+//! is listed and watched for itself and comes to its own version, and a list of one part says nothing about the objects
+//! of another.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::future::pending;
+use std::pin::pin;
 use std::sync::Arc;
 
-use windlass_object::ObjectKey;
+use futures_util::future;
+use windlass_env::cell::Observer;
+use windlass_object::shard::{self, Ranges, ShardField, ShardId};
+use windlass_object::{ObjectKey, Scope, Uid};
 
-/// Which part. The parts of one informer do not overlap: it is either whole or consists of namespaces.
+use crate::list_watch::Selection;
+use crate::namespaces::NamespaceSet;
+use crate::shards::{Shard, ShardSet, Shards};
+
+/// Which part. The parts of one informer do not overlap: it is either whole, or consists of namespaces, or of shards.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Partition {
     /// All of it.
     Whole,
     /// What is in this namespace.
     Namespace(Arc<str>),
+    /// What is of this shard.
+    Shard(Arc<Shard>),
 }
 
 /// Why everything in a part went at once.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Departure {
-    /// The namespace is not selected any more.
+    /// The namespace or the shard is not selected any more.
     Deselected,
     /// The source does not serve the kind any more, so there is nothing of it.
     Unserved,
@@ -31,14 +44,18 @@ impl Partition {
     /// The namespace, if the part is one.
     pub fn namespace(&self) -> Option<&Arc<str>> {
         match self {
-            Partition::Whole => None,
             Partition::Namespace(namespace) => Some(namespace),
+            Partition::Whole | Partition::Shard(_) => None,
         }
     }
 
-    /// Whether an object of that key belongs to this part.
-    pub fn holds(&self, key: &ObjectKey) -> bool {
-        self.namespace().is_none_or(|namespace| key.namespace() == Some(namespace))
+    /// Whether an object of that key and identity belongs to this part.
+    pub fn holds(&self, key: &ObjectKey, uid: Option<&Uid>) -> bool {
+        match self {
+            Partition::Whole => true,
+            Partition::Namespace(namespace) => key.namespace() == Some(namespace),
+            Partition::Shard(shard) => shard.holds(key, uid),
+        }
     }
 }
 
@@ -47,6 +64,147 @@ impl fmt::Display for Partition {
         match self {
             Partition::Whole => f.write_str("everything"),
             Partition::Namespace(namespace) => write!(f, "namespace {namespace}"),
+            Partition::Shard(shard) => shard.fmt(f),
         }
+    }
+}
+
+/// Of which parts an informer consists, where these may come and go.
+///
+/// Of namespaces within shards only those are followed that hash into one of the shards: a source is then asked for
+/// each namespace, as it would be without shards.
+#[derive(Clone, Debug)]
+pub(crate) enum Members {
+    Namespaces(NamespaceSet),
+    Shards(ShardSet, ShardField),
+    NamespacesWithin(NamespaceSet, ShardSet),
+    /// One shard, for good.
+    One(Arc<Shard>),
+}
+
+/// Tells when members may have come or gone.
+pub(crate) struct MemberChanges {
+    namespaces: Option<Observer<BTreeSet<String>>>,
+    shards: Option<Observer<BTreeMap<ShardId, Ranges>>>,
+}
+
+impl Members {
+    /// Those of an informer; none if it is one whole. Who names a namespace has said what is meant: of namespaces and
+    /// shards, neither narrows that down.
+    pub(crate) fn of(
+        scope: Scope,
+        selection: &Selection,
+        namespaces: Option<NamespaceSet>,
+        shards: Option<ShardSet>,
+    ) -> Option<Self> {
+        let named = scope == Scope::Namespaced && selection.namespace.is_some();
+        let namespaces = namespaces.filter(|_| scope == Scope::Namespaced && !named);
+        let shards = match &selection.shards {
+            Shards::Held => shards.filter(|_| !named),
+            Shards::Every => None,
+            Shards::One(shard) => return Some(Members::One(Arc::clone(shard))),
+        };
+        match (namespaces, shards) {
+            (None, None) => None,
+            (Some(namespaces), None) => Some(Members::Namespaces(namespaces)),
+            (None, Some(shards)) => Some(Members::Shards(shards, ShardField::of(scope))),
+            (Some(namespaces), Some(shards)) => Some(Members::NamespacesWithin(namespaces, shards)),
+        }
+    }
+
+    pub(crate) fn namespaces(&self) -> Option<&NamespaceSet> {
+        match self {
+            Members::Namespaces(namespaces) | Members::NamespacesWithin(namespaces, _) => Some(namespaces),
+            Members::Shards(..) | Members::One(_) => None,
+        }
+    }
+
+    pub(crate) fn shards(&self) -> Option<&ShardSet> {
+        match self {
+            Members::Shards(shards, _) | Members::NamespacesWithin(_, shards) => Some(shards),
+            Members::Namespaces(_) | Members::One(_) => None,
+        }
+    }
+
+    /// How they are called in the name of an informer, which says by itself if it is about one shard.
+    pub(crate) fn of_what(&self) -> Option<&'static str> {
+        match self {
+            Members::Namespaces(_) => Some("of a set of namespaces"),
+            Members::Shards(..) => Some("of a set of shards"),
+            Members::NamespacesWithin(..) => Some("of a set of namespaces within a set of shards"),
+            Members::One(_) => None,
+        }
+    }
+
+    /// The parts that there are to be.
+    pub(crate) fn current(&self) -> BTreeSet<Partition> {
+        let namespace = |name: String| Partition::Namespace(name.into());
+        match self {
+            Members::Namespaces(namespaces) => namespaces.current().into_iter().map(namespace).collect(),
+            Members::NamespacesWithin(namespaces, shards) => {
+                let held = shards.members();
+                let within =
+                    |name: &String| held.values().any(|ranges| ranges.contains(shard::hash(name)));
+                namespaces.current().into_iter().filter(within).map(namespace).collect()
+            }
+            Members::Shards(shards, field) => {
+                let held = shards.members().into_iter().filter(|(_, ranges)| !ranges.is_empty());
+                let shard = |(id, ranges)| Partition::Shard(Arc::new(Shard { id, field: *field, ranges }));
+                held.map(shard).collect()
+            }
+            Members::One(shard) => BTreeSet::from([Partition::Shard(Arc::clone(shard))]),
+        }
+    }
+
+    /// Whether a part that holds this namespace is there to be.
+    pub(crate) fn expects(&self, namespace: &str) -> bool {
+        let held = |shards: &ShardSet| shards.shard_of(shard::hash(namespace)).is_some();
+        match self {
+            Members::Namespaces(namespaces) => namespaces.contains(namespace),
+            Members::NamespacesWithin(namespaces, shards) => namespaces.contains(namespace) && held(shards),
+            Members::Shards(shards, ShardField::Namespace) => held(shards),
+            Members::One(shard) => {
+                shard.field == ShardField::Namespace && shard.ranges.contains(shard::hash(namespace))
+            }
+            Members::Shards(_, ShardField::Uid) => false,
+        }
+    }
+
+    /// What they are now counts as seen.
+    pub(crate) fn observe(&self) -> MemberChanges {
+        MemberChanges {
+            namespaces: self.namespaces().map(NamespaceSet::observe),
+            shards: self.shards().map(ShardSet::observe),
+        }
+    }
+
+    /// Waits until there is to be no such part.
+    pub(crate) async fn lack(&self, partition: &Partition) {
+        let mut changes = self.observe();
+        while self.current().contains(partition) {
+            changes.changed().await;
+        }
+    }
+}
+
+impl MemberChanges {
+    /// Waits for the next change.
+    ///
+    /// # Cancel safety
+    /// A change that was not waited for to the end is told the next time.
+    pub(crate) async fn changed(&mut self) {
+        let Self { namespaces, shards } = self;
+        future::select(pin!(next(namespaces)), pin!(next(shards))).await;
+    }
+}
+
+async fn next<T: Clone + Send + Sync + 'static>(changes: &mut Option<Observer<T>>) {
+    match changes {
+        // It closes only with the last handle on the set: nothing changes any more.
+        Some(changes) => match changes.changed().await {
+            Ok(_) => {}
+            Err(_) => pending().await,
+        },
+        None => pending().await,
     }
 }

@@ -351,7 +351,7 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
         }
     }
 
-    fn become_synced(&self) {
+    pub(crate) fn become_synced(&self) {
         if self.state.get() != HandlerState::Waiting {
             return;
         }
@@ -361,6 +361,17 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
                 *state = HandlerState::Synced;
             }
         });
+    }
+
+    /// Forgets what has not been told. What waits may be code of others to drop, so that is done without the lock.
+    pub(crate) fn lose_what_waits(&self) {
+        let waiting = {
+            let mut queue = self.lock();
+            queue.no_news = 0;
+            queue.latest.clear();
+            std::mem::take(&mut queue.waiting)
+        };
+        drop(waiting);
     }
 
     pub(crate) fn is_removed(&self) -> bool {
@@ -379,17 +390,13 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
 
 impl<T: Clone + Send + Sync + 'static> Detach for Listener<T> {
     fn detach(&self) {
-        let mut queue = self.lock();
+        let queue = self.lock();
         let end = if queue.runs { HandlerState::Removed } else { HandlerState::Gone };
         if self.state.get() != HandlerState::Gone {
             self.state.set(end);
         }
-        let waiting = std::mem::take(&mut queue.waiting);
-        queue.no_news = 0;
-        queue.latest.clear();
         drop(queue);
-        // What waits may be code of others to drop, so that is done without the lock.
-        drop(waiting);
+        self.lose_what_waits();
         self.arrived.notify_one();
     }
 

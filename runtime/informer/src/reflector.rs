@@ -38,7 +38,7 @@ use windlass_object::{Extent, Frame, RawList, Representation, ResourceVersion, V
 
 pub(crate) use self::failure::Trouble;
 pub use self::failure::{During, LogWatchErrors, NextStep, WatchErrorHandler, WatchFailure};
-use self::intake::Intake;
+use self::intake::{Intake, Told};
 use self::refresh::Wishes;
 pub(crate) use self::refresh::{Fresh, Refresh};
 use self::state::{Fault, Freshness, Next, Patience, State, WatchEnd};
@@ -73,6 +73,7 @@ pub(crate) struct Reflector<R: Representation> {
     env: Env,
     windows: Rng,
     backoff: Backoff,
+    _chance: Chance,
     metrics: InformerMetrics,
     patience: Patience,
     trouble: Trouble,
@@ -112,6 +113,18 @@ struct Listing<S> {
     version: ResourceVersion,
 }
 
+/// The names of a reflector's streams of random numbers, which take room as long as it is there.
+struct Chance {
+    env: Env,
+    names: [String; 2],
+}
+
+impl Drop for Chance {
+    fn drop(&mut self) {
+        self.names.iter().for_each(|name| self.env.forget_rng(name));
+    }
+}
+
 impl<R: Representation> Reflector<R> {
     pub(crate) fn new(parts: Parts<R>) -> Self {
         let Parts {
@@ -132,8 +145,9 @@ impl<R: Representation> Reflector<R> {
         } = parts;
         let name = Arc::clone(&informer);
         let intake = Intake::new(name, partition.clone(), decoder, store, metrics.clone(), admission);
-        let windows = env.rng(&format!("{stream}/watch windows"));
-        let backoff = Backoff::new(env.rng(&format!("{stream}/backoff")));
+        let chance = Chance { names: ["watch windows", "backoff"].map(|of| format!("{stream}/{of}")), env: env.clone() };
+        let [windows, backoff] = chance.names.each_ref().map(|name| env.rng(name));
+        let backoff = Backoff::new(backoff);
         let wishes = refresh.wishes();
         Self {
             informer,
@@ -146,6 +160,7 @@ impl<R: Representation> Reflector<R> {
             env,
             windows,
             backoff,
+            _chance: chance,
             metrics,
             patience: Patience::default(),
             trouble,
@@ -315,28 +330,25 @@ impl<R: Representation> Reflector<R> {
     }
 
     /// Passes a change on, and says whether it is newer than what was reached. One whose head cannot be read
-    /// could be about any object, so it fails the watch.
+    /// could be about any object, so it fails the watch. Of one that is of another part only its version is news.
     fn pass_on(&mut self, frame: Frame, reached: &mut ResourceVersion) -> Result<bool, RequestError> {
-        let version = match frame {
-            Frame::Added(raw) => {
-                let item = self.intake.item(&raw)?;
+        type Queue<S> = fn(&DeltaFifo<S>, Item<S>);
+        let (told, queue): (_, Queue<R::Stored>) = match frame {
+            Frame::Added(raw) => (self.intake.item(&raw)?, DeltaFifo::add),
+            Frame::Modified(raw) => (self.intake.item(&raw)?, DeltaFifo::update),
+            Frame::Deleted(raw) => (self.intake.deleted(&raw)?, DeltaFifo::delete),
+            Frame::Bookmark { .. } | Frame::Error(_) | Frame::Unknown(_) => return Ok(false),
+        };
+        let version = match told {
+            Told::Ours(item) => {
                 let version = item.head.version.clone();
-                self.fifo.add(item);
+                queue(&self.fifo, item);
                 version
             }
-            Frame::Modified(raw) => {
-                let item = self.intake.item(&raw)?;
-                let version = item.head.version.clone();
-                self.fifo.update(item);
+            Told::Foreign(version) => {
+                version.iter().for_each(|it| self.fifo.bookmark(&self.partition, it.clone()));
                 version
             }
-            Frame::Deleted(raw) => {
-                let item = self.intake.deleted(&raw)?;
-                let version = item.head.version.clone();
-                self.fifo.delete(item);
-                version
-            }
-            Frame::Bookmark { .. } | Frame::Error(_) | Frame::Unknown(_) => None,
         };
         Ok(version.is_some_and(|version| self.moved_to(version, reached)))
     }

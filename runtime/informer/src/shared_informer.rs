@@ -5,8 +5,8 @@
 //! ```
 //!
 //! An informer is made without a source and does nothing until its factory starts it with one. Listers,
-//! handlers and indexes may be added before that or at any time after. Over a set of namespaces it has a reflector for
-//! each of them, and is one in everything else.
+//! handlers and indexes may be added before that or at any time after. Over a set of namespaces, or of shards, it has a
+//! reflector for each of them, and is one in everything else.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,18 +27,19 @@ use windlass_object::{ObjectKey, Representation, ResourceKind, ResourceVersion};
 use crate::budget::Budget;
 use crate::delta_fifo::{Audience, Batch, DeltaFifo};
 use crate::error::{InformerError, Lag, Laggard, NotSynced};
-use crate::handler::{Handler, HandlerHandle, HandlerOptions, Resync};
+use crate::handler::{Delivery, Handler, HandlerHandle, HandlerOptions, Resync};
 use crate::indexes::Index;
 use crate::list_watch::{Selection, Sources};
 use crate::lister::Lister;
 use crate::namespaces::NamespaceSet;
-use crate::partition::Partition;
+use crate::partition::{Members, Partition};
 use crate::presence::Presence;
 use crate::processor::{Listener, Processor, Replay};
 use crate::reflector::WatchErrorHandler;
 use crate::settings::{Admission, Settings, Transform};
+use crate::shards::ShardSet;
 use crate::share::Share;
-use crate::store::{Applied, Change, Progress, Snapshot, Store, StoreWriter};
+use crate::store::{Applied, Change, Known, Progress, Snapshot, Store, StoreWriter};
 use crate::sync::{self, yield_now};
 
 use self::following::{Feed, Following};
@@ -47,6 +48,9 @@ mod following;
 
 /// How many objects of a snapshot are prepared at once for a handler that is told all of them.
 const CHUNK: usize = 64;
+
+/// A defect that tests plant, in two places.
+const BUDGET_IGNORED: &str = "budget ignored";
 
 /// One kind and selection, kept in step with its source and shared by everyone who needs it. Cheap to clone.
 pub struct SharedInformer<R: Representation> {
@@ -111,7 +115,7 @@ struct Inner<R: Representation> {
     representation: R,
     kind: ResourceKind,
     selection: Selection,
-    namespaces: Option<NamespaceSet>,
+    members: Option<Members>,
     store: Arc<Store<R::Stored>>,
     fifo: Arc<DeltaFifo<R::Stored>>,
     /// Held for the moment in which a batch is applied and distributed, or a handler or index is added: never
@@ -173,18 +177,20 @@ impl<R: Representation> SharedInformer<R> {
         representation: R,
         selection: Selection,
         settings: Settings,
-        namespaces: Option<NamespaceSet>,
+        members: Option<Members>,
     ) -> Self {
         let kind = representation.kind();
-        let name: Arc<str> = match (selection.is_filtered(), &namespaces) {
-            (true, None) => format!("{kind} ({selection})").into(),
-            (true, Some(_)) => format!("{kind} ({selection}, of a set of namespaces)").into(),
-            (false, Some(_)) => format!("{kind} (of a set of namespaces)").into(),
-            (false, None) => kind.to_string().into(),
+        let selected = selection.is_filtered().then(|| selection.to_string());
+        let which = [selected, members.as_ref().and_then(Members::of_what).map(str::to_owned)];
+        let which: Vec<String> = which.into_iter().flatten().collect();
+        let name: Arc<str> = match which.is_empty() {
+            true => kind.to_string().into(),
+            false => format!("{kind} ({})", which.join(", ")).into(),
         };
         let store = Arc::new(Store::new());
         let metrics = metrics.informer(&kind.group, &kind.version, &kind.plural);
-        let budget = Arc::new(Budget::new(settings.byte_budget, metrics.clone()));
+        let limit = settings.byte_budget.filter(|_| !env.is_planted(BUDGET_IGNORED));
+        let budget = Arc::new(Budget::new(limit, metrics.clone()));
         let hub = Hub {
             writer: StoreWriter::new(Arc::clone(&store), R::head, Arc::clone(&budget)),
             indexes: BTreeMap::new(),
@@ -203,7 +209,7 @@ impl<R: Representation> SharedInformer<R> {
             representation,
             kind,
             selection,
-            namespaces,
+            members,
             store,
             fifo: Arc::new(DeltaFifo::new()),
             hub: Mutex::new(hub),
@@ -231,7 +237,12 @@ impl<R: Representation> SharedInformer<R> {
 
     /// The namespaces it follows one by one, if it does.
     pub fn namespaces(&self) -> Option<&NamespaceSet> {
-        self.inner.namespaces.as_ref()
+        self.inner.members.as_ref().and_then(Members::namespaces)
+    }
+
+    /// The shards it follows, or within which it follows namespaces, if it does.
+    pub fn shards(&self) -> Option<&ShardSet> {
+        self.inner.members.as_ref().and_then(Members::shards)
     }
 
     /// A reader of the objects. It may be made before the informer is started, and is empty until then.
@@ -272,7 +283,7 @@ impl<R: Representation> SharedInformer<R> {
     /// A budget that comes while none was set knows nothing of what is held by then until it changes or is listed
     /// anew. One that was passed is tried again within about a minute.
     pub fn set_byte_budget(&self, bytes: Option<u64>) {
-        self.inner.budget.limit(bytes);
+        self.inner.budget.limit(bytes.filter(|_| !self.inner.env.is_planted(BUDGET_IGNORED)));
     }
 
     /// Adds a handler, before the informer is started or at any time after.
@@ -312,6 +323,8 @@ impl<R: Representation> SharedInformer<R> {
         handler: impl Handler<R::Read>,
     ) -> Result<HandlerHandle, InformerError> {
         let HandlerOptions { resync, delivery } = options;
+        let coalesced = self.inner.env.is_planted("every event coalesced");
+        let delivery = if coalesced { Delivery::Coalesced } else { delivery };
         let resync = self.inner.period(name, resync)?;
         let handler: Box<dyn Handler<R::Read>> = Box::new(handler);
         // Dropping handlers runs users' code, so it comes after the lock.
@@ -332,6 +345,9 @@ impl<R: Representation> SharedInformer<R> {
             Phase::Running(_) => Some(self.inner.spawn_handler(waiting_with(handler))),
         };
         hub.attach(&listener, task);
+        if self.inner.env.is_planted("no replay") {
+            listener.lose_what_waits();
+        }
         drop(hub);
         Ok(HandlerHandle::new(name.to_owned(), listener.state(), listener))
     }
@@ -436,6 +452,25 @@ impl<R: Representation> SharedInformer<R> {
         matches!(future::select(pin!(listed), pin!(stopped)).await, Either::Left((Ok(_), _)))
     }
 
+    /// Waits until the first lists of all namespaces or shards that are wanted by then are in the store; `false` if the
+    /// informer is stopped before that. The same as [`synced`](Self::synced) for one that follows no set.
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the wait.
+    pub async fn members_synced(&self) -> bool {
+        let Some(members) = &self.inner.members else { return self.synced().await };
+        let mut progress = self.inner.progress.observe();
+        let come = async {
+            let listed = |progress: &Progress| {
+                progress.synced && members.current().iter().all(|part| progress.has_come(part))
+            };
+            // What is wanted may change without a word from here, but then something is listed or leaves.
+            progress.wait_until(listed).await.is_ok()
+        };
+        let stopped = self.inner.stop.cancelled();
+        matches!(future::select(pin!(come), pin!(stopped)).await, Either::Left((true, _)))
+    }
+
     /// Whether the source serves the kind, as far as is known. Of many namespaces, one that must not be read comes
     /// first.
     pub fn presence(&self) -> Presence {
@@ -460,7 +495,7 @@ impl<R: Representation> SharedInformer<R> {
 
     /// Whether objects may be missing by choice: the selection is not everything.
     pub fn is_filtered(&self) -> bool {
-        self.inner.selection.is_filtered() || self.inner.namespaces.is_some()
+        self.inner.selection.is_filtered() || self.inner.members.is_some()
     }
 
     /// How far the store has come, as it goes on.
@@ -509,8 +544,8 @@ impl<R: Representation> SharedInformer<R> {
             return;
         }
         // Users' code, which may panic: nothing has begun by then, and it may be asked again.
-        let whom = match self.inner.namespaces.clone() {
-            Some(namespaces) => Either::Left(namespaces),
+        let whom = match self.inner.members.clone() {
+            Some(members) => Either::Left(members),
             None => Either::Right(self.inner.ask(&Partition::Whole, &*sources)),
         };
         let mut hub = self.inner.lock();
@@ -518,7 +553,7 @@ impl<R: Representation> SharedInformer<R> {
         let handlers = std::mem::take(waiting);
         let admission = self.inner.admission(hub.transform.clone());
         let following = match whom {
-            Either::Left(namespaces) => self.inner.spawn_namespaces(namespaces, Feed { sources, admission }),
+            Either::Left(members) => self.inner.spawn_members(members, Feed { sources, admission }),
             Either::Right(given) => {
                 self.inner.follow(Partition::Whole, given, admission, self.inner.stop.clone())
             }
@@ -548,6 +583,21 @@ impl<R: Representation> SharedInformer<R> {
         ended.await;
     }
 
+    /// Whether it was stopped and nothing of it runs any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        let ended = match &self.inner.lock().phase {
+            Phase::Stopped(ended) => ended.clone(),
+            Phase::Created(_) | Phase::Running(_) => return false,
+        };
+        ended.now_or_never().is_some()
+    }
+
+    /// What of it is in memory, without keeping it there.
+    #[cfg(test)]
+    pub(crate) fn remains(&self) -> std::sync::Weak<impl Sized + use<R>> {
+        Arc::downgrade(&self.inner)
+    }
+
     /// Why there is no initial list yet, for each part that has none.
     pub fn laggards(&self) -> Vec<Laggard> {
         let (kind, selection) = (self.kind(), self.selection());
@@ -563,10 +613,7 @@ impl<R: Representation> SharedInformer<R> {
             parts.into_iter().map(|(partition, _)| partition).filter(|part| !progress.has_come(part));
         let laggard = |partition: Partition| Laggard {
             kind: kind.clone(),
-            selection: Selection {
-                namespace: partition.namespace().map(ToString::to_string).or(selection.namespace.clone()),
-                ..selection.clone()
-            },
+            selection: self.inner.selection_of(&partition),
             lag: self.lag_of(&partition),
         };
         let laggards: Vec<Laggard> = behind.map(laggard).collect();
@@ -636,15 +683,22 @@ impl<R: Representation> Inner<R> {
     /// Waits until everything up to `wanted` is in the store of the part that holds `namespace`.
     async fn reached_in(&self, namespace: Option<&str>, wanted: ResourceVersion) -> bool {
         // A namespace of the set may be known to be wanted before it has joined.
-        let joins = |name: &str| self.namespaces.as_ref().is_some_and(|set| set.contains(name));
+        let joins = |name: &str| self.members.as_ref().is_some_and(|members| members.expects(name));
         sync::reached_in(self.progress.observe(), namespace, wanted, joins).await
+    }
+
+    /// Waits until everything up to `wanted` is in the store of one part.
+    async fn reached_of(&self, partition: &Partition, wanted: ResourceVersion) -> bool {
+        let joins = || self.members.as_ref().is_some_and(|members| members.current().contains(partition));
+        sync::reached_of(self.progress.observe(), partition, wanted, joins).await
     }
 
     fn spawn_processing_loop(self: &Arc<Self>) -> Task<()> {
         let (inner, alive) = (Arc::clone(self), self.unfollowed.clone().drop_guard());
         self.spawn("processing loop", async move {
             let _alive = alive;
-            while inner.fifo.pop(&*inner.store, |batch| inner.process(batch)).await.is_ok() {
+            let known = Known { store: &inner.store, head: R::head };
+            while inner.fifo.pop(&known, |batch| inner.process(batch)).await.is_ok() {
                 yield_now().await;
             }
             // Readers may keep what it held; it is nothing that is kept in step any more.
@@ -680,6 +734,9 @@ impl<R: Representation> Inner<R> {
     fn spawn_handler(&self, waiting: Waiting<R::Read>) -> Task<()> {
         let Waiting { listener, handler, resync } = waiting;
         let name = format!("handler {}", listener.name());
+        if self.env.is_planted("synced too early") {
+            listener.become_synced();
+        }
         let (env, fifo, audience) = (self.env.clone(), Arc::clone(&self.fifo), listener.audience());
         let told = listener.run(handler);
         self.spawn(&name, async move {
@@ -701,14 +758,17 @@ impl<R: Representation> Inner<R> {
     /// One turn of the processing loop: the store first, then those who wait for versions, then the handlers.
     fn process(&self, mut batch: Batch<R::Stored>) {
         let began = self.env.now();
-        if self.env.is_planted("dropped delete on relist") {
-            batch.drop_vanished();
-        }
+        self.spoil(&mut batch);
         let changed;
         {
             let mut hub = self.lock();
             let panics = hub.writer.index_panics();
-            let applied = hub.writer.apply(batch);
+            let before = self.env.is_planted("handlers before store").then(|| hub.writer.snapshot());
+            let mut applied = hub.writer.apply(batch);
+            before.into_iter().for_each(|before| self.store.put_back(before));
+            if self.env.is_planted("changes told backwards") {
+                applied.reverse();
+            }
             self.metrics.handler_panics.inc_by(hub.writer.index_panics() - panics);
             self.tell_progress(&hub.writer.snapshot());
             changed = self.witnessed(&applied, &hub.writer.snapshot());
@@ -718,6 +778,19 @@ impl<R: Representation> Inner<R> {
         self.queued.set(count(self.fifo.len()));
         let took = self.env.now().saturating_duration_since(began);
         self.metrics.processing_latency.observe(took.as_secs_f64());
+    }
+
+    /// Does to a batch what planted defects do.
+    fn spoil(&self, batch: &mut Batch<R::Stored>) {
+        if self.env.is_planted("dropped delete on relist") {
+            batch.drop_vanished();
+        }
+        if self.env.is_planted("every list consistent") {
+            batch.call_consistent();
+        }
+        if self.env.is_planted("what left is kept") {
+            batch.keep_what_left();
+        }
     }
 
     fn tell_progress(&self, snapshot: &Snapshot<R::Stored>) {
@@ -872,10 +945,8 @@ impl<R: Representation> VersionSource for SharedInformer<R> {
                 return future::pending().await;
             }
             // Not those that are followed: one that has joined just now may not be followed yet.
-            let parts: Vec<Partition> = match &self.inner.namespaces {
-                Some(set) => {
-                    set.current().iter().map(|name| Partition::Namespace(name.as_str().into())).collect()
-                }
+            let parts: Vec<Partition> = match &self.inner.members {
+                Some(members) => members.current().into_iter().collect(),
                 None => vec![Partition::Whole],
             };
             future::join_all(parts.iter().map(|partition| self.inner.refresh(partition)))

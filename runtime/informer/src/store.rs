@@ -98,6 +98,15 @@ pub(crate) enum Applied<S> {
     Again(Audience),
 }
 
+impl<S> Applied<S> {
+    /// Puts the last change first: what a planted defect does.
+    pub(crate) fn reverse(&mut self) {
+        if let Applied::Changes(changes) = self {
+            changes.reverse();
+        }
+    }
+}
+
 /// Whether an object at the version that is already held can be taken to be unchanged.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Trust {
@@ -139,21 +148,40 @@ impl<S> Store<S> {
         self.stopped.load(Ordering::Acquire)
     }
 
+    /// Shows an older snapshot until the next change: what a planted defect does.
+    pub(crate) fn put_back(&self, older: Arc<Snapshot<S>>) {
+        self.current.store(older);
+    }
+
     /// The newest snapshot. Never waits.
     pub(crate) fn snapshot(&self) -> Arc<Snapshot<S>> {
         self.current.load_full()
     }
 }
 
-impl<S> KnownObjects for Store<S> {
+/// What a store holds, for who has to know of which part it is.
+pub(crate) struct Known<'a, S> {
+    pub(crate) store: &'a Store<S>,
+    /// Key, identity and version of a stored object.
+    pub(crate) head: fn(&S) -> Head,
+}
+
+impl<S> KnownObjects for Known<'_, S> {
     fn missing_from(&self, partition: &Partition, listed: &BTreeSet<&ObjectKey>) -> Vec<ObjectKey> {
-        let snapshot = self.snapshot();
+        let snapshot = self.store.snapshot();
         let first = partition.namespace().map(|namespace| ObjectKey::namespaced(namespace, ""));
         let from = (first.map_or(Bound::Unbounded, Bound::Included), Bound::Unbounded);
-        let objects = snapshot.objects.range::<_, ObjectKey>(from.clone()).map(|(key, _)| key);
-        let quarantined = snapshot.quarantined.range::<_, ObjectKey>(from).map(|(key, _)| key);
-        let part = |key: &&ObjectKey| partition.holds(key);
-        let known = objects.take_while(part).chain(quarantined.take_while(part));
+        // A namespace is one stretch of the keys; shards are scattered.
+        let inside = |key: &ObjectKey| partition.namespace().is_none_or(|it| key.namespace() == Some(it));
+        let objects = snapshot.objects.range::<_, ObjectKey>(from.clone());
+        let objects = objects.take_while(|(key, _)| inside(key)).filter(|(key, object)| match partition {
+            Partition::Whole | Partition::Namespace(_) => true,
+            Partition::Shard(shard) => shard.holds(key, (self.head)(object).uid.as_ref()),
+        });
+        let quarantined = snapshot.quarantined.range::<_, ObjectKey>(from);
+        let quarantined = quarantined.take_while(|(key, _)| inside(key));
+        let quarantined = quarantined.filter(|(key, it)| partition.holds(key, it.uid.as_ref()));
+        let known = objects.map(|(key, _)| key).chain(quarantined.map(|(key, _)| key));
         known.filter(|key| !listed.contains(key)).cloned().collect()
     }
 }
@@ -228,14 +256,14 @@ impl<S: Clone> StoreWriter<S> {
             Delta::Bookmark { partition, version } => self.working.progress.advance(&partition, &version),
             Delta::Vanished(key) => self.vanish(&key, Cause::Relist, changes),
             Delta::Added(item) | Delta::Updated(item) | Delta::Replaced(item) => {
-                self.budget.leave_queue(&item.head.key, item.bytes);
-                self.working.progress.advance_of(&item.head.key, item.head.version.as_ref());
+                self.budget.leave_queue(&self.part_of(&item.head), item.bytes);
+                self.working.progress.advance_of(&item.head);
                 if self.is_welcome(&item.head) && !self.is_past(&item.head) {
                     self.present(item, Cause::Watch, Trust::Versions, changes);
                 }
             }
             Delta::Deleted(item) => {
-                self.working.progress.advance_of(&item.head.key, item.head.version.as_ref());
+                self.working.progress.advance_of(&item.head);
                 if self.is_welcome(&item.head) {
                     self.delete(item, changes);
                 }
@@ -254,7 +282,8 @@ impl<S: Clone> StoreWriter<S> {
             match delta {
                 Delta::Vanished(key) => self.vanish(&key, cause, &mut changes),
                 // A source that lists what it was not asked for would fill the cache with what never goes again.
-                Delta::Replaced(item) if !list.partition.holds(&item.head.key) => {}
+                Delta::Replaced(item) if !list.partition.holds(&item.head.key, item.head.uid.as_ref()) => {}
+                Delta::Replaced(item) if trust == Trust::Versions && self.is_outdone(&list.partition, &item) => {}
                 Delta::Replaced(item) => self.present(item, cause, trust, &mut changes),
                 other => self.one(other, &mut changes),
             }
@@ -289,13 +318,29 @@ impl<S: Clone> StoreWriter<S> {
 
     /// Whether the change is of something that is followed, and newer than what is held.
     fn is_welcome(&self, head: &Head) -> bool {
-        self.working.progress.covers(&head.key) && !self.is_stale(head)
+        self.working.progress.covers(head) && !self.is_stale(head)
     }
 
     /// Whether it tells of what was before all that is held. A server that repeats itself undoes nothing, also not what
     /// is held no more. Ends are no past: some sources tell them with the version of the last state.
     fn is_past(&self, head: &Head) -> bool {
-        self.working.progress.is_past(&head.key, head.version.as_ref())
+        self.working.progress.is_past(head)
+    }
+
+    /// Whether the name is borne by a later object, of another part: one that is sharded by uid, whose parts do not wait
+    /// for each other.
+    fn is_outdone(&self, partition: &Partition, item: &Item<S>) -> bool {
+        let Partition::Shard(shard) = partition else { return false };
+        let key = &item.head.key;
+        let quarantined = || self.working.quarantined.get(key).map(|held| held.uid.clone());
+        let held = self.working.objects.get(key).map(|held| (self.head)(held).uid).or_else(quarantined);
+        held.is_some_and(|uid| !shard.holds(key, uid.as_ref())) && self.is_stale(&item.head)
+    }
+
+    /// The part that an object is of, for the books.
+    fn part_of(&self, head: &Head) -> Partition {
+        // What is followed no more is not in the queue any more either.
+        self.working.progress.part_of(head).unwrap_or(Partition::Whole)
     }
 
     /// Whether something newer is already held under the key.
@@ -314,9 +359,9 @@ impl<S: Clone> StoreWriter<S> {
         let Item { head, body, bytes } = item;
         match body {
             Body::Decoded(object) => {
-                let key = head.key.clone();
+                let (key, part) = (head.key.clone(), self.part_of(&head));
                 self.put(head, object, cause, trust, changes);
-                self.budget.hold(&key, bytes);
+                self.budget.hold(&part, &key, bytes);
             }
             Body::Undecodable(error) => self.quarantine(head, error, cause, changes),
         }

@@ -6,6 +6,7 @@ use std::task::Poll;
 use windlass_env::cell::Observer;
 use windlass_object::ResourceVersion;
 
+use crate::partition::Partition;
 use crate::store::Progress;
 
 /// Lets other tasks run before the caller goes on. Writers and handlers that find work without end call it,
@@ -41,6 +42,21 @@ pub(crate) async fn reached_in(
     let reached = |now: &Progress| {
         let joining = namespace.is_some_and(|name| !now.has_listed(name) && joins(name));
         !joining && now.has_reached_in(namespace, &wanted)
+    };
+    progress.wait_until(|now| now.epoch != epoch || reached(now)).await.is_ok()
+}
+
+/// Waits until everything up to `wanted` is held of one part, in the same way.
+pub(crate) async fn reached_of(
+    mut progress: Observer<Progress>,
+    partition: &Partition,
+    wanted: ResourceVersion,
+    joins: impl Fn() -> bool,
+) -> bool {
+    let epoch = progress.get().epoch;
+    let reached = |now: &Progress| {
+        let joining = !now.has_come(partition) && joins();
+        !joining && now.has_reached_of(partition, &wanted)
     };
     progress.wait_until(|now| now.epoch != epoch || reached(now)).await.is_ok()
 }

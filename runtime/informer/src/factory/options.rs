@@ -8,6 +8,7 @@ use windlass_object::{GroupResource, ResourceKind};
 use crate::list_watch::Selection;
 use crate::namespaces::NamespaceSet;
 use crate::settings::Settings;
+use crate::shards::{ShardSet, Shards};
 
 /// What the informers of a factory have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +28,11 @@ pub struct FactoryOptions {
     /// namespaces ignore it. `None` by default: all of them, in one list and one watch. With a set, each namespace is
     /// listed and watched for itself, so roles in those namespaces are enough.
     pub namespaces: Option<NamespaceSet>,
+    /// The shards of every informer that is not asked for [of every shard](Selection::of_every_shard), or in one namespace.
+    /// `None` by default: everything, in one list and one watch. With a set, each shard is listed and watched for itself,
+    /// and what belongs to none is left out: kinds with namespaces by namespace, others by uid. Together with
+    /// [`namespaces`](Self::namespaces), those namespaces are followed that belong to one of the shards.
+    pub shards: Option<ShardSet>,
     /// What every informer selects by, beside what it is asked for. Nothing by default.
     pub selectors: Selectors,
     /// What the informers of these resources select by instead of [`selectors`](Self::selectors).
@@ -56,6 +62,7 @@ impl Default for FactoryOptions {
             keep_managed_fields: false,
             byte_budget: None,
             namespaces: None,
+            shards: None,
             selectors: Selectors::default(),
             selectors_by_kind: BTreeMap::new(),
             follow_definitions: false,
@@ -74,11 +81,28 @@ impl FactoryOptions {
     pub(super) fn narrow(&self, kind: &ResourceKind, selection: Selection) -> Selection {
         let Selectors { labels, fields } =
             self.selectors_by_kind.get(&kind.group_resource()).unwrap_or(&self.selectors);
-        Selection {
+        self.without_needless_shards(Selection {
             labels: both(selection.labels, labels.as_deref()),
             fields: both(selection.fields, fields.as_deref()),
             namespace: selection.namespace,
+            shards: selection.shards,
+        })
+    }
+
+    /// The same of every shard. Without shards that is the same informer.
+    pub(super) fn every_shard(&self, selection: Selection) -> Selection {
+        match self.shards {
+            Some(_) => selection.of_every_shard(),
+            None => selection,
         }
+    }
+
+    fn without_needless_shards(&self, mut selection: Selection) -> Selection {
+        let needless = self.shards.is_none() && selection.shards == Shards::Every;
+        if needless {
+            selection.shards = Shards::Held;
+        }
+        selection
     }
 }
 

@@ -10,8 +10,10 @@ use crate::error::{InformerError, Lag};
 use crate::testing::*;
 
 mod definitions;
+mod in_use;
 mod namespaces;
 mod selectors;
+mod shards;
 mod stop;
 mod world;
 

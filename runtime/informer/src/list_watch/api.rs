@@ -10,6 +10,7 @@ use windlass_env::Instant;
 use windlass_object::{GroupResource, RawList, ResourceKind};
 
 use super::{ListRequest, ListerWatcher, Selection, Sources, WatchListRequest, WatchRequest};
+use crate::shards::Shards;
 
 /// The API server as the source of everything.
 ///
@@ -89,9 +90,17 @@ impl Streams {
 
 impl ApiSource {
     async fn open(&self, query: WatchQuery) -> Result<FrameStream, RequestError> {
-        let Selection { namespace, labels, fields } = self.selection.clone();
-        let query = WatchQuery { labels, fields, ..query };
+        let Selection { namespace, labels, fields, shards } = self.selection.clone();
+        let query = WatchQuery { labels, fields, shards: selector(&shards), ..query };
         self.client.watch(&self.kind, namespace.as_deref(), &query).await
+    }
+}
+
+/// The shard that is asked for.
+fn selector(shards: &Shards) -> Option<String> {
+    match shards {
+        Shards::One(shard) => shard.selector(),
+        Shards::Held | Shards::Every => None,
     }
 }
 
@@ -99,8 +108,9 @@ impl ApiSource {
 impl ListerWatcher for ApiSource {
     async fn list(&self, request: ListRequest) -> Result<RawList, RequestError> {
         let ListRequest { limit, continue_token, version, version_match, extent } = request;
-        let Selection { namespace, labels, fields } = self.selection.clone();
-        let query = ListQuery { labels, fields, limit, continue_token, version, version_match, extent };
+        let Selection { namespace, labels, fields, shards } = self.selection.clone();
+        let shards = selector(&shards);
+        let query = ListQuery { labels, fields, shards, limit, continue_token, version, version_match, extent };
         self.client.list(&self.kind, namespace.as_deref(), &query).await
     }
 

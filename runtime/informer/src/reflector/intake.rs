@@ -3,7 +3,8 @@
 //! An object that cannot be decoded becomes an item that says so, with the head read off its bytes; it never
 //! fails its neighbours. So does one that the transform of its user refuses. What is already held at the same version
 //! is not decoded again, and not transformed again. A page of any length is decoded a few objects at a time, with room
-//! for other tasks in between. What would pass the byte budget is refused before it is decoded.
+//! for other tasks in between. What would pass the byte budget is refused before it is decoded; what is of another part,
+//! because the source sent more than it was asked for, is left out before that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use bytes::Bytes;
 use windlass_client::RequestError;
 use windlass_env::caught_now;
 use windlass_metrics::InformerMetrics;
-use windlass_object::{Decoder as _, Head, ObjectKey, Representation, WireError, wire};
+use windlass_object::{Decoder as _, Head, ObjectKey, Representation, ResourceVersion, WireError, wire};
 
 use crate::budget::{Budget, OverBudget, Tally};
 use crate::delta_fifo::{Body, Item};
@@ -35,6 +36,16 @@ pub(crate) struct Intake<R: Representation> {
     tally: Option<Tally>,
     store: Arc<Store<R::Stored>>,
     metrics: InformerMetrics,
+    /// Whether the source has sent what it was not asked for.
+    unfiltered: bool,
+}
+
+/// What a frame of a watch, or of a list that comes as a stream, is about.
+pub(crate) enum Told<S> {
+    /// An object of this part.
+    Ours(Item<S>),
+    /// An object of another part, at this version, if that can be read.
+    Foreign(Option<ResourceVersion>),
 }
 
 impl<R: Representation> Intake<R> {
@@ -50,7 +61,7 @@ impl<R: Representation> Intake<R> {
         if keep_managed_fields {
             decoder.keep_managed_fields();
         }
-        Self { informer, partition, decoder, transform, budget, tally: None, store, metrics }
+        Self { informer, partition, decoder, transform, budget, tally: None, store, metrics, unfiltered: false }
     }
 
     /// Notes that a list begins, which replaces all that is held of this part.
@@ -80,7 +91,8 @@ impl<R: Representation> Intake<R> {
     /// The items of a page. `trust` says whether an object held at a version is what the server has at that
     /// version.
     ///
-    /// An item without a readable head is reported and left out: which object it is nobody can say.
+    /// An item without a readable head is reported and left out: which object it is nobody can say. So is, in silence,
+    /// one of another part.
     ///
     /// # Errors
     /// [`RequestError::NoRoom`] if the list that this page belongs to does not fit into the budget.
@@ -113,8 +125,11 @@ impl<R: Representation> Intake<R> {
         raw: &Bytes,
         trust: bool,
         told: &BTreeMap<ObjectKey, Item<R::Stored>>,
-    ) -> Result<Item<R::Stored>, RequestError> {
+    ) -> Result<Told<R::Stored>, RequestError> {
         let head = wire::head(raw).inspect_err(|error| self.report_headless(error))?;
+        if self.is_foreign(&head) {
+            return Ok(Told::Foreign(head.version));
+        }
         if let Some(told) = told.get(&head.key) {
             self.take_back(told);
         }
@@ -122,7 +137,7 @@ impl<R: Representation> Intake<R> {
         let held = trust.then(|| self.store.snapshot());
         let body = held.and_then(|held| already_held::<R>(&held, &head));
         let body = body.unwrap_or_else(|| self.decode_or_report(&head, raw));
-        Ok(Item { head, body, bytes: size(raw) })
+        Ok(Told::Ours(Item { head, body, bytes: size(raw) }))
     }
 
     /// Takes an item of the list that is under way out of its books.
@@ -136,25 +151,43 @@ impl<R: Representation> Intake<R> {
     ///
     /// # Errors
     /// If its head cannot be read, or if there is no room for it.
-    pub(crate) fn item(&mut self, raw: &Bytes) -> Result<Item<R::Stored>, RequestError> {
+    pub(crate) fn item(&mut self, raw: &Bytes) -> Result<Told<R::Stored>, RequestError> {
         let head = wire::head(raw).inspect_err(|error| self.report_headless(error))?;
+        if self.is_foreign(&head) {
+            return Ok(Told::Foreign(head.version));
+        }
         self.budget.arrive(&self.partition, &head.key, size(raw)).map_err(no_room)?;
         let body = self.decode_or_report(&head, raw);
-        Ok(Item { head, body, bytes: size(raw) })
+        Ok(Told::Ours(Item { head, body, bytes: size(raw) }))
     }
 
     /// The object of a deletion. That its last state cannot be decoded is no reason for alarm.
     ///
     /// # Errors
     /// If its head cannot be read.
-    pub(crate) fn deleted(&mut self, raw: &Bytes) -> Result<Item<R::Stored>, RequestError> {
+    pub(crate) fn deleted(&mut self, raw: &Bytes) -> Result<Told<R::Stored>, RequestError> {
         let head = wire::head(raw).inspect_err(|error| self.report_headless(error))?;
+        if self.is_foreign(&head) {
+            return Ok(Told::Foreign(head.version));
+        }
         let body = self.decode(&head, raw);
         // It is about to make room.
-        Ok(Item { head, body, bytes: 0 })
+        Ok(Told::Ours(Item { head, body, bytes: 0 }))
     }
 
-    /// An item of a list; nothing if it has no readable head.
+    /// Whether the object is of another part.
+    fn is_foreign(&mut self, head: &Head) -> bool {
+        let foreign = !self.partition.holds(&head.key, head.uid.as_ref());
+        if foreign && !std::mem::replace(&mut self.unfiltered, true) {
+            tracing::info!(
+                informer = %self.informer, partition = %self.partition,
+                "the source sends more than it was asked for; the rest is left out here"
+            );
+        }
+        foreign
+    }
+
+    /// An item of a list; nothing if it has no readable head, or is of another part.
     fn listed(
         &mut self,
         raw: &Bytes,
@@ -163,6 +196,9 @@ impl<R: Representation> Intake<R> {
         let Ok(head) = wire::head(raw).inspect_err(|error| self.report_headless(error)) else {
             return Ok(None);
         };
+        if self.is_foreign(&head) {
+            return Ok(None);
+        }
         self.list(raw)?;
         let body = held.and_then(|held| already_held::<R>(held, &head));
         let body = body.unwrap_or_else(|| self.decode_or_report(&head, raw));
@@ -284,6 +320,13 @@ mod tests {
         let list = ListFacts { partition: Partition::Whole, version: at(5), consistent: true, initial: true };
         let deltas = items.into_iter().map(Delta::Replaced).collect();
         writer.apply(Batch::Replacement { deltas, list });
+    }
+
+    fn ours(told: Told<Arc<ConfigMap>>) -> Item<Arc<ConfigMap>> {
+        match told {
+            Told::Ours(item) => item,
+            Told::Foreign(version) => panic!("left out at {version:?}"),
+        }
     }
 
     fn decoded(item: &Item<Arc<ConfigMap>>) -> Option<&Arc<ConfigMap>> {
@@ -458,8 +501,8 @@ mod tests {
         let raw = object("a", "u", 1, "v");
         let limit = u64::from(size(&raw)) * 2;
         let (mut intake, mut writer, _) = intake_with(None, Some(limit));
-        let first = intake.item(&raw).unwrap();
-        let other = intake.item(&object("b", "w", 2, "v")).unwrap();
+        let first = ours(intake.item(&raw).unwrap());
+        let other = ours(intake.item(&object("b", "w", 2, "v")).unwrap());
         assert!(matches!(intake.item(&object("c", "x", 3, "v")), Err(RequestError::NoRoom(_))));
         writer.apply(Batch::Changes(vec![Delta::Added(first), Delta::Added(other)]));
         assert!(intake.item(&object("a", "u", 4, "w")).is_ok(), "it takes the place of what is held");

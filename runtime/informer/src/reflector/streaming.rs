@@ -18,6 +18,7 @@ use windlass_client::{FrameStream, RequestError};
 use windlass_env::Instant;
 use windlass_object::{Frame, ObjectKey, Representation, ResourceVersion};
 
+use super::intake::Told;
 use super::state::{self, Freshness, State, StreamEnd};
 use super::{During, LONGEST_WINDOW, Listing, Reflector, unless_asked};
 use crate::delta_fifo::Item;
@@ -172,12 +173,13 @@ impl<R: Representation> Reflector<R> {
     ) -> Result<(), RequestError> {
         match frame {
             Frame::Added(raw) | Frame::Modified(raw) => {
-                let item = self.intake.initial(&raw, trusted, pending)?;
-                pending.insert(item.head.key.clone(), item);
+                if let Told::Ours(item) = self.intake.initial(&raw, trusted, pending)? {
+                    pending.insert(item.head.key.clone(), item);
+                }
             }
             Frame::Deleted(raw) => {
-                let gone = self.intake.deleted(&raw)?.head.key;
-                if let Some(told) = pending.remove(&gone) {
+                let Told::Ours(Item { head: gone, .. }) = self.intake.deleted(&raw)? else { return Ok(()) };
+                if let Some(told) = pending.remove(&gone.key) {
                     self.intake.take_back(&told);
                 }
             }

@@ -1,8 +1,8 @@
-//! Whom an informer follows: one source of everything, or one for each namespace of a set, begun and ended while the
-//! informer runs.
+//! Whom an informer follows: one source of everything, or one for each namespace or shard of a set, begun and ended while
+//! the informer runs.
 //!
-//! What a namespace leads to enters the queue in this order, whatever else happens: that it joined, what its reflector
-//! finds, that it left. Its reflector has ended before the last is queued, and a later one of the same name begins
+//! What such a part leads to enters the queue in this order, whatever else happens: that it joined, what its reflector
+//! finds, that it left. Its reflector has ended before the last is queued, and a later one of the same part begins
 //! after it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,11 +18,11 @@ use windlass_object::{Extent, Representation};
 
 use super::Inner;
 use crate::list_watch::{ListerWatcher, Selection, Sources};
-use crate::namespaces::NamespaceSet;
-use crate::partition::{Departure, Partition};
+use crate::partition::{Departure, Members, Partition};
 use crate::presence::Board;
 use crate::reflector::{Fresh, Parts, Reflector, Refresh, Trouble};
 use crate::settings::Admission;
+use crate::shards::Shards;
 use crate::store::Progress;
 
 /// The reflectors of one informer.
@@ -65,8 +65,8 @@ pub(super) struct Given<R: Representation> {
     extent: Extent,
 }
 
-/// The reflectors of a set's namespaces, each with what ends it.
-type Followed = BTreeMap<Arc<str>, (CancellationToken, Task<()>)>;
+/// The reflectors of the parts, each with what ends it.
+type Followed = BTreeMap<Partition, (CancellationToken, Task<()>)>;
 
 impl Following {
     pub(super) fn new() -> Self {
@@ -80,7 +80,7 @@ impl Following {
             let error = follower.trouble.get()?;
             Some(match partition {
                 Partition::Whole => error,
-                Partition::Namespace(_) => format!("{partition}: {error}"),
+                Partition::Namespace(_) | Partition::Shard(_) => format!("{partition}: {error}"),
             })
         })
     }
@@ -158,11 +158,22 @@ impl Following {
 impl<R: Representation> Inner<R> {
     /// Asks users' code for what it takes to follow one part. To be called under no lock.
     pub(super) fn ask(&self, partition: &Partition, sources: &dyn Sources) -> Given<R> {
-        let namespace = partition.namespace().map(ToString::to_string).or(self.selection.namespace.clone());
-        let selection = Selection { namespace, ..self.selection.clone() };
+        let selection = self.selection_of(partition);
         let source = sources.source(&self.kind, &selection);
         let (decoder, extent) = (self.representation.decoder(), self.representation.extent());
         Given { selection, source, decoder, extent }
+    }
+
+    /// What is selected of one part.
+    pub(super) fn selection_of(&self, partition: &Partition) -> Selection {
+        let selection = self.selection.clone();
+        match partition {
+            Partition::Whole => selection,
+            Partition::Namespace(namespace) => {
+                Selection { namespace: Some(namespace.to_string()), ..selection }
+            }
+            Partition::Shard(shard) => Selection { shards: Shards::One(Arc::clone(shard)), ..selection },
+        }
     }
 
     /// Follows one part, until `stop` says otherwise.
@@ -194,7 +205,7 @@ impl<R: Representation> Inner<R> {
         let alive = self.unfollowed.clone().drop_guard();
         let name = match &partition {
             Partition::Whole => "reflector".to_owned(),
-            Partition::Namespace(_) => format!("reflector of {partition}"),
+            Partition::Namespace(_) | Partition::Shard(_) => format!("reflector of {partition}"),
         };
         self.spawn(&name, async move {
             stop.run_until_cancelled(reflector.run()).await;
@@ -203,16 +214,13 @@ impl<R: Representation> Inner<R> {
         })
     }
 
-    /// Keeps to the namespaces of a set, as it changes.
-    pub(super) fn spawn_namespaces(
-        self: &Arc<Self>,
-        namespaces: NamespaceSet,
-        feed: Feed<R::Stored>,
-    ) -> Task<()> {
+    /// Keeps to the members of a set, as it changes.
+    pub(super) fn spawn_members(self: &Arc<Self>, members: Members, feed: Feed<R::Stored>) -> Task<()> {
         let (inner, alive) = (Arc::clone(self), self.unfollowed.clone().drop_guard());
-        self.spawn("namespaces", async move {
+        let name = if members.namespaces().is_some() { "namespaces" } else { "shards" };
+        self.spawn(name, async move {
             let mut followed = Followed::new();
-            inner.stop.run_until_cancelled(inner.keep_to(&namespaces, &feed, &mut followed)).await;
+            inner.stop.run_until_cancelled(inner.keep_to(&members, &feed, &mut followed)).await;
             for (_, task) in followed.values_mut() {
                 // A panic in a task has been reported under its name by the Env.
                 let _ended = task.await;
@@ -225,11 +233,10 @@ impl<R: Representation> Inner<R> {
     /// will ever be; one that is about to join is waited for.
     pub(super) async fn refresh(&self, partition: &Partition) -> bool {
         let leaves = async {
-            let (Some(namespaces), Some(name)) = (&self.namespaces, partition.namespace()) else {
-                return future::pending().await;
-            };
-            // It closes only with the last handle on the set, and one is held here.
-            let _left = namespaces.observe().wait_until(|names| !names.contains(&**name)).await;
+            match &self.members {
+                Some(members) => members.lack(partition).await,
+                None => future::pending().await,
+            }
         };
         match future::select(pin!(leaves), pin!(self.read_anew(partition))).await {
             Either::Left(((), _)) => true,
@@ -246,41 +253,36 @@ impl<R: Representation> Inner<R> {
                 // It left and may be back: its successor is asked.
                 Either::Right(((), _)) => continue,
             };
-            let namespace = partition.namespace().map(|namespace| &**namespace);
             return match granted {
-                Some(Fresh::At(version)) => self.reached_in(namespace, version).await,
+                Some(Fresh::At(version)) => self.reached_of(partition, version).await,
                 Some(Fresh::Nothing) => true,
                 None => false,
             };
         }
     }
 
-    async fn keep_to(&self, namespaces: &NamespaceSet, feed: &Feed<R::Stored>, followed: &mut Followed) {
-        let mut changes = namespaces.observe();
-        self.join(&namespaces.current(), feed, followed, true);
-        // It closes only with the last handle on the set, and one is held here.
-        while let Ok(wanted) = changes.changed().await {
+    async fn keep_to(&self, members: &Members, feed: &Feed<R::Stored>, followed: &mut Followed) {
+        let mut changes = members.observe();
+        self.join(members.current(), feed, followed, true);
+        loop {
+            changes.changed().await;
+            let wanted = members.current();
             self.leave(&wanted, followed).await;
-            self.join(&wanted, feed, followed, false);
+            self.join(wanted, feed, followed, false);
         }
     }
 
     /// Begins with those that are wanted and not followed yet. The first time that is told even if there is none.
-    fn join(&self, wanted: &BTreeSet<String>, feed: &Feed<R::Stored>, followed: &mut Followed, first: bool) {
-        let new: Vec<Arc<str>> = wanted
-            .iter()
-            .filter(|name| !followed.contains_key(name.as_str()))
-            .map(|name| name.as_str().into())
-            .collect();
+    fn join(&self, wanted: BTreeSet<Partition>, feed: &Feed<R::Stored>, followed: &mut Followed, first: bool) {
+        let new: Vec<Partition> = wanted.into_iter().filter(|part| !followed.contains_key(part)).collect();
         if !new.is_empty() || first {
-            self.fifo.join(new.iter().cloned().map(Partition::Namespace).collect());
+            self.fifo.join(new.clone());
         }
-        for namespace in new {
+        for partition in new {
             let stop = self.stop.child_token();
-            let partition = Partition::Namespace(Arc::clone(&namespace));
             let given = self.ask(&partition, &*feed.sources);
-            let task = self.follow(partition, given, feed.admission.clone(), stop.clone());
-            followed.insert(namespace, (stop, task));
+            let task = self.follow(partition.clone(), given, feed.admission.clone(), stop.clone());
+            followed.insert(partition, (stop, task));
         }
     }
 
@@ -288,17 +290,15 @@ impl<R: Representation> Inner<R> {
     ///
     /// # Cancel safety
     /// Whom it was about to end is still in `followed`.
-    async fn leave(&self, wanted: &BTreeSet<String>, followed: &mut Followed) {
-        let left: Vec<Arc<str>> =
-            followed.keys().filter(|name| !wanted.contains(&***name)).cloned().collect();
-        for namespace in left {
-            if let Some((stop, task)) = followed.get_mut(&namespace) {
+    async fn leave(&self, wanted: &BTreeSet<Partition>, followed: &mut Followed) {
+        let left: Vec<Partition> = followed.keys().filter(|part| !wanted.contains(part)).cloned().collect();
+        for partition in left {
+            if let Some((stop, task)) = followed.get_mut(&partition) {
                 stop.cancel();
                 // A panic in a task has been reported under its name by the Env.
                 let _ended = task.await;
             }
-            followed.remove(&namespace);
-            let partition = Partition::Namespace(namespace);
+            followed.remove(&partition);
             self.following.end(&partition);
             self.budget.nothing_to_list(&partition);
             self.fifo.empty(partition, Departure::Deselected);
@@ -312,6 +312,7 @@ fn stream(path: &str, partition: &Partition, before: u64) -> String {
         (Partition::Whole, _) => path.to_owned(),
         (Partition::Namespace(namespace), 0) => format!("{path}/{namespace}"),
         (Partition::Namespace(namespace), before) => format!("{path}/{namespace}/{before}"),
+        (Partition::Shard(shard), before) => format!("{path}/{shard}/{before}"),
     }
 }
 

@@ -14,23 +14,25 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use imbl::OrdMap;
-use windlass_object::{ObjectKey, ResourceVersion};
+use windlass_object::shard::{self, ShardField};
+use windlass_object::{Head, ResourceVersion};
 
 use super::Trust;
 use crate::delta_fifo::ListFacts;
 use crate::handler::Cause;
 use crate::partition::{Departure, Partition};
+use crate::shards::Shard;
 
 /// How far a store has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// The store holds everything up to this version, and nothing later. `None` before the first list. Where
-    /// namespaces are followed one by one, the least of theirs: see [`Progress::version_in`].
+    /// namespaces or shards are followed one by one, the least of theirs: see [`Progress::version_in`].
     pub version: Option<ResourceVersion>,
     /// How many times a consistent list went back in versions. Versions of different epochs cannot be
     /// compared.
     pub epoch: u64,
-    /// Whether the initial list has arrived: of every namespace there was at the start, where many are followed.
+    /// Whether the initial list has arrived: of every namespace or shard there was at the start, where many are followed.
     pub synced: bool,
     /// What is followed, and how far each part of it has come.
     pub coverage: Coverage,
@@ -50,10 +52,27 @@ enum Parts {
         held: Option<ResourceVersion>,
     },
     /// Each of these is listed for itself.
-    Namespaces(OrdMap<Arc<str>, Part>),
+    Many(Many),
 }
 
-/// One namespace of many.
+/// Namespaces or shards; never both. Shards are few.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Many {
+    namespaces: OrdMap<Arc<str>, Part>,
+    shards: OrdMap<Arc<Shard>, Part>,
+}
+
+/// What is followed of a namespace, where many parts are.
+enum InNamespace<'a> {
+    /// All of it, with this part.
+    With(&'a Part),
+    /// Nothing.
+    Unfollowed,
+    /// It is spread over all parts, or meant to be none.
+    Everywhere,
+}
+
+/// One namespace or shard of many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Part {
     /// How far it has come; before its first list, what that cannot be older than.
@@ -80,8 +99,8 @@ impl Progress {
     /// reached: waiting for it would never end. So does any version where nothing is followed.
     pub fn has_reached(&self, wanted: &ResourceVersion) -> bool {
         match &self.coverage.0 {
-            Parts::Namespaces(parts) if parts.is_empty() => self.synced,
-            Parts::Namespaces(parts) => {
+            Parts::Many(parts) if parts.values().next().is_none() => self.synced,
+            Parts::Many(parts) => {
                 parts.values().all(|part| part.counts(self.epoch)) && reached(self.version.as_ref(), wanted)
             }
             Parts::Whole { unserved, .. } => !unserved && reached(self.version.as_ref(), wanted),
@@ -91,66 +110,90 @@ impl Progress {
     /// Whether everything up to `wanted` has arrived of the part that holds `namespace`; of every part, if that is
     /// `None`. Of a namespace that is not followed nothing will ever arrive, so it counts as reached.
     pub fn has_reached_in(&self, namespace: Option<&str>, wanted: &ResourceVersion) -> bool {
-        let (Parts::Namespaces(parts), Some(namespace)) = (&self.coverage.0, namespace) else {
-            return self.has_reached(wanted);
-        };
-        match parts.get(namespace) {
-            Some(part) => part.counts(self.epoch) && reached(part.version.as_ref(), wanted),
-            None => true,
+        match self.coverage.in_namespace(namespace) {
+            InNamespace::With(part) => part.counts(self.epoch) && reached(part.version.as_ref(), wanted),
+            InNamespace::Unfollowed => true,
+            InNamespace::Everywhere => self.has_reached(wanted),
+        }
+    }
+
+    /// Whether everything up to `wanted` has arrived of one part. Of one that is not followed nothing will ever arrive.
+    pub(crate) fn has_reached_of(&self, partition: &Partition, wanted: &ResourceVersion) -> bool {
+        match (&self.coverage.0, partition) {
+            (Parts::Many(parts), Partition::Namespace(_) | Partition::Shard(_)) => parts
+                .get(partition)
+                .is_none_or(|part| part.counts(self.epoch) && reached(part.version.as_ref(), wanted)),
+            (Parts::Many(_), Partition::Whole) | (Parts::Whole { .. }, _) => self.has_reached(wanted),
         }
     }
 
     /// Up to which version everything has arrived of the part that holds `namespace`. `None` also if that part is not
     /// followed or has not been listed.
     pub fn version_in(&self, namespace: Option<&str>) -> Option<&ResourceVersion> {
-        let (Parts::Namespaces(parts), Some(namespace)) = (&self.coverage.0, namespace) else {
-            return self.version.as_ref();
-        };
-        let part = parts.get(namespace).filter(|part| part.counts(self.epoch))?;
-        part.version.as_ref()
+        match self.coverage.in_namespace(namespace) {
+            InNamespace::With(part) if part.counts(self.epoch) => part.version.as_ref(),
+            InNamespace::With(_) | InNamespace::Unfollowed => None,
+            InNamespace::Everywhere => self.version.as_ref(),
+        }
     }
 
     /// Whether the list of the part that holds `namespace` is in the store.
     pub fn has_listed(&self, namespace: &str) -> bool {
-        match &self.coverage.0 {
-            Parts::Whole { unserved, .. } => self.synced && !unserved,
-            Parts::Namespaces(parts) => parts.get(namespace).is_some_and(|part| part.counts(self.epoch)),
+        match (&self.coverage.0, self.coverage.in_namespace(Some(namespace))) {
+            (Parts::Whole { unserved, .. }, _) => self.synced && !unserved,
+            (Parts::Many(_), InNamespace::With(part)) => part.counts(self.epoch),
+            (Parts::Many(_), InNamespace::Unfollowed) => false,
+            (Parts::Many(parts), InNamespace::Everywhere) => {
+                parts.values().all(|part| part.counts(self.epoch))
+            }
         }
     }
 
     /// Whether a part has no first list to wait for any more.
     pub(crate) fn has_come(&self, partition: &Partition) -> bool {
-        partition.namespace().map_or(self.synced, |namespace| self.has_listed(namespace))
-    }
-
-    /// Whether an object of that key belongs to what is followed.
-    pub(crate) fn covers(&self, key: &ObjectKey) -> bool {
-        match &self.coverage.0 {
-            Parts::Whole { .. } => true,
-            Parts::Namespaces(parts) => {
-                key.namespace().is_some_and(|namespace| parts.contains_key(namespace))
+        match (&self.coverage.0, partition) {
+            (Parts::Many(parts), Partition::Namespace(_) | Partition::Shard(_)) => {
+                parts.get(partition).is_some_and(|part| part.counts(self.epoch))
             }
+            (Parts::Many(_), Partition::Whole) => self.synced,
+            (Parts::Whole { .. }, Partition::Whole) => self.synced,
+            (Parts::Whole { unserved, .. }, _) => self.synced && !unserved,
         }
     }
 
-    /// Whether an object's state of that version came before what is held of its part, so that whatever became of the
-    /// object since is known. Versions that cannot be compared, also because they are of different epochs, leave that
-    /// open, and so does the same version: not every source gives each to one object only.
-    pub(super) fn is_past(&self, key: &ObjectKey, version: Option<&ResourceVersion>) -> bool {
+    /// The part that an object belongs to; none if that is not followed.
+    pub(crate) fn part_of(&self, head: &Head) -> Option<Partition> {
+        match &self.coverage.0 {
+            Parts::Whole { .. } => Some(Partition::Whole),
+            Parts::Many(parts) => parts.name_of(head),
+        }
+    }
+
+    /// Whether an object belongs to what is followed.
+    pub(crate) fn covers(&self, head: &Head) -> bool {
+        match &self.coverage.0 {
+            Parts::Whole { .. } => true,
+            Parts::Many(parts) => parts.of(head).is_some(),
+        }
+    }
+
+    /// Whether an object's state came before what is held of its part, so that whatever became of the object since is
+    /// known. Versions that cannot be compared, also because they are of different epochs, leave that open, and so does
+    /// the same version: not every source gives each to one object only.
+    pub(super) fn is_past(&self, head: &Head) -> bool {
         let held = match &self.coverage.0 {
             Parts::Whole { held, .. } => held.as_ref(),
-            Parts::Namespaces(parts) => {
-                let part = key.namespace().and_then(|namespace| parts.get(namespace));
-                part.filter(|part| part.counts(self.epoch)).and_then(|part| part.held.as_ref())
+            Parts::Many(parts) => {
+                parts.of(head).filter(|part| part.counts(self.epoch)).and_then(|part| part.held.as_ref())
             }
         };
-        matches!((version, held), (Some(version), Some(held)) if version < held)
+        matches!((&head.version, held), (Some(version), Some(held)) if version < held)
     }
 
     pub(crate) fn follows(&self, partition: &Partition) -> bool {
         match (&self.coverage.0, partition) {
             (Parts::Whole { .. }, Partition::Whole) => true,
-            (Parts::Namespaces(parts), Partition::Namespace(namespace)) => parts.contains_key(namespace),
+            (Parts::Many(parts), partition) => parts.get(partition).is_some(),
             _ => false,
         }
     }
@@ -158,11 +201,9 @@ impl Progress {
     /// Whether what is held of a part at a version is what the server has at that version: not if another part went
     /// back in time since this one was listed.
     pub(crate) fn trusts(&self, partition: &Partition) -> bool {
-        match (&self.coverage.0, partition) {
-            (Parts::Namespaces(parts), Partition::Namespace(namespace)) => {
-                parts.get(namespace).is_none_or(|part| part.epoch == self.epoch)
-            }
-            _ => true,
+        match &self.coverage.0 {
+            Parts::Many(parts) => parts.get(partition).is_none_or(|part| part.epoch == self.epoch),
+            Parts::Whole { .. } => true,
         }
     }
 
@@ -171,15 +212,14 @@ impl Progress {
         let (version, epoch) = (self.version.clone(), self.epoch);
         let initial = matches!(self.coverage.0, Parts::Whole { .. });
         let mut parts = match std::mem::take(&mut self.coverage.0) {
-            Parts::Namespaces(parts) => parts,
-            Parts::Whole { .. } => OrdMap::new(),
+            Parts::Many(parts) => parts,
+            Parts::Whole { .. } => Many::default(),
         };
         for partition in partitions {
-            let Partition::Namespace(namespace) = partition else { continue };
             let part = Part { version: version.clone(), held: None, listed: false, epoch, initial };
-            parts.entry(namespace).or_insert(part);
+            parts.enter(partition, part);
         }
-        self.coverage.0 = Parts::Namespaces(parts);
+        self.coverage.0 = Parts::Many(parts);
     }
 
     /// Everything in a part went.
@@ -189,30 +229,26 @@ impl Progress {
                 *unserved = self.synced;
                 *held = None;
             }
-            (Parts::Namespaces(parts), Partition::Namespace(namespace), Departure::Deselected) => {
-                parts.remove(namespace);
-            }
-            (Parts::Namespaces(parts), Partition::Namespace(namespace), Departure::Unserved) => {
-                if let Some(part) = parts.get_mut(namespace) {
+            (Parts::Many(parts), partition, Departure::Deselected) => parts.remove(partition),
+            (Parts::Many(parts), partition, Departure::Unserved) => {
+                if let Some(part) = parts.get_mut(partition) {
                     part.listed = false;
                     part.held = None;
                 }
             }
-            (Parts::Namespaces(_), Partition::Whole, _) => {}
         }
     }
 
     /// A change of this object arrived: its part has come to the change's version.
-    pub(super) fn advance_of(&mut self, key: &ObjectKey, to: Option<&ResourceVersion>) {
-        let Some(to) = to else { return };
+    pub(super) fn advance_of(&mut self, head: &Head) {
+        let Some(to) = &head.version else { return };
         match &mut self.coverage.0 {
             Parts::Whole { held, .. } => {
                 forward(&mut self.version, to);
                 held.iter_mut().for_each(|held| forward_held(held, to));
             }
-            Parts::Namespaces(parts) => {
-                let part = key.namespace().and_then(|namespace| parts.get_mut(namespace));
-                if let Some(part) = part {
+            Parts::Many(parts) => {
+                if let Some(part) = parts.of_mut(head) {
                     part.advance(to);
                 }
             }
@@ -221,17 +257,16 @@ impl Progress {
 
     /// A part has come to this version.
     pub(super) fn advance(&mut self, partition: &Partition, to: &ResourceVersion) {
-        match (&mut self.coverage.0, partition) {
-            (Parts::Whole { held, .. }, _) => {
+        match &mut self.coverage.0 {
+            Parts::Whole { held, .. } => {
                 forward(&mut self.version, to);
                 held.iter_mut().for_each(|held| forward_held(held, to));
             }
-            (Parts::Namespaces(parts), Partition::Namespace(namespace)) => {
-                if let Some(part) = parts.get_mut(namespace) {
+            Parts::Many(parts) => {
+                if let Some(part) = parts.get_mut(partition) {
                     part.advance(to);
                 }
             }
-            (Parts::Namespaces(_), Partition::Whole) => {}
         }
     }
 
@@ -245,7 +280,7 @@ impl Progress {
                 self.synced = true;
                 Reading { trust: self.whole_listed(list), cause }
             }
-            (Parts::Namespaces(parts), Partition::Namespace(namespace)) => match parts.get_mut(namespace) {
+            (Parts::Many(parts), partition) => match parts.get_mut(partition) {
                 Some(part) => {
                     let cause = if part.listed { Cause::Relist } else { Cause::InitialList };
                     let trust = part.listed(&mut self.epoch, &mut self.version, list);
@@ -253,9 +288,6 @@ impl Progress {
                 }
                 None => Reading { trust: Trust::Versions, cause: Cause::Relist },
             },
-            (Parts::Namespaces(_), Partition::Whole) => {
-                Reading { trust: Trust::Versions, cause: Cause::Relist }
-            }
         };
         self.settle();
         reading
@@ -272,7 +304,7 @@ impl Progress {
 
     /// Draws the whole from its parts.
     pub(super) fn settle(&mut self) {
-        let Parts::Namespaces(parts) = &self.coverage.0 else { return };
+        let Parts::Many(parts) = &self.coverage.0 else { return };
         self.synced |= parts.values().all(|part| part.listed || !part.initial);
         if !parts.values().all(|part| part.counts(self.epoch)) {
             return;
@@ -281,6 +313,97 @@ impl Progress {
         if let Some(least) = versions.reduce(least) {
             forward(&mut self.version, least);
         }
+    }
+}
+
+impl Coverage {
+    fn in_namespace(&self, namespace: Option<&str>) -> InNamespace<'_> {
+        match (&self.0, namespace) {
+            (Parts::Many(parts), Some(namespace)) => parts.in_namespace(namespace),
+            _ => InNamespace::Everywhere,
+        }
+    }
+}
+
+impl Many {
+    fn values(&self) -> impl Iterator<Item = &Part> {
+        self.namespaces.values().chain(self.shards.values())
+    }
+
+    fn get(&self, partition: &Partition) -> Option<&Part> {
+        match partition {
+            Partition::Whole => None,
+            Partition::Namespace(namespace) => self.namespaces.get(namespace),
+            Partition::Shard(shard) => self.shards.get(shard),
+        }
+    }
+
+    fn get_mut(&mut self, partition: &Partition) -> Option<&mut Part> {
+        match partition {
+            Partition::Whole => None,
+            Partition::Namespace(namespace) => self.namespaces.get_mut(namespace),
+            Partition::Shard(shard) => self.shards.get_mut(shard),
+        }
+    }
+
+    /// Lets a part in that is not there.
+    fn enter(&mut self, partition: Partition, part: Part) {
+        match partition {
+            Partition::Whole => {}
+            Partition::Namespace(namespace) => {
+                self.namespaces.entry(namespace).or_insert(part);
+            }
+            Partition::Shard(shard) => {
+                self.shards.entry(shard).or_insert(part);
+            }
+        }
+    }
+
+    fn remove(&mut self, partition: &Partition) {
+        match partition {
+            Partition::Whole => {}
+            Partition::Namespace(namespace) => {
+                self.namespaces.remove(namespace);
+            }
+            Partition::Shard(shard) => {
+                self.shards.remove(shard);
+            }
+        }
+    }
+
+    fn shard_of(&self, head: &Head) -> Option<&Arc<Shard>> {
+        self.shards.keys().find(|shard| shard.holds(&head.key, head.uid.as_ref()))
+    }
+
+    fn name_of(&self, head: &Head) -> Option<Partition> {
+        let namespace = head.key.namespace().and_then(|name| self.namespaces.get_key_value(name));
+        let namespace = namespace.map(|(name, _)| Partition::Namespace(Arc::clone(name)));
+        namespace.or_else(|| self.shard_of(head).map(|shard| Partition::Shard(Arc::clone(shard))))
+    }
+
+    fn of(&self, head: &Head) -> Option<&Part> {
+        let namespace = head.key.namespace().and_then(|namespace| self.namespaces.get(namespace));
+        namespace.or_else(|| self.shards.get(self.shard_of(head)?))
+    }
+
+    fn of_mut(&mut self, head: &Head) -> Option<&mut Part> {
+        if self.shards.is_empty() {
+            return head.key.namespace().and_then(|namespace| self.namespaces.get_mut(namespace));
+        }
+        let shard = Arc::clone(self.shard_of(head)?);
+        self.shards.get_mut(&shard)
+    }
+
+    fn in_namespace(&self, namespace: &str) -> InNamespace<'_> {
+        let hash = shard::hash(namespace);
+        let part = match self.shards.keys().next().map(|shard| shard.field) {
+            None => self.namespaces.get(namespace),
+            Some(ShardField::Namespace) => {
+                self.shards.iter().find(|(shard, _)| shard.ranges.contains(hash)).map(|(_, part)| part)
+            }
+            Some(ShardField::Uid) => return InNamespace::Everywhere,
+        };
+        part.map_or(InNamespace::Unfollowed, InNamespace::With)
     }
 }
 

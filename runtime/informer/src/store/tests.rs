@@ -24,8 +24,8 @@ fn spoiled(name: &str, uid: &str, version: u64) -> Item<Arc<Map>> {
 }
 
 fn list(writer: &mut Writer, version: u64, consistent: bool, items: Vec<Item<Arc<Map>>>) -> Vec<String> {
-    let vanished =
-        writer.store.missing_from(&Partition::Whole, &items.iter().map(|item| &item.head.key).collect());
+    let known = Known { store: &writer.store, head: Typed::<Map>::head };
+    let vanished = known.missing_from(&Partition::Whole, &items.iter().map(|item| &item.head.key).collect());
     let deltas = vanished.into_iter().map(Delta::Vanished).chain(items.into_iter().map(Delta::Replaced));
     let initial = !writer.working.progress.synced;
     let list = ListFacts { partition: Partition::Whole, version: at(version), consistent, initial };

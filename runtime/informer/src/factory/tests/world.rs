@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
+use windlass_api_server::ApiServerOptions;
 use windlass_api_server::faults::{Asked, Plan, Scene, What};
 use windlass_client::{FrameStream, RawClient, RequestError};
 use windlass_env::Env;
@@ -58,8 +59,13 @@ impl World {
     }
 
     pub(super) fn with(options: FactoryOptions) -> Self {
+        Self::before(ApiServerOptions::default(), Plan { seed: 1, faults: Vec::new() }, options)
+    }
+
+    /// Before such a server, and with these faults between the two.
+    pub(super) fn before(server: ApiServerOptions, plan: Plan, options: FactoryOptions) -> Self {
         let env = Env::virtual_time(1);
-        let api = Scene::new(&env, Plan { seed: 1, faults: Vec::new() });
+        let api = Scene::with(&env, plan, server);
         for namespace in ["a", "b", "c"] {
             api.put(&format!("/api/v1/namespaces/{namespace}"), json!({}));
         }

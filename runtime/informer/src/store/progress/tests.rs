@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use windlass_object::ObjectKey;
 
 use super::*;
 
@@ -14,6 +15,10 @@ fn at(version: u64) -> ResourceVersion {
 
 fn part(name: usize) -> Partition {
     Partition::Namespace(NAMES[name].into())
+}
+
+fn head(name: usize, version: u64) -> Head {
+    Head { key: ObjectKey::namespaced(NAMES[name], "x"), uid: None, version: Some(at(version)) }
 }
 
 fn facts(partition: Partition, version: u64, consistent: bool) -> ListFacts {
@@ -112,7 +117,7 @@ impl World {
             Step::Watch(name) if self.was_listed(name) => {
                 let written = self.written.get(&name).copied().unwrap_or_default();
                 self.deliver(name, written);
-                self.progress.advance_of(&ObjectKey::namespaced(NAMES[name], "x"), Some(&at(written.max(1))));
+                self.progress.advance_of(&head(name, written.max(1)));
             }
             Step::Bookmark(name) if self.was_listed(name) => {
                 self.deliver(name, self.version);
@@ -206,8 +211,8 @@ fn what_arrives_for_a_namespace_that_left_is_passed_over() {
     let before = progress.clone();
     progress.listed(&facts(part(0), 7, true));
     progress.advance(&part(0), &at(9));
-    progress.advance_of(&ObjectKey::namespaced("a", "x"), Some(&at(9)));
-    assert!(!progress.follows(&part(0)) && !progress.covers(&ObjectKey::namespaced("a", "x")));
+    progress.advance_of(&head(0, 9));
+    assert!(!progress.follows(&part(0)) && !progress.covers(&head(0, 9)));
     assert_eq!(progress.version, before.version);
 }
 

@@ -1,0 +1,577 @@
+//! Shards as one source, before servers that filter by them and servers that do not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU16;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use proptest::prelude::*;
+use serde_json::json;
+use windlass_api_server::ApiServerOptions;
+use windlass_api_server::faults::{Asked, Fault, Plan, What};
+use windlass_object::shard::{Division, HashRange, Ranges, ShardField, ShardId, hash, selector};
+use windlass_object::{
+    DecodeError, Decoder, Head, Representation, ResourceKind, Typed, TypedDecoder, Verb, request,
+};
+
+use super::world::*;
+use super::*;
+use crate::{Event, NamespaceSet, Shard, ShardSet, Shards};
+
+const NAMESPACES: [&str; 3] = ["a", "b", "c"];
+
+/// Whether the server filters, and whether it lists by streams.
+const SERVERS: [(bool, bool); 4] = [(true, true), (true, false), (false, true), (false, false)];
+
+/// The part of the ring that holds one namespace, and hardly more.
+fn of(namespace: &str) -> Ranges {
+    let start = hash(namespace) & !0xffff;
+    HashRange::new(start, u128::from(start) + 0x1_0000).expect("a range").into()
+}
+
+fn shard(number: u16) -> ShardId {
+    ShardId(number)
+}
+
+fn quarter(number: u16) -> Ranges {
+    Division::even(NonZeroU16::new(4).unwrap()).ranges(shard(number)).clone()
+}
+
+fn world_over(shards: &ShardSet, filters: bool, streams: bool) -> World {
+    let options = FactoryOptions { shards: Some(shards.clone()), ..FactoryOptions::default() };
+    world_with(options, filters, streams)
+}
+
+fn world_with(options: FactoryOptions, filters: bool, streams: bool) -> World {
+    let server = ApiServerOptions { sharded_list_and_watch: filters, ..ApiServerOptions::default() };
+    let world = World::before(server, Plan { seed: 1, faults: Vec::new() }, options);
+    if streams {
+        world.door.offer_streams();
+    }
+    for namespace in NAMESPACES {
+        world.put(namespace, "x", "first");
+    }
+    world
+}
+
+/// What was told of our objects: `+a/x InitialList`, `~a/x Watch`, `-a/x Deselected`. Those of different shards come in
+/// no order.
+fn told(log: &Log) -> Vec<String> {
+    let place = |map: &ConfigMap| {
+        format!("{}/{}", map.metadata.namespace.clone().unwrap(), map.metadata.name.clone().unwrap())
+    };
+    let mut told: Vec<String> = log
+        .take_events()
+        .iter()
+        .filter(|event| event.object().data.is_some())
+        .map(|event| match event {
+            Event::Added { object, cause } => format!("+{} {cause:?}", place(object)),
+            Event::Updated { new, cause, .. } => format!("~{} {cause:?}", place(new)),
+            Event::Deleted { last, cause, .. } => format!("-{} {cause:?}", place(last)),
+        })
+        .collect();
+    told.sort();
+    told
+}
+
+/// A world in which the shards of two namespaces of three are held.
+async fn followed(filters: bool, streams: bool) -> (World, ShardSet, SharedInformer<Typed<ConfigMap>>, Log) {
+    let shards = ShardSet::new();
+    for (number, namespace) in (0..).zip(["a", "b"]) {
+        shards.join(shard(number), of(namespace)).unwrap();
+    }
+    let (world, log) = (world_over(&shards, filters, streams), Log::default());
+    let informer = world.factory.typed::<ConfigMap>();
+    log.attach(&informer, "log");
+    world.start();
+    world.factory.wait_for_sync(Some(MINUTE)).await.expect("synced");
+    world.pass(SECOND).await;
+    (world, shards, informer, log)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_over_shards_holds_what_belongs_to_them_whether_the_server_filters_or_not() {
+    for (filters, streams) in SERVERS {
+        let (world, _, informer, log) = followed(filters, streams).await;
+        assert_eq!(held(&informer), ["a/x=first", "b/x=first"]);
+        assert_eq!(told(&log), ["+a/x InitialList", "+b/x InitialList"]);
+        world.put("b", "x", "second");
+        world.put("c", "x", "second");
+        world.put("c", "y", "new");
+        world.remove("a", "x");
+        world.remove("c", "x");
+        world.pass(SECOND).await;
+        assert_eq!(told(&log), ["-a/x Watch", "~b/x Watch"]);
+        assert_eq!(held(&informer), ["b/x=second"]);
+        assert!(informer.is_filtered());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_joins_brings_its_objects_and_one_that_leaves_takes_its_own_and_nobody_elses() {
+    for (filters, streams) in SERVERS {
+        let (world, shards, informer, log) = followed(filters, streams).await;
+        told(&log);
+        shards.join(shard(2), of("c")).unwrap();
+        world.pass(SECOND).await;
+        assert_eq!(told(&log), ["+c/x InitialList"]);
+        shards.leave(shard(0));
+        world.pass(SECOND).await;
+        assert_eq!(told(&log), ["-a/x Deselected"]);
+        assert_eq!(held(&informer), ["b/x=first", "c/x=first"]);
+        world.put("a", "x", "unheard");
+        world.pass(SECOND).await;
+        assert_eq!(told(&log), Vec::<String>::new());
+        shards.replace(BTreeMap::new()).unwrap();
+        world.pass(SECOND).await;
+        assert_eq!(held(&informer), Vec::<String>::new());
+        assert!(informer.has_synced(), "of nothing, nothing is missing");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_whose_ranges_change_leaves_and_joins() {
+    for (filters, streams) in SERVERS {
+        let (world, shards, informer, log) = followed(filters, streams).await;
+        told(&log);
+        shards.join(shard(0), of("a").union(&of("c"))).unwrap();
+        world.pass(SECOND).await;
+        assert_eq!(told(&log), ["+a/x InitialList", "+c/x InitialList", "-a/x Deselected"]);
+        assert!(informer.members_synced().await);
+        // The same ranges under another number.
+        shards.replace(BTreeMap::from([(shard(7), of("b"))])).unwrap();
+        world.pass(SECOND).await;
+        assert_eq!(held(&informer), ["b/x=first"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_cannot_be_listed_holds_up_no_other_and_is_named() {
+    let shards = ShardSet::new();
+    shards.join(shard(0), of("a")).unwrap();
+    let world = world_over(&shards, true, false);
+    let informer = world.factory.typed::<ConfigMap>();
+    world.start();
+    assert!(informer.synced().await);
+    world.api.meddle(|asked: &Asked| (asked.verb == Some(Verb::List)).then_some(What::InternalError));
+    shards.join(shard(1), of("b")).unwrap();
+    world.put("a", "x", "second");
+    world.pass(SECOND).await;
+    assert_eq!(held(&informer), ["a/x=second"]);
+    let laggards = informer.laggards();
+    assert_eq!(laggards.len(), 1, "{laggards:?}");
+    assert!(laggards[0].to_string().contains("shard 1 (0x"), "{}", laggards[0]);
+    assert!(informer.last_error().is_some_and(|error| error.starts_with("shard 1 (0x")));
+    assert_eq!(VersionSource::version_in(&informer, Some("b")), None);
+    assert!(VersionSource::version_in(&informer, Some("a")).is_some());
+    world.heal();
+    assert!(informer.members_synced().await);
+    assert_eq!(held(&informer), ["a/x=second", "b/x=first"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_list_and_watch_and_every_page_asks_for_the_shard() {
+    let shards = ShardSet::new();
+    shards.join(shard(0), of("a")).unwrap();
+    let expected = selector(ShardField::Namespace, &of("a")).unwrap();
+    for streams in [true, false] {
+        let world = world_over(&shards, true, streams);
+        for number in 0..600 {
+            world.put("a", &format!("n{number}"), "v");
+        }
+        let informer = world.factory.typed::<ConfigMap>();
+        world.start();
+        assert!(informer.synced().await);
+        // What follows is a list that is not older than what is held, and another watch.
+        world.pass(MINUTE * 10).await;
+        world.compact("");
+        world.put("a", "x", "second");
+        world.pass(MINUTE).await;
+        world.heal();
+        world.pass(MINUTE).await;
+        for verb in [Verb::List, Verb::Watch] {
+            let asked = world.requests(verb, "configmaps");
+            assert!(asked.len() >= 2 || streams && verb == Verb::List, "{verb} {}", asked.len());
+            for asked in asked {
+                let query = asked.uri.split_once('?').map(|(_, query)| query);
+                let found = request::parameter(query, "shardSelector");
+                assert_eq!(found.as_deref(), Some(expected.as_str()), "{asked:?}");
+            }
+        }
+        assert_eq!(informer.lister().len(), 601);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_without_namespaces_are_sharded_by_uid() {
+    for (filters, streams) in SERVERS {
+        let shards = ShardSet::new();
+        let world = world_over(&shards, filters, streams);
+        let informer = world.factory.typed::<Namespace>();
+        world.start();
+        assert!(informer.synced().await);
+        let mut seen = BTreeSet::new();
+        for number in 0..4 {
+            shards.replace(BTreeMap::from([(shard(number), quarter(number))])).unwrap();
+            world.pass(SECOND).await;
+            for namespace in informer.lister().list() {
+                let uid = namespace.metadata.uid.clone().unwrap();
+                assert!(quarter(number).contains(hash(&uid)), "{uid}");
+                assert!(seen.insert(namespace.metadata.name.clone().unwrap()), "in two shards");
+            }
+        }
+        let (_, all) = world.api.ask(&http::Method::GET, "/api/v1/namespaces", None);
+        assert_eq!(seen.len(), all["items"].as_array().unwrap().len());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_passes_to_an_object_of_another_shard_is_never_lost() {
+    for (filters, streams) in SERVERS {
+        let shards = ShardSet::new();
+        for number in 0..4 {
+            shards.join(shard(number), quarter(number)).unwrap();
+        }
+        let world = world_over(&shards, filters, streams);
+        let informer = world.factory.typed::<ClusterRole>();
+        world.start();
+        assert!(informer.synced().await);
+        for round in 0..30 {
+            if round % 3 == 0 {
+                // One of them lists anew, perhaps what was there before.
+                let few = AtomicUsize::new(0);
+                world.api.meddle(move |asked: &Asked| {
+                    let strikes = asked.is_watch() && few.fetch_add(1, Ordering::Relaxed) % 2 == 0;
+                    strikes.then_some(What::WatchExpired)
+                });
+            }
+            let path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/borne-by-many";
+            let made = world.api.put(path, json!({}));
+            world.heal();
+            world.pass(Duration::from_secs(90)).await;
+            let held = informer.lister().list();
+            let held = held.iter().filter(|it| it.metadata.name.as_deref() == Some("borne-by-many"));
+            let uids: Vec<_> = held.map(|it| it.metadata.uid.clone()).collect();
+            assert_eq!(uids, [made["metadata"]["uid"].as_str().map(str::to_owned)], "round {round}");
+            world.api.delete(path);
+            if round % 2 == 0 {
+                world.pass(SECOND * 5).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_for_every_shard_or_names_a_namespace_gets_all_of_it() {
+    let shards = ShardSet::new();
+    shards.join(shard(0), of("a")).unwrap();
+    let world = world_over(&shards, true, true);
+    let of_shards = world.factory.typed::<ConfigMap>();
+    let whole = world.factory.informer(Typed::<ConfigMap>::new(), Selection::default().of_every_shard());
+    let named = world.factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace("b"));
+    world.start();
+    world.factory.wait_for_sync(Some(MINUTE)).await.expect("synced");
+    assert_eq!(held(&of_shards), ["a/x=first"]);
+    assert_eq!(held(&whole), ["a/x=first", "b/x=first", "c/x=first"]);
+    assert_eq!(held(&named), ["b/x=first"]);
+    assert!(of_shards.is_filtered() && !whole.is_filtered() && named.shards().is_none());
+    let best = world.factory.version_source(&ResourceKind::of::<ConfigMap>().group_resource()).unwrap();
+    assert!(!best.filtered(), "an informer of everything is preferred");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_factory_without_shards_every_shard_is_everything() {
+    let world = World::new();
+    world.factory.typed::<ConfigMap>();
+    world.factory.informer(Typed::<ConfigMap>::new(), Selection::default().of_every_shard());
+    assert_eq!(world.factory.kinds().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_shard_for_good_needs_no_set() {
+    let world = world_with(FactoryOptions::default(), false, true);
+    let one = Shard { id: shard(3), field: ShardField::Namespace, ranges: of("b") };
+    let selection = Selection { shards: Shards::One(Arc::new(one)), ..Selection::default() };
+    let informer = world.factory.informer(Typed::<ConfigMap>::new(), selection);
+    world.start();
+    assert!(informer.synced().await && informer.is_filtered());
+    assert_eq!(held(&informer), ["b/x=first"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_namespaces_within_shards_those_are_followed_that_belong_to_one() {
+    let (shards, namespaces) = (ShardSet::new(), NamespaceSet::of(["a", "b"]));
+    shards.join(shard(0), of("a")).unwrap();
+    let options = FactoryOptions {
+        shards: Some(shards.clone()),
+        namespaces: Some(namespaces.clone()),
+        ..FactoryOptions::default()
+    };
+    let world = world_with(options, false, true);
+    let informer = world.factory.typed::<ConfigMap>();
+    world.start();
+    assert!(informer.synced().await);
+    assert_eq!(held(&informer), ["a/x=first"]);
+    shards.join(shard(1), of("b").union(&of("c"))).unwrap();
+    world.pass(SECOND).await;
+    assert_eq!(held(&informer), ["a/x=first", "b/x=first"]);
+    namespaces.insert("c");
+    namespaces.remove("a");
+    world.pass(SECOND).await;
+    assert_eq!(held(&informer), ["b/x=first", "c/x=first"]);
+    shards.leave(shard(1));
+    world.pass(SECOND).await;
+    assert_eq!(held(&informer), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn own_writes_are_waited_for_in_the_shard_they_were_made_in() {
+    for (filters, streams) in SERVERS {
+        let (world, shards, informer, _) = followed(filters, streams).await;
+        let written = world.put("a", "x", "second");
+        let reached = |namespace, within| {
+            VersionSource::reached_in(&informer, Some(namespace), written.clone(), within)
+        };
+        assert!(reached("a", SECOND).await, "the others are quiet, and not waited for");
+        assert!(reached("c", SECOND).await, "of what is not followed nothing will come");
+        world.door.shut(Verb::List, "configmaps", None);
+        world.door.shut(Verb::Watch, "configmaps", None);
+        shards.join(shard(2), of("c")).unwrap();
+        assert!(!reached("c", SECOND).await, "it has not been listed");
+        world.door.open();
+        assert!(reached("c", MINUTE * 2).await);
+    }
+}
+
+/// Decodes, and counts.
+#[derive(Clone)]
+struct Counting(Arc<AtomicUsize>);
+
+struct CountingDecoder(Arc<AtomicUsize>, TypedDecoder<ConfigMap>);
+
+impl Representation for Counting {
+    type Stored = Arc<ConfigMap>;
+    type Read = Arc<ConfigMap>;
+    type Decoder = CountingDecoder;
+
+    fn kind(&self) -> ResourceKind {
+        ResourceKind::of::<ConfigMap>()
+    }
+
+    fn decoder(&self) -> CountingDecoder {
+        CountingDecoder(Arc::clone(&self.0), Typed::<ConfigMap>::new().decoder())
+    }
+
+    fn read(stored: &Arc<ConfigMap>) -> Arc<ConfigMap> {
+        Arc::clone(stored)
+    }
+
+    fn head(stored: &Arc<ConfigMap>) -> Head {
+        Typed::<ConfigMap>::head(stored)
+    }
+}
+
+impl Decoder for CountingDecoder {
+    type Stored = Arc<ConfigMap>;
+
+    fn decode(&mut self, raw: &bytes::Bytes) -> Result<Arc<ConfigMap>, DecodeError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        self.1.decode(raw)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_belongs_to_no_shard_that_is_held_is_never_decoded_and_takes_up_no_budget() {
+    for streams in [true, false] {
+        let shards = ShardSet::new();
+        shards.join(shard(0), of("a")).unwrap();
+        let options = FactoryOptions {
+            shards: Some(shards),
+            byte_budget: Some(10_000),
+            ..FactoryOptions::default()
+        };
+        let world = world_with(options, false, streams);
+        for number in 0..100 {
+            world.put("b", &format!("n{number}"), "v");
+        }
+        let decoded = Arc::new(AtomicUsize::new(0));
+        let informer = world.factory.informer(Counting(Arc::clone(&decoded)), Selection::default());
+        world.start();
+        assert!(informer.synced().await);
+        let own = informer.lister().len();
+        assert_eq!(decoded.swap(0, Ordering::Relaxed), own, "of the list");
+        for round in 0..100 {
+            world.put("b", &format!("n{round}"), "w");
+            world.put("c", "n", "w");
+            world.remove("c", "n");
+        }
+        let last = world.put("c", "y", "last");
+        world.pass(SECOND).await;
+        assert_eq!(decoded.load(Ordering::Relaxed), 0, "of the watch");
+        assert_eq!(informer.version(), Some(last), "how far the watch has come is known all the same");
+        world.put("a", "x", "second");
+        world.pass(SECOND).await;
+        assert_eq!(decoded.load(Ordering::Relaxed), 1);
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Put(usize, u8, u8),
+    Remove(usize, u8),
+    /// These shards of four are held from now on.
+    Hold(u8),
+    /// The ring is divided anew.
+    Divide(u16),
+    Wait(u16),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let namespace = 0..NAMESPACES.len();
+    prop_oneof![
+        6 => (namespace.clone(), 0u8..4, any::<u8>()).prop_map(|(ns, name, value)| Step::Put(ns, name, value)),
+        3 => (namespace, 0u8..4).prop_map(|(ns, name)| Step::Remove(ns, name)),
+        3 => (0u8..16).prop_map(Step::Hold),
+        1 => (1u16..7).prop_map(Step::Divide),
+        4 => prop_oneof![1u16..50, 500u16..30_000].prop_map(Step::Wait),
+    ]
+}
+
+fn what() -> impl Strategy<Value = What> {
+    prop_oneof![
+        Just(What::RequestLost { silently: false }),
+        Just(What::ResponseLost { silently: false }),
+        Just(What::ResponseDelayed { by_ms: 3000 }),
+        Just(What::TooManyRequests { retry_after_seconds: 2 }),
+        Just(What::InternalError),
+        Just(What::Expired),
+        Just(What::WatchClosed),
+        Just(What::WatchReset),
+        Just(What::WatchExpired),
+        Just(What::WatchStalled),
+        Just(What::WatchDelayed { by_ms: 2000 }),
+        Just(What::EventDuplicated),
+        Just(What::Coalesced { within_ms: 1000 }),
+        Just(What::EndBookmarkMissing),
+        Just(What::StaleReplica),
+    ]
+}
+
+fn fault() -> impl Strategy<Value = Fault> {
+    (0u64..120_000, 1u64..60_000, 50u16..1000, what()).prop_map(|(from_ms, lasts, permille, what)| Fault {
+        from_ms,
+        until_ms: from_ms + lasts,
+        instance: None,
+        resource: None,
+        permille,
+        what,
+    })
+}
+
+/// What a handler makes of what it is told, and whatever it was told that it should not have been.
+#[derive(Debug, Default)]
+struct View {
+    known: BTreeMap<String, String>,
+    objections: Vec<String>,
+}
+
+impl View {
+    fn of(informer: &SharedInformer<Typed<ConfigMap>>) -> Arc<Mutex<Self>> {
+        let view = Arc::<Mutex<Self>>::default();
+        let told = Arc::clone(&view);
+        let handler = move |event: &Event<Arc<ConfigMap>>| told.lock().unwrap().told(event);
+        informer.add_handler("view", handler).expect("the informer lives");
+        view
+    }
+
+    fn told(&mut self, event: &Event<Arc<ConfigMap>>) {
+        let (place, version) = placed(event.object());
+        let (known, expected) = match event {
+            Event::Added { .. } => (self.known.insert(place, version), false),
+            Event::Updated { .. } => (self.known.insert(place, version), true),
+            Event::Deleted { .. } => (self.known.remove(&place), true),
+        };
+        // What came and went while this handler was busy may be told as gone alone.
+        let gone = matches!(event, Event::Deleted { .. });
+        if known.is_some() != expected && !gone {
+            self.objections.push(format!("{event:?} is told to one who knows {known:?}"));
+        }
+    }
+}
+
+/// Place and version.
+fn placed(map: &ConfigMap) -> (String, String) {
+    let meta = &map.metadata;
+    let text = |it: &Option<String>| it.clone().unwrap_or_default();
+    (format!("{}/{}", text(&meta.namespace), text(&meta.name)), text(&meta.resource_version))
+}
+
+async fn live_through(steps: Vec<Step>, faults: Vec<Fault>, seed: u64, filters: bool, streams: bool) {
+    let shards = ShardSet::new();
+    let options = FactoryOptions { shards: Some(shards.clone()), ..FactoryOptions::default() };
+    let server = ApiServerOptions { sharded_list_and_watch: filters, ..ApiServerOptions::default() };
+    let world = World::before(server, Plan { seed, faults }, options);
+    if streams {
+        world.door.offer_streams();
+    }
+    let informer = world.factory.typed::<ConfigMap>();
+    let view = View::of(&informer);
+    world.start();
+    let (mut division, mut holding) = (Division::even(NonZeroU16::new(4).unwrap()), 0);
+    for step in steps {
+        match step {
+            Step::Put(namespace, name, value) => {
+                world.put(NAMESPACES[namespace], &format!("n{name}"), &value.to_string());
+            }
+            Step::Remove(namespace, name) => {
+                let (namespace, name) = (NAMESPACES[namespace], format!("n{name}"));
+                let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
+                world.api.object(&path).into_iter().for_each(|_| world.remove(namespace, &name));
+            }
+            Step::Wait(millis) => world.pass(Duration::from_millis(millis.into())).await,
+            Step::Hold(wanted) => holding = wanted,
+            Step::Divide(number) => {
+                // By what lies in the ring: each part has something, where there are as many.
+                let weights = NAMESPACES.iter().map(|name| ((*name).to_owned(), 1)).collect();
+                division = Division::weighted(NonZeroU16::new(number).unwrap(), &weights).0;
+            }
+        }
+        let held = division.iter().filter(|(it, _)| holding & (1 << it.0) != 0);
+        shards.replace(held.map(|(it, ranges)| (it, ranges.clone())).collect()).expect("a part of a division");
+    }
+    world.pass(MINUTE * 10).await;
+    let wanted = |namespace: &str| shards.shard_of(hash(namespace)).is_some();
+    let (_, all) = world.api.ask(&http::Method::GET, "/api/v1/configmaps", None);
+    let all = all["items"].as_array().expect("a list").iter().map(|it| &it["metadata"]);
+    let text = |it: &serde_json::Value, field: &str| it[field].as_str().expect("a text").to_owned();
+    let expected: BTreeMap<String, String> = all
+        .filter(|it| wanted(it["namespace"].as_str().expect("a namespace")))
+        .map(|it| (format!("{}/{}", text(it, "namespace"), text(it, "name")), text(it, "resourceVersion")))
+        .collect();
+    let held: BTreeMap<_, _> = informer.lister().list().iter().map(|map| placed(map)).collect();
+    assert_eq!(held, expected, "the cache is not the server within {shards:?}");
+    let view = view.lock().unwrap();
+    assert_eq!(view.objections, Vec::<String>::new());
+    assert_eq!(view.known, expected, "a handler was told something else");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn after_any_faults_stop_cache_and_handlers_equal_the_server_within_the_shards_that_are_held(
+        steps in proptest::collection::vec(step(), 0..50),
+        faults in proptest::collection::vec(fault(), 0..6),
+        seed: u64,
+        filters: bool,
+        streams: bool,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime without input or output");
+        runtime.block_on(live_through(steps, faults, seed, filters, streams));
+    }
+}
