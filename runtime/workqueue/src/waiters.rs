@@ -53,6 +53,12 @@ impl Wakes {
 }
 
 impl Waiters {
+    /// Whether nobody is in the line.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.line.is_empty()
+    }
+
     /// A getter is being polled: if it had been told, it is back now, and out of the line.
     #[inline]
     pub(crate) fn arrive(&mut self, seat: &mut Option<Seat>) {

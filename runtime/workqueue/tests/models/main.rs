@@ -37,6 +37,8 @@ mod state;
 mod tenants;
 #[path = "../../src/waiters.rs"]
 mod waiters;
+#[path = "../../src/whereabouts.rs"]
+mod whereabouts;
 
 /// The lock that loom schedules.
 mod sync {
@@ -57,6 +59,7 @@ pub use crate::key::Key;
 pub use crate::limiter::RateLimiter;
 pub use crate::options::{Ageing, QueueOptions, Tenancy};
 pub use crate::queue::{Item, Queue};
+pub use crate::whereabouts::{Due, Waiting, Whereabouts};
 
 /// Runs `scenario` in every order in which no thread is interrupted more than `interruptions` times.
 fn in_every_order(interruptions: usize, scenario: impl Fn() + Send + Sync + 'static) {
