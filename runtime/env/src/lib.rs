@@ -227,6 +227,17 @@ impl Env {
         Rng::stream(self.seed, &self.identity.instance, self.identity.incarnation, name)
     }
 
+    /// Forgets that the stream called `name` was handed out: its owner is gone, and the name takes no room any more. Who
+    /// takes it again draws the same numbers again, so names of things that come back had better not.
+    pub fn forget_rng(&self, name: &str) {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+
+    /// How many streams of random numbers have owners.
+    pub fn rngs(&self) -> usize {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// A seed for hash tables whose keys strangers choose: on a real machine nobody can guess it, in a simulation the
     /// same seed yields the same. Any number of tables may share a name.
     pub fn hash_seed(&self, name: &str) -> u64 {

@@ -219,6 +219,15 @@ mod chance {
     }
 
     #[test]
+    fn a_stream_that_is_forgotten_takes_no_room_and_may_be_taken_again() {
+        let env = Env::virtual_time(7);
+        let first = draws(&mut env.rng("backoff"));
+        assert_eq!(env.rngs(), 1);
+        env.forget_rng("backoff");
+        assert_eq!((env.rngs(), draws(&mut env.rng("backoff"))), (0, first));
+    }
+
+    #[test]
     fn two_systems_draw_differently() {
         assert_ne!(draws(&mut Env::system("a").rng("x")), draws(&mut Env::system("a").rng("x")));
     }
