@@ -4,6 +4,9 @@
 //! credentials, extra headers, gate, wire. The first five belong to one user of the stack; everything from there
 //! inwards is shared by all users of an identity. The election's stack has neither drain nor repeat, limiter or bound.
 //!
+//! Credentials are kube's layer for those of the process, or the tokens of a controller's account: outside of the gate,
+//! since whoever had to wait for a token must meet the fence after that.
+//!
 //! No step waits or fails before its future is polled: kube keeps one service behind a queue, and a step that was
 //! not ready there would hold up, and one that failed would end, every caller of that client.
 
