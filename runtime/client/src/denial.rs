@@ -33,8 +33,7 @@ pub struct Denial {
 /// Where no cause is an answer of the server's, as when somebody has made one text of several failures, the server's
 /// words are looked for in the text.
 pub fn denial(error: &(dyn Error + 'static)) -> Option<Denial> {
-    let answered =
-        |cause: &(dyn Error + 'static)| cause.is::<kube::Error>() || cause.is::<RequestError>();
+    let answered = |cause: &(dyn Error + 'static)| cause.is::<kube::Error>() || cause.is::<RequestError>();
     if !causes(error).any(answered) {
         return typed(error).or_else(|| Denial::said(&error.to_string()));
     }

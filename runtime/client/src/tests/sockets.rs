@@ -2,10 +2,12 @@
 
 use std::net::TcpListener;
 
+use http::{HeaderValue, header};
 use kube::Config;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
-use crate::{ListQuery, RequestError};
+use crate::{Identities, ListQuery, RequestError};
 
 fn clients(uri: &str, connect_timeout: Duration) -> Clients {
     let mut config = Config::new(uri.parse().unwrap());
@@ -50,4 +52,62 @@ async fn the_connect_timeout_covers_the_tls_handshake() {
     let (env, raw) = (Env::system("watchdog"), clients.for_informers().unwrap());
     let result = env.timeout(seconds(30), raw.list(&configmaps(), None, &ListQuery::default())).await;
     assert!(matches!(result, Ok(Err(RequestError::Transport(_)))), "{result:?}");
+}
+
+/// Answers each request on a connection of its own, tokens to who asks for one, and notes what it read.
+async fn serve(listener: tokio::net::TcpListener, heard: Arc<Mutex<Vec<String>>>) {
+    loop {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let (mut read, mut buffer) = (Vec::new(), [0; 4096]);
+        while !is_whole(&read) {
+            let count = stream.read(&mut buffer).await.unwrap();
+            assert!(count > 0, "a request that ends before its end");
+            read.extend_from_slice(&buffer[..count]);
+        }
+        let request = String::from_utf8(read).unwrap().to_lowercase();
+        let body = match request.lines().next() {
+            Some(line) if line.contains("/token") => {
+                r#"{"spec":{"expirationSeconds":3600},"status":{"token":"of-the-account"}}"#
+            }
+            _ => CREATED,
+        };
+        heard.lock().unwrap().push(request);
+        let answer =
+            format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    }
+}
+
+fn is_whole(read: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(read).to_lowercase();
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    body.len() >= length.and_then(|length| length.trim().parse().ok()).unwrap_or(0)
+}
+
+#[tokio::test]
+async fn nothing_of_the_processs_credentials_goes_with_the_requests_of_an_account() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut config = Config::new(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
+    config.auth_info.token = Some("of-the-process".to_string().into());
+    config.auth_info.impersonate = Some("somebody".into());
+    config.headers.push((header::COOKIE, HeaderValue::from_static("of-the-process")));
+    let (env, heard) = (Env::system("test"), Arc::<Mutex<Vec<String>>>::default());
+    let _server = env.spawn("server", serve(listener, Arc::clone(&heard)));
+    let options = ClientOptions { identities: Identities::service_accounts(), ..ClientOptions::default() };
+    let clients = Clients::new(env.clone(), config, options, &Metrics::new(), Arc::new(OpenFence)).unwrap();
+    create(&clients.for_controller("one").unwrap().client()).await.unwrap();
+    create(&clients.for_election().unwrap()).await.unwrap();
+    let heard = heard.lock().unwrap().clone();
+    let [token, account, process] = heard.as_slice() else { panic!("{heard:#?}") };
+    for request in [token, process] {
+        let is_process =
+            ["authorization: bearer of-the-process", "impersonate-user: somebody", "cookie: of-the-process"];
+        assert!(is_process.iter().all(|header| request.contains(header)), "{request}");
+    }
+    assert!(account.contains("authorization: bearer of-the-account\r\n"), "{account}");
+    for foreign in ["of-the-process", "impersonate", "cookie", "somebody"] {
+        assert!(!account.contains(foreign), "{account}");
+    }
+    env.kill();
 }
