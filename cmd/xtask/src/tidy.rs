@@ -28,6 +28,7 @@ const RULES: &[Rule] = &[
     ("time passes through env", code::time_passes_through_env),
     ("nothing is left undone", code::nothing_is_left_undone),
     ("anyhow stays at the edge", code::anyhow_stays_at_the_edge),
+    ("libraries install nothing global", code::libraries_install_nothing_global),
     ("functions fit a screen", code::functions_fit_a_screen),
     ("a crate states its guarantees", layout::crates_state_their_guarantees),
     ("controllers do not import each other", layout::controllers_stand_alone),

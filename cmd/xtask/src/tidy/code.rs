@@ -95,6 +95,24 @@ pub(super) fn anyhow_stays_at_the_edge(tree: &Tree) -> Vec<Finding> {
     })
 }
 
+/// A process has one logger, one panic hook and one TLS provider, and whoever writes `main` chooses them.
+pub(super) fn libraries_install_nothing_global(tree: &Tree) -> Vec<Finding> {
+    const BANNED: &[(&str, &str)] = &[
+        ("set_hook", "return an error, or catch the panic where it happens: the panic hook is the binary's"),
+        ("take_hook", "return an error, or catch the panic where it happens: the panic hook is the binary's"),
+        ("set_global_default", "tell tracing what happened: who listens is the binary's to say"),
+        ("set_logger", "tell tracing what happened: who listens is the binary's to say"),
+        ("try_init", "tell tracing what happened: who listens is the binary's to say"),
+        ("install_default", "the binary installs a TLS provider: name it where it is missing"),
+    ];
+    each(tree, DETERMINISTIC, |file| {
+        if file.file.path.contains("/examples/") || file.file.path.contains("/tests") {
+            return Vec::new();
+        }
+        banned(file, BANNED)
+    })
+}
+
 /// Short functions are read, long ones are believed.
 pub(super) fn functions_fit_a_screen(tree: &Tree) -> Vec<Finding> {
     each(tree, &[""], |file| file.occurrences("fn").filter_map(|at| too_long(file, at)).collect())
@@ -225,6 +243,15 @@ mod tests {
         assert_eq!(lines(rule, "runtime/x/src/lib.rs", "use anyhow::Result;"), [1]);
         assert_eq!(lines(rule, "runtime/x/examples/a.rs", "use anyhow::Result;"), [0; 0]);
         assert_eq!(lines(rule, "cmd/x/src/main.rs", "use anyhow::Result;"), [0; 0]);
+    }
+
+    #[test]
+    fn a_library_that_installs_what_a_process_has_one_of_is_found() {
+        let rule = libraries_install_nothing_global;
+        let hook = "fn f() { std::panic::set_hook(Box::new(|_| {})); }";
+        assert_eq!(lines(rule, "runtime/x/src/lib.rs", hook), [1]);
+        assert_eq!(lines(rule, "runtime/x/src/tests/a.rs", hook), [0; 0]);
+        assert_eq!(lines(rule, "cmd/x/src/main.rs", hook), [0; 0]);
     }
 
     #[test]
