@@ -1,6 +1,6 @@
 //! Named checks behind the probes: `/healthz`, `/livez`, `/readyz`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -87,14 +87,30 @@ impl Health {
 
     /// Asks every check of `probe`, in order of name.
     pub fn report(&self, probe: Probe) -> Report {
-        // The checks run outside the lock, so that one of them may add another.
-        let checks: Vec<(String, Check)> = {
-            let checks = self.lock();
-            let of_probe = checks.iter().filter(|((group, _), _)| *group == probe.group());
-            of_probe.map(|((_, name), check)| (name.clone(), Arc::clone(check))).collect()
-        };
-        let results = checks.into_iter().map(|(name, check)| self.ask(probe, name, &check)).collect();
-        Report { probe, results, notices: self.noticed() }
+        self.report_without(probe, &BTreeSet::new())
+    }
+
+    /// Asks every check of `probe` but those named, which are not run at all.
+    pub fn report_without(&self, probe: Probe, excluded: &BTreeSet<String>) -> Report {
+        let (left_out, asked): (Vec<_>, Vec<_>) =
+            self.checks(probe).into_iter().partition(|(name, _)| excluded.contains(name));
+        let results = asked.into_iter().map(|(name, check)| self.ask(probe, name, &check)).collect();
+        let left_out: BTreeSet<String> = left_out.into_iter().map(|(name, _)| name).collect();
+        let unknown = excluded.difference(&left_out).cloned().collect();
+        Report { probe, results, excluded: left_out, unknown, notices: self.noticed() }
+    }
+
+    /// Asks one check of `probe`; none if it has no such check.
+    pub fn check(&self, probe: Probe, name: &str) -> Option<CheckResult> {
+        let (name, check) = self.checks(probe).into_iter().find(|(known, _)| known == name)?;
+        Some(self.ask(probe, name, &check))
+    }
+
+    /// Run by the caller outside the lock, so that one of them may add another.
+    fn checks(&self, probe: Probe) -> Vec<(String, Check)> {
+        let checks = self.lock();
+        let of_probe = checks.iter().filter(|((group, _), _)| *group == probe.group());
+        of_probe.map(|((_, name), check)| (name.clone(), Arc::clone(check))).collect()
     }
 
     fn noticed(&self) -> Vec<(String, String)> {
@@ -144,6 +160,10 @@ pub struct Report {
     pub probe: Probe,
     /// The answers, in order of name.
     pub results: Vec<CheckResult>,
+    /// The checks that were left out, as asked.
+    pub excluded: BTreeSet<String>,
+    /// What was to be left out and is no check.
+    pub unknown: BTreeSet<String>,
     /// What should be seen although nothing fails for it, in order of name.
     pub notices: Vec<(String, String)>,
 }
@@ -154,29 +174,30 @@ impl Report {
         self.results.iter().all(|result| result.outcome.is_ok())
     }
 
-    /// The report of one check alone; none if there is no such check.
-    pub fn only(mut self, name: &str) -> Option<Self> {
-        self.results.retain(|result| result.name == name);
-        (!self.results.is_empty()).then_some(self)
-    }
-
-    /// The report without one check, as `?exclude=` asks.
-    pub fn without(mut self, name: &str) -> Self {
-        self.results.retain(|result| result.name != name);
-        self
-    }
-
-    /// One line per check. Reasons are withheld, since the address may be open to others than the operator; they are
-    /// in the log.
+    /// One line per check, as upstream's servers write it. Reasons are withheld, since whoever probes needs no leave;
+    /// they are in the log, and on the path of the check itself for whoever may read that.
     pub fn details(&self) -> String {
-        let line = |result: &CheckResult| match result.outcome {
-            Ok(()) => format!("[+]{} ok\n", result.name),
-            Err(_) => format!("[-]{} failed: reason withheld\n", result.name),
-        };
+        let mut lines: BTreeMap<&str, String> = BTreeMap::new();
+        for CheckResult { name, outcome } in &self.results {
+            let line = match outcome {
+                Ok(()) => format!("[+]{name} ok\n"),
+                Err(_) => format!("[-]{name} failed: reason withheld\n"),
+            };
+            lines.insert(name, line);
+        }
+        lines.extend(self.excluded.iter().map(|name| (name.as_str(), format!("[+]{name} excluded: ok\n"))));
         let notice = |(name, text): &(String, String)| format!("[!]{name} {text}\n");
-        let lines: String = self.results.iter().map(line).chain(self.notices.iter().map(notice)).collect();
+        let lines: String = lines.into_values().chain(self.notices.iter().map(notice)).collect();
         let verdict = if self.passed() { "passed" } else { "failed" };
-        format!("{lines}{} check {verdict}\n", self.probe.as_str())
+        format!("{lines}{}{} check {verdict}\n", self.warning(), self.probe.as_str())
+    }
+
+    fn warning(&self) -> String {
+        if self.unknown.is_empty() {
+            return String::new();
+        }
+        let unknown: Vec<String> = self.unknown.iter().map(|name| format!("{name:?}")).collect();
+        format!("warn: nothing was excluded for {}: there is no such check\n", unknown.join(","))
     }
 }
 
@@ -192,9 +213,22 @@ mod tests {
         let ready = health.report(Probe::Ready);
         assert!(!ready.passed());
         assert_eq!(ready.details(), "[-]caches failed: reason withheld\n[+]ping ok\nreadyz check failed\n");
-        assert!(ready.clone().only("ping").is_some_and(|report| report.passed()));
-        assert!(ready.without("caches").passed());
-        assert_eq!(health.report(Probe::Live).only("nobody"), None);
+        assert_eq!(health.check(Probe::Ready, "ping").map(|ping| ping.outcome), Some(Ok(())));
+        assert_eq!(health.check(Probe::Live, "nobody"), None);
+    }
+
+    #[test]
+    fn a_check_that_is_excluded_is_not_run_and_one_that_is_not_there_is_warned_of() {
+        let health = Health::new(Metrics::new());
+        health.ready("caches", Arc::new(|| panic!("asked")));
+        let excluded = BTreeSet::from(["caches", "who", "what"].map(String::from));
+        let report = health.report_without(Probe::Ready, &excluded);
+        assert!(report.passed());
+        assert_eq!(
+            report.details(),
+            "[+]caches excluded: ok\n[+]ping ok\n\
+             warn: nothing was excluded for \"what\",\"who\": there is no such check\nreadyz check passed\n"
+        );
     }
 
     #[test]

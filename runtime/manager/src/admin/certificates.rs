@@ -181,7 +181,10 @@ impl Files {
     ///
     /// # Errors
     /// When they cannot be read or used.
-    pub(crate) fn load(&self, provider: &CryptoProvider) -> Result<(CertifiedKey, Follower), CertificateError> {
+    pub(crate) fn load(
+        &self,
+        provider: &CryptoProvider,
+    ) -> Result<(CertifiedKey, Follower), CertificateError> {
         let pair = self.read()?;
         let loaded = self.parse(&pair, provider)?;
         Ok((loaded, Follower { serving: pair.fingerprint(), refused: None }))
@@ -190,7 +193,8 @@ impl Files {
     /// Through whatever links there are, as of now: Kubernetes replaces a mounted Secret by moving one link.
     fn read(&self) -> Result<Pair, CertificateError> {
         let read = |path: &Path| {
-            std::fs::read(path).map_err(|source| CertificateError::Unreadable { path: path.to_owned(), source })
+            std::fs::read(path)
+                .map_err(|source| CertificateError::Unreadable { path: path.to_owned(), source })
         };
         Ok(Pair { certificate: read(&self.certificate)?, key: read(&self.key)? })
     }
@@ -257,9 +261,7 @@ impl Follower {
             }
             Ok(pair) => (pair.fingerprint(), files.parse(&pair, provider)),
             // By its message: another file that is missing is another state.
-            Err(unread) => {
-                (of(digest::digest(&digest::SHA256, unread.to_string().as_bytes())), Err(unread))
-            }
+            Err(unread) => (of(digest::digest(&digest::SHA256, unread.to_string().as_bytes())), Err(unread)),
         };
         match parsed {
             Ok(pair) => {

@@ -145,7 +145,9 @@ pub enum AdminConfigError {
         what: &'static str,
     },
     /// A path that is always allowed is not one.
-    #[error("admin.access.always_allow has {path:?}: write a path that begins with /, with a * at most at its end")]
+    #[error(
+        "admin.access.always_allow has {path:?}: write a path that begins with /, with a * at most at its end"
+    )]
     BadPath {
         /// The path.
         path: String,
@@ -184,7 +186,9 @@ mod tests {
             assert_eq!(open, Err(AdminConfigError::OpenExposed { address }));
             for (error, field) in [(plain, "admin.tls"), (open, "admin.access")] {
                 let message = error.unwrap_err().to_string();
-                assert!(message.starts_with(field) && message.contains("127.0.0.1") && !message.contains('\n'));
+                assert!(
+                    message.starts_with(field) && message.contains("127.0.0.1") && !message.contains('\n')
+                );
             }
         }
     }

@@ -19,7 +19,8 @@ const MANAGER: &str = "manager.windlass.dev";
 impl About {
     /// What a manager of this configuration tells.
     pub(crate) fn of(config: &ManagerConfig) -> Self {
-        let configuration = BTreeMap::from([(MANAGER.to_owned(), manager(config))]);
+        let mut configuration = config.configuration.clone();
+        configuration.insert(MANAGER.to_owned(), manager(config));
         Self { component: config.name.clone(), flags: config.flags.clone(), configuration }
     }
 }
@@ -33,6 +34,9 @@ fn manager(config: &ManagerConfig) -> Value {
         groups,
         admin,
         flags: _,
+        // A part of its own.
+        configuration: _,
+        feature_gates,
         namespaces,
         client,
         resync,
@@ -54,6 +58,7 @@ fn manager(config: &ManagerConfig) -> Value {
             "retryPeriod": text(election.retry_period),
         })),
         "leaderElectionGroups": groups.iter().map(|group| (group.name.clone(), group.controllers.clone())).collect::<BTreeMap<_, _>>(),
+        "featureGates": feature_gates.iter().map(|(gate, on)| (gate.name, on)).collect::<BTreeMap<_, _>>(),
         "admin": admin.as_ref().map(self::admin),
         "namespaces": namespaces.as_ref().map(|namespaces| namespaces.current()),
         "clientConnection": {

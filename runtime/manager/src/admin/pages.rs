@@ -105,7 +105,10 @@ impl Pages {
         let below = path.char_indices().filter(|(_, c)| *c == '/').map(|(at, _)| &path[..=at]);
         // The longest comes last. The root answers for itself only: what nobody has must not be found there.
         let candidates = below.filter(|prefix| prefix.len() > 1 || path == "/").chain([path]);
-        candidates.filter_map(|at| pages.get_key_value(at)).last().map(|(at, page)| (at.clone(), Arc::clone(page)))
+        candidates
+            .filter_map(|at| pages.get_key_value(at))
+            .last()
+            .map(|(at, page)| (at.clone(), Arc::clone(page)))
     }
 
     /// The same pages, for one of them: it must not keep itself alive.

@@ -32,7 +32,10 @@ fn all(health: &Health, probe: Probe, request: &PageRequest) -> PageAnswer {
     let excluded: BTreeSet<String> = request.parameters("exclude").map(str::to_owned).collect();
     let report = health.report_without(probe, &excluded);
     if !report.passed() {
-        return PageAnswer { status: StatusCode::INTERNAL_SERVER_ERROR, ..PageAnswer::text(report.details()) };
+        return PageAnswer {
+            status: StatusCode::INTERNAL_SERVER_ERROR,
+            ..PageAnswer::text(report.details())
+        };
     }
     match request.parameter("verbose") {
         Some(_) => PageAnswer::text(report.details()),
@@ -55,7 +58,10 @@ fn one(health: &Health, probe: Probe, prefix: &str, request: &PageRequest) -> Pa
         }
         Err(_) => {
             let name = result.name;
-            PageAnswer::refusal(StatusCode::INTERNAL_SERVER_ERROR, format!("[-]{name} failed: reason withheld"))
+            PageAnswer::refusal(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                format!("[-]{name} failed: reason withheld"),
+            )
         }
     }
 }

@@ -141,8 +141,7 @@ impl Reviews {
     async fn may_read(&self, user: &User, path: &str, peer: IpAddr) -> Result<bool, Refusal> {
         // Maps in it are ordered, so one user has one text.
         let subject = serde_json::to_vec(&**user).unwrap_or_default();
-        let (question, metrics) =
-            (self.question(&[&subject, path.as_bytes()]), &self.metrics.access_reviews);
+        let (question, metrics) = (self.question(&[&subject, path.as_bytes()]), &self.metrics.access_reviews);
         if let Some(allowed) = self.rights.remembered(&question) {
             metrics.remembered.inc();
             return Ok(allowed);
@@ -275,7 +274,11 @@ impl Asker {
         if self.failing.swap(true, Ordering::Relaxed) {
             tracing::debug!(review = what, error, "a reader of the admin server was turned away");
         } else {
-            tracing::warn!(review = what, error, "the API server cannot be asked who may read the admin server");
+            tracing::warn!(
+                review = what,
+                error,
+                "the API server cannot be asked who may read the admin server"
+            );
         }
         Err(Failed)
     }

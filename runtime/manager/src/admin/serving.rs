@@ -154,7 +154,11 @@ async fn keep(shared: &Arc<Shared>, socket: TcpStream, place: &Place) -> Result<
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-async fn served(shared: &Arc<Shared>, socket: TcpStream, connection: &Arc<Connection>) -> Result<(), BoxError> {
+async fn served(
+    shared: &Arc<Shared>,
+    socket: TcpStream,
+    connection: &Arc<Connection>,
+) -> Result<(), BoxError> {
     // An answer is one write, or the last of several waits for nothing.
     socket.set_nodelay(true)?;
     let Some(tls) = &shared.tls else {
@@ -189,7 +193,9 @@ async fn handshake(
     if socket.peek(&mut first).await? == 1 && first[0].is_ascii_uppercase() {
         let line = "this server speaks HTTPS: ask for https://\n";
         let head = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close";
-        socket.write_all(format!("{head}\r\nContent-Length: {}\r\n\r\n{line}", line.len()).as_bytes()).await?;
+        socket
+            .write_all(format!("{head}\r\nContent-Length: {}\r\n\r\n{line}", line.len()).as_bytes())
+            .await?;
         socket.shutdown().await?;
         return Ok(None);
     }

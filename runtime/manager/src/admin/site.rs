@@ -108,7 +108,12 @@ impl Site {
         (Some(at), answer)
     }
 
-    async fn admit(&self, head: &http::request::Parts, path: &str, peer: IpAddr) -> Result<Admitted, PageAnswer> {
+    async fn admit(
+        &self,
+        head: &http::request::Parts,
+        path: &str,
+        peer: IpAddr,
+    ) -> Result<Admitted, PageAnswer> {
         let Leave::Reviewed { always_allow, reviews } = &self.leave else {
             return Ok(Admitted { reviewed: false });
         };
@@ -224,7 +229,11 @@ mod tests {
 
     #[test]
     fn a_path_that_is_always_allowed_is_that_path_alone_unless_it_ends_with_a_star() {
-        assert!(fits("/healthz", "/healthz") && fits("/healthz/*", "/healthz/ping") && fits("/*", "/metrics"));
-        assert!(!fits("/healthz", "/healthz/ping") && !fits("/healthz", "/healthz2") && !fits("/healthz", "/"));
+        assert!(
+            fits("/healthz", "/healthz") && fits("/healthz/*", "/healthz/ping") && fits("/*", "/metrics")
+        );
+        assert!(
+            !fits("/healthz", "/healthz/ping") && !fits("/healthz", "/healthz2") && !fits("/healthz", "/")
+        );
     }
 }

@@ -24,7 +24,8 @@ const GROUP: &str = "config.k8s.io";
 /// Its versions, the older of which upstream calls deprecated.
 const VERSIONS: [(&str, bool); 2] = [("v1beta1", false), ("v1alpha1", true)];
 
-const FOR_PEOPLE: &str = "Warning: this page is for people and for debugging; its form may change at any time.";
+const FOR_PEOPLE: &str =
+    "Warning: this page is for people and for debugging; its form may change at any time.";
 
 /// What `/statusz`, `/flagz` and `/configz` tell.
 #[derive(Clone, Debug, Default)]
@@ -40,7 +41,8 @@ pub struct About {
 /// Adds the pages of `about`, for a process that began now.
 pub(crate) fn add(pages: &Pages, env: &Env, about: About) {
     let About { component, flags, configuration } = about;
-    let status = Status { env: env.clone(), component: component.clone(), began: env.wall(), since: env.now() };
+    let status =
+        Status { env: env.clone(), component: component.clone(), began: env.wall(), since: env.now() };
     let (listed, also) = (pages.downgrade(), pages.downgrade());
     let of = status.clone();
     let object = move |version: &str| json!(of.object(version, also.folders()));

@@ -58,11 +58,14 @@ impl Reviewer {
             self.released.notified().await;
         }
         if self.away.load(Ordering::Relaxed) {
-            let refused = json!({ "kind": "Status", "code": 500, "reason": "InternalError", "message": "away" });
+            let refused =
+                json!({ "kind": "Status", "code": 500, "reason": "InternalError", "message": "away" });
             return answered(500, &refused);
         }
         review["status"] = match resource.as_str() {
-            "tokenreviews" if review["spec"]["token"] == "nobody" => json!({ "error": "invalid bearer token" }),
+            "tokenreviews" if review["spec"]["token"] == "nobody" => {
+                json!({ "error": "invalid bearer token" })
+            }
             "tokenreviews" => json!({ "authenticated": true, "user": {
                 "username": review["spec"]["token"], "groups": ["readers"], "extra": { "pod": ["p"] },
             } }),

@@ -90,7 +90,10 @@ async fn a_connection_whose_request_is_being_answered_makes_no_room() {
     let served = Served::start_within(config, few()).await;
     served.reviewer.held.store(true, Ordering::Relaxed);
     let mut scrape = served.connect().await;
-    scrape.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer reader\r\n\r\n").await.expect("sent");
+    scrape
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer reader\r\n\r\n")
+        .await
+        .expect("sent");
     while served.reviewer.counts().0 == 0 {
         tokio::task::yield_now().await;
     }
@@ -115,7 +118,8 @@ async fn a_head_that_is_too_large_is_431_and_the_server_goes_on() {
     for lines in [large, many, format!("X-Larger: {whole}\r\n")] {
         let mut socket = served.connect().await;
         // The server may close before it has read it all.
-        let _cut = socket.write_all(format!("GET /livez HTTP/1.1\r\nHost: a\r\n{lines}\r\n").as_bytes()).await;
+        let _cut =
+            socket.write_all(format!("GET /livez HTTP/1.1\r\nHost: a\r\n{lines}\r\n").as_bytes()).await;
         let answer = served.closed(&mut socket).await;
         // What was left unread may reset the connection before the answer is read.
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
@@ -150,7 +154,8 @@ async fn requests_sent_ahead_are_answered_in_their_order() {
     let served = Served::start(AdminConfig::local(anywhere())).await;
     let mut socket = served.connect().await;
     let one = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
-    let ahead: String = (0..500).map(|number| one(if number % 2 == 0 { "/livez" } else { "/none" })).collect();
+    let ahead: String =
+        (0..500).map(|number| one(if number % 2 == 0 { "/livez" } else { "/none" })).collect();
     let last = "GET /livez/ping HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     let (mut read, mut write) = socket.split();
     let sending = async {

@@ -20,7 +20,8 @@ async fn the_admin_server_answers_probes_and_scrapers_and_nothing_else() {
     caches.store(true, Ordering::Relaxed);
     assert!(served.ask("GET /readyz").await.ends_with("\r\n\r\nok"));
     let verbose = served.ask("GET /readyz?verbose&exclude=ping&exclude=x").await;
-    let lines = "[+]caches ok\n[+]ping excluded: ok\nwarn: nothing was excluded for \"x\": there is no such check\n";
+    let lines =
+        "[+]caches ok\n[+]ping excluded: ok\nwarn: nothing was excluded for \"x\": there is no such check\n";
     assert_eq!(body(&verbose), format!("{lines}readyz check passed\n"));
     assert_eq!(code(&served.ask("GET /livez/ping").await), 200);
     assert_eq!(code(&served.ask("GET /livez/nobody").await), 404);
@@ -45,11 +46,16 @@ async fn the_admin_server_answers_probes_and_scrapers_and_nothing_else() {
 #[tokio::test]
 async fn pages_tell_what_there_is_how_it_runs_and_with_which_flags() {
     let served = Served::start(AdminConfig::local(anywhere())).await;
-    served.parts.pages.add("/debug/late", Arc::new(|request| PageAnswer::text(format!("{:?}", request.query))));
+    served
+        .parts
+        .pages
+        .add("/debug/late", Arc::new(|request| PageAnswer::text(format!("{:?}", request.query))));
 
     let index: Value = serde_json::from_str(body(&served.ask("GET /").await)).expect("JSON");
-    let listed: Vec<&str> = index["paths"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    for path in ["/", "/configz", "/debug/late", "/flagz", "/livez/", "/metrics", "/metrics/slis", "/statusz"] {
+    let listed: Vec<&str> =
+        index["paths"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    for path in ["/", "/configz", "/debug/late", "/flagz", "/livez/", "/metrics", "/metrics/slis", "/statusz"]
+    {
         assert!(listed.contains(&path), "{path} in {listed:?}");
         assert_eq!(code(&served.ask(&format!("GET {}", path.replace("livez/", "livez/ping"))).await), 200);
     }
@@ -78,7 +84,10 @@ async fn statusz_and_flagz_are_objects_for_whoever_names_them_and_not_acceptable
     let status: Value = serde_json::from_str(body(&status)).expect("JSON");
     let (kind, version) = (&status["kind"], &status["apiVersion"]);
     assert_eq!((kind, version), (&json!("Statusz"), &json!("config.k8s.io/v1alpha1")));
-    assert_eq!((&status["metadata"]["name"], &status["emulationVersion"]), (&json!("windlass"), &json!("1.36")));
+    assert_eq!(
+        (&status["metadata"]["name"], &status["emulationVersion"]),
+        (&json!("windlass"), &json!("1.36"))
+    );
     assert!(status["paths"].as_array().is_some_and(|paths| paths.contains(&json!("/metrics"))), "{status}");
     let flags = asked("/flagz", "application/json;v=v1beta1;g=config.k8s.io;as=Flagz").await;
     assert!(!flags.contains("warning:"), "{flags}");
@@ -99,13 +108,20 @@ async fn a_page_that_panics_answers_500_and_the_server_goes_on() {
     let answer = served.ask("GET /wild").await;
     assert!(code(&answer) == 500 && !answer.contains("boom"), "{answer}");
     assert_eq!(code(&served.ask("GET /livez").await), 200);
-    assert!(served.parts.metrics.encode().contains("windlass_admin_requests_total{code=\"500\",page=\"/wild\"} 1"));
+    assert!(
+        served
+            .parts
+            .metrics
+            .encode()
+            .contains("windlass_admin_requests_total{code=\"500\",page=\"/wild\"} 1")
+    );
     served.stop().await;
 }
 
 #[tokio::test]
 async fn why_a_check_fails_is_for_whoever_has_the_right_to_that_check() {
-    let reviewed = AdminConfig { tls: Tls::Plain, access: Access::reviewed(), ..AdminConfig::local(anywhere()) };
+    let reviewed =
+        AdminConfig { tls: Tls::Plain, access: Access::reviewed(), ..AdminConfig::local(anywhere()) };
     for (config, told) in [(AdminConfig::local(anywhere()), false), (reviewed, true)] {
         let served = Served::start(config).await;
         served.parts.health.live("caches", Arc::new(|| Err("pods in\nshop".to_owned())));

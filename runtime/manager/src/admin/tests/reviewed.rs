@@ -64,11 +64,14 @@ async fn reviews_that_hang_hold_up_no_probe_and_nobody_from_elsewhere_and_are_bo
     let served = Served::start(reviewed()).await;
     assert_eq!(code(&served.ask_as("reader", "GET /metrics").await), 200);
     served.reviewer.held.store(true, Ordering::Relaxed);
-    let strangers = join_all((0..40).map(|number| {
-        let token = format!("stranger-{number}");
-        let socket = served.connect();
-        async move { exchange(socket.await, "GET /metrics", &format!("Authorization: Bearer {token}\r\n")).await }
-    }));
+    let strangers =
+        join_all((0..40).map(|number| {
+            let token = format!("stranger-{number}");
+            let socket = served.connect();
+            async move {
+                exchange(socket.await, "GET /metrics", &format!("Authorization: Bearer {token}\r\n")).await
+            }
+        }));
     let mut strangers = Box::pin(strangers);
     let meanwhile = async {
         for _ in 0..20 {

@@ -125,7 +125,8 @@ async fn ask_http_2(env: &Env, stream: TlsStream<TcpStream>) -> u16 {
     let (mut sender, connection) =
         hyper::client::conn::http2::handshake(executor, socket).await.expect("a connection");
     let connection = env.spawn("client", async move { connection.await.is_ok() });
-    let request = http::Request::get("https://localhost/livez").body(http_body_util::Empty::<bytes::Bytes>::new());
+    let request =
+        http::Request::get("https://localhost/livez").body(http_body_util::Empty::<bytes::Bytes>::new());
     let code = sender.send_request(request.expect("a request")).await.expect("answered").status().as_u16();
     connection.abort();
     code
@@ -150,7 +151,8 @@ async fn who_speaks_plain_http_to_it_is_told_and_who_says_nothing_is_cut_off() {
 /// A certificate and its key, in PEM.
 fn pair(name: &str) -> (String, String) {
     let key = KeyPair::generate().expect("a key");
-    let certificate = CertificateParams::new([name.to_owned()]).expect("a name").self_signed(&key).expect("signed");
+    let certificate =
+        CertificateParams::new([name.to_owned()]).expect("a name").self_signed(&key).expect("signed");
     (certificate.pem(), key.serialize_pem())
 }
 
@@ -181,8 +183,7 @@ impl Followed {
         let (first, follower) = files.load(&provider).expect("loaded");
         let certificates = Certificates::new(first);
         let shared = Arc::clone(&certificates);
-        let following =
-            certificates::follow(env.clone(), files, follower, shared, provider, metrics.admin());
+        let following = certificates::follow(env.clone(), files, follower, shared, provider, metrics.admin());
         drop(env.spawn("follow", following));
         Self { env, folder, metrics, certificates }
     }
@@ -287,7 +288,10 @@ async fn a_certificate_that_cannot_be_used_is_an_error_of_one_line_before_anythi
         let health = Health::new(metrics.clone());
         let reviews = Arc::new(Reviewer::default()).client();
         let parts = AdminParts { metrics, health, pages: Pages::new(), about: About::default(), reviews };
-        AdminServer::start(&env, &secured(given.clone()), parts).await.map(drop).map_err(|error| error.to_string())
+        AdminServer::start(&env, &secured(given.clone()), parts)
+            .await
+            .map(drop)
+            .map_err(|error| error.to_string())
     };
     let missing = started().await.expect_err("nothing there");
     assert!(missing.contains("tls.crt") && !missing.contains('\n'), "{missing}");

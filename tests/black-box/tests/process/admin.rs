@@ -1,0 +1,489 @@
+//! The admin server beside a real API server: who may read it, and what it stands.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use futures_util::future::join_all;
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, Resource};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use windlass_black_box::audit::{Audit, tally};
+use windlass_black_box::stage::on_plane;
+use windlass_black_box::wait::eventually;
+use windlass_env::{Env, Task};
+use windlass_harness::{Plane, PlaneOptions};
+use windlass_manager::{
+    Access, AdminConfig, Manager, ManagerConfig, ManagerError, Registry, ShutdownSignals, ShutdownTrigger, Tls,
+};
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A plane with an API server and nothing that works on it.
+fn bare() -> PlaneOptions {
+    let nobody: [&str; 0] = [];
+    PlaneOptions::default().nodes(0).scheduler(false).upstream_controllers(nobody)
+}
+
+/// A manager without controllers, for its admin server.
+struct Served {
+    env: Env,
+    address: SocketAddr,
+    connector: TlsConnector,
+    trigger: ShutdownTrigger,
+    run: Task<Result<(), ManagerError>>,
+}
+
+impl Served {
+    /// Acts as the user of this kubeconfig.
+    async fn start(kubeconfig: &Path, tls: Tls, access: Access) -> Result<Self> {
+        // Nothing else is told that a port was taken: it is looked for here.
+        let free = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        let admin = AdminConfig { address: free, tls, access, http2: false };
+        let config = ManagerConfig { admin: Some(admin), election: None, ..ManagerConfig::new("admin") };
+        let env = Env::system("admin");
+        let file = kube::config::Kubeconfig::read_from(kubeconfig)?;
+        let cluster = kube::Config::from_custom_kubeconfig(file, &Default::default()).await?;
+        let manager = Manager::new(env.clone(), config, cluster)?;
+        let (trigger, signals) = ShutdownSignals::manual();
+        let run = env.spawn("manager", manager.run(signals));
+        let served = Self { env, address: free, connector: connector(), trigger, run };
+        let ready = async || Ok(served.get("/readyz", None).await.map_or(0, |(code, _)| code));
+        eventually("the manager is ready", ready, |code| *code == 200).await?;
+        Ok(served)
+    }
+
+    async fn connect(&self) -> Result<TlsStream<TcpStream>> {
+        let socket = TcpStream::connect(self.address).await?;
+        Ok(self.connector.connect(ServerName::try_from("localhost")?, socket).await?)
+    }
+
+    /// Code and body of `path`, on a connection of its own.
+    async fn get(&self, path: &str, token: Option<&str>) -> Result<(u16, String)> {
+        let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+        let lines = format!("{token}Connection: close\r\n");
+        tokio::time::timeout(PATIENCE, async { exchange(&mut self.connect().await?, path, &lines).await })
+            .await
+            .with_context(|| format!("no answer to {path} within {PATIENCE:?}"))?
+    }
+
+    async fn code(&self, path: &str, token: &str) -> Result<u16> {
+        Ok(self.get(path, Some(token)).await?.0)
+    }
+
+    /// A sample of its own metrics.
+    async fn metric(&self, sample: &str, token: &str) -> Result<f64> {
+        let (code, text) = self.get("/metrics", Some(token)).await?;
+        ensure!(code == 200, "{code}: {text}");
+        let line = text.lines().find_map(|line| line.strip_prefix(sample));
+        Ok(line.with_context(|| format!("no {sample}"))?.trim().parse()?)
+    }
+
+    async fn stop(self) -> Result<()> {
+        self.trigger.fire();
+        self.run.await??;
+        self.env.tasks_ended().await;
+        Ok(())
+    }
+}
+
+/// One request and the answer to it, read by its length; the connection may serve for more.
+async fn exchange(stream: &mut TlsStream<TcpStream>, path: &str, lines: &str) -> Result<(u16, String)> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    let end = loop {
+        if let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") {
+            break end + 4;
+        }
+        ensure!(stream.read_buf(&mut answer).await? > 0, "closed before an answer");
+    };
+    let head = String::from_utf8(answer[..end].to_vec())?.to_ascii_lowercase();
+    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).context("a status")?;
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.trim().parse::<usize>().ok());
+    let length = length.context("a length")?;
+    while answer.len() < end + length {
+        ensure!(stream.read_buf(&mut answer).await? > 0, "closed within an answer");
+    }
+    Ok((code, String::from_utf8(answer[end..].to_vec())?))
+}
+
+/// Believes every server: these tests ask what it does with us.
+#[derive(Debug)]
+struct Credulous;
+
+impl ServerCertVerifier for Credulous {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        rustls::crypto::ring::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+fn connector() -> TlsConnector {
+    let config = ClientConfig::builder().dangerous();
+    let mut config = config.with_custom_certificate_verifier(Arc::new(Credulous)).with_no_client_auth();
+    // A session that is resumed tells of the certificate with which it began.
+    config.resumption = rustls::client::Resumption::disabled();
+    TlsConnector::from(Arc::new(config))
+}
+
+async fn create<K>(plane: &Plane, object: Value) -> Result<()>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + serde::Serialize + Clone + std::fmt::Debug,
+{
+    Api::<K>::all(plane.client().await).create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    Ok(())
+}
+
+/// A role with these rules, bound to this subject; both are called `name`.
+async fn grant(plane: &Plane, name: &str, rules: Value, subject: Value) -> Result<()> {
+    create::<ClusterRole>(plane, json!({ "metadata": { "name": name }, "rules": rules })).await?;
+    let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name });
+    let binding = json!({ "metadata": { "name": name }, "roleRef": role, "subjects": [subject] });
+    create::<ClusterRoleBinding>(plane, binding).await
+}
+
+/// The kubeconfig of a user who may do what the admin server declares that it does, and nothing else.
+async fn reviewer(plane: &Plane) -> Result<std::path::PathBuf> {
+    let rule = |rule: &windlass_object::Rule| {
+        json!({ "apiGroups": [rule.group], "resources": [rule.resource],
+                "verbs": rule.verbs.iter().map(ToString::to_string).collect::<Vec<_>>() })
+    };
+    let rules: Vec<Value> = Registry::reviews().rules.iter().map(rule).collect();
+    let user = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reviewer" });
+    grant(plane, "reviewer", json!(rules), user).await?;
+    plane.kubeconfig_for("reviewer", "reviewer", None)
+}
+
+/// The token of a new ServiceAccount.
+async fn token(plane: &Plane, name: &str) -> Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(plane.client().await, "default");
+    let account = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
+    accounts.create(&PostParams::default(), &account).await?;
+    let request = TokenRequest::default();
+    let granted = accounts.create_token_request(name, &PostParams::default(), &request).await?;
+    granted.status.and_then(|status| status.token).context("a token")
+}
+
+/// A token of somebody who may read every page.
+async fn scraper(plane: &Plane) -> Result<String> {
+    let token = token(plane, "scraper").await?;
+    let account = json!({ "kind": "ServiceAccount", "name": "scraper", "namespace": "default" });
+    grant(plane, "scraper", json!([{ "nonResourceURLs": ["/*"], "verbs": ["get"] }]), account).await?;
+    Ok(token)
+}
+
+/// How often the API server was asked for a TokenReview and a SubjectAccessReview by us, by its own account.
+fn reviews(audit: &Audit) -> Result<(usize, usize)> {
+    let tally = tally(&audit.writes("windlass", &["admin-server"])?);
+    let count = |resource: &str| tally.get(&format!("create {resource} 201")).copied().unwrap_or_default();
+    Ok((count("tokenreviews"), count("subjectaccessreviews")))
+}
+
+fn remembered_for(authentication: u64, allow: u64, deny: u64) -> Access {
+    let Access::Reviewed { always_allow, .. } = Access::reviewed() else { unreachable!("reviewed") };
+    Access::Reviewed {
+        always_allow,
+        authentication_ttl: Duration::from_secs(authentication),
+        allow_ttl: Duration::from_secs(allow),
+        deny_ttl: Duration::from_secs(deny),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_the_api_server_lets_reads_and_it_is_asked_as_often_as_configured() -> Result<()> {
+    on_plane(bare(), async |plane, audit| {
+        let kubeconfig = reviewer(plane).await?;
+        let (scraper, stranger) = (scraper(plane).await?, token(plane, "stranger").await?);
+
+        let served = Served::start(&kubeconfig, Tls::SelfSigned, Access::reviewed()).await?;
+        ensure!(served.get("/livez?verbose", None).await?.0 == 200, "probes need no token");
+        ensure!(served.get("/metrics", None).await?.0 == 401, "no token");
+        ensure!(reviews(audit)? == (0, 0), "nobody is asked about nobody");
+        ensure!(served.code("/metrics", "made-up").await? == 401, "a token that nobody has");
+        let (code, why) = served.get("/metrics", Some(&stranger)).await?;
+        let expected = "forbidden: user \"system:serviceaccount:default:stranger\" cannot get path \"/metrics\"";
+        ensure!(code == 403 && why.starts_with(expected) && why.lines().count() == 1, "{code}: {why}");
+        for path in ["/metrics", "/metrics/slis", "/configz", "/statusz", "/flagz", "/livez/ping", "/"] {
+            ensure!(served.code(path, &scraper).await? == 200, "{path}");
+        }
+        let before = reviews(audit)?;
+        // One of the made-up token, one of each account; one of the stranger's path, seven of the scraper's.
+        ensure!(before == (3, 8), "{before:?}");
+        for _ in 0..50 {
+            ensure!(served.code("/metrics", &scraper).await? == 200, "again");
+        }
+        ensure!(reviews(audit)? == before, "both are remembered");
+        served.stop().await?;
+
+        remembered_as_long_as_told(plane, audit, &kubeconfig, &scraper).await
+    })
+    .await
+}
+
+/// With shorter times, which a test can wait for; and then the right is taken away.
+async fn remembered_as_long_as_told(
+    plane: &Plane,
+    audit: &Audit,
+    kubeconfig: &Path,
+    scraper: &str,
+) -> Result<()> {
+    let before = reviews(audit)?;
+    let served = Served::start(kubeconfig, Tls::SelfSigned, remembered_for(2, 5, 1)).await?;
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(7_500) {
+        ensure!(served.code("/metrics", scraper).await? == 200, "while it has the right");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let after = reviews(audit)?;
+    let asked = (after.0 - before.0, after.1 - before.1);
+    // At 0, 2, 4 and 6 s, and at 0 and 5 s; each a little later than the last had run out.
+    ensure!(asked == (4, 2), "{asked:?}");
+
+    let bindings: Api<ClusterRoleBinding> = Api::all(plane.client().await);
+    bindings.delete("scraper", &DeleteParams::default()).await?;
+    eventually("the right has run out", || served.code("/metrics", scraper), |code| *code == 403).await?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(plane.client().await, "default");
+    accounts.delete("scraper", &DeleteParams::default()).await?;
+    eventually("the account has gone", || served.code("/metrics", scraper), |code| *code == 401).await?;
+    served.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_api_server_probes_answer_and_who_is_remembered_reads_on() -> Result<()> {
+    on_plane(bare(), async |plane, _| {
+        let kubeconfig = reviewer(plane).await?;
+        let (scraper, late) = (scraper(plane).await?, token(plane, "late").await?);
+        let served = Served::start(&kubeconfig, Tls::SelfSigned, Access::reviewed()).await?;
+        ensure!(served.code("/metrics", &scraper).await? == 200, "at first");
+        plane.stop_api_server().await?;
+        let asking = served.get("/metrics", Some(&late));
+        let meanwhile = async {
+            for _ in 0..10 {
+                ensure!(served.get("/livez", None).await?.0 == 200, "alive");
+                ensure!(served.code("/metrics", &scraper).await? == 200, "remembered");
+            }
+            Ok(())
+        };
+        let (asked, meanwhile) = futures_util::future::join(asking, meanwhile).await;
+        meanwhile?;
+        let (code, why) = asked?;
+        ensure!(code == 500 && why.lines().count() == 1, "{code}: {why}");
+        plane.start_api_server().await?;
+        eventually("asked again", || served.code("/metrics", &late), |code| *code == 403).await?;
+        served.stop().await?;
+
+        // Without the role nobody can be asked about, and everybody but the probes is turned away.
+        Api::<ClusterRoleBinding>::all(plane.client().await).delete("reviewer", &DeleteParams::default()).await?;
+        let served = Served::start(&kubeconfig, Tls::SelfSigned, Access::reviewed()).await?;
+        ensure!(served.code("/metrics", &scraper).await? == 500, "no role");
+        ensure!(served.get("/healthz", None).await?.0 == 200, "probes need none");
+        served.stop().await
+    })
+    .await
+}
+
+/// A new certificate and key, put in place as Kubernetes does with a mounted Secret; in DER.
+fn replace_certificate(folder: &Path, number: usize) -> Result<Vec<u8>> {
+    let key = rcgen::KeyPair::generate()?;
+    let certificate = rcgen::CertificateParams::new(["localhost".to_owned()])?.self_signed(&key)?;
+    let version = format!("..{number}");
+    std::fs::create_dir(folder.join(&version))?;
+    std::fs::write(folder.join(&version).join("tls.crt"), certificate.pem())?;
+    std::fs::write(folder.join(&version).join("tls.key"), key.serialize_pem())?;
+    std::os::unix::fs::symlink(&version, folder.join("..next"))?;
+    std::fs::rename(folder.join("..next"), folder.join("..data"))?;
+    Ok(certificate.der().to_vec())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_is_replaced_under_load_without_a_dropped_scrape() -> Result<()> {
+    on_plane(bare(), async |plane, _| {
+        let (kubeconfig, scraper) = (reviewer(plane).await?, scraper(plane).await?);
+        let folder = tempfile::tempdir()?;
+        replace_certificate(folder.path(), 0)?;
+        let in_folder = |name: &str| folder.path().join("..data").join(name);
+        let tls = Tls::Files { certificate: in_folder("tls.crt"), key: in_folder("tls.key") };
+        let served = Served::start(&kubeconfig, tls, Access::reviewed()).await?;
+
+        let over = AtomicBool::new(false);
+        let load = join_all((0..8).map(|number| scrape_until(&served, &scraper, number % 2 == 0, &over)));
+        let replacing = async {
+            let replaced = replace_twice(&served, folder.path()).await;
+            over.store(true, Ordering::Relaxed);
+            replaced
+        };
+        let (scrapes, replaced) = futures_util::future::join(load, replacing).await;
+        replaced?;
+        let scrapes: usize = scrapes.into_iter().sum::<Result<usize>>()?;
+        println!("{scrapes} scrapes beside 2 replacements, none dropped");
+        let replaced = served.metric("windlass_admin_certificate_changes_total{result=\"replaced\"}", &scraper).await?;
+        ensure!(replaced == 2.0 && scrapes > 100, "{replaced} replaced, {scrapes} scrapes");
+        served.stop().await
+    })
+    .await
+}
+
+/// Replaces the certificate, waits until it is served, and does so once more.
+async fn replace_twice(served: &Served, folder: &Path) -> Result<()> {
+    for number in 1..=2 {
+        let wanted = replace_certificate(folder, number)?;
+        let presented = async || {
+            let stream = served.connect().await?;
+            let chain = stream.get_ref().1.peer_certificates().context("a chain")?;
+            Ok(chain.first().is_some_and(|leaf| **leaf == *wanted))
+        };
+        eventually("the new certificate is served", presented, |served| *served).await?;
+    }
+    Ok(())
+}
+
+/// Scrapes again and again, on one connection or on a new one each time; how often.
+async fn scrape_until(served: &Served, token: &str, keep: bool, over: &AtomicBool) -> Result<usize> {
+    let lines = format!("Authorization: Bearer {token}\r\n");
+    let mut scrapes = 0;
+    let mut stream = served.connect().await?;
+    while !over.load(Ordering::Relaxed) {
+        if !keep {
+            stream = served.connect().await?;
+        }
+        let (code, body) = exchange(&mut stream, "/metrics", &lines).await?;
+        ensure!(code == 200 && body.ends_with('\n'), "{code} after {scrapes} scrapes");
+        scrapes += 1;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(scrapes)
+}
+
+/// How many connections this process can hold to idle on: ten thousand, or what the operating system leaves it beside
+/// those of the server and of everything else.
+fn most_idle() -> Result<usize> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
+    let left = limit.maximum.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
+    Ok(left.saturating_sub(1_000).min(10_000))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_idle_and_oversized_clients_leave_it_serving() -> Result<()> {
+    on_plane(bare(), async |plane, _| {
+        let (kubeconfig, scraper) = (reviewer(plane).await?, scraper(plane).await?);
+        let served = Served::start(&kubeconfig, Tls::SelfSigned, Access::reviewed()).await?;
+        let memory = served.metric("process_resident_memory_bytes", &scraper).await?;
+
+        // Slow: heads that trickle in, a letter every now and then.
+        let over = AtomicBool::new(false);
+        let slow = join_all((0..100).map(|_| trickle(&served, &over)));
+        let others = async {
+            let stood = idle_and_oversized(&served, &scraper).await;
+            over.store(true, Ordering::Relaxed);
+            stood
+        };
+        let (_, others) = futures_util::future::join(slow, others).await;
+        let now = others?;
+        println!("all of it took {} KiB of memory, the clients' own included", (now - memory) / 1024.0);
+        ensure!(served.get("/livez", None).await?.0 == 200, "after it all");
+        served.stop().await
+    })
+    .await
+}
+
+/// How much memory the process has with all of them.
+async fn idle_and_oversized(served: &Served, scraper: &str) -> Result<f64> {
+    let _idle = idle(served, scraper, most_idle()?).await?;
+    oversized(served, scraper).await?;
+    served.metric("process_resident_memory_bytes", scraper).await
+}
+
+/// Opens connections that say nothing, one in fifty after a handshake, and has probes and scrapes answered beside them.
+async fn idle(served: &Served, scraper: &str, most: usize) -> Result<Vec<TcpStream>> {
+    let (mut silent, mut handshaken, mut slowest) = (Vec::new(), Vec::new(), Duration::ZERO);
+    for number in 0..most {
+        match number % 50 {
+            0 => handshaken.push(served.connect().await?),
+            _ => silent.push(TcpStream::connect(served.address).await?),
+        }
+        if number % 250 == 0 {
+            let begun = Instant::now();
+            ensure!(served.get("/livez", None).await?.0 == 200, "a probe beside {number}");
+            ensure!(served.code("/metrics", scraper).await? == 200, "a scrape beside {number}");
+            slowest = slowest.max(begun.elapsed());
+        }
+    }
+    let open = served.metric("windlass_admin_connections", scraper).await?;
+    let shed = served.metric("windlass_admin_connections_shed_total", scraper).await?;
+    println!("beside {most} idle connections a probe and a scrape took {slowest:?} at most; {open} open, {shed} shed");
+    ensure!(open <= 256.0, "{open} open");
+    Ok(silent)
+}
+
+async fn oversized(served: &Served, scraper: &str) -> Result<()> {
+    for size in [33, 60, 1024] {
+        let lines = format!("X-Large: {}\r\n", "a".repeat(size * 1024));
+        let mut stream = served.connect().await?;
+        // What it has not read may have it close before the answer is here.
+        if let Ok((code, _)) = exchange(&mut stream, "/livez", &lines).await {
+            ensure!(code == 431, "{code} to {size} KiB");
+        } else {
+            ensure!(size > 33, "what fits into its buffer is answered");
+        }
+        ensure!(served.code("/metrics", scraper).await? == 200, "after {size} KiB");
+    }
+    Ok(())
+}
+
+/// Sends a head slowly until it is cut off or all is over.
+async fn trickle(served: &Served, over: &AtomicBool) {
+    while !over.load(Ordering::Relaxed) {
+        let Ok(mut stream) = served.connect().await else { continue };
+        let mut sent = stream.write_all(b"GET /livez HTTP/1.1\r\nX-Slow: ").await;
+        while sent.is_ok() && !over.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            sent = async { stream.write_all(b"a").await?; stream.flush().await }.await;
+        }
+    }
+}

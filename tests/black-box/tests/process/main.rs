@@ -1,0 +1,8 @@
+//! The process as its operators meet it, on a real control plane: identities, elections, shards, the admin server.
+
+mod admin;
+mod coordinated;
+mod explain;
+mod groups;
+mod identities;
+mod shards;
