@@ -13,12 +13,13 @@ use serde_json::json;
 use windlass_controller::{
     Context, Controller, Descriptor, Outcome, ReconcileError, Registration, Setup, SetupError, by_self, retry,
 };
-use windlass_env::Env;
+use windlass_env::{Env, Instant};
 use windlass_informer::TypedLister;
 use windlass_object::{ObjectKey, Verb};
 use windlass_testing::{Cluster, Faults, Plan, Report, Simulation, Snapshot, object};
+use windlass_workqueue::{RateLimiter, default_limiter};
 
-use crate::campaign::{Family, ON_PURPOSE};
+use crate::campaign::{Bug, Defects, Family, ON_PURPOSE};
 
 pub(crate) const FAMILY: Family = Family { name: "controller", draw, run, regressions: REGRESSIONS };
 
@@ -35,12 +36,43 @@ fn draw(seed: u64) -> Plan {
     Faults::all().plan(seed, SPAN, 2, &["configmaps", "secrets", "leases"].map(str::to_owned))
 }
 
-fn run(plan: &Plan) -> Result<u64, String> {
+/// Ways in which controllers and what runs them are got wrong.
+pub(crate) const BUGS: &[Bug] = &[
+    Bug {
+        name: "own writes are not waited for",
+        defects: &["no read-your-writes"],
+        betrays: &["its last write is"],
+        within: 40,
+    },
+    Bug {
+        name: "all keys share one back-off",
+        defects: &["one back-off for all"],
+        betrays: &["a key that always fails was tried"],
+        within: 10,
+    },
+    Bug {
+        name: "a key is given back when it is taken",
+        defects: &["key given back early"],
+        betrays: &["in the hands of two workers"],
+        within: 20,
+    },
+    Bug {
+        name: "an add during processing is lost",
+        defects: &["lost enqueue during processing"],
+        betrays: &["every copy is one"],
+        within: 40,
+    },
+];
+
+fn run(plan: &Plan, defects: Defects) -> Result<u64, String> {
     static QUIET: OnceLock<Report> = OnceLock::new();
     let simulation = Simulation::of(plan.seed).caches_of::<ConfigMap>().caches_of::<Secret>();
     let played = |plan: &Plan, quiet: Option<&Report>| {
         let probe = Arc::new(Probe::default());
-        let report = simulation.clone().plan(plan.clone()).run_like(quiet, script(&probe));
+        let planted = if quiet.is_some() { defects } else { &[] };
+        let plant = move |env| planted.iter().copied().fold(env, Env::with_planted);
+        let simulation = simulation.clone().machines(plant).plan(plan.clone());
+        let report = simulation.run_like(quiet, script(&probe));
         let report = report.map_err(|failure| failure.flaw.to_string())?;
         let notes = probe.notes();
         match notes.objections.first() {
@@ -116,6 +148,23 @@ struct Copier {
     probe: Arc<Probe>,
 }
 
+/// Holds the failures of any key against all of them, and forgives all for the success of one.
+struct OneForAll(Box<dyn RateLimiter<ObjectKey>>);
+
+impl RateLimiter<ObjectKey> for OneForAll {
+    fn when(&mut self, now: Instant, _key: &ObjectKey) -> Duration {
+        self.0.when(now, &ObjectKey::cluster("all"))
+    }
+
+    fn forget(&mut self, _key: &ObjectKey) {
+        self.0.forget(&ObjectKey::cluster("all"));
+    }
+
+    fn attempts(&self, _key: &ObjectKey) -> u32 {
+        self.0.attempts(&ObjectKey::cluster("all"))
+    }
+}
+
 /// A key in hand.
 struct Busy<'a> {
     probe: &'a Probe,
@@ -127,6 +176,9 @@ fn registration(probe: &Arc<Probe>) -> Registration {
     let set_up = move |setup: &mut Setup| -> Result<Copier, SetupError> {
         setup.uses::<Secret>([Verb::Create, Verb::Update, Verb::Delete]);
         setup.workers(3);
+        if setup.env().is_planted("one back-off for all") {
+            setup.limiter(Box::new(OneForAll(default_limiter())));
+        }
         let of_copy = |copy: &Secret| {
             let source = copy.metadata.name.as_deref().and_then(|name| name.strip_prefix("copy-"));
             source.map(|name| ObjectKey::namespaced("default", name)).into_iter().collect()

@@ -1,28 +1,36 @@
 //! One informer on an API server behind faults: handlers from the start, late ones, one that is removed, one that
 //! panics; an index from the start and a late one; objects that cannot be decoded.
 
+pub(crate) mod budget;
+mod crowd;
+mod hand;
 mod history;
+pub(crate) mod namespaces;
+pub(crate) mod presence;
+mod rights;
 mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::Uri;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
-use windlass_client::{ClientOptions, Clients};
+use windlass_client::{ClientOptions, Clients, RawClient};
 use windlass_env::{Env, Rng};
-use windlass_informer::{ApiSources, FactoryOptions, HandlerHandle, InformerFactory, SharedInformer};
+use windlass_informer::{
+    ApiSources, Delivery, FactoryOptions, HandlerHandle, HandlerOptions, InformerFactory,
+};
 use windlass_metrics::Metrics;
 use windlass_object::{ObjectKey, Typed};
 use windlass_testing::api_server::faults::Scene;
 use windlass_testing::{Fault, FaultKind, Faults, Plan, What};
 
-use self::history::History;
-use self::told::{Judge, Notes, Watcher};
-use crate::campaign::{Family, play};
+use self::crowd::Crowd;
+use self::hand::Hand;
+use self::told::{Judge, Notes, Thing as _};
+use crate::campaign::{Bug, Defects, Family, play};
 
 pub(crate) const FAMILY: Family = Family { name: "informer", draw, run, regressions: REGRESSIONS };
 
@@ -48,11 +56,76 @@ fn draw(seed: u64) -> Plan {
         let until = from + Duration::from_millis(rng.below(40_000));
         plan.faults.push(Fault::during(until, What::Poison { name }).from(from).permille(500));
     }
+    with_gaps(plan, "configmaps")
+}
+
+/// Perhaps watches of this resource expire while nothing can be asked of it, so that what happens meanwhile is not told
+/// event by event.
+fn with_gaps(mut plan: Plan, resource: &str) -> Plan {
+    let mut rng = Env::virtual_time(plan.seed).rng("gaps");
+    for _ in 0..rng.below(3) {
+        let from = Duration::from_millis(rng.below(200_000));
+        let until = from + Duration::from_millis(5_000 + rng.below(25_000));
+        let gap = [What::WatchExpired, What::Unavailable];
+        plan.faults.extend(gap.map(|what| Fault::during(until, what).from(from).on(resource)));
+    }
     plan
 }
 
-fn run(plan: &Plan) -> Result<u64, String> {
-    play(plan, |env| async move {
+/// Ways in which informers are got wrong.
+pub(crate) const BUGS: &[Bug] = &[
+    Bug {
+        name: "a delete is dropped on a relist",
+        defects: &["dropped delete on relist"],
+        betrays: &["the cache holds", "knows", "the store is at"],
+        within: 30,
+    },
+    Bug {
+        name: "handlers are told before the store holds it",
+        defects: &["handlers before store"],
+        betrays: &["the store holds", "the store's version is older", "the store is at"],
+        within: 3,
+    },
+    Bug {
+        name: "a handler is synced before it was told",
+        defects: &["synced too early"],
+        betrays: &["was not told of", "is synced before"],
+        within: 3,
+    },
+    Bug {
+        name: "every list is taken for a consistent one",
+        defects: &["every list consistent"],
+        betrays: &["the store went back"],
+        within: 60,
+    },
+    Bug {
+        name: "changes of a batch are told backwards",
+        defects: &["changes told backwards"],
+        betrays: &[
+            "added twice",
+            "not from what was told",
+            "not forward",
+            "before its end",
+            "not known before",
+        ],
+        within: 10,
+    },
+    Bug {
+        name: "who comes late is not told what is there",
+        defects: &["no replay"],
+        betrays: &["not from what was told", "not known before", "was not told of", "knows"],
+        within: 5,
+    },
+    Bug {
+        name: "every event is told by object",
+        defects: &["every event coalesced"],
+        betrays: &["it happened before what was told before"],
+        within: 30,
+    },
+];
+
+fn run(plan: &Plan, defects: Defects) -> Result<u64, String> {
+    play(plan, defects, |env| async move {
         let mut world = World::new(&env, plan);
         world.play().await?;
         world.conclude().await
@@ -61,18 +134,22 @@ fn run(plan: &Plan) -> Result<u64, String> {
 
 struct World {
     env: Env,
-    scene: Scene,
+    hand: Hand,
     plan: Plan,
     rng: Rng,
     factory: InformerFactory,
-    informer: SharedInformer<Typed<ConfigMap>>,
+    crowd: Crowd<Typed<ConfigMap>>,
     metrics: Metrics,
-    history: Arc<History>,
-    judge: Arc<Judge>,
-    watchers: Vec<(HandlerHandle, Arc<Notes>)>,
     late_index: bool,
-    writes: u64,
 }
+
+/// Those that come in the first place, in the order in which they do.
+const PLAIN: usize = 0;
+const PANICKING: usize = 1;
+const EVERY: usize = 2;
+const TIGHT: usize = 3;
+/// The first that may be removed.
+const REMOVABLE: usize = 4;
 
 impl World {
     fn new(world: &Env, plan: &Plan) -> World {
@@ -85,172 +162,109 @@ impl World {
         };
         let factory = InformerFactory::new(env.clone(), metrics.clone(), options);
         let informer = factory.typed::<ConfigMap>();
-        informer.add_index("value", values).expect("a fresh name");
-        let judge = Arc::new(Judge::new(informer.lister()));
-        let (history, watchers) = (Arc::default(), Vec::new());
-        let plan = plan.clone();
-        let (late_index, writes) = (false, 0);
-        World {
-            env,
-            scene,
-            plan,
-            rng,
-            factory,
-            informer,
-            metrics,
-            history,
-            judge,
-            watchers,
-            late_index,
-            writes,
-        }
+        informer.add_index("value", |map| map.values()).expect("a fresh name");
+        let hand = Hand::new(&scene, "/api/v1", "configmaps");
+        let judge = judge(informer.lister(), &hand, plan).filed_in("value");
+        let crowd = Crowd::new(informer, judge, &hand.history);
+        World { env, hand, plan: plan.clone(), rng, factory, crowd, metrics, late_index: false }
     }
 
     async fn play(&mut self) -> Result<(), String> {
-        self.scene.put("/api/v1/namespaces/other", json!({}));
+        self.hand.scene.put("/api/v1/namespaces/other", json!({}));
         for namespace in NAMESPACES {
             for name in ["a", "b", "c"] {
                 self.put(namespace, name);
             }
         }
-        let there: BTreeSet<_> = self.history.present().into_keys().collect();
-        for (name, panics_every) in [("plain", None), ("panicking", Some(7)), ("to be removed", None)] {
-            self.watch(name, panics_every).owes(there.clone());
-        }
-        self.connect()?;
+        self.watch();
+        self.factory.start(Arc::new(ApiSources::new(reader(&self.env, &self.hand.scene, &self.metrics)?)));
         while self.env.now().since_origin() < SPAN.max(self.plan.end()) {
             let pause = *self.one_of(&[0, 1, 40, 700, 5_000, 15_000]);
             self.env.sleep(Duration::from_millis(pause)).await;
             self.step();
-            self.judge.look();
-            self.look_at_handlers();
-            self.judge.verdict()?;
+            self.look();
+            self.crowd.judge.verdict()?;
         }
         Ok(())
     }
 
-    /// Whoever says it is synced has been told what was there.
-    fn look_at_handlers(&self) {
+    fn watch(&mut self) {
+        let there: BTreeSet<_> = self.hand.history.present().into_keys().collect();
+        let tight = 1 + index(&mut self.rng, 12);
+        let every = |bound| HandlerOptions { delivery: Delivery::EveryEvent { bound }, ..Default::default() };
+        let usual = HandlerOptions::default();
+        for (name, options, panics_every) in [
+            ("plain", usual, None),
+            ("panicking", usual, Some(7)),
+            ("every event", every(1_000_000), None),
+            ("every event, in time", every(tight), None),
+            ("to be removed", usual, None),
+        ] {
+            self.crowd.watch_with(name, options, panics_every).owes(there.clone());
+        }
+    }
+
+    fn look(&self) {
         let poisoned: BTreeSet<String> = self.plan.faults.iter().filter_map(poisoned_name).collect();
-        let can_be_read = |key: &ObjectKey, uid: &str| {
-            !poisoned.contains(key.name()) && self.history.was_always_sound(key, uid)
-        };
-        for (handle, notes) in self.watchers.iter().filter(|(handle, _)| handle.has_synced()) {
-            let owed = notes.still_owed(can_be_read);
-            self.judge.check(owed.is_empty(), || format!("{handle:?} was not told of {owed:?}"));
-        }
-    }
-
-    fn connect(&self) -> Result<(), String> {
-        let fence = Arc::new(windlass_client::OpenFence);
-        let uri = Uri::from_static("http://kubernetes.default.svc");
-        let options = ClientOptions::default();
-        let clients =
-            Clients::over_service(self.env.clone(), self.scene.line(), uri, options, &self.metrics, fence);
-        let reader =
-            clients.and_then(|clients| clients.for_informers()).map_err(|error| error.to_string())?;
-        self.factory.start(Arc::new(ApiSources::new(reader)));
-        Ok(())
+        self.crowd
+            .look(|key, uid| !poisoned.contains(key.name()) && self.hand.history.was_always_sound(key, uid));
     }
 
     /// What a user does next: mostly writes.
     fn step(&mut self) {
         let namespace = *self.one_of(&NAMESPACES);
         let name = *self.one_of(&NAMES);
-        let there = self.history.is_present(&ObjectKey::namespaced(namespace, name));
-        match self.rng.below(24) {
-            0..=3 if there => self.delete(namespace, name),
+        let there = self.hand.is_there(namespace, name);
+        match self.rng.below(25) {
+            0..=3 if there => self.hand.delete(namespace, name),
             4..=5 if there => {
-                self.delete(namespace, name);
+                self.hand.delete(namespace, name);
                 self.put(namespace, name);
             }
             6 if there => {
                 self.put(namespace, name);
-                self.delete(namespace, name);
+                self.hand.delete(namespace, name);
             }
-            7..=8 if there => self.spoil(namespace, name),
-            9 if self.watchers.len() < 6 => self.watch_late(),
-            10 => self.remove(),
+            7..=8 if there => self.hand.spoil(namespace, name),
+            9 if self.crowd.watchers.len() < REMOVABLE + 4 => self.crowd.watch_late(),
+            10 => {
+                let at = REMOVABLE + index(&mut self.rng, 4);
+                self.crowd.remove(at);
+            }
             11 if !self.late_index => {
                 self.late_index = true;
-                self.informer.add_index("late", values).expect("a fresh name");
-                self.judge.has_late_index();
+                self.crowd.informer.add_index("late", |map| map.values()).expect("a fresh name");
+                self.crowd.judge.has_late_index();
             }
+            12 => self.write_much(),
             _ => self.put(namespace, name),
         }
     }
 
-    fn watch(&mut self, name: &str, panics_every: Option<u64>) -> Arc<Notes> {
-        let (history, judge) = (Arc::clone(&self.history), Arc::clone(&self.judge));
-        let (watcher, notes) = Watcher::new(name, history, judge, panics_every);
-        let handle = self.informer.add_handler(name, watcher).expect("the informer lives");
-        let synced = handle.has_synced();
-        self.judge.check(!synced, || format!("{name} is synced before it was told anything"));
-        self.watchers.push((handle, Arc::clone(&notes)));
-        notes
-    }
-
-    /// A handler that comes while the informer runs is to be told of what is in the store at that moment.
-    fn watch_late(&mut self) {
-        let held = self.informer.lister().list();
-        let there = held.iter().map(|it| told::identity(it)).collect();
-        let name = format!("late {}", self.watchers.len());
-        self.watch(&name, None).owes_anyway(there);
-    }
-
-    fn remove(&mut self) {
-        let at = 2 + index(&mut self.rng, 4);
-        if let Some((handle, notes)) = self.watchers.get(at) {
-            handle.remove();
-            notes.removed.store(true, Ordering::Relaxed);
-            self.judge.check(!handle.has_synced(), || "a removed handler says it is synced".to_owned());
+    /// More at once than some handlers want to have waiting.
+    fn write_much(&mut self) {
+        for _ in 0..12 {
+            let (namespace, name) = (*self.one_of(&NAMESPACES), *self.one_of(&NAMES));
+            self.put(namespace, name);
         }
     }
 
     fn put(&mut self, namespace: &str, name: &str) {
-        self.writes += 1;
-        let value = ["x", "y", "z"][index(&mut self.rng, 3)];
-        let data = json!({ "value": value, "write": self.writes.to_string() });
-        let path = path(namespace, name);
-        if self.scene.object(&path).is_some_and(|it| it["data"].is_number()) {
-            // What was spoilt is nothing that a patch could be merged into.
-            self.scene.plant(&path, |object| object["data"] = json!({}));
-            self.history.wrote(namespace, name, &self.scene.object(&path).expect("it is there"));
-        }
-        let written = self.scene.put(&path, json!({ "data": data }));
-        self.history.wrote(namespace, name, &written);
-    }
-
-    /// Makes an object of it that cannot be decoded.
-    fn spoil(&mut self, namespace: &str, name: &str) {
-        let path = path(namespace, name);
-        self.scene.plant(&path, |object| object["data"] = json!(7));
-        let written = self.scene.object(&path).expect("it is there");
-        self.history.wrote(namespace, name, &written);
-    }
-
-    fn delete(&mut self, namespace: &str, name: &str) {
-        self.scene.delete(&path(namespace, name));
-        let latest = self.scene.ask(&http::Method::GET, "/api/v1/configmaps?limit=1", None).1;
-        self.history.deleted(namespace, name, version_of(&latest));
+        let value = *self.one_of(&["x", "y", "z"]);
+        self.hand.put(namespace, name, value, 0);
     }
 
     /// After the faults: cache equals server, and every handler knows what the cache holds.
     async fn conclude(&mut self) -> Result<u64, String> {
         self.heal().await;
-        let end = self.env.now();
-        let mut difference = self.difference();
-        while let Some(why) = &difference {
-            if self.env.now() - end > CONVERGES {
-                return Err(format!("{CONVERGES:?} after the faults {why}"));
-            }
-            self.env.sleep(Duration::from_secs(1)).await;
-            self.judge.look();
-            difference = self.difference();
-        }
+        converge(&self.env, CONVERGES, || {
+            self.crowd.judge.look();
+            self.difference()
+        })
+        .await?;
         for _ in 0..3 {
             self.env.sleep(Duration::from_secs(30)).await;
-            self.judge.look();
+            self.crowd.judge.look();
             if let Some(why) = self.difference() {
                 return Err(format!("after it had come to rest {why}"));
             }
@@ -275,63 +289,105 @@ impl World {
     /// Where cache or handlers are not what the server is.
     fn difference(&self) -> Option<String> {
         let (mut sound, mut spoilt) = (BTreeMap::new(), BTreeSet::new());
-        for object in self.scene.all("/api/v1/configmaps") {
+        for object in self.hand.all() {
             let (key, version) = (key_of(&object), version_of(&object));
             match object["data"].is_object() || object["data"].is_null() {
                 true => drop(sound.insert(key, version)),
                 false => drop(spoilt.insert(key)),
             }
         }
-        let lister = self.informer.lister();
-        let held: BTreeMap<_, _> =
-            lister.list().iter().map(|it| (told::key(it), told::version(it))).collect();
+        let lister = self.crowd.informer.lister();
         let quarantined: BTreeSet<_> = lister.quarantined().into_iter().map(|it| it.key).collect();
-        if held != sound {
-            return Some(format!("the cache holds {held:?}, the server {sound:?}"));
-        }
         if quarantined != spoilt {
             return Some(format!("in quarantine are {quarantined:?}, undecodable {spoilt:?}"));
         }
-        for (handle, notes) in &self.watchers {
-            if notes.removed.load(Ordering::Relaxed) {
-                continue;
-            }
-            let known = notes.known();
-            if known != sound {
-                return Some(format!("{handle:?} knows {known:?}, the server holds {sound:?}"));
-            }
-            if !handle.has_synced() {
-                return Some(format!("{handle:?} is not synced"));
-            }
-        }
-        None
+        self.crowd.difference(&sound)
     }
 
     async fn end(&mut self) -> Result<u64, String> {
-        self.judge.verdict()?;
-        let [(_, plain), (_, panicking), ..] = self.watchers.as_slice() else {
-            return Err("the first handlers are gone".to_owned());
-        };
+        let judge = Arc::clone(&self.crowd.judge);
+        judge.verdict()?;
+        let watchers = &self.crowd.watchers;
+        let (plain, panicking) = (&watchers[PLAIN].1, &watchers[PANICKING].1);
         if plain.log() != panicking.log() {
             return Err("a handler that panics is told something else than one that does not".to_owned());
         }
-        let (counted, thrown) = (self.panics_counted(), panicking.panics());
+        let metrics = self.metrics.informer("", "v1", "configmaps");
+        let (counted, thrown) = (metrics.handler_panics.get(), panicking.panics());
         if counted != thrown {
             return Err(format!("{thrown} panics, {counted} counted"));
         }
-        let told = self.watchers.iter().map(|(_, notes)| notes.log().len() as u64).sum();
+        let [every, tight] = [EVERY, TIGHT].map(|at| &watchers[at]);
+        is_told_all(&every.0, &every.1, plain)?;
+        is_told_all(&tight.0, &tight.1, &every.1)?;
+        let (counted, ended) = (metrics.handler_overflows.get(), u64::from(tight.0.failure().is_some()));
+        if counted != ended {
+            return Err(format!("{ended} handlers were ended, {counted} counted"));
+        }
+        let told = self.crowd.told();
         self.factory.shutdown().await;
-        self.judge.verdict()?;
+        judge.verdict()?;
         Ok(told)
-    }
-
-    fn panics_counted(&self) -> u64 {
-        self.metrics.informer("", "v1", "configmaps").handler_panics.get()
     }
 
     fn one_of<'t, T>(&mut self, choices: &'t [T]) -> &'t T {
         &choices[index(&mut self.rng, choices.len())]
     }
+}
+
+/// Who asked for every event was told at least what others were, or was ended and told what had come by then.
+fn is_told_all(handle: &HandlerHandle, notes: &Notes, others: &Notes) -> Result<(), String> {
+    let (paths, others) = (notes.paths(), others.paths());
+    for (key, path) in &others {
+        let own = paths.get(key).map(Vec::as_slice).unwrap_or_default();
+        let holds = match handle.failure() {
+            Some(_) => path.starts_with(own),
+            // Of many states that wait of one object others may miss some.
+            None => is_within(path, own),
+        };
+        if !holds {
+            let failure = handle.failure();
+            return Err(format!("{handle:?} ({failure:?}) was told {own:?} of {key}, others {path:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether all of `part` is in `whole`, in this order.
+fn is_within(part: &[String], whole: &[String]) -> bool {
+    let mut rest = whole.iter();
+    part.iter().all(|step| rest.any(|it| it == step))
+}
+
+/// A judge of an informer of what the hand writes, as strict as the faults allow.
+fn judge<R: told::Judged>(lister: windlass_informer::Lister<R>, hand: &Hand, plan: &Plan) -> Judge<R> {
+    let judge = Judge::new(lister);
+    if told::is_exact(plan) { judge.exactly(&hand.history) } else { judge }
+}
+
+/// The client of informers, at the other end of the scene's wire.
+fn reader(env: &Env, scene: &Scene, metrics: &Metrics) -> Result<RawClient, String> {
+    let fence = Arc::new(windlass_client::OpenFence);
+    let uri = Uri::from_static("http://kubernetes.default.svc");
+    let clients =
+        Clients::over_service(env.clone(), scene.line(), uri, ClientOptions::default(), metrics, fence);
+    clients.and_then(|clients| clients.for_informers()).map_err(|error| error.to_string())
+}
+
+/// Waits until there is no difference any more.
+async fn converge(
+    env: &Env,
+    within: Duration,
+    mut difference: impl FnMut() -> Option<String>,
+) -> Result<(), String> {
+    let begin = env.now();
+    while let Some(why) = difference() {
+        if env.now() - begin > within {
+            return Err(format!("{within:?} after the faults {why}"));
+        }
+        env.sleep(Duration::from_secs(1)).await;
+    }
+    Ok(())
 }
 
 fn poisoned_name(fault: &Fault) -> Option<String> {
@@ -341,16 +397,8 @@ fn poisoned_name(fault: &Fault) -> Option<String> {
     }
 }
 
-fn values(map: &Arc<ConfigMap>) -> Vec<String> {
-    map.data.as_ref().and_then(|data| data.get("value").cloned()).into_iter().collect()
-}
-
 fn index(rng: &mut Rng, length: usize) -> usize {
     usize::try_from(rng.below(length as u64)).unwrap_or_default()
-}
-
-fn path(namespace: &str, name: &str) -> String {
-    format!("/api/v1/namespaces/{namespace}/configmaps/{name}")
 }
 
 fn key_of(object: &Value) -> ObjectKey {

@@ -16,11 +16,26 @@ mod controller;
 mod informer;
 mod queue;
 
-use crate::campaign::campaign;
+use crate::campaign::{Bug, Family, campaign, hunt};
 
 #[test]
 fn an_informer_keeps_its_promises_under_random_faults() {
     campaign(&informer::FAMILY);
+}
+
+#[test]
+fn an_informer_keeps_to_namespaces_that_come_and_go_under_random_faults() {
+    campaign(&informer::namespaces::FAMILY);
+}
+
+#[test]
+fn an_informer_keeps_to_its_budget_and_recovers_under_random_faults() {
+    campaign(&informer::budget::FAMILY);
+}
+
+#[test]
+fn an_informer_follows_a_kind_that_comes_and_goes_under_random_faults() {
+    campaign(&informer::presence::FAMILY);
 }
 
 #[test]
@@ -31,4 +46,31 @@ fn a_queue_keeps_its_promises_whatever_becomes_of_its_workers() {
 #[test]
 fn a_controller_is_given_what_it_was_promised_under_random_faults() {
     campaign(&controller::FAMILY);
+}
+
+/// Each bug is seen, and is what was seen.
+fn objects_to(family: &Family, bugs: &[Bug]) {
+    bugs.iter().for_each(|bug| hunt(family, bug));
+}
+
+#[test]
+fn the_oracles_of_the_queue_object_to_planted_bugs() {
+    objects_to(&queue::FAMILY, queue::BUGS);
+}
+
+#[test]
+fn the_oracles_of_the_informer_object_to_planted_bugs() {
+    objects_to(&informer::FAMILY, informer::BUGS);
+}
+
+#[test]
+fn the_oracles_of_namespaces_budget_and_presence_object_to_planted_bugs() {
+    objects_to(&informer::namespaces::FAMILY, informer::namespaces::BUGS);
+    objects_to(&informer::budget::FAMILY, informer::budget::BUGS);
+    objects_to(&informer::presence::FAMILY, informer::presence::BUGS);
+}
+
+#[test]
+fn the_oracles_of_the_controller_object_to_planted_bugs() {
+    objects_to(&controller::FAMILY, controller::BUGS);
 }

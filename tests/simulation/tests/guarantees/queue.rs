@@ -14,7 +14,7 @@ use windlass_testing::{FaultKind, Faults, Plan, What};
 use windlass_workqueue::{Add, Exponential, Item, Priority, Queue, QueueOptions, Tenancy};
 
 use self::model::{Key, Model, Order};
-use crate::campaign::{Family, ON_PURPOSE, play};
+use crate::campaign::{Bug, Defects, Family, ON_PURPOSE, play};
 
 pub(crate) const FAMILY: Family = Family { name: "queue", draw, run, regressions: REGRESSIONS };
 
@@ -25,6 +25,10 @@ const WORKERS: [&str; 3] = ["a", "b", "c"];
 const KEYS: Key = 6;
 /// This one never succeeds.
 const BAD: Key = 0;
+/// Where there are priorities, nobody is in a hurry with this one.
+const MEEK: Key = KEYS - 1;
+/// For how long urgent keys come without end: longer than an aged key waits.
+const FLOOD: Duration = Duration::from_secs(25);
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LAST_RETRY: Duration = Duration::from_secs(20);
 /// How long what is due may take to be in somebody's hands, if somebody's are free: a moment.
@@ -34,8 +38,55 @@ fn draw(seed: u64) -> Plan {
     Faults::only([FaultKind::Crash, FaultKind::Clock]).plan(seed, SPAN, WORKERS.len(), &[])
 }
 
-fn run(plan: &Plan) -> Result<u64, String> {
-    play(plan, |env| async move {
+/// Ways in which queues are got wrong.
+pub(crate) const BUGS: &[Bug] = &[
+    Bug {
+        name: "a key is given back when it is taken",
+        defects: &["key given back early"],
+        betrays: &["in the hands of two workers"],
+        within: 3,
+    },
+    Bug {
+        name: "an add during processing is lost",
+        defects: &["lost enqueue during processing"],
+        betrays: &["keys are ready, and should be"],
+        within: 3,
+    },
+    Bug { name: "low priorities do not age", defects: &["no ageing"], betrays: &["starves"], within: 15 },
+    Bug {
+        name: "a tenant has all turns",
+        defects: &["no tenants"],
+        betrays: &["turns in a row while the other waits"],
+        within: 15,
+    },
+    Bug {
+        name: "every other key comes first",
+        defects: &["even keys first"],
+        betrays: &["came before one that has waited longer"],
+        within: 15,
+    },
+    Bug {
+        name: "a delayed add keeps the latest time",
+        defects: &["latest time kept"],
+        betrays: &["keys are ready, and should be", "cancelling"],
+        within: 3,
+    },
+    Bug {
+        name: "a drain ends while keys are held",
+        defects: &["early drain"],
+        betrays: &["it says it is drained"],
+        within: 10,
+    },
+    Bug {
+        name: "who loses patience takes the wakeup along",
+        defects: &["wakeup taken along"],
+        betrays: &["although a worker has had nothing to do", "never ran", "never drained", "still wait"],
+        within: 10,
+    },
+];
+
+fn run(plan: &Plan, defects: Defects) -> Result<u64, String> {
+    play(plan, defects, |env| async move {
         let world = World::new(&env, plan);
         world.clone().play().await?;
         world.conclude().await
@@ -60,6 +111,8 @@ struct Shared {
     /// How many keys workers took so far.
     taken: u64,
     rng: Rng,
+    /// Until when urgent keys ask for another turn as soon as they have one.
+    flood: Instant,
     /// Whether everything succeeds from now on.
     calm: bool,
     stopping: bool,
@@ -102,7 +155,10 @@ impl World {
             limiter: Box::new(Exponential::new(FIRST_RETRY, LAST_RETRY)),
             ..QueueOptions::default()
         };
-        if order == Order::Tenants {
+        if env.is_planted("no ageing") {
+            options.ageing = None;
+        }
+        if order == Order::Tenants && !env.is_planted("no tenants") {
             options.tenancy = Tenancy::by(|key| model::tenant(*key));
         }
         let queue = Queue::new(env.clone(), "test", options, Metrics::new().workqueue("test"));
@@ -114,6 +170,7 @@ impl World {
             objections: Vec::new(),
             taken: 0,
             rng: env.rng("script"),
+            flood: Instant::ORIGIN,
             stopping: false,
         };
         World { env, plan: plan.clone(), queue, shared: Arc::new(Mutex::new(shared)) }
@@ -159,6 +216,7 @@ impl World {
             10..=11 => self.add_rate_limited(key),
             12 => self.cancel(key),
             14 if self.shared().model.order() == Order::Priorities => self.add_with_priority(key),
+            15 if self.shared().model.order() == Order::Priorities => self.flood(),
             13 => self.queue.forget(&key),
             // Many at once: more than there are workers.
             _ => (1..KEYS).for_each(|key| self.add(key)),
@@ -167,12 +225,36 @@ impl World {
 
     fn add(&self, key: Key) {
         let mut shared = self.shared();
-        self.queue.add(key);
+        let meek = key == MEEK && shared.model.order() == Order::Priorities;
+        if meek {
+            self.queue.add_with(key, Add::now().priority(Priority::LOW));
+        } else if self.jumps(key, shared.model.order()) {
+            self.queue.add_with(key, Add::now().priority(Priority::HIGH));
+        } else {
+            self.queue.add(key);
+        }
         shared.model.add(self.env.now(), key);
+    }
+
+    /// Whether a planted defect lets this key come first.
+    fn jumps(&self, key: Key, order: Order) -> bool {
+        order == Order::Plain && key.is_multiple_of(2) && self.env.is_planted("even keys first")
+    }
+
+    /// More urgent keys than there are workers, each of which wants another turn whenever it has one, and one that waits
+    /// for them all.
+    fn flood(&self) {
+        self.shared().flood = self.env.now() + FLOOD;
+        self.add(MEEK);
+        (1..MEEK).for_each(|key| self.add_with(key, Priority::HIGH));
     }
 
     fn add_with_priority(&self, key: Key) {
         let priority = [Priority::LOW, Priority::HIGH][self.below(2)];
+        self.add_with(key, priority);
+    }
+
+    fn add_with(&self, key: Key, priority: Priority) {
         let mut shared = self.shared();
         self.queue.add_with(key, Add::now().priority(priority));
         shared.model.add(self.env.now(), key);
@@ -287,6 +369,9 @@ impl World {
         let calm = |world: &World| world.shared().calm;
         if !calm(self) && self.below(6) == 0 {
             self.add(key);
+        }
+        if (1..MEEK).contains(&key) && self.env.now() < self.shared().flood {
+            self.add_with(key, Priority::HIGH);
         }
         self.env.sleep(Duration::from_millis(takes)).await;
         if !calm(self) && self.below(6) == 0 {

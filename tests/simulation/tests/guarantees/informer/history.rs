@@ -22,6 +22,8 @@ struct State {
 enum Is {
     Sound,
     Spoilt,
+    /// It goes, at this version or soon after it.
+    Going,
     Gone,
 }
 
@@ -37,6 +39,16 @@ impl History {
         let uid =
             self.lock().get(&key).and_then(|states| states.last_key_value().map(|(_, it)| it.uid.clone()));
         self.push(namespace, name, version, State { uid: uid.unwrap_or_default(), is: Is::Gone });
+    }
+
+    /// Between these versions it went; nobody knows at which.
+    pub(super) fn went_between(&self, key: &ObjectKey, before: u64, after: u64) {
+        let (namespace, name) = (key.namespace().unwrap_or_default(), key.name());
+        let uid =
+            self.lock().get(key).and_then(|states| states.last_key_value().map(|(_, it)| it.uid.clone()));
+        let uid = uid.unwrap_or_default();
+        self.push(namespace, name, before + 1, State { uid: uid.clone(), is: Is::Going });
+        self.push(namespace, name, after, State { uid, is: Is::Gone });
     }
 
     fn push(&self, namespace: &str, name: &str, version: u64, state: State) {
@@ -72,11 +84,31 @@ impl History {
         state.is_some_and(|state| state.uid == uid && state.is == Is::Sound)
     }
 
-    /// Whether the object with this identity went at this version.
+    /// Whether the object with this identity went at this version: no later than it is known to be gone, and after its
+    /// last state.
     pub(super) fn went(&self, key: &ObjectKey, uid: &str, version: u64) -> bool {
         let states = self.lock();
-        let state = states.get(key).and_then(|states| states.get(&version));
-        state.is_some_and(|state| state.uid == uid && state.is == Is::Gone)
+        let state = states.get(key).and_then(|states| states.range(version..).next());
+        state.is_some_and(|(_, state)| state.uid == uid && matches!(state.is, Is::Going | Is::Gone))
+    }
+
+    /// What could be read of this key at this version: the version of its state then.
+    pub(super) fn at(&self, key: &ObjectKey, version: u64) -> Option<u64> {
+        let states = self.lock();
+        let (at, state) = states.get(key)?.range(..=version).next_back()?;
+        (state.is == Is::Sound).then_some(*at)
+    }
+
+    /// Whether nobody knows what there was of this key at this version.
+    pub(super) fn is_in_doubt(&self, key: &ObjectKey, version: u64) -> bool {
+        let states = self.lock();
+        let state = states.get(key).and_then(|states| states.range(..=version).next_back());
+        state.is_some_and(|(_, state)| state.is == Is::Going)
+    }
+
+    /// Every key there ever was.
+    pub(super) fn keys(&self) -> Vec<ObjectKey> {
+        self.lock().keys().cloned().collect()
     }
 
     /// Whether the key was without a readable object at some time after this version.

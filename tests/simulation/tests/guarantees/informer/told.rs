@@ -5,27 +5,68 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use windlass_informer::{Cause, Event, Handler, Observation, TypedLister};
-use windlass_object::ObjectKey;
+use kube::Resource;
+use kube::core::DynamicObject;
+use windlass_controller::Observed;
+use windlass_informer::{Cause, Delivery, Event, Handler, Lister, Observation, Progress};
+use windlass_object::{ObjectKey, ResourceVersion};
+use windlass_testing::{Plan, What};
 
 use super::history::History;
-use super::values;
 use crate::campaign::ON_PURPOSE;
 
+/// An object, as far as it is judged.
+pub(super) trait Thing: Resource + Send + Sync + 'static {
+    /// What it is filed under.
+    fn values(&self) -> Vec<String>;
+
+    /// How much was put into it.
+    fn bulk(&self) -> usize {
+        0
+    }
+}
+
+impl Thing for ConfigMap {
+    fn values(&self) -> Vec<String> {
+        self.data.as_ref().and_then(|data| data.get("value").cloned()).into_iter().collect()
+    }
+
+    fn bulk(&self) -> usize {
+        self.data.iter().flatten().map(|(_, text)| text.len()).sum()
+    }
+}
+
+impl Thing for DynamicObject {
+    fn values(&self) -> Vec<String> {
+        self.data["data"]["value"].as_str().map(str::to_owned).into_iter().collect()
+    }
+}
+
+/// Whatever representation has such objects.
+pub(super) trait Judged: Observed<Object: Thing> {}
+
+impl<R: Observed<Object: Thing>> Judged for R {}
+
 /// What is objected to, and what the store was like when it was last looked at.
-pub(super) struct Judge {
-    lister: TypedLister<ConfigMap>,
+pub(super) struct Judge<R: Judged> {
+    lister: Lister<R>,
+    /// What the server went through, if the store has to hold exactly what it was at the store's version.
+    exact: Option<Arc<History>>,
+    /// Whether what is selected may change.
+    deselects: bool,
+    indexes: Vec<&'static str>,
     objections: Mutex<Vec<String>>,
     version: Mutex<u64>,
     late_index: AtomicBool,
 }
 
 /// A handler that holds what it is told against everything.
-pub(super) struct Watcher {
+pub(super) struct Watcher<R: Judged> {
     name: String,
     history: Arc<History>,
-    judge: Arc<Judge>,
+    judge: Arc<Judge<R>>,
     notes: Arc<Notes>,
+    delivery: Delivery,
     panics_every: Option<u64>,
 }
 
@@ -49,12 +90,48 @@ struct Told {
     /// What must be, whatever becomes of it.
     owed_anyway: BTreeSet<(ObjectKey, String)>,
     log: Vec<String>,
+    /// The states of each key, without resyncs.
+    paths: BTreeMap<ObjectKey, Vec<String>>,
+    /// The newest version of which it was told as a watch saw it.
+    seen: u64,
     panics: u64,
 }
 
-impl Judge {
-    pub(super) fn new(lister: TypedLister<ConfigMap>) -> Judge {
-        Judge { lister, objections: Mutex::default(), version: Mutex::default(), late_index: false.into() }
+/// Whether a sound store holds, under these faults, what the server held at the store's version: nothing shows it older
+/// lists or other objects, or leaves out states.
+pub(super) fn is_exact(plan: &Plan) -> bool {
+    let blurs =
+        |what: &What| matches!(what, What::StaleReplica | What::Poison { .. } | What::Coalesced { .. });
+    !plan.faults.iter().any(|fault| blurs(&fault.what))
+}
+
+impl<R: Judged> Judge<R> {
+    pub(super) fn new(lister: Lister<R>) -> Self {
+        Judge {
+            lister,
+            exact: None,
+            deselects: false,
+            indexes: Vec::new(),
+            objections: Mutex::default(),
+            version: Mutex::default(),
+            late_index: false.into(),
+        }
+    }
+
+    /// The store has to hold exactly what the server held at the store's version.
+    pub(super) fn exactly(self, history: &Arc<History>) -> Self {
+        Judge { exact: Some(Arc::clone(history)), ..self }
+    }
+
+    /// What is selected may change.
+    pub(super) fn deselects(self) -> Self {
+        Judge { deselects: true, ..self }
+    }
+
+    /// What is held is to be filed in this index.
+    pub(super) fn filed_in(mut self, index: &'static str) -> Self {
+        self.indexes.push(index);
+        self
     }
 
     pub(super) fn check(&self, holds: bool, objection: impl FnOnce() -> String) {
@@ -66,11 +143,36 @@ impl Judge {
     /// The store's version only moves forward, and what an index files is what the store holds.
     pub(super) fn look(&self) {
         let progress = self.lister.progress();
-        let now = progress.version.as_ref().map_or(0, |it| it.as_str().parse().unwrap_or(0));
+        let now = progress.version.as_ref().and_then(number).unwrap_or_default();
         let mut last = lock(&self.version);
         self.check(now >= *last, || format!("the store went back from {last} to {now}"));
         self.check(progress.epoch == 0, || "the server never went back, the store says it did".to_owned());
         *last = (*last).max(now);
+        drop(last);
+        if let Some(history) = &self.exact {
+            self.look_exactly(history, &progress);
+        }
+    }
+
+    fn look_exactly(&self, history: &History, progress: &Progress) {
+        let held: BTreeMap<_, _> = self.lister.list().iter().map(|it| (key(&**it), version(&**it))).collect();
+        for key in history.keys() {
+            let namespace = key.namespace();
+            let listed = progress.has_listed(namespace.unwrap_or_default());
+            let at = progress.version_in(namespace).filter(|_| listed).and_then(number);
+            if at.is_some_and(|at| history.is_in_doubt(&key, at)) {
+                continue;
+            }
+            let (held, was) = (held.get(&key).copied(), at.and_then(|at| history.at(&key, at)));
+            self.check(held == was, || {
+                format!("the store is at {at:?} and holds {key} at {held:?}, the server had {was:?} then")
+            });
+        }
+    }
+
+    /// Up to which version the store holds what is where this key is.
+    fn version_of(&self, key: &ObjectKey) -> Option<u64> {
+        self.lister.progress().version_in(key.namespace()).and_then(number)
     }
 
     pub(super) fn has_late_index(&self) {
@@ -85,15 +187,15 @@ impl Judge {
 
     fn filed(&self, index: &str) -> BTreeMap<String, Vec<ObjectKey>> {
         let values = self.lister.index_values(index).into_iter();
-        let keys = |value: &str| self.lister.by_index(index, value).iter().map(|it| key(it)).collect();
+        let keys = |value: &str| self.lister.by_index(index, value).iter().map(|it| key(&**it)).collect();
         values.map(|value| (value.clone(), keys(&value))).collect()
     }
 
     /// The first index in which what is held of a key is not, or is under another value.
-    fn misfiled(&self, held: &Arc<ConfigMap>) -> Option<String> {
+    fn misfiled(&self, held: &R::Object) -> Option<String> {
         let late = self.late_index.load(Ordering::Relaxed).then_some("late");
-        let (key, expected) = (key(held), values(held));
-        ["value"].into_iter().chain(late).find_map(|index| {
+        let (key, expected) = (key(held), held.values());
+        self.indexes.iter().copied().chain(late).find_map(|index| {
             let filed: Vec<String> = self
                 .filed(index)
                 .into_iter()
@@ -105,25 +207,26 @@ impl Judge {
     }
 }
 
-impl Watcher {
+impl<R: Judged> Watcher<R> {
     pub(super) fn new(
         name: &str,
         history: Arc<History>,
-        judge: Arc<Judge>,
+        judge: Arc<Judge<R>>,
+        delivery: Delivery,
         panics_every: Option<u64>,
-    ) -> (Watcher, Arc<Notes>) {
+    ) -> (Self, Arc<Notes>) {
         let notes = Arc::new(Notes::default());
         let name = name.to_owned();
-        (Watcher { name, history, judge, notes: Arc::clone(&notes), panics_every }, notes)
+        (Watcher { name, history, judge, notes: Arc::clone(&notes), delivery, panics_every }, notes)
     }
 
-    fn check(&self, holds: bool, event: &Event<Arc<ConfigMap>>, why: &str) {
+    fn check(&self, holds: bool, event: &Event<Arc<R::Object>>, why: &str) {
         self.judge.check(holds, || format!("{}: {why}: {}", self.name, brief(event)));
     }
 
     /// States come as the server produced them, each from the one before it.
-    fn follows(&self, told: &mut Told, event: &Event<Arc<ConfigMap>>) {
-        let object = event.object();
+    fn follows(&self, told: &mut Told, event: &Event<Arc<R::Object>>) {
+        let object = &**event.object();
         let (key, uid, now) = (key(object), uid(object), version(object));
         let known = told.known.get(&key).cloned();
         let floor = told.floor.get(&key).copied().unwrap_or_default();
@@ -136,7 +239,7 @@ impl Watcher {
                 told.known.insert(key.clone(), (uid.clone(), now));
             }
             Event::Updated { old, cause, .. } => {
-                let before = (self::uid(old), version(old));
+                let before = (self::uid(&**old), version(&**old));
                 self.check(known == Some(before.clone()), event, "not from what was told before");
                 self.check(before.0 == uid, event, "an update into another object");
                 let forward = now > before.1 || *cause == Cause::Resync && now == before.1;
@@ -150,6 +253,10 @@ impl Watcher {
                 self.check(of_it, event, "deleted, and not known before");
                 let (had, went) = (self.history.had(&key, &uid, now), self.history.went(&key, &uid, now));
                 self.check(had || went, event, "the server never had it so");
+                let deselected = event.cause() == Cause::Deselected;
+                self.check(!deselected || self.judge.deselects, event, "everything is selected");
+                let ended = went || deselected || self.history.was_away_after(&key, now);
+                self.check(ended || self.judge.exact.is_none(), event, "it never went");
                 // What could not be decoded for a while comes back as it was.
                 let floor = if *observed == Observation::Seen { now + 1 } else { now };
                 told.floor.insert(key.clone(), floor);
@@ -159,11 +266,31 @@ impl Watcher {
         told.ever.insert((key, uid));
     }
 
+    /// Who asked for every event is told them in the order in which they happened.
+    fn notes_path(&self, told: &mut Told, event: &Event<Arc<R::Object>>) {
+        let (key, now) = (key(&**event.object()), version(&**event.object()));
+        let (step, was_seen) = match event {
+            Event::Updated { cause: Cause::Resync, .. } => return,
+            Event::Added { .. } => (format!("+{now}"), true),
+            Event::Updated { .. } => (format!("~{now}"), true),
+            Event::Deleted { observed, .. } => (format!("-{now}"), *observed == Observation::Seen),
+        };
+        told.paths.entry(key).or_default().push(step);
+        let every = matches!(self.delivery, Delivery::EveryEvent { .. });
+        if every && self.judge.exact.is_some() && was_seen && event.cause() == Cause::Watch {
+            self.check(now >= told.seen, event, "it happened before what was told before");
+            told.seen = now;
+        }
+    }
+
     /// The store holds it already, or something newer.
-    fn is_held(&self, event: &Event<Arc<ConfigMap>>) {
+    fn is_held(&self, event: &Event<Arc<R::Object>>) {
         self.judge.look();
-        let (key, told) = (key(event.object()), version(event.object()));
-        self.check(*lock(&self.judge.version) >= told, event, "the store's version is older");
+        let (key, told) = (key(&**event.object()), version(&**event.object()));
+        // What has left the selection, or is not served, is of no version any more.
+        let listed = self.judge.lister.progress().has_listed(key.namespace().unwrap_or_default());
+        let reached = self.judge.version_of(&key).is_some_and(|version| version >= told);
+        self.check(!listed || reached, event, "the store's version is older");
         let held = self.judge.lister.get(&key);
         let quarantined = self.judge.lister.is_quarantined(&key);
         if let Some(held) = &held {
@@ -171,24 +298,25 @@ impl Watcher {
             self.check(misfiled.is_none(), event, &misfiled.unwrap_or_default());
             self.check(!quarantined, event, "it is both held and in quarantine");
         }
-        let held = held.map(|held| version(&held));
+        let held = held.map(|held| version(&*held));
         let holds = match (event, held) {
             (Event::Deleted { .. }, None) => true,
             (Event::Deleted { observed: Observation::Seen, .. }, Some(held)) => held > told,
             (_, Some(held)) => held >= told,
-            (_, None) => quarantined || self.history.was_away_after(&key, told),
+            (_, None) => !listed || quarantined || self.history.was_away_after(&key, told),
         };
         self.check(holds, event, &format!("the store holds {held:?}"));
     }
 }
 
-impl Handler<Arc<ConfigMap>> for Watcher {
-    fn handle(&mut self, event: &Event<Arc<ConfigMap>>) {
+impl<R: Judged> Handler<Arc<R::Object>> for Watcher<R> {
+    fn handle(&mut self, event: &Event<Arc<R::Object>>) {
         self.check(!self.notes.removed.load(Ordering::Relaxed), event, "told after it was removed");
         self.is_held(event);
         let mut told = self.notes.lock();
         self.follows(&mut told, event);
         told.log.push(brief(event));
+        self.notes_path(&mut told, event);
         let panics = self.panics_every.is_some_and(|n| (told.log.len() as u64).is_multiple_of(n));
         told.panics += u64::from(panics);
         drop(told);
@@ -225,6 +353,11 @@ impl Notes {
         self.lock().log.clone()
     }
 
+    /// The states that were told of each key, without resyncs.
+    pub(super) fn paths(&self) -> BTreeMap<ObjectKey, Vec<String>> {
+        self.lock().paths.clone()
+    }
+
     pub(super) fn panics(&self) -> u64 {
         self.lock().panics
     }
@@ -234,24 +367,28 @@ impl Notes {
     }
 }
 
-pub(super) fn key(map: &ConfigMap) -> ObjectKey {
-    ObjectKey::of(&map.metadata)
+pub(super) fn key(thing: &impl Thing) -> ObjectKey {
+    ObjectKey::of(thing.meta())
 }
 
-pub(super) fn uid(map: &ConfigMap) -> String {
-    map.metadata.uid.clone().unwrap_or_default()
+pub(super) fn uid(thing: &impl Thing) -> String {
+    thing.meta().uid.clone().unwrap_or_default()
 }
 
-pub(super) fn version(map: &ConfigMap) -> u64 {
-    map.metadata.resource_version.as_ref().and_then(|it| it.parse().ok()).unwrap_or_default()
+pub(super) fn version(thing: &impl Thing) -> u64 {
+    thing.meta().resource_version.as_ref().and_then(|it| it.parse().ok()).unwrap_or_default()
 }
 
-pub(super) fn identity(map: &ConfigMap) -> (ObjectKey, String) {
-    (key(map), uid(map))
+pub(super) fn identity(thing: &impl Thing) -> (ObjectKey, String) {
+    (key(thing), uid(thing))
 }
 
-fn brief(event: &Event<Arc<ConfigMap>>) -> String {
-    let state = |map: &Arc<ConfigMap>| format!("{}@{}{:?}", key(map), version(map), values(map));
+fn number(version: &ResourceVersion) -> Option<u64> {
+    version.as_str().parse().ok()
+}
+
+fn brief<T: Thing>(event: &Event<Arc<T>>) -> String {
+    let state = |thing: &Arc<T>| format!("{}@{}{:?}", key(&**thing), version(&**thing), thing.values());
     match event {
         Event::Added { object, cause } => format!("+{} {cause:?}", state(object)),
         Event::Updated { old, new, cause } => format!("{} > {} {cause:?}", state(old), state(new)),

@@ -1,0 +1,224 @@
+//! One informer with a byte budget that grows and shrinks, and objects that fit into it or do not: it holds what the
+//! server had at some version, whole, or less than the budget allows; and it recovers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+use windlass_env::{Env, Instant, Rng};
+use windlass_informer::{ApiSources, FactoryOptions, InformerFactory};
+use windlass_metrics::Metrics;
+use windlass_object::{ObjectKey, Typed};
+use windlass_testing::api_server::faults::Scene;
+use windlass_testing::{FaultKind, Faults, Plan};
+
+use super::crowd::Crowd;
+use super::hand::Hand;
+use super::told::Thing as _;
+use super::{CONVERGES, NAMES, NAMESPACES, SPAN};
+use super::{converge, index, judge, key_of, reader, version_of, with_gaps};
+use crate::campaign::{Bug, Defects, Family, play};
+
+pub(crate) const FAMILY: Family = Family { name: "budget", draw, run, regressions: REGRESSIONS };
+
+const REGRESSIONS: &[&str] = &[];
+
+/// Ways in which budgets are got wrong.
+pub(crate) const BUGS: &[Bug] = &[
+    Bug { name: "a budget is ignored", defects: &["budget ignored"], betrays: &["are allowed"], within: 3 },
+    Bug {
+        name: "a delete is dropped on a relist",
+        defects: &["dropped delete on relist"],
+        betrays: &["the cache holds", "knows", "the store is at"],
+        within: 30,
+    },
+];
+
+/// Nothing fits, little fits, about half fits, everything fits.
+const BUDGETS: [usize; 4] = [100, 9_000, 24_000, 1_000_000];
+const PLENTY: usize = BUDGETS[3];
+const SCARCE: usize = BUDGETS[1];
+/// What was admitted before a budget shrank may be on its way for so long.
+const MOMENT: Duration = Duration::from_secs(2);
+
+fn draw(seed: u64) -> Plan {
+    let faults = Faults::all().without(FaultKind::Crash).without(FaultKind::Clock).without(FaultKind::Quota);
+    with_gaps(faults.without(FaultKind::Stale).plan(seed, SPAN, 1, &["configmaps".to_owned()]), "configmaps")
+}
+
+fn run(plan: &Plan, defects: Defects) -> Result<u64, String> {
+    play(plan, defects, |env| async move {
+        let mut world = World::new(&env, plan);
+        world.play().await?;
+        world.conclude().await
+    })
+}
+
+struct World {
+    env: Env,
+    hand: Hand,
+    plan: Plan,
+    rng: Rng,
+    factory: InformerFactory,
+    crowd: Crowd<Typed<ConfigMap>>,
+    metrics: Metrics,
+    budget: usize,
+    /// Since when it is that.
+    since: Instant,
+    /// How much may be held: the budget, or what was held already when it shrank.
+    allowed: usize,
+}
+
+impl World {
+    fn new(world: &Env, plan: &Plan) -> World {
+        let env = world.incarnation("a", 0);
+        let (mut rng, metrics) = (env.rng("script"), Metrics::new());
+        let scene = Scene::new(&env, plan.clone());
+        let budget = BUDGETS[index(&mut rng, BUDGETS.len())];
+        let options = FactoryOptions { byte_budget: Some(budget as u64), ..FactoryOptions::default() };
+        let factory = InformerFactory::new(env.clone(), metrics.clone(), options);
+        let informer = factory.typed::<ConfigMap>();
+        let hand = Hand::new(&scene, "/api/v1", "configmaps");
+        let crowd = Crowd::new(informer.clone(), judge(informer.lister(), &hand, plan), &hand.history);
+        let (since, allowed) = (env.now(), budget);
+        World { env, hand, plan: plan.clone(), rng, factory, crowd, metrics, budget, since, allowed }
+    }
+
+    async fn play(&mut self) -> Result<(), String> {
+        self.hand.scene.put("/api/v1/namespaces/other", json!({}));
+        for namespace in NAMESPACES {
+            for name in ["a", "b", "c"] {
+                self.put(namespace, name);
+            }
+        }
+        let there: BTreeSet<_> = self.hand.history.present().into_keys().collect();
+        for name in ["plain", "to be removed"] {
+            self.crowd.watch(name, None).owes(there.clone());
+        }
+        let reader = reader(&self.env, &self.hand.scene, &self.metrics)?;
+        self.factory.start(Arc::new(ApiSources::new(reader)));
+        while self.env.now().since_origin() < SPAN.max(self.plan.end()) {
+            let pause = *self.one_of(&[0, 1, 40, 700, 5_000, 15_000]);
+            self.env.sleep(Duration::from_millis(pause)).await;
+            self.step();
+            self.look();
+            self.crowd.judge.verdict()?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self) {
+        let (namespace, name) = (*self.one_of(&NAMESPACES), *self.one_of(&NAMES));
+        match self.rng.below(16) {
+            0..=3 if self.hand.is_there(namespace, name) => self.hand.delete(namespace, name),
+            4..=6 => {
+                let budget = *self.one_of(&BUDGETS);
+                self.set_budget(budget);
+            }
+            7 if self.crowd.watchers.len() < 4 => self.crowd.watch_late(),
+            8 => {
+                let at = 1 + index(&mut self.rng, 3);
+                self.crowd.remove(at);
+            }
+            _ => self.put(namespace, name),
+        }
+    }
+
+    fn set_budget(&mut self, budget: usize) {
+        self.look();
+        (self.budget, self.since) = (budget, self.env.now());
+        self.allowed = self.allowed.max(budget);
+        self.crowd.informer.set_byte_budget(Some(budget as u64));
+    }
+
+    fn put(&mut self, namespace: &str, name: &str) {
+        let bulk = *self.one_of(&[0, 1_000, 3_000, 8_000]);
+        self.hand.put(namespace, name, "x", bulk);
+    }
+
+    /// How much of what was put into objects is held. They are a little more than that.
+    fn held(&self) -> usize {
+        self.crowd.informer.lister().list().iter().map(|map| map.bulk()).sum()
+    }
+
+    fn look(&mut self) {
+        self.crowd.look(|key, uid| self.hand.history.was_always_sound(key, uid));
+        let (held, allowed) = (self.held(), self.allowed);
+        self.crowd
+            .judge
+            .check(held <= allowed, || format!("{held} bytes are held and {allowed} are allowed"));
+        if self.env.now() - self.since >= MOMENT {
+            self.allowed = self.budget.max(held.min(allowed));
+        }
+    }
+
+    async fn conclude(&mut self) -> Result<u64, String> {
+        self.set_budget(PLENTY);
+        self.recover().await?;
+        self.run_out().await?;
+        self.set_budget(PLENTY);
+        self.recover().await?;
+        self.shrink().await?;
+        let told = self.crowd.told();
+        self.factory.shutdown().await;
+        self.crowd.judge.verdict()?;
+        Ok(told)
+    }
+
+    async fn recover(&mut self) -> Result<(), String> {
+        let env = self.env.clone();
+        converge(&env, CONVERGES, || {
+            self.look();
+            self.difference()
+        })
+        .await?;
+        self.crowd.judge.verdict()
+    }
+
+    /// With too much for it the informer says so, serves what it holds, and takes no more.
+    async fn run_out(&mut self) -> Result<(), String> {
+        let refusals = self.metrics.informer("", "v1", "configmaps").over_budget;
+        let (before, held) = (refusals.get(), self.held());
+        self.set_budget(SCARCE);
+        self.env.sleep(MOMENT).await;
+        self.look();
+        for (namespace, name) in NAMESPACES.iter().flat_map(|at| NAMES.map(|name| (*at, name))) {
+            self.hand.put(namespace, name, "y", 4_000);
+            self.env.sleep(Duration::from_secs(1)).await;
+            self.look();
+        }
+        self.env.sleep(CONVERGES).await;
+        self.look();
+        self.crowd.judge.verdict()?;
+        if refusals.get() == before {
+            return Err(format!("with a budget of {SCARCE} nothing was refused; {held} are held"));
+        }
+        match self.crowd.informer.last_error() {
+            Some(error) if error.contains("byte budget") => Ok(()),
+            other => Err(format!("it is over its budget, and what it says is {other:?}")),
+        }
+    }
+
+    /// A budget that is too small for what is held is enough once the server holds less.
+    async fn shrink(&mut self) -> Result<(), String> {
+        self.set_budget(SCARCE);
+        for (namespace, name) in NAMESPACES.iter().flat_map(|at| NAMES.map(|name| (*at, name))) {
+            if self.hand.is_there(namespace, name) {
+                self.hand.put(namespace, name, "z", 0);
+            }
+        }
+        self.recover().await
+    }
+
+    fn difference(&self) -> Option<String> {
+        let all = self.hand.all();
+        let all: BTreeMap<ObjectKey, u64> = all.iter().map(|it| (key_of(it), version_of(it))).collect();
+        self.crowd.difference(&all)
+    }
+
+    fn one_of<'t, T>(&mut self, choices: &'t [T]) -> &'t T {
+        &choices[index(&mut self.rng, choices.len())]
+    }
+}

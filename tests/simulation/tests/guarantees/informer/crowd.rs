@@ -1,0 +1,97 @@
+//! The handlers of one informer: from the start, late ones, ones that are removed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use windlass_informer::{HandlerHandle, HandlerOptions, SharedInformer};
+use windlass_object::ObjectKey;
+
+use super::history::History;
+use super::told::{self, Judge, Judged, Notes, Watcher};
+
+/// An informer, whoever listens to it, and what is objected to.
+pub(super) struct Crowd<R: Judged> {
+    pub(super) informer: SharedInformer<R>,
+    pub(super) judge: Arc<Judge<R>>,
+    pub(super) watchers: Vec<(HandlerHandle, Arc<Notes>)>,
+    history: Arc<History>,
+}
+
+impl<R: Judged> Crowd<R> {
+    pub(super) fn new(informer: SharedInformer<R>, judge: Judge<R>, history: &Arc<History>) -> Self {
+        let (judge, history) = (Arc::new(judge), Arc::clone(history));
+        Crowd { informer, judge, watchers: Vec::new(), history }
+    }
+
+    pub(super) fn watch(&mut self, name: &str, panics_every: Option<u64>) -> Arc<Notes> {
+        self.watch_with(name, HandlerOptions::default(), panics_every)
+    }
+
+    pub(super) fn watch_with(
+        &mut self,
+        name: &str,
+        options: HandlerOptions,
+        panics_every: Option<u64>,
+    ) -> Arc<Notes> {
+        let (history, judge) = (Arc::clone(&self.history), Arc::clone(&self.judge));
+        let (watcher, notes) = Watcher::new(name, history, judge, options.delivery, panics_every);
+        let handle = self.informer.add_handler_with(name, options, watcher).expect("the informer lives");
+        let synced = handle.has_synced();
+        self.judge.check(!synced, || format!("{name} is synced before it was told anything"));
+        self.watchers.push((handle, Arc::clone(&notes)));
+        notes
+    }
+
+    /// A handler that comes while the informer runs is to be told of what is in the store at that moment.
+    pub(super) fn watch_late(&mut self) {
+        let held = self.informer.lister().list();
+        let there = held.iter().map(|it| told::identity(&**it)).collect();
+        let name = format!("late {}", self.watchers.len());
+        self.watch(&name, None).owes_anyway(there);
+    }
+
+    pub(super) fn remove(&mut self, at: usize) {
+        if let Some((handle, notes)) = self.watchers.get(at) {
+            handle.remove();
+            notes.removed.store(true, Ordering::Relaxed);
+            self.judge.check(!handle.has_synced(), || "a removed handler says it is synced".to_owned());
+        }
+    }
+
+    /// What can be seen at any time. Whoever says it is synced has been told what was there, if it `can_be_read`.
+    pub(super) fn look(&self, can_be_read: impl Fn(&ObjectKey, &str) -> bool) {
+        self.judge.look();
+        for (handle, notes) in self.watchers.iter().filter(|(handle, _)| handle.has_synced()) {
+            let owed = notes.still_owed(&can_be_read);
+            self.judge.check(owed.is_empty(), || format!("{handle:?} was not told of {owed:?}"));
+        }
+    }
+
+    /// Where cache or handlers are not what they should be.
+    pub(super) fn difference(&self, sound: &BTreeMap<ObjectKey, u64>) -> Option<String> {
+        let held = self.informer.lister().list();
+        let held: BTreeMap<_, _> = held.iter().map(|it| (told::key(&**it), told::version(&**it))).collect();
+        if held != *sound {
+            return Some(format!("the cache holds {held:?}, the server {sound:?}"));
+        }
+        for (handle, notes) in &self.watchers {
+            if notes.removed.load(Ordering::Relaxed) || handle.failure().is_some() {
+                continue;
+            }
+            let known = notes.known();
+            if known != *sound {
+                return Some(format!("{handle:?} knows {known:?}, the server holds {sound:?}"));
+            }
+            if !handle.has_synced() {
+                return Some(format!("{handle:?} is not synced"));
+            }
+        }
+        None
+    }
+
+    /// How much was told.
+    pub(super) fn told(&self) -> u64 {
+        self.watchers.iter().map(|(_, notes)| notes.log().len() as u64).sum()
+    }
+}

@@ -1,0 +1,82 @@
+//! The user's hand: what it writes is so at once, and stands in the history.
+
+use std::sync::Arc;
+
+use http::Method;
+use serde_json::{Value, json};
+use windlass_object::ObjectKey;
+use windlass_testing::api_server::faults::Scene;
+
+use super::history::History;
+use super::version_of;
+
+/// Writes the objects of one kind.
+pub(super) struct Hand {
+    pub(super) scene: Scene,
+    pub(super) history: Arc<History>,
+    /// What paths begin with.
+    group: &'static str,
+    plural: &'static str,
+    writes: u64,
+}
+
+impl Hand {
+    pub(super) fn new(scene: &Scene, group: &'static str, plural: &'static str) -> Self {
+        Hand { scene: scene.clone(), history: Arc::default(), group, plural, writes: 0 }
+    }
+
+    pub(super) fn is_there(&self, namespace: &str, name: &str) -> bool {
+        self.history.is_present(&ObjectKey::namespaced(namespace, name))
+    }
+
+    /// Creates an object or changes it, to be filed under this value and to be this long.
+    pub(super) fn put(&mut self, namespace: &str, name: &str, value: &str, bulk: usize) {
+        self.writes += 1;
+        let data = json!({ "value": value, "write": self.writes.to_string(), "bulk": "x".repeat(bulk) });
+        let path = self.path(namespace, name);
+        if self.scene.object(&path).is_some_and(|it| it["data"].is_number()) {
+            // What was spoilt is nothing that a patch could be merged into.
+            self.scene.plant(&path, |object| object["data"] = json!({}));
+            self.history.wrote(namespace, name, &self.scene.object(&path).expect("it is there"));
+        }
+        let written = self.scene.put(&path, json!({ "data": data }));
+        self.history.wrote(namespace, name, &written);
+    }
+
+    /// Makes an object of it that cannot be decoded.
+    pub(super) fn spoil(&self, namespace: &str, name: &str) {
+        let path = self.path(namespace, name);
+        self.scene.plant(&path, |object| object["data"] = json!(7));
+        let written = self.scene.object(&path).expect("it is there");
+        self.history.wrote(namespace, name, &written);
+    }
+
+    pub(super) fn delete(&self, namespace: &str, name: &str) {
+        self.scene.delete(&self.path(namespace, name));
+        self.history.deleted(namespace, name, self.latest());
+    }
+
+    /// Does something that takes every object away, one after the other.
+    pub(super) fn lose_all(&self, how: impl FnOnce(&Scene)) {
+        let before = self.latest();
+        how(&self.scene);
+        let after = self.latest();
+        for key in self.history.keys().iter().filter(|key| self.history.is_present(key)) {
+            self.history.went_between(key, before, after);
+        }
+    }
+
+    /// Every object there is.
+    pub(super) fn all(&self) -> Vec<Value> {
+        self.scene.all(&format!("{}/{}", self.group, self.plural))
+    }
+
+    /// The version of the newest write.
+    fn latest(&self) -> u64 {
+        version_of(&self.scene.ask(&Method::GET, "/api/v1/configmaps?limit=1", None).1)
+    }
+
+    fn path(&self, namespace: &str, name: &str) -> String {
+        format!("{}/namespaces/{namespace}/{}/{name}", self.group, self.plural)
+    }
+}

@@ -1,0 +1,275 @@
+//! One informer over a set of namespaces that grows and shrinks while faults, and roles that come and go, keep it from
+//! following some of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+use windlass_env::{Env, Instant, Rng};
+use windlass_informer::{FactoryOptions, InformerFactory, NamespaceSet, Presence};
+use windlass_metrics::Metrics;
+use windlass_object::{ObjectKey, Typed, Verb};
+use windlass_testing::api_server::faults::Scene;
+use windlass_testing::{FaultKind, Faults, Plan};
+
+use super::crowd::Crowd;
+use super::hand::Hand;
+use super::rights::Rights;
+use super::{CONVERGES, SPAN, converge, index, judge, key_of, reader, version_of, with_gaps};
+use crate::campaign::{Bug, Defects, Family, play};
+
+pub(crate) const FAMILY: Family = Family { name: "namespaces", draw, run, regressions: REGRESSIONS };
+
+const REGRESSIONS: &[&str] = &[];
+
+/// Ways in which sets of namespaces are got wrong.
+pub(crate) const BUGS: &[Bug] = &[
+    Bug {
+        name: "what left is kept",
+        defects: &["what left is kept"],
+        betrays: &["left long ago", "the store is at", "the cache holds"],
+        within: 3,
+    },
+    Bug {
+        name: "a delete is dropped on a relist",
+        defects: &["dropped delete on relist"],
+        betrays: &["the cache holds", "knows", "the store is at"],
+        within: 30,
+    },
+    Bug {
+        name: "who comes late is not told what is there",
+        defects: &["no replay"],
+        betrays: &["not from what was told", "not known before", "was not told of", "knows"],
+        within: 5,
+    },
+];
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+const NAMESPACES: [&str; 4] = ["default", "north", "south", "never"];
+/// Those that may be selected.
+const SELECTABLE: usize = 3;
+/// In the set from the start.
+const FIRST: [&str; 2] = ["default", "north"];
+/// How long what is in a namespace that left may be there still: a moment.
+const MOMENT: Duration = Duration::from_secs(2);
+
+fn draw(seed: u64) -> Plan {
+    let faults = Faults::all().without(FaultKind::Crash).without(FaultKind::Clock).without(FaultKind::Quota);
+    with_gaps(faults.plan(seed, SPAN, 1, &["configmaps".to_owned()]), "configmaps")
+}
+
+fn run(plan: &Plan, defects: Defects) -> Result<u64, String> {
+    play(plan, defects, |env| async move {
+        let mut world = World::new(&env, plan);
+        world.play().await?;
+        world.conclude().await
+    })
+}
+
+struct World {
+    env: Env,
+    hand: Hand,
+    plan: Plan,
+    rng: Rng,
+    set: NamespaceSet,
+    rights: Rights,
+    factory: InformerFactory,
+    crowd: Crowd<Typed<ConfigMap>>,
+    metrics: Metrics,
+    /// Since when those are not selected that are not.
+    left: BTreeMap<&'static str, Instant>,
+    /// Those that were selected all the time.
+    stayed: BTreeSet<&'static str>,
+}
+
+impl World {
+    fn new(world: &Env, plan: &Plan) -> World {
+        let env = world.incarnation("a", 0);
+        let (rng, metrics) = (env.rng("script"), Metrics::new());
+        let scene = Scene::new(&env, plan.clone());
+        let set = NamespaceSet::of(FIRST);
+        let options = FactoryOptions { namespaces: Some(set.clone()), ..FactoryOptions::default() };
+        let factory = InformerFactory::new(env.clone(), metrics.clone(), options);
+        let informer = factory.typed::<ConfigMap>();
+        let hand = Hand::new(&scene, "/api/v1", "configmaps");
+        let judge = judge(informer.lister(), &hand, plan).deselects();
+        let crowd = Crowd::new(informer, judge, &hand.history);
+        let left = NAMESPACES[FIRST.len()..].iter().map(|name| (*name, Instant::ORIGIN)).collect();
+        let (stayed, rights) = (BTreeSet::from(FIRST), Rights::default());
+        World { env, hand, plan: plan.clone(), rng, set, rights, factory, crowd, metrics, left, stayed }
+    }
+
+    async fn play(&mut self) -> Result<(), String> {
+        for namespace in &NAMESPACES[1..] {
+            self.hand.scene.put(&format!("/api/v1/namespaces/{namespace}"), json!({}));
+        }
+        for namespace in NAMESPACES {
+            self.put(namespace, "a");
+            self.put(namespace, "b");
+        }
+        let there: BTreeSet<_> = self.hand.history.present().into_keys().collect();
+        for name in ["plain", "to be removed"] {
+            self.crowd.watch(name, None).owes(there.clone());
+        }
+        let reader = reader(&self.env, &self.hand.scene, &self.metrics)?;
+        self.factory.start(self.rights.guard(reader));
+        while self.env.now().since_origin() < SPAN.max(self.plan.end()) {
+            let pause = *self.one_of(&[0, 1, 40, 700, 5_000, 15_000]);
+            self.env.sleep(Duration::from_millis(pause)).await;
+            self.step();
+            self.look();
+            self.crowd.judge.verdict()?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self) {
+        let (namespace, name) = (*self.one_of(&NAMESPACES), *self.one_of(&NAMES));
+        let selectable = *self.one_of(&NAMESPACES[..SELECTABLE]);
+        match self.rng.below(24) {
+            0..=3 if self.hand.is_there(namespace, name) => self.hand.delete(namespace, name),
+            4..=5 => self.select(selectable),
+            6..=7 => self.deselect(selectable),
+            // Both before the informer can look.
+            8 => {
+                self.deselect(selectable);
+                self.put(selectable, name);
+                self.select(selectable);
+            }
+            9 => self.replace(),
+            10..=11 => {
+                let verb = *self.one_of(&[Verb::List, Verb::Watch]);
+                self.rights.take(verb, "configmaps", Some(selectable));
+            }
+            12 => self.rights.give_all_back(),
+            13 if self.crowd.watchers.len() < 5 => self.crowd.watch_late(),
+            14 => {
+                let at = 1 + index(&mut self.rng, 4);
+                self.crowd.remove(at);
+            }
+            _ => self.put(namespace, name),
+        }
+    }
+
+    fn select(&mut self, namespace: &'static str) {
+        let joined = self.set.insert(namespace);
+        let was_out = self.left.remove(namespace).is_some();
+        self.crowd.judge.check(joined == was_out, || format!("{namespace} joined: {joined}"));
+    }
+
+    fn deselect(&mut self, namespace: &'static str) {
+        if self.set.remove(namespace) {
+            self.left.insert(namespace, self.env.now());
+            self.stayed.remove(namespace);
+        }
+    }
+
+    fn replace(&mut self) {
+        let chosen: BTreeSet<&'static str> =
+            NAMESPACES[..SELECTABLE].iter().copied().filter(|_| self.rng.below(2) == 0).collect();
+        self.set.replace(chosen.iter().copied());
+        for namespace in &NAMESPACES[..SELECTABLE] {
+            if chosen.contains(namespace) {
+                self.left.remove(namespace);
+            } else {
+                self.left.entry(namespace).or_insert(self.env.now());
+                self.stayed.remove(namespace);
+            }
+        }
+    }
+
+    fn put(&mut self, namespace: &str, name: &str) {
+        let value = *self.one_of(&["x", "y", "z"]);
+        self.hand.put(namespace, name, value, 0);
+    }
+
+    fn look(&self) {
+        self.crowd.look(|key, uid| {
+            let stayed = key.namespace().is_some_and(|it| self.stayed.contains(it));
+            stayed && self.hand.history.was_always_sound(key, uid)
+        });
+        let (lister, now) = (self.crowd.informer.lister(), self.env.now());
+        for (namespace, since) in &self.left {
+            let gone = now - *since < MOMENT || lister.namespace(namespace).is_empty();
+            self.crowd.judge.check(gone, || format!("{namespace} left long ago, and some of it is held"));
+        }
+    }
+
+    async fn conclude(&mut self) -> Result<u64, String> {
+        self.rights.give_all_back();
+        for round in 0..3 {
+            converge(&self.env, CONVERGES, || {
+                self.look();
+                self.difference()
+            })
+            .await?;
+            self.crowd.judge.verdict()?;
+            if round == 0 {
+                self.lose_a_right().await?;
+            }
+            self.replace();
+        }
+        self.asked_for_nothing_else()?;
+        let told = self.crowd.told();
+        self.factory.shutdown().await;
+        self.crowd.judge.verdict()?;
+        Ok(told)
+    }
+
+    /// A right that is taken is named, costs nothing that is held, and holds up no other namespace.
+    async fn lose_a_right(&mut self) -> Result<(), String> {
+        for namespace in FIRST {
+            self.select(namespace);
+        }
+        converge(&self.env, CONVERGES, || self.difference()).await?;
+        let [kept, lost] = FIRST;
+        for verb in [Verb::List, Verb::Watch] {
+            self.rights.take(verb, "configmaps", Some(lost));
+        }
+        let held = self.crowd.informer.lister().namespace(lost).len();
+        self.env.sleep(CONVERGES).await;
+        match self.crowd.informer.presence() {
+            Presence::Forbidden(denial) if denial.namespace.as_deref() == Some(lost) => {}
+            other => return Err(format!("{lost} must not be read, and what is said is {other:?}")),
+        }
+        let still = self.crowd.informer.lister().namespace(lost).len();
+        if still != held {
+            return Err(format!("of {held} objects that must not be read any more {still} are held"));
+        }
+        self.put(kept, "a");
+        self.env.sleep(MOMENT).await;
+        let key = ObjectKey::namespaced(kept, "a");
+        let (version, held) = (self.hand.history.at(&key, u64::MAX), self.crowd.informer.lister().get(&key));
+        if held.map(|it| super::told::version(&*it)) != version {
+            return Err(format!("{kept} waits for {lost}, which must not be read"));
+        }
+        self.rights.give_all_back();
+        converge(&self.env, CONVERGES, || {
+            let said = self.crowd.informer.presence();
+            let still =
+                (said != Presence::Served).then(|| format!("everything may be read, {said:?} is said"));
+            self.difference().or(still)
+        })
+        .await
+    }
+
+    fn asked_for_nothing_else(&self) -> Result<(), String> {
+        let sent = self.hand.scene.sent();
+        let others = sent.iter().find(|asked| {
+            asked.resource == "configmaps" && !NAMESPACES[..SELECTABLE].contains(&asked.namespace.as_str())
+        });
+        others.map_or(Ok(()), |asked| Err(format!("nobody selected what {} asks for", asked.line())))
+    }
+
+    fn difference(&self) -> Option<String> {
+        let all = self.hand.all();
+        let selected = all.iter().map(|it| (key_of(it), version_of(it)));
+        let selected = selected.filter(|(key, _)| self.set.contains(key.namespace().unwrap_or_default()));
+        self.crowd.difference(&selected.collect())
+    }
+
+    fn one_of<'t, T>(&mut self, choices: &'t [T]) -> &'t T {
+        &choices[index(&mut self.rng, choices.len())]
+    }
+}

@@ -1,0 +1,263 @@
+//! One informer of a kind whose definition comes and goes, and that must not always be read; beside it one of a kind that
+//! is always there, which none of this concerns.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+use windlass_env::{Env, Rng};
+use windlass_informer::{FactoryOptions, InformerFactory, Presence, Selection};
+use windlass_metrics::Metrics;
+use windlass_object::{Dynamic, ObjectKey, ResourceKind, Scope, Typed, Verb};
+use windlass_testing::api_server::faults::Scene;
+use windlass_testing::{FaultKind, Faults, Plan, What};
+
+use super::crowd::Crowd;
+use super::hand::Hand;
+use super::rights::Rights;
+use super::{
+    CONVERGES, LONGEST_WATCH, NAMES, SPAN, converge, index, judge, key_of, reader, version_of, with_gaps,
+};
+use crate::campaign::{Bug, Defects, Family, play};
+
+pub(crate) const FAMILY: Family = Family { name: "presence", draw, run, regressions: REGRESSIONS };
+
+const REGRESSIONS: &[&str] = &[];
+
+/// Ways in which kinds that come and go are got wrong.
+pub(crate) const BUGS: &[Bug] = &[
+    Bug {
+        name: "what is not served any more is kept",
+        defects: &["what left is kept"],
+        betrays: &["the store is at", "the cache holds"],
+        within: 10,
+    },
+    Bug {
+        name: "a delete is dropped on a relist",
+        defects: &["dropped delete on relist"],
+        betrays: &["the cache holds", "knows", "the store is at"],
+        within: 30,
+    },
+];
+
+const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com";
+/// What holds up nobody is waited for no longer than this.
+const MOMENT: Duration = Duration::from_secs(5);
+
+fn draw(seed: u64) -> Plan {
+    let faults = Faults::all().without(FaultKind::Crash).without(FaultKind::Clock).without(FaultKind::Quota);
+    with_gaps(faults.plan(seed, SPAN, 1, &["configmaps".to_owned(), "widgets".to_owned()]), "widgets")
+}
+
+fn run(plan: &Plan, defects: Defects) -> Result<u64, String> {
+    play(plan, defects, |env| async move {
+        let mut world = World::new(&env, plan);
+        world.play().await?;
+        world.conclude().await
+    })
+}
+
+struct World {
+    env: Env,
+    maps: Hand,
+    widgets: Hand,
+    plan: Plan,
+    rng: Rng,
+    rights: Rights,
+    factory: InformerFactory,
+    of_maps: Crowd<Typed<ConfigMap>>,
+    of_widgets: Crowd<Dynamic>,
+    metrics: Metrics,
+    defined: bool,
+}
+
+impl World {
+    fn new(world: &Env, plan: &Plan) -> World {
+        let env = world.incarnation("a", 0);
+        let (mut rng, metrics) = (env.rng("script"), Metrics::new());
+        let scene = Scene::new(&env, plan.clone());
+        let options = FactoryOptions { follow_definitions: rng.below(2) == 0, ..FactoryOptions::default() };
+        let factory = InformerFactory::new(env.clone(), metrics.clone(), options);
+        let (maps, widgets) = (
+            Hand::new(&scene, "/api/v1", "configmaps"),
+            Hand::new(&scene, "/apis/example.com/v1", "widgets"),
+        );
+        let informer = factory.typed::<ConfigMap>();
+        let of_maps = Crowd::new(informer.clone(), judge(informer.lister(), &maps, plan), &maps.history);
+        let informer = factory.informer(Dynamic::new(kind()), Selection::default());
+        let of_widgets =
+            Crowd::new(informer.clone(), judge(informer.lister(), &widgets, plan), &widgets.history);
+        let (rights, plan, defined) = (Rights::default(), plan.clone(), false);
+        World { env, maps, widgets, plan, rng, rights, factory, of_maps, of_widgets, metrics, defined }
+    }
+
+    async fn play(&mut self) -> Result<(), String> {
+        for name in ["a", "b"] {
+            self.maps.put("default", name, "x", 0);
+        }
+        if self.rng.below(2) == 0 {
+            self.define();
+        }
+        self.of_maps.watch("maps", None).owes(self.maps.history.present().into_keys().collect());
+        for name in ["plain", "to be removed"] {
+            self.of_widgets.watch(name, None);
+        }
+        let reader = reader(&self.env, &self.maps.scene, &self.metrics)?;
+        self.factory.start(self.rights.guard(reader));
+        while self.env.now().since_origin() < SPAN.max(self.plan.end()) {
+            let pause = *self.one_of(&[0, 1, 40, 700, 5_000, 15_000, 40_000]);
+            self.env.sleep(Duration::from_millis(pause)).await;
+            self.step();
+            self.look()?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self) {
+        let name = *self.one_of(&NAMES);
+        match self.rng.below(24) {
+            0..=2 if self.widgets.is_there("default", name) => self.widgets.delete("default", name),
+            3..=4 if self.defined => self.undefine(),
+            5..=8 if !self.defined => self.define(),
+            9..=10 => {
+                let verb = *self.one_of(&[Verb::List, Verb::Watch]);
+                self.rights.take(verb, "widgets", None);
+            }
+            11..=12 => self.rights.give_all_back(),
+            13 if self.of_widgets.watchers.len() < 5 => self.of_widgets.watch_late(),
+            14 => {
+                let at = 1 + index(&mut self.rng, 4);
+                self.of_widgets.remove(at);
+            }
+            15..=17 => self.maps.put("default", name, "y", 0),
+            _ if self.defined => self.widgets.put("default", name, "x", 0),
+            _ => {}
+        }
+    }
+
+    fn define(&mut self) {
+        let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        let version = json!({
+            "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema },
+        });
+        let names = json!({ "plural": "widgets", "singular": "widget", "kind": "Widget" });
+        let spec = json!({
+            "group": "example.com", "scope": "Namespaced", "names": names, "versions": [version],
+        });
+        self.widgets.scene.put(DEFINITION, json!({ "spec": spec }));
+        self.defined = true;
+        for name in ["a", "b"] {
+            self.widgets.put("default", name, "x", 0);
+        }
+    }
+
+    fn undefine(&mut self) {
+        self.defined = false;
+        self.widgets.lose_all(|scene| scene.delete(DEFINITION));
+    }
+
+    /// The definition goes while nobody can be told what goes with it.
+    async fn undefine_unseen(&mut self) {
+        self.widgets.scene.meddle(|asked| {
+            let what = if asked.is_watch() { What::WatchClosed } else { What::Unavailable };
+            (asked.resource == "widgets").then_some(what)
+        });
+        self.widgets.put("default", "a", "z", 0);
+        self.env.sleep(MOMENT).await;
+        self.undefine();
+        self.env.sleep(MOMENT).await;
+        self.widgets.scene.meddle(|_| None);
+    }
+
+    fn look(&self) -> Result<(), String> {
+        self.of_maps.look(|key, uid| self.maps.history.was_always_sound(key, uid));
+        self.of_widgets.look(|_, _| false);
+        self.of_maps.judge.verdict()?;
+        self.of_widgets.judge.verdict()
+    }
+
+    async fn conclude(&mut self) -> Result<u64, String> {
+        self.rights.give_all_back();
+        for is_seen in [true, false] {
+            if !self.defined {
+                self.define();
+            }
+            self.settle(&Presence::Served).await?;
+            self.lose_the_right().await?;
+            if is_seen {
+                self.undefine();
+            } else {
+                self.undefine_unseen().await;
+            }
+            self.settle(&Presence::Absent).await?;
+            let waited = self.factory.wait_for_sync(Some(MOMENT)).await;
+            waited.map_err(|error| format!("what is not there holds up the rest: {error}"))?;
+        }
+        let told = self.of_widgets.told() + self.of_maps.told();
+        self.factory.shutdown().await;
+        self.look()?;
+        Ok(told)
+    }
+
+    /// Until the cache is what the server is, and what is said of the kind is true.
+    async fn settle(&self, presence: &Presence) -> Result<(), String> {
+        converge(&self.env, CONVERGES, || {
+            let said = self.of_widgets.informer.presence();
+            let false_word = (said != *presence).then(|| format!("{said:?} is said, not {presence:?}"));
+            self.difference().or(false_word)
+        })
+        .await?;
+        self.look()
+    }
+
+    /// A right that is taken is named with the rule to add, and costs nothing that is held.
+    async fn lose_the_right(&mut self) -> Result<(), String> {
+        let verb = *self.one_of(&[Verb::List, Verb::Watch]);
+        self.rights.take(verb, "widgets", None);
+        if verb == Verb::List {
+            // Whoever must not list is well as long as a watch goes on from where it was.
+            self.widgets
+                .scene
+                .meddle(|asked| (asked.is_watch() && asked.resource == "widgets").then_some(What::Expired));
+        }
+        self.env.sleep(LONGEST_WATCH).await;
+        // A watch that is open ends with its time, or with its next event.
+        let held = self.of_widgets.informer.lister().keys();
+        self.env.sleep(CONVERGES).await;
+        self.look()?;
+        match self.of_widgets.informer.presence() {
+            Presence::Forbidden(denial) if denial.verb == verb && denial.to_string().contains("widgets") => {}
+            other => return Err(format!("{verb:?} is not allowed, and what is said is {other:?}")),
+        }
+        let still = self.of_widgets.informer.lister().keys();
+        if still != held {
+            return Err(format!("of {held:?}, which must not be read any more, {still:?} are held"));
+        }
+        self.rights.give_all_back();
+        self.widgets.scene.meddle(|_| None);
+        self.settle(&Presence::Served).await
+    }
+
+    fn difference(&self) -> Option<String> {
+        let widgets = if self.defined { self.widgets.all() } else { Vec::new() };
+        let [maps, widgets] = [self.maps.all(), widgets].map(|all| {
+            all.iter().map(|it| (key_of(it), version_of(it))).collect::<BTreeMap<ObjectKey, u64>>()
+        });
+        self.of_maps.difference(&maps).or_else(|| self.of_widgets.difference(&widgets))
+    }
+
+    fn one_of<'t, T>(&mut self, choices: &'t [T]) -> &'t T {
+        &choices[index(&mut self.rng, choices.len())]
+    }
+}
+
+fn kind() -> ResourceKind {
+    ResourceKind {
+        group: "example.com".into(),
+        version: "v1".into(),
+        kind: "Widget".into(),
+        plural: "widgets".into(),
+        scope: Scope::Namespaced,
+    }
+}

@@ -1,0 +1,91 @@
+//! A door before the API server that lets some requests in and others not, as roles do.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use windlass_client::{FrameStream, RawClient, RequestError};
+use windlass_informer::{
+    ApiSources, ListRequest, ListerWatcher, Selection, Sources, WatchListRequest, WatchRequest,
+};
+use windlass_object::{RawList, ResourceKind, Verb, wire};
+
+/// What must not be done: verb, resource, and the namespace if it is about one.
+type Right = (Verb, String, Option<String>);
+
+/// The rights of whoever runs the informers. Clones are one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rights(Arc<Mutex<BTreeSet<Right>>>);
+
+/// Sources that ask for rights first.
+struct Guarded {
+    sources: ApiSources,
+    rights: Rights,
+}
+
+struct Source {
+    source: Arc<dyn ListerWatcher>,
+    rights: Rights,
+    resource: String,
+    namespace: Option<String>,
+}
+
+impl Rights {
+    pub(super) fn take(&self, verb: Verb, resource: &str, namespace: Option<&str>) {
+        self.lock().insert((verb, resource.to_owned(), namespace.map(str::to_owned)));
+    }
+
+    pub(super) fn give_all_back(&self) {
+        self.lock().clear();
+    }
+
+    /// The API server, as far as there are rights.
+    pub(super) fn guard(&self, client: RawClient) -> Arc<dyn Sources> {
+        Arc::new(Guarded { sources: ApiSources::new(client), rights: self.clone() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<Right>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sources for Guarded {
+    fn source(&self, kind: &ResourceKind, selection: &Selection) -> Arc<dyn ListerWatcher> {
+        Arc::new(Source {
+            source: self.sources.source(kind, selection),
+            rights: self.rights.clone(),
+            resource: kind.plural.to_string(),
+            namespace: selection.namespace.clone(),
+        })
+    }
+}
+
+impl Source {
+    fn check(&self, verb: Verb) -> Result<(), RequestError> {
+        let right = (verb, self.resource.clone(), self.namespace.clone());
+        if !self.rights.lock().contains(&right) {
+            return Ok(());
+        }
+        let status = r#"{"status":"Failure","code":403,"reason":"Forbidden","message":"no role says so"}"#;
+        Err(RequestError::from_status(wire::status(403, status.as_bytes()), None))
+    }
+}
+
+#[async_trait]
+impl ListerWatcher for Source {
+    async fn list(&self, request: ListRequest) -> Result<RawList, RequestError> {
+        self.check(Verb::List)?;
+        self.source.list(request).await
+    }
+
+    async fn watch_list(&self, request: WatchListRequest) -> Result<FrameStream, RequestError> {
+        self.check(Verb::List)?;
+        self.check(Verb::Watch)?;
+        self.source.watch_list(request).await
+    }
+
+    async fn watch(&self, request: WatchRequest) -> Result<FrameStream, RequestError> {
+        self.check(Verb::Watch)?;
+        self.source.watch(request).await
+    }
+}
