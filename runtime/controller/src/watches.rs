@@ -132,20 +132,29 @@ impl Watches {
             representation: R::identity(),
         };
         let wiring = state.admit(name, &identity)?.clone();
-        let informer = self.inner.factory.informer(representation, selection);
+        let in_use = self.inner.factory.informer_in_use(representation, selection);
+        let (informer, lister) = (in_use.informer(), in_use.lister());
         if !state.added.contains_key(name) {
             let refused = |source| WatchError::Informer { name: name.to_owned(), source };
-            let handle = attach(&informer, &wiring, handle).map_err(refused)?;
+            // The handler keeps the cache going until it is removed.
+            let kept = lister.clone();
+            let mut handle = handle;
+            let handle = move |event: &Event<Arc<R::Object>>, queue: &Enqueuer| {
+                let _kept = &kept;
+                handle(event, queue);
+            };
+            let handle = attach(informer, &wiring, handle).map_err(refused)?;
             let cache: Arc<dyn Cache> = Arc::new(informer.clone());
             self.inner.caches.add(Arc::clone(&cache));
             tracing::info!(controller = wiring.controller, watch = name, kind = %identity.kind, "watching");
             state.added.insert(name.to_owned(), Added { identity, handle, cache });
         }
-        Ok(informer.lister())
+        Ok(lister)
     }
 
     /// Ends the watch of that name: its handler is told nothing more. Says whether there was one. The cache stays for
-    /// those who share it.
+    /// those who share it and as long as somebody holds a lister of it; otherwise it is stopped and its memory freed, and
+    /// filled anew when the watch is added again.
     pub fn remove(&self, name: &str) -> bool {
         let Some(added) = self.inner.lock().added.remove(name) else { return false };
         added.handle.remove();

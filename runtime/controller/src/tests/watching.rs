@@ -295,6 +295,24 @@ async fn a_watch_added_at_run_time_brings_what_exists_and_what_changes_until_it_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_that_was_removed_leaves_no_cache_behind_that_nobody_reads() {
+    let world = World::with(&["begin"]);
+    define_widgets(&world);
+    let _workers = explorer(&world).await;
+    let watches = || {
+        let sent = world.api.sent();
+        sent.iter().filter(|asked| asked.resource == "widgets" && asked.is_watch()).count()
+    };
+    world.pass(900).await;
+    assert!(watches() > 1, "a watch lasts a few minutes, and is opened anew");
+    world.put("end");
+    world.pass(1).await;
+    let before = watches();
+    world.pass(900).await;
+    assert_eq!(watches(), before);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_on_a_kind_that_does_not_exist_yet_blocks_nobody_and_begins_when_it_does() {
     let world = World::with(&["begin", "calm"]);
     let _workers = explorer(&world).await;
