@@ -22,12 +22,16 @@ mod read;
 mod refusals;
 mod rules;
 mod selectors;
+mod shards;
 mod subresources;
 mod tables;
 mod update;
 mod validation;
 mod watch;
 mod widgets;
+
+/// The group of those that need a server that knows of shards.
+pub const SHARDS: &str = "shards";
 
 /// Every group by name.
 pub const ALL: &[(&str, &[Behaviour])] = &[
@@ -50,6 +54,7 @@ pub const ALL: &[(&str, &[Behaviour])] = &[
     ("refusals", refusals::ALL),
     ("rules", rules::ALL),
     ("selectors", selectors::ALL),
+    (SHARDS, shards::ALL),
     ("subresources", subresources::ALL),
     ("tables", tables::ALL),
     ("update", update::ALL),

@@ -1,4 +1,4 @@
-//! The plane on which the real kube-apiserver shows its behaviours: etcd and the server, nobody else.
+//! The planes on which the real kube-apiserver shows its behaviours: etcd and the server, nobody else.
 
 use anyhow::Result;
 use windlass_harness::{Plane, PlaneOptions};
@@ -8,14 +8,25 @@ use windlass_harness::{Plane, PlaneOptions};
 /// # Errors
 /// Those of the plane.
 pub async fn start() -> Result<Plane> {
+    Plane::start(options()).await
+}
+
+/// Starts one whose server knows of shards.
+///
+/// # Errors
+/// Those of the plane.
+pub async fn start_with_shards() -> Result<Plane> {
+    Plane::start(options().api_server_arg("--feature-gates=ShardedListAndWatch=true")).await
+}
+
+fn options() -> PlaneOptions {
     // No service accounts: nobody here makes them, and pods are to be made without.
     // History goes soon: the behaviours that need it gone wait for that.
-    let options = PlaneOptions::default()
+    PlaneOptions::default()
         .nodes(0)
         .scheduler(false)
         .authorization_rbac(false)
         .upstream_controllers(Vec::<String>::new())
         .api_server_arg("--disable-admission-plugins=ServiceAccount")
-        .api_server_arg("--etcd-compaction-interval=5s");
-    Plane::start(options).await
+        .api_server_arg("--etcd-compaction-interval=5s")
 }

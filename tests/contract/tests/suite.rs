@@ -9,8 +9,11 @@ use windlass_api_server::{
     storage::{Memory, MemoryOptions, Storage},
 };
 use windlass_contract::{
-    Behaviour, Difference, Subject, behaviours, complaints, differences::DIFFERENCES, is_behaviour, plane,
-    run,
+    Behaviour, Difference, Subject,
+    behaviours::{self, SHARDS},
+    complaints,
+    differences::DIFFERENCES,
+    is_behaviour, plane, run,
 };
 use windlass_env::Env;
 use windlass_harness::Plane;
@@ -63,6 +66,7 @@ on_both_servers!(
     refusals,
     rules,
     selectors,
+    shards,
     subresources,
     tables,
     update,
@@ -78,8 +82,14 @@ fn table(name: &str) -> &'static [Behaviour] {
 
 async fn real(group: &str) {
     static PLANE: OnceCell<Plane> = OnceCell::const_new();
+    static WITH_SHARDS: OnceCell<Plane> = OnceCell::const_new();
     let start = || async { plane::start().await.inspect(Plane::keep_logs_on_panic) };
-    let plane = PLANE.get_or_try_init(start).await.expect("a plane");
+    let with_shards = || async { plane::start_with_shards().await.inspect(Plane::keep_logs_on_panic) };
+    let plane = match group {
+        SHARDS => WITH_SHARDS.get_or_try_init(with_shards).await,
+        _ => PLANE.get_or_try_init(start).await,
+    };
+    let plane = plane.expect("a plane");
     // A client lives on the runtime that made it, and every test has its own.
     let subject = Subject::new(plane.client().await);
     let complaints = complaints(group, &run(&subject, table(group), AT_ONCE).await, &[]);
@@ -91,6 +101,7 @@ async fn ours(group: &str) {
     let storage = Arc::new(Memory::new(MemoryOptions::default()));
     let options = ApiServerOptions {
         storage: Some(Arc::clone(&storage) as Arc<dyn Storage>),
+        sharded_list_and_watch: group == SHARDS,
         ..ApiServerOptions::default()
     };
     let server = ApiServer::new(&Env::virtual_time(1), options);

@@ -43,6 +43,7 @@ pub(super) const ALL: &[Behaviour] = behaviours![
     a_list_at_a_version_that_is_no_number_is_refused,
     a_list_of_metadata_only,
     a_list_of_the_cluster_of_a_namespaced_kind,
+    a_shard_is_passed_over_by_a_list,
 ];
 
 async fn make_three(case: &Case) -> anyhow::Result<()> {
@@ -342,5 +343,16 @@ async fn a_list_of_the_cluster_of_a_namespaced_kind(case: Case) -> Outcome {
     let list = case.read("/api/v1/configmaps").await?;
     let own = |it: &&Value| it["metadata"]["namespace"] == case.namespace.as_str();
     same!(list["items"].as_array().map(|items| items.iter().filter(own).count()), Some(1));
+    Ok(())
+}
+
+async fn a_shard_is_passed_over_by_a_list(case: Case) -> Outcome {
+    make_three(&case).await?;
+    for selector in ["shardRange(object.metadata.uid,'0x0000000000000000','0x0000000000000001')", "nonsense"]
+    {
+        let list = case.read(&format!("configmaps?shardSelector={selector}")).await?;
+        same!(names(&list), ["a", "b", "c"]);
+        has!(list, { "metadata": { "shardInfo": null } });
+    }
     Ok(())
 }

@@ -51,6 +51,7 @@ pub(super) const ALL: &[Behaviour] = behaviours![
     a_change_of_status_is_told,
     a_watch_from_the_version_of_a_list_misses_nothing,
     a_watch_by_post_path_that_does_not_exist_is_refused,
+    a_shard_is_passed_over_by_a_watch,
 ];
 
 /// Tells that nothing came before: the next frame is about an object made now.
@@ -431,5 +432,19 @@ async fn a_watch_from_the_version_of_a_list_misses_nothing(case: Case) -> Outcom
 
 async fn a_watch_by_post_path_that_does_not_exist_is_refused(case: Case) -> Outcome {
     case.get("nothings?watch=true").await?.is(404)?;
+    Ok(())
+}
+
+async fn a_shard_is_passed_over_by_a_watch(case: Case) -> Outcome {
+    for (selector, name) in [
+        ("shardRange(object.metadata.uid,'0x0000000000000000','0x0000000000000001')", "a"),
+        ("nonsense", "b"),
+    ] {
+        let from = version(&case.read("configmaps").await?);
+        let mut watch =
+            case.watch(&format!("configmaps?resourceVersion={from}&shardSelector={selector}")).await?;
+        case.make("configmaps", config_map(name)).await?;
+        watch.expect("ADDED", name).await?;
+    }
     Ok(())
 }

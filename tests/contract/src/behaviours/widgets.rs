@@ -54,7 +54,7 @@ pub(super) const ALL: &[Behaviour] = behaviours![
 ];
 
 const GROUP: &str = "contract.example.com/v1";
-const WIDGETS: &str = "contract.example.com/v1 widgets";
+pub(super) const WIDGETS: &str = "contract.example.com/v1 widgets";
 const ONE: &str = "contract.example.com/v1 widgets/a";
 
 fn schema() -> Value {
@@ -115,7 +115,7 @@ fn widget(spec: Value) -> Value {
     json!({ "apiVersion": GROUP, "kind": "Widget", "metadata": { "name": "a" }, "spec": spec })
 }
 
-async fn make(case: &Case, spec: Value) -> Result<Value> {
+pub(super) async fn make(case: &Case, spec: Value) -> Result<Value> {
     served(case).await?;
     case.make(WIDGETS, widget(spec)).await
 }

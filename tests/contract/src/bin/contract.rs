@@ -1,5 +1,6 @@
 //! Runs behaviours against a server that is there already: `contract KUBECONFIG [WORD]...` runs those whose group or
-//! name contains one of the words; `contract hold` starts a plane fit for them, prints its kubeconfig and waits.
+//! name contains one of the words; `contract hold` starts a plane fit for them, prints its kubeconfig and waits. The group
+//! `shards` needs a server with the gate `ShardedListAndWatch`, which `contract hold shards` starts.
 
 #![allow(clippy::print_stdout, reason = "its output is its purpose")]
 
@@ -21,7 +22,8 @@ async fn main() -> Result<ExitCode> {
     let (first, words) =
         arguments.split_first().context("usage: contract hold | contract KUBECONFIG [WORD]...")?;
     if first == "hold" {
-        let plane = plane::start().await?;
+        let with_shards = words.iter().any(|word| word == behaviours::SHARDS);
+        let plane = if with_shards { plane::start_with_shards().await? } else { plane::start().await? };
         println!("{}", plane.kubeconfig_path().display());
         std::future::pending::<()>().await;
     }

@@ -1,0 +1,394 @@
+//! Lists and watches of a part of the ring of hashes, by servers that know of it: upstream's gate
+//! `ShardedListAndWatch`. What those do that do not is among the behaviours of lists and watches.
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use windlass_object::shard::hash;
+
+use super::{
+    objects::{config_map, labelled},
+    widgets::{self, WIDGETS},
+};
+use crate::{
+    Behaviour, Case, Outcome, behaviours,
+    check::{names, version},
+    has, same,
+};
+
+pub(super) const ALL: &[Behaviour] = behaviours![
+    a_list_is_of_the_shard,
+    a_list_from_the_cache_is_of_the_shard,
+    a_list_at_an_exact_version_is_of_the_shard,
+    a_list_tells_its_shard_in_one_form,
+    a_list_without_a_shard_tells_none,
+    a_list_of_custom_objects_is_of_the_shard_and_tells_none,
+    a_list_of_metadata_is_of_the_shard_and_tells_none,
+    a_list_of_rows_is_of_the_shard_and_tells_none,
+    several_ranges_are_one_shard,
+    a_shard_may_be_told_by_uid,
+    a_shard_of_objects_of_the_cluster_by_namespace_is_that_of_no_namespace,
+    pages_together_are_the_shard,
+    what_remains_counts_the_objects_of_other_shards,
+    labels_and_shard_must_both_fit,
+    a_watch_is_of_the_shard,
+    a_watch_tells_the_end_of_an_object_of_the_shard,
+    initial_events_are_of_the_shard,
+    a_watch_without_a_version_begins_with_the_shard,
+    a_watch_of_events_is_of_every_shard_while_a_list_is_not,
+    the_deletion_of_a_collection_keeps_to_the_shard,
+    an_object_by_name_is_read_whatever_the_shard,
+    a_malformed_selector_of_a_list_is_refused,
+    a_malformed_selector_of_a_watch_is_refused,
+];
+
+const HALF: u64 = 1 << 63;
+
+/// One requirement.
+fn range(field: &str, start: u64, end: u128) -> String {
+    format!("shardRange(object.metadata.{field}, '{start:#018x}', '{end:#018x}')")
+}
+
+/// The shard that holds one namespace alone.
+fn only(namespace: &str) -> String {
+    let hash = hash(namespace);
+    range("namespace", hash, u128::from(hash) + 1)
+}
+
+/// As a query takes it.
+fn parameter(selector: &str) -> String {
+    let encoded = selector.bytes().map(|byte| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    });
+    format!("shardSelector={}", encoded.collect::<String>())
+}
+
+/// Another namespace, with objects of these names in both, each labelled by the case.
+async fn elsewhere(case: &Case, mine: &[&str], theirs: &[&str]) -> Result<String> {
+    let other = case.unique("x");
+    case.make("/api/v1/namespaces", json!({ "metadata": { "name": other } })).await?;
+    for (namespace, names) in [(&case.namespace, mine), (&other, theirs)] {
+        for name in names {
+            let object = labelled(name, json!({ "of": case.namespace }));
+            case.make(&format!("/api/v1/namespaces/{namespace}/configmaps"), object).await?;
+        }
+    }
+    Ok(other)
+}
+
+async fn limited(case: &Case, version: &str) -> Outcome {
+    let other = elsewhere(case, &["a", "b"], &["c"]).await?;
+    let place = format!("/api/v1/configmaps?labelSelector=of={{ns}}{version}");
+    for (namespace, expected) in [(&case.namespace, vec!["a", "b"]), (&other, vec!["c"])] {
+        let list = case.read(&format!("{place}&{}", parameter(&only(namespace)))).await?;
+        same!(names(&list), expected);
+        same!(list["metadata"]["shardInfo"], json!({ "selector": only(namespace) }));
+    }
+    Ok(())
+}
+
+async fn a_list_is_of_the_shard(case: Case) -> Outcome {
+    limited(&case, "").await
+}
+
+async fn a_list_from_the_cache_is_of_the_shard(case: Case) -> Outcome {
+    let made = case.make("configmaps", config_map("now")).await?;
+    let at = version(&made);
+    limited(&case, &format!("&resourceVersion={at}&resourceVersionMatch=NotOlderThan")).await
+}
+
+async fn a_list_at_an_exact_version_is_of_the_shard(case: Case) -> Outcome {
+    elsewhere(&case, &["a"], &["b"]).await?;
+    let at = version(&case.make("configmaps", labelled("c", json!({ "of": case.namespace }))).await?);
+    let place = format!(
+        "/api/v1/configmaps?labelSelector=of={{ns}}&resourceVersion={at}&resourceVersionMatch=Exact&{}",
+        parameter(&only(&case.namespace))
+    );
+    same!(names(&case.read(&place).await?), ["a", "c"]);
+    Ok(())
+}
+
+async fn a_list_tells_its_shard_in_one_form(case: Case) -> Outcome {
+    let plain = only(&case.namespace);
+    let odd = plain.replace(' ', "").replace('\'', "\"");
+    for written in [format!("  {plain}\n"), format!("(({odd}))"), odd.replace('.', " . ")] {
+        let list = case.read(&format!("configmaps?{}", parameter(&written))).await?;
+        same!(list["metadata"]["shardInfo"], json!({ "selector": plain }));
+    }
+    Ok(())
+}
+
+async fn a_list_without_a_shard_tells_none(case: Case) -> Outcome {
+    for query in ["", "?shardSelector="] {
+        has!(case.read(&format!("configmaps{query}")).await?, { "metadata": { "shardInfo": null } });
+    }
+    Ok(())
+}
+
+async fn a_list_of_custom_objects_is_of_the_shard_and_tells_none(case: Case) -> Outcome {
+    widgets::make(&case, json!({ "size": 1 })).await?;
+    for (selector, expected) in [(only(&case.namespace), vec!["a"]), (only("elsewhere"), vec![])] {
+        let list = case.read(&format!("{WIDGETS}?{}", parameter(&selector))).await?;
+        same!(names(&list), expected);
+        has!(list, { "metadata": { "shardInfo": null } });
+    }
+    Ok(())
+}
+
+async fn a_list_of_metadata_is_of_the_shard_and_tells_none(case: Case) -> Outcome {
+    elsewhere(&case, &["a"], &["b"]).await?;
+    let accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    let place = format!("/api/v1/configmaps?labelSelector=of={{ns}}&{}", parameter(&only(&case.namespace)));
+    let list = case.get_as(accept, &place).await?.is(200)?;
+    same!(names(&list), ["a"]);
+    has!(list, { "metadata": { "shardInfo": null } });
+    Ok(())
+}
+
+async fn a_list_of_rows_is_of_the_shard_and_tells_none(case: Case) -> Outcome {
+    elsewhere(&case, &["a"], &["b"]).await?;
+    let accept = "application/json;as=Table;g=meta.k8s.io;v=v1";
+    let place = format!("/api/v1/configmaps?labelSelector=of={{ns}}&{}", parameter(&only(&case.namespace)));
+    let list = case.get_as(accept, &place).await?.is(200)?;
+    same!(list["rows"].as_array().map(Vec::len), Some(1));
+    has!(list, { "metadata": { "shardInfo": null } });
+    Ok(())
+}
+
+async fn several_ranges_are_one_shard(case: Case) -> Outcome {
+    let other = elsewhere(&case, &["a"], &["b"]).await?;
+    let both = format!("{} || {}", only(&other), only(&case.namespace));
+    let list = case.read(&format!("/api/v1/configmaps?{}", parameter(&both))).await?;
+    let ours = |it: &&Value| it["metadata"]["labels"]["of"] == case.namespace.as_str();
+    same!(list["items"].as_array().map(|items| items.iter().filter(ours).count()), Some(2));
+    // In the order in which they were written.
+    same!(list["metadata"]["shardInfo"], json!({ "selector": both }));
+    Ok(())
+}
+
+/// Objects in the case's namespace, and which of them are in the lower half of the ring by uid.
+async fn halved(case: &Case) -> Result<(Vec<String>, Vec<String>)> {
+    let (mut lower, mut upper) = (Vec::new(), Vec::new());
+    // Until there are enough in the lower half, and something behind it.
+    for number in 10..60 {
+        let name = format!("n{number}");
+        let made = case.make("configmaps", config_map(&name)).await?;
+        let uid = made["metadata"]["uid"].as_str().context("a uid")?;
+        if hash(uid) < HALF {
+            lower.push(name);
+        } else {
+            upper.push(name);
+            if lower.len() >= 3 && upper.len() >= 2 {
+                break;
+            }
+        }
+    }
+    Ok((lower, upper))
+}
+
+async fn a_shard_may_be_told_by_uid(case: Case) -> Outcome {
+    let (lower, upper) = halved(&case).await?;
+    let list = case.read(&format!("configmaps?{}", parameter(&range("uid", 0, HALF.into())))).await?;
+    same!(names(&list), lower);
+    let list = case.read(&format!("configmaps?{}", parameter(&range("uid", HALF, 1 << 64)))).await?;
+    same!(names(&list), upper);
+    Ok(())
+}
+
+async fn a_shard_of_objects_of_the_cluster_by_namespace_is_that_of_no_namespace(case: Case) -> Outcome {
+    let place = "/api/v1/namespaces?fieldSelector=metadata.name={ns}";
+    for (selector, expected) in [(only(""), vec![case.namespace.clone()]), (only(&case.namespace), vec![])] {
+        same!(names(&case.read(&format!("{place}&{}", parameter(&selector))).await?), expected);
+    }
+    Ok(())
+}
+
+async fn pages_together_are_the_shard(case: Case) -> Outcome {
+    let (lower, _) = halved(&case).await?;
+    let place = format!("configmaps?limit=2&{}", parameter(&range("uid", 0, HALF.into())));
+    let (mut found, mut next) = (Vec::new(), String::new());
+    loop {
+        let page = case.read(&format!("{place}&continue={next}")).await?;
+        found.extend(names(&page));
+        next = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
+        if next.is_empty() {
+            break;
+        }
+    }
+    same!(found, lower);
+    Ok(())
+}
+
+async fn what_remains_counts_the_objects_of_other_shards(case: Case) -> Outcome {
+    let (lower, upper) = halved(&case).await?;
+    let place = format!("configmaps?limit=1&{}", parameter(&range("uid", 0, HALF.into())));
+    let page = case.read(&place).await?;
+    same!(names(&page), lower[..1]);
+    same!(page["metadata"]["remainingItemCount"], json!(lower.len() + upper.len() - 1));
+    Ok(())
+}
+
+async fn labels_and_shard_must_both_fit(case: Case) -> Outcome {
+    elsewhere(&case, &["a"], &["b"]).await?;
+    case.make("configmaps", config_map("without")).await?;
+    let place = format!("/api/v1/configmaps?labelSelector=of={{ns}}&{}", parameter(&only(&case.namespace)));
+    same!(names(&case.read(&place).await?), ["a"]);
+    Ok(())
+}
+
+/// A watch over all namespaces, of the case's shard, from now on.
+async fn watched(case: &Case, resource: &str) -> Result<crate::Watch> {
+    let place = format!("/api/v1/{resource}");
+    let from = version(&case.read(&format!("{place}?limit=1")).await?);
+    case.watch(&format!("{place}?resourceVersion={from}&{}", parameter(&only(&case.namespace)))).await
+}
+
+async fn a_watch_is_of_the_shard(case: Case) -> Outcome {
+    let mut watch = watched(&case, "configmaps").await?;
+    elsewhere(&case, &["mine"], &["theirs"]).await?;
+    case.make("configmaps", config_map("last")).await?;
+    watch.expect("ADDED", "mine").await?;
+    watch.expect("ADDED", "last").await?;
+    Ok(())
+}
+
+async fn a_watch_tells_the_end_of_an_object_of_the_shard(case: Case) -> Outcome {
+    let other = elsewhere(&case, &["mine"], &["theirs"]).await?;
+    let mut watch = watched(&case, "configmaps").await?;
+    case.delete(&format!("/api/v1/namespaces/{other}/configmaps/theirs")).await?.is(200)?;
+    case.merge("configmaps/mine", json!({ "data": { "key": "changed" } })).await?;
+    case.delete("configmaps/mine").await?.is(200)?;
+    watch.expect("MODIFIED", "mine").await?;
+    watch.expect("DELETED", "mine").await?;
+    Ok(())
+}
+
+async fn initial_events_are_of_the_shard(case: Case) -> Outcome {
+    elsewhere(&case, &["mine"], &["theirs"]).await?;
+    let selector = parameter(&only(&case.namespace));
+    let place = "/api/v1/configmaps?sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let mut watch = case.watch(&format!("{place}&{selector}")).await?;
+    watch.expect("ADDED", "mine").await?;
+    let end = watch.frame().await?.context("a bookmark")?;
+    same!(end.kind, "BOOKMARK");
+    has!(end.object, { "metadata": { "annotations": { "k8s.io/initial-events-end": "true" }, "shardInfo": null } });
+    Ok(())
+}
+
+async fn a_watch_without_a_version_begins_with_the_shard(case: Case) -> Outcome {
+    elsewhere(&case, &["mine"], &["theirs"]).await?;
+    let mut watch = case.watch(&format!("/api/v1/configmaps?{}", parameter(&only(&case.namespace)))).await?;
+    watch.expect("ADDED", "mine").await?;
+    case.make("configmaps", config_map("next")).await?;
+    watch.expect("ADDED", "next").await?;
+    Ok(())
+}
+
+/// An event, as it is kept in `namespace`.
+fn event(namespace: &str, name: &str) -> Value {
+    json!({
+        "metadata": { "name": name, "namespace": namespace },
+        "involvedObject": { "kind": "ConfigMap", "namespace": namespace, "name": "a" },
+        "reason": "Told", "type": "Normal", "message": "it happened",
+    })
+}
+
+async fn a_watch_of_events_is_of_every_shard_while_a_list_is_not(case: Case) -> Outcome {
+    let other = elsewhere(&case, &[], &[]).await?;
+    let mut watch = watched(&case, "events").await?;
+    let theirs = case.unique("theirs");
+    case.make(&format!("/api/v1/namespaces/{other}/events"), event(&other, &theirs)).await?;
+    case.make("events", event(&case.namespace, "mine")).await?;
+    let mut seen = Vec::new();
+    while !seen.contains(&json!("mine")) {
+        seen.push(watch.change().await?.object["metadata"]["name"].clone());
+    }
+    anyhow::ensure!(seen.contains(&json!(theirs)), "only {seen:?} was told");
+    let list = case.read(&format!("/api/v1/events?{}", parameter(&only(&case.namespace)))).await?;
+    same!(names(&list), ["mine"]);
+    Ok(())
+}
+
+async fn the_deletion_of_a_collection_keeps_to_the_shard(case: Case) -> Outcome {
+    let (_, upper) = halved(&case).await?;
+    case.delete(&format!("configmaps?{}", parameter(&range("uid", 0, HALF.into())))).await?.is(200)?;
+    same!(names(&case.read("configmaps").await?), upper);
+    Ok(())
+}
+
+async fn an_object_by_name_is_read_whatever_the_shard(case: Case) -> Outcome {
+    case.make("configmaps", config_map("a")).await?;
+    case.read(&format!("configmaps/a?{}", parameter(&only("elsewhere")))).await?;
+    Ok(())
+}
+
+/// Selectors that are none, and what is said of them.
+fn malformed() -> Vec<(String, &'static str)> {
+    let (uid, namespace) = ("object.metadata.uid", "object.metadata.namespace");
+    let call = |field: &str, start: &str, end: &str| format!("shardRange({field}, {start}, {end})");
+    let (zero, half) = ("'0x0000000000000000'", "'0x8000000000000000'");
+    vec![
+        (" ".into(), "empty shard selector is not allowed; omit the parameter for unfiltered lists"),
+        (
+            call(uid, "'0x0'", half),
+            "hexStart must be a 0x-prefixed 16-digit hex value, got \"0x0\" (did you mean \"0x0000000000000000\"?)",
+        ),
+        (
+            call(uid, zero, "'0xff'"),
+            "hexEnd must be a 0x-prefixed 16-digit hex value, got \"0xff\" (did you mean \"0x00000000000000ff\"?)",
+        ),
+        (call(uid, "'0'", half), "hexStart must have '0x' prefix, got \"0\""),
+        (call(uid, "'0x'", half), "hexStart: hex value is required after '0x'"),
+        (call(uid, "'0xAB'", half), "hexStart: invalid hex character \"A\" in \"0xAB\""),
+        (
+            call(uid, zero, "'0x20000000000000000'"),
+            "hexEnd: 17-digit hex value must be '0x10000000000000000' (2^64), got \"0x20000000000000000\"",
+        ),
+        (
+            call(uid, zero, "'0x000000000000000000'"),
+            "hexEnd: hex value too long (18 chars, max 17): \"000000000000000000\"",
+        ),
+        (call(uid, "0", "8"), "hexStart must be a string literal, got int64"),
+        (call(uid, "hex(0)", half), "hexStart must be a string literal (e.g. '0xff'), got expression kind 1"),
+        (
+            call(uid, half, half),
+            "shard range start 0x8000000000000000 must be less than end 0x8000000000000000",
+        ),
+        (
+            call("object.metadata.name", zero, half),
+            "unsupported field path \"object.metadata.name\"; supported: object.metadata.uid, object.metadata.namespace",
+        ),
+        (
+            call("'uid'", zero, half),
+            "shardRange() first argument: expected field path (e.g. object.metadata.uid), got expression kind 5",
+        ),
+        (format!("shardRange({uid}, {zero})"), "shardRange() requires exactly 3 arguments, got 2"),
+        (format!("other({uid})"), "unsupported function \"other\"; only shardRange() and || are allowed"),
+        (
+            format!("{0} && {0}", call(uid, zero, half)),
+            "unsupported function \"_&&_\"; only shardRange() and || are allowed",
+        ),
+        (uid.to_owned(), "unexpected expression kind 7; expected shardRange() call or || operator"),
+        (
+            format!("{} || {}", call(uid, zero, half), call(namespace, zero, half)),
+            "all shard ranges must use the same field, got \"object.metadata.uid\" and \"object.metadata.namespace\"",
+        ),
+    ]
+}
+
+async fn a_malformed_selector_of_a_list_is_refused(case: Case) -> Outcome {
+    for (selector, why) in malformed() {
+        let answer = case.get(&format!("configmaps?{}", parameter(&selector))).await?;
+        answer.refused(500, "", &format!("invalid shard selector: {why}"))?;
+    }
+    let answer = case.get(&format!("configmaps?{}", parameter("shardRange("))).await?;
+    answer.refused_with(500, "", "invalid shard selector: CEL parse error: Syntax error: ")?;
+    Ok(())
+}
+
+async fn a_malformed_selector_of_a_watch_is_refused(case: Case) -> Outcome {
+    let (selector, why) = malformed().swap_remove(1);
+    let answer = case.get(&format!("configmaps?watch=true&{}", parameter(&selector))).await?;
+    answer.refused(500, "", &format!("invalid shard selector: {why}"))?;
+    Ok(())
+}
