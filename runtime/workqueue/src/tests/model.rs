@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use windlass_env::{Env, Instant};
 use windlass_metrics::Metrics;
 
-use super::{ms, try_get};
-use crate::{Add, Ageing, Item, Priority, Queue, QueueOptions, RateLimiter, Tenancy, When};
+use super::{at, ms, try_get};
+use crate::{Add, Ageing, Due, Item, Priority, Queue, QueueOptions, RateLimiter, Tenancy, When, Whereabouts};
 
 /// Keys below three belong to one tenant, the others to another that has two turns.
 const KEYS: u8 = 6;
@@ -26,6 +26,8 @@ enum Op {
     Add(u8, Priority, Asked),
     AddAll(Vec<u8>, Priority),
     CancelDelayed(u8),
+    /// Of the keys from this one up.
+    Withdraw(u8),
     Forget(u8),
     Advance(u64),
     Get,
@@ -55,6 +57,7 @@ fn op() -> impl Strategy<Value = Op> {
         18 => (key(), priority(), asked).prop_map(|(key, priority, asked)| Op::Add(key, priority, asked)),
         2 => (prop::collection::vec(key(), 0..4), priority()).prop_map(|(keys, priority)| Op::AddAll(keys, priority)),
         2 => key().prop_map(Op::CancelDelayed),
+        2 => key().prop_map(Op::Withdraw),
         2 => key().prop_map(Op::Forget),
         8 => (1u64..8).prop_map(Op::Advance),
         10 => Just(Op::Get),
@@ -272,6 +275,24 @@ impl Model {
         self.delayed.clear();
     }
 
+    fn withdraw(&mut self, from: u8) {
+        for key in from..KEYS {
+            self.take_out(key);
+            self.again.remove(&key);
+            self.delayed.remove(&key);
+        }
+    }
+
+    fn whereabouts(&self, key: u8) -> Whereabouts {
+        let waiting = self.waiting(key).or(self.again.get(&key).copied());
+        let due = self.delayed.get(&key);
+        Whereabouts {
+            waiting: waiting.map(|(priority, added)| crate::Waiting { since: at(added), priority }),
+            held: None,
+            due: due.map(|due| Due { at: at(due.at), is_retry: !due.appointment }),
+        }
+    }
+
     fn ready(&self) -> usize {
         self.levels.values().flatten().map(|lane| lane.keys.len()).sum()
     }
@@ -298,6 +319,10 @@ async fn apply(env: &Env, queue: &Queue<u8>, model: &mut Model, held: &mut Vec<I
         }
         Op::CancelDelayed(key) => {
             assert_eq!(queue.cancel_delayed(&key), model.delayed.remove(&key).is_some());
+        }
+        Op::Withdraw(from) => {
+            queue.withdraw(|key| *key >= from);
+            model.withdraw(from);
         }
         Op::Forget(key) => {
             queue.forget(&key);
@@ -351,6 +376,9 @@ proptest! {
                 assert_eq!(metrics.depth.get(), depth);
                 for key in 0..KEYS {
                     assert_eq!(queue.attempts(&key), model.attempts.get(&key).copied().unwrap_or(0));
+                    let Whereabouts { waiting, held, due } = queue.whereabouts(&key);
+                    assert_eq!(Whereabouts { waiting, held: None, due }, model.whereabouts(key));
+                    assert_eq!(held.is_some(), model.held.contains(&key));
                 }
             }
         });
