@@ -151,6 +151,16 @@ impl Gate {
         Freshness::Fresh
     }
 
+    /// How long a key may wait for its caches at most, as far as its controller asks for that: [`ReadYourWrites::Block`].
+    pub(crate) fn longest_wait(&self) -> Duration {
+        match self.mode {
+            ReadYourWrites::Block { at_most } => {
+                at_most.saturating_mul(u32::try_from(self.caches.all().len()).unwrap_or(u32::MAX))
+            }
+            ReadYourWrites::Requeue | ReadYourWrites::Off => Duration::ZERO,
+        }
+    }
+
     fn patience(&self, skips: u32) -> Duration {
         match self.mode {
             ReadYourWrites::Block { at_most } => at_most,

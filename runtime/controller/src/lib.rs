@@ -72,8 +72,8 @@ pub use crate::descriptor::Descriptor;
 pub use crate::enqueue::{Enqueuer, by_any_owner, by_any_owner_of, by_owner, by_owner_of, by_self};
 pub use crate::error::{BoxError, ReconcileError, SetupError, retry, terminal};
 pub use crate::explain::{
-    CachedObject, Explanation, FailingKey, Holder, Insight, LastError, LastRun, Moment, Overview, Queued,
-    SeenObject, Situation, Standing, State, WaitingKey,
+    CachedObject, Explanation, FailingKey, Held, Holder, Insight, LastError, LastRun, Moment, Overview,
+    Queued, SeenObject, Situation, Standing, State, WaitingKey,
 };
 pub use crate::freshness::ReadYourWrites;
 pub use crate::outcome::Outcome;

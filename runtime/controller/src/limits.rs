@@ -95,13 +95,14 @@ impl Limit {
             .map(|_| (class.clone(), self.at_most))
     }
 
-    /// Forgets that keys are aside of which `gone` says so.
-    pub(crate) fn forget_if(&self, gone: impl Fn(&ObjectKey) -> bool) {
-        let aside: Vec<ObjectKey> = {
-            let state = self.lock();
-            state.classes.values().flat_map(|class| class.aside.keys()).cloned().collect()
-        };
-        aside.iter().filter(|key| gone(key)).for_each(|key| self.forget(key));
+    /// Forgets keys of which `gone` says so: that they are aside, and the places that are kept for them.
+    pub(crate) fn forget_if(&self, gone: impl Fn(&ObjectKey) -> bool, queue: &Queue<ObjectKey>) {
+        let mut known: Vec<ObjectKey> = self.lock().class_of.keys().cloned().collect();
+        known.retain(|key| gone(key));
+        // First those aside, so that none of them is called by another one's place.
+        known.iter().for_each(|key| self.lock().part_with_aside(key));
+        // A place that was kept is dropped here, and so given to another.
+        known.iter().for_each(|key| drop(self.kept_for(key, queue)));
     }
 
     pub(crate) fn is_impossible(&self) -> bool {
@@ -183,6 +184,14 @@ impl State {
         let Some(name) = self.class_of.remove(key) else { return };
         if let Some(class) = self.classes.get_mut(&name) {
             class.aside.remove(key);
+        }
+    }
+
+    /// The same, unless a place is kept for it.
+    fn part_with_aside(&mut self, key: &ObjectKey) {
+        let class = self.class_of.get(key).and_then(|name| self.classes.get(name));
+        if class.is_some_and(|class| class.aside.contains_key(key)) {
+            self.part_with(key);
         }
     }
 
@@ -390,6 +399,21 @@ mod tests {
             drop((room.enter("other", Priority::NORMAL).expect("kept"), mover));
             assert!(room.limits[0].lock().classes.is_empty(), "and all are free in the end");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_that_are_forgotten_hold_no_place_and_are_not_called() {
+        let room = Room::of(one_class);
+        let first = room.enter("first", Priority::NORMAL);
+        for name in ["gone", "gone too", "stays"] {
+            assert!(room.enter(name, Priority::NORMAL).is_none());
+        }
+        assert_eq!(room.leave(first), at("gone", Priority::NORMAL));
+        assert_eq!(room.limits[0].aside(&key("gone too")), Some(("only".to_owned(), 1)));
+        room.limits[0].forget_if(|key| key.name().starts_with("gone"), &room.queue);
+        assert_eq!(room.back(), at("stays", Priority::NORMAL), "whom the place was given to");
+        drop(room.enter("stays", Priority::NORMAL).expect("kept"));
+        assert!(room.limits[0].lock().classes.is_empty() && room.limits[0].lock().class_of.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

@@ -49,6 +49,9 @@ const AFTER_PANIC: Duration = Duration::from_secs(5);
 /// be felt within a minute, without a restart, and the back-off of a key may have grown to a quarter of an hour.
 const AFTER_DENIAL: Duration = Duration::from_secs(30);
 
+/// What a worker may do with a key beside waiting and reconciling, before it is taken for stuck.
+const BESIDE_THE_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// What the workers of one controller have in common.
 pub(crate) struct Shared {
     pub(crate) name: &'static str,
@@ -481,6 +484,7 @@ pub struct Workers {
     env: Env,
     activity: Activity,
     gate: Gate,
+    reconcile_timeout: Option<Duration>,
     quarantine: Quarantine,
     history: History,
     limits: Vec<Limit>,
@@ -507,6 +511,7 @@ impl Workers {
             env: shared.env.clone(),
             activity: shared.activity.clone(),
             gate: shared.gate.clone(),
+            reconcile_timeout: shared.reconcile_timeout,
             quarantine: shared.quarantine.clone(),
             history: shared.history.clone(),
             limits: shared.limits.clone(),
@@ -592,7 +597,7 @@ impl Workers {
             .iter()
             .filter(|(key, _)| gone(key))
             .for_each(|(key, _)| self.queue.forget(key));
-        self.limits.iter().for_each(|limit| limit.forget_if(&gone));
+        self.limits.iter().for_each(|limit| limit.forget_if(&gone, &self.queue));
         self.triggers.iter().for_each(|trigger| trigger.forget_if(&gone));
         self.quarantine.forget_if(&gone);
         self.history.forget_if(&gone);
@@ -608,6 +613,7 @@ impl Workers {
         }
         // What their last reconciles left.
         self.queue.withdraw(&gone);
+        self.limits.iter().for_each(|limit| limit.forget_if(&gone, &self.queue));
         self.gate.ledger.lock().forget_if(&gone);
         self.history.forget_if(&gone);
     }
@@ -643,12 +649,18 @@ impl Workers {
     }
 
     /// A check that fails when a worker has had one key for longer than `stuck_after`, or has ended without being
-    /// told to.
+    /// told to. Of a controller with a reconcile timeout it fails a minute after that, if this is sooner: a reconcile
+    /// that outlasts its timeout never awaits, and keeps its thread.
     pub fn health(
         &self,
         stuck_after: Duration,
     ) -> impl Fn() -> Result<(), String> + Send + Sync + 'static + use<> {
         let (activity, env, stop) = (self.activity.clone(), self.env.clone(), self.stop.clone());
+        let waits = self.gate.longest_wait();
+        let stuck_after = match self.reconcile_timeout {
+            Some(limit) => stuck_after.min(limit.saturating_add(waits).saturating_add(BESIDE_THE_TIMEOUT)),
+            None => stuck_after,
+        };
         move || {
             if !stop.is_cancelled() && activity.seats().contains(&Seated::Ended) {
                 return Err("a worker has ended".to_owned());

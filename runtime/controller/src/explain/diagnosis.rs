@@ -10,7 +10,7 @@ use windlass_workqueue::Whereabouts;
 
 use crate::explain::moment::Now;
 use crate::explain::situation::Situation;
-use crate::explain::{CachedObject, Standing};
+use crate::explain::{CachedObject, Held, Standing};
 use crate::history::{Ending, Failure, Record, Refused};
 use crate::quarantine::Quarantined;
 use crate::scope::Verdict;
@@ -72,15 +72,26 @@ impl Facts {
     fn of_the_controller(&self) -> Option<Situation> {
         match &self.standing {
             Standing::Draining => Some(Situation::ShuttingDown),
-            Standing::StandingBy { lease, holder } => {
-                Some(Situation::LeaseElsewhere { lease: lease.clone(), holder: holder() })
-            }
+            Standing::StandingBy { lease, held } => Some(self.of_the_lease(lease.clone(), held())),
             Standing::NotStarted => Some(lacking(&self.laggards).unwrap_or(Situation::NotStarted)),
             Standing::WaitingForCaches => Some(lacking(&self.laggards).unwrap_or_else(|| {
                 let told = "handlers are still being told of the initial list".to_owned();
                 Situation::WaitingForCache { lacking: vec![told] }
             })),
             Standing::Working => None,
+        }
+    }
+
+    /// Another replica acts, or is about to, or this one.
+    fn of_the_lease(&self, lease: String, held: Held) -> Situation {
+        match held {
+            Held::Elsewhere(holder) => Situation::LeaseElsewhere { lease, holder: Some(holder) },
+            // It may not even have begun to stand for it.
+            Held::Nowhere => {
+                lacking(&self.laggards).unwrap_or(Situation::LeaseElsewhere { lease, holder: None })
+            }
+            Held::Here => Situation::TakingOver { lease },
+            Held::Lost => Situation::ShuttingDown,
         }
     }
 

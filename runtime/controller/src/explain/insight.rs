@@ -23,8 +23,21 @@ use crate::scope::{Scope, Verdict};
 use crate::worker_pool::Activity;
 use crate::writes::SharedLedger;
 
-/// Says who holds a lease, if that is known and anybody does.
-pub type Holder = Arc<dyn Fn() -> Option<String> + Send + Sync>;
+/// Says who holds a lease, whenever it is asked.
+pub type Holder = Arc<dyn Fn() -> Held + Send + Sync>;
+
+/// Who holds a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// Nobody that is known here.
+    Nowhere,
+    /// Another replica, of this identity.
+    Elsewhere(String),
+    /// This replica: its controllers are about to start.
+    Here,
+    /// This replica held it, and has lost it.
+    Lost,
+}
 
 /// How a controller stands: the one cell that its process fills in, for what it alone knows.
 #[derive(Clone)]
@@ -36,7 +49,7 @@ pub enum Standing {
         /// The Lease, as `namespace/name`.
         lease: String,
         /// Who holds it.
-        holder: Holder,
+        held: Holder,
     },
     /// It starts, and waits for its caches.
     WaitingForCaches,
@@ -182,7 +195,13 @@ impl Inner {
         match (self.standing(), lacking) {
             (Standing::NotStarted, Some(lacking)) => State::WaitingForCaches { lacking },
             (Standing::NotStarted, None) => State::NotStarted,
-            (Standing::StandingBy { lease, holder }, _) => State::StandingBy { lease, holder: holder() },
+            (Standing::StandingBy { lease, held }, lacking) => match (held(), lacking) {
+                (Held::Nowhere, Some(lacking)) => State::WaitingForCaches { lacking },
+                (Held::Nowhere, None) => State::StandingBy { lease, holder: None },
+                (Held::Elsewhere(holder), _) => State::StandingBy { lease, holder: Some(holder) },
+                (Held::Here, _) => State::TakingOver { lease },
+                (Held::Lost, _) => State::Draining,
+            },
             (Standing::WaitingForCaches, lacking) => {
                 State::WaitingForCaches { lacking: lacking.unwrap_or_default() }
             }

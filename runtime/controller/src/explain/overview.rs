@@ -54,6 +54,11 @@ pub enum State {
         /// Who holds it, if that is known.
         holder: Option<String>,
     },
+    /// This replica has just become the one that acts.
+    TakingOver {
+        /// The Lease.
+        lease: String,
+    },
     /// It works.
     Working,
     /// It takes no key any more.
@@ -124,6 +129,7 @@ impl fmt::Display for State {
             Self::StandingBy { lease, holder: None } => {
                 write!(f, "standing by ({lease} has no known holder)")
             }
+            Self::TakingOver { lease } => write!(f, "taking over {lease}"),
             Self::Working => f.write_str("working"),
             Self::Draining => f.write_str("shutting down"),
         }

@@ -23,6 +23,11 @@ pub enum Situation {
         /// Who holds it, if that is known and anybody does.
         holder: Option<String>,
     },
+    /// This replica holds the lease, and its controllers are about to start.
+    TakingOver {
+        /// The Lease.
+        lease: String,
+    },
     /// A right lacks, to read or to write.
     MissingPermission {
         /// What may not be done, and the rule to add to a role.
@@ -155,6 +160,12 @@ impl fmt::Display for Situation {
             }
             Self::ShuttingDown => f.write_str("shutting down: no key is taken any more"),
             Self::LeaseElsewhere { lease, holder } => lease_elsewhere(f, lease, holder.as_deref()),
+            Self::TakingOver { lease } => {
+                write!(
+                    f,
+                    "taking over: {lease} is held here, and caches catch up with what its last holder wrote"
+                )
+            }
             Self::MissingPermission { denial, next_try } => {
                 write!(f, "missing permission: {denial}{}", in_time(next_try.as_ref(), "tried again"))
             }

@@ -10,7 +10,7 @@ use windlass_object::shard::ShardId;
 use windlass_object::{RawList, ResourceKind, Scope as Reach, Status, Typed};
 
 use super::*;
-use crate::{CacheSync, Explanation, Insight, Scope, Standing, Verdict, generation_changed};
+use crate::{CacheSync, Explanation, Held, Insight, Scope, Standing, Verdict, generation_changed};
 
 const PAUSED: &str = "example.com/paused";
 
@@ -214,12 +214,14 @@ async fn a_replica_that_does_not_lead_says_who_does() {
     assert_says(&insight, "m", "waiting for cache: configmaps.v1 (all): still listing");
     world.pass(1).await;
     assert_says(&insight, "m", "not started: ");
-    let holder = Arc::new(Mutex::new(Some("other_1".to_owned())));
+    let holder = Arc::new(Mutex::new(Held::Elsewhere("other_1".to_owned())));
     let asked = Arc::clone(&holder);
-    let holder_now = Arc::new(move || asked.lock().expect("whole").clone());
-    insight.stand(Standing::StandingBy { lease: "kube-system/windlass".to_owned(), holder: holder_now });
+    let held = Arc::new(move || asked.lock().expect("whole").clone());
+    insight.stand(Standing::StandingBy { lease: "kube-system/windlass".to_owned(), held });
     assert_says(&insight, "m", "lease elsewhere: kube-system/windlass is held by other_1; ask that replica");
-    *holder.lock().expect("whole") = None;
+    *holder.lock().expect("whole") = Held::Here;
+    assert_says(&insight, "m", "taking over: kube-system/windlass is held here");
+    *holder.lock().expect("whole") = Held::Nowhere;
     assert_says(&insight, "m", "lease elsewhere: nobody is known to hold kube-system/windlass");
     let mut workers = readied.prepared.start(readied.resources).await.expect("started");
     world.pass(1).await;
