@@ -1,0 +1,265 @@
+//! Answers why an object has not been reconciled, for every controller of the process: to programs, and as pages of the
+//! admin server.
+//!
+//! | page | answers |
+//! |---|---|
+//! | `/debug/controllers` | every controller on a line: state, queue, workers, keys that fail or rest |
+//! | `/debug/controllers/<name>` | one of them, with the keys that run, wait longest, fail or rest |
+//! | `/debug/explain?controller=<name>&key=<namespace/name>` | one key; its first line names the cause |
+//!
+//! Text, or JSON for who accepts `application/json`. Names may be aliases. What is wrong with a question is one line.
+//!
+//! It keeps nothing by itself: what is known lies with the controllers.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http::StatusCode;
+use serde::Serialize;
+use windlass_controller::{Descriptor, Explanation, Held, Insight, Overview, Standing};
+use windlass_election::Leadership;
+use windlass_env::cell::Observer;
+use windlass_object::ObjectKey;
+
+use crate::admin::{PageAnswer, PageRequest, Pages};
+use crate::selection::{UnknownController, canonical};
+
+/// Where one controller's overview is found, below its name.
+const CONTROLLERS: &str = "/debug/controllers";
+
+/// Where one key is explained.
+const EXPLAIN: &str = "/debug/explain";
+
+/// Answers questions about the controllers of one process. Clones are one; it is filled when the process is put
+/// together.
+#[derive(Clone, Default)]
+pub struct Explainer(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// In the order of registration.
+    known: Vec<Descriptor>,
+    insights: Vec<Insight>,
+}
+
+/// A question about a controller that does not run in this process.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoSuchController {
+    /// Nobody is called so.
+    #[error(transparent)]
+    Unknown(#[from] UnknownController),
+    /// It exists, and does not run here.
+    #[error("{name} does not run in this process: --controllers leaves it out")]
+    Off {
+        /// Its name.
+        name: &'static str,
+    },
+}
+
+impl Explainer {
+    /// The controllers there are, and a look into each of those that run.
+    pub(crate) fn fill(&self, known: Vec<Descriptor>, insights: impl IntoIterator<Item = Insight>) {
+        let insights = insights.into_iter().collect();
+        *self.lock() = State { known, insights };
+    }
+
+    /// Says why `key` of `controller`, which may be an alias, has not been reconciled, or what became of it.
+    ///
+    /// # Errors
+    /// When no such controller runs in this process.
+    pub fn explain(&self, controller: &str, key: &ObjectKey) -> Result<Explanation, NoSuchController> {
+        Ok(self.insight(controller)?.explain(key))
+    }
+
+    /// How `controller`, which may be an alias, fares.
+    ///
+    /// # Errors
+    /// When no such controller runs in this process.
+    pub fn overview(&self, controller: &str) -> Result<Overview, NoSuchController> {
+        Ok(self.insight(controller)?.overview())
+    }
+
+    /// How every controller fares, in the order of registration.
+    pub fn overviews(&self) -> Vec<Overview> {
+        let insights = self.lock().insights.clone();
+        insights.iter().map(Insight::overview).collect()
+    }
+
+    /// Adds the pages that tell all this.
+    pub fn add_pages(&self, pages: &Pages) {
+        let this = self.clone();
+        pages.add(CONTROLLERS, Arc::new(move |request| this.list(request)));
+        let this = self.clone();
+        pages.add(format!("{CONTROLLERS}/"), Arc::new(move |request| this.one(request)));
+        let this = self.clone();
+        pages.add(EXPLAIN, Arc::new(move |request| this.key(request)));
+    }
+
+    fn insight(&self, controller: &str) -> Result<Insight, NoSuchController> {
+        let state = self.lock();
+        let name = canonical(controller, &state.known)?;
+        let insight = state.insights.iter().find(|one| one.descriptor().name == name);
+        insight.cloned().ok_or(NoSuchController::Off { name })
+    }
+
+    fn list(&self, request: &PageRequest) -> PageAnswer {
+        let overviews = self.overviews();
+        let text = || overviews.iter().map(|one| format!("{}\n", one.summary())).collect();
+        answer(request, &overviews, text)
+    }
+
+    fn one(&self, request: &PageRequest) -> PageAnswer {
+        let name = request.path.strip_prefix(CONTROLLERS).unwrap_or_default().trim_matches('/');
+        match self.overview(name) {
+            Ok(overview) => answer(request, &overview, || overview.to_string()),
+            Err(error) => PageAnswer::refusal(StatusCode::NOT_FOUND, error),
+        }
+    }
+
+    fn key(&self, request: &PageRequest) -> PageAnswer {
+        let (controller, key) = (request.parameter("controller"), request.parameter("key"));
+        let (Some(controller), Some(key)) = (controller, key) else {
+            let usage = "say which: /debug/explain?controller=<name>&key=<namespace/name>";
+            return PageAnswer::refusal(StatusCode::BAD_REQUEST, usage);
+        };
+        let key: ObjectKey = match key.parse() {
+            Ok(key) => key,
+            Err(error) => return PageAnswer::refusal(StatusCode::BAD_REQUEST, error),
+        };
+        match self.explain(controller, &key) {
+            Ok(explanation) => answer(request, &explanation, || explanation.to_string()),
+            Err(error) => PageAnswer::refusal(StatusCode::NOT_FOUND, error),
+        }
+    }
+
+    /// Nothing else runs under this lock, so poison cannot mean a broken list.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How a controller stands that waits for a lease, whose election is observed.
+pub(crate) fn standing_by(lease: String, leadership: Observer<Leadership>) -> Standing {
+    let held = move || match leadership.get() {
+        Leadership::Following { holder: Some(holder) } => Held::Elsewhere(holder),
+        Leadership::Following { holder: None } => Held::Nowhere,
+        Leadership::Leading => Held::Here,
+        Leadership::Lost => Held::Lost,
+    };
+    Standing::StandingBy { lease, held: Arc::new(held) }
+}
+
+fn answer(request: &PageRequest, value: &impl Serialize, text: impl FnOnce() -> String) -> PageAnswer {
+    if !request.accept.contains("application/json") {
+        return PageAnswer::text(text());
+    }
+    match serde_json::to_string(value) {
+        Ok(json) => PageAnswer::json(json),
+        Err(error) => PageAnswer::refusal(StatusCode::INTERNAL_SERVER_ERROR, error),
+    }
+}
+
+impl fmt::Debug for Explainer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Explainer").field(&self.lock().insights).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use windlass_controller::{
+        Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError,
+    };
+    use windlass_env::Env;
+    use windlass_env::cell::cell;
+    use windlass_informer::{FactoryOptions, InformerFactory};
+    use windlass_metrics::Metrics;
+
+    use super::*;
+
+    struct Idle;
+
+    #[async_trait]
+    impl Controller for Idle {
+        const NAME: &'static str = "idle-controller";
+        const DESCRIPTOR: Descriptor = Descriptor::new(Self::NAME).with_aliases(&["idle"]);
+
+        fn setup(_: &mut Setup) -> Result<Self, SetupError> {
+            Ok(Self)
+        }
+
+        async fn reconcile(&self, _: &ObjectKey, _: &Context) -> Result<Outcome, ReconcileError> {
+            Ok(Outcome::Done)
+        }
+    }
+
+    fn explainer(leadership: Observer<Leadership>) -> Explainer {
+        let (env, metrics) = (Env::virtual_time(1), Metrics::new());
+        let factory = InformerFactory::new(env.clone(), metrics.clone(), FactoryOptions::default());
+        let insight = Registration::of::<Idle>().prepare(env, metrics, factory).expect("set up").insight();
+        insight.stand(standing_by("kube-system/windlass".to_owned(), leadership));
+        let explainer = Explainer::default();
+        explainer.fill(vec![Idle::DESCRIPTOR, Descriptor::new("other-controller")], [insight]);
+        explainer
+    }
+
+    fn ask(explainer: &Explainer, path: &str, query: &[(&str, &str)], accept: &str) -> (u16, String) {
+        let pages = Pages::new();
+        explainer.add_pages(&pages);
+        let (_, page) = pages.find(path).expect("a page");
+        let query = query.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let request = PageRequest { path: path.to_owned(), query, accept: accept.to_owned(), reviewed: true };
+        let answer = page(&request);
+        (answer.status.as_u16(), String::from_utf8(answer.body.to_vec()).expect("text"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_is_explained_by_name_and_by_alias_as_text_and_as_json() {
+        let (leadership, observer) = cell(Leadership::Following { holder: Some("other_1".to_owned()) });
+        let explainer = explainer(observer);
+        for name in ["idle-controller", "idle"] {
+            let query = [("controller", name), ("key", "shop/web")];
+            let (code, text) = ask(&explainer, EXPLAIN, &query, "text/plain");
+            let line = "lease elsewhere: kube-system/windlass is held by other_1; ask that replica";
+            assert_eq!((code, text.lines().next()), (200, Some(line)), "{text}");
+            let (code, json) = ask(&explainer, EXPLAIN, &query, "application/json");
+            let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+            assert_eq!((code, json["situation"]["name"].as_str()), (200, Some("leaseElsewhere")), "{json}");
+            assert_eq!(json["situation"]["holder"], "other_1");
+        }
+        leadership.set(Leadership::Leading);
+        let (_, text) = ask(&explainer, EXPLAIN, &[("controller", "idle"), ("key", "web")], "");
+        assert!(text.starts_with("taking over: "), "{text}");
+        let (_, text) = ask(&explainer, CONTROLLERS, &[], "");
+        assert!(text.starts_with("idle-controller: taking over kube-system/windlass, 0 queued"), "{text}");
+        let (code, text) = ask(&explainer, "/debug/controllers/idle", &[], "");
+        assert!(code == 200 && text.starts_with("idle-controller: "), "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_that_cannot_be_answered_is_refused_on_one_line() {
+        let explainer = explainer(cell(Leadership::Leading).1);
+        let table: [(&str, &[(&str, &str)], u16, &str); 5] = [
+            (EXPLAIN, &[("controller", "idle")], 400, "say which: "),
+            (EXPLAIN, &[("controller", "idle"), ("key", "a/b/c")], 400, "\"a/b/c\" is not an object key"),
+            (
+                EXPLAIN,
+                &[("controller", "idel-controller"), ("key", "a")],
+                404,
+                "did you mean \"idle-controller\"?",
+            ),
+            (
+                EXPLAIN,
+                &[("controller", "other-controller"), ("key", "a")],
+                404,
+                "--controllers leaves it out",
+            ),
+            ("/debug/controllers/nobody", &[], 404, "\"nobody\" is not in the list of known controllers"),
+        ];
+        for (path, query, code, words) in table {
+            let (found, text) = ask(&explainer, path, query, "application/json");
+            assert!(found == code && text.contains(words) && text.lines().count() == 1, "{found} {text:?}");
+        }
+    }
+}
