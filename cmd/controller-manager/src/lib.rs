@@ -9,6 +9,7 @@ mod args;
 mod config;
 mod demo;
 mod duration;
+mod explain;
 mod feature_gates;
 mod known_flags;
 mod logging;
@@ -28,6 +29,7 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let outcome = match Command::from_args(words) {
         Ok(Command::Manage(process)) => process.run(),
         Ok(Command::Demo(demo)) => demo.run(),
+        Ok(Command::Explain(question)) => question.run(),
         Err(Stop::Print(text)) => std::io::stdout().write_all(text.as_bytes()).map_err(anyhow::Error::from),
         Err(Stop::Write { path, text }) => {
             std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
@@ -50,14 +52,17 @@ enum Command {
     Manage(Box<wiring::Process>),
     /// To show it all in this process.
     Demo(Box<demo::Demo>),
+    /// To ask a running process about one object.
+    Explain(Box<explain::Explain>),
 }
 
 impl Command {
     fn from_args(words: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
         let mut words = words.into_iter().peekable();
         let program = words.next();
-        match words.next_if(|word| word == demo::NAME) {
-            Some(_) => demo::Demo::from_args(words).map(|it| Command::Demo(Box::new(it))),
+        match words.next_if(|word| word == demo::NAME || word == explain::NAME) {
+            Some(word) if word == demo::NAME => demo::Demo::from_args(words).map(|it| Command::Demo(Box::new(it))),
+            Some(_) => explain::Explain::from_args(words).map(|it| Command::Explain(Box::new(it))),
             None => wiring::Process::from_args(program.into_iter().chain(words))
                 .map(|it| Command::Manage(Box::new(it))),
         }

@@ -22,6 +22,9 @@ const BINARY: &str = "windlass";
 /// How long the admin server may take to answer.
 const SCRAPE: Duration = Duration::from_secs(10);
 
+/// How long a command may take.
+const COMMAND: Duration = Duration::from_secs(30);
+
 /// A running controller manager. Dropping it kills it.
 #[derive(Debug)]
 pub struct Manager {
@@ -34,8 +37,9 @@ impl Manager {
     /// whether it is ready is another question, see [`get`](Self::get).
     ///
     /// It acts as the plane's administrator unless `args` name another `--kubeconfig`, and its admin
-    /// server listens on a port of its own on loopback (`--secure-port` is the harness's to set). The binary is the one that `WINDLASS_BIN`
-    /// names, else the one built beside the running test.
+    /// server listens on a port of its own (`--secure-port` is the harness's to set), on loopback and in plain HTTP unless
+    /// `args` say how it serves. The binary is the one that `WINDLASS_BIN` names, else the one built beside the running
+    /// test.
     ///
     /// # Errors
     /// When there is no binary, or it cannot be started.
@@ -48,10 +52,24 @@ impl Manager {
         if !names(args, "--kubeconfig") {
             arguments.push(format!("--kubeconfig={}", plane.kubeconfig_path().display()));
         }
+        if !["--bind-address", "--plain-http", "--tls-cert-file"].iter().any(|flag| names(args, flag)) {
+            arguments.extend(["--bind-address=127.0.0.1", "--plain-http"].map(str::to_owned));
+        }
         arguments.push(format!("--secure-port={}", admin.number()));
         let program = Program::new(binary()?, arguments);
         let name = format!("windlass-{}", STARTED.fetch_add(1, Ordering::Relaxed));
         Ok(Self { process: plane.start_beside(&program, &name)?, admin })
+    }
+
+    /// Runs the binary with `words` to its end, and returns what it said: for commands such as `explain`.
+    ///
+    /// # Errors
+    /// When there is no binary, it cannot be started, or it does not end in thirty seconds.
+    pub async fn command(words: &[&str]) -> anyhow::Result<std::process::Output> {
+        let mut command = tokio::process::Command::new(binary()?);
+        command.args(words).env_remove("KUBECONFIG").kill_on_drop(true);
+        let output = tokio::time::timeout(COMMAND, command.output()).await;
+        Ok(output.with_context(|| format!("windlass {words:?} did not end in {COMMAND:?}"))??)
     }
 
     /// The id of the process.

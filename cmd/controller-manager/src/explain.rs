@@ -1,0 +1,182 @@
+//! `windlass explain`: asks a running process why an object has not been reconciled.
+//!
+//! Guarantees: exit code 0 with the answer on stdout, 1 with one line on stderr that says what to do; no token is sent
+//! over plain HTTP; nothing but the admin server is asked, and nothing is changed.
+
+mod arguments;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use http::{Request, Uri, header};
+use kube::config::{
+    AuthInfo, Cluster, Config, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster,
+    NamedContext,
+};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::runtime::Builder;
+use windlass::client::one_line;
+
+use crate::args::Stop;
+use arguments::{Arguments, Output};
+
+/// The word that asks for it.
+pub(crate) const NAME: &str = "explain";
+
+/// How long the server may take to answer, and to be connected to: it has everything in memory.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A question, ready to be asked.
+#[derive(Debug)]
+pub(crate) struct Explain(Arguments);
+
+impl Explain {
+    /// From the words after `explain`.
+    ///
+    /// # Errors
+    /// When there is nothing to ask: help was asked for, or an argument cannot be used.
+    pub(crate) fn from_args(words: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
+        arguments::parse(words).map(Self)
+    }
+
+    /// Asks, and writes the answer to stdout.
+    ///
+    /// # Errors
+    /// Whatever kept it from an answer, with what to do about it.
+    pub(crate) fn run(self) -> Result<()> {
+        let provider = rustls::crypto::ring::default_provider().install_default();
+        provider.map_err(|_| anyhow!("a TLS provider is installed already"))?;
+        let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
+        let answer = runtime.block_on(self.ask());
+        runtime.shutdown_background();
+        let mut answer = answer?;
+        if !answer.ends_with('\n') {
+            answer.push('\n');
+        }
+        std::io::stdout().write_all(answer.as_bytes()).context("cannot write the answer")
+    }
+
+    async fn ask(&self) -> Result<String> {
+        let config = self.config().await?;
+        let client = kube::Client::try_from(config).map_err(|error| anyhow!("{}", one_line(&error)))?;
+        let Arguments { controller, key, output, .. } = &self.0;
+        let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let path =
+            format!("/debug/explain?controller={}&key={}", encoded(controller), encoded(&key.to_string()));
+        let accept = match output {
+            Output::Text => "text/plain",
+            Output::Json => "application/json",
+        };
+        let request = Request::get(path).header(header::ACCEPT, accept).body(Vec::new())?;
+        client.request_text(request).await.map_err(|error| self.explained(&error))
+    }
+
+    /// How to reach the server, and as whom. kube reads certificates, tokens and plugins.
+    async fn config(&self) -> Result<Config> {
+        let Arguments { server, token_file, kubeconfig, certificate_authority, .. } = &self.0;
+        let user = match (token_file, kubeconfig) {
+            (Some(file), _) => Some(AuthInfo { token_file: Some(text_of(file)?), ..AuthInfo::default() }),
+            (None, Some(file)) => Some(user_of(file)?),
+            (None, None) => None,
+        };
+        ensure!(
+            user.is_none() || server.scheme_str() == Some("https"),
+            "{server} speaks plain HTTP, over which no token is sent: write --server=https://..."
+        );
+        let cluster = Cluster {
+            server: Some(server.to_string()),
+            insecure_skip_tls_verify: Some(self.0.insecure_skip_tls_verify),
+            certificate_authority: certificate_authority.as_deref().map(text_of).transpose()?,
+            ..Cluster::default()
+        };
+        let config = Config::from_custom_kubeconfig(
+            only(cluster, user.unwrap_or_default()),
+            &KubeConfigOptions::default(),
+        )
+        .await;
+        let mut config = config.map_err(|error| anyhow!("{}", one_line(&error)))?;
+        (config.connect_timeout, config.read_timeout) = (Some(PATIENCE), Some(PATIENCE));
+        // What is forwarded to this machine is not to be looked for behind a proxy.
+        config.proxy_url = None;
+        Ok(config)
+    }
+
+    /// Adds what can be done about it.
+    fn explained(&self, error: &kube::Error) -> anyhow::Error {
+        let Arguments { server, .. } = &self.0;
+        if let kube::Error::Api(status) = error {
+            return refused(server, status.code, status.message.trim());
+        }
+        let line = one_line(error);
+        if line.contains("InvalidContentType") || line.contains("InvalidMessage") {
+            return anyhow!("{server} does not speak TLS: write --server=http://...");
+        }
+        if line.contains("certificate") {
+            return anyhow!(
+                "{server} is not trusted: name who vouches for it with --certificate-authority, or pass \
+                 --insecure-skip-tls-verify ({line})"
+            );
+        }
+        anyhow!(
+            "cannot reach {server}: {line}; is it the admin server's address (--bind-address, --secure-port)? In a \
+             cluster: kubectl -n kube-system port-forward <pod> 10257"
+        )
+    }
+}
+
+/// What an answer that is none means.
+fn refused(server: &Uri, code: u16, message: &str) -> anyhow::Error {
+    match code {
+        401 => anyhow!(
+            "{server} does not know who asks (401): show a token with --token-file or --kubeconfig; `kubectl create \
+             token <serviceaccount>` makes one"
+        ),
+        403 => anyhow!(
+            "{server} does not let this user ask (403): add to a cluster role: - {{ nonResourceURLs: [\"/debug/*\"], \
+             verbs: [get] }}"
+        ),
+        _ if message.is_empty() => anyhow!("{server} answered {code}: is it windlass's admin server?"),
+        _ => anyhow!("{message}"),
+    }
+}
+
+/// The credentials of a kubeconfig's current user, without certificates, which the admin server does not look at.
+fn user_of(file: &Path) -> Result<AuthInfo> {
+    let kubeconfig = Kubeconfig::read_from(file)
+        .map_err(|error| anyhow!("cannot use {}: {}", file.display(), one_line(&error)))?;
+    let Kubeconfig { current_context, contexts, auth_infos, .. } = kubeconfig;
+    let current = contexts.into_iter().find(|one| Some(&one.name) == current_context.as_ref());
+    let name = current.and_then(|one| one.context?.user);
+    let user =
+        auth_infos.into_iter().find(|one| Some(&one.name) == name.as_ref()).and_then(|one| one.auth_info);
+    let Some(AuthInfo { token, token_file, exec, auth_provider, .. }) = user else {
+        bail!("{} has no current user: `kubectl config view` shows what it holds", file.display());
+    };
+    ensure!(
+        token.is_some() || token_file.is_some() || exec.is_some() || auth_provider.is_some(),
+        "the current user of {} has no token: `kubectl create token <serviceaccount>` makes one for --token-file",
+        file.display()
+    );
+    Ok(AuthInfo { token, token_file, exec, auth_provider, ..AuthInfo::default() })
+}
+
+/// A kubeconfig of one cluster and one user.
+fn only(cluster: Cluster, user: AuthInfo) -> Kubeconfig {
+    let name = || NAME.to_owned();
+    let context = Context { cluster: name(), user: Some(name()), ..Context::default() };
+    Kubeconfig {
+        clusters: vec![NamedCluster { name: name(), cluster: Some(cluster), ..NamedCluster::default() }],
+        auth_infos: vec![NamedAuthInfo { name: name(), auth_info: Some(user), ..NamedAuthInfo::default() }],
+        contexts: vec![NamedContext { name: name(), context: Some(context), ..NamedContext::default() }],
+        current_context: Some(name()),
+        ..Kubeconfig::default()
+    }
+}
+
+fn text_of(path: &Path) -> Result<String> {
+    let text = path.to_str().with_context(|| format!("{} is no text", path.display()))?;
+    Ok(text.to_owned())
+}

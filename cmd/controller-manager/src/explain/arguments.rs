@@ -1,0 +1,120 @@
+//! What the command line of `windlass explain` says.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{Parser, ValueEnum};
+use http::Uri;
+use windlass::object::ObjectKey;
+
+use crate::args::{Stop, UsageError, first_line};
+
+/// Asks a running windlass why an object has not been reconciled: what was seen of it last, why it was queued, how it
+/// went, and when it is tried again. The first line names the cause.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "windlass explain", max_term_width = 110)]
+#[command(
+    after_help = "To ask a windlass that runs in a cluster: `kubectl -n kube-system port-forward <pod> 10257`, then this \
+                  command. Whoever asks needs a token (`kubectl create token <serviceaccount>`), and a role with \
+                  nonResourceURLs [\"/debug/*\"], verbs [get]."
+)]
+pub(super) struct Arguments {
+    /// The controller, by its name or an older one, as `--controllers` takes it.
+    pub(super) controller: String,
+
+    /// The object's key, as `namespace/name`, or `name` where objects have no namespace.
+    #[arg(value_name = "NAMESPACE/NAME")]
+    pub(super) key: ObjectKey,
+
+    /// Address of the admin server.
+    #[arg(long, value_name = "URL", default_value = "https://127.0.0.1:10257", value_parser = address)]
+    pub(super) server: Uri,
+
+    /// File with the token to show. Sent over https only.
+    #[arg(long, value_name = "FILE")]
+    pub(super) token_file: Option<PathBuf>,
+
+    /// Kubeconfig whose current user's token, or plugin, is used. Certificates of users are not: the admin server
+    /// knows tokens alone.
+    #[arg(long, value_name = "FILE", conflicts_with = "token_file")]
+    pub(super) kubeconfig: Option<PathBuf>,
+
+    /// File with the certificates, in PEM, that may vouch for the server.
+    #[arg(long, value_name = "FILE")]
+    pub(super) certificate_authority: Option<PathBuf>,
+
+    /// Believe any certificate, such as the one that a server makes for itself. Whoever is in between can then read the
+    /// token.
+    #[arg(long, conflicts_with = "certificate_authority")]
+    pub(super) insecure_skip_tls_verify: bool,
+
+    /// `text` for people, `json` for machines.
+    #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t = Output::Text)]
+    pub(super) output: Output,
+}
+
+/// What is written to stdout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Output {
+    /// For people.
+    Text,
+    /// For machines.
+    Json,
+}
+
+/// Reads the words after `explain`.
+pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Arguments, Stop> {
+    let named = std::iter::once(OsString::from("windlass explain")).chain(words);
+    Arguments::try_parse_from(named).map_err(|error| match error.kind() {
+        ErrorKind::DisplayHelp => Stop::Print(error.to_string()),
+        ErrorKind::MissingRequiredArgument => {
+            let usage = "say which: windlass explain <CONTROLLER> <NAMESPACE/NAME>";
+            Stop::Refused(UsageError::Explain(usage.to_owned()).into())
+        }
+        _ => Stop::Refused(UsageError::Explain(first_line(&error)).into()),
+    })
+}
+
+fn address(text: &str) -> Result<Uri, String> {
+    let uri: Option<Uri> = text.parse().ok();
+    let usable = |uri: &Uri| {
+        let named = uri.authority().is_some_and(|it| !it.as_str().contains('@'));
+        named && matches!(uri.scheme_str(), Some("http" | "https"))
+    };
+    uri.filter(usable).ok_or_else(|| "write https://host:port, or http://host:port".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(words: &[&str]) -> Result<Arguments, Stop> {
+        parse(words.iter().map(OsString::from))
+    }
+
+    #[test]
+    fn the_process_on_this_machine_is_asked_unless_told_otherwise() {
+        let arguments = parsed(&["replicaset-controller", "shop/web"]).expect("enough");
+        assert_eq!(arguments.server, "https://127.0.0.1:10257");
+        assert_eq!((arguments.key.to_string().as_str(), arguments.output), ("shop/web", Output::Text));
+        let json = parsed(&["node", "node-1", "-o", "json", "--server=http://[::1]:7"]).expect("enough");
+        assert_eq!((json.output, json.key.namespace()), (Output::Json, None));
+    }
+
+    #[test]
+    fn what_cannot_be_asked_is_refused_with_what_to_write() {
+        for (words, culprit) in [
+            (&["replicaset"][..], "windlass explain <CONTROLLER> <NAMESPACE/NAME>"),
+            (&["replicaset", "a/b/c"], "a/b/c"),
+            (&["replicaset", "a", "--server=localhost:10257"], "--server"),
+            (&["replicaset", "a", "--server=https://me:secret@host"], "--server"),
+            (&["replicaset", "a", "-o", "yaml"], "--output"),
+            (&["replicaset", "a", "--token-file=a", "--kubeconfig=b"], "--token-file"),
+        ] {
+            let Err(Stop::Refused(problem)) = parsed(words) else { panic!("{words:?} is accepted") };
+            let line = problem.to_string();
+            assert!(line.contains(culprit) && line.lines().count() == 1, "{line}");
+        }
+    }
+}
