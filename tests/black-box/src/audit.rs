@@ -37,10 +37,21 @@ pub struct Write {
     /// Who asked, by its own account.
     #[serde(default)]
     pub user_agent: String,
+    /// Who asked, as the API server knows it.
+    #[serde(default)]
+    pub user: User,
     /// What was written.
     pub object_ref: Option<Target>,
     /// How it was answered.
     pub response_status: Option<Answer>,
+}
+
+/// Who wrote.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct User {
+    /// Such as `system:serviceaccount:kube-system:replicaset-controller`.
+    #[serde(default)]
+    pub username: String,
 }
 
 /// What was written.
@@ -99,18 +110,35 @@ impl Audit {
     /// # Errors
     /// An unreadable log.
     pub fn writes(&self, agent: &str, clients: &[&str]) -> Result<Vec<Write>> {
+        let mut writes = self.all_writes(agent)?;
+        writes.retain(|write| {
+            let named = clients.is_empty() || clients.iter().any(|client| write.user_agent.ends_with(client));
+            named && !matches!(write.resource(), "leases" | "events")
+        });
+        Ok(writes)
+    }
+
+    /// All writes so far by clients whose user agent starts with `agent`, leases and events too.
+    ///
+    /// # Errors
+    /// An unreadable log.
+    pub fn all_writes(&self, agent: &str) -> Result<Vec<Write>> {
         let file = File::open(self.log()).context("opening the audit log")?;
         let mut writes = Vec::new();
         for line in BufReader::new(file).lines() {
             let write: Write = serde_json::from_str(&line?).context("reading the audit log")?;
-            let resource = write.object_ref.as_ref().map_or("", |target| target.resource.as_str());
-            let named = write.user_agent.starts_with(agent)
-                && (clients.is_empty() || clients.iter().any(|client| write.user_agent.ends_with(client)));
-            if named && !matches!(resource, "leases" | "events") {
+            if write.user_agent.starts_with(agent) {
                 writes.push(write);
             }
         }
         Ok(writes)
+    }
+}
+
+impl Write {
+    /// Plural name of what was written; empty for what is no object.
+    pub fn resource(&self) -> &str {
+        self.object_ref.as_ref().map_or("", |target| target.resource.as_str())
     }
 }
 

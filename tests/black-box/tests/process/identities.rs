@@ -1,0 +1,257 @@
+//! Each controller under its own ServiceAccount, with the roles that every API server makes for upstream's controllers.
+//!
+//! The process itself is `system:kube-controller-manager`, by certificate. Its role permits to read everything and to
+//! make accounts and tokens, and no write that a controller needs: what works here works as somebody else.
+
+#![expect(clippy::print_stdout, reason = "how long a recovery took is part of the result")]
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::{
+    apps::v1::ReplicaSet,
+    core::v1::{Endpoints, Event, Pod, ReplicationController, Service, ServiceAccount},
+    rbac::v1::ClusterRole,
+};
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, PostParams},
+};
+use windlass_black_box::{
+    audit::{Audit, Write},
+    fixtures,
+    stage::on_plane,
+    subject::ready,
+    wait::{eventually, eventually_within},
+    workload::Workload as _,
+    world::World,
+};
+use windlass_harness::{Manager, Plane, PlaneOptions};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Who the process is.
+const PROCESS: &str = "system:kube-controller-manager";
+
+/// Who controllers are, but for their names.
+const ACCOUNT: &str = "system:serviceaccount:kube-system:";
+
+/// A process on a plane of its own.
+struct Scene<'a> {
+    plane: &'a Plane,
+    audit: &'a Audit,
+    world: World,
+    manager: Manager,
+}
+
+async fn with_accounts(body: impl AsyncFnOnce(Scene<'_>) -> Result<()>) -> Result<()> {
+    on_plane(PlaneOptions::default().nodes(0).scheduler(false), async |plane, audit| {
+        let kubeconfig = plane.kubeconfig_for("process", PROCESS, None)?;
+        let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+        let args = [kubeconfig.as_str(), "--leader-elect=false", "--use-service-account-credentials=true"];
+        let world = World { client: plane.client().await, namespace: plane.namespace("identities").await? };
+        let manager = Manager::start(plane, &args).await?;
+        ready(&manager, PATIENCE).await?;
+        body(Scene { plane, audit, world, manager }).await
+    })
+    .await
+}
+
+impl Scene<'_> {
+    fn log(&self) -> Result<String> {
+        std::fs::read_to_string(self.manager.log()).context("reading the log")
+    }
+
+    fn accounts(&self) -> Api<ServiceAccount> {
+        Api::namespaced(self.world.client.clone(), "kube-system")
+    }
+
+    /// The UID of the account of the ReplicaSets' controller, if it is there.
+    async fn account(&self) -> Result<Option<String>> {
+        Ok(self.accounts().get_opt("replicaset-controller").await?.and_then(|account| account.uid()))
+    }
+
+    async fn pods_of(&self, owner: &str) -> Result<Vec<Pod>> {
+        let mut pods = self.world.list::<Pod>().await?;
+        pods.retain(|pod| pod.owner_references().iter().any(|reference| reference.name == owner));
+        Ok(pods)
+    }
+
+    async fn has_pods(&self, owner: &str, count: usize) -> Result<()> {
+        let what = format!("{owner} has {count} pods");
+        eventually(&what, || self.pods_of(owner), |pods| pods.len() == count).await?;
+        Ok(())
+    }
+
+    async fn has_endpoints(&self, service: &str) -> Result<()> {
+        self.world.create(&fixtures::service(service, &[80])).await?;
+        let look = || self.world.find::<Endpoints>(service);
+        eventually(&format!("{service} has Endpoints"), look, Option::is_some).await?;
+        Ok(())
+    }
+}
+
+/// What went wrong with a write, if it is not as it should be: each by its own account, none refused.
+fn fault(write: &Write) -> Option<String> {
+    let code = write.response_status.map_or(0, |answer| answer.code);
+    let user = write.user.username.as_str();
+    let by = write.user_agent.rsplit('/').next().unwrap_or_default();
+    let (right, accepted) = match (by, write.resource()) {
+        // The first token is asked for before the account is there.
+        ("service-accounts", "serviceaccounts") => (user == PROCESS, matches!(code, 201 | 404)),
+        // The API server deletes the Endpoints of a Service that goes, and may be faster.
+        (by, "endpoints") if write.verb == "delete" => {
+            (user.strip_prefix(ACCOUNT) == Some(by), matches!(code, 200 | 404))
+        }
+        (by, _) => (user.strip_prefix(ACCOUNT) == Some(by), code < 300),
+    };
+    (!right || !accepted).then(|| format!("{} {} by {by} as {user}: {code}", write.verb, write.resource()))
+}
+
+#[tokio::test]
+async fn controllers_work_under_accounts_of_their_own_with_upstreams_roles() -> Result<()> {
+    with_accounts(async |scene| {
+        let world = &scene.world;
+        world.create(&ReplicaSet::new("set", 3)).await?;
+        world.create(&ReplicationController::new("controller", 2)).await?;
+        scene.has_endpoints("service").await?;
+        scene.has_pods("set", 3).await?;
+        scene.has_pods("controller", 2).await?;
+        world.update::<ReplicaSet>("set", |set| set.set_desired(1)).await?;
+        scene.has_pods("set", 1).await?;
+        let look = || world.get::<ReplicaSet>("set");
+        eventually("the status tells", look, |set| set.counts().replicas == 1).await?;
+        world.delete::<Service>("service").await?;
+        eventually("no Endpoints are left", || world.find::<Endpoints>("service"), Option::is_none).await?;
+        let events = || world.list::<Event>();
+        eventually("events tell of it", events, |events| {
+            events.iter().any(|it| told(it, "SuccessfulDelete"))
+        })
+        .await?;
+
+        let writes = scene.audit.all_writes("windlass/")?;
+        let faults: Vec<String> = writes.iter().filter_map(fault).collect();
+        ensure!(faults.is_empty(), "{faults:#?}");
+        for (resource, account) in [
+            ("pods", "replicaset-controller"),
+            ("pods", "replication-controller"),
+            ("replicasets", "replicaset-controller"),
+            ("replicationcontrollers", "replication-controller"),
+            ("endpoints", "endpoint-controller"),
+            ("events", "replicaset-controller"),
+        ] {
+            let user = format!("{ACCOUNT}{account}");
+            let wrote =
+                writes.iter().any(|write| write.resource() == resource && write.user.username == user);
+            ensure!(wrote, "{user} wrote no {resource}");
+        }
+        let tokens = writes.iter().filter(|write| is_token(write)).count();
+        ensure!(tokens == 3, "one token for each controller, not {tokens}");
+        Ok(())
+    })
+    .await
+}
+
+fn told(event: &Event, reason: &str) -> bool {
+    event.reason.as_deref() == Some(reason)
+}
+
+/// A token was made out.
+fn is_token(write: &Write) -> bool {
+    let target = write.object_ref.clone().unwrap_or_default();
+    target.subresource == "token" && write.response_status.is_some_and(|answer| answer.code == 201)
+}
+
+#[tokio::test]
+async fn an_account_that_is_deleted_is_made_again_and_its_controller_goes_on() -> Result<()> {
+    with_accounts(async |scene| {
+        let (world, accounts) = (&scene.world, scene.accounts());
+        world.create(&ReplicaSet::new("first", 1)).await?;
+        scene.has_pods("first", 1).await?;
+        let before = scene.account().await?;
+        accounts.delete("replicaset-controller", &DeleteParams::default()).await?;
+        // The API server takes the token for some seconds yet, so work goes on until it no longer does.
+        for number in 0..60 {
+            let name = format!("later-{number}");
+            world.create(&ReplicaSet::new(&name, 1)).await?;
+            scene.has_pods(&name, 1).await?;
+            let now = scene.account().await?;
+            if now.is_some() {
+                ensure!(now != before, "it is another account");
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        anyhow::bail!("the account was not made again in a minute")
+    })
+    .await
+}
+
+#[tokio::test]
+async fn with_one_rule_taken_away_only_who_needs_it_waits_says_so_and_goes_on_when_it_is_back() -> Result<()>
+{
+    with_accounts(async |scene| {
+        let world = &scene.world;
+        world.create(&ReplicaSet::new("before", 3)).await?;
+        scene.has_pods("before", 3).await?;
+        let pid = scene.manager.pid();
+        let taken = without_creating_pods(scene.plane).await?;
+
+        world.create(&ReplicaSet::new("needy", 2)).await?;
+        let line = format!(
+            "{ACCOUNT}replicaset-controller may not create pods in namespace {}; add to a role there, or to a \
+             cluster role: - {{ apiGroups: [\"\"], resources: [\"pods\"], verbs: [create] }}",
+            world.namespace
+        );
+        let said = |log: &String| log.lines().any(|said| said.replace('\\', "").contains(&line));
+        eventually("the log says which rule lacks", async || scene.log(), said).await?;
+
+        // Other controllers go on, and so does this one where it needs no such rule.
+        world.create(&ReplicationController::new("other", 2)).await?;
+        scene.has_pods("other", 2).await?;
+        scene.has_endpoints("service").await?;
+        world.update::<ReplicaSet>("before", |set| set.set_desired(1)).await?;
+        scene.has_pods("before", 1).await?;
+        let (code, answer) = scene.manager.get("/livez").await?;
+        ensure!(code == 200, "{answer}");
+        ensure!(scene.pods_of("needy").await?.is_empty(), "nobody may make its pods");
+
+        // By now the back-off of the key has grown; with it alone, the next try may be far away.
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        give_back(scene.plane, &taken).await?;
+        let began = Instant::now();
+        let look = || scene.pods_of("needy");
+        eventually_within(PATIENCE, "the needy one has its pods", look, |pods| pods.len() == 2).await?;
+        println!("the controller went on {:.1?} after the rule came back", began.elapsed());
+        ensure!(scene.manager.exited().is_none() && scene.manager.pid() == pid, "the process is the same");
+        let told = scene.log()?.lines().filter(|said| said.contains("may not create pods")).count();
+        ensure!(told <= 5, "told once a minute, not with each try: {told}");
+        Ok(())
+    })
+    .await
+}
+
+const ROLE: &str = "system:controller:replicaset-controller";
+
+/// Takes the rule away, and returns the role as it was.
+async fn without_creating_pods(plane: &Plane) -> Result<ClusterRole> {
+    let roles: Api<ClusterRole> = Api::all(plane.client().await);
+    let whole = roles.get(ROLE).await?;
+    let mut role = whole.clone();
+    role.annotations_mut().insert("rbac.authorization.kubernetes.io/autoupdate".into(), "false".into());
+    for rule in role.rules.iter_mut().flatten() {
+        if rule.resources.iter().flatten().any(|resource| resource == "pods") {
+            rule.verbs.retain(|verb| verb != "create");
+        }
+    }
+    roles.replace(ROLE, &PostParams::default(), &role).await?;
+    Ok(whole)
+}
+
+async fn give_back(plane: &Plane, whole: &ClusterRole) -> Result<()> {
+    let roles: Api<ClusterRole> = Api::all(plane.client().await);
+    let mut role = roles.get(ROLE).await?;
+    role.rules.clone_from(&whole.rules);
+    roles.replace(ROLE, &PostParams::default(), &role).await?;
+    Ok(())
+}
