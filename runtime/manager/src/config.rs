@@ -1,6 +1,6 @@
 //! Validated settings of a whole process.
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use windlass_client::ClientOptions;
@@ -8,6 +8,9 @@ use windlass_controller::CacheSync;
 use windlass_election::{ElectionConfig, ElectionConfigError};
 use windlass_informer::NamespaceSet;
 
+use crate::admin::{AdminConfig, AdminConfigError};
+use crate::feature_gates::FeatureGates;
+use crate::groups::{self, ElectionGroup};
 use crate::selection::ControllerSelection;
 
 /// How a manager runs. [`ManagerConfig::new`] gives the defaults, which are kube-controller-manager's unless a reason
@@ -23,9 +26,20 @@ pub struct ManagerConfig {
     pub controllers: ControllerSelection,
     /// How replicas agree on one that acts; `None` for a process that is always alone. Default: elected.
     pub election: Option<ElectionConfig>,
-    /// Where health and metrics are served; `None` for nowhere. Port 0 takes any free port. Default `None`: an address
+    /// Controllers that are elected apart from the others, each group under a Lease of its own, so that replicas share
+    /// work. Needs `election`. Default: none.
+    pub groups: Vec<ElectionGroup>,
+    /// Where health, metrics and debugging pages are served, and to whom; `None` for nowhere. Default `None`: an address
     /// is the operator's to give.
-    pub admin: Option<SocketAddr>,
+    pub admin: Option<AdminConfig>,
+    /// What the process was started with, by flag, as the admin server shows it on `/flagz`. Never put a secret in it.
+    /// Default: none.
+    pub flags: BTreeMap<String, String>,
+    /// Further parts of what the admin server shows on `/configz`, by component: what the program makes of its own
+    /// settings. Never put a secret in it. Default: none.
+    pub configuration: BTreeMap<String, serde_json::Value>,
+    /// The features of this program that can be switched, which metrics tell. Default: none.
+    pub feature_gates: FeatureGates,
     /// The namespaces whose objects controllers see; they may join and leave while the process runs, and kinds without
     /// namespaces are not concerned. Default `None`: all of them. With a set, roles in those namespaces are enough, and
     /// each costs a list and a watch of every kind.
@@ -62,7 +76,11 @@ impl ManagerConfig {
             election: Some(ElectionConfig::new(identity.clone())),
             identity,
             controllers: ControllerSelection::default(),
+            groups: Vec::new(),
             admin: None,
+            flags: BTreeMap::new(),
+            configuration: BTreeMap::new(),
+            feature_gates: FeatureGates::default(),
             namespaces: None,
             client: ClientOptions::default(),
             resync: Duration::from_secs(12 * 60 * 60),
@@ -94,6 +112,10 @@ impl ManagerConfig {
         if self.cache_sync == CacheSync::Within(Duration::ZERO) {
             return Err(ConfigError::Zero { what: "cache sync timeout" });
         }
+        groups::validate(&self.groups, self.election.is_some())?;
+        if let Some(admin) = &self.admin {
+            admin.validate()?;
+        }
         self.election.as_ref().map_or(Ok(()), |election| Ok(election.validate()?))
     }
 }
@@ -113,6 +135,48 @@ pub enum ConfigError {
         /// Which one.
         what: &'static str,
     },
+    /// Groups stand for Leases, and this process is always alone.
+    #[error(
+        "the election group {group:?} needs leader election, which is off: switch it on, or drop the group"
+    )]
+    GroupsUnelected {
+        /// The first of them.
+        group: String,
+    },
+    /// The name of a group ends the name of a Lease.
+    #[error(
+        "the election group {name:?} cannot end the name of a Lease: use lower-case letters, digits and dashes, \
+         63 at most"
+    )]
+    GroupName {
+        /// The name given.
+        name: String,
+    },
+    /// Nobody would stand for the Lease of this group.
+    #[error("the election group {name:?} has no controllers: name some, or drop it")]
+    GroupEmpty {
+        /// Which one.
+        name: String,
+    },
+    /// Two groups would share one Lease.
+    #[error("the election group {name:?} is given twice: join the two, or rename one")]
+    GroupTwice {
+        /// The name of both.
+        name: String,
+    },
+    /// A controller would run under two Leases.
+    #[error("{controller} is in the election groups {first:?} and {second:?}: it can be in one only")]
+    GroupsShare {
+        /// The controller.
+        controller: &'static str,
+        /// The group that names it first.
+        first: String,
+        /// The other one.
+        second: String,
+    },
+    /// The admin server would be exposed without protection.
+    #[error(transparent)]
+    Admin(#[from] AdminConfigError),
     /// The election's settings contradict each other.
     #[error(transparent)]
     Election(#[from] ElectionConfigError),

@@ -7,8 +7,10 @@ use windlass_client::ClientError;
 use windlass_controller::SetupError;
 use windlass_election::{ElectionError, LeaseLost};
 
+use crate::admin::CertificateError;
 use crate::config::ConfigError;
 use crate::registry::RegistryError;
+use crate::runnables::{AddError, RunnableError};
 use crate::selection::UnknownController;
 
 /// Why [`Manager::run`](crate::Manager::run) did not end with a clean shutdown.
@@ -23,6 +25,12 @@ pub enum ManagerError {
     /// The configuration names a controller that is not registered.
     #[error(transparent)]
     UnknownController(#[from] UnknownController),
+    /// A runnable could not be added.
+    #[error(transparent)]
+    Add(#[from] AddError),
+    /// The operating system grants no thread for elections, which must not wait for workers.
+    #[error("starting the thread of the elections: {0}")]
+    NoThread(#[source] std::io::Error),
     /// A controller could not be set up or started.
     #[error("setting up {controller}: {source}")]
     Setup {
@@ -42,6 +50,9 @@ pub enum ManagerError {
         /// What the operating system said.
         source: std::io::Error,
     },
+    /// The admin server has no certificate to serve with. Nothing has been asked of the cluster yet.
+    #[error("the admin server's certificate: {0}")]
+    AdminTls(CertificateError),
     /// The API server did not answer in time.
     #[error("the API server did not become healthy within {waited:?}: {last}")]
     ApiServerUnreachable {
@@ -53,9 +64,32 @@ pub enum ManagerError {
     /// The election cannot go on: the API server calls the Lease invalid, for instance.
     #[error("leader election: {0}")]
     Election(#[from] ElectionError),
-    /// Another replica leads now, or may. The process must end: its successor starts from a clean state.
-    #[error("leader election: {0}")]
-    LeaseLost(#[from] LeaseLost),
+    /// Another replica leads now, or may. What worked under that lease was stopped where it stood; what this process
+    /// leads beside it was handed over in order. The process must end: its successor starts from a clean state.
+    #[error("leader election: {lease}: {source}")]
+    LeaseLost {
+        /// Which one, as `namespace/name`.
+        lease: String,
+        /// How.
+        source: LeaseLost,
+    },
+    /// Something that runs beside the controllers ended with an error, or panicked.
+    #[error("the runnable {name} failed: {source}")]
+    Runnable {
+        /// Which one.
+        name: String,
+        /// What it said.
+        source: RunnableError,
+    },
+    /// Something that runs beside the controllers did not end within the shutdown timeout and was aborted. If it needed
+    /// leadership, the lease was left to expire.
+    #[error("gave up after {waited:?} waiting for the runnables to end that were told to stop: {}", names.join(", "))]
+    RunnablesStuck {
+        /// How long they were waited for.
+        waited: Duration,
+        /// Which ones.
+        names: Vec<String>,
+    },
     /// Some reconciles did not end within the shutdown timeout and were aborted. The lease was left to expire, since
     /// their last writes may still be on their way.
     #[error("gave up after {waited:?} waiting for {} to end: {}", count(stragglers.len()), stragglers.join(", "))]
@@ -68,6 +102,13 @@ pub enum ManagerError {
     /// A second signal came before the first was obeyed. The lease was left to expire.
     #[error("aborted by a second signal")]
     Aborted,
+}
+
+impl ManagerError {
+    /// Whether the process must end without regard for anything.
+    pub(crate) fn is_lost_lease(&self) -> bool {
+        matches!(self, Self::LeaseLost { .. })
+    }
 }
 
 fn count(stragglers: usize) -> String {

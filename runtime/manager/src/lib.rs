@@ -11,10 +11,16 @@
 //!   renewed, and only then is it released. The second signal aborts.
 //! - A new leader acts only on caches that show what the last one wrote: a release says up to which versions, and a
 //!   lease that expires leaves a cache that follows its source the time. The wait is bounded by 10 s.
-//! - When the lease is lost, `run` returns [`ManagerError::LeaseLost`] at once, with the fence closed and every worker
-//!   stopped: nothing is written after that.
+//! - When a lease is lost, its fence is closed and everything that works under it stopped at once: nothing is written
+//!   after that. What this process leads beside it is drained and released in order; then `run` returns
+//!   [`ManagerError::LeaseLost`].
+//! - Groups of controllers are elected apart ([`ElectionGroup`]), each under its own Lease and fence; they acquire, take
+//!   over and hand over independently of each other.
+//! - A lease is renewed on time whatever workers do to their threads.
+//! - What runs beside controllers ([`Runnable`]) starts and ends in its place; its first error ends the manager and is
+//!   told by name, and so is what does not end in time.
 //! - Readiness tells the truth: caches synced, whether leading or standing by, and not on the way out. Liveness fails
-//!   when a worker, an informer or the election is stuck.
+//!   when a worker, an informer, a watch or an election is stuck, and not because the API server is away.
 //! - A controller waits for its own caches only: a permission or a kind that one lacks holds up nobody else, and
 //!   readiness and the log say which controller waits, for what and why.
 //! - Keys in quarantine are shown on the health pages.
@@ -23,12 +29,14 @@
 //! What it refuses: arguments and environment variables (those are `cmd/`'s), more than one configuration of one
 //! controller, and to go on with a controller it does not know.
 
-mod admin_server;
+mod admin;
 mod api_server;
 mod config;
 mod controllers;
 mod error;
+mod explain;
 mod feature_gates;
+mod groups;
 mod health;
 mod leadership;
 mod lifecycle;
@@ -37,22 +45,32 @@ mod needs;
 mod phase;
 mod process;
 mod registry;
+mod runnables;
 mod selection;
 mod shutdown;
 mod spelling;
 mod takeover;
+mod team;
 
 #[cfg(test)]
 mod tests;
 
-pub use crate::admin_server::AdminServer;
+pub use crate::admin::{
+    About, Access, AdminConfig, AdminConfigError, AdminParts, AdminServer, CertificateError, Page,
+    PageAnswer, PageRequest, Pages, Tls,
+};
 pub use crate::config::{ConfigError, ManagerConfig};
 pub use crate::error::ManagerError;
+pub use crate::explain::{Explainer, NoSuchController};
+pub use crate::feature_gates::{FeatureGate, FeatureGateError, FeatureGates, Stage};
+pub use crate::groups::ElectionGroup;
 pub use crate::health::{Check, CheckResult, Health, Notice, Probe, Report};
 pub use crate::lifecycle::{START, Step};
 pub use crate::manager::Manager;
 pub use crate::registry::{Registry, RegistryError};
+pub use crate::runnables::{
+    AddError, ManagerHandle, Runnable, RunnableContext, RunnableError, RunnableGroup, runnable,
+};
 pub use crate::selection::{ControllerSelection, UnknownController};
 pub use crate::shutdown::{ShutdownSignals, ShutdownTrigger};
-pub use crate::feature_gates::{FeatureGate, FeatureGateError, FeatureGates, Stage};
 pub use crate::spelling::closest;

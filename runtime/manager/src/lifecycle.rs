@@ -7,16 +7,29 @@ pub enum Step {
     AdminServer,
     /// The API server answers.
     ApiServer,
+    /// [Runnables](crate::RunnableGroup::BeforeCaches) that caches need run, and have said that they are ready.
+    EarlyRunnables,
     /// Caches fill and follow.
     Informers,
+    /// [Runnables](crate::RunnableGroup::EveryReplica) without leadership run.
+    Runnables,
     /// This replica leads, or stands by until it does.
     Election,
+    /// [Runnables](crate::RunnableGroup::Leader) with leadership run.
+    LedRunnables,
     /// Controllers work.
     Controllers,
 }
 
+impl Step {
+    /// Whether it belongs to what is led: each election group then goes through it by itself.
+    pub const fn is_led(self) -> bool {
+        matches!(self, Self::Election | Self::LedRunnables | Self::Controllers)
+    }
+}
+
 /// The start order, with the reason for each place in it.
-pub const START: [(Step, &str); 5] = [
+pub const START: [(Step, &str); 8] = [
     (
         Step::AdminServer,
         "first, so that probes are answered while the rest starts, and a port that is taken is told before the \
@@ -27,19 +40,33 @@ pub const START: [(Step, &str); 5] = [
         "before anything that needs it, so that a wrong address is one clear error and not a retry in every cache",
     ),
     (
+        Step::EarlyRunnables,
+        "before the caches, which a conversion webhook of this very process may hold up; they stop after the caches, \
+         which need them to the end",
+    ),
+    (
         Step::Informers,
         "before the election, so that a standby's caches are warm and a failover costs one lease, not a re-list; they \
          stop after the controllers, which read them to the end",
     ),
     (
+        Step::Runnables,
+        "after the caches, which they may read, and before the election, which they must not have to wait for: a \
+         standby runs them too",
+    ),
+    (
         Step::Election,
-        "before the controllers, which may write only while this replica leads; it stops, and releases the lease, \
-         only when nothing writes any more",
+        "before whatever may act only while this replica leads; it stops, and releases the lease, only when nothing \
+         writes any more",
+    ),
+    (
+        Step::LedRunnables,
+        "with the lease held and on caches that show what the last leader wrote; before the controllers, which may \
+         rely on them to the end",
     ),
     (
         Step::Controllers,
-        "last, with the lease held and on caches that show what the last leader wrote; first to stop, while the lease \
-         is still renewed",
+        "last; first to stop, while the lease is still renewed and everything else still runs",
     ),
 ];
 
@@ -61,5 +88,10 @@ mod tests {
         let stopped: Vec<Step> = stop_order(&started).collect();
         assert!(stopped.iter().rev().eq(&started));
         assert_eq!(stop_order(&started[..2]).collect::<Vec<_>>(), [Step::ApiServer, Step::AdminServer]);
+    }
+
+    #[test]
+    fn what_is_led_is_the_end_of_the_start() {
+        assert!(START.iter().map(|(step, _)| step.is_led()).is_sorted());
     }
 }

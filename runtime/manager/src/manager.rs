@@ -3,23 +3,28 @@
 use std::fmt;
 use std::sync::Arc;
 
-use windlass_client::{ClientError, Clients, Fence, OpenFence};
+use windlass_client::{ClientError, Clients, Fence, FenceSlot, OpenFence};
 use windlass_controller::{Prepared, Registration};
-use windlass_election::{Elector, LeaderFence};
-use windlass_env::Env;
+use windlass_election::{ElectionConfig, Elector, LeaderFence};
+use windlass_env::{Aside, Env};
 use windlass_informer::{FactoryOptions, InformerFactory};
 use windlass_metrics::Metrics;
 
+use crate::admin::{About, AdminParts, Pages};
 use crate::config::{ConfigError, ManagerConfig};
 use crate::controllers::{Controllers, Parts, Recorders};
 use crate::error::ManagerError;
+use crate::explain::{Explainer, standing_by};
+use crate::groups::{Burden, ElectionGroup, Membership};
 use crate::health::Health;
-use crate::leadership::Leadership;
+use crate::leadership::{Elected, Leadership};
 use crate::needs::Needs;
 use crate::phase::Phase;
 use crate::process::Process;
-use crate::registry::{Registry, RegistryError};
+use crate::registry::Registry;
+use crate::runnables::{ManagerHandle, Means, Runnable, RunnableGroup, Runnables};
 use crate::shutdown::ShutdownSignals;
+use crate::team::{Common, Team, Teams};
 
 type Connect =
     Box<dyn FnOnce(&Env, &ManagerConfig, &Metrics, Arc<dyn Fence>) -> Result<Clients, ClientError> + Send>;
@@ -32,7 +37,10 @@ pub struct Manager {
     registry: Registry,
     metrics: Metrics,
     health: Health,
-    fault: Option<RegistryError>,
+    pages: Pages,
+    explainer: Explainer,
+    runnables: Runnables,
+    fault: Option<ManagerError>,
 }
 
 impl Manager {
@@ -60,18 +68,37 @@ impl Manager {
     ) -> Result<Self, ManagerError> {
         config.validate()?;
         let metrics = Metrics::new();
+        config.feature_gates.export(&metrics);
         let health = Health::new(metrics.clone());
+        let runnables = Runnables::new(config.groups.iter().map(|group| group.name.clone()));
         let connect = Box::new(connect);
-        Ok(Self { env, config, connect, registry: Registry::new(), metrics, health, fault: None })
+        let (registry, pages, explainer) = (Registry::new(), Pages::new(), Explainer::default());
+        explainer.add_pages(&pages);
+        Ok(Self { env, config, connect, registry, metrics, health, pages, explainer, runnables, fault: None })
     }
 
     /// Adds a controller. A name that is taken is told by [`Manager::run`].
     #[must_use]
     pub fn register(mut self, registration: Registration) -> Self {
         if let Err(fault) = self.registry.register(registration) {
-            self.fault.get_or_insert(fault);
+            self.fault.get_or_insert(fault.into());
         }
         self
+    }
+
+    /// Adds something that runs beside the controllers, in the place that its [group](Runnable::group) gives it. A group
+    /// that does not exist is told by [`Manager::run`].
+    #[must_use]
+    pub fn add(mut self, runnable: impl Runnable) -> Self {
+        if let Err(fault) = self.handle().add(runnable) {
+            self.fault.get_or_insert(fault.into());
+        }
+        self
+    }
+
+    /// Adds runnables while the manager runs, and before.
+    pub fn handle(&self) -> ManagerHandle {
+        ManagerHandle::new(self.runnables.clone())
     }
 
     /// Replaces everything registered so far.
@@ -96,6 +123,16 @@ impl Manager {
         &self.health
     }
 
+    /// The pages of this manager's admin server. More may be added, also while it runs.
+    pub fn pages(&self) -> &Pages {
+        &self.pages
+    }
+
+    /// Answers why an object has not been reconciled, once the manager runs.
+    pub fn explainer(&self) -> &Explainer {
+        &self.explainer
+    }
+
     /// Runs the selected controllers until the first signal, then stops in order. Returns only when every task it
     /// spawned has ended.
     ///
@@ -112,19 +149,28 @@ impl Manager {
     /// Puts the process together; nothing runs yet.
     fn assemble(mut self) -> Result<Process, ManagerError> {
         if let Some(fault) = self.fault.take() {
-            return Err(fault.into());
+            return Err(fault);
         }
         let selected = self.registry.select(&self.config.controllers)?;
+        let membership = Membership::of(&self.config.groups, &self.registry)?;
         let factory = self.factory();
         let prepared = self.prepare(&selected, &factory)?;
-        let Self { env, config, connect, metrics, health, .. } = self;
-        let (clients, leadership) = connect_and_elect(connect, &env, &config, &metrics)?;
-        let reader = clients.for_informers()?;
+        self.explainer.fill(self.registry.descriptors(), prepared.iter().map(Prepared::insight));
+        let Self { env, config, connect, metrics, health, pages, runnables, .. } = self;
+        let (clients, elections) = connect_and_elect(connect, &env, &config, &metrics)?;
+        let admin_parts = AdminParts {
+            metrics: metrics.clone(),
+            health: health.clone(),
+            pages,
+            about: About::of(&config),
+            reviews: clients.for_reviews()?,
+        };
         let phase = Phase::new();
         let needs = Needs::of(&prepared);
         phase.add_checks(&health);
         needs.add_checks(&health);
-        add_liveness(&health, &leadership, &factory);
+        add_liveness(&health, &elections, &factory);
+        let reader = clients.for_informers()?;
         let config = Arc::new(config);
         let parts = Parts {
             env: env.clone(),
@@ -133,23 +179,32 @@ impl Manager {
             metrics: metrics.clone(),
             health: health.clone(),
             config: Arc::clone(&config),
+            group: None,
+            fence: None,
         };
+        let means = Means {
+            env: env.clone(),
+            clients: clients.clone(),
+            fence: None,
+            metrics: metrics.clone(),
+            health: health.clone(),
+        };
+        let burden = Burden::default();
+        let teams = assign(prepared, &membership, elections, &parts, &burden);
         Ok(Process {
             api_server: clients.for_health(),
             election_client: clients.for_election()?,
-            controllers: Controllers::new(parts, prepared),
+            common: Common { env: env.clone(), factory, runnables, means, burden },
+            teams,
             env,
             config,
             metrics,
-            health,
             reader,
-            factory,
-            leadership,
+            admin_parts,
             admin: None,
             election_events: Recorders::default(),
             phase,
             needs,
-            caught_up: false,
             started: Vec::new(),
         })
     }
@@ -178,34 +233,128 @@ impl Manager {
     }
 }
 
-/// The clients behind their fence, and what opens it.
+/// How one team comes to lead.
+struct Election {
+    /// The group's, or `None` for the main one.
+    group: Option<String>,
+    /// `None` if nobody is elected.
+    stand: Option<(ElectionConfig, Aside, Elector)>,
+}
+
+/// The clients behind their fence, and what opens it and those of the groups: the main election first.
 fn connect_and_elect(
     connect: Connect,
     env: &Env,
     config: &ManagerConfig,
     metrics: &Metrics,
-) -> Result<(Clients, Leadership), ManagerError> {
-    let Some(election) = config.election.clone() else {
-        return Ok((connect(env, config, metrics, Arc::new(OpenFence))?, Leadership::Unopposed));
+) -> Result<(Clients, Vec<Election>), ManagerError> {
+    let Some(main) = config.election.clone() else {
+        let clients = connect(env, config, metrics, Arc::new(OpenFence))?;
+        return Ok((clients, vec![Election { group: None, stand: None }]));
     };
     let fence = LeaderFence::new(env.clone());
     let clients = connect(env, config, metrics, Arc::clone(&fence) as _)?;
-    let (client, watch) = (clients.for_election()?, clients.for_informers()?);
-    let elector =
-        Elector::new(env.clone(), election, client, watch, fence, metrics).map_err(ConfigError::Election)?;
-    Ok((clients, Leadership::Elected(Box::new(elector))))
+    let aside = env.aside("elections").map_err(ManagerError::NoThread)?;
+    // What an elector's client keeps to itself belongs on the same thread.
+    let (client, watch) = (aside.within(|| clients.for_election())?, clients.for_informers()?);
+    let elect = |group: Option<&ElectionGroup>, fence: Arc<LeaderFence>| {
+        let election = group.map_or_else(|| main.clone(), |group| group.election(&main));
+        let (client, watch) = (client.clone(), watch.clone());
+        let elector = Elector::new(env.clone(), election.clone(), client, watch, fence, metrics)
+            .map_err(ConfigError::Election)?;
+        let group = group.map(|group| group.name.clone());
+        Ok::<_, ManagerError>(Election { group, stand: Some((election, aside.clone(), elector)) })
+    };
+    let mut elections = vec![elect(None, fence)?];
+    for group in &config.groups {
+        elections.push(elect(Some(group), LeaderFence::new(env.clone()))?);
+    }
+    Ok((clients, elections))
+}
+
+/// Gives each controller to the team it is in.
+fn assign(
+    prepared: Vec<Prepared>,
+    membership: &Membership,
+    elections: Vec<Election>,
+    parts: &Parts,
+    burden: &Burden,
+) -> Teams {
+    let mut members: Vec<Vec<Prepared>> = elections.iter().map(|_| Vec::new()).collect();
+    for one in prepared {
+        // The main team is the first.
+        let team = membership.group_of(one.descriptor().name).map_or(0, |group| group + 1);
+        members[team].push(one);
+    }
+    let groups = u64::try_from(elections.len()).unwrap_or(u64::MAX);
+    let preferred = (groups > 1).then(|| parts.env.rng("preferred election group").below(groups - 1) + 1);
+    let team = |(number, (election, prepared)): (usize, (Election, Vec<Prepared>))| {
+        let hesitates = preferred.filter(|_| !prepared.is_empty());
+        let preferred = hesitates.map(|preferred| u64::try_from(number) == Ok(preferred));
+        assemble_team(election, prepared, parts, preferred.map(|preferred| (burden, preferred)))
+    };
+    Teams(elections.into_iter().zip(members).enumerate().map(team).collect())
+}
+
+/// `hesitation` is given where several teams of this process could be led by others, with whether this is the one that
+/// it prefers.
+fn assemble_team(
+    Election { group, stand }: Election,
+    prepared: Vec<Prepared>,
+    parts: &Parts,
+    hesitation: Option<(&Burden, bool)>,
+) -> Team {
+    let runnables = group.clone().map_or(RunnableGroup::Leader, RunnableGroup::LeaderOf);
+    let fence =
+        stand.as_ref().filter(|_| group.is_some()).map(|(_, _, elector)| FenceSlot::new(elector.fence()));
+    let parts = Parts { group, fence: fence.clone(), ..parts.clone() };
+    let election = stand.as_ref().map(|(election, ..)| election.clone());
+    let leadership = stand.map_or(Leadership::Unopposed, |(election, aside, elector)| {
+        let elector = match hesitation {
+            Some((burden, preferred)) => {
+                elector.hesitating(burden.hesitation(election.retry_period, preferred))
+            }
+            None => elector,
+        };
+        let lease = format!("{}/{}", election.lease_namespace, election.lease_name);
+        let standing = standing_by(lease.clone(), elector.leadership());
+        prepared.iter().for_each(|one| one.insight().stand(standing.clone()));
+        Leadership::Elected(Elected::new(parts.env.clone(), aside, lease, elector))
+    });
+    Team {
+        leadership,
+        election,
+        needs: Needs::of(&prepared),
+        controllers: Controllers::new(parts, prepared),
+        runnables,
+        fence,
+        predecessor: None,
+        caught_up: false,
+        load: None,
+        started: Vec::new(),
+    }
 }
 
 /// What only a restart can mend. An API server that is away is not among it.
-fn add_liveness(health: &Health, leadership: &Leadership, factory: &InformerFactory) {
-    if let Leadership::Elected(elector) = leadership {
-        health.live("leaderElection", elector.health());
+fn add_liveness(health: &Health, elections: &[Election], factory: &InformerFactory) {
+    for Election { group, stand } in elections {
+        let Some((_, _, elector)) = stand else { continue };
+        let name =
+            group.as_ref().map_or("leaderElection".to_owned(), |group| format!("leaderElection-{group}"));
+        health.live(&name, elector.health());
     }
-    let factory = factory.clone();
+    let (died, silent) = (factory.clone(), factory.clone());
     health.live(
         "informers",
-        Arc::new(move || match factory.stuck().first() {
+        Arc::new(move || match died.stuck().first() {
             Some((kind, selection)) => Err(format!("the informer of {kind} ({selection}) has died")),
+            None => Ok(()),
+        }),
+    );
+    health.live(
+        "watches",
+        Arc::new(move || match silent.silent().first() {
+            Some((kind, stuck)) => Err(format!("the informer of {kind} has got nowhere for {stuck:?}")),
             None => Ok(()),
         }),
     );

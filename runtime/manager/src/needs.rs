@@ -4,13 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_controller::{CacheSync, Prepared};
+use windlass_controller::{CacheSync, Prepared, SetupError};
+use windlass_env::Env;
 
+use crate::error::ManagerError;
 use crate::health::{Check, Health};
 
-/// The caches of every controller, as readiness and the start ask for them.
+/// The caches of some controllers, as readiness and the start ask for them. Clones are the same.
+#[derive(Clone)]
 pub(crate) struct Needs(Vec<Need>);
 
+#[derive(Clone)]
 struct Need {
     controller: &'static str,
     caches: Check,
@@ -75,6 +79,45 @@ impl Needs {
             Some((unmet, patience)) => Standing::NoneCanWorkFor(unmet, patience),
             None => Standing::NoneCanWork,
         }
+    }
+}
+
+/// How often kinds that are not served are looked for, as long as no controller can work without: as often as a person
+/// would who has just installed one.
+pub(crate) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How they stand together, while time passes.
+impl Needs {
+    /// Whether nobody needs anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How long to wait before the next look at what is lacking, at most for `turn`.
+    ///
+    /// # Errors
+    /// When a controller has waited for as long as it would.
+    pub(crate) fn turn(&self, turn: Duration, waited: Duration) -> Result<Duration, ManagerError> {
+        let Standing::NoneCanWorkFor(unmet, patience) = self.standing() else { return Ok(turn) };
+        let left = patience.saturating_sub(waited);
+        if left.is_zero() {
+            let source = SetupError::NotSynced { waited, lacking: unmet.lacking };
+            return Err(ManagerError::Setup { controller: unmet.controller, source });
+        }
+        Ok(turn.min(left))
+    }
+
+    /// Waits until one of them could work.
+    ///
+    /// # Errors
+    /// As [`Needs::turn`].
+    pub(crate) async fn met(&self, env: &Env) -> Result<(), ManagerError> {
+        let begun = env.now();
+        while !matches!(self.standing(), Standing::SomeCanWork) {
+            let waited = env.now().saturating_duration_since(begun);
+            env.sleep(self.turn(LOOK_INTERVAL, waited)?).await;
+        }
+        Ok(())
     }
 }
 

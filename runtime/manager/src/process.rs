@@ -7,34 +7,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{self, Either};
-use k8s_openapi::api::core::v1::ObjectReference;
-use windlass_client::{RawClient, one_line};
-use windlass_controller::SetupError;
-use windlass_election::ElectionConfig;
-use windlass_env::Env;
-use windlass_events::{EventType, Recorder, recorder_drawing_from};
-use windlass_informer::{ApiSources, InformerFactory};
+use windlass_client::{FenceSlot, OpenFence, RawClient, one_line};
+use windlass_env::{Env, Instant};
+use windlass_events::{Recorder, recorder_drawing_from};
+use windlass_informer::ApiSources;
 use windlass_metrics::Metrics;
 
-use crate::admin_server::AdminServer;
+use crate::admin::{AdminParts, AdminServer};
 use crate::api_server::wait_for_api_server;
 use crate::config::ManagerConfig;
-use crate::controllers::{Controllers, Recorders};
+use crate::controllers::Recorders;
 use crate::error::ManagerError;
-use crate::health::Health;
-use crate::leadership::Leadership;
 use crate::lifecycle::{START, Step, stop_order};
-use crate::needs::{Needs, Standing};
+use crate::needs::{LOOK_INTERVAL, Needs, Standing};
 use crate::phase::Phase;
+use crate::runnables::{Means, RunnableGroup};
 use crate::shutdown::ShutdownSignals;
-use crate::takeover;
+use crate::team::{Common, Teams};
 
 /// How often the informers that hold up the start are told of.
 const SYNC_INTERVAL: Duration = Duration::from_secs(30);
-
-/// How often kinds that are not served are looked for, as long as no controller can work without: as often as a person
-/// would who has just installed one.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long informers may take to stop when the process is in a hurry. They only read.
 const HURRY: Duration = Duration::from_secs(1);
@@ -44,42 +36,48 @@ pub(crate) struct Process {
     pub(crate) env: Env,
     pub(crate) config: Arc<ManagerConfig>,
     pub(crate) metrics: Metrics,
-    pub(crate) health: Health,
     pub(crate) api_server: kube::Client,
     pub(crate) reader: RawClient,
-    pub(crate) factory: InformerFactory,
+    /// What everybody who acts takes from here.
+    pub(crate) common: Common,
+    /// Who tells of elections, if there are any.
     pub(crate) election_client: kube::Client,
-    pub(crate) leadership: Leadership,
-    pub(crate) controllers: Controllers,
+    pub(crate) teams: Teams,
+    pub(crate) admin_parts: AdminParts,
     pub(crate) admin: Option<AdminServer>,
     pub(crate) election_events: Recorders,
     pub(crate) phase: Phase,
     /// What each controller's caches lack.
     pub(crate) needs: Needs,
-    /// Whether the caches show what the last leader wrote, so that what controllers write is built on it.
-    pub(crate) caught_up: bool,
     pub(crate) started: Vec<Step>,
 }
 
 impl Process {
-    /// Runs until a signal, the loss of the lease or a failure, then stops what was started.
+    /// Runs until a signal, the loss of a lease or a failure, then stops what was started.
     pub(crate) async fn run(mut self, signals: &ShutdownSignals) -> Result<(), ManagerError> {
         let end = match first(signals.aborted(), self.run_and_stop(signals)).await {
             Either::Left(()) => Err(ManagerError::Aborted),
             Either::Right(end) => end,
         };
-        if matches!(end, Err(ManagerError::Aborted | ManagerError::LeaseLost(_))) {
-            self.abort().await;
+        match &end {
+            Err(ManagerError::Aborted) => self.abort().await,
+            Err(lost) if lost.is_lost_lease() => self.hurry().await,
+            _ => {}
         }
-        self.controllers.let_go();
+        self.teams.let_go();
         end
     }
 
     async fn run_and_stop(&mut self, signals: &ShutdownSignals) -> Result<(), ManagerError> {
         let end = self.work(signals).await;
         self.phase.stopping();
+        self.common.runnables.close();
         match end {
-            Err(lost @ ManagerError::LeaseLost(_)) => Err(lost),
+            // What worked under the lease is gone by now. What is led beside it is handed over in order.
+            Err(lost) if lost.is_lost_lease() => {
+                let budget = self.budget();
+                Err(first_told(lost, self.teams.stop(&self.common, &budget).await))
+            }
             Err(failure) => Err(first_told(failure, self.stop().await)),
             Ok(()) => {
                 tracing::info!("shutting down");
@@ -88,9 +86,17 @@ impl Process {
         }
     }
 
-    /// Starts step by step, then works, until the first signal.
+    /// Starts step by step, then works, until the first signal or until something fails.
     async fn work(&mut self, signals: &ShutdownSignals) -> Result<(), ManagerError> {
-        for (step, _reason) in START {
+        let runnables = self.common.runnables.clone();
+        match first(runnables.failure(), self.start_and_work(signals)).await {
+            Either::Left(failure) => Err(failure),
+            Either::Right(end) => end,
+        }
+    }
+
+    async fn start_and_work(&mut self, signals: &ShutdownSignals) -> Result<(), ManagerError> {
+        for (step, _reason) in START.into_iter().filter(|(step, _)| !step.is_led()) {
             tracing::debug!(?step, "starting");
             // Noted before it is done, so that a step that was interrupted half-way is stopped as well.
             self.started.push(step);
@@ -99,7 +105,9 @@ impl Process {
                 Either::Right(started) => started?,
             }
         }
-        Ok(self.leadership.during(signals.draining()).await?)
+        self.started.push(Step::Election);
+        let told = self.config.election.is_some().then(|| self.election_recorder());
+        self.teams.work(&self.common, told.as_ref(), signals).await
     }
 
     async fn start(&mut self, step: Step) -> Result<(), ManagerError> {
@@ -108,17 +116,25 @@ impl Process {
             Step::ApiServer => {
                 wait_for_api_server(&self.env, &self.api_server, self.config.api_server_wait).await
             }
+            Step::EarlyRunnables => self.start_runnables(RunnableGroup::BeforeCaches).await,
             Step::Informers => self.start_informers().await,
-            Step::Election => self.lead().await,
-            Step::Controllers => self.start_controllers().await,
+            Step::Runnables => self.start_runnables(RunnableGroup::EveryReplica).await,
+            // The teams'.
+            Step::Election | Step::LedRunnables | Step::Controllers => Ok(()),
         }
     }
 
     async fn start_admin_server(&mut self) -> Result<(), ManagerError> {
-        if let Some(address) = self.config.admin {
-            let (metrics, health) = (self.metrics.clone(), self.health.clone());
-            self.admin = Some(AdminServer::start(&self.env, address, metrics, health).await?);
+        if let Some(config) = &self.config.admin {
+            self.admin = Some(AdminServer::start(&self.env, config, self.admin_parts.clone()).await?);
         }
+        Ok(())
+    }
+
+    /// Of those that need no leadership: what they write stands behind no fence.
+    async fn start_runnables(&mut self, group: RunnableGroup) -> Result<(), ManagerError> {
+        let fence = Some(FenceSlot::new(Arc::new(OpenFence)));
+        self.common.runnables.start(&group, Means { fence, ..self.common.means.clone() }).await;
         Ok(())
     }
 
@@ -126,12 +142,12 @@ impl Process {
     /// [`SYNC_INTERVAL`]: those may need a role that is granted in a minute, or in a month. While none could work it
     /// leaves leading to a replica that can, and waits: without end, unless every controller says for how long.
     async fn start_informers(&mut self) -> Result<(), ManagerError> {
-        self.factory.start(Arc::new(ApiSources::new(self.reader.clone())));
+        self.common.factory.start(Arc::new(ApiSources::new(self.reader.clone())));
         let begun = self.env.now();
         loop {
             let waited = self.env.now().saturating_duration_since(begun);
-            let turn = self.turn_of_waiting(waited)?;
-            let settled = self.factory.wait_for_sync(Some(turn)).await;
+            let turn = self.needs.turn(SYNC_INTERVAL, waited)?;
+            let settled = self.common.factory.wait_for_sync(Some(turn)).await;
             if matches!(self.needs.standing(), Standing::SomeCanWork) {
                 break;
             }
@@ -158,35 +174,7 @@ impl Process {
         Ok(())
     }
 
-    /// How long to wait for informers before the next look at what they lack.
-    fn turn_of_waiting(&self, waited: Duration) -> Result<Duration, ManagerError> {
-        let Standing::NoneCanWorkFor(unmet, patience) = self.needs.standing() else {
-            return Ok(SYNC_INTERVAL);
-        };
-        let left = patience.saturating_sub(waited);
-        if left.is_zero() {
-            let source = SetupError::NotSynced { waited, lacking: unmet.lacking };
-            return Err(ManagerError::Setup { controller: unmet.controller, source });
-        }
-        Ok(SYNC_INTERVAL.min(left))
-    }
-
-    async fn lead(&mut self) -> Result<(), ManagerError> {
-        let config = Arc::clone(&self.config);
-        if let Some(election) = &config.election {
-            tracing::info!(lease = %election.lease_name, identity = %election.identity, "standing by");
-        }
-        self.leadership.acquire().await?;
-        if let Some(election) = &config.election {
-            tracing::info!(lease = %election.lease_name, identity = %election.identity, "leading");
-            let events = self.election_recorder();
-            let note = format!("{} became leader", election.identity);
-            events.event(&lease(election), EventType::Normal, "LeaderElection", &note);
-        }
-        Ok(())
-    }
-
-    /// Where the election tells what happened, under the manager's name. A controller may be called the same: what is
+    /// Where elections tell what happened, under the manager's name. A controller may be called the same: what is
     /// left to chance is drawn apart.
     fn election_recorder(&mut self) -> Recorder {
         let (env, name) = (self.env.clone(), &self.config.name);
@@ -195,40 +183,35 @@ impl Process {
         recorder
     }
 
-    /// Lets the controllers work on caches that show what the last leader wrote. The lease is renewed meanwhile.
-    async fn start_controllers(&mut self) -> Result<(), ManagerError> {
-        if let Some(predecessor) = self.leadership.predecessor() {
-            let caught_up = takeover::caught_up(&self.env, &self.factory, &predecessor);
-            self.leadership.during(caught_up).await?;
-        }
-        self.caught_up = true;
-        self.leadership.during(self.controllers.start()).await?
-    }
-
     /// Stops what was started, in reverse, through to the end; the first failure is told.
     async fn stop(&mut self) -> Result<(), ManagerError> {
+        let budget = self.budget();
         let mut end = Ok(());
         for step in stop_order(&std::mem::take(&mut self.started)) {
             tracing::debug!(?step, "stopping");
-            let stopped = self.stop_step(step, end.is_ok()).await;
-            if let Err(lost @ ManagerError::LeaseLost(_)) = stopped {
-                return Err(lost);
+            let stopped = self.stop_step(step, &budget).await;
+            if stopped.as_ref().is_err_and(ManagerError::is_lost_lease) {
+                return stopped;
             }
             end = end.and(stopped);
         }
         end
     }
 
-    /// `clean` says whether everything stopped so far has truly ended.
-    async fn stop_step(&mut self, step: Step, clean: bool) -> Result<(), ManagerError> {
+    async fn stop_step(&mut self, step: Step, budget: &Budget) -> Result<(), ManagerError> {
         match step {
-            // The lease is renewed until the last reconcile has ended.
-            Step::Controllers => self.leadership.during(self.controllers.drain()).await?,
-            Step::Election => self.step_down(clean).await,
+            Step::Election | Step::LedRunnables | Step::Controllers => {
+                let stopped = self.teams.stop(&self.common, budget).await;
+                // Sent when nothing is led any more: no fence holds them back, and nobody waits for them.
+                self.election_events.flush(&self.env).await;
+                stopped
+            }
+            Step::Runnables => self.end_runnables(RunnableGroup::EveryReplica, budget).await,
             Step::Informers => {
-                self.factory.shutdown().await;
+                self.common.factory.shutdown().await;
                 Ok(())
             }
+            Step::EarlyRunnables => self.end_runnables(RunnableGroup::BeforeCaches, budget).await,
             Step::ApiServer => Ok(()),
             Step::AdminServer => {
                 self.close_admin_server().await;
@@ -237,19 +220,12 @@ impl Process {
         }
     }
 
-    /// Gives the lease back, unless an aborted reconcile may have a write on its way: then it expires by itself. Events
-    /// of the election are sent after that: no fence holds them back, and nobody waits for them.
-    async fn step_down(&mut self, clean: bool) -> Result<(), ManagerError> {
-        let released = if clean {
-            // Whoever was told to stop before its caches had caught up hands on what it was to wait for.
-            let written = self.caught_up.then(|| self.controllers.written());
-            self.leadership.release(written).await
-        } else {
-            tracing::warn!("the lease is left to expire");
-            Ok(())
-        };
-        self.election_events.flush(&self.env).await;
-        released
+    async fn end_runnables(&mut self, group: RunnableGroup, budget: &Budget) -> Result<(), ManagerError> {
+        self.common.runnables.end(&self.env, &group, budget.left()).await
+    }
+
+    fn budget(&self) -> Budget {
+        Budget::new(&self.env, self.config.shutdown_timeout)
     }
 
     async fn close_admin_server(&mut self) {
@@ -258,14 +234,44 @@ impl Process {
         }
     }
 
-    /// Ends everything at its next await. Nothing is written: the fence is closed or its lease expires.
+    /// Ends what needs no lease as well as it can be done in a moment, then everything.
+    async fn hurry(&mut self) {
+        for group in [RunnableGroup::EveryReplica, RunnableGroup::BeforeCaches] {
+            if let Err(error) = self.common.runnables.end(&self.env, &group, HURRY).await {
+                tracing::warn!(error = one_line(&error), "not all runnables stopped in time");
+            }
+        }
+        self.abort().await;
+    }
+
+    /// Ends everything at its next await. Nothing is written: fences are closed, or their leases expire.
     async fn abort(&mut self) {
-        self.controllers.abort().await;
+        self.teams.abort(&self.common).await;
         self.election_events.abort().await;
-        if self.env.timeout(HURRY, self.factory.shutdown()).await.is_err() {
+        if self.env.timeout(HURRY, self.common.factory.shutdown()).await.is_err() {
             tracing::warn!("informers did not stop in time");
         }
+        self.common.runnables.abort(&self.env).await;
         self.close_admin_server().await;
+    }
+}
+
+/// What is left of the shutdown timeout.
+pub(crate) struct Budget {
+    env: Env,
+    until: Instant,
+}
+
+impl Budget {
+    /// Counted from now; without end if `timeout` is zero.
+    fn new(env: &Env, timeout: Duration) -> Self {
+        let until = if timeout.is_zero() { Instant::NEVER } else { env.now() + timeout };
+        Self { env: env.clone(), until }
+    }
+
+    /// At least a moment: what stops at once must not be blamed for what took all the time before.
+    pub(crate) fn left(&self) -> Duration {
+        self.until.saturating_duration_since(self.env.now()).max(HURRY)
     }
 }
 
@@ -279,7 +285,7 @@ impl fmt::Debug for Process {
 /// nothing may be left running.
 fn first_told(failure: ManagerError, stopped: Result<(), ManagerError>) -> ManagerError {
     match stopped {
-        Err(lost @ ManagerError::LeaseLost(_)) => {
+        Err(lost) if lost.is_lost_lease() && !failure.is_lost_lease() => {
             tracing::error!(error = one_line(&failure), "what ended the work, before the lease was lost");
             lost
         }
@@ -292,21 +298,13 @@ fn first_told(failure: ManagerError, stopped: Result<(), ManagerError>) -> Manag
 }
 
 /// Whichever comes first; `stop` is looked at first whenever both could go on.
-async fn first<A, B>(stop: impl Future<Output = A>, work: impl Future<Output = B>) -> Either<A, B> {
+pub(crate) async fn first<A, B>(
+    stop: impl Future<Output = A>,
+    work: impl Future<Output = B>,
+) -> Either<A, B> {
     match future::select(pin!(stop), pin!(work)).await {
         Either::Left((stopped, _)) => Either::Left(stopped),
         Either::Right((worked, _)) => Either::Right(worked),
-    }
-}
-
-/// The Lease as events name it.
-fn lease(election: &ElectionConfig) -> ObjectReference {
-    ObjectReference {
-        api_version: Some("coordination.k8s.io/v1".to_owned()),
-        kind: Some("Lease".to_owned()),
-        namespace: Some(election.lease_namespace.clone()),
-        name: Some(election.lease_name.clone()),
-        ..ObjectReference::default()
     }
 }
 
@@ -323,10 +321,11 @@ mod tests {
             last: "no answer".into(),
         };
         let also = ManagerError::ShutdownTimeout { waited: Duration::from_secs(10), stragglers: Vec::new() };
-        let lost = ManagerError::LeaseLost(LeaseLost { reason: LossReason::Blanked });
+        let source = LeaseLost { reason: LossReason::Blanked };
+        let lost = ManagerError::LeaseLost { lease: "kube-system/windlass".to_owned(), source };
         for stopped in [Ok(()), Err(also)] {
             assert!(matches!(first_told(failure(), stopped), ManagerError::ApiServerUnreachable { .. }));
         }
-        assert!(matches!(first_told(failure(), Err(lost)), ManagerError::LeaseLost(_)));
+        assert!(matches!(first_told(failure(), Err(lost)), ManagerError::LeaseLost { .. }));
     }
 }

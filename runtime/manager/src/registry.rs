@@ -5,7 +5,7 @@ use windlass_env::Env;
 use windlass_object::{Rule, Verb};
 
 use crate::error::ManagerError;
-use crate::selection::{ControllerSelection, UnknownController};
+use crate::selection::{ControllerSelection, UnknownController, canonical};
 
 /// Every controller a process knows, in the order of registration, which is also the order of start.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +29,9 @@ impl Registry {
     /// Under what name [`Registry::declarations`] tells what the process needs for itself, whichever controllers run.
     /// Its rules hold in the namespace of the Lease; but for `create`, those of leases can be cut down to its name.
     pub const PROCESS: Descriptor = Descriptor::new("leader-election");
+
+    /// Under what name [`Registry::reviews`] tells what an admin server asks.
+    pub const REVIEWS: Descriptor = Descriptor::new("admin-server");
 
     /// A registry that knows nobody.
     pub fn new() -> Self {
@@ -81,6 +84,11 @@ impl Registry {
         Ok(selected.cloned().collect())
     }
 
+    /// The name that `name`, a name or an alias, stands for.
+    pub(crate) fn canonical(&self, name: &str) -> Result<&'static str, UnknownController> {
+        canonical(name, &self.descriptors())
+    }
+
     /// What every controller declares, and last what the process needs [for itself](Self::PROCESS), without a cluster:
     /// what roles, charts and documentation are written from.
     ///
@@ -93,6 +101,19 @@ impl Registry {
         };
         let process = std::iter::once_with(|| Ok(process()));
         self.registrations.iter().map(declaration).chain(process).collect()
+    }
+}
+
+impl Registry {
+    /// What the process asks for itself, in the whole cluster, when it is the API server that decides who reads the
+    /// admin server ([`Access::Reviewed`](crate::Access)). The ClusterRole `system:auth-delegator`, which every cluster
+    /// has, grants the same.
+    pub fn reviews() -> Declaration {
+        let rules = vec![
+            Rule::new("authentication.k8s.io", "tokenreviews", [Verb::Create]),
+            Rule::new("authorization.k8s.io", "subjectaccessreviews", [Verb::Create]),
+        ];
+        Declaration { descriptor: Self::REVIEWS, rules, watches: Vec::new() }
     }
 }
 

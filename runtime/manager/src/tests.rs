@@ -1,9 +1,7 @@
-//! Whole managers against an API server in the process, in virtual time; and the admin server on a real socket.
+//! Whole managers against an API server in the process, in virtual time.
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,8 +9,6 @@ use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use windlass_api_server::faults::{Fault, Plan, Scene, What};
 use windlass_client::{ClientOptions, Clients};
 use windlass_controller::{
@@ -27,9 +23,12 @@ use windlass_metrics::Metrics;
 use windlass_object::{GroupResource, ObjectKey, ResourceKind, Rule, Scope, Typed, Verb};
 
 use crate::{
-    AdminServer, Health, Manager, ManagerConfig, ManagerError, Probe, Registry, ShutdownSignals,
-    ShutdownTrigger,
+    Health, Manager, ManagerConfig, ManagerError, Probe, Registry, ShutdownSignals, ShutdownTrigger,
 };
+
+mod groups;
+mod renewal;
+mod runnables;
 
 /// Signs each ConfigMap with the name of its replica, in two writes ten seconds apart.
 struct Scribe {
@@ -325,7 +324,7 @@ async fn a_lost_lease_ends_the_run_at_once_and_nothing_is_written_after() {
     world.pass(5).await;
     assert_eq!(world.scribbled(), json!(begun_by("one")));
     world.api.put(LEASE, json!({ "spec": { "holderIdentity": "other" } }));
-    assert!(matches!(replica.ended().await, Err(ManagerError::LeaseLost(_))));
+    assert!(matches!(replica.ended().await, Err(ManagerError::LeaseLost { .. })));
     let writes = world.work();
     world.pass(60).await;
     assert_eq!(world.work(), writes);
@@ -339,7 +338,7 @@ async fn a_lease_that_cannot_be_renewed_is_lost_within_its_deadline() {
     world.pass(5).await;
     world.fail("leases", What::InternalError);
     let begun = world.env.now();
-    assert!(matches!(replica.ended().await, Err(ManagerError::LeaseLost(_))));
+    assert!(matches!(replica.ended().await, Err(ManagerError::LeaseLost { .. })));
     assert!(since(&world.env, begun) <= Duration::from_secs(11));
 }
 
@@ -673,68 +672,6 @@ async fn events_that_nobody_accepts_delay_a_release_by_half_a_second() {
     assert!(one.ended().await.is_ok());
     assert!(since(&world.env, begun) <= Duration::from_millis(600), "{:?}", since(&world.env, begun));
     assert_eq!((world.scribbled(), world.holder()), (json!(done_by("one")), json!("")));
-}
-
-/// What the admin server answers to one request.
-async fn ask(address: SocketAddr, request: &str) -> String {
-    let mut connection = TcpStream::connect(address).await.expect("connected");
-    let request = format!("{request} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n");
-    connection.write_all(request.as_bytes()).await.expect("sent");
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).await.expect("answered");
-    answer
-}
-
-#[tokio::test]
-async fn the_admin_server_answers_probes_and_scrapers_and_nothing_else() {
-    let env = Env::system("admin");
-    let metrics = Metrics::new();
-    let health = Health::new(metrics.clone());
-    let caches = Arc::new(AtomicBool::new(false));
-    let synced = Arc::clone(&caches);
-    health.ready(
-        "caches",
-        Arc::new(move || synced.load(Ordering::Relaxed).then_some(()).ok_or("no".to_owned())),
-    );
-    let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let server =
-        AdminServer::start(&env, anywhere, metrics.clone(), health.clone()).await.expect("a free port");
-    let address = server.address();
-
-    let not_ready = ask(address, "GET /readyz").await;
-    assert!(not_ready.starts_with("HTTP/1.1 500") && not_ready.contains("[-]caches failed: reason withheld"));
-    assert!(ask(address, "GET /readyz?exclude=caches").await.ends_with("\r\n\r\nok"));
-    caches.store(true, Ordering::Relaxed);
-    assert!(ask(address, "GET /readyz").await.ends_with("\r\n\r\nok"));
-    assert!(
-        ask(address, "GET /readyz?verbose").await.contains("[+]caches ok\n[+]ping ok\nreadyz check passed\n")
-    );
-    assert!(ask(address, "GET /livez/ping").await.starts_with("HTTP/1.1 200"));
-    assert!(ask(address, "GET /livez/nobody").await.starts_with("HTTP/1.1 404"));
-    assert!(ask(address, "GET /metrics").await.contains("kubernetes_healthcheck{"));
-    assert!(ask(address, "HEAD /healthz").await.starts_with("HTTP/1.1 200"));
-    assert!(ask(address, "POST /healthz").await.starts_with("HTTP/1.1 405"));
-    assert!(ask(address, "GET /debug").await.starts_with("HTTP/1.1 404"));
-
-    let taken = AdminServer::start(&env, address, metrics, health).await.expect_err("the port is taken");
-    assert!(taken.to_string().starts_with(&format!("serving health and metrics on {address}: ")));
-    server.stop().await;
-    env.tasks_ended().await;
-    assert!(TcpStream::connect(address).await.is_err(), "nobody listens any more");
-}
-
-#[tokio::test]
-async fn a_client_that_sends_nothing_does_not_keep_the_admin_server_from_stopping() {
-    let env = Env::system("admin");
-    let metrics = Metrics::new();
-    let health = Health::new(metrics.clone());
-    let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let server = AdminServer::start(&env, anywhere, metrics, health).await.expect("a free port");
-    let mut silent = TcpStream::connect(server.address()).await.expect("connected");
-    silent.write_all(b"GET /metr").await.expect("sent");
-    assert!(ask(server.address(), "GET /livez").await.starts_with("HTTP/1.1 200"));
-    server.stop().await;
-    env.tasks_ended().await;
 }
 
 /// Needs a cache that nobody else needs.

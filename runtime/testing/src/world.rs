@@ -265,7 +265,7 @@ impl World {
     fn explains(&self, name: &str, end: &ManagerError) -> bool {
         let terminated = self.lock().processes.get(name).map_or(0, |living| living.terminated);
         match end {
-            ManagerError::LeaseLost(_) | ManagerError::ApiServerUnreachable { .. } => true,
+            ManagerError::LeaseLost { .. } | ManagerError::ApiServerUnreachable { .. } => true,
             ManagerError::Aborted => terminated > 1,
             // Reconciles that are held up, and a lease that cannot be given back.
             ManagerError::ShutdownTimeout { .. } | ManagerError::Election(_) => {

@@ -1,0 +1,555 @@
+//! What runs in the process beside controllers: servers, syncers, whatever has a start and an end.
+//!
+//! A [`Runnable`] says in which group it runs, and with that at which step of [`START`](crate::START) it starts. One that
+//! is added before its step waits for it, one that is added later starts at once, and one that is added when the process
+//! is on its way out is refused.
+//!
+//! Guarantees:
+//! - The first error ends the manager and is told with the runnable's name; a panic is such an error. One that ends
+//!   without an error has simply done its work.
+//! - Each is told to stop at its step's place in the reverse order, has what is left of the shutdown timeout to end, and
+//!   is aborted after that, and named.
+//! - What a runnable that needs leadership writes stands behind the same fence as the controllers it goes with.
+//!
+//! What it refuses: to start anything twice, or again after it has ended.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
+use windlass_client::{Clients, FenceSlot};
+use windlass_env::cell::{Publisher, cell};
+use windlass_env::{Env, Task, caught};
+use windlass_metrics::Metrics;
+
+use crate::error::ManagerError;
+use crate::health::Health;
+
+/// What a runnable fails with.
+pub type RunnableError = Box<dyn std::error::Error + Send + Sync>;
+
+/// When, and on which replicas, a runnable runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RunnableGroup {
+    /// On every replica, before caches fill: conversion webhooks, above all, without which a kind may not be listed.
+    BeforeCaches,
+    /// On every replica, once caches are synced, leading or not.
+    EveryReplica,
+    /// Where this process leads under the main Lease, or everywhere if nobody is elected. The default, since what writes
+    /// should not do so twice.
+    #[default]
+    Leader,
+    /// Where this process leads the [election group](crate::ElectionGroup) of this name.
+    LeaderOf(String),
+}
+
+/// Something that runs in the process beside controllers.
+#[async_trait]
+pub trait Runnable: Send + Sync + 'static {
+    /// What people call it, in errors and in the log; also the identity of its client.
+    fn name(&self) -> &str;
+
+    /// When it runs. Default [`RunnableGroup::Leader`].
+    fn group(&self) -> RunnableGroup {
+        RunnableGroup::Leader
+    }
+
+    /// Whether the next step of the start waits until it has called [`RunnableContext::ready`], or has ended. Default
+    /// false.
+    fn says_when_ready(&self) -> bool {
+        false
+    }
+
+    /// Runs until [`RunnableContext::stopped`] resolves, or its work is done. It is called once, in a task of its own.
+    ///
+    /// # Errors
+    /// Whatever the process should not go on without: the first error of a runnable ends it.
+    async fn run(&self, cx: RunnableContext) -> Result<(), RunnableError>;
+}
+
+/// A runnable of this name and group that is no more than a function.
+pub fn runnable<F, R>(name: impl Into<String>, group: RunnableGroup, run: F) -> impl Runnable
+where
+    F: Fn(RunnableContext) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<(), RunnableError>> + Send + 'static,
+{
+    Function { name: name.into(), group, run }
+}
+
+struct Function<F> {
+    name: String,
+    group: RunnableGroup,
+    run: F,
+}
+
+#[async_trait]
+impl<F, R> Runnable for Function<F>
+where
+    F: Fn(RunnableContext) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<(), RunnableError>> + Send + 'static,
+{
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn group(&self) -> RunnableGroup {
+        self.group.clone()
+    }
+
+    async fn run(&self, cx: RunnableContext) -> Result<(), RunnableError> {
+        (self.run)(cx).await
+    }
+}
+
+/// The means of a runnable.
+#[derive(Clone)]
+pub struct RunnableContext {
+    means: Means,
+    client: kube::Client,
+    stop: CancellationToken,
+    ready: CancellationToken,
+}
+
+impl RunnableContext {
+    /// Resolves when it is to end.
+    pub fn stopped(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        self.stop.clone().cancelled_owned()
+    }
+
+    /// Whether it is to end.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.is_cancelled()
+    }
+
+    /// Says that others may rely on it from now on; see [`Runnable::says_when_ready`].
+    pub fn ready(&self) {
+        self.ready.cancel();
+    }
+
+    /// A client of its own identity and limits. It writes behind the fence of the lease that the runnable needs; without
+    /// such a need it writes at any time, and from every replica.
+    pub fn client(&self) -> &kube::Client {
+        &self.client
+    }
+
+    /// The clock, timers, randomness and tasks of this process.
+    pub fn env(&self) -> &Env {
+        &self.means.env
+    }
+
+    /// The metrics of this manager.
+    pub fn metrics(&self) -> &Metrics {
+        &self.means.metrics
+    }
+
+    /// The health checks of this manager. More may be added.
+    pub fn health(&self) -> &Health {
+        &self.means.health
+    }
+}
+
+/// Why a runnable was not added.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddError {
+    /// What it would run with has ended, or is about to.
+    #[error("the runnable {name} comes too late: the manager is stopping")]
+    Stopping {
+        /// Which one.
+        name: String,
+    },
+    /// The configuration has no such group.
+    #[error("the runnable {name} belongs to the election group {group:?}, which does not exist{}", known(.groups))]
+    NoSuchGroup {
+        /// Which runnable.
+        name: String,
+        /// The group it names.
+        group: String,
+        /// Those there are.
+        groups: Vec<String>,
+    },
+}
+
+fn known(groups: &[String]) -> String {
+    if groups.is_empty() {
+        ": there are none".to_owned()
+    } else {
+        format!(": there are {}", groups.join(", "))
+    }
+}
+
+/// Adds runnables to a manager, before it runs and while it does. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct ManagerHandle {
+    runnables: Runnables,
+}
+
+impl ManagerHandle {
+    pub(crate) fn new(runnables: Runnables) -> Self {
+        Self { runnables }
+    }
+
+    /// Adds a runnable, which starts in its place: at once if its step has been reached.
+    ///
+    /// # Errors
+    /// When the manager is on its way out, or has no such group.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime, if it starts at once.
+    pub fn add(&self, runnable: impl Runnable) -> Result<(), AddError> {
+        self.runnables.add(Arc::new(runnable))
+    }
+}
+
+/// What the runnables of a group are given.
+#[derive(Clone)]
+pub(crate) struct Means {
+    pub(crate) env: Env,
+    pub(crate) clients: Clients,
+    /// What they write behind; `None` for the fence of all.
+    pub(crate) fence: Option<FenceSlot>,
+    pub(crate) metrics: Metrics,
+    pub(crate) health: Health,
+}
+
+/// The runnables of one process. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Runnables {
+    state: Arc<Mutex<State>>,
+    failed: Publisher<bool>,
+}
+
+struct State {
+    groups: BTreeMap<RunnableGroup, Group>,
+    /// No more are taken.
+    closed: bool,
+    /// The first.
+    failure: Option<ManagerError>,
+}
+
+enum Group {
+    /// Its step has not been reached.
+    Waiting(Vec<Arc<dyn Runnable>>),
+    /// It has.
+    Started(Started),
+}
+
+struct Started {
+    means: Means,
+    stop: CancellationToken,
+    running: Vec<Running>,
+}
+
+struct Running {
+    name: String,
+    /// Set once it is ready, or has ended.
+    ready: CancellationToken,
+    awaited: bool,
+    task: Task<()>,
+}
+
+impl Runnables {
+    /// None so far, in a process with these election groups.
+    pub(crate) fn new(election_groups: impl IntoIterator<Item = String>) -> Self {
+        let led = election_groups.into_iter().map(RunnableGroup::LeaderOf);
+        let groups = [RunnableGroup::BeforeCaches, RunnableGroup::EveryReplica, RunnableGroup::Leader];
+        let groups = groups.into_iter().chain(led).map(|group| (group, Group::Waiting(Vec::new()))).collect();
+        let state = State { groups, closed: false, failure: None };
+        Self { state: Arc::new(Mutex::new(state)), failed: cell(false).0 }
+    }
+
+    pub(crate) fn add(&self, runnable: Arc<dyn Runnable>) -> Result<(), AddError> {
+        let (name, group) = (runnable.name().to_owned(), runnable.group());
+        let awaited = runnable.says_when_ready();
+        let mut state = self.lock();
+        if state.closed {
+            return Err(AddError::Stopping { name });
+        }
+        match state.groups.get_mut(&group) {
+            None => {
+                Err(AddError::NoSuchGroup { name, group: group.election(), groups: state.election_groups() })
+            }
+            Some(Group::Waiting(waiting)) => {
+                waiting.push(runnable);
+                Ok(())
+            }
+            Some(Group::Started(started)) if started.stop.is_cancelled() => Err(AddError::Stopping { name }),
+            Some(Group::Started(started)) => {
+                let running = self.launch(&started.means, &started.stop, runnable, name, awaited);
+                started.running.push(running);
+                Ok(())
+            }
+        }
+    }
+
+    /// Starts those that wait for this group, and from now on whatever is added to it. Returns when those have said that
+    /// they are ready that do say so.
+    ///
+    /// # Cancel safety
+    /// They run by then.
+    pub(crate) async fn start(&self, group: &RunnableGroup, means: Means) {
+        for ready in self.launch_all(group, means) {
+            ready.cancelled().await;
+        }
+    }
+
+    fn launch_all(&self, group: &RunnableGroup, means: Means) -> Vec<CancellationToken> {
+        // User's code is asked outside the lock.
+        let waiting = match self.lock().groups.get_mut(group) {
+            Some(Group::Waiting(waiting)) => std::mem::take(waiting),
+            Some(Group::Started(_)) | None => return Vec::new(),
+        };
+        let named = waiting.into_iter().map(|one| (one.name().to_owned(), one.says_when_ready(), one));
+        let named: Vec<_> = named.collect();
+        let stop = CancellationToken::new();
+        let launch = |(name, awaited, one)| self.launch(&means, &stop, one, name, awaited);
+        let running: Vec<Running> = named.into_iter().map(launch).collect();
+        let awaited = running.iter().filter(|one| one.awaited).map(|one| one.ready.clone()).collect();
+        let late = self.lock().groups.insert(group.clone(), Group::Started(Started { means, stop, running }));
+        // Whoever came in between waits no longer than those before.
+        if let Some(Group::Waiting(late)) = late {
+            for one in late {
+                let name = one.name().to_owned();
+                if let Err(error) = self.add(one) {
+                    tracing::warn!(runnable = %name, %error, "not started");
+                }
+            }
+        }
+        awaited
+    }
+
+    fn launch(
+        &self,
+        means: &Means,
+        stop: &CancellationToken,
+        runnable: Arc<dyn Runnable>,
+        name: String,
+        awaited: bool,
+    ) -> Running {
+        let (ready, all) = (CancellationToken::new(), self.clone());
+        let (means, stop, told) = (means.clone(), stop.clone(), ready.clone());
+        let (env, own) = (means.env.clone(), name.clone());
+        let run = async move {
+            // Whoever waits for it to be ready does not wait for one that has ended.
+            let _ended = ready_at_the_end(&told);
+            let ended = caught(run(&*runnable, &own, means, stop.clone(), told.clone())).await;
+            all.note(own, ended, stop.is_cancelled());
+        };
+        let task = env.spawn(format!("runnable {name}"), run);
+        Running { name, ready, awaited, task }
+    }
+
+    /// Keeps the first failure, which ends the process; one that comes of being told to stop is only told.
+    fn note(&self, name: String, ended: Result<Result<(), RunnableError>, String>, stopping: bool) {
+        let source = match ended {
+            Ok(Ok(())) => return tracing::debug!(runnable = %name, "ended"),
+            Ok(Err(error)) => error,
+            Err(message) => format!("it panicked: {message}").into(),
+        };
+        tracing::error!(runnable = %name, error = %source, "a runnable failed");
+        if !stopping {
+            self.lock().failure.get_or_insert(ManagerError::Runnable { name, source });
+            self.failed.set(true);
+        }
+    }
+
+    /// Resolves when one has failed.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(crate) async fn failure(&self) -> ManagerError {
+        loop {
+            let _told = self.failed.observe().wait_until(|failed| *failed).await;
+            if let Some(failure) = self.lock().failure.take() {
+                return failure;
+            }
+            // It has been told of, and more than one is not.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Takes no more: the process is on its way out. What has not started never will.
+    pub(crate) fn close(&self) {
+        let dropped: Vec<_> = {
+            let mut state = self.lock();
+            state.closed = true;
+            let waiting = state.groups.values_mut().filter_map(|group| match group {
+                Group::Waiting(waiting) => Some(std::mem::take(waiting)),
+                Group::Started(_) => None,
+            });
+            waiting.flatten().collect()
+        };
+        // User's destructors run outside the lock.
+        drop(dropped);
+    }
+
+    /// Tells a group to stop, and waits until it has; for at most `within`, after which what is left is aborted.
+    ///
+    /// # Errors
+    /// Names what had to be aborted.
+    ///
+    /// # Cancel safety
+    /// They have been told by then; calling it again waits for the rest.
+    pub(crate) async fn end(
+        &self,
+        env: &Env,
+        group: &RunnableGroup,
+        within: Duration,
+    ) -> Result<(), ManagerError> {
+        if !self.tell(group) {
+            return Ok(());
+        }
+        let begun = env.now();
+        if env.timeout(within, self.ended(group)).await.is_ok() {
+            return Ok(());
+        }
+        let waited = env.now().saturating_duration_since(begun);
+        let names = self.living(group);
+        self.abort_one(env, group).await;
+        Err(ManagerError::RunnablesStuck { waited, names })
+    }
+
+    /// Ends all of them at their next await.
+    pub(crate) async fn abort(&self, env: &Env) {
+        self.close();
+        let groups: Vec<RunnableGroup> = self.lock().groups.keys().cloned().collect();
+        for group in groups.iter().rev() {
+            self.abort_one(env, group).await;
+        }
+    }
+
+    /// Ends a group at its next await, and waits for that: not for long, since what never awaits never ends.
+    pub(crate) async fn abort_one(&self, env: &Env, group: &RunnableGroup) {
+        if !self.tell(group) {
+            return;
+        }
+        self.abort_group(group);
+        if env.timeout(GONE, self.ended(group)).await.is_err() {
+            tracing::error!(runnables = ?self.living(group), "these do not even stop: they never await");
+        }
+    }
+
+    /// Tells a group to stop; `false` if there is nothing in it.
+    fn tell(&self, group: &RunnableGroup) -> bool {
+        match self.lock().groups.get(group) {
+            Some(Group::Started(started)) => {
+                started.stop.cancel();
+                !started.running.is_empty()
+            }
+            Some(Group::Waiting(_)) | None => false,
+        }
+    }
+
+    fn abort_group(&self, group: &RunnableGroup) {
+        if let Some(Group::Started(started)) = self.lock().groups.get(group) {
+            started.running.iter().for_each(|one| one.task.abort());
+        }
+    }
+
+    fn living(&self, group: &RunnableGroup) -> Vec<String> {
+        match self.lock().groups.get(group) {
+            Some(Group::Started(started)) => started.living(),
+            Some(Group::Waiting(_)) | None => Vec::new(),
+        }
+    }
+
+    /// Waits until none of a group is left.
+    async fn ended(&self, group: &RunnableGroup) {
+        poll_fn(|cx| {
+            let mut state = self.lock();
+            let Some(Group::Started(started)) = state.groups.get_mut(group) else { return Poll::Ready(()) };
+            // How one ended has been noted by itself.
+            started.running.retain_mut(|one| Pin::new(&mut one.task).poll(cx).is_pending());
+            if started.running.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How long what was aborted may take to be gone.
+const GONE: Duration = Duration::from_secs(1);
+
+async fn run(
+    runnable: &dyn Runnable,
+    name: &str,
+    means: Means,
+    stop: CancellationToken,
+    ready: CancellationToken,
+) -> Result<(), RunnableError> {
+    let clients = means.clients.for_controller(name)?;
+    let clients = match &means.fence {
+        Some(fence) => clients.behind(fence.clone()),
+        None => clients,
+    };
+    let client = clients.client();
+    runnable.run(RunnableContext { means, client, stop, ready }).await
+}
+
+/// Says that it is ready when dropped.
+fn ready_at_the_end(ready: &CancellationToken) -> impl Drop + use<> {
+    ready.clone().drop_guard()
+}
+
+impl RunnableGroup {
+    /// The name of the election group.
+    fn election(&self) -> String {
+        match self {
+            Self::LeaderOf(name) => name.clone(),
+            Self::BeforeCaches | Self::EveryReplica | Self::Leader => String::new(),
+        }
+    }
+}
+
+impl fmt::Display for RunnableGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BeforeCaches => f.write_str("before caches"),
+            Self::EveryReplica => f.write_str("every replica"),
+            Self::Leader => f.write_str("leader"),
+            Self::LeaderOf(group) => write!(f, "leader of {group}"),
+        }
+    }
+}
+
+impl State {
+    fn election_groups(&self) -> Vec<String> {
+        let led =
+            |group: &RunnableGroup| matches!(group, RunnableGroup::LeaderOf(_)).then(|| group.election());
+        self.groups.keys().filter_map(led).collect()
+    }
+}
+
+impl Started {
+    fn living(&self) -> Vec<String> {
+        self.running.iter().filter(|one| !one.task.is_finished()).map(|one| one.name.clone()).collect()
+    }
+}
+
+impl fmt::Debug for Runnables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.lock();
+        let mut told = f.debug_map();
+        for (group, members) in &state.groups {
+            match members {
+                Group::Waiting(waiting) => told.entry(group, &format!("{} waiting", waiting.len())),
+                Group::Started(started) => told.entry(group, &started.living()),
+            };
+        }
+        told.finish()
+    }
+}
+
+impl fmt::Debug for RunnableContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunnableContext").field("stopped", &self.is_stopped()).finish_non_exhaustive()
+    }
+}

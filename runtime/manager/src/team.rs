@@ -1,0 +1,286 @@
+//! Those who act together, because they are led together.
+//!
+//! A team is what one leadership permits: its controllers, and the runnables that need it. It goes through the last steps
+//! of [`START`] on its own, and through their reverse, so that a process with several teams leads with some while others
+//! stand by. The main team always exists; each election group is one more.
+//!
+//! What every team can rely on, whatever leads it: **a term** begins with a fence that opens and with what is known of
+//! the predecessor's writes, and it ends in one of two ways. Either the team is told to stop: it drains while the lease is
+//! still renewed, and releases with what it wrote. Or the term is lost: everything under it is stopped where it stands,
+//! at once, and nothing is released.
+//!
+//! A lost term is not followed by another in the same process. Controllers are built once, their triggers and sources run
+//! once, and a worker that was stopped half-way leaves what only a new process is rid of: so the process ends, after the
+//! other teams have been drained and their leases released in order. (Shards are led by one more kind of leadership: a
+//! team of all controllers then has a term for each shard, whose keys are what is drained, and [`windlass_client::FenceSlot`]
+//! is set by each worker to the fence of its key.)
+
+use futures_util::future;
+use k8s_openapi::api::core::v1::ObjectReference;
+use windlass_client::{FenceSlot, one_line};
+use windlass_election::{ElectionConfig, Predecessor};
+use windlass_env::Env;
+use windlass_events::{EventType, Recorder};
+use windlass_informer::InformerFactory;
+
+use crate::controllers::Controllers;
+use crate::error::ManagerError;
+use crate::groups::{Burden, Load};
+use crate::leadership::Leadership;
+use crate::lifecycle::{START, Step, stop_order};
+use crate::needs::Needs;
+use crate::process::{Budget, first};
+use crate::runnables::{Means, RunnableGroup, Runnables};
+use crate::shutdown::ShutdownSignals;
+use crate::takeover;
+
+/// What every team takes from its process.
+pub(crate) struct Common {
+    pub(crate) env: Env,
+    pub(crate) factory: InformerFactory,
+    pub(crate) runnables: Runnables,
+    pub(crate) means: Means,
+    /// How much this replica leads.
+    pub(crate) burden: Burden,
+}
+
+/// Controllers and runnables that act under one leadership.
+pub(crate) struct Team {
+    pub(crate) leadership: Leadership,
+    /// What it stands for, if it is elected.
+    pub(crate) election: Option<ElectionConfig>,
+    pub(crate) controllers: Controllers,
+    /// What its controllers' caches lack.
+    pub(crate) needs: Needs,
+    /// The runnables that go with it.
+    pub(crate) runnables: RunnableGroup,
+    /// What its runnables write behind; `None` for the fence of all.
+    pub(crate) fence: Option<FenceSlot>,
+    /// Whom it follows, once it leads.
+    pub(crate) predecessor: Option<Predecessor>,
+    /// Whether the caches show what the last leader wrote, so that what controllers write is built on it.
+    pub(crate) caught_up: bool,
+    pub(crate) load: Option<Load>,
+    pub(crate) started: Vec<Step>,
+}
+
+impl Team {
+    /// Goes through its steps, then works, until the first signal.
+    ///
+    /// # Errors
+    /// What it cannot go on without. If that is its lease, nothing of it runs any more.
+    ///
+    /// # Cancel safety
+    /// What was begun is noted; [`Team::stop`] and [`Team::abort`] end it.
+    async fn work(
+        &mut self,
+        common: &Common,
+        told: Option<&Recorder>,
+        signals: &ShutdownSignals,
+    ) -> Result<(), ManagerError> {
+        let worked = self.start_and_work(common, told, signals).await;
+        self.unless_lost(common, worked).await
+    }
+
+    async fn start_and_work(
+        &mut self,
+        common: &Common,
+        told: Option<&Recorder>,
+        signals: &ShutdownSignals,
+    ) -> Result<(), ManagerError> {
+        for (step, _reason) in START.into_iter().filter(|(step, _)| step.is_led()) {
+            tracing::debug!(?step, team = %self.runnables, "starting");
+            // Noted before it is done, so that a step that was interrupted half-way is stopped as well.
+            self.started.push(step);
+            match first(signals.draining(), self.start(step, common, told)).await {
+                future::Either::Left(()) => return Ok(()),
+                future::Either::Right(started) => started?,
+            }
+        }
+        self.leadership.during(signals.draining()).await
+    }
+
+    async fn start(
+        &mut self,
+        step: Step,
+        common: &Common,
+        told: Option<&Recorder>,
+    ) -> Result<(), ManagerError> {
+        match step {
+            Step::Election => self.lead(common, told).await,
+            Step::LedRunnables => {
+                self.catch_up(common).await?;
+                let means = Means { fence: self.fence.clone(), ..common.means.clone() };
+                self.leadership.during(common.runnables.start(&self.runnables, means)).await
+            }
+            Step::Controllers => self.leadership.during(self.controllers.start()).await?,
+            // Not a team's.
+            Step::AdminServer
+            | Step::ApiServer
+            | Step::EarlyRunnables
+            | Step::Informers
+            | Step::Runnables => Ok(()),
+        }
+    }
+
+    /// Waits until one of its controllers could work, then until this replica leads.
+    async fn lead(&mut self, common: &Common, told: Option<&Recorder>) -> Result<(), ManagerError> {
+        self.needs.met(&common.env).await?;
+        if let Some(election) = &self.election {
+            tracing::info!(lease = %election.lease_name, identity = %election.identity, "standing by");
+        }
+        self.predecessor = self.leadership.acquire().await?;
+        self.load = (!self.needs.is_empty()).then(|| common.burden.more());
+        if let Some(election) = &self.election {
+            tracing::info!(lease = %election.lease_name, identity = %election.identity, "leading");
+            if let Some(events) = told {
+                let note = format!("{} became leader", election.identity);
+                events.event(&lease(election), EventType::Normal, "LeaderElection", &note);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for caches that show what the last leader wrote. The lease is renewed meanwhile.
+    async fn catch_up(&mut self, common: &Common) -> Result<(), ManagerError> {
+        if let Some(predecessor) = &self.predecessor {
+            let caught_up = takeover::caught_up(&common.env, &common.factory, predecessor);
+            self.leadership.during(caught_up).await?;
+        }
+        self.caught_up = true;
+        Ok(())
+    }
+
+    /// Stops what was started, in reverse, through to the end; the first failure is told.
+    async fn stop(&mut self, common: &Common, budget: &Budget) -> Result<(), ManagerError> {
+        let mut end = Ok(());
+        for step in stop_order(&std::mem::take(&mut self.started)) {
+            tracing::debug!(?step, team = %self.runnables, "stopping");
+            let stopped = self.stop_step(step, common, budget, end.is_ok()).await;
+            if stopped.as_ref().is_err_and(ManagerError::is_lost_lease) {
+                return self.unless_lost(common, stopped).await;
+            }
+            end = end.and(stopped);
+        }
+        self.load = None;
+        end
+    }
+
+    /// `clean` says whether everything stopped so far has truly ended.
+    async fn stop_step(
+        &mut self,
+        step: Step,
+        common: &Common,
+        budget: &Budget,
+        clean: bool,
+    ) -> Result<(), ManagerError> {
+        match step {
+            // The lease is renewed until the last reconcile has ended.
+            Step::Controllers => self.leadership.during(self.controllers.drain()).await?,
+            Step::LedRunnables => {
+                let ended = common.runnables.end(&common.env, &self.runnables, budget.left());
+                self.leadership.during(ended).await?
+            }
+            Step::Election => self.step_down(clean).await,
+            Step::AdminServer
+            | Step::ApiServer
+            | Step::EarlyRunnables
+            | Step::Informers
+            | Step::Runnables => Ok(()),
+        }
+    }
+
+    /// Gives the lease back, unless something that was aborted may have a write on its way: then it expires by itself.
+    async fn step_down(&mut self, clean: bool) -> Result<(), ManagerError> {
+        if clean {
+            // Whoever was told to stop before its caches had caught up hands on what it was to wait for.
+            let written = self.caught_up.then(|| self.controllers.written());
+            return self.leadership.release(written).await;
+        }
+        tracing::warn!("the lease is left to expire");
+        self.leadership.abandon().await;
+        Ok(())
+    }
+
+    /// Ends all of it at once if its lease was lost.
+    async fn unless_lost<T>(
+        &mut self,
+        common: &Common,
+        end: Result<T, ManagerError>,
+    ) -> Result<T, ManagerError> {
+        if end.as_ref().is_err_and(ManagerError::is_lost_lease) {
+            self.abort(common).await;
+        }
+        end
+    }
+
+    /// Ends everything at its next await. Nothing is written: the fence is closed or its lease expires.
+    async fn abort(&mut self, common: &Common) {
+        self.started.clear();
+        self.load = None;
+        self.leadership.abandon().await;
+        common.runnables.abort_one(&common.env, &self.runnables).await;
+        self.controllers.abort().await;
+    }
+}
+
+/// All teams of a process.
+pub(crate) struct Teams(pub(crate) Vec<Team>);
+
+impl Teams {
+    /// All of them work until the first signal, or until one cannot go on.
+    ///
+    /// # Errors
+    /// Of the first that cannot. The others have been dropped where they stood, and are to be stopped.
+    pub(crate) async fn work(
+        &mut self,
+        common: &Common,
+        told: Option<&Recorder>,
+        signals: &ShutdownSignals,
+    ) -> Result<(), ManagerError> {
+        let works = self.0.iter_mut().map(|team| Box::pin(team.work(common, told, signals)));
+        future::try_join_all(works).await.map(drop)
+    }
+
+    /// Stops all of them side by side, each in order. A lost lease is told before anything else.
+    pub(crate) async fn stop(&mut self, common: &Common, budget: &Budget) -> Result<(), ManagerError> {
+        let stops = self.0.iter_mut().map(|team| Box::pin(team.stop(common, budget)));
+        let mut told: Result<(), ManagerError> = Ok(());
+        for stopped in future::join_all(stops).await {
+            let (first, also) = match (told, stopped) {
+                (Err(first), Err(also)) if also.is_lost_lease() && !first.is_lost_lease() => {
+                    (Err(also), Some(first))
+                }
+                (Err(first), Err(also)) => (Err(first), Some(also)),
+                (Err(first), Ok(())) => (Err(first), None),
+                (Ok(()), stopped) => (stopped, None),
+            };
+            if let Some(also) = also {
+                tracing::error!(error = one_line(&also), "stopping failed as well");
+            }
+            told = first;
+        }
+        told
+    }
+
+    /// Ends all of them at their next await.
+    pub(crate) async fn abort(&mut self, common: &Common) {
+        future::join_all(self.0.iter_mut().map(|team| Box::pin(team.abort(common)))).await;
+    }
+
+    /// Tells whatever is left of controllers that do not work to end.
+    pub(crate) fn let_go(&self) {
+        self.0.iter().for_each(|team| team.controllers.let_go());
+    }
+}
+
+/// The Lease as events name it.
+fn lease(election: &ElectionConfig) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("coordination.k8s.io/v1".to_owned()),
+        kind: Some("Lease".to_owned()),
+        namespace: Some(election.lease_namespace.clone()),
+        name: Some(election.lease_name.clone()),
+        ..ObjectReference::default()
+    }
+}
