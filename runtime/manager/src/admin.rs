@@ -78,7 +78,7 @@ impl AdminServer {
     /// When the configuration contradicts itself, the certificate cannot be used or the address cannot be bound.
     ///
     /// # Panics
-    /// When one is started twice in the same environment, outside of tests.
+    /// When another one with reviews runs in the same environment: both would draw the same random numbers.
     pub async fn start(env: &Env, config: &AdminConfig, parts: AdminParts) -> Result<Self, ManagerError> {
         Self::start_within(env, config, parts, Limits::default()).await
     }
@@ -167,7 +167,7 @@ fn leave(env: &Env, access: &Access, parts: &AdminParts) -> Leave {
     };
     let ttls = Ttls { authentication: *authentication_ttl, allow: *allow_ttl, deny: *deny_ttl };
     let reviews = Reviews::new(env, parts.reviews.clone(), ttls, parts.metrics.admin());
-    Leave::Reviewed { always_allow: always_allow.clone(), reviews }
+    Leave::Reviewed { always_allow: always_allow.clone(), reviews: Box::new(reviews) }
 }
 
 /// The pages that were given, and those of every server.
@@ -191,6 +191,9 @@ impl fmt::Debug for AdminServer {
 
 impl fmt::Debug for AdminParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdminParts").field("pages", &self.pages).field("about", &self.about).finish_non_exhaustive()
+        f.debug_struct("AdminParts")
+            .field("pages", &self.pages)
+            .field("about", &self.about)
+            .finish_non_exhaustive()
     }
 }

@@ -26,8 +26,9 @@ pub use prometheus::local::LocalHistogram;
 pub use prometheus::{Gauge, Histogram, IntCounter, IntGauge};
 
 pub use crate::handles::{
-    AdminMetrics, ElectionMetrics, EventMetrics, HealthcheckMetrics, InformerMetrics, ManagerMetrics, ReconcileMetrics, ShardMetrics,
-    ReconcileResults, ReplicaSetMetrics, RequestMetrics, ReviewMetrics, WorkqueueMetrics,
+    AdminMetrics, ElectionMetrics, EventMetrics, HealthcheckMetrics, InformerMetrics, ManagerMetrics,
+    ReconcileMetrics, ReconcileResults, ReplicaSetMetrics, RequestMetrics, ReviewMetrics, ShardMetrics,
+    WorkqueueMetrics,
 };
 
 use crate::custom::Custom;

@@ -52,7 +52,8 @@ fn every_exported_family_is_in_the_table() {
 #[test]
 fn service_levels_are_those_two_families_alone() {
     let text = all_moved().encode_service_levels();
-    let shown: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next()).collect();
+    let shown: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next()).collect();
     assert_eq!(shown, ["kubernetes_healthcheck", "kubernetes_healthchecks_total"]);
 }
 

@@ -107,7 +107,7 @@ impl Pages {
         let candidates = below.filter(|prefix| prefix.len() > 1 || path == "/").chain([path]);
         candidates
             .filter_map(|at| pages.get_key_value(at))
-            .last()
+            .next_back()
             .map(|(at, page)| (at.clone(), Arc::clone(page)))
     }
 

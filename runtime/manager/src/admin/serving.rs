@@ -34,7 +34,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const CLOSING: Duration = Duration::from_secs(1);
 
 /// How large the head of a request may be: many times what tokens need. More is answered with 431.
-const HEAD: usize = 32 * 1024;
+const HEAD: u32 = 32 * 1024;
 
 /// How many header lines it may have.
 const LINES: usize = 64;
@@ -209,7 +209,7 @@ where
 {
     let mut http = http1::Builder::new();
     http.timer(EnvTimer(shared.env.clone())).header_read_timeout(shared.limits.head);
-    http.max_header_size(HEAD).max_headers(LINES).max_buf_size(BUFFER);
+    http.max_header_size(HEAD as usize).max_headers(LINES).max_buf_size(BUFFER);
     let (to, over) = (Arc::clone(shared), Arc::clone(connection));
     let answer = service_fn(move |request| answer(Arc::clone(&to), Arc::clone(&over), request));
     let mut serving = pin!(http.serve_connection(TokioIo::new(socket), answer));
@@ -226,7 +226,7 @@ async fn http_2(shared: &Arc<Shared>, socket: Secure, connection: &Arc<Connectio
     let mut http = http2::Builder::new(Streams(shared.env.clone()));
     http.timer(EnvTimer(shared.env.clone())).max_concurrent_streams(STREAMS);
     http.max_pending_accept_reset_streams(RESETS).max_local_error_reset_streams(RESETS);
-    http.max_send_buf_size(BUFFER).max_header_list_size(HEAD as u32);
+    http.max_send_buf_size(BUFFER).max_header_list_size(HEAD);
     // A client that is silent is asked whether it is there, and dropped if it does not say.
     http.keep_alive_interval(shared.limits.head).keep_alive_timeout(shared.limits.handshake);
     let (to, over) = (Arc::clone(shared), Arc::clone(connection));

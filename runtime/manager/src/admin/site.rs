@@ -31,7 +31,7 @@ pub(crate) enum Leave {
     /// Everybody.
     Open,
     /// Everybody what is always allowed, and otherwise whom a review lets.
-    Reviewed { always_allow: Vec<String>, reviews: Reviews },
+    Reviewed { always_allow: Vec<String>, reviews: Box<Reviews> },
 }
 
 /// The pages, and who may read them.

@@ -160,20 +160,18 @@ impl Form {
         if accept.trim().is_empty() {
             return Some(Form::Text);
         }
-        let mut wishes: Vec<(u32, Form)> =
+        let mut wishes: Vec<(f64, Form)> =
             accept.split(',').filter_map(|wish| Form::wish(wish, kind)).collect();
-        wishes.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
+        wishes.sort_by(|(one, _), (other, _)| other.total_cmp(one));
         wishes.into_iter().next().map(|(_, form)| form)
     }
 
-    /// One wish, and its weight in thousandths.
-    fn wish(wish: &str, kind: &str) -> Option<(u32, Self)> {
+    /// One wish, and its weight.
+    fn wish(wish: &str, kind: &str) -> Option<(f64, Self)> {
         let mut parts = wish.split(';').map(str::trim);
         let media_type = parts.next()?.to_ascii_lowercase();
         let mut given: BTreeMap<&str, &str> = parts.filter_map(|part| part.split_once('=')).collect();
         let weight = given.remove("q").map_or(Some(1.0), |weight| weight.parse::<f64>().ok())?;
-        // Between 0 and 1, so the product fits.
-        let weight = (weight.clamp(0.0, 1.0) * 1000.0) as u32;
         let form = match media_type.as_str() {
             "text/plain" | "text/*" | "*/*" if !given.contains_key("as") => Form::Text,
             "application/json" if (given.get("as"), given.get("g")) == (Some(&kind), Some(&GROUP)) => {
@@ -183,7 +181,7 @@ impl Form {
             }
             _ => return None,
         };
-        (weight > 0).then_some((weight, form))
+        (weight > 0.0).then_some((weight, form))
     }
 }
 

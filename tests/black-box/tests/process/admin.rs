@@ -28,7 +28,8 @@ use windlass_black_box::wait::eventually;
 use windlass_env::{Env, Task};
 use windlass_harness::{Plane, PlaneOptions};
 use windlass_manager::{
-    Access, AdminConfig, Manager, ManagerConfig, ManagerError, Registry, ShutdownSignals, ShutdownTrigger, Tls,
+    Access, AdminConfig, Manager, ManagerConfig, ManagerError, Registry, ShutdownSignals, ShutdownTrigger,
+    Tls,
 };
 
 /// How long an answer may take.
@@ -115,7 +116,8 @@ async fn exchange(stream: &mut TlsStream<TcpStream>, path: &str, lines: &str) ->
     };
     let head = String::from_utf8(answer[..end].to_vec())?.to_ascii_lowercase();
     let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).context("a status")?;
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.trim().parse::<usize>().ok());
+    let length =
+        head.lines().find_map(|line| line.strip_prefix("content-length: ")?.trim().parse::<usize>().ok());
     let length = length.context("a length")?;
     while answer.len() < end + length {
         ensure!(stream.read_buf(&mut answer).await? > 0, "closed within an answer");
@@ -174,7 +176,9 @@ async fn create<K>(plane: &Plane, object: Value) -> Result<()>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + serde::Serialize + Clone + std::fmt::Debug,
 {
-    Api::<K>::all(plane.client().await).create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    Api::<K>::all(plane.client().await)
+        .create(&PostParams::default(), &serde_json::from_value(object)?)
+        .await?;
     Ok(())
 }
 
@@ -245,7 +249,8 @@ async fn whoever_the_api_server_lets_reads_and_it_is_asked_as_often_as_configure
         ensure!(reviews(audit)? == (0, 0), "nobody is asked about nobody");
         ensure!(served.code("/metrics", "made-up").await? == 401, "a token that nobody has");
         let (code, why) = served.get("/metrics", Some(&stranger)).await?;
-        let expected = "forbidden: user \"system:serviceaccount:default:stranger\" cannot get path \"/metrics\"";
+        let expected =
+            "forbidden: user \"system:serviceaccount:default:stranger\" cannot get path \"/metrics\"";
         ensure!(code == 403 && why.starts_with(expected) && why.lines().count() == 1, "{code}: {why}");
         for path in ["/metrics", "/metrics/slis", "/configz", "/statusz", "/flagz", "/livez/ping", "/"] {
             ensure!(served.code(path, &scraper).await? == 200, "{path}");
@@ -317,7 +322,9 @@ async fn without_the_api_server_probes_answer_and_who_is_remembered_reads_on() -
         served.stop().await?;
 
         // Without the role nobody can be asked about, and everybody but the probes is turned away.
-        Api::<ClusterRoleBinding>::all(plane.client().await).delete("reviewer", &DeleteParams::default()).await?;
+        Api::<ClusterRoleBinding>::all(plane.client().await)
+            .delete("reviewer", &DeleteParams::default())
+            .await?;
         let served = Served::start(&kubeconfig, Tls::SelfSigned, Access::reviewed()).await?;
         ensure!(served.code("/metrics", &scraper).await? == 500, "no role");
         ensure!(served.get("/healthz", None).await?.0 == 200, "probes need none");
@@ -360,7 +367,8 @@ async fn a_certificate_is_replaced_under_load_without_a_dropped_scrape() -> Resu
         replaced?;
         let scrapes: usize = scrapes.into_iter().sum::<Result<usize>>()?;
         println!("{scrapes} scrapes beside 2 replacements, none dropped");
-        let replaced = served.metric("windlass_admin_certificate_changes_total{result=\"replaced\"}", &scraper).await?;
+        let replaced =
+            served.metric("windlass_admin_certificate_changes_total{result=\"replaced\"}", &scraper).await?;
         ensure!(replaced == 2.0 && scrapes > 100, "{replaced} replaced, {scrapes} scrapes");
         served.stop().await
     })
@@ -456,7 +464,9 @@ async fn idle(served: &Served, scraper: &str, most: usize) -> Result<Vec<TcpStre
     }
     let open = served.metric("windlass_admin_connections", scraper).await?;
     let shed = served.metric("windlass_admin_connections_shed_total", scraper).await?;
-    println!("beside {most} idle connections a probe and a scrape took {slowest:?} at most; {open} open, {shed} shed");
+    println!(
+        "beside {most} idle connections a probe and a scrape took {slowest:?} at most; {open} open, {shed} shed"
+    );
     ensure!(open <= 256.0, "{open} open");
     Ok(silent)
 }
@@ -483,7 +493,11 @@ async fn trickle(served: &Served, over: &AtomicBool) {
         let mut sent = stream.write_all(b"GET /livez HTTP/1.1\r\nX-Slow: ").await;
         while sent.is_ok() && !over.load(Ordering::Relaxed) {
             tokio::time::sleep(Duration::from_millis(200)).await;
-            sent = async { stream.write_all(b"a").await?; stream.flush().await }.await;
+            sent = async {
+                stream.write_all(b"a").await?;
+                stream.flush().await
+            }
+            .await;
         }
     }
 }
