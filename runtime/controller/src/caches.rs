@@ -104,6 +104,11 @@ impl<R: Observed> Cache for SharedInformer<R> {
                 "namespace {namespace} is not among those whose {kind} this process watches"
             ));
         }
+        if let (Some(shards), Some(namespace)) = (self.shards(), key.namespace())
+            && shards.shard_of(windlass_object::shard::hash(namespace)).is_none()
+        {
+            return Some(format!("namespace {namespace} is of no shard that this process holds"));
+        }
         let absent = selection.is_filtered() && self.held(key).is_none();
         absent.then(|| {
             format!("the watch on {kind} selects {selection}, and no object of that name is among those")

@@ -132,9 +132,16 @@ impl Setup {
 
 /// What is watched.
 impl Setup {
-    /// Watches every `K`: a cache of them all, and the right to list and watch.
+    /// Watches every `K`: a cache of them all, and the right to list and watch. In a process that holds some shards, of
+    /// those in them.
     pub fn watch<K: Watchable>(&mut self) -> Watch<'_, Typed<K>> {
         self.watch_selected(Selection::default())
+    }
+
+    /// Watches every `K` of every shard, whichever this process holds: for what each replica has to see whole, such as
+    /// nodes. Other watches ask for that with [`Selection::of_every_shard`].
+    pub fn watch_every_shard<K: Watchable>(&mut self) -> Watch<'_, Typed<K>> {
+        self.watch_selected(Selection::default().of_every_shard())
     }
 
     /// Watches the `K` that `selection` leaves. Controllers that select alike share one cache.

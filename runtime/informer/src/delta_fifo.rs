@@ -200,7 +200,8 @@ impl<S> DeltaFifo<S> {
     /// Queues the news that nothing else happened in a part up to `version`.
     pub fn bookmark(&self, partition: &Partition, version: ResourceVersion) {
         let mut state = self.lock();
-        if let Some(Entry::Change(Delta::Bookmark { partition: last, version: told })) = state.entries.back_mut()
+        if let Some(Entry::Change(Delta::Bookmark { partition: last, version: told })) =
+            state.entries.back_mut()
             && last == partition
             && *told < version
         {
@@ -572,6 +573,24 @@ mod tests {
             Batch::Changes(vec![Delta::Updated(item("a", 2))]),
         ];
         assert_eq!(batches, expected);
+    }
+
+    #[test]
+    fn of_bookmarks_in_a_row_the_last_of_each_part_stands_for_all() {
+        let fifo = DeltaFifo::<u32>::new();
+        let part = Partition::Namespace("a".into());
+        let told =
+            [(&Partition::Whole, 1), (&Partition::Whole, 3), (&Partition::Whole, 2), (&part, 9), (&part, 10)];
+        for (part, version) in told {
+            fifo.bookmark(part, at(version));
+        }
+        let bookmark = |partition: &Partition, version| Delta::Bookmark {
+            partition: partition.clone(),
+            version: at(version),
+        };
+        let expected =
+            vec![bookmark(&Partition::Whole, 3), bookmark(&Partition::Whole, 2), bookmark(&part, 10)];
+        assert_eq!(pop(&fifo, &known(&[])), Batch::Changes(expected));
     }
 
     #[test]

@@ -283,7 +283,8 @@ impl<S: Clone> StoreWriter<S> {
                 Delta::Vanished(key) => self.vanish(&key, cause, &mut changes),
                 // A source that lists what it was not asked for would fill the cache with what never goes again.
                 Delta::Replaced(item) if !list.partition.holds(&item.head.key, item.head.uid.as_ref()) => {}
-                Delta::Replaced(item) if trust == Trust::Versions && self.is_outdone(&list.partition, &item) => {}
+                Delta::Replaced(item)
+                    if trust == Trust::Versions && self.is_outdone(&list.partition, &item) => {}
                 Delta::Replaced(item) => self.present(item, cause, trust, &mut changes),
                 other => self.one(other, &mut changes),
             }
@@ -322,7 +323,9 @@ impl<S: Clone> StoreWriter<S> {
     }
 
     /// Whether it tells of what was before all that is held. A server that repeats itself undoes nothing, also not what
-    /// is held no more. Ends are no past: some sources tell them with the version of the last state.
+    /// is held no more. Ends are no past: some sources tell them with the version of the last state. What such a source told
+    /// once more after the end, at that same version, would be taken in; API servers tell every end at a version of its
+    /// own, and none repeats a state after it without telling the end again.
     fn is_past(&self, head: &Head) -> bool {
         self.working.progress.is_past(head)
     }

@@ -1,8 +1,10 @@
 //! The store alone: what it makes of batches.
 
+use windlass_object::shard::{self, HashRange, ShardField, ShardId};
 use windlass_object::{Decoder as _, Representation as _, Typed, wire};
 
 use super::*;
+use crate::shards::Shard;
 use crate::testing::{at, brief, brief_event, key, object};
 
 type Map = k8s_openapi::api::core::v1::ConfigMap;
@@ -311,4 +313,56 @@ fn a_version_that_is_no_number_never_stops_the_store() {
     change(&mut writer, bookmark(at(5)));
     change(&mut writer, bookmark(ResourceVersion::new("opaque-3")));
     assert_eq!(version(&writer), Some(at(5)));
+}
+
+/// Two shards by uid, of which the first holds `u` and the second `w`.
+fn two_shards() -> [Partition; 2] {
+    let shard = |number: u16, uid: &str| {
+        let start = shard::hash(uid);
+        let ranges = HashRange::new(start, u128::from(start) + 1).expect("a range").into();
+        Partition::Shard(Arc::new(Shard { id: ShardId(number), field: ShardField::Uid, ranges }))
+    };
+    [shard(0, "u"), shard(1, "w")]
+}
+
+fn listed(writer: &mut Writer, part: &Partition, version: u64, items: Vec<Item<Arc<Map>>>) -> Vec<String> {
+    let known = Known { store: &writer.store, head: Typed::<Map>::head };
+    let vanished = known.missing_from(part, &items.iter().map(|item| &item.head.key).collect());
+    let deltas = vanished.into_iter().map(Delta::Vanished).chain(items.into_iter().map(Delta::Replaced));
+    let list = ListFacts { partition: part.clone(), version: at(version), consistent: true, initial: false };
+    told(writer.apply(Batch::Replacement { deltas: deltas.collect(), list }))
+}
+
+#[test]
+fn a_name_that_passed_to_another_shard_is_not_taken_back_by_what_the_first_shard_tells_late() {
+    let (mut writer, [first, second]) = (writer(), two_shards());
+    writer.apply(Batch::Joined(vec![first.clone(), second.clone()]));
+    listed(&mut writer, &first, 10, vec![item("a", "u", 5)]);
+    listed(&mut writer, &second, 10, vec![]);
+    // It was deleted at 11 and made anew at 12, and the second shard is quicker.
+    let made = change(&mut writer, Delta::Added(item("a", "w", 12)));
+    assert_eq!(made, ["-a@5=v Watch Inferred", "+a@12=v Watch"]);
+    assert_eq!(listed(&mut writer, &first, 10, vec![item("a", "u", 5)]), Vec::<String>::new());
+    assert_eq!(change(&mut writer, Delta::Deleted(item("a", "u", 11))), Vec::<String>::new());
+    assert_eq!(listed(&mut writer, &first, 13, vec![]), Vec::<String>::new());
+    assert_eq!(writer.store.snapshot().objects().len(), 1);
+    // And back again.
+    assert_eq!(
+        change(&mut writer, Delta::Added(item("a", "u", 20))),
+        ["-a@12=v Watch Inferred", "+a@20=v Watch"]
+    );
+    assert_eq!(listed(&mut writer, &second, 21, vec![]), Vec::<String>::new());
+    assert_eq!(writer.store.snapshot().objects().len(), 1);
+}
+
+#[test]
+fn a_list_of_a_shard_takes_away_what_was_of_that_shard_alone() {
+    let (mut writer, [first, second]) = (writer(), two_shards());
+    writer.apply(Batch::Joined(vec![first.clone(), second.clone()]));
+    listed(&mut writer, &first, 10, vec![item("a", "u", 5), spoiled("c", "u", 6)]);
+    listed(&mut writer, &second, 10, vec![item("b", "w", 5), spoiled("d", "w", 6)]);
+    assert_eq!(listed(&mut writer, &first, 12, vec![]), ["-a@5=v Relist Inferred"]);
+    let snapshot = writer.store.snapshot();
+    assert_eq!(snapshot.objects().keys().collect::<Vec<_>>(), [&key("b")]);
+    assert_eq!(snapshot.quarantined().keys().collect::<Vec<_>>(), [&key("d")]);
 }

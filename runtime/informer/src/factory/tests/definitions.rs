@@ -264,6 +264,64 @@ async fn of_an_absent_kind_a_fresh_look_needs_no_list_but_an_answer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_a_kind_whose_definition_went_a_fresh_look_is_granted_once_its_objects_are_gone_too() {
+    let world = World::new();
+    world.define_widgets();
+    world.put_widget("w");
+    let widgets = world.factory.informer(widgets(), Selection::default());
+    world.start();
+    assert!(widgets.wait_for_sync(Some(MINUTE)).await.is_ok());
+    world.undefine_widgets();
+    assert!(
+        !VersionSource::refreshed(&widgets, SECOND).await,
+        "it may be for a moment, and the object is held"
+    );
+    assert_eq!(widgets.lister().len(), 1);
+    assert!(VersionSource::refreshed(&widgets, MINUTE).await);
+    assert_eq!((widgets.lister().len(), widgets.presence()), (0, Presence::Absent));
+    world.define_widgets();
+    world.put_widget("again");
+    assert!(
+        VersionSource::refreshed(&widgets, MINUTE).await,
+        "a look by request is not held up by the slow pace"
+    );
+    assert_eq!(widgets.lister().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_kind_that_was_never_to_be_read_a_fresh_look_needs_no_list_but_a_refusal() {
+    let world = World::new();
+    world.door.shut(Verb::List, "configmaps", None);
+    let maps = world.factory.typed::<ConfigMap>();
+    world.start();
+    world.pass(MINUTE * 10).await;
+    let began = world.env.now();
+    assert!(VersionSource::refreshed(&maps, MINUTE).await);
+    assert!(world.env.now().saturating_duration_since(began) < SECOND, "a takeover is not held up by it");
+    assert!(matches!(maps.presence(), Presence::Forbidden(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_kind_that_must_not_be_read_any_more_no_refusal_makes_what_is_held_fresh() {
+    let world = World::new();
+    world.put("a", "x", "first");
+    let maps = world.factory.typed::<ConfigMap>();
+    world.start();
+    assert!(maps.wait_for_sync(Some(MINUTE)).await.is_ok());
+    for verb in [Verb::List, Verb::Watch] {
+        world.door.shut(verb, "configmaps", None);
+    }
+    world.put("a", "x", "second");
+    world.put("a", "x", "third");
+    assert!(!VersionSource::refreshed(&maps, MINUTE * 5).await, "nobody knows what became of it");
+    assert!(matches!(maps.presence(), Presence::Forbidden(_)));
+    assert_eq!(held(&maps).len(), 1, "it is served as it was");
+    world.door.open();
+    assert!(VersionSource::refreshed(&maps, MINUTE * 2).await);
+    assert_eq!(held(&maps), ["a/x=third"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_missing_right_blocks_only_its_own_informer_and_is_told_as_the_rule_to_add() {
     let world = World::new();
     world.door.shut(Verb::List, "secrets", None);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use windlass_object::ObjectKey;
+use windlass_object::shard::{HashRange, ShardId};
 
 use super::*;
 
@@ -15,6 +16,14 @@ fn at(version: u64) -> ResourceVersion {
 
 fn part(name: usize) -> Partition {
     Partition::Namespace(NAMES[name].into())
+}
+
+/// The shard of that namespace alone.
+fn shard_of(name: usize) -> Partition {
+    let start = shard::hash(NAMES[name]);
+    let ranges = HashRange::new(start, u128::from(start) + 1).expect("a range").into();
+    let id = ShardId(u16::try_from(name).expect("few"));
+    Partition::Shard(Arc::new(Shard { id, field: ShardField::Namespace, ranges }))
 }
 
 fn head(name: usize, version: u64) -> Head {
@@ -66,6 +75,8 @@ struct World {
     /// Of each namespace that is followed.
     followed: BTreeMap<usize, Followed>,
     progress: Progress,
+    /// Whether each is followed as a shard.
+    shards: bool,
 }
 
 #[derive(Default)]
@@ -76,14 +87,28 @@ struct Followed {
 }
 
 impl World {
-    fn new() -> Self {
-        let mut world = Self { version: 10, ..Self::default() };
+    fn new(shards: bool) -> Self {
+        let mut world = Self { version: 10, shards, ..Self::default() };
         world.progress.join(Vec::new());
         world.progress.settle();
         world
     }
 
+    /// The part that a step is about.
+    fn part_of(&self, step: &Step) -> Partition {
+        let (Step::Write(name)
+        | Step::Join(name)
+        | Step::Leave(name)
+        | Step::Unserve(name)
+        | Step::BeginList(name)
+        | Step::EndList(name)
+        | Step::Watch(name)
+        | Step::Bookmark(name)) = *step;
+        if self.shards { shard_of(name) } else { part(name) }
+    }
+
     fn take(&mut self, step: &Step) {
+        let part = self.part_of(step);
         match *step {
             Step::Write(name) => {
                 self.version += 1;
@@ -91,15 +116,15 @@ impl World {
             }
             Step::Join(name) if !self.followed.contains_key(&name) => {
                 self.followed.insert(name, Followed::default());
-                self.progress.join(vec![part(name)]);
+                self.progress.join(vec![part]);
             }
             Step::Leave(name) if self.followed.remove(&name).is_some() => {
-                self.progress.emptied(&part(name), Departure::Deselected);
+                self.progress.emptied(&part, Departure::Deselected);
             }
             Step::Unserve(name) => {
                 if let Some(followed) = self.followed.get_mut(&name) {
                     *followed = Followed::default();
-                    self.progress.emptied(&part(name), Departure::Unserved);
+                    self.progress.emptied(&part, Departure::Unserved);
                 }
             }
             Step::BeginList(name) => {
@@ -111,7 +136,7 @@ impl World {
                 let listed = self.followed.get_mut(&name).and_then(|followed| followed.listing.take());
                 if let Some(listed) = listed {
                     self.deliver(name, listed);
-                    self.progress.listed(&facts(part(name), listed, true));
+                    self.progress.listed(&facts(part, listed, true));
                 }
             }
             Step::Watch(name) if self.was_listed(name) => {
@@ -121,7 +146,7 @@ impl World {
             }
             Step::Bookmark(name) if self.was_listed(name) => {
                 self.deliver(name, self.version);
-                self.progress.advance(&part(name), &at(self.version));
+                self.progress.advance(&part, &at(self.version));
             }
             _ => {}
         }
@@ -165,8 +190,10 @@ impl World {
 
 proptest! {
     #[test]
-    fn nothing_counts_as_reached_that_was_not_delivered_and_the_version_never_moves_back(steps in steps()) {
-        let mut world = World::new();
+    fn nothing_counts_as_reached_that_was_not_delivered_and_the_version_never_moves_back(
+        steps in steps(), shards: bool,
+    ) {
+        let mut world = World::new(shards);
         let mut before: Option<ResourceVersion> = None;
         for step in &steps {
             world.take(step);
@@ -179,8 +206,8 @@ proptest! {
     }
 
     #[test]
-    fn once_everything_was_listed_and_told_everything_counts_as_reached(steps in steps()) {
-        let mut world = World::new();
+    fn once_everything_was_listed_and_told_everything_counts_as_reached(steps in steps(), shards: bool) {
+        let mut world = World::new(shards);
         steps.iter().for_each(|step| world.take(step));
         for name in 0..NAMES.len() {
             world.take(&Step::BeginList(name));
