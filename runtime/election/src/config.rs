@@ -30,6 +30,51 @@ pub struct ElectionConfig {
     /// Whether [`Elector::release`](crate::Elector::release) gives the lease back, so that a standby takes over at
     /// once. Default true. It is safe here because release comes after the work has ended.
     pub release_on_exit: bool,
+    /// Who decides. Default `None`: the replicas among themselves. Otherwise the API server's coordinator does, which
+    /// chooses among candidates.
+    pub coordinated: Option<CoordinatedConfig>,
+}
+
+/// What a replica tells the API server's coordinator of itself. The API server must have the feature gate
+/// `CoordinatedLeaderElection` on and serve `coordination.k8s.io/v1beta1`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CoordinatedConfig {
+    /// The version of this binary, `major.minor.patch`.
+    pub binary_version: String,
+    /// The version it behaves as, `major.minor.patch`; not above that of the binary. Among candidates the oldest leads.
+    pub emulation_version: String,
+    /// By what rule the coordinator chooses.
+    pub strategy: CoordinatedStrategy,
+}
+
+/// A rule by which the API server's coordinator chooses.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum CoordinatedStrategy {
+    /// The candidate with the oldest emulation version, then the oldest binary, then the one created first. The only
+    /// rule that Kubernetes 1.36 has.
+    #[default]
+    OldestEmulationVersion,
+}
+
+impl CoordinatedStrategy {
+    /// As it stands in a Lease and in a LeaseCandidate.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OldestEmulationVersion => "OldestEmulationVersion",
+        }
+    }
+}
+
+impl CoordinatedConfig {
+    /// This version as both, by the only strategy there is.
+    pub fn new(version: impl Into<String>) -> Self {
+        let version = version.into();
+        Self {
+            binary_version: version.clone(),
+            emulation_version: version,
+            strategy: CoordinatedStrategy::default(),
+        }
+    }
 }
 
 impl ElectionConfig {
@@ -43,6 +88,7 @@ impl ElectionConfig {
             renew_deadline: Duration::from_secs(10),
             retry_period: Duration::from_secs(2),
             release_on_exit: true,
+            coordinated: None,
         }
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use windlass_env::Instant;
+use windlass_object::ResourceVersion;
 
 use crate::record::Record;
 use crate::written::Predecessor;
@@ -57,6 +58,20 @@ impl View {
             View::Unknown | View::Absent | View::Seen(_) | View::Gone(_) => at,
         };
         *self = View::Seen(Observation { lease, record, changed_at });
+    }
+
+    /// Takes in a Lease received at `at`, unless a later state of it is known. Where several sources tell of one Lease,
+    /// what comes last need not be the newest.
+    pub(crate) fn observe_newer(&mut self, lease: Lease, at: Instant) {
+        let told = lease.metadata.resource_version.as_deref().map(ResourceVersion::new);
+        let known = Some(self.version()).filter(|version| !version.is_empty()).map(ResourceVersion::new);
+        let is_older = match (told, known) {
+            (Some(told), Some(known)) => known.reached(&told) == Some(true),
+            _ => false,
+        };
+        if !is_older {
+            self.observe(lease, at);
+        }
     }
 
     /// Takes in that the Lease does not exist.
@@ -139,7 +154,7 @@ mod tests {
 
     fn lease(holder: &str, duration_seconds: i32, renewed_micros: i64) -> Lease {
         let now = MicroTime(Timestamp::from_microsecond(renewed_micros).expect("in range"));
-        let record = Record::first(&Claim { identity: holder, duration_seconds, now });
+        let record = Record::first(&Claim { identity: holder, duration_seconds, now, strategy: None });
         Lease { spec: Some(record.into_spec()), ..Lease::default() }
     }
 

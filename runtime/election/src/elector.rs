@@ -8,27 +8,27 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use windlass_client::RawClient;
 use windlass_env::cell::{self, Observer, Publisher};
 use windlass_env::{Env, Instant, Rng};
 use windlass_metrics::{ElectionMetrics, Metrics};
-use windlass_object::time;
 
 use crate::config::{ElectionConfig, ElectionConfigError};
-use crate::decide::{Step, View, decide};
+use crate::decide::Step;
 use crate::error::{ElectionError, LeaseError, LeaseLost, LossReason};
 use crate::fence::LeaderFence;
 use crate::leadership::{HealthCheck, LastRenewal, Leadership};
 use crate::lease_api::LeaseApi;
 use crate::lease_watch::{LeaseWatch, Sighting};
-use crate::record::{Claim, Record, strictly_after};
+use crate::tenure::{Moment, Renewal, Tenure, Terms, Writing};
 use crate::written::{Predecessor, Written};
 
 /// How much longer than the retry period a pause may be, drawn anew each time: upstream's factor. It keeps standbys
 /// that failed together from trying again together.
 const JITTER: f64 = 1.2;
+
+/// How long to let other replicas go first, asked whenever a lease is free to be taken.
+pub type Hesitation = Arc<dyn Fn() -> Duration + Send + Sync>;
 
 /// One replica's part in an election.
 pub struct Elector {
@@ -42,17 +42,13 @@ pub struct Elector {
     metrics: ElectionMetrics,
     rng: Rng,
     role: Role,
-    view: View,
-    /// Whether the view must be fetched before the next write.
-    stale: bool,
-    /// Whether the Lease may name us: a write was sent, and not undone since.
-    may_hold: bool,
-    /// Whom the lease was last taken from, or was about to be when a write was cut off.
-    predecessor: Predecessor,
-    /// The last time written, so that the next is later.
-    stamped: Option<MicroTime>,
+    /// What is known of the Lease, and what is written next.
+    tenure: Tenure,
     /// The failure told of last; the same one is not told again.
     complaint: Option<String>,
+    hesitation: Hesitation,
+    /// For how long others have been let go first, since the lease was free.
+    hesitated: Duration,
 }
 
 /// Leading or not. The deadline of a term lives in the fence, where those who write look.
@@ -85,9 +81,10 @@ impl Elector {
         let lease = format!("{}/{}", config.lease_namespace, config.lease_name);
         let metrics = metrics.election(&config.lease_name);
         metrics.master_status.set(0);
+        let tenure = Tenure::new(Terms::of(&config), &config.lease_name);
         Ok(Self {
             api: LeaseApi::new(env.clone(), client, watch, &config),
-            watch: LeaseWatch::new(env.clone()),
+            watch: LeaseWatch::new(env.clone(), &config.lease_name),
             leadership: cell::cell(Leadership::Following { holder: None }).0,
             rng: env.rng(&format!("election/{lease}")),
             env,
@@ -96,13 +93,18 @@ impl Elector {
             last_renewal: LastRenewal::default(),
             metrics,
             role: Role::Standby,
-            view: View::Unknown,
-            stale: true,
-            may_hold: false,
-            predecessor: Predecessor::Silent,
-            stamped: None,
+            tenure,
             complaint: None,
+            hesitation: Arc::new(|| Duration::ZERO),
+            hesitated: Duration::ZERO,
         })
+    }
+
+    /// Lets other replicas go first: a lease that nobody holds is taken only once it has been free for as long as
+    /// `hesitation` says at that moment. For replicas that stand for several leases and share them. Default: not at all.
+    #[must_use]
+    pub fn hesitating(self, hesitation: Hesitation) -> Self {
+        Self { hesitation, ..self }
     }
 
     /// The fence this elector opens and closes.
@@ -118,7 +120,7 @@ impl Elector {
     /// What is known of the writes of whoever led before this replica. It holds for the term that
     /// [`acquire`](Self::acquire) began; work starts once caches show these writes.
     pub fn predecessor(&self) -> &Predecessor {
-        &self.predecessor
+        self.tenure.predecessor()
     }
 
     /// A check that fails once the lease is held here, has not been renewed for its duration and 20 s more, and
@@ -145,7 +147,7 @@ impl Elector {
         }
         while matches!(self.role, Role::Standby) {
             if let Err(failure) = self.stand_by().await {
-                self.stale = true;
+                self.tenure.doubt();
                 self.recover(failure).await?;
             }
         }
@@ -206,11 +208,11 @@ impl Elector {
     pub async fn release(&mut self, written: Option<&Written>) -> Result<(), ElectionError> {
         self.step_down(Leadership::Following { holder: None });
         self.watch.stop();
-        if !self.config.release_on_exit || !self.may_hold {
+        if !self.config.release_on_exit || !self.tenure.may_hold() {
             return Ok(());
         }
         let within = self.config.renew_deadline;
-        let written = written.or(self.predecessor.written()).cloned();
+        let written = written.or(self.tenure.predecessor().written()).cloned();
         match self.env.clone().timeout(within, self.give_back(written.as_ref())).await {
             Ok(outcome) => outcome.map_err(|error| ElectionError::Release { message: error.to_string() }),
             Err(_) => Err(ElectionError::ReleaseTimedOut { within }),
@@ -222,23 +224,28 @@ impl Elector {
 impl Elector {
     /// Takes one step towards leading.
     async fn stand_by(&mut self) -> Result<(), LeaseError> {
-        match self.next_step() {
+        match self.tenure.step(self.env.now()) {
             Step::Look => self.look().await,
-            Step::Create => {
-                self.predecessor = Predecessor::Silent;
-                self.claim(Record::first).await
-            }
-            Step::TakeOver => {
-                // Kept before the write, whose answer may be lost: a lease that is reclaimed was taken from the same.
-                self.predecessor = self.view.predecessor();
-                self.claim_over(Record::taken_over).await
-            }
-            Step::Reclaim => self.claim_over(Record::renewed).await,
+            Step::Create | Step::TakeOver if self.hesitate().await => self.look().await,
+            Step::Create => self.claim(Writing::First).await,
+            Step::TakeOver => self.claim(Writing::TakeOver).await,
+            Step::Reclaim => self.claim(Writing::Reclaim).await,
             Step::WaitUntil(expiry) => {
                 self.follow(expiry).await;
                 Ok(())
             }
         }
+    }
+
+    /// Lets others go first; `false` if they have been long enough. What the hesitation depends on may change meanwhile.
+    async fn hesitate(&mut self) -> bool {
+        let pause = (self.hesitation)().saturating_sub(self.hesitated);
+        if pause.is_zero() {
+            return false;
+        }
+        self.env.sleep(pause).await;
+        self.hesitated += pause;
+        true
     }
 
     /// Decides what a failed step means, and pauses before the next.
@@ -258,45 +265,36 @@ impl Elector {
         Ok(())
     }
 
-    fn next_step(&self) -> Step {
-        if self.stale {
-            return Step::Look;
-        }
-        decide(&self.view, &self.config.identity, self.config.lease_duration, self.env.now())
-    }
-
     /// Waits until the lease expires or something is learned of it. The watch is opened beside the wait, so that one
     /// which hangs delays nothing.
     async fn follow(&mut self, expiry: Instant) {
         self.complaint = None;
+        self.hesitated = Duration::ZERO;
         let wake = expiry + self.spread();
         let pause = self.pause();
         let sighting = tokio::select! {
             biased;
-            sighting = self.watch.next(&self.api, self.view.version(), pause) => sighting,
+            sighting = self.watch.next(&self.api, self.tenure.view().version(), pause) => sighting,
             () = self.env.sleep_until(wake) => return,
         };
         match sighting {
-            Sighting::Changed(lease) => self.observe(*lease),
-            Sighting::Deleted => self.vanished(),
-            Sighting::Lost => self.stale = true,
+            Sighting::Changed(lease) => self.tenure.sighted(*lease, self.env.now()),
+            Sighting::Deleted => self.tenure.vanished(),
+            Sighting::Lost => self.tenure.doubt(),
         }
-    }
-
-    async fn claim_over(&mut self, next: fn(&Record, &Claim<'_>) -> Record) -> Result<(), LeaseError> {
-        let previous = self.view.record().cloned();
-        self.claim(|claim| previous.map_or_else(|| Record::first(claim), |previous| next(&previous, claim)))
-            .await
+        self.publish_holder();
     }
 
     /// Writes ourselves into the Lease and, if that succeeds, leads from the moment it was sent.
-    async fn claim(&mut self, next: impl FnOnce(&Claim<'_>) -> Record) -> Result<(), LeaseError> {
-        let sent = self.write(next).await?;
+    async fn claim(&mut self, writing: Writing) -> Result<(), LeaseError> {
+        let sent = self.write(writing, None).await?;
         if !self.fence.open(sent + self.config.renew_deadline) {
+            self.tenure.step_down();
             return Err(LeaseError::TooLate);
         }
         self.role = Role::Leading { renew_at: sent + self.config.retry_period };
         self.complaint = None;
+        self.hesitated = Duration::ZERO;
         self.last_renewal.set(Some(sent));
         self.metrics.master_status.set(1);
         self.leadership.set(Leadership::Leading);
@@ -320,34 +318,28 @@ impl Elector {
 
     /// Renews over the state last seen; if that is stale, or turns out to be, over what the server says now.
     async fn renew(&mut self) -> Result<(), LeaseError> {
-        if !self.stale {
-            match self.prolong().await {
-                Err(LeaseError::Conflict | LeaseError::NotFound(_)) => {}
-                outcome => return outcome,
+        let mut looked = false;
+        loop {
+            match self.tenure.renewal() {
+                Renewal::Look => {
+                    looked = true;
+                    self.metrics.slowpath.inc();
+                    self.look().await?;
+                }
+                Renewal::Lost(reason) => return Err(LeaseError::Lost(reason)),
+                Renewal::Write => match self.prolong().await {
+                    Err(LeaseError::Conflict | LeaseError::NotFound(_)) if !looked => {}
+                    outcome => return outcome,
+                },
             }
-        }
-        self.metrics.slowpath.inc();
-        self.look().await?;
-        self.check_still_ours()?;
-        self.prolong().await
-    }
-
-    /// A Lease that is gone is ours to write again; one that names another, or nobody, is not.
-    fn check_still_ours(&self) -> Result<(), LeaseError> {
-        let Some(observation) = self.view.seen() else { return Ok(()) };
-        match observation.record.holder.as_deref() {
-            Some(holder) if holder == self.config.identity => Ok(()),
-            Some(holder) => Err(LeaseError::Lost(LossReason::Taken { holder: holder.to_owned() })),
-            None => Err(LeaseError::Lost(LossReason::Blanked)),
         }
     }
 
     async fn prolong(&mut self) -> Result<(), LeaseError> {
-        let previous = self.view.record().cloned();
-        let next = |claim: &Claim<'_>| {
-            previous.map_or_else(|| Record::first(claim), |previous| previous.renewed(claim))
+        let sent = match self.write(Writing::Renew, None).await {
+            Err(LeaseError::TooLate) => return Err(LeaseError::Lost(self.missed_deadline())),
+            outcome => outcome?,
         };
-        let sent = self.write(next).await?;
         if !self.fence.extend(sent + self.config.renew_deadline) {
             return Err(LeaseError::Lost(self.missed_deadline()));
         }
@@ -364,14 +356,14 @@ impl Elector {
 
     fn lose(&mut self, reason: LossReason) -> LeaseLost {
         self.step_down(Leadership::Lost);
-        self.stale = true;
-        self.predecessor = Predecessor::Silent;
+        self.tenure.lose();
         tracing::warn!(lease = %self.lease_name(), identity = %self.config.identity, %reason, "stopped leading");
         LeaseLost { reason }
     }
 
     fn step_down(&mut self, to: Leadership) {
         self.fence.close();
+        self.tenure.step_down();
         self.role = Role::Standby;
         self.last_renewal.set(None);
         self.metrics.master_status.set(0);
@@ -381,17 +373,12 @@ impl Elector {
     async fn give_back(&mut self, written: Option<&Written>) -> Result<(), LeaseError> {
         loop {
             self.look().await?;
-            let ours = self.view.seen().filter(|seen| seen.record.is_held_by(&self.config.identity)).cloned();
-            let Some(ours) = ours else {
-                self.may_hold = false;
+            if !self.tenure.is_ours() {
+                self.tenure.settled();
                 return Ok(());
-            };
-            let released = ours.record.released(self.stamp());
-            self.stale = true;
-            match self.api.replace(&ours.lease, released, written).await {
-                Ok(lease) => {
-                    self.observe(lease);
-                    self.may_hold = false;
+            }
+            match self.write(Writing::Release, written).await {
+                Ok(_) => {
                     tracing::info!(lease = %self.lease_name(), identity = %self.config.identity, "released the lease");
                     return Ok(());
                 }
@@ -410,58 +397,28 @@ impl Elector {
 impl Elector {
     /// Fetches the Lease.
     async fn look(&mut self) -> Result<(), LeaseError> {
-        match self.api.get().await? {
-            Some(lease) => self.observe(lease),
-            None => self.vanished(),
-        }
-        self.stale = false;
+        let lease = self.api.get(&self.config.lease_name).await?;
+        self.tenure.looked(lease, self.env.now());
+        self.publish_holder();
         Ok(())
     }
 
-    /// Writes a record naming ourselves over the state last seen, and says when the request was sent.
-    async fn write(&mut self, next: impl FnOnce(&Claim<'_>) -> Record) -> Result<Instant, LeaseError> {
-        let now = self.stamp();
-        let claim =
-            Claim { identity: &self.config.identity, duration_seconds: self.config.lease_seconds(), now };
-        let record = next(&claim);
-        self.stale = true;
-        self.may_hold = true;
-        let sent = self.env.now();
-        let lease = match self.view.seen() {
-            Some(seen) => self.api.replace(&seen.lease, record, None).await?,
-            None => self.api.create(record).await?,
-        };
-        self.view.observe(lease, self.env.now());
-        self.stale = false;
-        Ok(sent)
-    }
-
-    /// A time for the record: the wall's, but later than any we wrote, and than any the Lease has under our name.
-    fn stamp(&mut self) -> MicroTime {
-        let ours = self.view.record().filter(|record| record.is_held_by(&self.config.identity));
-        let seen = ours.and_then(|record| record.renewed.clone());
-        let stamp = strictly_after(time::micros(self.env.wall()), self.stamped.clone().max(seen).as_ref());
-        self.stamped = Some(stamp.clone());
-        stamp
-    }
-
-    fn observe(&mut self, lease: Lease) {
-        self.view.observe(lease, self.env.now());
-        self.publish_holder();
-    }
-
-    fn vanished(&mut self) {
-        self.view.vanished();
-        self.publish_holder();
+    /// Writes over the state last seen, and says when the request was sent.
+    async fn write(&mut self, writing: Writing, written: Option<&Written>) -> Result<Instant, LeaseError> {
+        let write = self.tenure.begin(writing, written, &Moment::of(&self.env));
+        let lease = self.api.write(&write).await?;
+        self.tenure.landed(write.ticket, lease, self.env.now())?;
+        Ok(write.ticket.sent)
     }
 
     /// Tells observers whom this replica follows, if that changed. A leader follows nobody, and a replica that
     /// releases has said so already.
     fn publish_holder(&self) {
-        let holder = self.view.holder().filter(|holder| *holder != self.config.identity).map(str::to_owned);
+        let view = self.tenure.view();
+        let holder = view.holder().filter(|holder| *holder != self.config.identity).map(str::to_owned);
         let following = Leadership::Following { holder };
         if matches!(self.role, Role::Standby) && self.leadership.get() != following {
-            tracing::info!(lease = %self.lease_name(), holder = self.view.holder(), "the lease is held");
+            tracing::info!(lease = %self.lease_name(), holder = view.holder(), "the lease is held");
             self.leadership.set(following);
         }
     }

@@ -21,6 +21,12 @@ pub enum LossReason {
         /// Who.
         holder: String,
     },
+    /// The API server's coordinator wants another replica to hold it. Its time runs out by itself.
+    #[error("{preferred} is preferred by the API server's coordinator")]
+    Preferred {
+        /// Whom it prefers.
+        preferred: String,
+    },
     /// The Lease names nobody, though this replica did not release it; the next standby takes it any moment.
     #[error("somebody else released it")]
     Blanked,

@@ -1,30 +1,37 @@
-//! The four requests about one Lease, each bounded in time. No decisions.
+//! The requests about Leases, each bounded in time. No decisions.
 
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, PostParams};
-use windlass_client::{FrameStream, RawClient, RequestError, WatchQuery};
+use kube::api::{Api, DeleteParams, PostParams, Preconditions};
+use windlass_client::{FrameStream, ListQuery, RawClient, RequestError, WatchQuery};
 use windlass_env::Env;
-use windlass_object::ResourceKind;
+use windlass_object::{ResourceKind, ResourceVersion};
 
 use crate::config::ElectionConfig;
 use crate::error::LeaseError;
-use crate::record::Record;
-use crate::written::{Written, annotated};
+use crate::tenure::LeaseWrite;
 
 /// How long the server keeps a watch open. Its end costs one fetch and one new watch.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(290);
 
-/// Access to one Lease.
+/// Access to the Leases of one namespace.
+#[derive(Clone)]
 pub(crate) struct LeaseApi {
     env: Env,
     api: Api<Lease>,
     raw: RawClient,
-    name: String,
     namespace: String,
     attempt: Duration,
+}
+
+/// Which Leases a watch shows.
+#[derive(Copy, Clone, Debug)]
+pub(crate) enum Watched<'a> {
+    /// The one of this name.
+    Name(&'a str),
+    /// Those with this label.
+    Label(&'a str),
 }
 
 impl LeaseApi {
@@ -33,50 +40,76 @@ impl LeaseApi {
             env,
             api: Api::namespaced(client, &config.lease_namespace),
             raw,
-            name: config.lease_name.clone(),
             namespace: config.lease_namespace.clone(),
             attempt: config.attempt(),
         }
     }
 
     /// The Lease, or `None` if there is none. Never served from a cache, since no version is given.
-    pub(crate) async fn get(&self) -> Result<Option<Lease>, LeaseError> {
-        self.bounded(self.api.get_opt(&self.name)).await
+    pub(crate) async fn get(&self, name: &str) -> Result<Option<Lease>, LeaseError> {
+        self.bounded(self.api.get_opt(name)).await
     }
 
-    /// Creates the Lease; [`LeaseError::Conflict`] if it exists.
-    pub(crate) async fn create(&self, record: Record) -> Result<Lease, LeaseError> {
-        let lease = Lease {
-            metadata: ObjectMeta {
-                name: Some(self.name.clone()),
-                namespace: Some(self.namespace.clone()),
-                ..ObjectMeta::default()
-            },
-            spec: Some(record.into_spec()),
-        };
-        self.bounded(self.api.create(&PostParams::default(), &lease)).await
-    }
-
-    /// Writes the record over exactly this state of the Lease, with what was `written` beside it, if that is to be
-    /// told. A success means that the Lease has a new version.
-    pub(crate) async fn replace(
-        &self,
-        current: &Lease,
-        record: Record,
-        written: Option<&Written>,
-    ) -> Result<Lease, LeaseError> {
-        let lease = Lease { metadata: annotated(&current.metadata, written), spec: Some(record.into_spec()) };
-        let written = self.bounded(self.api.replace(&self.name, &PostParams::default(), &lease)).await?;
-        if written.metadata.resource_version == current.metadata.resource_version {
+    /// Creates or replaces a Lease. Of one that exists, exactly the state on which the write builds is replaced;
+    /// [`LeaseError::Conflict`] otherwise. A success means that the Lease has a new version.
+    pub(crate) async fn write(&self, write: &LeaseWrite) -> Result<Lease, LeaseError> {
+        let (lease, params) = (&write.lease, PostParams::default());
+        if !write.exists {
+            return self.bounded(self.api.create(&params, lease)).await;
+        }
+        let name = lease.metadata.name.as_deref().unwrap_or_default();
+        let written = self.bounded(self.api.replace(name, &params, lease)).await?;
+        if written.metadata.resource_version == lease.metadata.resource_version {
             return Err(LeaseError::Unchanged(written.metadata.resource_version.unwrap_or_default()));
         }
         Ok(written)
     }
 
-    /// Starts a watch of this one Lease. [`RequestError::Deadline`] if it is not granted as fast as other requests.
-    pub(crate) async fn watch(&self, version: &str) -> Result<FrameStream, RequestError> {
+    /// Deletes exactly this state of a Lease. One that is gone already is gone.
+    pub(crate) async fn delete(&self, lease: &Lease) -> Result<(), LeaseError> {
+        let preconditions = Preconditions {
+            uid: lease.metadata.uid.clone(),
+            resource_version: lease.metadata.resource_version.clone(),
+        };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        let name = lease.metadata.name.as_deref().unwrap_or_default();
+        match self.bounded(self.api.delete(name, &params)).await {
+            Ok(_) | Err(LeaseError::NotFound(_)) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// All Leases with this label and the version of the list. Never served from a cache, since no version is given.
+    pub(crate) async fn list(
+        &self,
+        label: &str,
+    ) -> Result<(Option<ResourceVersion>, Vec<Lease>), LeaseError> {
+        let query = ListQuery { labels: Some(label.to_owned()), ..ListQuery::default() };
+        let kind = ResourceKind::of::<Lease>();
+        let request = self.raw.list(&kind, Some(&self.namespace), &query);
+        let raw = match self.env.timeout(self.attempt, request).await {
+            Ok(answer) => answer.map_err(|error| LeaseError::Request(error.to_string()))?,
+            Err(_) => return Err(LeaseError::Timeout(self.attempt)),
+        };
+        let leases = raw.items.iter().map(|item| serde_json::from_slice(item)).collect::<Result<_, _>>();
+        let leases =
+            leases.map_err(|error| LeaseError::Request(format!("a listed lease cannot be read: {error}")))?;
+        Ok((raw.version, leases))
+    }
+
+    /// Starts a watch. [`RequestError::Deadline`] if it is not granted as fast as other requests.
+    pub(crate) async fn watch(
+        &self,
+        watched: Watched<'_>,
+        version: &str,
+    ) -> Result<FrameStream, RequestError> {
+        let (fields, labels) = match watched {
+            Watched::Name(name) => (Some(format!("metadata.name={name}")), None),
+            Watched::Label(label) => (None, Some(label.to_owned())),
+        };
         let query = WatchQuery {
-            fields: Some(format!("metadata.name={}", self.name)),
+            fields,
+            labels,
             version: version.to_owned(),
             timeout: WATCH_TIMEOUT,
             ..WatchQuery::default()
@@ -84,11 +117,6 @@ impl LeaseApi {
         let kind = ResourceKind::of::<Lease>();
         let granted = self.raw.watch(&kind, Some(&self.namespace), &query);
         self.env.timeout(self.attempt, granted).await.unwrap_or(Err(RequestError::Deadline))
-    }
-
-    /// Whether this is the Lease in question, for servers that do not know the field selector.
-    pub(crate) fn is_ours(&self, lease: &Lease) -> bool {
-        lease.metadata.name.as_deref() == Some(self.name.as_str())
     }
 
     async fn bounded<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, LeaseError> {

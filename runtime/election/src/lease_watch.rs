@@ -11,7 +11,7 @@ use windlass_client::{FrameStream, RequestError};
 use windlass_env::{Env, Instant};
 use windlass_object::wire::Frame;
 
-use crate::lease_api::LeaseApi;
+use crate::lease_api::{LeaseApi, Watched};
 
 /// What a standby learned.
 #[derive(Debug)]
@@ -27,6 +27,7 @@ pub(crate) enum Sighting {
 /// The watch, in whatever state it is.
 pub(crate) struct LeaseWatch {
     env: Env,
+    name: String,
     state: State,
     complaint: Option<String>,
 }
@@ -54,8 +55,8 @@ enum End {
 }
 
 impl LeaseWatch {
-    pub(crate) fn new(env: Env) -> Self {
-        Self { env, state: State::Idle, complaint: None }
+    pub(crate) fn new(env: Env, name: &str) -> Self {
+        Self { env, name: name.to_owned(), state: State::Idle, complaint: None }
     }
 
     /// The next thing learned. `version` is where a watch that has to be opened continues, `pause` how long to rest
@@ -68,11 +69,11 @@ impl LeaseWatch {
     pub(crate) async fn next(&mut self, api: &LeaseApi, version: &str, pause: Duration) -> Sighting {
         loop {
             match &mut self.state {
-                State::Idle => match api.watch(version).await {
+                State::Idle => match api.watch(Watched::Name(&self.name), version).await {
                     Ok(stream) => self.state = State::Open { stream, since: self.env.now() },
                     Err(error) => self.rest(self.env.now() + pause, &error.into()),
                 },
-                State::Open { stream, since } => match sighting(stream.next().await, api) {
+                State::Open { stream, since } => match sighting(stream.next().await, &self.name) {
                     Ok(Some(sighting)) => {
                         self.complaint = None;
                         return sighting;
@@ -114,17 +115,22 @@ impl LeaseWatch {
 }
 
 /// What a frame tells; nothing if it is about something else.
-fn sighting(frame: Option<Result<Frame, RequestError>>, api: &LeaseApi) -> Result<Option<Sighting>, End> {
+fn sighting(frame: Option<Result<Frame, RequestError>>, name: &str) -> Result<Option<Sighting>, End> {
     match frame.ok_or(End::Stream)?? {
         Frame::Added(raw) | Frame::Modified(raw) => {
             let lease: Lease = serde_json::from_slice(&raw)?;
-            Ok(api.is_ours(&lease).then(|| Sighting::Changed(Box::new(lease))))
+            Ok(is_named(&lease, name).then(|| Sighting::Changed(Box::new(lease))))
         }
         Frame::Deleted(raw) => {
             let lease: Lease = serde_json::from_slice(&raw)?;
-            Ok(api.is_ours(&lease).then_some(Sighting::Deleted))
+            Ok(is_named(&lease, name).then_some(Sighting::Deleted))
         }
         Frame::Bookmark { .. } | Frame::Unknown(_) => Ok(None),
         Frame::Error(status) => Err(End::Server(status.message)),
     }
+}
+
+/// Whether this is the Lease in question, for servers that do not know the field selector.
+fn is_named(lease: &Lease, name: &str) -> bool {
+    lease.metadata.name.as_deref() == Some(name)
 }

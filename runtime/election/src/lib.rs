@@ -46,12 +46,14 @@ mod leadership;
 mod lease_api;
 mod lease_watch;
 mod record;
+pub mod shards;
+mod tenure;
 #[cfg(test)]
 mod tests;
 mod written;
 
-pub use config::{ElectionConfig, ElectionConfigError};
-pub use elector::Elector;
+pub use config::{CoordinatedConfig, CoordinatedStrategy, ElectionConfig, ElectionConfigError};
+pub use elector::{Elector, Hesitation};
 pub use error::{ElectionError, LeaseLost, LossReason};
 pub use fence::LeaderFence;
 pub use leadership::{HealthCheck, Leadership};

@@ -22,6 +22,10 @@ pub(crate) struct Record {
     pub(crate) renewed: Option<MicroTime>,
     /// How often it has changed hands.
     pub(crate) transitions: i32,
+    /// By what rule the API server's coordinator chooses the holder; `None` where it does not choose.
+    pub(crate) strategy: Option<String>,
+    /// To whom the coordinator wants the holder to make room.
+    pub(crate) preferred: Option<String>,
 }
 
 /// Who writes a record, and when.
@@ -30,6 +34,8 @@ pub(crate) struct Claim<'a> {
     pub(crate) identity: &'a str,
     pub(crate) duration_seconds: i32,
     pub(crate) now: MicroTime,
+    /// The strategy to write: that of the record before in a coordinated election, none in any other.
+    pub(crate) strategy: Option<String>,
 }
 
 impl Record {
@@ -42,6 +48,8 @@ impl Record {
             acquired: spec.acquire_time,
             renewed: spec.renew_time,
             transitions: spec.lease_transitions.unwrap_or(0),
+            strategy: spec.strategy.filter(|strategy| !strategy.is_empty()),
+            preferred: spec.preferred_holder.filter(|preferred| !preferred.is_empty()),
         }
     }
 
@@ -53,6 +61,8 @@ impl Record {
             acquired: Some(claim.now.clone()),
             renewed: Some(claim.now.clone()),
             transitions: 0,
+            strategy: claim.strategy.clone(),
+            preferred: None,
         }
     }
 
@@ -75,6 +85,8 @@ impl Record {
             acquired: Some(now.clone()),
             renewed: Some(now),
             transitions: self.transitions,
+            strategy: None,
+            preferred: None,
         }
     }
 
@@ -92,7 +104,7 @@ impl Record {
         self.holder.as_deref() == Some(identity)
     }
 
-    /// The record as a spec. Fields of coordinated election are left out: a lease won here has no strategy.
+    /// The record as a spec.
     pub(crate) fn into_spec(self) -> LeaseSpec {
         LeaseSpec {
             holder_identity: Some(self.holder.unwrap_or_default()),
@@ -100,7 +112,8 @@ impl Record {
             acquire_time: self.acquired,
             renew_time: self.renewed,
             lease_transitions: Some(self.transitions),
-            ..LeaseSpec::default()
+            strategy: self.strategy,
+            preferred_holder: self.preferred,
         }
     }
 }
@@ -125,7 +138,7 @@ mod tests {
     }
 
     fn claim(identity: &str, micros: i64) -> Claim<'_> {
-        Claim { identity, duration_seconds: 15, now: at(micros) }
+        Claim { identity, duration_seconds: 15, now: at(micros), strategy: None }
     }
 
     fn lease(record: Record) -> Lease {

@@ -1,0 +1,312 @@
+//! What one replica knows of all Leases of the election: the plan, the members, the shards. Pure.
+//!
+//! It is fed by lists and a watch, which show one order of all writes, and by answers to single requests, which may be
+//! newer. No Lease in it ever goes back to an older state, and whether a holder or a member lives is judged by when
+//! *changes* of its record were received here, never by what time a record states.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use windlass_env::Instant;
+use windlass_object::ResourceVersion;
+use windlass_object::shard::{Ranges, ShardId};
+
+use super::names::{Names, Place, SHARDS_LABEL, WANTED_ANNOTATION};
+use super::plan::{annotation, generation, ranges};
+use crate::decide::{Observation, Step, View};
+use crate::record::Record;
+use crate::tenure::{Tenure, Terms};
+use crate::written::{Predecessor, Written};
+
+/// Everything known.
+#[derive(Debug)]
+pub(crate) struct Book {
+    pub(crate) names: Names,
+    pub(crate) terms: Arc<Terms>,
+    pub(crate) plan: View,
+    /// This replica's own membership.
+    pub(crate) me: Tenure,
+    /// The Leases of all other members, by name.
+    pub(crate) others: BTreeMap<String, View>,
+    pub(crate) shards: BTreeMap<ShardId, Shard>,
+    /// Every write up to this version is in the book.
+    pub(crate) version: Option<ResourceVersion>,
+    /// When the first list came.
+    pub(crate) listed_at: Option<Instant>,
+    /// When the request was sent that the last list answered.
+    pub(crate) list_sent_at: Option<Instant>,
+    /// When a list or anything of a watch last came.
+    pub(crate) heard_at: Option<Instant>,
+}
+
+/// One shard's Lease.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    pub(crate) tenure: Tenure,
+    /// Who held it last, as far as that one told when it gave it back.
+    former: Option<Former>,
+}
+
+/// What is left of a term that has ended.
+#[derive(Clone, Debug)]
+struct Former {
+    generation: u64,
+    ranges: Ranges,
+    predecessor: Predecessor,
+}
+
+impl Book {
+    pub(crate) fn new(names: Names, terms: Arc<Terms>) -> Self {
+        let me =
+            Tenure::new(terms.clone(), names.member(&terms.identity)).labelled(SHARDS_LABEL, names.prefix());
+        Self {
+            names,
+            terms,
+            plan: View::Unknown,
+            me,
+            others: BTreeMap::new(),
+            shards: BTreeMap::new(),
+            version: None,
+            listed_at: None,
+            list_sent_at: None,
+            heard_at: None,
+        }
+    }
+
+    /// The shard of this number, made if need be.
+    pub(crate) fn shard(&mut self, shard: ShardId) -> &mut Shard {
+        let (names, terms) = (&self.names, &self.terms);
+        self.shards.entry(shard).or_insert_with(|| Shard {
+            tenure: Tenure::new(terms.clone(), names.shard(shard)).labelled(SHARDS_LABEL, names.prefix()),
+            former: None,
+        })
+    }
+
+    /// Takes in a whole list: what it does not hold is gone, unless it was seen in a later state.
+    pub(crate) fn listed(
+        &mut self,
+        version: Option<ResourceVersion>,
+        leases: Vec<Lease>,
+        sent: Instant,
+        now: Instant,
+    ) {
+        let listed: BTreeSet<String> =
+            leases.iter().filter_map(|lease| lease.metadata.name.clone()).collect();
+        if self.version.as_ref().zip(version.as_ref()).is_some_and(|(known, listed)| listed < known) {
+            self.forget();
+        }
+        for lease in leases {
+            self.put(lease, now);
+        }
+        let older = |view: &View| match (&version, version_of(view)) {
+            (Some(version), Some(seen)) => version.reached(&seen).unwrap_or(true),
+            _ => true,
+        };
+        let gone = |name: &str, view: &View| !listed.contains(name) && older(view);
+        if gone(&self.names.plan(), &self.plan) {
+            self.plan.vanished();
+        }
+        if gone(self.me.name(), self.me.view()) {
+            self.me.vanished();
+        }
+        self.others.retain(|name, view| !gone(name, view));
+        for shard in self.shards.values_mut() {
+            if gone(shard.tenure.name(), shard.tenure.view()) {
+                shard.tenure.vanished();
+            }
+        }
+        self.version = version;
+        self.listed_at = self.listed_at.or(Some(now));
+        self.list_sent_at = Some(sent);
+        self.heard_at = Some(now);
+    }
+
+    /// The server went back to an earlier state: what is known of Leases is later than anything it will tell.
+    fn forget(&mut self) {
+        self.plan = View::Unknown;
+        self.others.clear();
+        self.me.forget();
+        for shard in self.shards.values_mut() {
+            shard.tenure.forget();
+        }
+    }
+
+    /// Takes in a state that the watch showed.
+    pub(crate) fn shown(&mut self, lease: Lease, now: Instant) {
+        let version = lease.metadata.resource_version.as_deref().map(ResourceVersion::new);
+        self.put(lease, now);
+        self.reached(version, now);
+    }
+
+    /// Takes in a deletion that the watch showed, with the last state at the version of the deletion.
+    pub(crate) fn deleted(&mut self, lease: &Lease, now: Instant) {
+        let version = lease.metadata.resource_version.as_deref().map(ResourceVersion::new);
+        let older = |view: &View| match (&version, version_of(view)) {
+            (Some(version), Some(seen)) => version.reached(&seen).unwrap_or(true),
+            _ => true,
+        };
+        let name = lease.metadata.name.as_deref().unwrap_or_default();
+        match self.names.place(name) {
+            Some(Place::Plan) if older(&self.plan) => self.plan.vanished(),
+            Some(Place::Member) if name == self.me.name() => {
+                if older(self.me.view()) {
+                    self.me.vanished();
+                }
+            }
+            Some(Place::Member) => {
+                if self.others.get(name).is_some_and(older) {
+                    self.others.remove(name);
+                }
+            }
+            Some(Place::Shard(shard)) => {
+                let shard = self.shard(shard);
+                if older(shard.tenure.view()) {
+                    shard.tenure.vanished();
+                }
+            }
+            Some(Place::Plan) | None => {}
+        }
+        self.reached(version, now);
+    }
+
+    /// The watch has shown everything up to here.
+    pub(crate) fn reached(&mut self, version: Option<ResourceVersion>, now: Instant) {
+        if let Some(version) = version
+            && self.version.as_ref().is_none_or(|known| version.reached(known).unwrap_or(true))
+        {
+            self.version = Some(version);
+        }
+        self.heard_at = Some(now);
+    }
+
+    /// Takes in one Lease, unless it is known in a later state.
+    pub(crate) fn put(&mut self, lease: Lease, now: Instant) {
+        let name = lease.metadata.name.clone().unwrap_or_default();
+        match self.names.place(&name) {
+            Some(Place::Plan) => self.plan.observe_newer(lease, now),
+            Some(Place::Member) if name == self.me.name() => self.me.sighted(lease, now),
+            Some(Place::Member) => {
+                self.others.entry(name).or_insert(View::Unknown).observe_newer(lease, now);
+            }
+            Some(Place::Shard(shard)) => {
+                let shard = self.shard(shard);
+                shard.remember(&lease);
+                shard.tenure.sighted(lease, now);
+            }
+            None => {}
+        }
+    }
+
+    /// The members that live, each with the number of shards that it wants.
+    pub(crate) fn members(&self, now: Instant) -> BTreeMap<String, Option<u16>> {
+        let others = self.others.values().filter_map(|view| self.member(view, now));
+        let me =
+            self.me.held_until(now).is_some().then(|| self.me.view()).and_then(|view| stated(view.seen()?));
+        others.chain(me).collect()
+    }
+
+    fn member(&self, view: &View, now: Instant) -> Option<(String, Option<u16>)> {
+        let seen = view.seen()?;
+        (now < self.expiry(seen)).then(|| stated(seen)).flatten()
+    }
+
+    /// When this one's time is up, unless its record changes.
+    pub(crate) fn expiry(&self, seen: &Observation) -> Instant {
+        seen.changed_at + seen.record.duration(self.terms.lease_duration)
+    }
+
+    /// What one who wants this Lease would do by what was last seen, however that was learned.
+    pub(crate) fn apparent(&self, shard: ShardId, now: Instant) -> Step {
+        self.shards.get(&shard).map_or(Step::Create, |shard| shard.tenure.apparent(now))
+    }
+
+    /// Since when nobody holds it, as far as is known.
+    pub(crate) fn unheld_since(&self, shard: ShardId) -> Instant {
+        let seen = self.shards.get(&shard).and_then(|shard| shard.tenure.view().seen());
+        match seen {
+            Some(seen) if seen.record.holder.is_none() => seen.changed_at,
+            Some(seen) => self.expiry(seen),
+            None => self.listed_at.unwrap_or(Instant::ORIGIN),
+        }
+    }
+
+    /// The shards whose Leases name somebody who acts, or may act, on some of these ranges.
+    pub(crate) fn in_the_way(&self, of: ShardId, ranges: &Ranges, now: Instant) -> Vec<ShardId> {
+        let overlaps = |(number, shard): (&ShardId, &Shard)| {
+            let acts = *number != of && shard.acts_on(now, self.terms.lease_duration)?.overlaps(ranges);
+            acts.then_some(*number)
+        };
+        self.shards.iter().filter_map(overlaps).collect()
+    }
+
+    /// What is known of whoever acted before on what this shard is now. Unless the same ranges were this very shard's,
+    /// it is put together from all that the plan before made of them, if each of those told.
+    pub(crate) fn predecessor(&self, shard: ShardId, ranges: &Ranges, under: u64) -> Predecessor {
+        let Some(own) = self.shards.get(&shard) else { return Predecessor::Silent };
+        if own.former.as_ref().is_some_and(|former| former.ranges == *ranges) {
+            return own.tenure.predecessor().clone();
+        }
+        let formers: Vec<&Former> = self
+            .shards
+            .values()
+            .filter_map(|shard| shard.former.as_ref())
+            .filter(|former| former.generation < under && former.ranges.overlaps(ranges))
+            .collect();
+        let last = formers.iter().map(|former| former.generation).max();
+        let formers: Vec<&&Former> =
+            formers.iter().filter(|former| Some(former.generation) == last).collect();
+        let covered = formers.iter().fold(Ranges::none(), |all, former| all.union(&former.ranges));
+        if covered.union(ranges).width() != covered.width() {
+            return Predecessor::Silent;
+        }
+        let mut written = Written::new();
+        for former in formers {
+            let Predecessor::Released(told) = &former.predecessor else { return Predecessor::Silent };
+            for (resource, version) in told {
+                let known = written.entry(resource.clone()).or_insert_with(|| version.clone());
+                if version.reached(known) == Some(true) {
+                    *known = version.clone();
+                }
+            }
+        }
+        Predecessor::Released(written)
+    }
+}
+
+impl Shard {
+    /// Keeps what whoever gave it back told, though a later state may be known. A successor's claim writes over it,
+    /// and others may need it still.
+    pub(super) fn remember(&mut self, lease: &Lease) {
+        let known = self.former.as_ref().map(|former| former.generation);
+        let is_held = Record::of(lease).holder.is_some();
+        if let Some(generation) = generation(&lease.metadata).filter(|told| !is_held && Some(*told) >= known)
+        {
+            let ranges = ranges(&lease.metadata);
+            let predecessor = Predecessor::of_released(&lease.metadata);
+            self.former = Some(Former { generation, ranges, predecessor });
+        }
+    }
+
+    /// The ranges on which the holder acts, or may: until somebody has written over an existing Lease, its holder
+    /// might renew it.
+    fn acts_on(&self, now: Instant, unstated: Duration) -> Option<Ranges> {
+        match self.tenure.view() {
+            View::Seen(seen) if seen.record.holder.is_some() => Some(ranges(&seen.lease.metadata)),
+            View::Gone(last) if now < last.changed_at + last.record.duration(unstated) => {
+                Some(ranges(&last.lease.metadata))
+            }
+            View::Unknown | View::Absent | View::Seen(_) | View::Gone(_) => None,
+        }
+    }
+}
+
+fn stated(seen: &Observation) -> Option<(String, Option<u16>)> {
+    let wanted = annotation(&seen.lease.metadata, WANTED_ANNOTATION).and_then(|text| text.parse().ok());
+    seen.record.holder.clone().map(|holder| (holder, wanted))
+}
+
+fn version_of(view: &View) -> Option<ResourceVersion> {
+    Some(view.version()).filter(|version| !version.is_empty()).map(ResourceVersion::new)
+}

@@ -1,0 +1,383 @@
+//! One replica's dealings with one Lease: what is known of it, whether it is held, and what is written next. Pure.
+//!
+//! Every election of this crate, of one Lease or of many, is made of tenures; what differs is who sends their requests
+//! and who waits. A tenure is told the time and the answers, and keeps three rules:
+//!
+//! - A write counts from the moment at which it was sent, and only if its answer came before the time it grants was over.
+//! - A write whose answer is not known may have taken effect. Until the Lease has been fetched, what is known of it is
+//!   *stale*, and no write builds on it.
+//! - Every record it writes differs from the one before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use windlass_env::{Env, Instant};
+use windlass_object::time;
+
+use crate::config::ElectionConfig;
+use crate::decide::{Step, View, decide};
+use crate::error::{LeaseError, LossReason};
+use crate::record::{Claim, Record, strictly_after};
+use crate::written::{Predecessor, Written, annotated};
+
+/// Under what name leases are held here, and for how long.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) namespace: String,
+    pub(crate) identity: String,
+    pub(crate) lease_seconds: i32,
+    pub(crate) lease_duration: Duration,
+    pub(crate) renew_deadline: Duration,
+    pub(crate) retry_period: Duration,
+    /// How long one attempt to renew, or one request, may take.
+    pub(crate) attempt: Duration,
+    /// Whether somebody else decides who holds the lease: then it is never taken, and its strategy is kept.
+    pub(crate) coordinated: bool,
+}
+
+impl Terms {
+    pub(crate) fn of(config: &ElectionConfig) -> Arc<Self> {
+        Arc::new(Self {
+            namespace: config.lease_namespace.clone(),
+            identity: config.identity.clone(),
+            lease_seconds: config.lease_seconds(),
+            lease_duration: config.lease_duration,
+            renew_deadline: config.renew_deadline,
+            retry_period: config.retry_period,
+            attempt: config.attempt(),
+            coordinated: config.coordinated.is_some(),
+        })
+    }
+}
+
+/// A moment, for deadlines and for the record.
+#[derive(Clone, Debug)]
+pub(crate) struct Moment {
+    pub(crate) now: Instant,
+    pub(crate) wall: MicroTime,
+}
+
+impl Moment {
+    pub(crate) fn of(env: &Env) -> Self {
+        Self { now: env.now(), wall: time::micros(env.wall()) }
+    }
+}
+
+/// What a write is for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Writing {
+    /// The Lease does not exist: create it.
+    First,
+    /// Nobody holds it any more: take it.
+    TakeOver,
+    /// It names this replica, which does not hold it: an answer was lost, or somebody else elected it.
+    Reclaim,
+    /// Hold it for longer.
+    Renew,
+    /// Give it back.
+    Release,
+    /// Its holder's time is up: write that nobody holds it, so that the holder cannot renew it any more.
+    Retire,
+}
+
+/// A write of a Lease as it is sent.
+#[derive(Clone, Debug)]
+pub(crate) struct LeaseWrite {
+    /// The object to be.
+    pub(crate) lease: Lease,
+    /// Whether the Lease exists: replaced, else created.
+    pub(crate) exists: bool,
+    pub(crate) ticket: Ticket,
+}
+
+/// What has to be known of a write when its answer comes.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Ticket {
+    pub(crate) writing: Writing,
+    pub(crate) sent: Instant,
+}
+
+/// What a holder does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Renewal {
+    /// Fetch the Lease first: it was written by somebody, or perhaps by us.
+    Look,
+    /// Renew it.
+    Write,
+    /// It names another, or nobody.
+    Lost(LossReason),
+}
+
+/// One Lease, as one replica deals with it.
+#[derive(Clone, Debug)]
+pub(crate) struct Tenure {
+    terms: Arc<Terms>,
+    name: String,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    view: View,
+    stale: bool,
+    may_hold: bool,
+    deadline: Option<Instant>,
+    predecessor: Predecessor,
+    /// The last time written, so that the next is later.
+    stamped: Option<MicroTime>,
+}
+
+impl Tenure {
+    pub(crate) fn new(terms: Arc<Terms>, name: impl Into<String>) -> Self {
+        Self {
+            terms,
+            name: name.into(),
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            view: View::Unknown,
+            stale: true,
+            may_hold: false,
+            deadline: None,
+            predecessor: Predecessor::Silent,
+            stamped: None,
+        }
+    }
+
+    /// The same, with this label on the Lease from the next write on.
+    pub(crate) fn labelled(mut self, label: &str, value: &str) -> Self {
+        self.labels.insert(label.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Annotates the Lease with this from the next write on.
+    pub(crate) fn annotate(&mut self, annotation: &str, value: String) {
+        self.annotations.insert(annotation.to_owned(), value);
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Whether the Lease must be fetched before the next write.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.stale
+    }
+
+    /// Whether the Lease may name us: a write was sent, and not undone since.
+    pub(crate) fn may_hold(&self) -> bool {
+        self.may_hold || self.view.record().is_some_and(|record| record.is_held_by(&self.terms.identity))
+    }
+
+    /// Until when it is held; `None` if it is not, or if that has passed.
+    pub(crate) fn held_until(&self, now: Instant) -> Option<Instant> {
+        self.deadline.filter(|deadline| now < *deadline)
+    }
+
+    /// Whether it is held as far as is known, be the deadline past or not.
+    pub(crate) fn is_held(&self) -> bool {
+        self.deadline.is_some()
+    }
+
+    /// What is known of whoever held it before; for the term that the last claim began.
+    pub(crate) fn predecessor(&self) -> &Predecessor {
+        &self.predecessor
+    }
+
+    /// What one who does not hold it does next.
+    pub(crate) fn step(&self, now: Instant) -> Step {
+        if self.stale {
+            return Step::Look;
+        }
+        decide(&self.view, &self.terms.identity, self.terms.lease_duration, now)
+    }
+
+    /// What one who does not hold it would do by what was seen last, however that was learned.
+    pub(crate) fn apparent(&self, now: Instant) -> Step {
+        decide(&self.view, &self.terms.identity, self.terms.lease_duration, now)
+    }
+
+    /// What its holder does next, when it is time. A Lease that is gone is ours to write again.
+    pub(crate) fn renewal(&self) -> Renewal {
+        if self.stale {
+            return Renewal::Look;
+        }
+        let Some(observation) = self.view.seen() else { return Renewal::Write };
+        match observation.record.holder.as_deref() {
+            Some(holder) if holder != self.terms.identity => {
+                Renewal::Lost(LossReason::Taken { holder: holder.to_owned() })
+            }
+            Some(_) => match observation.record.preferred.clone().filter(|_| self.terms.coordinated) {
+                Some(preferred) => Renewal::Lost(LossReason::Preferred { preferred }),
+                None => Renewal::Write,
+            },
+            None => Renewal::Lost(LossReason::Blanked),
+        }
+    }
+
+    /// Takes in the Lease, or that there is none, as fetched now.
+    pub(crate) fn looked(&mut self, lease: Option<Lease>, now: Instant) {
+        match lease {
+            Some(lease) => self.view.observe(lease, now),
+            None => self.view.vanished(),
+        }
+        self.stale = false;
+    }
+
+    /// The same where a watch runs beside the request, and may have told of a later state already.
+    pub(crate) fn looked_beside_a_watch(&mut self, lease: Option<Lease>, now: Instant) {
+        match lease {
+            Some(lease) => self.view.observe_newer(lease, now),
+            None => self.view.vanished(),
+        }
+        self.stale = false;
+    }
+
+    /// Takes in a state of the Lease that a watch told. What is stale stays so: a watch may be behind our own write.
+    pub(crate) fn sighted(&mut self, lease: Lease, now: Instant) {
+        self.view.observe_newer(lease, now);
+    }
+
+    /// Forgets what was seen, of a server that went back to an earlier state: who holds it stays its holder until its
+    /// deadline, and looks before it writes.
+    pub(crate) fn forget(&mut self) {
+        self.view = View::Unknown;
+        self.stale = true;
+    }
+
+    /// Takes in that the Lease was deleted.
+    pub(crate) fn vanished(&mut self) {
+        self.view.vanished();
+    }
+
+    /// The Lease must be fetched before the next write.
+    pub(crate) fn doubt(&mut self) {
+        self.stale = true;
+    }
+
+    /// The write for this purpose over what was last seen. From now on its effect is in doubt, until
+    /// [`landed`](Self::landed).
+    pub(crate) fn begin(&mut self, writing: Writing, written: Option<&Written>, at: &Moment) -> LeaseWrite {
+        match writing {
+            Writing::First => self.predecessor = Predecessor::Silent,
+            // Kept before the write, whose answer may be lost: a lease that is reclaimed was taken from the same.
+            Writing::TakeOver => self.predecessor = self.view.predecessor(),
+            Writing::Reclaim | Writing::Renew | Writing::Release | Writing::Retire => {}
+        }
+        let record = self.record(writing, at);
+        self.stale = true;
+        self.may_hold |= writing != Writing::Retire;
+        let exists = self.view.seen().is_some();
+        let lease = Lease { metadata: self.metadata(writing, written), spec: Some(record.into_spec()) };
+        LeaseWrite { lease, exists, ticket: Ticket { writing, sent: at.now } }
+    }
+
+    /// Takes in the answer to a write that succeeded.
+    ///
+    /// # Errors
+    /// [`LeaseError::TooLate`] if the time it would have granted is over.
+    pub(crate) fn landed(&mut self, ticket: Ticket, lease: Lease, now: Instant) -> Result<(), LeaseError> {
+        self.view.observe_newer(lease, now);
+        self.stale = false;
+        let deadline = ticket.sent + self.terms.renew_deadline;
+        match ticket.writing {
+            Writing::First | Writing::TakeOver | Writing::Reclaim if deadline > now => {
+                self.deadline = Some(deadline);
+            }
+            Writing::Renew if self.held_until(now).is_some() => {
+                self.deadline = self.deadline.max(Some(deadline));
+            }
+            Writing::First | Writing::TakeOver | Writing::Reclaim | Writing::Renew => {
+                return Err(LeaseError::TooLate);
+            }
+            Writing::Release | Writing::Retire => {
+                self.may_hold = false;
+                self.deadline = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// It is not held any more, whatever the Lease says.
+    pub(crate) fn lose(&mut self) {
+        self.deadline = None;
+        self.stale = true;
+        self.predecessor = Predecessor::Silent;
+    }
+
+    /// The holder stops holding it, and knows what it knows.
+    pub(crate) fn step_down(&mut self) {
+        self.deadline = None;
+    }
+
+    /// The Lease, fetched a moment ago, does not name us: there is nothing to give back.
+    pub(crate) fn settled(&mut self) {
+        self.may_hold = false;
+    }
+
+    /// The observation over which a release may write: one that names us.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.view.seen().is_some_and(|seen| seen.record.is_held_by(&self.terms.identity))
+    }
+
+    fn record(&mut self, writing: Writing, at: &Moment) -> Record {
+        let now = self.stamp(&at.wall);
+        let previous = self.view.record().cloned();
+        let strategy = previous
+            .as_ref()
+            .filter(|_| self.terms.coordinated)
+            .and_then(|previous| previous.strategy.clone());
+        let claim = Claim {
+            identity: &self.terms.identity,
+            duration_seconds: self.terms.lease_seconds,
+            now: now.clone(),
+            strategy,
+        };
+        match (writing, previous) {
+            (Writing::First, _) | (Writing::TakeOver | Writing::Reclaim | Writing::Renew, None) => {
+                Record::first(&claim)
+            }
+            (Writing::TakeOver, Some(previous)) => previous.taken_over(&claim),
+            (Writing::Reclaim | Writing::Renew, Some(previous)) => previous.renewed(&claim),
+            (Writing::Release | Writing::Retire, Some(previous)) => previous.released(now),
+            (Writing::Release | Writing::Retire, None) => Record::first(&claim).released(now),
+        }
+    }
+
+    /// A time for the record: the wall's, but later than any we wrote, and than any the Lease has under our name.
+    fn stamp(&mut self, wall: &MicroTime) -> MicroTime {
+        let ours = self.view.record().filter(|record| record.is_held_by(&self.terms.identity));
+        let seen = ours.and_then(|record| record.renewed.clone());
+        let stamp = strictly_after(wall.clone(), self.stamped.clone().max(seen).as_ref());
+        self.stamped = Some(stamp.clone());
+        stamp
+    }
+
+    /// What stands there stays, save what is ours to say.
+    fn metadata(&self, writing: Writing, written: Option<&Written>) -> ObjectMeta {
+        let current = match self.view.seen() {
+            Some(seen) => seen.lease.metadata.clone(),
+            None => ObjectMeta {
+                name: Some(self.name.clone()),
+                namespace: Some(self.terms.namespace.clone()),
+                ..ObjectMeta::default()
+            },
+        };
+        let mut metadata = annotated(&current, written);
+        let add = |to: &mut Option<BTreeMap<String, String>>, from: &BTreeMap<String, String>| {
+            if !from.is_empty() {
+                to.get_or_insert_default()
+                    .extend(from.iter().map(|(key, value)| (key.clone(), value.clone())));
+            }
+        };
+        add(&mut metadata.labels, &self.labels);
+        // What a silent holder left there is still true of it.
+        if writing != Writing::Retire {
+            add(&mut metadata.annotations, &self.annotations);
+        }
+        metadata
+    }
+}
