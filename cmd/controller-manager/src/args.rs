@@ -15,8 +15,8 @@ use clap::{Arg, ArgAction, ArgMatches};
 use windlass::controller::Descriptor;
 
 use crate::settings::{
-    FileValues, InvalidFile, InvalidSetting, Setting, Settings, Shape, Sources, TABLE, quoted, read_file,
-    shown,
+    FileValues, InvalidFile, InvalidSetting, Setting, Settings, Shape, Sources, TABLE, boolean, quoted,
+    read_file, shown,
 };
 use crate::{feature_gates, known_flags};
 
@@ -36,12 +36,17 @@ const CONFIG: &str = "config";
 const WRITE_CONFIG_TO: &str = "write-config-to";
 const VERSION: &str = "version";
 
+/// The flag of kube-controller-manager that says the opposite of one of ours.
+const DISABLE_HTTP2: &str = "disable-http2-serving";
+const ENABLE_HTTP2: &str = "enable-http2-serving";
+
 const ABOUT: &str = "Kubernetes controllers in Rust: keeps ReplicaSets, ReplicationControllers and Endpoints in the \
     state their owners asked for, beside kube-controller-manager or in place of it.";
 
 const AFTER_HELP: &str = "Every setting is a flag and, where it says so, a field of the file that --config names; what \
     is given as a flag wins.\n\n`windlass demo` shows all of it at work, on a cluster in its own process; see `windlass \
-    demo --help`.";
+    demo --help`. `windlass explain` asks a running windlass why an object has not been reconciled; see \
+    `windlass explain --help`.";
 
 /// Why parsing ended without arguments to run with.
 #[derive(Debug)]
@@ -91,6 +96,12 @@ pub(crate) enum UsageError {
     /// The value of a flag is no text.
     #[error("--{0}: the value is not UTF-8; write it in UTF-8")]
     NotText(&'static str),
+    /// The value of a flag is neither true nor false.
+    #[error("--{0}={1}: neither true nor false; write true or false")]
+    NoSwitch(&'static str, String),
+    /// Two flags for one setting.
+    #[error("--{0}: --{1} is given too; leave one of them out")]
+    Both(&'static str, &'static str),
     /// The file that was named cannot be read.
     #[error("--config={path}: cannot be read: {reason}; name a readable file")]
     Unreadable {
@@ -108,6 +119,9 @@ pub(crate) enum UsageError {
     /// The same of the demo's command line.
     #[error("{0}; `windlass demo --help` lists all flags")]
     Demo(String),
+    /// The same of the command line of `explain`.
+    #[error("{0}; `windlass explain --help` lists all flags")]
+    Explain(String),
 }
 
 /// Reads a command line; `words` begins with the program's name, `known` are the controllers that are built in.
@@ -128,6 +142,12 @@ pub(crate) fn parse(
     for setting in TABLE {
         if let Some(words) = given(&matches, setting.name)? {
             sources.flags.insert(setting.name, words);
+        }
+    }
+    if let Some(words) = given(&matches, DISABLE_HTTP2)? {
+        let on = vec![opposite(&words)?.to_string()];
+        if sources.flags.insert(ENABLE_HTTP2, on).is_some() {
+            return Err(refused(UsageError::Both(DISABLE_HTTP2, ENABLE_HTTP2)));
         }
     }
     if let Some(path) = path(&matches, CONFIG)? {
@@ -155,6 +175,12 @@ fn given(matches: &ArgMatches, name: &'static str) -> Result<Option<Vec<String>>
     texts.collect::<Result<_, _>>().map(Some).map_err(refused)
 }
 
+/// The last word of a flag that switches off, as one of the flag that switches on.
+fn opposite(words: &[String]) -> Result<bool, Stop> {
+    let word = words.last().map(String::as_str).unwrap_or_default();
+    boolean(word).map(|off| !off).ok_or_else(|| refused(UsageError::NoSwitch(DISABLE_HTTP2, shown(word))))
+}
+
 /// The file that a flag names.
 fn path(matches: &ArgMatches, name: &'static str) -> Result<Option<PathBuf>, Stop> {
     match matches.get_many::<OsString>(name).and_then(|words| words.last()) {
@@ -166,25 +192,16 @@ fn path(matches: &ArgMatches, name: &'static str) -> Result<Option<PathBuf>, Sto
 /// The command, of the table; some of the help depends on what is built in.
 fn command(known: &[Descriptor]) -> clap::Command {
     let command = clap::Command::new("windlass").about(ABOUT).after_help(AFTER_HELP).max_term_width(110);
-    let own = command
+    let config = "Read settings from this file, YAML or JSON; a flag that is given wins over its field.";
+    let write = "Write all settings, with those given, to this file for --config, and exit.";
+    let disable = "The opposite of --enable-http2-serving, as kube-controller-manager has it.";
+    let command = command
         .disable_version_flag(true)
-        .arg(own(
-            CONFIG,
-            "FILE",
-            "Read settings from this file, YAML or JSON; a flag that is given wins over its field.",
-        ))
-        .arg(own(
-            WRITE_CONFIG_TO,
-            "FILE",
-            "Write all settings, with those given, to this file for --config, and exit.",
-        ))
-        .arg(
-            own(VERSION, "raw", "Print the version and exit.")
-                .default_missing_value("true")
-                .num_args(0..=1)
-                .require_equals(true),
-        );
-    TABLE.iter().fold(own, |command, setting| command.arg(argument(setting, known)))
+        .arg(own(CONFIG, "FILE", config))
+        .arg(own(WRITE_CONFIG_TO, "FILE", write))
+        .arg(switch(own(VERSION, "raw", "Print the version and exit.")))
+        .arg(switch(own(DISABLE_HTTP2, "BOOL", disable)).hide(true));
+    TABLE.iter().fold(command, |command, setting| command.arg(argument(setting, known)))
 }
 
 fn own(name: &'static str, value: &'static str, help: &'static str) -> Arg {
@@ -194,6 +211,11 @@ fn own(name: &'static str, value: &'static str, help: &'static str) -> Arg {
         .help(help)
         .action(ArgAction::Append)
         .value_parser(ValueParser::os_string())
+}
+
+/// A flag that stands for `true` where it stands alone.
+fn switch(arg: Arg) -> Arg {
+    arg.default_missing_value("true").num_args(0..=1).require_equals(true)
 }
 
 /// A setting as a flag.
@@ -217,7 +239,7 @@ fn argument(setting: &'static Setting, known: &[Descriptor]) -> Arg {
         _ => arg,
     };
     match setting.shape {
-        Shape::Switch => arg.default_missing_value("true").num_args(0..=1).require_equals(true),
+        Shape::Switch => switch(arg),
         Shape::Number => arg.allow_negative_numbers(true),
         // An entry may begin with a dash.
         Shape::List => arg.allow_hyphen_values(true),

@@ -27,8 +27,9 @@ const LOGARITHMIC_SCALE_DOWN: FeatureGate = locked("LogarithmicScaleDown", Stage
 const STALE_CONSISTENCY: FeatureGate =
     locked("StaleControllerConsistencyReplicaSet", Stage::Beta, true, "v1.36");
 
-/// Standbys are not coordinated by the API server.
-const COORDINATED_ELECTION: FeatureGate = locked("CoordinatedLeaderElection", Stage::Beta, false, "v1.33");
+/// The API server chooses the leader.
+pub(crate) const COORDINATED_ELECTION: FeatureGate =
+    gate("CoordinatedLeaderElection", Stage::Beta, false, "v1.33");
 
 /// All of them, in stages and with the versions of Kubernetes.
 pub(crate) const GATES: [FeatureGate; 6] = [

@@ -61,7 +61,9 @@ impl Command {
         let mut words = words.into_iter().peekable();
         let program = words.next();
         match words.next_if(|word| word == demo::NAME || word == explain::NAME) {
-            Some(word) if word == demo::NAME => demo::Demo::from_args(words).map(|it| Command::Demo(Box::new(it))),
+            Some(word) if word == demo::NAME => {
+                demo::Demo::from_args(words).map(|it| Command::Demo(Box::new(it)))
+            }
             Some(_) => explain::Explain::from_args(words).map(|it| Command::Explain(Box::new(it))),
             None => wiring::Process::from_args(program.into_iter().chain(words))
                 .map(|it| Command::Manage(Box::new(it))),

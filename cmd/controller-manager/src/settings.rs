@@ -20,13 +20,11 @@ use std::sync::Arc;
 
 pub(crate) use file::{InvalidFile, LONGEST, read as read_file};
 pub(crate) use kinds::{
-    Address, FilePath, Format, Groups, Lock, Names, ObjectName, Period, Rate, Server, Shape, Switches,
+    Address, FilePath, Format, Groups, Kind, Lock, Names, ObjectName, Period, Rate, Server, Shape, Switches,
     UrlPaths, Whole, Workers, boolean, malformed_switch,
 };
 pub(crate) use raw::{InvalidSetting, Origin, Place, Raw, Word, Wrong, quoted, shown};
 pub(crate) use table::Setting;
-
-use kinds::Kind;
 
 /// The group and version of the file.
 pub(crate) const API_VERSION: &str = "config.windlass.dev/v1alpha1";
@@ -35,7 +33,7 @@ pub(crate) const API_VERSION: &str = "config.windlass.dev/v1alpha1";
 pub(crate) const KIND: &str = "ControllerManagerConfiguration";
 
 table::settings! {
-    "Cluster" {
+    "Cluster" cluster: ClusterSettings {
         /// Path to a kubeconfig file. Without it the service account of the pod is used.
         kubeconfig: FilePath = "" in "FILE" at "generic.clientConnection.kubeconfig";
 
@@ -47,8 +45,11 @@ table::settings! {
 
         /// Requests each controller may send at once, before the average counts.
         kube_api_burst: Whole<1, { u32::MAX }> = "30" in "REQUESTS" at "generic.clientConnection.burst";
+
+        /// Each controller acts as a ServiceAccount of its own in kube-system, which is made if it is missing.
+        use_service_account_credentials: bool = "false" in "BOOL" at "kubeCloudShared.useServiceAccountCredentials";
     }
-    "Controllers" {
+    "Controllers" controllers: ControllerSettings {
         /// Controllers to run: '*' stands for all that are enabled by default, 'name' enables one, '-name' disables one;
         /// the first that names a controller decides.
         controllers: Names = "*" in "NAMES" at "generic.controllers";
@@ -79,7 +80,7 @@ table::settings! {
         /// Switches features on and off, as `Name=true,Other=false`.
         feature_gates: Switches = "" in "GATES" at "featureGates";
     }
-    "Leader election" {
+    "Leader election" election: ElectionSettings {
         /// Act only while holding a lease, so that of several replicas one works and the others stand by.
         leader_elect: bool = "true" in "BOOL" at "generic.leaderElection.leaderElect";
 
@@ -101,15 +102,55 @@ table::settings! {
         /// Namespace of the Lease.
         leader_elect_resource_namespace: ObjectName = "kube-system" in "NAME"
             at "generic.leaderElection.resourceNamespace";
-    }
-    "Serving" {
-        /// Address on which health and metrics are served. Loopback only, until the server can tell who is asking.
-        bind_address: Address = "127.0.0.1" in "ADDRESS" at "serving.bindAddress";
 
-        /// Port of that server, which speaks plain HTTP for now; 0 turns it off.
-        secure_port: Whole<0, 65535> = "10257" in "PORT" at "serving.securePort";
+        /// Controllers that are elected apart from the others, under the Lease `<resource name>-<NAME>`, so that replicas
+        /// share work; repeat it for several groups. A controller is in one group at most.
+        leader_elect_group: Groups = "" in "NAME=CONTROLLERS" at "generic.leaderElection.groups";
+
+        /// Let the API server choose the leader among LeaseCandidates. The feature gate CoordinatedLeaderElection, here
+        /// and upstream, asks for the same; the API server needs that gate, and coordination.k8s.io/v1beta1.
+        leader_elect_coordinated: bool = "false" in "BOOL" at "generic.leaderElection.coordinated";
     }
-    "Logging" {
+    "Serving" serving: ServingSettings {
+        /// Address on which health, metrics and debugging pages are served; 0.0.0.0 and :: stand for all of this machine.
+        bind_address: Address = "0.0.0.0" in "ADDRESS" at "serving.bindAddress";
+
+        /// Port of that server, which speaks HTTPS and asks the API server who may read what; 0 turns it off.
+        secure_port: Whole<0, 65535> = "10257" in "PORT" at "serving.securePort";
+
+        /// Certificate of that server in PEM, the chain below it; both files are read again when they change. Without it a
+        /// self-signed one is made at each start and kept in memory.
+        tls_cert_file: FilePath = "" in "FILE" at "serving.tlsCertFile";
+
+        /// Private key of that certificate, in PEM.
+        tls_private_key_file: FilePath = "" in "FILE" at "serving.tlsPrivateKeyFile";
+
+        /// Speak plain HTTP to whoever asks; for loopback addresses only.
+        plain_http: bool = "false" in "BOOL" at "serving.plainHTTP";
+
+        /// Offer HTTP/2 as well. Off, unlike kube-controller-manager's, since one connection may ask for much at once;
+        /// --disable-http2-serving says the opposite.
+        enable_http2_serving: bool = "false" in "BOOL" at "serving.enableHTTP2";
+
+        /// Paths that are served without asking who reads them; a `*` at the end stands for all that follows.
+        authorization_always_allow_paths: UrlPaths = "/healthz,/readyz,/livez" in "PATHS"
+            at "authorization.alwaysAllowPaths";
+
+        /// How long it is remembered whose a token is; 0s asks every time. Longer than kube-controller-manager's 10s, as
+        /// monitoring that reads every 15s would be asked about every time.
+        authentication_token_webhook_cache_ttl: Period = "1m" in "DURATION" at "authentication.webhook.cacheTTL";
+
+        /// How long it is remembered that somebody may read a path; 0s asks every time. Longer than
+        /// kube-controller-manager's 10s, for the same reason.
+        authorization_webhook_cache_authorized_ttl: Period = "5m" in "DURATION"
+            at "authorization.webhook.cacheAuthorizedTTL";
+
+        /// How long it is remembered that somebody may not; 0s asks every time. Longer than kube-controller-manager's
+        /// 10s: whoever is refused tries again at once.
+        authorization_webhook_cache_unauthorized_ttl: Period = "30s" in "DURATION"
+            at "authorization.webhook.cacheUnauthorizedTTL";
+    }
+    "Logging" logging: LoggingSettings {
         /// How much is logged: 0 what an operator needs, 4 why things happen, 6 the libraries too, 8 everything.
         v: Whole<0, 10> = "0" in "LEVEL" at "logging.verbosity";
 

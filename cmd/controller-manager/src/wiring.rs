@@ -106,6 +106,7 @@ fn explained(error: ManagerError, server: &str) -> anyhow::Error {
             let remedy = "choose another port, or 0 to serve nothing";
             anyhow!("--secure-port={}: {problem}; {remedy}", address.port())
         }
+        ManagerError::AdminTls(_) => anyhow!("{error}; see --tls-cert-file and --tls-private-key-file"),
         ManagerError::ApiServerUnreachable { .. } => {
             anyhow!("{error}; check that {server} is the address and that --kubeconfig may use it")
         }

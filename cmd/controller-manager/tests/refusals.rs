@@ -91,6 +91,63 @@ fn contradictory_durations_are_refused() {
     );
 }
 
+/// A file in a folder that goes with the first value.
+fn file(content: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("windlass.yaml");
+    std::fs::write(&path, content).expect("written");
+    let path = path.to_str().expect("text").to_owned();
+    (folder, path)
+}
+
+const HEAD: &str = "apiVersion: config.windlass.dev/v1alpha1\nkind: ControllerManagerConfiguration\n";
+
+#[test]
+fn nothing_is_sent_for_settings_that_cannot_be_used() {
+    let (server, connections) = counting_server();
+    let master = format!("--master={server}");
+    for (content, beginning) in [
+        ("logging: {verbosity: 11}\n", ":3:22: logging.verbosity=11: out of range; write"),
+        ("logging: {verbose: 1}\n", ":3:11: unknown field logging.verbose; did you mean logging.verbosity?"),
+        (
+            "serving: {tlsCertFile: /c}\n",
+            ":3:24: serving.tlsCertFile=/c: a certificate without its key; give",
+        ),
+    ] {
+        let (_folder, path) = file(&format!("{HEAD}{content}"));
+        refused_with(&[&master, &format!("--config={path}")], &[&format!("windlass: {path}{beginning}")]);
+    }
+    refused_with(
+        &[&master, "--config=no/such/file"],
+        &["--config=no/such/file: cannot be read", "name a readable"],
+    );
+    refused_with(&[&master, "--config=/"], &["--config=/: cannot be read", "name a readable"]);
+    refused_with(&[&master, "--plain-http"], &["--plain-http=true: plain HTTP stays on loopback"]);
+    refused_with(
+        &[&master, "--tls-cert-file=no/such", "--tls-private-key-file=no/such"],
+        &["no/such", "--tls-cert-file"],
+    );
+    assert_eq!(connections.load(Ordering::SeqCst), 0, "the API server was asked something");
+}
+
+#[test]
+fn settings_that_were_written_are_accepted_and_change_nothing() {
+    let (folder, first) = file("");
+    let second = folder.path().join("second.yaml").to_str().expect("text").to_owned();
+    let write = |arguments: &[&str]| {
+        let output = windlass(arguments);
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && output.stdout.is_empty() && complaint.is_empty(), "{complaint}");
+    };
+    write(&["--concurrent-rc-syncs=9", "--leader-elect=false", &format!("--write-config-to={first}")]);
+    write(&[&format!("--config={first}"), &format!("--write-config-to={second}")]);
+    let [first, second] = [first, second].map(|path| std::fs::read_to_string(path).expect("written"));
+    assert!(first.contains("concurrentRCSyncs: 9\n") && first.starts_with(HEAD), "{first}");
+    assert_eq!(first, second);
+    refused_with(&["--write-config-to=no/such/folder"], &["cannot write no/such/folder"]);
+    refused_with(&["--write-config-to=no/such", "-v=99"], &["--v=99"]);
+}
+
 #[test]
 fn an_unreadable_kubeconfig_is_named() {
     refused_with(&["--kubeconfig=no/such/file"], &["no/such/file", "--kubeconfig"]);
@@ -104,7 +161,9 @@ fn an_unreadable_kubeconfig_is_named() {
 #[test]
 fn without_a_cluster_the_remedies_are_named() {
     refused_with(&[], &["--kubeconfig", "Pod"]);
-    refused_with(&["--master=nonsense"], &["--master", "https://host:port"]);
+    refused_with(&["--master=nonsense"], &["--master=nonsense", "https://host:port"]);
+    refused_with(&["--master=https://me:secret@host"], &["--master", "name the user in the kubeconfig"]);
+    assert!(!refusal(&["--master=https://me:secret@host"]).contains("secret"));
 }
 
 #[test]

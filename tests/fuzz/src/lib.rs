@@ -16,6 +16,7 @@ mod labels;
 mod list;
 mod object;
 mod reference;
+mod settings;
 mod status;
 
 /// A property and its name.
@@ -44,6 +45,8 @@ pub const TARGETS: &[Target] = &[
     target!("label_selector", labels::a_selector_means_the_same_when_it_is_sent),
     target!("label_query", labels::a_query_means_the_same_when_it_is_printed),
     target!("field_query", fields::a_query_selects_what_its_terms_say),
+    target!("command_line", settings::a_line_is_refused_in_one_line_or_means_what_is_written_of_it),
+    target!("config_file", settings::a_file_is_refused_by_its_name_or_means_what_is_written_of_it),
 ];
 
 /// The property of a name.

@@ -4,6 +4,9 @@ use std::ffi::OsString;
 
 use std::time::Duration;
 
+use windlass::election::CoordinatedConfig;
+use windlass::manager::{Access, AdminConfig, ElectionGroup, Tls};
+
 use super::*;
 use crate::args::{self, Refusal, Stop, UsageError};
 
@@ -48,7 +51,8 @@ fn defaults_are_upstreams() {
     assert_eq!(manager.resync, Duration::from_secs(12 * 3600));
     assert_eq!(manager.start_interval, Duration::ZERO);
     assert_eq!(manager.shutdown_timeout, Duration::from_secs(10));
-    assert_eq!(manager.admin, Some("127.0.0.1:10257".parse().unwrap()));
+    assert_eq!(manager.admin, Some(AdminConfig::new("0.0.0.0:10257".parse().unwrap())));
+    assert_eq!((manager.client.identities, manager.groups), (Identities::Shared, Vec::new()));
     assert_eq!(controllers, Options::default());
     assert_eq!(logging, Logging { verbosity: 0, format: Format::Text });
 }
@@ -60,7 +64,7 @@ fn the_default_election_is_upstreams_under_a_name_of_our_own() {
         [election.lease_duration, election.renew_deadline, election.retry_period].map(|d| d.as_secs());
     assert_eq!(seconds, [15, 10, 2]);
     assert_eq!((&*election.lease_namespace, &*election.lease_name), ("kube-system", "windlass"));
-    assert_eq!(election.identity, "me");
+    assert_eq!((&*election.identity, election.coordinated), ("me", None));
 }
 
 #[test]
@@ -96,7 +100,89 @@ fn a_negative_rate_is_no_limit() {
 #[test]
 fn port_zero_serves_nothing_wherever_that_would_be() {
     assert_eq!(config(&["--secure-port=0", "--bind-address=0.0.0.0"]).manager.admin, None);
-    assert_eq!(config(&["--bind-address=::1"]).manager.admin, Some("[::1]:10257".parse().unwrap()));
+    assert_eq!(config(&["--secure-port=0", "--plain-http"]).manager.admin, None);
+}
+
+/// What is served, for a command line.
+fn admin(line: &[&str]) -> AdminConfig {
+    config(line).manager.admin.expect("on by default")
+}
+
+#[test]
+fn what_is_served_is_behind_a_certificate_and_reviewed_unless_plain_http_is_asked_for() {
+    let address = "[::1]:10257".parse().unwrap();
+    assert_eq!(admin(&["--bind-address=::1"]), AdminConfig::new(address));
+    assert_eq!(admin(&["--bind-address=::1", "--plain-http"]), AdminConfig::local(address));
+    let files = admin(&["--tls-cert-file=c", "--tls-private-key-file=k"]);
+    assert_eq!(files.tls, Tls::Files { certificate: "c".into(), key: "k".into() });
+    let access = admin(&[
+        "--authorization-always-allow-paths=/livez,/pages/*",
+        "--authentication-token-webhook-cache-ttl=1s",
+        "--authorization-webhook-cache-authorized-ttl=2s",
+        "--authorization-webhook-cache-unauthorized-ttl=0s",
+    ])
+    .access;
+    let [authentication_ttl, allow_ttl, deny_ttl] = [1, 2, 0].map(Duration::from_secs);
+    let always_allow = ["/livez", "/pages/*"].map(str::to_owned).to_vec();
+    assert_eq!(access, Access::Reviewed { always_allow, authentication_ttl, allow_ttl, deny_ttl });
+}
+
+#[test]
+fn http2_is_offered_if_asked_for_in_our_words_or_in_upstreams() {
+    for (line, offered) in [
+        (&[][..], false),
+        (&["--enable-http2-serving"], true),
+        (&["--disable-http2-serving"], false),
+        (&["--disable-http2-serving=true"], false),
+        (&["--disable-http2-serving=false"], true),
+    ] {
+        assert_eq!(admin(line).http2, offered, "{line:?}");
+    }
+}
+
+#[test]
+fn controllers_may_have_accounts_of_their_own() {
+    let identities = config(&["--use-service-account-credentials"]).manager.client.identities;
+    assert_eq!(identities, Identities::service_accounts());
+}
+
+#[test]
+fn groups_are_read_from_flags_that_are_repeated_and_from_a_mapping() {
+    let expected = vec![
+        ElectionGroup::new("network", ["endpoint"]),
+        ElectionGroup::new("workloads", ["replicaset-controller"]),
+    ];
+    let flags =
+        ["--leader-elect-group=network=endpoint", "--leader-elect-group=workloads=replicaset-controller"];
+    assert_eq!(config(&flags).manager.groups, expected);
+    let file = "apiVersion: config.windlass.dev/v1alpha1\nkind: ControllerManagerConfiguration\ngeneric:\n  \
+        leaderElection:\n    groups: {network: [endpoint], workloads: [replicaset-controller]}\n";
+    let from_file = read_with(&["--config=f"], file).expect("a mapping");
+    assert_eq!(from_file.manager.groups, expected);
+}
+
+#[test]
+fn the_api_server_chooses_the_leader_if_flag_or_gate_ask_for_it() {
+    for line in [
+        &["--leader-elect-coordinated"][..],
+        &["--feature-gates=CoordinatedLeaderElection=true"],
+        &["--feature-gates=AllBeta=true", "--leader-elect-coordinated=true"],
+    ] {
+        let election = config(line).manager.election.expect("on by default");
+        assert_eq!(election.coordinated, Some(CoordinatedConfig::new(env!("CARGO_PKG_VERSION"))), "{line:?}");
+    }
+    let alone = config(&["--feature-gates=CoordinatedLeaderElection=true", "--leader-elect=false"]);
+    assert_eq!(alone.manager.election, None);
+}
+
+#[test]
+fn what_was_set_is_shown_by_the_running_process() {
+    let manager = config(&["--concurrent-rc-syncs=9", "--feature-gates=PodDeletionCost=false"]).manager;
+    assert_eq!(manager.flags["concurrent-rc-syncs"], "9");
+    let shown = &manager.configuration["config.windlass.dev"];
+    assert_eq!(shown["replicationController"]["concurrentRCSyncs"], 9);
+    assert_eq!(shown["featureGates"]["PodDeletionCost"], false);
+    assert!(!manager.feature_gates.is_on(&feature_gates::POD_DELETION_COST));
 }
 
 #[test]
@@ -109,7 +195,16 @@ fn help_and_version_are_printed_not_refused() {
 #[test]
 fn flags_named_in_the_documentation_exist() {
     const PAGE: &str = include_str!("../../../../docs/running.md");
-    let implemented = args::flag_names();
+    // Those of `windlass explain` are read apart, and its tests know them.
+    let explain = [
+        "address",
+        "token-file",
+        "kubeconfig",
+        "certificate-authority",
+        "insecure-skip-tls-verify",
+        "output",
+    ];
+    let implemented: Vec<_> = args::flag_names().into_iter().chain(explain.map(str::to_owned)).collect();
     let words = PAGE.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
     let named: Vec<_> =
         words.filter_map(|word| word.strip_prefix("--")).filter(|name| !name.is_empty()).collect();

@@ -167,6 +167,14 @@ impl Kind for Server {
         if text.is_empty() {
             return Ok(Self(None));
         }
+        if text.contains('@') {
+            // It would show up wherever the address does, and is not used for anything.
+            let problem = "an address must not hold a name or password";
+            return Err(Wrong::secret(
+                problem,
+                "write https://host:port, and name the user in the kubeconfig",
+            ));
+        }
         let uri = text.parse::<Uri>().ok();
         let is_server = uri.is_some_and(|uri| {
             matches!(uri.scheme_str(), Some("http" | "https"))

@@ -91,11 +91,18 @@ pub(crate) struct Wrong {
     pub(crate) remedy: String,
     /// Which of its words, if it has several.
     pub(crate) culprit: Option<Word>,
+    /// Whether the value is not to be shown.
+    pub(crate) is_secret: bool,
 }
 
 impl Wrong {
     pub(crate) fn new(problem: impl fmt::Display, remedy: impl fmt::Display) -> Self {
-        Self { problem: problem.to_string(), remedy: remedy.to_string(), culprit: None }
+        Self { problem: problem.to_string(), remedy: remedy.to_string(), culprit: None, is_secret: false }
+    }
+
+    /// Of a value that may hold what nobody should see.
+    pub(crate) fn secret(problem: impl fmt::Display, remedy: impl fmt::Display) -> Self {
+        Self { is_secret: true, ..Self::new(problem, remedy) }
     }
 
     /// Of this word above all.
@@ -136,14 +143,17 @@ struct Named {
 impl InvalidSetting {
     pub(crate) fn new(setting: &'static Setting, value: &Raw, origin: &Origin, wrong: Wrong) -> Self {
         let name = Named { flag: setting.name, field: setting.field };
-        let Wrong { problem, remedy, culprit } = wrong;
+        let Wrong { problem, remedy, culprit, is_secret } = wrong;
         // In a file the word itself can be pointed at; a command line is short, and is quoted as it was written.
         match (origin, culprit) {
             (Origin::File(file, _), Some(word)) => {
                 let origin = Origin::File(Arc::clone(file), word.place);
                 Self { name, value: word.text, origin, problem, remedy }
             }
-            _ => Self { name, value: value.to_string(), origin: origin.clone(), problem, remedy },
+            _ => {
+                let value = if is_secret { "***".to_owned() } else { value.to_string() };
+                Self { name, value, origin: origin.clone(), problem, remedy }
+            }
         }
     }
 }

@@ -58,7 +58,7 @@ pub(crate) const fn text(bytes: &'static [u8]) -> &'static str {
 
 /// Makes `TABLE` and `Settings` of sections of rows: help, name, kind of value, default, unit, field.
 macro_rules! settings {
-    ($( $section:literal { $(
+    ($( $section:literal $part:ident: $Part:ident { $(
         $(#[doc = $help:literal])+
         $name:ident: $kind:ty = $default:literal in $unit:literal at $field:literal;
     )+ } )+) => {
@@ -79,10 +79,18 @@ macro_rules! settings {
 
         /// The value of every setting, and where it comes from.
         #[derive(Clone, Debug)]
-        pub(crate) struct Settings { $($(
-            $(#[doc = $help])+
-            pub(crate) $name: Given<$kind>,
-        )+)+ }
+        pub(crate) struct Settings { $(
+            pub(crate) $part: $Part,
+        )+ }
+
+        $(
+            #[doc = concat!("The section ", $section, ".")]
+            #[derive(Clone, Debug)]
+            pub(crate) struct $Part { $(
+                $(#[doc = $help])+
+                pub(crate) $name: Given<$kind>,
+            )+ }
+        )+
 
         impl Settings {
             /// Every setting from whoever gives it first: the command line, the file, the table.
@@ -92,12 +100,12 @@ macro_rules! settings {
             pub(crate) fn read(sources: &Sources) -> Result<Self, InvalidSetting> {
                 let mut rows = TABLE.iter();
                 let mut row = || rows.next().expect("the table has a row for each field, in this order");
-                Ok(Self { $($( $name: sources.given(row())?, )+)+ })
+                Ok(Self { $( $part: $Part { $( $name: sources.given(row())?, )+ }, )+ })
             }
 
             /// Every value as it stands in a file, with the setting it belongs to.
             pub(crate) fn written(&self) -> Vec<(&'static Setting, serde_json::Value)> {
-                vec![ $($( self.$name.written(), )+)+ ]
+                vec![ $($( self.$part.$name.written(), )+)+ ]
             }
         }
     };

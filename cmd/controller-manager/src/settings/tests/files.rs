@@ -22,7 +22,7 @@ fn yaml_and_json_say_the_same() {
         "generic": {"leaderElection": {"leaseDuration": "30s"}, "controllers": ["*"]}}"#;
     let (yaml, json) = (from_file(&yaml), from_file(json));
     assert_eq!(yaml.to_json(), json.to_json());
-    assert_eq!(yaml.leader_elect_lease_duration.value.0.as_secs(), 30);
+    assert_eq!(yaml.election.leader_elect_lease_duration.value.0.as_secs(), 30);
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn a_section_may_be_empty_and_values_may_be_named_once_and_used_twice() {
         "{HEAD}replicaSetController: {{concurrentRSSyncs: &many 9}}\n\
          replicationController: {{concurrentRCSyncs: *many}}\n"
     );
-    assert_eq!(from_file(&file).concurrent_rc_syncs.value.0, 9);
+    assert_eq!(from_file(&file).controllers.concurrent_rc_syncs.value.0, 9);
 }
 
 /// Files that cannot be used: what follows the head, and what the one line about it says.
@@ -112,8 +112,8 @@ const REFUSALS: &[(&str, &str)] = &[
         "windlass.yaml:4:3: merge keys are not read; write the fields themselves",
     ),
     ("generic: !mine {}\n", "windlass.yaml:3:16: "),
-    ("generic: [\n", "windlass.yaml:4:1: "),
-    ("\tgeneric: {}\n", "windlass.yaml:3:"),
+    ("generic: [\n", "windlass.yaml:3:10: unclosed bracket '['; correct the YAML"),
+    ("\tgeneric: {}\n", "windlass.yaml:2:"),
     ("---\nkind: Other\n", "windlass.yaml:"),
     ("generic: *nobody\n", "windlass.yaml:3:10: "),
 ];

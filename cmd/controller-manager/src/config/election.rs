@@ -1,0 +1,160 @@
+//! Who acts when several replicas run: durations that agree, groups that do not overlap, one who decides.
+
+use std::collections::BTreeMap;
+
+use windlass::controller::Descriptor;
+use windlass::election::{CoordinatedConfig, ElectionConfig, ElectionConfigError};
+use windlass::manager::{ControllerSelection, ElectionGroup, FeatureGates, ManagerConfig};
+
+use super::controllers;
+use crate::feature_gates::COORDINATED_ELECTION;
+use crate::settings::{
+    ElectionSettings, Given, Groups, InvalidSetting, Lock, ObjectName, Period, Word, Wrong, quoted,
+};
+
+/// The longest name of a Lease.
+const LONGEST_NAME: usize = 253;
+
+/// Adds election and groups to a configuration that has its controllers.
+pub(super) fn of(
+    settings: ElectionSettings,
+    known: &[Descriptor],
+    gates: &FeatureGates,
+    manager: ManagerConfig,
+) -> Result<ManagerConfig, InvalidSetting> {
+    let ElectionSettings {
+        leader_elect,
+        leader_elect_lease_duration: lease_duration,
+        leader_elect_renew_deadline: renew_deadline,
+        leader_elect_retry_period: retry_period,
+        // There is one kind.
+        leader_elect_resource_lock: Given { value: Lock, .. },
+        leader_elect_resource_name: name,
+        leader_elect_resource_namespace: namespace,
+        leader_elect_group: groups,
+        leader_elect_coordinated: coordinated,
+    } = settings;
+    let coordinated = coordination(&coordinated, gates, &leader_elect)?;
+    if !leader_elect.value {
+        return match groups.value.0.as_slice() {
+            [] => Ok(ManagerConfig { election: None, ..manager }),
+            _ => Err(groups.refuse(unelected(&leader_elect), "leave the groups out")),
+        };
+    }
+    let election = ElectionConfig {
+        lease_name: name.value.0.clone(),
+        lease_namespace: namespace.value.0,
+        lease_duration: lease_duration.value.0,
+        renew_deadline: renew_deadline.value.0,
+        retry_period: retry_period.value.0,
+        coordinated,
+        ..ElectionConfig::new(manager.identity.clone())
+    };
+    let durations = Durations { lease: &lease_duration, renew: &renew_deadline, retry: &retry_period };
+    election.validate().map_err(|problem| durations.contradiction(&problem, &name))?;
+    let groups = self::groups(&groups, &name, known, &manager.controllers)?;
+    Ok(ManagerConfig { election: Some(election), groups, ..manager })
+}
+
+fn unelected(leader_elect: &Given<bool>) -> String {
+    format!("nobody is elected with {}=false", leader_elect.called())
+}
+
+/// The flag and the gate ask for the same; either is enough, and one that says no contradicts the other.
+fn coordination(
+    flag: &Given<bool>,
+    gates: &FeatureGates,
+    leader_elect: &Given<bool>,
+) -> Result<Option<CoordinatedConfig>, InvalidSetting> {
+    if flag.value && !leader_elect.value {
+        return Err(flag.refuse(unelected(leader_elect), "leave one of them out"));
+    }
+    if flag.is_given() && !flag.value && gates.is_on(&COORDINATED_ELECTION) {
+        let problem = format!("the feature gate {} asks for it", COORDINATED_ELECTION.name);
+        return Err(flag.refuse(problem, "leave one of them out"));
+    }
+    let asked = flag.value || gates.is_on(&COORDINATED_ELECTION);
+    Ok(asked.then(|| CoordinatedConfig::new(env!("CARGO_PKG_VERSION"))))
+}
+
+/// The three whose relation keeps the promise.
+struct Durations<'a> {
+    lease: &'a Given<Period>,
+    renew: &'a Given<Period>,
+    retry: &'a Given<Period>,
+}
+
+impl Durations<'_> {
+    /// The rules are the election's own; the setting to turn, and the direction, are known here.
+    fn contradiction(&self, problem: &ElectionConfigError, name: &Given<ObjectName>) -> InvalidSetting {
+        use ElectionConfigError::{
+            LeaseNotLonger, LeaseNotWholeSeconds, NoTimeForWrites, RenewNotLonger, RetryZero,
+        };
+        match problem {
+            LeaseNotWholeSeconds { .. } => self.lease.refuse(problem, "write one like 15s"),
+            LeaseNotLonger { .. } => too_close(problem, self.lease, self.renew),
+            RenewNotLonger { .. } | NoTimeForWrites { .. } => too_close(problem, self.renew, self.retry),
+            RetryZero => self.retry.refuse(problem, "write one like 2s"),
+            // About names, which are read as such.
+            other => name.refuse(other, "correct it"),
+        }
+    }
+}
+
+/// Of two durations the first should exceed the second. The one that somebody wrote is to blame: the second if both are.
+fn too_close(problem: &ElectionConfigError, long: &Given<Period>, short: &Given<Period>) -> InvalidSetting {
+    if short.is_given() || !long.is_given() {
+        short.refuse(problem, format!("make it shorter, or {} longer", long.called()))
+    } else {
+        long.refuse(problem, format!("make it longer, or {} shorter", short.called()))
+    }
+}
+
+fn groups(
+    given: &Given<Groups>,
+    lease: &Given<ObjectName>,
+    known: &[Descriptor],
+    selection: &ControllerSelection,
+) -> Result<Vec<ElectionGroup>, InvalidSetting> {
+    let running = selection.resolve(known).unwrap_or_default();
+    let mut taken = BTreeMap::new();
+    for (name, members) in &given.value.0 {
+        if lease.value.0.len() + 1 + name.text.len() > LONGEST_NAME {
+            let problem = format!("group {} makes the name of its Lease too long", quoted(&name.text));
+            return Err(given.wrong(Wrong::new(problem, "make it shorter").at(name)));
+        }
+        for word in members {
+            let member = member(word, known, &running).map_err(|wrong| given.wrong(wrong))?;
+            if let Some(before) = taken.insert(member, &name.text) {
+                let problem = format!("{member} is in group {} already", quoted(before));
+                return Err(given.wrong(Wrong::new(problem, "name it once").at(word)));
+            }
+        }
+    }
+    let groups = given.value.0.iter();
+    Ok(groups
+        .map(|(name, members)| ElectionGroup::new(&name.text, members.iter().map(|it| &it.text)))
+        .collect())
+}
+
+/// The controller that a word of a group names.
+fn member(word: &Word, known: &[Descriptor], running: &[&'static str]) -> Result<&'static str, Wrong> {
+    let text = word.text.as_str();
+    let found = known.iter().find(|one| one.name == text || one.aliases.contains(&text));
+    let Some(found) = found else {
+        // As the list of controllers looks a name up.
+        let looked_up = ControllerSelection::parse([text]).resolve(known);
+        return Err(match looked_up {
+            Err(problem) => controllers::unknown(&problem, known, Some(word)),
+            Ok(_) => {
+                Wrong::new(format!("{} names no controller", quoted(text)), "write the controller's name")
+                    .at(word)
+            }
+        });
+    };
+    if running.contains(&found.name) {
+        return Ok(found.name);
+    }
+    Err(Wrong::new(format!("{} does not run", quoted(text)), "leave it out, or enable it with --controllers")
+        .at(word))
+}

@@ -1,0 +1,63 @@
+//! What the binary reads: its command line, and its file.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+
+use windlass_controller_manager::reading::{Reading, read};
+
+/// The words of a line stand one a line; each is whatever bytes it is. A line is refused in one line of plain text, or
+/// the file that is written of it means the same.
+pub(crate) fn a_line_is_refused_in_one_line_or_means_what_is_written_of_it(bytes: &[u8]) {
+    let words = bytes.split(|byte| *byte == b'\n').map(word);
+    let line = std::iter::once(OsString::from("windlass")).chain(words);
+    let gone = |_: &Path| Err(io::Error::from(io::ErrorKind::NotFound));
+    holds(read(line, &gone));
+}
+
+/// A file is refused by its name, in one line, or the file that is written of it means the same.
+pub(crate) fn a_file_is_refused_by_its_name_or_means_what_is_written_of_it(bytes: &[u8]) {
+    let reading = read_file(bytes);
+    if let Reading::Refused(why) = &reading {
+        // What is wrong may be what a default would be beside the file.
+        assert!(why.starts_with("f.yaml") || why.starts_with("--"), "{why}");
+    }
+    holds(reading);
+}
+
+fn read_file(bytes: &[u8]) -> Reading {
+    read(["windlass", "--config=f.yaml"].map(OsString::from), &|_| Ok(bytes.to_vec()))
+}
+
+fn holds(reading: Reading) {
+    match reading {
+        Reading::Printed(text) => assert!(!text.is_empty()),
+        Reading::Refused(why) => {
+            assert!(!why.is_empty() && why.len() < 4096, "{why}");
+            assert!(!why.chars().any(char::is_control), "{why:?}");
+        }
+        Reading::Accepted { file, effective } => {
+            let again = read_file(file.as_bytes());
+            assert_eq!(
+                again,
+                Reading::Accepted { file: file.clone(), effective: effective.clone() },
+                "{file}"
+            );
+            let as_json = read_file(effective.to_string().as_bytes());
+            assert_eq!(as_json, Reading::Accepted { file, effective });
+        }
+    }
+}
+
+/// Bytes as the word they are where words are bytes.
+#[cfg(unix)]
+fn word(bytes: &[u8]) -> OsString {
+    use std::os::unix::ffi::OsStringExt as _;
+    OsString::from_vec(bytes.to_vec())
+}
+
+/// Elsewhere as the text they may be.
+#[cfg(not(unix))]
+fn word(bytes: &[u8]) -> OsString {
+    String::from_utf8_lossy(bytes).into_owned().into()
+}
