@@ -109,7 +109,7 @@ fn quoted_from(text: &str) -> Option<(String, &str)> {
         match character {
             '"' => return Some((found, &text[at + 1..])),
             '\\' => {
-                found.push(characters.next().map(|(_, escaped)| escaped).filter(|it| "\"\\".contains(*it))?)
+                found.push(characters.next().map(|(_, escaped)| escaped).filter(|it| "\"\\".contains(*it))?);
             }
             _ => found.push(character),
         }

@@ -57,7 +57,7 @@ pub(crate) struct Failure {
 /// How one request about the account failed.
 enum Trouble {
     /// The server answered.
-    Refused(Status, Option<Duration>),
+    Refused(Box<Status>, Option<Duration>),
     /// It did not, or not to the end.
     Unanswered(BoxError),
     /// It answered nonsense.
@@ -140,7 +140,7 @@ impl Account {
         }
         let status = wire::status(head.status.as_u16(), &body);
         let advice = advised_by_headers(&head.headers).or_else(|| advised_by_status(&status));
-        Err(Trouble::Refused(status, advice))
+        Err(Trouble::Refused(Box::new(status), advice))
     }
 
     fn collection(&self) -> String {
