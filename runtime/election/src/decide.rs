@@ -47,6 +47,8 @@ pub(crate) enum Step {
     Reclaim,
     /// Somebody else holds it until then, unless it changes.
     WaitUntil(Instant),
+    /// It is for somebody else to decide who holds it: wait until it changes.
+    Follow,
 }
 
 impl View {
@@ -137,6 +139,20 @@ pub(crate) fn decide(view: &View, me: &str, unstated: Duration, now: Instant) ->
     }
 }
 
+/// The same where the API server's coordinator decides: nothing is taken, and only what was given is held. A Lease that
+/// names `me` may be used until it expires, unless another is to have it.
+pub(crate) fn decide_coordinated(view: &View, me: &str, unstated: Duration, now: Instant) -> Step {
+    match view {
+        View::Unknown => Step::Look,
+        View::Seen(last) => {
+            let is_mine = last.record.is_held_by(me) && last.record.preferred.is_none();
+            let lasts = now < last.changed_at + last.record.duration(unstated);
+            if is_mine && lasts { Step::Reclaim } else { Step::Follow }
+        }
+        View::Absent | View::Gone(_) => Step::Follow,
+    }
+}
+
 fn once_expired(last: &Observation, unstated: Duration, now: Instant, then: Step) -> Step {
     let expiry = last.changed_at + last.record.duration(unstated);
     if now < expiry { Step::WaitUntil(expiry) } else { then }
@@ -212,6 +228,27 @@ mod tests {
         assert_eq!(decide(&view, "me", OURS, t0 + seconds(14)), Step::WaitUntil(t0 + seconds(15)));
         assert_eq!(decide(&view, "me", OURS, t0 + seconds(15)), Step::Create);
         assert_eq!(decide(&view, "other", OURS, t0), Step::Create);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_a_coordinator_decides_nothing_is_taken_and_only_what_was_given_is_held() {
+        let (mut view, t0) = (View::Unknown, start());
+        let step = |view: &View, now| decide_coordinated(view, "me", OURS, now);
+        assert_eq!(step(&view, t0), Step::Look);
+        assert_eq!(step(&View::Absent, t0), Step::Follow);
+        view.observe(lease("", 15, 1), t0);
+        assert_eq!(step(&view, t0), Step::Follow, "nobody holds it, and it is not ours to take");
+        view.observe(lease("other", 15, 2), t0);
+        assert_eq!(step(&view, t0 + seconds(99)), Step::Follow, "it has expired, and is not ours to take");
+        view.observe(lease("me", 5, 3), t0);
+        assert_eq!(step(&view, t0 + seconds(4)), Step::Reclaim);
+        assert_eq!(step(&view, t0 + seconds(5)), Step::Follow, "its time is up");
+        let mut ending = lease("me", 5, 4);
+        ending.spec.get_or_insert_default().preferred_holder = Some("other".to_owned());
+        view.observe(ending, t0);
+        assert_eq!(step(&view, t0), Step::Follow, "another is to have it");
+        view.vanished();
+        assert_eq!(step(&view, t0), Step::Follow);
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,6 +14,7 @@ use windlass_env::{Env, Instant, Rng};
 use windlass_metrics::{ElectionMetrics, Metrics};
 
 use crate::config::{ElectionConfig, ElectionConfigError};
+use crate::coordinated::Candidate;
 use crate::decide::Step;
 use crate::error::{ElectionError, LeaseError, LeaseLost, LossReason};
 use crate::fence::LeaderFence;
@@ -36,6 +37,8 @@ pub struct Elector {
     config: ElectionConfig,
     api: LeaseApi,
     watch: LeaseWatch,
+    /// What stands for election beside this, where the API server's coordinator elects.
+    candidate: Option<Candidate>,
     fence: Arc<LeaderFence>,
     leadership: Publisher<Leadership>,
     last_renewal: LastRenewal,
@@ -83,6 +86,7 @@ impl Elector {
         metrics.master_status.set(0);
         let tenure = Tenure::new(Terms::of(&config), &config.lease_name);
         Ok(Self {
+            candidate: Candidate::of(&env, &client, &config),
             api: LeaseApi::new(env.clone(), client, watch, &config),
             watch: LeaseWatch::new(env.clone(), &config.lease_name),
             leadership: cell::cell(Leadership::Following { holder: None }).0,
@@ -136,12 +140,22 @@ impl Elector {
     ///
     /// # Errors
     ///
-    /// [`ElectionError::Refused`] if the server calls the Lease invalid, which no repetition can cure.
+    /// [`ElectionError::Refused`] if the server calls the Lease invalid, which no repetition can cure;
+    /// [`ElectionError::NotCoordinated`] if it is to elect and does not.
     ///
     /// # Cancel safety
     ///
     /// Safe. A write in flight may still win the lease; the next call, or a release, finds out.
     pub async fn acquire(&mut self) -> Result<(), ElectionError> {
+        let candidate = self.candidate.clone();
+        tokio::select! {
+            biased;
+            refused = stand(candidate) => Err(refused),
+            outcome = self.acquire_beside() => outcome,
+        }
+    }
+
+    async fn acquire_beside(&mut self) -> Result<(), ElectionError> {
         if matches!(self.role, Role::Leading { .. }) && self.fence.open_until().is_none() {
             self.lose(self.missed_deadline());
         }
@@ -165,7 +179,13 @@ impl Elector {
     /// Safe: calling it again continues where it was. While nobody calls it, nobody renews, and the fence closes by
     /// itself.
     pub async fn hold(&mut self) -> LeaseLost {
-        let lost = self.renew_until_lost().await;
+        let candidate = self.candidate.clone();
+        let lost = tokio::select! {
+            biased;
+            // Whether there are candidates matters for the next term, not for this one.
+            lost = self.renew_until_lost() => lost,
+            lost = stand_in_vain(candidate) => lost,
+        };
         if self.env.is_planted("write after lease loss") {
             std::future::pending::<()>().await;
         }
@@ -232,6 +252,10 @@ impl Elector {
             Step::Reclaim => self.claim(Writing::Reclaim).await,
             Step::WaitUntil(expiry) => {
                 self.follow(expiry).await;
+                Ok(())
+            }
+            Step::Follow => {
+                self.follow(Instant::NEVER).await;
                 Ok(())
             }
         }
@@ -443,6 +467,21 @@ impl Elector {
     fn lease_name(&self) -> String {
         format!("{}/{}", self.config.lease_namespace, self.config.lease_name)
     }
+}
+
+/// Stands for election where there is a candidate; ends only if the API server knows none.
+async fn stand(candidate: Option<Candidate>) -> ElectionError {
+    match candidate {
+        Some(candidate) => candidate.stand().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The same, never ending: for whoever leads already.
+async fn stand_in_vain<T>(candidate: Option<Candidate>) -> T {
+    let refused = stand(candidate).await;
+    tracing::warn!(error = %refused, "no candidate any more");
+    std::future::pending().await
 }
 
 impl fmt::Debug for Elector {

@@ -52,6 +52,15 @@ pub enum ElectionError {
         /// The server's words.
         message: String,
     },
+    /// The API server knows no candidates, so nobody would ever be elected.
+    #[error(
+        "the API server does not take part in coordinated leader election ({message}): turn on its feature gate \
+         CoordinatedLeaderElection and --runtime-config=coordination.k8s.io/v1beta1=true, or elect without it"
+    )]
+    NotCoordinated {
+        /// The server's words.
+        message: String,
+    },
     /// The lease could not be given back. A standby takes over when it expires.
     #[error("the lease could not be released: {message}")]
     Release {

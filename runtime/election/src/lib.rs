@@ -21,6 +21,10 @@
 //!   successor which takes over within milliseconds can wait for caches that show it ([`Elector::predecessor`]).
 //! - A Lease that is deleted while held is not up for grabs: standbys that saw it wait until it would have expired.
 //!
+//! - **Many may act at once**, each on its share of the keys, where these are divided into [`shards`].
+//! - Where the API server's coordinator decides ([`ElectionConfig::coordinated`]), nothing is taken that it did not give,
+//!   and nothing is renewed once it prefers another.
+//!
 //! # What it refuses
 //!
 //! It starts nothing by itself, has no destructor that writes, and does not fence anything: it only answers
@@ -38,6 +42,7 @@
 //! ```
 
 mod config;
+mod coordinated;
 mod decide;
 mod elector;
 mod error;

@@ -73,7 +73,8 @@ impl Record {
 
     /// The record after the claimant renewed its own lease: transitions and the time of acquisition stay.
     pub(crate) fn renewed(&self, claim: &Claim<'_>) -> Self {
-        Self { transitions: self.transitions, acquired: self.acquired.clone(), ..Self::first(claim) }
+        let acquired = self.acquired.clone().or_else(|| Some(claim.now.clone()));
+        Self { transitions: self.transitions, acquired, ..Self::first(claim) }
     }
 
     /// The record after its holder gave the lease back. One second is the least duration a Lease may state; nobody

@@ -18,7 +18,7 @@ use windlass_env::{Env, Instant};
 use windlass_object::time;
 
 use crate::config::ElectionConfig;
-use crate::decide::{Step, View, decide};
+use crate::decide::{Step, View, decide, decide_coordinated};
 use crate::error::{LeaseError, LossReason};
 use crate::record::{Claim, Record, strictly_after};
 use crate::written::{Predecessor, Written, annotated};
@@ -192,11 +192,12 @@ impl Tenure {
         if self.stale {
             return Step::Look;
         }
-        decide(&self.view, &self.terms.identity, self.terms.lease_duration, now)
+        self.apparent(now)
     }
 
     /// What one who does not hold it would do by what was seen last, however that was learned.
     pub(crate) fn apparent(&self, now: Instant) -> Step {
+        let decide = if self.terms.coordinated { decide_coordinated } else { decide };
         decide(&self.view, &self.terms.identity, self.terms.lease_duration, now)
     }
 
@@ -205,7 +206,9 @@ impl Tenure {
         if self.stale {
             return Renewal::Look;
         }
-        let Some(observation) = self.view.seen() else { return Renewal::Write };
+        let Some(observation) = self.view.seen() else {
+            return if self.terms.coordinated { Renewal::Lost(LossReason::Blanked) } else { Renewal::Write };
+        };
         match observation.record.holder.as_deref() {
             Some(holder) if holder != self.terms.identity => {
                 Renewal::Lost(LossReason::Taken { holder: holder.to_owned() })

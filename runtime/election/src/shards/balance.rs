@@ -158,6 +158,7 @@ impl Engine {
             Step::Reclaim => Writing::Reclaim,
             // Another of the same identity, or of the same hash of it.
             Step::WaitUntil(expiry) => return turn.wait(expiry),
+            Step::Follow => return,
         };
         self.write(Target::Me, writing, None, within, at, turn);
     }
@@ -412,6 +413,7 @@ impl Engine {
         for shard in (0..plan.division.len().get()).map(ShardId) {
             match self.book.apparent(shard, now) {
                 Step::WaitUntil(expiry) => turn.wait(expiry),
+                Step::Follow => {}
                 _ if self.seats.contains_key(&shard) => {}
                 Step::Look | Step::Create | Step::TakeOver | Step::Reclaim => unheld.push(shard),
             }
@@ -444,6 +446,7 @@ impl Engine {
                 turn.wait(expiry);
                 return false;
             }
+            Step::Follow => return false,
         };
         let tenure = self.tenure(target);
         tenure.annotate(GENERATION_ANNOTATION, plan.generation.to_string());
@@ -463,7 +466,7 @@ impl Engine {
         match self.tenure(target).step(at.now) {
             Step::Look => self.look(target, self.terms.attempt, at.now, turn),
             Step::TakeOver => self.write(target, Writing::Retire, None, self.terms.attempt, at, turn),
-            Step::Create | Step::Reclaim | Step::WaitUntil(_) => {}
+            Step::Create | Step::Reclaim | Step::WaitUntil(_) | Step::Follow => {}
         }
     }
 

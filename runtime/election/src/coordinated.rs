@@ -1,0 +1,176 @@
+//! Standing as a candidate where the API server's coordinator chooses who leads.
+//!
+//! The coordinator reads `LeaseCandidate` objects, asks them from time to time whether their replicas still live (a
+//! *ping*), and writes the one that it chooses into the Lease. A candidate says what version it is, answers pings, and
+//! renews itself every few minutes. It is named after the replica's identity, which is what the coordinator writes.
+//!
+//! The object is fetched once per retry period, or second where that is shorter: the coordinator waits 5 s for an answer.
+//! When it was renewed is compared by the coordinator with times of its own, so an answer never states an earlier time
+//! than the question.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1beta1::{LeaseCandidate, LeaseCandidateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::{Api, PostParams};
+use windlass_env::{Env, Instant};
+use windlass_object::time;
+
+use crate::config::{CoordinatedConfig, ElectionConfig};
+use crate::error::{ElectionError, LeaseError};
+use crate::record::strictly_after;
+
+/// How long a candidate that is not asked goes without renewing itself. Upstream's; one that has not been renewed for
+/// half an hour is collected.
+const RENEWED_EVERY: Duration = Duration::from_secs(300);
+
+/// The longest pause between two looks.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// What a candidate does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    Create,
+    Renew,
+    Rest,
+}
+
+/// This replica as a candidate.
+#[derive(Clone)]
+pub(crate) struct Candidate {
+    env: Env,
+    api: Api<LeaseCandidate>,
+    name: String,
+    lease: String,
+    namespace: String,
+    config: CoordinatedConfig,
+    pause: Duration,
+    attempt: Duration,
+}
+
+impl Candidate {
+    /// The candidate of this configuration, if it is one of a coordinated election.
+    pub(crate) fn of(env: &Env, client: &kube::Client, config: &ElectionConfig) -> Option<Self> {
+        Some(Self {
+            env: env.clone(),
+            api: Api::namespaced(client.clone(), &config.lease_namespace),
+            name: config.identity.clone(),
+            lease: config.lease_name.clone(),
+            namespace: config.lease_namespace.clone(),
+            config: config.coordinated.clone()?,
+            pause: config.retry_period.min(LONGEST_PAUSE),
+            attempt: config.attempt(),
+        })
+    }
+
+    /// Stands until the API server says that it knows no candidates. Other failures are logged once each and tried again.
+    ///
+    /// # Cancel safety
+    /// Safe: whoever stands again looks first.
+    pub(crate) async fn stand(self) -> ElectionError {
+        let (mut renewed, mut complaint) = (None, None);
+        loop {
+            match self.look_after(&mut renewed).await {
+                Ok(()) => complaint = None,
+                // To the creation of an object there is no other reason for this, once the namespace exists.
+                Err(LeaseError::NotFound(message)) => return ElectionError::NotCoordinated { message },
+                Err(LeaseError::Conflict) => {}
+                Err(failure) => {
+                    let told = failure.to_string();
+                    if complaint.as_ref() != Some(&told) {
+                        tracing::warn!(candidate = %self.name, error = %told, "cannot stand as a candidate");
+                        complaint = Some(told);
+                    }
+                }
+            }
+            self.env.sleep(self.pause).await;
+        }
+    }
+
+    async fn look_after(&self, renewed: &mut Option<Instant>) -> Result<(), LeaseError> {
+        let found = self.bounded(self.api.get_opt(&self.name)).await?;
+        let now = self.env.now();
+        let step = next_step(found.as_ref().map(|found| &found.spec), *renewed, now);
+        match (step, found) {
+            (Step::Rest, _) => return Ok(()),
+            (Step::Renew, Some(mut found)) => {
+                found.spec.renew_time = Some(self.stamp(found.spec.ping_time.as_ref()));
+                self.bounded(self.api.replace(&self.name, &PostParams::default(), &found)).await?;
+            }
+            (Step::Create | Step::Renew, _) => {
+                self.bounded(self.api.create(&PostParams::default(), &self.first())).await?;
+            }
+        }
+        *renewed = Some(now);
+        Ok(())
+    }
+
+    fn first(&self) -> LeaseCandidate {
+        let metadata = ObjectMeta {
+            name: Some(self.name.clone()),
+            namespace: Some(self.namespace.clone()),
+            ..ObjectMeta::default()
+        };
+        let spec = LeaseCandidateSpec {
+            binary_version: self.config.binary_version.clone(),
+            emulation_version: Some(self.config.emulation_version.clone()),
+            lease_name: self.lease.clone(),
+            renew_time: Some(self.stamp(None)),
+            strategy: self.config.strategy.as_str().to_owned(),
+            ..LeaseCandidateSpec::default()
+        };
+        LeaseCandidate { metadata, spec }
+    }
+
+    fn stamp(&self, ping: Option<&MicroTime>) -> MicroTime {
+        strictly_after(time::micros(self.env.wall()), ping)
+    }
+
+    async fn bounded<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, LeaseError> {
+        match self.env.timeout(self.attempt, request).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(LeaseError::Timeout(self.attempt)),
+        }
+    }
+}
+
+/// `renewed` is when this replica last wrote it, by the local clock.
+fn next_step(found: Option<&LeaseCandidateSpec>, renewed: Option<Instant>, now: Instant) -> Step {
+    let Some(found) = found else { return Step::Create };
+    let asked = match (&found.ping_time, &found.renew_time) {
+        (Some(ping), Some(answer)) => ping.0 > answer.0,
+        (Some(_), None) => true,
+        (None, _) => false,
+    };
+    let due = renewed.is_none_or(|renewed| now >= renewed + RENEWED_EVERY);
+    if asked || due { Step::Renew } else { Step::Rest }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+
+    fn spec(ping: Option<i64>, renewed: Option<i64>) -> LeaseCandidateSpec {
+        let at = |second: i64| MicroTime(Timestamp::from_second(second).expect("in range"));
+        LeaseCandidateSpec {
+            ping_time: ping.map(at),
+            renew_time: renewed.map(at),
+            ..LeaseCandidateSpec::default()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_candidate_is_created_renewed_every_five_minutes_and_at_once_when_it_is_asked() {
+        let now = Env::virtual_time(1).now() + Duration::from_secs(1_000);
+        let recently = Some(now - Duration::from_secs(299));
+        assert_eq!(next_step(None, recently, now), Step::Create);
+        assert_eq!(next_step(Some(&spec(None, Some(5))), recently, now), Step::Rest);
+        assert_eq!(next_step(Some(&spec(Some(5), Some(5))), recently, now), Step::Rest);
+        assert_eq!(next_step(Some(&spec(Some(6), Some(5))), recently, now), Step::Renew);
+        assert_eq!(next_step(Some(&spec(Some(6), None)), recently, now), Step::Renew);
+        let long_ago = Some(now - Duration::from_secs(300));
+        assert_eq!(next_step(Some(&spec(None, Some(5))), long_ago, now), Step::Renew);
+        assert_eq!(next_step(Some(&spec(None, Some(5))), None, now), Step::Renew);
+    }
+}
