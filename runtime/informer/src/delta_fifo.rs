@@ -437,10 +437,12 @@ impl<S> Batch<S> {
         }
     }
 
-    /// Takes a list for a consistent one, whatever it is: what a planted defect does.
-    pub(crate) fn call_consistent(&mut self) {
-        if let Batch::Replacement { list, .. } = self {
-            list.consistent = true;
+    /// Takes a later list to be of the first version there is: what a planted defect does.
+    pub(crate) fn turn_back(&mut self) {
+        if let Batch::Replacement { list, .. } = self
+            && !list.initial
+        {
+            (list.version, list.consistent) = (ResourceVersion::new("1"), true);
         }
     }
 

@@ -765,7 +765,9 @@ impl<R: Representation> Inner<R> {
             let panics = hub.writer.index_panics();
             let before = self.env.is_planted("handlers before store").then(|| hub.writer.snapshot());
             let mut applied = hub.writer.apply(batch);
-            before.into_iter().for_each(|before| self.store.put_back(before));
+            if let (Some(before), Applied::Changes(_)) = (before, &applied) {
+                self.store.put_back(before);
+            }
             if self.env.is_planted("changes told backwards") {
                 applied.reverse();
             }
@@ -785,8 +787,8 @@ impl<R: Representation> Inner<R> {
         if self.env.is_planted("dropped delete on relist") {
             batch.drop_vanished();
         }
-        if self.env.is_planted("every list consistent") {
-            batch.call_consistent();
+        if self.env.is_planted("version moved back") {
+            batch.turn_back();
         }
         if self.env.is_planted("what left is kept") {
             batch.keep_what_left();

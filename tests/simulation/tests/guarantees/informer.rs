@@ -93,8 +93,8 @@ pub(crate) const BUGS: &[Bug] = &[
         within: 3,
     },
     Bug {
-        name: "every list is taken for a consistent one",
-        defects: &["every list consistent"],
+        name: "the version moves back with a relist",
+        defects: &["version moved back"],
         betrays: &["the store went back"],
         within: 60,
     },
