@@ -6,11 +6,11 @@ use crate::settings::{Setting, Shape, TABLE};
 
 const HEAD: &str = "apiVersion: config.windlass.dev/v1alpha1\nkind: ControllerManagerConfiguration\n";
 
-/// Values that no setting of a kind takes, as words of a command line. A kind that is not known here has none, so a new
-/// one cannot be forgotten.
-fn wrong_words(setting: &Setting) -> &'static [&'static str] {
-    match (setting.name, setting.unit) {
-        ("controllers", _) => &[
+/// Values that no setting takes, as words of a command line, by the name of its flag or else by its unit.
+const WRONG: &[(&str, &[&str])] = &[
+    (
+        "controllers",
+        &[
             "",
             " ",
             ",",
@@ -23,18 +23,25 @@ fn wrong_words(setting: &Setting) -> &'static [&'static str] {
             "*,**",
             "rare controller",
         ],
-        ("authorization-always-allow-paths", _) => {
-            &[" ", "healthz", "/healthz,livez", "/a b", "/*/a", "/\u{e9}", "/a?b", "*", "/healthz, /livez"]
-        }
-        (_, "BOOL") => &["", " ", "maybe", "2", "yes", "true ", "true,false", "tru\u{e9}", "\u{0}", "null"],
-        (_, "FILE" | "FOLDER") => &[" ", "\t", "a\u{0}b"],
-        (_, "URL") => {
-            &[" ", "nonsense", "host:6443", "ftp://host", "https://", "https:// host", "https://h\u{e9}st\n"]
-        }
-        (_, "RATE") => &[
-            "", " ", "0", "-0", "0.0", "fast", "NaN", "inf", "-inf", "1e999", "1,5", "20 ", "\u{662}", "0x5",
-        ],
-        (_, "REQUESTS" | "WORKERS") => &[
+    ),
+    (
+        "authorization-always-allow-paths",
+        &[" ", "healthz", "/healthz,livez", "/a b", "/*/a", "/\u{e9}", "/a?b", "*", "/healthz, /livez"],
+    ),
+    ("BOOL", &["", " ", "maybe", "2", "yes", "true ", "true,false", "tru\u{e9}", "\u{0}", "null"]),
+    ("FILE", &[" ", "\t", "a\u{0}b"]),
+    ("FOLDER", &[" ", "\t", "a\u{0}b"]),
+    (
+        "URL",
+        &[" ", "nonsense", "host:6443", "ftp://host", "https://", "https:// host", "https://h\u{e9}st\n"],
+    ),
+    (
+        "RATE",
+        &["", " ", "0", "-0", "0.0", "fast", "NaN", "inf", "-inf", "1e999", "1,5", "20 ", "\u{662}", "0x5"],
+    ),
+    (
+        "REQUESTS",
+        &[
             "",
             " ",
             "0",
@@ -50,10 +57,32 @@ fn wrong_words(setting: &Setting) -> &'static [&'static str] {
             "+",
             "-",
         ],
-        (_, "SHARDS") => &["", " ", "-1", "1.5", "many", "65536", "4294967296", "\u{663}"],
-        (_, "LEVEL") => &["", " ", "-1", "11", "loud", "1.5", "256", "4294967296", "\u{663}"],
-        (_, "PORT") => &["", " ", "-1", "70000", "65536", "http", "80.5", "4294967296"],
-        (_, "DURATION") => &[
+    ),
+    (
+        "WORKERS",
+        &[
+            "",
+            " ",
+            "0",
+            "-3",
+            "1.5",
+            "five",
+            "4294967296",
+            "99999999999999999999999999",
+            "\u{663}",
+            "5 ",
+            "1_000",
+            "0x5",
+            "+",
+            "-",
+        ],
+    ),
+    ("SHARDS", &["", " ", "-1", "1.5", "many", "65536", "4294967296", "\u{663}"]),
+    ("LEVEL", &["", " ", "-1", "11", "loud", "1.5", "256", "4294967296", "\u{663}"]),
+    ("PORT", &["", " ", "-1", "70000", "65536", "http", "80.5", "4294967296"]),
+    (
+        "DURATION",
+        &[
             "",
             " ",
             "5",
@@ -69,13 +98,14 @@ fn wrong_words(setting: &Setting) -> &'static [&'static str] {
             "1s,1s",
             "1h-1m",
         ],
-        (_, "NAME") => &["", " ", "A", "a_b", "-a", "a-", ".", "a/b", "n\u{e4}me", "a b", "a\nb"],
-        (_, "KIND") => &["", " ", "endpoints", "configmaps", "Leases", "leases "],
-        (_, "ADDRESS") => {
-            &["", " ", "localhost", "127.0.0.1:80", "127.0.0.256", "[::1]", "::g", "127.0.0.1 "]
-        }
-        (_, "FORMAT") => &["", " ", "xml", "JSON", "text,json", "text "],
-        (_, "GATES") => &[
+    ),
+    ("NAME", &["", " ", "A", "a_b", "-a", "a-", ".", "a/b", "n\u{e4}me", "a b", "a\nb"]),
+    ("KIND", &["", " ", "endpoints", "configmaps", "Leases", "leases "]),
+    ("ADDRESS", &["", " ", "localhost", "127.0.0.1:80", "127.0.0.256", "[::1]", "::g", "127.0.0.1 "]),
+    ("FORMAT", &["", " ", "xml", "JSON", "text,json", "text "]),
+    (
+        "GATES",
+        &[
             "Foo",
             "Foo=true",
             "PodDeletionCost",
@@ -87,7 +117,10 @@ fn wrong_words(setting: &Setting) -> &'static [&'static str] {
             "P\u{f6}dDeletionCost=true",
             "true",
         ],
-        (_, "NAME=CONTROLLERS") => &[
+    ),
+    (
+        "NAME=CONTROLLERS",
+        &[
             "workloads",
             "workloads=",
             "=replicaset",
@@ -100,8 +133,14 @@ fn wrong_words(setting: &Setting) -> &'static [&'static str] {
             "w=*",
             "w=replicaset,replicaset",
         ],
-        (name, unit) => panic!("--{name}: what is no value in {unit}?"),
-    }
+    ),
+];
+
+/// Those of a setting. A unit that is not known here has none, so a new one cannot be forgotten.
+fn wrong_words(setting: &Setting) -> &'static [&'static str] {
+    let of = |key: &str| WRONG.iter().find(|(known, _)| *known == key).map(|(_, words)| *words);
+    let words = of(setting.name).or_else(|| of(setting.unit));
+    words.unwrap_or_else(|| panic!("--{}: what is no value in {}?", setting.name, setting.unit))
 }
 
 /// A file with one field.
