@@ -2,7 +2,7 @@
 //!
 //! Kept so that [`explain`](crate::Explanation) has something to go by. Guarantees:
 //! - A key that is queued, delayed, running, failing or in quarantine is remembered; of the others as many as
-//!   [`Setup::remember`](crate::Setup::remember) says, the most recent ones. A key costs about 400 bytes.
+//!   [`Setup::remember`](crate::Setup::remember) says, the most recent ones. A key costs about 320 bytes.
 //! - Nothing is allocated for a key that comes and goes as it did before, but for what a failure says.
 //! - Times are read off the monotonic clock alone; what the wall showed then is worked out when somebody asks.
 //!
@@ -20,12 +20,12 @@ use windlass_informer::{Cause, Event};
 use windlass_object::ObjectKey;
 
 use crate::history::identity::{Identity, Version};
-use crate::history::recent::{Recent, Recycle};
+use crate::history::recent::{Keep, Recent, Recycle};
 use crate::history::refusals::Refusals;
 pub(crate) use crate::history::refusals::Refused;
 
 /// How many keys are remembered that nothing is the matter with, unless a controller says otherwise: more than a person
-/// asks about before they ask again, for about four megabytes.
+/// asks about before they ask again, for about three megabytes.
 pub(crate) const REMEMBERED: usize = 10_000;
 
 /// The history of one controller's keys. Clones share it.
@@ -174,17 +174,19 @@ impl History {
         let now = self.env.now();
         let seen = origin.seen();
         let mut state = self.lock();
+        let asker = match (origin, &seen) {
+            (Origin::Watch(_), Some(_)) => Asker::Event,
+            (Origin::Watch(_), None) => Asker::Handler,
+            (Origin::Other(asker), _) => *asker,
+        };
         for key in keys {
-            let record = state.records.hold(key);
-            record.asked_by = Some(match (origin, &seen) {
-                (Origin::Watch(_), Some(_)) => Asker::Event,
-                (Origin::Watch(_), None) => Asker::Handler,
-                (Origin::Other(asker), _) => *asker,
+            state.records.change(key, |record| {
+                record.asked_by = Some(asker);
+                if let Some(seen) = seen.as_ref().and_then(|seen| seen.as_ref()) {
+                    record.seen.get_or_insert_default().take(seen, key, now);
+                }
+                record.waits_from(now)
             });
-            record.waits_from(now);
-            if let Some(seen) = seen.as_ref().and_then(|seen| seen.as_ref()) {
-                record.seen.get_or_insert_default().take(seen, key, now);
-            }
         }
     }
 
@@ -196,46 +198,46 @@ impl History {
 
     /// A reconcile of `key` begins.
     pub(crate) fn started(&self, key: &ObjectKey, now: Instant) {
-        let mut state = self.lock();
-        let record = state.records.hold(key);
-        (record.running, record.started, record.waits) = (true, Some(now), false);
-        record.runs = record.runs.saturating_add(1);
+        self.lock().records.change(key, |record| {
+            (record.running, record.started, record.waits) = (true, Some(now), false);
+            record.runs = record.runs.saturating_add(1);
+            Keep::Hold
+        });
     }
 
     /// The reconcile of `key` that began last has ended.
-    pub(crate) fn ended(&self, key: &ObjectKey, end: Ending, failure: Option<Failure>) {
-        let mut state = self.lock();
-        let record = state.records.hold(key);
-        let now = self.env.now();
-        (record.running, record.ended, record.end) = (false, Some(now), Some(end));
-        record.failing = matches!(end, Ending::Failed | Ending::Panicked | Ending::Resting);
-        if failure.is_some() {
-            record.failure = failure.map(Box::new);
-        }
-        if matches!(end, Ending::Again | Ending::Failed | Ending::Panicked) {
-            record.asked_by = Some(Asker::Reconcile);
-            record.waits_from(now);
-        }
-        state.let_go_if_idle(key);
+    pub(crate) fn ended(&self, key: &ObjectKey, now: Instant, end: Ending, failure: Option<Failure>) {
+        self.lock().records.change(key, |record| {
+            (record.running, record.ended, record.end) = (false, Some(now), Some(end));
+            record.failing = matches!(end, Ending::Failed | Ending::Panicked | Ending::Resting);
+            if failure.is_some() {
+                record.failure = failure.map(Box::new);
+            }
+            if matches!(end, Ending::Again | Ending::Failed | Ending::Panicked) {
+                record.asked_by = Some(Asker::Reconcile);
+                record.waits_from(now);
+            }
+            record.keep()
+        });
     }
 
     /// `key` was taken, is not reconciled, and goes back to the queue.
     pub(crate) fn put_off(&self, key: &ObjectKey) {
         let now = self.env.now();
-        let mut state = self.lock();
-        let record = state.records.hold(key);
-        record.running = false;
-        record.waits_from(now);
+        self.lock().records.change(key, |record| {
+            record.running = false;
+            record.waits_from(now)
+        });
     }
 
     /// `key` was taken and is not reconciled, because of an annotation.
     pub(crate) fn paused(&self, key: &ObjectKey, annotation: &'static str) {
         let now = self.env.now();
-        let mut state = self.lock();
-        let record = state.records.hold(key);
-        (record.waits, record.failing) = (false, false);
-        (record.ended, record.end) = (Some(now), Some(Ending::Annotated(annotation)));
-        state.let_go_if_idle(key);
+        self.lock().records.change(key, |record| {
+            (record.waits, record.failing) = (false, false);
+            (record.ended, record.end) = (Some(now), Some(Ending::Annotated(annotation)));
+            record.keep()
+        });
     }
 
     /// Forgets `key`.
@@ -291,20 +293,17 @@ impl History {
     }
 }
 
-impl State {
-    fn let_go_if_idle(&mut self, key: &ObjectKey) {
-        if self.records.get(key).is_some_and(|it| !(it.waits || it.running || it.failing)) {
-            self.records.let_go(key);
-        }
-    }
-}
-
 impl Record {
     /// A key that waits already goes on waiting.
-    fn waits_from(&mut self, now: Instant) {
+    fn waits_from(&mut self, now: Instant) -> Keep {
         if !std::mem::replace(&mut self.waits, true) {
             self.queued_at = Some(now);
         }
+        Keep::Hold
+    }
+
+    fn keep(&self) -> Keep {
+        if self.waits || self.running || self.failing { Keep::Hold } else { Keep::LetGo }
     }
 }
 
@@ -471,7 +470,7 @@ mod tests {
 
     fn run(history: &History, key: &ObjectKey, end: Ending) {
         history.started(key, history.env.now());
-        history.ended(key, end, None);
+        history.ended(key, history.env.now(), end, None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -546,14 +545,14 @@ mod tests {
                 );
                 sighting.over();
                 history.started(key, Instant::ORIGIN);
-                history.ended(key, Ending::Done, None);
+                history.ended(key, Instant::ORIGIN, Ending::Done, None);
             }
         };
         let first = allocation_counter::measure(round);
         let again = allocation_counter::measure(round);
         assert_eq!(again.count_total, 0, "in steady state");
         let per_key = (first.bytes_current - i64::try_from(refusals::BYTES).expect("small")) / 1000;
-        println!("{per_key} bytes per key, {} of them the record", size_of::<Record>());
-        assert!(per_key < 600, "{per_key} bytes per key");
+        let record = size_of::<Record>();
+        assert!(per_key < 500, "{per_key} bytes per key, {record} of them the record");
     }
 }

@@ -280,7 +280,7 @@ impl Setup {
     }
 
     /// How many keys are remembered that nothing is the matter with, for whoever asks what became of them
-    /// ([`Workers::explain`](crate::Workers::explain)): the most recent ones. Default 10,000, for about four megabytes.
+    /// ([`Workers::explain`](crate::Workers::explain)): the most recent ones. Default 10,000, for about three megabytes.
     /// Those that are queued, delayed, running, failing or in quarantine are remembered in any case.
     pub fn remember(&mut self, keys: usize) {
         self.history.limit(keys);

@@ -227,15 +227,16 @@ impl Worker {
         let span = tracing::info_span!("reconcile", controller = self.shared.name, %key);
         let failures = self.shared.queue.attempts(key);
         let about = About { attempts: failures, priority, span: span.clone() };
-        let attempt = self.attempt(key, about, fence).await;
+        let (attempt, ended) = self.attempt(key, about, fence).await;
         let settlement = settle(&attempt, failures, self.shared.max_retries);
         span.in_scope(|| self.tell(&attempt, settlement, failures));
         self.count(&attempt);
-        self.note(key, &attempt, settlement);
+        self.note(key, &attempt, settlement, ended);
         self.settle(key, settlement, priority);
     }
 
-    async fn attempt(&self, key: &ObjectKey, about: About, fence: KeyFence) -> Attempt {
+    /// Has the key reconciled; tells how that ended, and when.
+    async fn attempt(&self, key: &ObjectKey, about: About, fence: KeyFence) -> (Attempt, Instant) {
         let Shared { env, events, watches, quarantine, history, .. } = &*self.shared;
         let span = about.span.clone();
         let client = fence.map_or_else(|| self.client.clone(), |fence| self.fenced.behind(fence, &self.log));
@@ -245,18 +246,20 @@ impl Worker {
         history.started(key, begun);
         // Inside an async block, so that a panic before the first await is caught as well.
         let reconcile = async { self.shared.controller.reconcile(key, &context).await };
-        let ended = caught(self.in_time(reconcile).instrument(span)).await;
-        self.shared.metrics.duration.observe(env.now().saturating_duration_since(begun).as_secs_f64());
-        match ended {
+        let returned = caught(self.in_time(reconcile).instrument(span)).await;
+        let ended = env.now();
+        self.shared.metrics.duration.observe((ended - begun).as_secs_f64());
+        let attempt = match returned {
             Ok(returned) => {
                 quarantine.survived(key);
                 Attempt::Returned(returned)
             }
             Err(message) => {
-                let verdict = quarantine.panicked(key, &message, env.now());
+                let verdict = quarantine.panicked(key, &message, ended);
                 Attempt::Panicked(message, verdict)
             }
-        }
+        };
+        (attempt, ended)
     }
 
     /// What `reconcile` comes to, or an error once it has taken longer than the controller allows.
@@ -295,7 +298,7 @@ impl Worker {
     }
 
     /// Remembers how it ended.
-    fn note(&self, key: &ObjectKey, attempt: &Attempt, settlement: Settlement) {
+    fn note(&self, key: &ObjectKey, attempt: &Attempt, settlement: Settlement, at: Instant) {
         let ending = match (attempt, settlement) {
             (Attempt::Returned(Ok(Outcome::Done)), _) => Ending::Done,
             (Attempt::Returned(Ok(Outcome::Paused(reason))), _) => Ending::Paused(reason),
@@ -306,7 +309,6 @@ impl Worker {
             (Attempt::Panicked(_, Verdict::TryAgain), _) => Ending::Panicked,
             (Attempt::Panicked(_, Verdict::Rest(_)), _) => Ending::Resting,
         };
-        let at = self.shared.env.now();
         let failure = match attempt {
             Attempt::Returned(Ok(_)) => None,
             Attempt::Returned(Err(error)) => {
@@ -317,7 +319,7 @@ impl Worker {
                 Some(Failure { at, message: format!("panicked: {message}"), lacking: None })
             }
         };
-        self.shared.history.ended(key, ending, failure);
+        self.shared.history.ended(key, at, ending, failure);
     }
 
     fn count(&self, attempt: &Attempt) {
@@ -340,7 +342,7 @@ impl Worker {
         match attempt {
             Attempt::Returned(Ok(outcome)) => tracing::debug!(?outcome, "reconciled"),
             Attempt::Returned(Err(error)) if settlement == Settlement::AwaitRole => {
-                self.tell_denial(error, failures)
+                self.tell_denial(error, failures);
             }
             Attempt::Returned(Err(error)) => tell_failure(error, settlement, failures),
             Attempt::Panicked(message, Verdict::TryAgain) => {

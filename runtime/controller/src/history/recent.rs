@@ -23,6 +23,15 @@ pub(crate) trait Recycle: Default {
     fn recycle(&mut self);
 }
 
+/// What becomes of a record after a change.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// It is held.
+    Hold,
+    /// It is kept as long as it is among the newest.
+    LetGo,
+}
+
 /// See the module.
 pub(crate) struct Recent<V> {
     /// The numbers of used slots by key. Never iterated: the order of a hash reaches nobody.
@@ -65,17 +74,17 @@ impl<V: Recycle> Recent<V> {
         Some(&self.slots[self.find(key)? as usize].value)
     }
 
-    /// The record of `key`, made if there is none, and held from now on.
-    pub(crate) fn hold(&mut self, key: &ObjectKey) -> &mut V {
+    /// Changes the record of `key`, which is made if there is none. `change` says whether it is held from now on, or let
+    /// go: then it is the newest of those.
+    pub(crate) fn change(&mut self, key: &ObjectKey, change: impl FnOnce(&mut V) -> Keep) {
         let number = self.find(key).unwrap_or_else(|| self.enter(key));
         self.unlink(number);
-        &mut self.slots[number as usize].value
+        if change(&mut self.slots[number as usize].value) == Keep::LetGo {
+            self.let_go(number);
+        }
     }
 
-    /// The record of `key` is held no more, and is the newest of those.
-    pub(crate) fn let_go(&mut self, key: &ObjectKey) {
-        let Some(number) = self.find(key) else { return };
-        self.unlink(number);
+    fn let_go(&mut self, number: u32) {
         let newest = std::mem::replace(&mut self.newest, number);
         let slot = &mut self.slots[number as usize];
         (slot.older, slot.newer, slot.resting) = (newest, NONE, true);
@@ -228,6 +237,17 @@ mod tests {
         ObjectKey::namespaced("shop", &number.to_string())
     }
 
+    fn hold(recent: &mut Recent<Note>, number: u32, note: u32) {
+        recent.change(&key(number), |it| {
+            it.0 = note;
+            Keep::Hold
+        });
+    }
+
+    fn let_go(recent: &mut Recent<Note>, number: u32) {
+        recent.change(&key(number), |_| Keep::LetGo);
+    }
+
     #[derive(Clone, Debug)]
     enum Deed {
         Hold(u32, u32),
@@ -281,8 +301,9 @@ mod tests {
             for deed in &deeds {
                 model.act(deed, 3);
                 match deed {
-                    Deed::Hold(number, note) => recent.hold(&key(*number)).0 = *note,
-                    Deed::LetGo(number) => recent.let_go(&key(*number)),
+                    Deed::Hold(number, note) => hold(&mut recent, *number, *note),
+                    Deed::LetGo(number) if recent.get(&key(*number)).is_some() => let_go(&mut recent, *number),
+                    Deed::LetGo(_) => {}
                     Deed::RemoveEven => {
                         recent.remove_if(|key| key.name().parse::<u32>().is_ok_and(|it| it % 2 == 0));
                     }
@@ -300,14 +321,14 @@ mod tests {
     #[test]
     fn a_line_that_was_worked_off_gives_its_room_back_and_forgets_nobody() {
         let mut recent = Recent::<Note>::new(7, 100);
-        (0..20_000).for_each(|number| recent.hold(&key(number)).0 = number);
-        (0..20_000).for_each(|number| recent.let_go(&key(number)));
+        (0..20_000).for_each(|number| hold(&mut recent, number, number));
+        (0..20_000).for_each(|number| let_go(&mut recent, number));
         assert_eq!(recent.len(), 100);
         assert!(recent.slots.capacity() < 2_000, "{} slots", recent.slots.capacity());
         assert_eq!(recent.get(&key(19_999)).map(|note| note.0), Some(19_999));
         assert!((0..19_900).all(|number| recent.get(&key(number)).is_none()));
-        recent.hold(&key(1)).0 = 1;
-        recent.let_go(&key(1));
+        hold(&mut recent, 1, 1);
+        let_go(&mut recent, 1);
         assert!(
             recent.get(&key(19_900)).is_none() && recent.get(&key(19_901)).is_some(),
             "the oldest goes first"
