@@ -1,0 +1,198 @@
+//! What the process says of an object that was not reconciled, and why: asked from the command line.
+
+#![expect(clippy::print_stdout, reason = "what is told is part of the result")]
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+use windlass_black_box::{
+    fixtures::LABEL, stage::on_plane, subject::ready, wait::eventually, workload::Workload as _, world::World,
+};
+use windlass_harness::{Manager, Plane, PlaneOptions};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// May read everything, and write nothing that a controller needs.
+const READER: &str = "system:kube-controller-manager";
+
+/// The words of `windlass explain` for a ReplicaSet `web`, asked of `manager`.
+async fn ask(
+    manager: &Manager,
+    controller: &str,
+    world: &World,
+    more: &[&str],
+) -> Result<(Option<i32>, String, String)> {
+    let server = format!("--server=http://{}", manager.admin_address());
+    let key = format!("{}/web", world.namespace);
+    let output = Manager::command(&[&["explain", controller, &key, &server], more].concat()).await?;
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).context("not text");
+    Ok((output.status.code(), text(output.stdout)?, text(output.stderr)?))
+}
+
+/// Waits until the first line of the answer begins so.
+async fn says(manager: &Manager, world: &World, expected: &str) -> Result<String> {
+    let look = async || {
+        let (code, answer, complaint) = ask(manager, "replicaset", world, &[]).await?;
+        ensure!(code == Some(0), "{complaint}");
+        Ok(answer.lines().next().unwrap_or_default().to_owned())
+    };
+    eventually(&format!("explain says {expected:?}"), look, |line| line.starts_with(expected)).await
+}
+
+/// The answer as JSON.
+async fn json_of(manager: &Manager, world: &World) -> Result<Value> {
+    let (code, answer, complaint) = ask(manager, "replicaset-controller", world, &["-o", "json"]).await?;
+    ensure!(code == Some(0), "{complaint}");
+    Ok(serde_json::from_str(&answer)?)
+}
+
+fn plane() -> PlaneOptions {
+    PlaneOptions::default().nodes(0).scheduler(false)
+}
+
+#[tokio::test]
+async fn done_backing_off_and_lease_elsewhere_are_told_on_the_command_line() -> Result<()> {
+    on_plane(plane(), async |plane, _| {
+        let world = World { client: plane.client().await, namespace: plane.namespace("explain").await? };
+        let leader = Manager::start(plane, &[]).await?;
+        ready(&leader, PATIENCE).await?;
+        world.create(&ReplicaSet::new("web", 1)).await?;
+        eventually("a pod was made", || world.pods(LABEL), |pods| pods.len() == 1).await?;
+        let line = says(&leader, &world, "done: nothing to do until something changes").await?;
+        println!("{line}");
+        let told = json_of(&leader, &world).await?;
+        let stored = world.get::<ReplicaSet>("web").await?;
+        ensure!(told["cached"][0]["uid"].as_str() == stored.metadata.uid.as_deref(), "{told}");
+        ensure!(told["situation"]["name"] == "done" && told["lastRun"]["outcome"] == "done", "{told}");
+
+        world
+            .update::<ReplicaSet>("web", |set| {
+                let spec = set.template_mut().spec.get_or_insert_default();
+                spec.priority_class_name = Some("no-such-class".to_owned());
+                set.set_desired(2);
+            })
+            .await?;
+        let line = says(&leader, &world, "backing off: failed ").await?;
+        println!("{line}");
+        ensure!(line.contains("no-such-class") && line.contains("tried again"), "{line}");
+        ensure!(json_of(&leader, &world).await?["nextTry"]["at"].is_string());
+
+        let standby = Manager::start(plane, &[]).await?;
+        ready(&standby, PATIENCE).await?;
+        let leases: Api<Lease> = Api::namespaced(world.client.clone(), "kube-system");
+        let lease = leases.get("windlass").await?;
+        let holder = lease.spec.and_then(|spec| spec.holder_identity).context("the lease is held")?;
+        let line = says(&standby, &world, "lease elsewhere: kube-system/windlass is held by ").await?;
+        println!("{line}");
+        ensure!(line.contains(&holder), "{line} does not name {holder}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_missing_permission_is_told_with_its_rule_and_bad_questions_with_what_to_do() -> Result<()> {
+    on_plane(plane(), async |plane, _| {
+        let world = World { client: plane.client().await, namespace: plane.namespace("explain").await? };
+        let kubeconfig = plane.kubeconfig_for("reader", READER, None)?;
+        let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+        let manager = Manager::start(plane, &[&kubeconfig, "--leader-elect=false"]).await?;
+        ready(&manager, PATIENCE).await?;
+        world.create(&ReplicaSet::new("web", 1)).await?;
+        let expected = format!("missing permission: {READER} may not ");
+        let line = says(&manager, &world, &expected).await?;
+        println!("{line}");
+        ensure!(line.contains("apiGroups:") && line.contains("verbs: ["), "{line}");
+
+        let table = [
+            (manager.admin_address(), "replicasets", "did you mean \"replicaset-controller\"?"),
+            ("127.0.0.1:1".to_owned(), "replicaset", "kubectl -n kube-system port-forward"),
+        ];
+        for (address, controller, words) in table {
+            let server = format!("--server=http://{address}");
+            let output = Manager::command(&["explain", controller, "shop/web", &server]).await?;
+            let complaint = String::from_utf8(output.stderr)?;
+            ensure!(output.status.code() == Some(1) && complaint.contains(words), "{complaint}");
+            ensure!(complaint.lines().count() == 1 && output.stdout.is_empty(), "{complaint}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// The token of a new ServiceAccount, in a file.
+async fn token_file(plane: &Plane, name: &str, folder: &Path) -> Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(plane.client().await, "default");
+    let account = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
+    accounts.create(&PostParams::default(), &account).await?;
+    let granted =
+        accounts.create_token_request(name, &PostParams::default(), &TokenRequest::default()).await?;
+    let token = granted.status.and_then(|status| status.token).context("a token")?;
+    let file = folder.join(name);
+    std::fs::write(&file, token)?;
+    Ok(format!("--token-file={}", file.display()))
+}
+
+/// Lets an account of the default namespace read the pages that explain.
+async fn grant(plane: &Plane, name: &str) -> Result<()> {
+    let client = plane.client().await;
+    let role = json!({
+        "metadata": { "name": name }, "rules": [{ "nonResourceURLs": ["/debug/*"], "verbs": ["get"] }],
+    });
+    let binding = json!({
+        "metadata": { "name": name },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
+        "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": "default" }],
+    });
+    let (roles, bindings) = (Api::<ClusterRole>::all(client.clone()), Api::<ClusterRoleBinding>::all(client));
+    roles.create(&PostParams::default(), &serde_json::from_value(role)?).await?;
+    bindings.create(&PostParams::default(), &serde_json::from_value(binding)?).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn over_tls_a_token_is_shown_and_whoever_lacks_one_or_a_right_is_told_what_to_do() -> Result<()> {
+    on_plane(plane(), async |plane, _| {
+        let folder = tempfile::tempdir()?;
+        let manager = Manager::start(plane, &["--bind-address=127.0.0.1", "--leader-elect=false"]).await?;
+        let reader = token_file(plane, "reader", folder.path()).await?;
+        let stranger = token_file(plane, "stranger", folder.path()).await?;
+        grant(plane, "reader").await?;
+        let (https, http) = (manager.admin_address(), manager.admin_address());
+        let (https, http) = (format!("--server=https://{https}"), format!("--server=http://{http}"));
+        let skip = "--insecure-skip-tls-verify";
+        let ask = async |more: &[&str]| -> Result<(Option<i32>, String)> {
+            let output = Manager::command(&[&["explain", "replicaset", "shop/web"], more].concat()).await?;
+            let told = [output.stdout, output.stderr].concat();
+            Ok((output.status.code(), String::from_utf8(told)?))
+        };
+        let answered = async || ask(&[&https, skip, &reader]).await;
+        let (_, told) = eventually("the reader is answered", answered, |(code, _)| *code == Some(0)).await?;
+        ensure!(told.starts_with("never seen: no cache of this controller"), "{told}");
+        let table: [(&[&str], &str); 4] = [
+            (&[&https, &reader], "--certificate-authority"),
+            (&[&https, skip], "does not know who asks (401)"),
+            (&[&https, skip, &stranger], "nonResourceURLs: [\"/debug/*\"]"),
+            (&[&http, &reader], "no token is sent"),
+        ];
+        for (words, expected) in table {
+            let (code, told) = ask(words).await?;
+            println!("{}", told.trim());
+            ensure!(
+                code == Some(1) && told.contains(expected) && told.lines().count() == 1,
+                "{words:?}: {told}"
+            );
+        }
+        Ok(())
+    })
+    .await
+}
