@@ -93,34 +93,10 @@ pub(crate) const BUGS: &[Bug] = &[
         within: 3,
     },
     Bug {
-        name: "the version moves back with a relist",
-        defects: &["version moved back"],
-        betrays: &["the store went back"],
-        within: 60,
-    },
-    Bug {
-        name: "changes of a batch are told backwards",
-        defects: &["changes told backwards"],
-        betrays: &[
-            "added twice",
-            "not from what was told",
-            "not forward",
-            "before its end",
-            "not known before",
-        ],
-        within: 10,
-    },
-    Bug {
         name: "who comes late is not told what is there",
         defects: &["no replay"],
         betrays: &["not from what was told", "not known before", "was not told of", "knows"],
         within: 5,
-    },
-    Bug {
-        name: "every event is told by object",
-        defects: &["every event coalesced"],
-        betrays: &["it happened before what was told before"],
-        within: 30,
     },
 ];
 
