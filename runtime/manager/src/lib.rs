@@ -24,6 +24,7 @@
 //! - A controller waits for its own caches only: a permission or a kind that one lacks holds up nobody else, and
 //!   readiness and the log say which controller waits, for what and why.
 //! - Keys in quarantine are shown on the health pages.
+//! - The admin server shows nothing to a network without TLS and leave, and answers probes whatever is done to it.
 //! - Every task is spawned through `windlass_env::Env` and has ended when `run` returns.
 //!
 //! What it refuses: arguments and environment variables (those are `cmd/`'s), more than one configuration of one
