@@ -272,7 +272,7 @@ impl<'t, 'a> Reader<'t, 'a> {
                 let within = self.expression(deeper)?;
                 self.expect(")").map(|()| within)
             }
-            token => Err(token.unexpected()),
+            token @ Token::Sign(_) => Err(token.unexpected()),
         }
     }
 
@@ -342,10 +342,8 @@ fn requirement(arguments: &[Expression<'_>]) -> Result<(ShardField, HashRange), 
         Expression::Path(names) => names.join("."),
         other => return Err(ParseSelectorError::NotAField(other.kind())),
     };
-    let field = match [ShardField::Uid, ShardField::Namespace].into_iter().find(|it| it.as_str() == field) {
-        Some(field) => field,
-        None => return Err(ParseSelectorError::Field(field)),
-    };
+    let known = [ShardField::Uid, ShardField::Namespace].into_iter().find(|it| it.as_str() == field);
+    let field = known.ok_or(ParseSelectorError::Field(field))?;
     let (start, start_text) = written_bound("hexStart", start)?;
     let (end, end_text) = written_bound("hexEnd", end)?;
     let start = u64::try_from(start).ok().and_then(|start| HashRange::new(start, end));

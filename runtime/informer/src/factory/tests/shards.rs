@@ -242,7 +242,7 @@ async fn a_name_that_passes_to_an_object_of_another_shard_is_never_lost() {
                 // One of them lists anew, perhaps what was there before.
                 let few = AtomicUsize::new(0);
                 world.api.meddle(move |asked: &Asked| {
-                    let strikes = asked.is_watch() && few.fetch_add(1, Ordering::Relaxed) % 2 == 0;
+                    let strikes = asked.is_watch() && few.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
                     strikes.then_some(What::WatchExpired)
                 });
             }
@@ -386,11 +386,8 @@ async fn what_belongs_to_no_shard_that_is_held_is_never_decoded_and_takes_up_no_
     for streams in [true, false] {
         let shards = ShardSet::new();
         shards.join(shard(0), of("a")).unwrap();
-        let options = FactoryOptions {
-            shards: Some(shards),
-            byte_budget: Some(10_000),
-            ..FactoryOptions::default()
-        };
+        let options =
+            FactoryOptions { shards: Some(shards), byte_budget: Some(10_000), ..FactoryOptions::default() };
         let world = world_with(options, false, streams);
         for number in 0..100 {
             world.put("b", &format!("n{number}"), "v");
@@ -538,7 +535,9 @@ async fn live_through(steps: Vec<Step>, faults: Vec<Fault>, seed: u64, filters: 
             }
         }
         let held = division.iter().filter(|(it, _)| holding & (1 << it.0) != 0);
-        shards.replace(held.map(|(it, ranges)| (it, ranges.clone())).collect()).expect("a part of a division");
+        shards
+            .replace(held.map(|(it, ranges)| (it, ranges.clone())).collect())
+            .expect("a part of a division");
     }
     world.pass(MINUTE * 10).await;
     let wanted = |namespace: &str| shards.shard_of(hash(namespace)).is_some();
