@@ -40,7 +40,13 @@ impl ElectionGroup {
 
     /// The election of this group, in a process whose main one is `main`.
     pub(crate) fn election(&self, main: &ElectionConfig) -> ElectionConfig {
-        ElectionConfig { lease_name: format!("{}-{}", main.lease_name, self.name), ..main.clone() }
+        let lease_name = format!("{}-{}", main.lease_name, self.name);
+        // A coordinator knows candidates by their identity, each for one Lease.
+        let identity = match main.coordinated {
+            Some(_) => format!("{}-{}", main.identity, self.name),
+            None => main.identity.clone(),
+        };
+        ElectionConfig { lease_name, identity, ..main.clone() }
     }
 }
 
