@@ -384,3 +384,103 @@ impl Tenure {
         metadata
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+    use k8s_openapi::api::coordination::v1::LeaseSpec;
+
+    fn at(second: u64) -> Moment {
+        let wall = Timestamp::from_second(i64::try_from(second).expect("small")).expect("in range");
+        Moment { now: Instant::ORIGIN + Duration::from_secs(second), wall: MicroTime(wall) }
+    }
+
+    fn tenure(coordinated: bool) -> Tenure {
+        let mut terms = (*Terms::of(&ElectionConfig::new("baz"))).clone();
+        terms.coordinated = coordinated;
+        Tenure::new(Arc::new(terms), "bar")
+    }
+
+    fn lease(holder: Option<&str>, seconds: Option<i32>) -> Option<Lease> {
+        let spec = LeaseSpec {
+            holder_identity: holder.map(str::to_owned),
+            lease_duration_seconds: seconds,
+            ..LeaseSpec::default()
+        };
+        Some(Lease { spec: Some(spec), ..Lease::default() })
+    }
+
+    #[test]
+    fn each_state_of_a_lease_is_created_taken_over_reclaimed_or_left_alone() {
+        let wait = |second| Step::WaitUntil(Instant::ORIGIN + Duration::from_secs(second));
+        // What was seen at second 10, when, what is done, and how often the lease has then changed hands.
+        let cases = [
+            ("no object", None, 10, Step::Create, Some(0)),
+            ("an object without a record", Some(Lease::default()), 10, Step::TakeOver, Some(1)),
+            ("led, as it states for 3 s", lease(Some("bing"), Some(3)), 12, wait(13), None),
+            ("the same when these are over", lease(Some("bing"), Some(3)), 13, Step::TakeOver, Some(1)),
+            ("nobody's", lease(None, None), 10, Step::TakeOver, Some(1)),
+            ("released", lease(Some(""), Some(1)), 10, Step::TakeOver, Some(1)),
+            ("led, and seen long ago", lease(Some("bing"), None), 999, Step::TakeOver, Some(1)),
+            ("led, and just seen", lease(Some("bing"), None), 10, wait(25), None),
+            ("ours", lease(Some("baz"), None), 10, Step::Reclaim, Some(0)),
+        ];
+        for (what, seen, second, step, transitions) in cases {
+            let mut tenure = tenure(false);
+            tenure.looked(seen, at(10).now);
+            assert_eq!(tenure.step(at(second).now), step, "{what}");
+            let writing = match step {
+                Step::Create => Writing::First,
+                Step::TakeOver => Writing::TakeOver,
+                Step::Reclaim => Writing::Reclaim,
+                Step::Look | Step::WaitUntil(_) | Step::Follow => continue,
+            };
+            let write = tenure.begin(writing, None, &at(second));
+            let record = Record::of(&write.lease);
+            assert_eq!(
+                (record.holder.as_deref(), Some(record.transitions)),
+                (Some("baz"), transitions),
+                "{what}"
+            );
+            tenure.landed(write.ticket, write.lease, at(second).now).expect("in time");
+            assert!(tenure.held_until(at(second).now).is_some(), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_lease_that_a_coordinator_gave_is_renewed_with_its_strategy_until_another_is_preferred() {
+        let given = |preferred: Option<&str>| {
+            let mut lease = lease(Some("baz"), Some(5)).expect("a lease");
+            let spec = lease.spec.get_or_insert_default();
+            spec.strategy = Some("OldestEmulationVersion".to_owned());
+            spec.preferred_holder = preferred.map(str::to_owned);
+            Some(lease)
+        };
+        let mut tenure = tenure(true);
+        tenure.looked(given(None), at(1).now);
+        assert_eq!(tenure.step(at(2).now), Step::Reclaim);
+        let write = tenure.begin(Writing::Reclaim, None, &at(2));
+        let spec = write.lease.spec.clone().expect("a record");
+        assert_eq!(spec.strategy.as_deref(), Some("OldestEmulationVersion"));
+        assert!(spec.acquire_time.is_some() && spec.lease_duration_seconds == Some(15));
+        tenure.landed(write.ticket, write.lease, at(2).now).expect("in time");
+        assert_eq!(tenure.renewal(), Renewal::Write);
+        tenure.looked(given(Some("bing")), at(3).now);
+        let preferred = "bing".to_owned();
+        assert_eq!(tenure.renewal(), Renewal::Lost(LossReason::Preferred { preferred }));
+        tenure.looked(None, at(4).now);
+        assert_eq!(tenure.renewal(), Renewal::Lost(LossReason::Blanked), "it is not created here");
+    }
+
+    #[test]
+    fn an_answer_counts_only_before_the_time_that_it_grants_is_over() {
+        let mut tenure = tenure(false);
+        tenure.looked(None, at(1).now);
+        let write = tenure.begin(Writing::First, None, &at(1));
+        assert!(tenure.is_stale() && tenure.may_hold());
+        let late = tenure.landed(write.ticket, write.lease, at(11).now);
+        assert_eq!(late, Err(LeaseError::TooLate));
+        assert!(!tenure.is_held() && tenure.may_hold());
+    }
+}

@@ -601,3 +601,64 @@ async fn who_hesitates_lets_another_go_first_and_takes_what_stays_free_as_long_a
     world.sleep(seconds(5)).await;
     assert_eq!(server.holder().as_deref(), Some("eager"));
 }
+
+/// The methods of the requests that passed a wire, watches aside.
+#[derive(Clone, Default)]
+struct Tap(Arc<Mutex<Vec<String>>>);
+
+impl Tap {
+    fn fate(&self) -> impl Fn(&Call) -> Fate + Send + Sync + 'static {
+        let heard = self.0.clone();
+        move |call| {
+            if !call.watch {
+                heard.lock().expect("not poisoned").push(call.method.to_string());
+            }
+            Fate::Prompt
+        }
+    }
+
+    fn heard(&self) -> Vec<String> {
+        self.0.lock().expect("not poisoned").clone()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_is_one_request_and_only_one_that_meets_a_conflict_looks_first() {
+    for (conflicts, expected) in [(0, "GET POST PUT PUT"), (1, "GET POST PUT GET PUT PUT")] {
+        let world = Env::virtual_time(1);
+        let (server, tap) = (LeaseServer::new(&world), Tap::default());
+        let mut holder = Replica::new(world.incarnation("holder", 0), &server, tap.fate());
+        holder.elector.acquire().await.expect("acquired");
+        server.interfere(conflicts);
+        assert!(world.timeout(RETRY * 2 + seconds(1), holder.elector.hold()).await.is_err());
+        assert_eq!(tap.heard().join(" "), expected);
+        assert_eq!(
+            holder.metrics.election("windlass").slowpath.get(),
+            u64::try_from(conflicts).expect("small")
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_cut_off_in_its_write_or_in_its_look_does_not_keep_the_lease_from_being_released() {
+    for conflicts in [0, 1] {
+        let world = Env::virtual_time(1);
+        let server = LeaseServer::new(&world);
+        let slow = |_: &Call| Fate::Delayed {
+            request: Duration::from_millis(100),
+            response: Duration::from_millis(100),
+        };
+        let mut holder = Replica::new(world.incarnation("holder", 0), &server, slow);
+        holder.elector.acquire().await.expect("acquired");
+        server.interfere(conflicts);
+        // The write is answered 200 ms after it is due, and a look that follows it 200 ms later.
+        let until_due = holder.fence.open_until().expect("open") - DEADLINE + RETRY - world.now();
+        let cut = until_due
+            + Duration::from_millis(150)
+            + Duration::from_millis(200) * u32::try_from(conflicts).expect("small");
+        assert!(world.timeout(cut, holder.elector.hold()).await.is_err());
+        holder.elector.release(None).await.expect("released");
+        assert_eq!(server.holder().as_deref(), Some(""));
+        assert!(!open(&holder.fence));
+    }
+}

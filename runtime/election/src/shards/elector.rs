@@ -28,6 +28,9 @@ use crate::lease_api::{LeaseApi, Watched};
 use crate::tenure::{Moment, Terms};
 use crate::written::{Predecessor, Written};
 
+#[cfg(test)]
+mod tests;
+
 /// Something the owner of the work must know.
 #[derive(Clone, Debug)]
 pub enum ShardEvent {
@@ -157,10 +160,11 @@ impl ShardElector {
     /// Safe: whatever is under way goes on with the next call.
     pub async fn next(&mut self) -> ShardEvent {
         loop {
+            let wake = self.act();
             if let Some(event) = self.events.pop_front() {
                 return event;
             }
-            self.go_on().await;
+            self.wait(wake).await;
         }
     }
 
@@ -179,10 +183,11 @@ impl ShardElector {
         self.close(shard);
         self.engine.release(shard, written, self.env.now());
         loop {
+            let wake = self.act();
             if let Some(outcome) = self.engine.finished(shard) {
                 return outcome;
             }
-            self.go_on().await;
+            self.wait(wake).await;
         }
     }
 
@@ -217,13 +222,9 @@ impl ShardElector {
             self.engine.release(shard, written, now);
         }
         let until = now + self.engine.terms().renew_deadline;
-        let (env, mut outcome) = (self.env.clone(), Ok(()));
-        while !self.engine.has_left() && self.env.now() < until {
-            tokio::select! {
-                biased;
-                () = self.go_on() => {}
-                () = env.sleep_until(until) => {}
-            }
+        let mut outcome = Ok(());
+        loop {
+            let wake = self.act();
             occupied.retain(|shard| match self.engine.finished(*shard) {
                 Some(ended) => {
                     outcome = std::mem::replace(&mut outcome, Ok(())).and(ended);
@@ -231,6 +232,10 @@ impl ShardElector {
                 }
                 None => true,
             });
+            if self.engine.has_left() || self.env.now() >= until {
+                break;
+            }
+            self.wait(wake.min(until)).await;
         }
         let within = self.engine.terms().renew_deadline;
         if self.engine.has_left() {
@@ -260,17 +265,23 @@ impl ShardElector {
 
 /// Going on.
 impl ShardElector {
-    /// Does what is to be done now, then waits for one thing to happen, or for the time to look again.
-    async fn go_on(&mut self) {
-        let turn = self.engine.turn(&Moment::of(&self.env));
-        for effect in turn.effects {
-            self.perform(effect);
+    /// Does what is to be done now, and says when to look again.
+    fn act(&mut self) -> Instant {
+        loop {
+            let turn = self.engine.turn(&Moment::of(&self.env));
+            for effect in turn.effects {
+                self.perform(effect);
+            }
+            if !self.engine.has_more_to_do() {
+                self.show();
+                return turn.wake;
+            }
         }
-        self.show();
-        if !self.events.is_empty() {
-            return;
-        }
-        let wake = self.env.sleep_until(turn.wake);
+    }
+
+    /// Waits for one thing to happen, or until then.
+    async fn wait(&mut self, until: Instant) {
+        let wake = self.env.sleep_until(until);
         let (flights, watch) = (&mut self.flights, &mut self.watch);
         tokio::select! {
             biased;

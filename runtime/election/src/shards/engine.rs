@@ -341,6 +341,11 @@ impl Engine {
         self.pending.append(&mut turn.effects);
     }
 
+    /// Whether another turn has something to do at once.
+    pub(crate) fn has_more_to_do(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
     /// How long hand-overs took that ended since this was asked last.
     pub(crate) fn hand_overs(&mut self) -> Vec<Duration> {
         std::mem::take(&mut self.hand_overs)
