@@ -7,7 +7,7 @@
 
 use windlass::manager::{FeatureGate, FeatureGateError, FeatureGates, Stage};
 
-use crate::settings::{Given, InvalidSetting, Switches, Word, Wrong};
+use crate::settings::{Given, InvalidSetting, Switches, Word, Wrong, shown};
 
 /// The status of a ReplicaSet says how many of its pods are on their way out.
 pub(crate) const TERMINATING_REPLICAS: FeatureGate =
@@ -49,7 +49,7 @@ const fn locked(name: &'static str, stage: Stage, value: bool, since: &'static s
     FeatureGate { locked: true, ..gate(name, stage, value, since) }
 }
 
-/// The gates as they were set, in this order; upstream's component prefix, as in `kube:Name=true`, is accepted.
+/// The gates as they were set.
 ///
 /// # Errors
 /// The first that is unknown, or cannot be had.
@@ -58,18 +58,20 @@ pub(crate) fn read(given: &Given<Switches>) -> Result<FeatureGates, InvalidSetti
     // Their names differ, which a test shows.
     let _ = GATES.into_iter().try_for_each(|gate| gates.add(gate));
     for (word, on) in &given.value.0 {
-        let name = word.text.strip_prefix("kube:").unwrap_or(&word.text).trim();
-        gates.set(name, *on).map_err(|problem| given.wrong(wrong(&problem, word)))?;
+        gates.set(&word.text, *on).map_err(|problem| given.wrong(wrong(problem, word)))?;
     }
     Ok(gates)
 }
 
-fn wrong(problem: &FeatureGateError, word: &Word) -> Wrong {
-    let remedy = match problem {
-        FeatureGateError::Unknown { closest: Some(closest), .. } => {
-            format!("write {closest} or leave it out")
+fn wrong(problem: FeatureGateError, word: &Word) -> Wrong {
+    let (problem, remedy) = match problem {
+        FeatureGateError::Unknown { name, closest, known } => {
+            let remedy =
+                closest.map_or("leave it out".to_owned(), |it| format!("write {it} or leave it out"));
+            // The name is whatever somebody wrote, however long.
+            (FeatureGateError::Unknown { name: shown(&name), closest, known }, remedy)
         }
-        _ => "leave it out".to_owned(),
+        other => (other, "leave it out".to_owned()),
     };
     Wrong::new(problem, remedy).at(word)
 }

@@ -107,8 +107,8 @@ table::settings! {
         /// share work; repeat it for several groups. A controller is in one group at most.
         leader_elect_group: Groups = "" in "NAME=CONTROLLERS" at "generic.leaderElection.groups";
 
-        /// Let the API server choose the leader among LeaseCandidates. The feature gate CoordinatedLeaderElection, here
-        /// and upstream, asks for the same; the API server needs that gate, and coordination.k8s.io/v1beta1.
+        /// Let the API server choose the leader among LeaseCandidates. The feature gate CoordinatedLeaderElection asks for
+        /// the same, as upstream; the API server needs that gate, and coordination.k8s.io/v1beta1.
         leader_elect_coordinated: bool = "false" in "BOOL" at "generic.leaderElection.coordinated";
     }
     "Serving" serving: ServingSettings {
@@ -186,6 +186,12 @@ impl<T: Kind> Given<T> {
     /// Whether somebody wrote it.
     pub(crate) fn is_given(&self) -> bool {
         self.origin != Origin::Default
+    }
+
+    /// Whether it is what it would be if nobody wrote it.
+    pub(crate) fn is_default(&self) -> bool {
+        let default = worded::<T>(self.setting, &[self.setting.default], Origin::Default);
+        default.is_ok_and(|default| default.value == self.value)
     }
 
     /// What whoever wrote it calls it; the flag if nobody did.

@@ -60,7 +60,7 @@ fn unelected(leader_elect: &Given<bool>) -> String {
     format!("nobody is elected with {}=false", leader_elect.called())
 }
 
-/// The flag and the gate ask for the same; either is enough, and one that says no contradicts the other.
+/// The flag and the gate ask for the same, and either is enough: a flag that says no leaves it to the gate.
 fn coordination(
     flag: &Given<bool>,
     gates: &FeatureGates,
@@ -68,10 +68,6 @@ fn coordination(
 ) -> Result<Option<CoordinatedConfig>, InvalidSetting> {
     if flag.value && !leader_elect.value {
         return Err(flag.refuse(unelected(leader_elect), "leave one of them out"));
-    }
-    if flag.is_given() && !flag.value && gates.is_on(&COORDINATED_ELECTION) {
-        let problem = format!("the feature gate {} asks for it", COORDINATED_ELECTION.name);
-        return Err(flag.refuse(problem, "leave one of them out"));
     }
     let asked = flag.value || gates.is_on(&COORDINATED_ELECTION);
     Ok(asked.then(|| CoordinatedConfig::new(env!("CARGO_PKG_VERSION"))))

@@ -46,9 +46,9 @@ pub(super) fn of(settings: ServingSettings) -> Result<Option<AdminConfig>, Inval
     }
     unused_with(&plain_http, &tls_cert_file, files.is_some())?;
     unused_with(&plain_http, &enable_http2_serving, enable_http2_serving.value)?;
-    unused_with(&plain_http, &always_allow, always_allow.is_given())?;
+    unused_with(&plain_http, &always_allow, !always_allow.is_default())?;
     for ttl in [&authentication_ttl, &allow_ttl, &deny_ttl] {
-        unused_with(&plain_http, ttl, ttl.is_given())?;
+        unused_with(&plain_http, ttl, !ttl.is_default())?;
     }
     Ok(Some(config))
 }
@@ -69,7 +69,7 @@ fn files(certificate: &Given<FilePath>, key: &Given<FilePath>) -> Result<Option<
     }
 }
 
-/// Refuses what plain HTTP would not look at.
+/// Refuses what plain HTTP would not look at. What is as by default may have been written down with all the rest.
 fn unused_with<T: crate::settings::Kind + Debug>(
     plain_http: &Given<bool>,
     other: &Given<T>,

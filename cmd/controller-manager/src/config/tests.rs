@@ -176,6 +176,14 @@ fn the_api_server_chooses_the_leader_if_flag_or_gate_ask_for_it() {
 }
 
 #[test]
+fn of_two_words_about_one_gate_the_last_counts_and_stays_when_it_is_written() {
+    let line = ["--feature-gates=kube:PodDeletionCost=true", "--feature-gates= PodDeletionCost = false ,"];
+    let set = config(&line).manager;
+    assert!(!set.feature_gates.is_on(&feature_gates::POD_DELETION_COST));
+    assert_eq!(set.flags["feature-gates"], "PodDeletionCost=false");
+}
+
+#[test]
 fn what_was_set_is_shown_by_the_running_process() {
     let manager = config(&["--concurrent-rc-syncs=9", "--feature-gates=PodDeletionCost=false"]).manager;
     assert_eq!(manager.flags["concurrent-rc-syncs"], "9");

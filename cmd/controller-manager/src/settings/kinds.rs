@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::Uri;
 use serde_json::{Value, json};
 
-use super::raw::{Raw, Word, Wrong, quoted};
+use super::raw::{Raw, Word, Wrong, quoted, shown};
 use crate::duration;
 
 /// What a value looks like in a file.
@@ -125,7 +125,9 @@ impl Kind for Period {
 
     fn read(raw: &Raw) -> Result<Self, Wrong> {
         duration::parse(raw.text()).map(Self).map_err(|problem| {
-            Wrong::new(format!("not a duration, {problem}"), "write one like 15s, 1m30s, 500ms or 0s")
+            // It may quote all of a long value.
+            let problem = shown(&format!("not a duration, {problem}"));
+            Wrong::new(problem, "write one like 15s, 1m30s, 500ms or 0s")
         })
     }
 
@@ -293,7 +295,9 @@ impl Kind for Names {
     const SHAPE: Shape = Shape::List;
 
     fn read(raw: &Raw) -> Result<Self, Wrong> {
-        Ok(Self(raw.words().to_vec()))
+        // As people write lists: with spaces around entries, and after the last comma.
+        let words = raw.words().iter().map(Word::trimmed).filter(|word| !word.text.is_empty());
+        Ok(Self(words.collect()))
     }
 
     fn written(&self) -> Value {
@@ -330,7 +334,7 @@ impl Kind for UrlPaths {
     }
 }
 
-/// Names that are switched on and off; the last word about a name counts.
+/// Names that are switched on and off, each once: the last word about a name counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Switches(pub(crate) Vec<(Word, bool)>);
 
@@ -338,14 +342,21 @@ impl Kind for Switches {
     const SHAPE: Shape = Shape::Switches;
 
     fn read(raw: &Raw) -> Result<Self, Wrong> {
-        let switch = |(name, words): &(Word, Vec<Word>)| match words.as_slice() {
-            [word] => boolean(&word.text).map(|on| (name.clone(), on)).ok_or_else(|| {
+        let mut switches: Vec<(Word, bool)> = Vec::new();
+        for (name, words) in raw.named() {
+            let [word] = words.as_slice() else { return Err(malformed_switch(name)) };
+            let Some(on) = boolean(&word.text) else {
                 let problem = format!("{} is neither true nor false", quoted(&word.text));
-                Wrong::new(problem, "write Name=true or Name=false").at(word)
-            }),
-            _ => Err(malformed_switch(name)),
-        };
-        raw.named().iter().map(switch).collect::<Result<_, _>>().map(Self)
+                return Err(Wrong::new(problem, "write Name=true or Name=false").at(word));
+            };
+            // Upstream's components may be named before a gate, and this is the only one.
+            let text = name.text.trim();
+            let text = text.strip_prefix("kube:").unwrap_or(text).trim().to_owned();
+            let name = Word { text, place: name.place };
+            switches.retain(|(before, _)| *before != name);
+            switches.push((name, on));
+        }
+        Ok(Self(switches))
     }
 
     fn written(&self) -> Value {

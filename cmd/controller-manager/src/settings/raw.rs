@@ -32,6 +32,11 @@ impl Word {
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), place: Place::default() }
     }
+
+    /// Without the spaces around it.
+    pub(crate) fn trimmed(&self) -> Self {
+        Self { text: self.text.trim().to_owned(), place: self.place }
+    }
 }
 
 /// A value as it was written.

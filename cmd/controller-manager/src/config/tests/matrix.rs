@@ -30,7 +30,6 @@ const WRONG: &[(&str, &[&str])] = &[
     ),
     ("BOOL", &["", " ", "maybe", "2", "yes", "true ", "true,false", "tru\u{e9}", "\u{0}", "null"]),
     ("FILE", &[" ", "\t", "a\u{0}b"]),
-    ("FOLDER", &[" ", "\t", "a\u{0}b"]),
     (
         "URL",
         &[" ", "nonsense", "host:6443", "ftp://host", "https://", "https:// host", "https://h\u{e9}st\n"],
@@ -77,7 +76,6 @@ const WRONG: &[(&str, &[&str])] = &[
             "-",
         ],
     ),
-    ("SHARDS", &["", " ", "-1", "1.5", "many", "65536", "4294967296", "\u{663}"]),
     ("LEVEL", &["", " ", "-1", "11", "loud", "1.5", "256", "4294967296", "\u{663}"]),
     ("PORT", &["", " ", "-1", "70000", "65536", "http", "80.5", "4294967296"]),
     (
@@ -444,12 +442,6 @@ const CONTRADICTIONS: &[(&[&str], &str, &str, &[&str])] = &[
         &["--leader-elect=false", "--leader-elect-coordinated"],
         "",
         "--leader-elect-coordinated=true: nobody is elected with --leader-elect=false; ",
-        &[],
-    ),
-    (
-        &["--leader-elect-coordinated=false", "--feature-gates=CoordinatedLeaderElection=true"],
-        "",
-        "--leader-elect-coordinated=false: the feature gate CoordinatedLeaderElection asks for it; ",
         &[],
     ),
     (
