@@ -205,7 +205,7 @@ fn flags_named_in_the_documentation_exist() {
     const PAGE: &str = include_str!("../../../../docs/running.md");
     // Those of `windlass explain` are read apart, and its tests know them.
     let explain = [
-        "address",
+        "server",
         "token-file",
         "kubeconfig",
         "certificate-authority",
