@@ -81,7 +81,7 @@ type Flight = BoxFuture<'static, (u64, Target, Landed)>;
 
 /// What a request brought.
 enum Landed {
-    Answer(Answer),
+    Answer(Box<Answer>),
     Stream(Result<FrameStream, RequestError>),
 }
 
@@ -302,7 +302,7 @@ impl ShardElector {
                 let (env, api, label) = (self.env.clone(), self.api.clone(), self.label.clone());
                 self.flights.push(Box::pin(async move {
                     let sent = env.timeout(within, send(&api, &label, request)).await;
-                    let timeout = || Landed::Answer(Answer::Failed(LeaseError::Timeout(within)));
+                    let timeout = || Landed::Answer(Box::new(Answer::Failed(LeaseError::Timeout(within))));
                     (flight, target, sent.unwrap_or_else(|_| timeout()))
                 }));
             }
@@ -347,7 +347,7 @@ impl ShardElector {
 
     fn land(&mut self, flight: u64, target: Target, landed: Landed) {
         let answer = match landed {
-            Landed::Answer(answer) => answer,
+            Landed::Answer(answer) => *answer,
             Landed::Stream(Ok(stream)) => {
                 self.watch = Some(stream);
                 Answer::Watching
@@ -406,7 +406,7 @@ async fn send(api: &LeaseApi, label: &str, request: Request) -> Landed {
         Request::Write(write) => api.write(&write).await.map(Answer::Written),
         Request::Delete(lease) => api.delete(&lease).await.map(|()| Answer::Deleted),
     };
-    Landed::Answer(answer.unwrap_or_else(Answer::Failed))
+    Landed::Answer(Box::new(answer.unwrap_or_else(Answer::Failed)))
 }
 
 /// The next frame of the watch; never anything while there is none.
