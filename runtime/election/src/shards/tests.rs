@@ -1,5 +1,7 @@
 //! The engine against a server, wires and clocks of its own: thousands of histories, each from one seed.
 
+#![expect(clippy::print_stdout, reason = "figures are part of the result")]
+
 mod world;
 
 use std::num::NonZeroU16;
