@@ -240,7 +240,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_question_that_cannot_be_answered_is_refused_on_one_line() {
         let explainer = explainer(cell(Leadership::Leading).1);
-        let table: [(&str, &[(&str, &str)], u16, &str); 5] = [
+        type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], u16, &'a str);
+        let table: [Case<'_>; 5] = [
             (EXPLAIN, &[("controller", "idle")], 400, "say which: "),
             (EXPLAIN, &[("controller", "idle"), ("key", "a/b/c")], 400, "\"a/b/c\" is not an object key"),
             (

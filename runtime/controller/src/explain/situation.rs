@@ -173,12 +173,7 @@ impl fmt::Display for Situation {
                 write!(f, "kind absent: {kind} is not served; install its definition, in this version")
             }
             Self::WaitingForCache { lacking } => write!(f, "waiting for cache: {}", lacking.join("; ")),
-            Self::OtherShard { shard, holder: Some(holder) } => {
-                write!(f, "filtered out by shard: shard {shard} is held by {holder}; ask that replica")
-            }
-            Self::OtherShard { shard, holder: None } => {
-                write!(f, "filtered out by shard: shard {shard} is held by nobody that is known here")
-            }
+            Self::OtherShard { shard, holder } => other_shard(f, *shard, holder.as_deref()),
             Self::NotSelected { by } => write!(f, "not selected: {by}"),
             Self::Undecodable { kind, version, error } => {
                 let version = version.as_ref().map(|it| format!(" at version {it}")).unwrap_or_default();
@@ -232,6 +227,15 @@ fn lease_elsewhere(f: &mut fmt::Formatter<'_>, lease: &str, holder: Option<&str>
     match holder {
         Some(holder) => write!(f, "lease elsewhere: {lease} is held by {holder}; ask that replica"),
         None => write!(f, "lease elsewhere: nobody is known to hold {lease}; this replica stands by for it"),
+    }
+}
+
+fn other_shard(f: &mut fmt::Formatter<'_>, shard: u16, holder: Option<&str>) -> fmt::Result {
+    match holder {
+        Some(holder) => {
+            write!(f, "filtered out by shard: shard {shard} is held by {holder}; ask that replica")
+        }
+        None => write!(f, "filtered out by shard: shard {shard} is held by nobody that is known here"),
     }
 }
 
