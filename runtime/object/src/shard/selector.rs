@@ -521,6 +521,10 @@ mod tests {
         for (written, message) in cases {
             assert_eq!(parsed(&written).unwrap_err().to_string(), message, "{written}");
         }
+    }
+
+    #[test]
+    fn what_is_no_expression_is_refused_however_deep_it_goes() {
         for broken in ["shardRange(", "'", "||", "a ||", "(a", "a b", "a.", "shardRange(a,)", "#"] {
             assert!(matches!(parsed(broken).unwrap_err(), ParseSelectorError::Syntax(_)), "{broken}");
         }
