@@ -2,7 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::api::DeleteParams;
 use kube::core::Status;
+use windlass_api_server::{ApiServer, ApiServerOptions};
+use windlass_client::Identities;
 
 use super::*;
 
@@ -64,4 +68,41 @@ fn what_a_role_lacks_is_found_however_the_controller_wraps_it() {
         assert_eq!(told.as_deref(), Some(expected), "{error:?}");
     }
     assert_eq!(retry("another failure").denial(), None);
+}
+
+/// Lets a controller with an account of its own write on a server in the process, while its account goes and its tokens
+/// expire; then tells who wrote, and which accounts there were.
+async fn under_an_account() -> (Vec<String>, Vec<Option<String>>) {
+    let env = Env::virtual_time(3);
+    let server = ApiServer::new(&env, ApiServerOptions::default());
+    let options =
+        ClientOptions { qps: 0.0, identities: Identities::service_accounts(), ..ClientOptions::default() };
+    let (uri, metrics, fence) = (http::Uri::from_static("http://api"), Metrics::new(), Arc::new(OpenFence));
+    let clients =
+        Clients::over_service(env.incarnation("manager", 0), server.clone(), uri, options, &metrics, fence);
+    let client = clients.expect("clients").for_controller("scripted").expect("a client").client();
+    let maps = Api::<ConfigMap>::namespaced(client, "default");
+    let admin = kube::Client::new(server.as_user("admin"), "default");
+    let accounts = Api::<ServiceAccount>::namespaced(admin, "kube-system");
+    let mut uids = Vec::new();
+    for (name, wait) in [("a", 60), ("b", 2 * 3600), ("c", 0)] {
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some(name.into());
+        maps.create(&PostParams::default(), &map).await.expect("written");
+        uids.push(accounts.get("scripted").await.expect("there").metadata.uid);
+        env.sleep(Duration::from_secs(wait)).await;
+        if name == "a" {
+            accounts.delete("scripted", &DeleteParams::default()).await.expect("gone");
+        }
+    }
+    let wrote = server.used().into_iter().filter(|used| used.resource == "configmaps");
+    (wrote.map(|used| used.user.clone()).collect(), uids)
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_a_server_in_the_process_controllers_have_accounts_too_and_a_seed_repeats_what_happens() {
+    let (wrote, uids) = under_an_account().await;
+    assert_eq!(wrote, ["system:serviceaccount:kube-system:scripted"]);
+    assert!(uids[0] != uids[1] && uids[1] == uids[2], "made again once: {uids:?}");
+    assert_eq!(under_an_account().await, (wrote, uids));
 }
