@@ -143,8 +143,7 @@ impl Members {
             Members::Namespaces(namespaces) => namespaces.current().into_iter().map(namespace).collect(),
             Members::NamespacesWithin(namespaces, shards) => {
                 let held = shards.members();
-                let within =
-                    |name: &String| held.values().any(|ranges| ranges.contains(shard::hash(name)));
+                let within = |name: &String| held.values().any(|ranges| ranges.contains(shard::hash(name)));
                 namespaces.current().into_iter().filter(within).map(namespace).collect()
             }
             Members::Shards(shards, field) => {

@@ -110,7 +110,8 @@ impl ListerWatcher for ApiSource {
         let ListRequest { limit, continue_token, version, version_match, extent } = request;
         let Selection { namespace, labels, fields, shards } = self.selection.clone();
         let shards = selector(&shards);
-        let query = ListQuery { labels, fields, shards, limit, continue_token, version, version_match, extent };
+        let query =
+            ListQuery { labels, fields, shards, limit, continue_token, version, version_match, extent };
         self.client.list(&self.kind, namespace.as_deref(), &query).await
     }
 

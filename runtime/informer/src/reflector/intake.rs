@@ -61,7 +61,17 @@ impl<R: Representation> Intake<R> {
         if keep_managed_fields {
             decoder.keep_managed_fields();
         }
-        Self { informer, partition, decoder, transform, budget, tally: None, store, metrics, unfiltered: false }
+        Self {
+            informer,
+            partition,
+            decoder,
+            transform,
+            budget,
+            tally: None,
+            store,
+            metrics,
+            unfiltered: false,
+        }
     }
 
     /// Notes that a list begins, which replaces all that is held of this part.
