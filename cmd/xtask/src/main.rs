@@ -12,6 +12,7 @@ mod fuzz;
 mod lint;
 mod measure;
 mod miri;
+mod soak;
 mod steps;
 mod test;
 mod tidy;
@@ -39,6 +40,8 @@ enum Chore {
     Test(test::Arguments),
     /// Windlass and kube-controller-manager side by side: time, CPU and memory of scaling to 1,000 pods and back.
     Measure(measure::Arguments),
+    /// One process under churn and faults on a real control plane, and whether what it holds grows.
+    Soak(soak::Arguments),
     /// Everything that can be checked without running it: formatting, tidy, dependencies, clippy, documentation.
     Lint,
     /// The tables of built-in kinds in `runtime/schema`, made anew from upstream's material.
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Chore::ControlPlane(arguments) => control_plane::run(arguments),
         Chore::Test(arguments) => test::run(&arguments),
         Chore::Measure(arguments) => measure::run(&arguments),
+        Chore::Soak(arguments) => soak::run(&arguments),
         Chore::Describe(arguments) => describe::run(&arguments),
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
         Chore::Miri => miri::run(),

@@ -70,15 +70,18 @@ fn beside_peers(name: &str, rounds: &str) -> Result<()> {
     must(cargo().arg("run").args(package).args(["--", rounds]))
 }
 
-/// What cargo is told to do with one of the programs that measure.
-fn program(chore: &str, name: &str) -> Command {
+/// What cargo is told to do with one of the programs that measure, or soak.
+pub(crate) fn program(chore: &str, name: &str) -> Command {
     let mut command = cargo();
     command.arg(chore).args(PACKAGE).args(["--bin", name]);
     command
 }
 
 /// Builds windlass in release and returns where cargo has put it.
-fn build_windlass() -> Result<PathBuf> {
+///
+/// # Errors
+/// When the build fails.
+pub(crate) fn build_windlass() -> Result<PathBuf> {
     let mut build = cargo();
     build.args(["build", "--locked", "--release", "--package", "windlass-controller-manager"]);
     executable(build.arg("--message-format=json-render-diagnostics"))

@@ -169,6 +169,7 @@ impl Manager {
         let needs = Needs::of(&prepared);
         phase.add_checks(&health);
         needs.add_checks(&health);
+        tell_tasks(&env, &metrics);
         add_liveness(&health, &elections, &factory);
         let reader = clients.for_informers()?;
         let config = Arc::new(config);
@@ -231,6 +232,12 @@ impl Manager {
         };
         selected.iter().map(prepare).collect()
     }
+}
+
+/// Shows how many tasks live whenever the metrics are gathered: a process that leaks one is seen before it is slow.
+fn tell_tasks(env: &Env, metrics: &Metrics) {
+    let (env, tasks) = (env.clone(), metrics.manager().tasks.clone());
+    metrics.on_gather(Box::new(move || tasks.set(i64::try_from(env.tasks().len()).unwrap_or(i64::MAX))));
 }
 
 /// How one team comes to lead.

@@ -494,6 +494,8 @@ impl EventMetrics {
 /// The metrics of the process as a whole.
 #[derive(Clone, Debug)]
 pub struct ManagerMetrics {
+    /// How many tasks live. Set it when the metrics are gathered: see [`Metrics::on_gather`](crate::Metrics::on_gather).
+    pub tasks: IntGauge,
     running: IntGaugeVec,
     healthcheck: IntGaugeVec,
     healthchecks: IntCounterVec,
@@ -512,6 +514,7 @@ impl ManagerMetrics {
     pub(crate) fn new(families: Families<'_>) -> Self {
         families.gauge(&names::BUILD_INFO).with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         ManagerMetrics {
+            tasks: families.gauge(&names::TASKS).with_label_values::<&str>(&[]),
             running: families.gauge(&names::RUNNING_CONTROLLERS),
             healthcheck: families.gauge(&names::HEALTHCHECK),
             healthchecks: families.counter(&names::HEALTHCHECKS),

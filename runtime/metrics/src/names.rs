@@ -226,6 +226,8 @@ families! {
     // The process.
     RUNNING_CONTROLLERS: Kind::Gauge, Flag, "running_managed_controllers", &["name", "manager"],
         "Whether a controller runs in this process.";
+    TASKS: Kind::Gauge, Count, "windlass_tasks", &[],
+        "Tasks of this process that have not ended.";
     HEALTHCHECK: Kind::Gauge, Flag, "kubernetes_healthcheck", &["name", "type"],
         "The latest result of a health check: 1 if it passed.";
     HEALTHCHECKS: Kind::Counter, Count, "kubernetes_healthchecks_total", &["name", "type", "status"],

@@ -1,0 +1,146 @@
+//! One process under churn and faults on a real plane, for minutes: what it holds at rest must not grow.
+//!
+//! Every turn makes a Service and a ReplicaSet whose names never come back, scales, deletes, and waits until nothing of
+//! them is left; every few turns the API server goes away for some seconds. After each turn memory, threads, open files
+//! and tasks are noted. The first third of the turns warms up; of the others, the last half is compared with the first.
+
+#![allow(clippy::print_stdout, reason = "its output is its purpose")]
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
+use windlass_black_box::{
+    fixtures::service, subject::ready, wait::eventually_within, workload::Workload as _, world::World,
+};
+use windlass_harness::{Manager, Plane, PlaneOptions};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How many turns there are between two outages, and how long one lasts: shorter than the lease's renew deadline.
+const TURNS_PER_OUTAGE: usize = 8;
+const OUTAGE: Duration = Duration::from_secs(4);
+/// What the last turns may hold more than those before: a twentieth, and what an allocator keeps for itself.
+const GROWTH: f64 = 1.05;
+const SLACK_KIB: f64 = 1024.0;
+/// How far counts may differ: connections come and go.
+const COUNT_SLACK: f64 = 8.0;
+/// Below this, a third of the turns says nothing.
+const FEWEST_TURNS: usize = 12;
+
+/// What a process holds.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    kib: f64,
+    threads: f64,
+    files: f64,
+    tasks: f64,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let minutes: u64 = std::env::args().nth(1).map_or(Ok(15), |text| text.parse()).context("minutes")?;
+    let plane = Plane::start(PlaneOptions::default()).await?;
+    let manager = Manager::start(&plane, &["--kube-api-qps=200", "--kube-api-burst=100"]).await?;
+    ready(&manager, PATIENCE).await?;
+    let namespace = plane.namespace("soak").await?;
+    let over = Instant::now() + Duration::from_secs(minutes * 60);
+    let mut held = Vec::new();
+    while Instant::now() < over || held.len() < FEWEST_TURNS {
+        if held.len() % TURNS_PER_OUTAGE == TURNS_PER_OUTAGE - 1 {
+            plane.stop_api_server().await?;
+            tokio::time::sleep(OUTAGE).await;
+            plane.start_api_server().await?;
+        }
+        let world = World { client: plane.client().await, namespace: namespace.clone() };
+        turn(&world, held.len()).await?;
+        ensure!(manager.exited().is_none(), "the process ended; its log is {}", manager.log().display());
+        held.push(look(&manager).await?);
+        println!("turn {:>3}: {}", held.len(), told(held[held.len() - 1]));
+    }
+    drop(manager);
+    plane.stop().await?;
+    judge(&held)
+}
+
+/// Makes something, lets it grow and shrink, and takes it away again.
+async fn turn(world: &World, number: usize) -> Result<()> {
+    let name = format!("web-{number}");
+    let mut set = ReplicaSet::new(&name, 5);
+    set.template_mut().spec.get_or_insert_default().scheduler_name = None;
+    world.create(&set).await?;
+    world.create(&service(&name, &[80])).await?;
+    for replicas in [5, 20, 3, 0] {
+        world.update::<ReplicaSet>(&name, |set| set.set_desired(replicas)).await?;
+        let what = format!("{replicas} pods of {name}");
+        eventually_within(
+            PATIENCE,
+            &what,
+            || async {
+                let counts = world.get::<ReplicaSet>(&name).await?.counts();
+                Ok((counts.replicas, counts.ready, world.list::<Pod>().await?.len()))
+            },
+            |(replicas_now, ready, pods)| {
+                (*replicas_now, *ready) == (replicas, replicas) && i32::try_from(*pods) == Ok(replicas)
+            },
+        )
+        .await?;
+    }
+    world.delete::<ReplicaSet>(&name).await?;
+    world.delete::<Service>(&name).await?;
+    eventually_within(
+        PATIENCE,
+        "the Endpoints are gone",
+        || async { world.find::<Endpoints>(&name).await },
+        Option::is_none,
+    )
+    .await?;
+    Ok(())
+}
+
+async fn look(manager: &Manager) -> Result<Held> {
+    let pid = manager.pid();
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let field = |name: &str| -> Result<f64> {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).context("no such field")?;
+        Ok(line.trim_start_matches(':').trim().trim_end_matches(" kB").trim().parse()?)
+    };
+    let files = u32::try_from(fs::read_dir(format!("/proc/{pid}/fd"))?.count())?;
+    let tasks = manager.metric("windlass_tasks", &[]).await?.context("no metric of the tasks")?;
+    Ok(Held { kib: field("VmRSS")?, threads: field("Threads")?, files: f64::from(files), tasks })
+}
+
+fn told(held: Held) -> String {
+    let Held { kib, threads, files, tasks } = held;
+    format!("{:.1} MiB, {threads} threads, {files} files, {tasks} tasks", kib / 1024.0)
+}
+
+/// Compares what was held in the last third of the turns with the third before.
+fn judge(held: &[Held]) -> Result<()> {
+    let third = held.len() / 3;
+    let (before, after) = held[third..].split_at((held.len() - third) / 2);
+    let of = |turns: &[Held], what: fn(&Held) -> f64| median(turns.iter().map(what).collect());
+    let all = |turns: &[Held]| Held {
+        kib: of(turns, |held| held.kib),
+        threads: of(turns, |held| held.threads),
+        files: of(turns, |held| held.files),
+        tasks: of(turns, |held| held.tasks),
+    };
+    let (before, after) = (all(before), all(after));
+    println!("{} turns; before: {}; after: {}", held.len(), told(before), told(after));
+    ensure!(after.kib <= before.kib * GROWTH + SLACK_KIB, "memory grows");
+    for (what, before, after) in [
+        ("threads", before.threads, after.threads),
+        ("open files", before.files, after.files),
+        ("tasks", before.tasks, after.tasks),
+    ] {
+        ensure!(after <= before + COUNT_SLACK, "{what} grow: {before}, then {after}");
+    }
+    Ok(())
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
