@@ -24,7 +24,7 @@ pub(crate) enum Leadership {
     /// It is always alone, so it always acts.
     Unopposed,
     /// It acts while it holds its lease.
-    Elected(Elected),
+    Elected(Box<Elected>),
 }
 
 /// A part in one election.
@@ -102,7 +102,8 @@ impl Leadership {
 
     /// Stands for the lease no more and gives nothing back: if it is held, it expires. Returns once nobody renews.
     pub(crate) async fn abandon(&mut self) {
-        let Self::Elected(Elected { seat: Seat::Standing(stand), .. }) = self else { return };
+        let Self::Elected(elected) = self else { return };
+        let Seat::Standing(stand) = &mut elected.seat else { return };
         stand.task.abort();
         // How it ended is no matter here.
         let _ended = (&mut stand.task).await;

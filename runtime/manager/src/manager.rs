@@ -89,6 +89,7 @@ impl Manager {
     /// Adds something that runs beside the controllers, in the place that its [group](Runnable::group) gives it. A group
     /// that does not exist is told by [`Manager::run`].
     #[must_use]
+    #[expect(clippy::should_implement_trait, reason = "nothing is summed: it is what peers call it")]
     pub fn add(mut self, runnable: impl Runnable) -> Self {
         if let Err(fault) = self.handle().add(runnable) {
             self.fault.get_or_insert(fault.into());
@@ -326,7 +327,7 @@ fn assemble_team(
         let lease = format!("{}/{}", election.lease_namespace, election.lease_name);
         let standing = standing_by(lease.clone(), elector.leadership());
         prepared.iter().for_each(|one| one.insight().stand(standing.clone()));
-        Leadership::Elected(Elected::new(parts.env.clone(), aside, lease, elector))
+        Leadership::Elected(Box::new(Elected::new(parts.env.clone(), aside, lease, elector)))
     });
     Team {
         leadership,
