@@ -183,7 +183,7 @@ fn opposite(words: &[String]) -> Result<bool, Stop> {
 
 /// The file that a flag names.
 fn path(matches: &ArgMatches, name: &'static str) -> Result<Option<PathBuf>, Stop> {
-    match matches.get_many::<OsString>(name).and_then(|words| words.last()) {
+    match matches.get_many::<OsString>(name).and_then(|mut words| words.next_back()) {
         Some(path) if path.is_empty() => Err(refused(UsageError::MissingValue(format!("--{name}")))),
         path => Ok(path.map(PathBuf::from)),
     }

@@ -84,7 +84,7 @@ impl Durations<'_> {
     /// The rules are the election's own; the setting to turn, and the direction, are known here.
     fn contradiction(&self, problem: &ElectionConfigError, name: &Given<ObjectName>) -> InvalidSetting {
         use ElectionConfigError::{
-            LeaseNotLonger, LeaseNotWholeSeconds, NoTimeForWrites, RenewNotLonger, RetryZero,
+            Empty, LeaseNotLonger, LeaseNotWholeSeconds, NoTimeForWrites, RenewNotLonger, RetryZero,
         };
         match problem {
             LeaseNotWholeSeconds { .. } => self.lease.refuse(problem, "write one like 15s"),
@@ -92,7 +92,7 @@ impl Durations<'_> {
             RenewNotLonger { .. } | NoTimeForWrites { .. } => too_close(problem, self.renew, self.retry),
             RetryZero => self.retry.refuse(problem, "write one like 2s"),
             // About names, which are read as such.
-            other => name.refuse(other, "correct it"),
+            Empty { .. } => name.refuse(problem, "write a name"),
         }
     }
 }

@@ -204,14 +204,8 @@ fn help_and_version_are_printed_not_refused() {
 fn flags_named_in_the_documentation_exist() {
     const PAGE: &str = include_str!("../../../../docs/running.md");
     // Those of `windlass explain` are read apart, and its tests know them.
-    let explain = [
-        "server",
-        "token-file",
-        "kubeconfig",
-        "certificate-authority",
-        "insecure-skip-tls-verify",
-        "output",
-    ];
+    let explain =
+        ["server", "token-file", "kubeconfig", "certificate-authority", "insecure-skip-tls-verify", "output"];
     let implemented: Vec<_> = args::flag_names().into_iter().chain(explain.map(str::to_owned)).collect();
     let words = PAGE.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
     let named: Vec<_> =

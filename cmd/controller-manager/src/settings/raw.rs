@@ -129,42 +129,34 @@ pub(crate) enum Origin {
 
 /// A setting whose value cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {problem}; {remedy}", blamed(name, value, origin))]
+#[error("{}: {problem}; {remedy}", blamed(setting, value, origin))]
 pub(crate) struct InvalidSetting {
-    name: Named,
+    setting: &'static Setting,
     value: String,
     origin: Origin,
     problem: String,
     remedy: String,
 }
 
-/// Both names of a setting.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-struct Named {
-    flag: &'static str,
-    field: &'static str,
-}
-
 impl InvalidSetting {
     pub(crate) fn new(setting: &'static Setting, value: &Raw, origin: &Origin, wrong: Wrong) -> Self {
-        let name = Named { flag: setting.name, field: setting.field };
         let Wrong { problem, remedy, culprit, is_secret } = wrong;
         // In a file the word itself can be pointed at; a command line is short, and is quoted as it was written.
         match (origin, culprit) {
             (Origin::File(file, _), Some(word)) => {
                 let origin = Origin::File(Arc::clone(file), word.place);
-                Self { name, value: word.text, origin, problem, remedy }
+                Self { setting, value: word.text, origin, problem, remedy }
             }
             _ => {
                 let value = if is_secret { "***".to_owned() } else { value.to_string() };
-                Self { name, value, origin: origin.clone(), problem, remedy }
+                Self { setting, value, origin: origin.clone(), problem, remedy }
             }
         }
     }
 }
 
-fn blamed(name: &Named, value: &str, origin: &Origin) -> String {
-    let Named { flag, field } = name;
+fn blamed(setting: &Setting, value: &str, origin: &Origin) -> String {
+    let Setting { name: flag, field, .. } = setting;
     let value = shown(value);
     match origin {
         Origin::Default => format!("--{flag}={value} (the default)"),

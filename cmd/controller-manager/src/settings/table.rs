@@ -6,7 +6,7 @@
 use super::kinds::Shape;
 
 /// One setting, as the command line, the file and the documentation see it.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
     /// The flag, without its dashes.
     pub(crate) name: &'static str,
