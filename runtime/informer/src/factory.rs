@@ -90,6 +90,7 @@ trait AnyInformer: Send + Sync {
     fn has_ended(&self) -> bool;
     fn is_running(&self) -> bool;
     fn is_following(&self) -> bool;
+    fn stuck_for(&self) -> Option<Duration>;
     fn has_synced(&self) -> bool;
     fn is_settled(&self) -> bool;
     fn settled(&self) -> BoxFuture<'_, ()>;
@@ -277,6 +278,13 @@ impl InformerFactory {
         stuck.map(|(identity, _)| (identity.kind.clone(), identity.selection.clone())).collect()
     }
 
+    /// The running informers whose tasks live and get nowhere, and for how long, see [`SharedInformer::stuck_for`].
+    pub fn silent(&self) -> Vec<(ResourceKind, Duration)> {
+        let state = self.inner.lock();
+        let running = state.informers.iter().filter(|(_, one)| one.is_running());
+        running.filter_map(|(it, one)| one.stuck_for().map(|stuck| (it.kind.clone(), stuck))).collect()
+    }
+
     /// The running informers that may be missing changes right now, with what they last failed at: until they are
     /// out of it, their caches may be older than a watch that works would leave them.
     pub fn troubled(&self) -> Vec<(ResourceKind, String)> {
@@ -299,7 +307,8 @@ impl InformerFactory {
     pub fn version_source(&self, resource: &GroupResource) -> Option<Arc<dyn VersionSource>> {
         let state = self.inner.lock();
         let of_resource = state.informers.iter().filter(|(it, _)| it.kind.group_resource() == *resource);
-        let best = of_resource.min_by_key(|(it, _)| (it.selection.is_filtered(), it.selection.shards == Shards::Held));
+        let best = of_resource
+            .min_by_key(|(it, _)| (it.selection.is_filtered(), it.selection.shards == Shards::Held));
         best.map(|(_, informer)| informer.version_source())
     }
 
@@ -467,6 +476,10 @@ impl<R: Representation> AnyInformer for SharedInformer<R> {
 
     fn is_following(&self) -> bool {
         SharedInformer::is_following(self)
+    }
+
+    fn stuck_for(&self) -> Option<Duration> {
+        SharedInformer::stuck_for(self)
     }
 
     fn has_synced(&self) -> bool {

@@ -17,6 +17,7 @@
 
 mod failure;
 mod intake;
+mod pulse;
 mod refresh;
 mod sight;
 mod state;
@@ -39,6 +40,7 @@ use windlass_object::{Extent, Frame, RawList, Representation, ResourceVersion, V
 pub(crate) use self::failure::Trouble;
 pub use self::failure::{During, LogWatchErrors, NextStep, WatchErrorHandler, WatchFailure};
 use self::intake::{Intake, Told};
+pub(crate) use self::pulse::Pulse;
 use self::refresh::Wishes;
 pub(crate) use self::refresh::{Fresh, Refresh};
 use self::state::{Fault, Freshness, Next, Patience, State, WatchEnd};
@@ -61,6 +63,10 @@ const SHORTEST_WINDOW: Duration = Duration::from_secs(100);
 /// its own, so that watches opened together do not end together.
 const LONGEST_WINDOW: Duration = Duration::from_secs(200);
 
+/// How long a reflector may take no step before it is stuck: two windows. Every watch ends within one, whether or not
+/// anything was heard, and every request and every wait is shorter.
+pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(2 * LONGEST_WINDOW.as_secs());
+
 /// The list-and-watch loop of one informer.
 pub(crate) struct Reflector<R: Representation> {
     informer: Arc<str>,
@@ -81,6 +87,7 @@ pub(crate) struct Reflector<R: Representation> {
     untold: Option<(During, RequestError)>,
     wishes: Wishes,
     sighting: Sighting,
+    pulse: Pulse,
     /// The newest version that was passed on.
     passed_on: Option<ResourceVersion>,
 }
@@ -105,6 +112,7 @@ pub(crate) struct Parts<R: Representation> {
     pub(crate) trouble: Trouble,
     pub(crate) refresh: Refresh,
     pub(crate) sighting: Sighting,
+    pub(crate) pulse: Pulse,
 }
 
 /// A list that arrived completely.
@@ -142,10 +150,14 @@ impl<R: Representation> Reflector<R> {
             trouble,
             refresh,
             sighting,
+            pulse,
         } = parts;
         let name = Arc::clone(&informer);
         let intake = Intake::new(name, partition.clone(), decoder, store, metrics.clone(), admission);
-        let chance = Chance { names: ["watch windows", "backoff"].map(|of| format!("{stream}/{of}")), env: env.clone() };
+        let chance = Chance {
+            names: ["watch windows", "backoff"].map(|of| format!("{stream}/{of}")),
+            env: env.clone(),
+        };
         let [windows, backoff] = chance.names.each_ref().map(|name| env.rng(name));
         let backoff = Backoff::new(backoff);
         let wishes = refresh.wishes();
@@ -167,6 +179,7 @@ impl<R: Representation> Reflector<R> {
             untold: None,
             wishes,
             sighting,
+            pulse,
             passed_on: None,
         }
     }
@@ -178,6 +191,7 @@ impl<R: Representation> Reflector<R> {
     pub(crate) async fn run(mut self) {
         let mut state = State::Reading(Freshness::Consistent);
         loop {
+            self.pulse.beat(self.env.now());
             state = match state {
                 State::Reading(freshness) => self.choose(freshness),
                 State::Streaming(freshness) => self.stream(freshness).await,
@@ -242,6 +256,7 @@ impl<R: Representation> Reflector<R> {
             }
             match self.source.list(request).await {
                 Ok(page) => {
+                    self.pulse.beat(self.env.now());
                     version = version.or_else(|| page.version.clone());
                     self.take_page(&page, version.as_ref(), &mut items).await?;
                     let Some(token) = page.continue_token else { break };
@@ -303,6 +318,7 @@ impl<R: Representation> Reflector<R> {
             let Some(next) = unless_asked(&mut self.wishes, stream.next()).await else {
                 return WatchEnd::Distrusted;
             };
+            self.pulse.beat(self.env.now());
             match next {
                 Some(Ok(Frame::Error(status))) => {
                     return self.watch_failed(During::Watch, &RequestError::from_status(*status, None));

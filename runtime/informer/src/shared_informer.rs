@@ -538,6 +538,12 @@ impl<R: Representation> SharedInformer<R> {
         self.last_error().or_else(dead)
     }
 
+    /// For how long what follows its source has taken no step, if that is longer than two windows of a watch. Each step
+    /// takes less, a quiet watch and a source that is away included: it is stuck, which only a new process mends.
+    pub fn stuck_for(&self) -> Option<Duration> {
+        self.inner.following.stuck_for(self.inner.env.now())
+    }
+
     /// Starts following its source, unless it was started or stopped before.
     pub(crate) fn start(&self, sources: Arc<dyn Sources>) {
         if !matches!(self.inner.lock().phase, Phase::Created(_)) {

@@ -260,3 +260,21 @@ async fn two_factories_of_different_names_share_an_environment() {
     second.wait_for_sync(None).await.unwrap();
     rig.factory.wait_for_sync(None).await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_that_takes_no_step_for_two_windows_is_told_as_silent_and_one_that_hears_something_is_not()
+ {
+    let (rig, server) = rig();
+    let _secrets = rig.factory.typed::<Secret>();
+    let script = Script::new(&rig.env, []);
+    rig.factory.start(Arc::new(Partly(Arc::clone(&server), script)));
+    for minute in 0..6 {
+        server.set("a", &minute.to_string());
+        rig.env.sleep(Duration::from_secs(60)).await;
+        assert_eq!(rig.factory.silent(), [], "one that waits for an answer is not stuck yet");
+    }
+    rig.env.sleep(Duration::from_secs(60)).await;
+    server.set("a", "heard of");
+    let silent: Vec<String> = rig.factory.silent().iter().map(|(kind, _)| kind.plural.to_string()).collect();
+    assert_eq!((silent, rig.factory.stuck()), (vec!["secrets".to_owned()], Vec::new()));
+}

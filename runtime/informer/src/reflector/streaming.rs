@@ -140,6 +140,7 @@ impl<R: Representation> Reflector<R> {
     /// The next frame, if it comes in time.
     async fn next_before(&mut self, until: Instant, stream: &mut FrameStream) -> Result<Frame, StreamEnd> {
         let within = until.saturating_duration_since(self.env.now());
+        self.pulse.beat(self.env.now());
         let next = self.env.timeout(within, stream.next());
         let next = unless_asked(&mut self.wishes, next).await.ok_or(StreamEnd::Distrusted)?;
         match next {

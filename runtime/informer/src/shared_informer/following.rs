@@ -9,18 +9,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_util::future::{self, Either};
 use tokio_util::sync::CancellationToken;
-use windlass_env::Task;
 use windlass_env::cell::{Observer, Publisher, cell};
+use windlass_env::{Instant, Task};
 use windlass_object::{Extent, Representation};
 
 use super::Inner;
 use crate::list_watch::{ListerWatcher, Selection, Sources};
 use crate::partition::{Departure, Members, Partition};
 use crate::presence::Board;
-use crate::reflector::{Fresh, Parts, Reflector, Refresh, Trouble};
+use crate::reflector::{Fresh, Parts, Pulse, Reflector, Refresh, STUCK_AFTER, Trouble};
 use crate::settings::Admission;
 use crate::shards::Shards;
 use crate::store::Progress;
@@ -49,6 +50,7 @@ pub(super) struct Follower {
     number: u64,
     pub(super) trouble: Trouble,
     pub(super) refresh: Refresh,
+    pulse: Pulse,
 }
 
 /// Where an informer's objects come from, and what stands between them and the store.
@@ -83,6 +85,13 @@ impl Following {
                 Partition::Namespace(_) | Partition::Shard(_) => format!("{partition}: {error}"),
             })
         })
+    }
+
+    /// For how long a reflector has been stuck, if one is.
+    pub(super) fn stuck_for(&self, now: Instant) -> Option<Duration> {
+        let silences: Vec<Duration> =
+            self.lock().followers.values().map(|follower| follower.pulse.silence(now)).collect();
+        silences.into_iter().max().filter(|silence| *silence > STUCK_AFTER)
     }
 
     pub(super) fn error_of(&self, partition: &Partition) -> Option<String> {
@@ -134,7 +143,7 @@ impl Following {
         let follower = {
             let state = &mut *self.lock();
             let begun = state.begun.entry(partition.clone()).or_default();
-            let follower = Follower { number: *begun, trouble, refresh };
+            let follower = Follower { number: *begun, trouble, refresh, pulse: Pulse::default() };
             *begun += 1;
             state.followers.insert(partition.clone(), follower.clone());
             follower
@@ -185,7 +194,7 @@ impl<R: Representation> Inner<R> {
         stop: CancellationToken,
     ) -> Task<()> {
         let Given { selection: Selection { namespace, .. }, source, decoder, extent } = given;
-        let Follower { number: before, trouble, refresh } = self.following.begin(&partition);
+        let Follower { number: before, trouble, refresh, pulse } = self.following.begin(&partition);
         let reflector = Reflector::<R>::new(Parts {
             informer: Arc::clone(&self.name),
             stream: stream(&self.path, &partition, before),
@@ -201,6 +210,7 @@ impl<R: Representation> Inner<R> {
             metrics: self.metrics.clone(),
             trouble,
             refresh,
+            pulse,
         });
         let alive = self.unfollowed.clone().drop_guard();
         let name = match &partition {
@@ -273,7 +283,13 @@ impl<R: Representation> Inner<R> {
     }
 
     /// Begins with those that are wanted and not followed yet. The first time that is told even if there is none.
-    fn join(&self, wanted: BTreeSet<Partition>, feed: &Feed<R::Stored>, followed: &mut Followed, first: bool) {
+    fn join(
+        &self,
+        wanted: BTreeSet<Partition>,
+        feed: &Feed<R::Stored>,
+        followed: &mut Followed,
+        first: bool,
+    ) {
         let new: Vec<Partition> = wanted.into_iter().filter(|part| !followed.contains_key(part)).collect();
         if !new.is_empty() || first {
             self.fifo.join(new.clone());
