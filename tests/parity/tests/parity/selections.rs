@@ -46,6 +46,7 @@ async fn a_cache_holds_what_its_selection_says_beside_others_of_its_kind() {
         namespace: namespace.map(str::to_owned),
         labels: labels.map(str::to_owned),
         fields: fields.map(str::to_owned),
+        ..Selection::default()
     };
     let table: &[(Selection, &[&str])] = &[
         (all(None, None, None), &["one/a", "one/b", "one/c", "two/a", "two/b", "two/c"]),
