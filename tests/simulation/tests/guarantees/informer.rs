@@ -98,6 +98,24 @@ pub(crate) const BUGS: &[Bug] = &[
         betrays: &["not from what was told", "not known before", "was not told of", "knows"],
         within: 5,
     },
+    Bug {
+        name: "the store's version moves back",
+        defects: &["version moved back"],
+        betrays: &["the store went back"],
+        within: 40,
+    },
+    Bug {
+        name: "a handler is told the changes of a batch backwards",
+        defects: &["changes told backwards"],
+        betrays: &["added twice", "not from what was told", "not forward", "before its end", "not known before"],
+        within: 40,
+    },
+    Bug {
+        name: "who asked for every event has them coalesced",
+        defects: &["every event coalesced"],
+        betrays: &["it happened before what was told before", "not from what was told", "not told"],
+        within: 40,
+    },
 ];
 
 fn run(plan: &Plan, defects: Defects) -> Result<u64, String> {
