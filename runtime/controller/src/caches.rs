@@ -36,6 +36,9 @@ pub(crate) trait Cache: VersionSource {
     fn progress(&self) -> Observer<Progress>;
     /// Waits for the initial list; `false` if the informer was shut down first.
     fn synced(&self) -> BoxFuture<'_, bool>;
+    /// Waits for the first lists of all namespaces and shards that it follows by then; `false` if the informer was shut
+    /// down first.
+    fn members_synced(&self) -> BoxFuture<'_, bool>;
     /// Whether the kind is known not to be served.
     fn is_absent(&self) -> bool {
         self.presence() == Presence::Absent
@@ -73,6 +76,10 @@ impl<R: Observed> Cache for SharedInformer<R> {
 
     fn synced(&self) -> BoxFuture<'_, bool> {
         Box::pin(SharedInformer::synced(self))
+    }
+
+    fn members_synced(&self) -> BoxFuture<'_, bool> {
+        Box::pin(SharedInformer::members_synced(self))
     }
 
     fn presence(&self) -> Presence {

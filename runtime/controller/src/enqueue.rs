@@ -176,7 +176,7 @@ impl Enqueuer {
 
     /// A key in quarantine is woken by a change only, and one that is another replica's by nothing.
     fn wants(&self, key: &ObjectKey) -> bool {
-        matches!(self.scope.verdict(key), Verdict::Mine(_))
+        !matches!(self.scope.verdict(key), Verdict::Elsewhere { .. })
             && (self.news == News::Change || !self.quarantine.holds(key))
     }
 }

@@ -24,8 +24,9 @@ use crate::registration::{Declaration, Reconcile, Resources};
 use crate::remains::Remains;
 use crate::setup::{CacheSync, Setup};
 use crate::stale_skips::StaleSkips;
+use crate::steward::{Handover, Steward};
 use crate::trigger::Trigger;
-use crate::worker_pool::{Activity, Fenced, Handover, Shared, Worker, Workers};
+use crate::worker_pool::{Activity, Fenced, Shared, Worker, Workers};
 use crate::writes::{SharedLedger, WorkerLog};
 
 /// How often the caches that hold up a controller are told of.
@@ -294,7 +295,9 @@ fn share(
         reader: resources.reader.clone(),
         mode: setup.read_your_writes,
     };
+    let activity = Activity::new(setup.workers);
     Shared {
+        steward: steward(descriptor, setup, &gate, &activity),
         name: descriptor.name,
         controller,
         queue: setup.queue(),
@@ -313,9 +316,25 @@ fn share(
         history: setup.history.clone(),
         triggers: setup.triggers.clone(),
         watches: setup.watches.clone(),
-        activity: Activity::new(setup.workers),
+        activity,
         denials: Denials::default(),
+    }
+}
+
+fn steward(descriptor: Descriptor, setup: &Setup, gate: &Gate, activity: &Activity) -> Steward {
+    Steward {
+        name: descriptor.name,
+        queue: setup.queue(),
+        activity: activity.clone(),
+        gate: gate.clone(),
+        quarantine: setup.quarantine.clone(),
+        history: setup.history.clone(),
+        limits: setup.limits.clone(),
+        triggers: setup.triggers.clone(),
         handover: Arc::new(Handover::default()),
+        needed: setup.needed.clone(),
+        scope: Arc::clone(&setup.scope),
+        aside: Arc::default(),
     }
 }
 

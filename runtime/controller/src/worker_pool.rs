@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{self, Either};
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use windlass_client::{ControllerClients, DeclaredVerbs, Fence, FenceSlot, one_line};
@@ -35,6 +34,7 @@ use crate::quarantine::{Quarantine, Quarantined, Verdict};
 use crate::registration::Reconcile;
 use crate::scope::{self, Scope};
 use crate::stale_skips::StaleSkips;
+use crate::steward::Steward;
 use crate::timer::Clockwork;
 use crate::trigger::Trigger;
 use crate::watch::Wiring;
@@ -74,20 +74,11 @@ pub(crate) struct Shared {
     pub(crate) watches: Watches,
     pub(crate) activity: Activity,
     pub(crate) denials: Denials,
-    pub(crate) handover: Arc<Handover>,
+    pub(crate) steward: Steward,
 }
 
 /// The fence of a key; none for the process's own.
 type KeyFence = Option<Arc<dyn Fence>>;
-
-/// What passes between workers and whoever takes keys away from them.
-#[derive(Default)]
-pub(crate) struct Handover {
-    /// Told when keys go: a worker that waits looks again whether its key is still its own.
-    gone: Notify,
-    /// Told when a worker has let go of a key.
-    let_go: Notify,
-}
 
 /// One worker, with a client of its own so that its writes are told apart from those of its siblings.
 pub(crate) struct Worker {
@@ -153,7 +144,7 @@ impl Worker {
         let Some(_places) = Limit::enter_all(limits, queue, key, priority) else { return };
         triggers.iter().for_each(|trigger| trigger.taken(key));
         let _busy = Turn::begin(&self.shared, self.number, key);
-        match self.pass(key).await {
+        match self.pass(key, priority).await {
             Some((fence, Freshness::Fresh)) => self.reconcile(key, priority, fence).await,
             Some((_, Freshness::Stale { resource, again_after })) => {
                 self.skip(key, &resource, Add::after(again_after).priority(priority));
@@ -164,30 +155,38 @@ impl Worker {
     }
 
     /// Waits for the caches, as long as the key is to be reconciled here; then says behind which fence.
-    async fn pass(&self, key: &ObjectKey) -> Option<(KeyFence, Freshness)> {
-        let Shared { gate, handover, .. } = &*self.shared;
+    async fn pass(&self, key: &ObjectKey, priority: Priority) -> Option<(KeyFence, Freshness)> {
+        let Shared { gate, steward, .. } = &*self.shared;
         let mut passed = pin!(self.unless_stopped(gate.pass(key)));
-        let fence = self.admit(key)?;
+        let fence = self.admit(key, priority)?;
         if let Some(passed) = passed.as_mut().now_or_never() {
             return Some((fence, passed?));
         }
         loop {
-            let mut gone = pin!(handover.gone.notified());
+            let mut gone = pin!(steward.handover.gone.notified());
             // Whoever takes keys away says so in the scope first, so this listens from before the scope is asked.
             gone.as_mut().enable();
-            let fence = self.admit(key)?;
+            let fence = self.admit(key, priority)?;
             if let Either::Left((passed, _)) = future::select(passed.as_mut(), gone).await {
                 // Time has passed.
-                return self.admit(key).and(Some((fence, passed?)));
+                return self.admit(key, priority).and(Some((fence, passed?)));
             }
         }
     }
 
     /// Whether `key` is to be reconciled here and now; if so, behind which fence.
-    fn admit(&self, key: &ObjectKey) -> Option<KeyFence> {
-        let Shared { name, scope, pauses, history, queue, .. } = &*self.shared;
-        let fence = match scope.verdict(key) {
+    fn admit(&self, key: &ObjectKey, priority: Priority) -> Option<KeyFence> {
+        let Shared { name, scope, pauses, history, queue, steward, .. } = &*self.shared;
+        let mut verdict = scope.verdict(key);
+        while let scope::Verdict::Soon { .. } = verdict {
+            if steward.put_aside(key, priority) {
+                return None;
+            }
+            verdict = scope.verdict(key);
+        }
+        let fence = match verdict {
             scope::Verdict::Mine(fence) => fence,
+            scope::Verdict::Soon { .. } => return None,
             scope::Verdict::Elsewhere { shard, .. } => {
                 tracing::debug!(controller = name, %key, %shard, "not reconciled: another replica's");
                 queue.forget(key);
@@ -473,7 +472,7 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         *self.shared.activity.seat(self.number) = Seated::Idle;
         self.shared.metrics.active_workers.dec();
-        self.shared.handover.let_go.notify_waiters();
+        self.shared.steward.handover.let_go.notify_waiters();
     }
 }
 
@@ -488,9 +487,7 @@ pub struct Workers {
     gate: Gate,
     reconcile_timeout: Option<Duration>,
     quarantine: Quarantine,
-    history: History,
-    limits: Vec<Limit>,
-    handover: Arc<Handover>,
+    steward: Steward,
     insight: Insight,
     triggers: Vec<Trigger>,
     watches: Watches,
@@ -515,9 +512,7 @@ impl Workers {
             gate: shared.gate.clone(),
             reconcile_timeout: shared.reconcile_timeout,
             quarantine: shared.quarantine.clone(),
-            history: shared.history.clone(),
-            limits: shared.limits.clone(),
-            handover: Arc::clone(&shared.handover),
+            steward: shared.steward.clone(),
             insight,
             triggers: shared.triggers.clone(),
             watches: shared.watches.clone(),
@@ -584,40 +579,17 @@ impl Workers {
         self.gate.ledger.lock().written(|resource| self.gate.caches.epoch(resource))
     }
 
-    /// Lets go of the keys of which `gone` says so: those that wait, for a worker or for a time, and all that is
-    /// remembered of them, are forgotten, and this resolves once no worker has one of them any more. The controller's
-    /// [`Scope`] must say by now that they are elsewhere, or new ones come at any time.
-    ///
-    /// Reconciles that run go on to their end, behind the fence they began with.
+    /// See [`Steward::retire`].
     ///
     /// # Cancel safety
     /// The keys that wait are forgotten when it is first polled; calling it again waits for the rest.
     pub async fn retire(&self, gone: impl Fn(&ObjectKey) -> bool) {
-        self.queue.withdraw(&gone);
-        self.history
-            .failing()
-            .iter()
-            .filter(|(key, _)| gone(key))
-            .for_each(|(key, _)| self.queue.forget(key));
-        self.limits.iter().for_each(|limit| limit.forget_if(&gone, &self.queue));
-        self.triggers.iter().for_each(|trigger| trigger.forget_if(&gone));
-        self.quarantine.forget_if(&gone);
-        self.history.forget_if(&gone);
-        self.handover.gone.notify_waiters();
-        loop {
-            let mut let_go = pin!(self.handover.let_go.notified());
-            // Listening begins before the look, so that a key that is let go of in between is not missed.
-            let_go.as_mut().enable();
-            if !self.busy().iter().any(|busy| gone(&busy.key)) {
-                break;
-            }
-            let_go.await;
-        }
-        // What their last reconciles left.
-        self.queue.withdraw(&gone);
-        self.limits.iter().for_each(|limit| limit.forget_if(&gone, &self.queue));
-        self.gate.ledger.lock().forget_if(&gone);
-        self.history.forget_if(&gone);
+        self.steward.retire(gone).await;
+    }
+
+    /// Brings keys to these workers, and takes them away.
+    pub fn steward(&self) -> Steward {
+        self.steward.clone()
     }
 
     /// Says why `key` has not been reconciled, or what became of it.

@@ -1,12 +1,14 @@
 //! Validated settings of a whole process.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 use std::time::Duration;
 
-use windlass_client::ClientOptions;
+use windlass_client::{ClientOptions, ClientOptionsError};
 use windlass_controller::CacheSync;
+use windlass_election::shards::{ShardsConfig, ShardsConfigError};
 use windlass_election::{ElectionConfig, ElectionConfigError};
-use windlass_informer::NamespaceSet;
+use windlass_informer::{NamespaceSet, Resync};
 
 use crate::admin::{AdminConfig, AdminConfigError};
 use crate::feature_gates::FeatureGates;
@@ -29,6 +31,11 @@ pub struct ManagerConfig {
     /// Controllers that are elected apart from the others, each group under a Lease of its own, so that replicas share
     /// work. Needs `election`. Default: none.
     pub groups: Vec<ElectionGroup>,
+    /// Into how many shards replicas divide their work, instead of one of them doing it all; `None` for no sharding. Every
+    /// replica then acts on a fair share of the keys, by namespace. With one shard a single replica acts, under the Lease
+    /// of that shard. Needs `election`, whose Lease name is the prefix of all Leases, and excludes `groups`. At most 256.
+    /// Default: none.
+    pub shards: Option<NonZeroU16>,
     /// Where health, metrics and debugging pages are served, and to whom; `None` for nowhere. Default `None`: an address
     /// is the operator's to give.
     pub admin: Option<AdminConfig>,
@@ -47,7 +54,8 @@ pub struct ManagerConfig {
     /// Limits and deadlines of requests.
     pub client: ClientOptions,
     /// How often, at least, handlers are told of every cached object again; the true period is drawn once between this
-    /// and its double, so that replicas do not beat in time. Zero for never. Default 12 h.
+    /// and its double, so that replicas do not beat in time. Zero for never, otherwise [`Resync::SHORTEST`] (1 s) at least.
+    /// Default 12 h.
     pub resync: Duration,
     /// Spreads the start of controllers: each waits for a random time between this and its double. Default zero.
     pub start_interval: Duration,
@@ -77,6 +85,7 @@ impl ManagerConfig {
             identity,
             controllers: ControllerSelection::default(),
             groups: Vec::new(),
+            shards: None,
             admin: None,
             flags: BTreeMap::new(),
             configuration: BTreeMap::new(),
@@ -112,11 +121,35 @@ impl ManagerConfig {
         if self.cache_sync == CacheSync::Within(Duration::ZERO) {
             return Err(ConfigError::Zero { what: "cache sync timeout" });
         }
+        if !self.resync.is_zero() && self.resync < Resync::SHORTEST {
+            return Err(ConfigError::ResyncTooShort { period: self.resync });
+        }
+        self.client.validate()?;
         groups::validate(&self.groups, self.election.is_some())?;
+        if let Some(shards) = self.sharding()? {
+            shards.validate()?;
+        }
         if let Some(admin) = &self.admin {
             admin.validate()?;
         }
         self.election.as_ref().map_or(Ok(()), |election| Ok(election.validate()?))
+    }
+}
+
+impl ManagerConfig {
+    /// How replicas share shards, if they do.
+    ///
+    /// # Errors
+    /// When sharding contradicts the election.
+    pub(crate) fn sharding(&self) -> Result<Option<ShardsConfig>, ConfigError> {
+        let Some(shards) = self.shards else { return Ok(None) };
+        let Some(election) = self.election.clone() else {
+            return Err(ConfigError::ShardsUnelected { shards: shards.get() });
+        };
+        if let Some(group) = self.groups.first() {
+            return Err(ConfigError::ShardsAndGroups { shards: shards.get(), group: group.name.clone() });
+        }
+        Ok(Some(ShardsConfig { election, shards }))
     }
 }
 
@@ -135,6 +168,18 @@ pub enum ConfigError {
         /// Which one.
         what: &'static str,
     },
+    /// No informer would look through its cache as often as this.
+    #[error(
+        "the resync period ({period:?}) is too short: choose {shortest:?} at least, or zero for never",
+        shortest = Resync::SHORTEST
+    )]
+    ResyncTooShort {
+        /// The one given.
+        period: Duration,
+    },
+    /// The limits of requests cannot be kept.
+    #[error(transparent)]
+    Client(#[from] ClientOptionsError),
     /// Groups stand for Leases, and this process is always alone.
     #[error(
         "the election group {group:?} needs leader election, which is off: switch it on, or drop the group"
@@ -174,6 +219,25 @@ pub enum ConfigError {
         /// The other one.
         second: String,
     },
+    /// Shards are held under Leases, and this process is always alone.
+    #[error("{shards} shards need leader election, which is off: switch it on, or drop the shards")]
+    ShardsUnelected {
+        /// How many were asked for.
+        shards: u16,
+    },
+    /// Two ways to share work, which would have to agree on who may write.
+    #[error(
+        "{shards} shards and the election group {group:?} are both asked for: drop the shards, or the groups"
+    )]
+    ShardsAndGroups {
+        /// How many were asked for.
+        shards: u16,
+        /// The first group.
+        group: String,
+    },
+    /// The shards cannot be elected.
+    #[error(transparent)]
+    Shards(#[from] ShardsConfigError),
     /// The admin server would be exposed without protection.
     #[error(transparent)]
     Admin(#[from] AdminConfigError),
@@ -196,6 +260,16 @@ mod tests {
         assert_eq!(ManagerConfig::new("").validate(), Err(ConfigError::Empty { what: "identity" }));
         let hasty = ManagerConfig { api_server_wait: Duration::ZERO, ..ManagerConfig::new("me") };
         assert_eq!(hasty.validate(), Err(ConfigError::Zero { what: "API server wait" }));
+        for period in [1, 999].map(Duration::from_millis) {
+            let restless = ManagerConfig { resync: period, ..ManagerConfig::new("me") };
+            assert_eq!(restless.validate(), Err(ConfigError::ResyncTooShort { period }));
+        }
+        for resync in [Duration::ZERO, Resync::SHORTEST] {
+            assert_eq!(ManagerConfig { resync, ..ManagerConfig::new("me") }.validate(), Ok(()));
+        }
+        let mut unlimited = ManagerConfig::new("me");
+        unlimited.client.qps = 1e-11;
+        assert!(matches!(unlimited.validate(), Err(ConfigError::Client(_))));
         let mut contradictory = ManagerConfig::new("me");
         contradictory.election.as_mut().expect("elected").retry_period = Duration::ZERO;
         assert!(matches!(contradictory.validate(), Err(ConfigError::Election(_))));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
 use windlass_client::{Clients, FenceSlot, RawClient};
-use windlass_controller::{Everything, Prepared, Remains, Resources, Workers};
+use windlass_controller::{Descriptor, Everything, Prepared, Remains, Resources, Scope, Workers};
 use windlass_election::Written;
 use windlass_env::{Env, Rng, Task};
 use windlass_events::{Recorder, Sink, recorder_drawing_from};
@@ -17,6 +17,7 @@ use windlass_metrics::Metrics;
 use crate::config::ManagerConfig;
 use crate::error::ManagerError;
 use crate::health::Health;
+use crate::shards::Sharers;
 
 /// How often stragglers are told of when they are waited for without end.
 const PATIENT_INTERVAL: Duration = Duration::from_secs(10);
@@ -53,6 +54,8 @@ pub(crate) struct Parts {
     pub(crate) group: Option<String>,
     /// What they write behind; `None` for the fence of all.
     pub(crate) fence: Option<FenceSlot>,
+    /// With whom they share their keys, if they do.
+    pub(crate) sharers: Option<Sharers>,
 }
 
 impl Parts {
@@ -85,7 +88,7 @@ impl Controllers {
         let mut starts = FuturesUnordered::new();
         for prepared in self.waiting.drain(..) {
             let descriptor = prepared.descriptor();
-            let resources = self.recorders.resources(&self.parts, descriptor.client_name)?;
+            let resources = self.recorders.resources(&self.parts, descriptor)?;
             let wait = self.spread.jitter(self.parts.config.start_interval, 1.0);
             starts.push(start_one(self.parts.env.clone(), wait, prepared, resources));
         }
@@ -93,6 +96,9 @@ impl Controllers {
         while let Some(started) = starts.next().await {
             let workers = started?;
             announce(&self.parts, &workers);
+            if let Some(sharers) = &self.parts.sharers {
+                sharers.enlist(workers.steward());
+            }
             self.working.push(workers);
         }
         Ok(())
@@ -181,7 +187,7 @@ impl fmt::Debug for Controllers {
 }
 
 /// Keeps the higher version of each resource.
-fn merge(into: &mut Written, written: Written) {
+pub(crate) fn merge(into: &mut Written, written: Written) {
     for (resource, version) in written {
         let highest = into.entry(resource).or_insert_with(|| version.clone());
         if *highest < version {
@@ -236,7 +242,8 @@ pub(crate) struct Recorders {
 
 impl Recorders {
     /// What a controller of this identity gets.
-    fn resources(&mut self, parts: &Parts, client_name: &str) -> Result<Resources, ManagerError> {
+    fn resources(&mut self, parts: &Parts, descriptor: Descriptor) -> Result<Resources, ManagerError> {
+        let client_name = descriptor.client_name;
         let clients = parts.clients.for_controller(client_name)?;
         let clients = match &parts.fence {
             Some(fence) => clients.behind(fence.clone()),
@@ -246,7 +253,11 @@ impl Recorders {
             Some(recorder) => recorder.clone(),
             None => self.open(parts, client_name, clients.client()),
         };
-        let (env, reader, scope) = (parts.env.clone(), parts.reader.clone(), Arc::new(Everything));
+        let (env, reader) = (parts.env.clone(), parts.reader.clone());
+        let scope: Arc<dyn Scope> = match &parts.sharers {
+            Some(sharers) => sharers.table.scope(descriptor.name),
+            None => Arc::new(Everything),
+        };
         Ok(Resources { env, clients, reader, events, scope })
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use windlass_client::ClientError;
 use windlass_controller::SetupError;
 use windlass_election::{ElectionError, LeaseLost};
+use windlass_object::ResourceKind;
 
 use crate::admin::CertificateError;
 use crate::config::ConfigError;
@@ -38,6 +39,17 @@ pub enum ManagerError {
         controller: &'static str,
         /// What it said.
         source: SetupError,
+    },
+    /// A controller's keys cannot be shared, and replicas are to share shards.
+    #[error(
+        "{controller} watches {kind}, which has no namespaces, in the shards that are held: watch every shard of it, or \
+         switch sharding off"
+    )]
+    Unshareable {
+        /// Which one.
+        controller: &'static str,
+        /// What it watches.
+        kind: ResourceKind,
     },
     /// No client could be built from the cluster's configuration.
     #[error("building the client: {0}")]

@@ -149,7 +149,11 @@ pub(crate) fn standing_by(lease: String, leadership: Observer<Leadership>) -> St
     Standing::StandingBy { lease, held: Arc::new(held) }
 }
 
-fn answer(request: &PageRequest, value: &impl Serialize, text: impl FnOnce() -> String) -> PageAnswer {
+pub(crate) fn answer(
+    request: &PageRequest,
+    value: &impl Serialize,
+    text: impl FnOnce() -> String,
+) -> PageAnswer {
     if !request.accept.contains("application/json") {
         return PageAnswer::text(text());
     }

@@ -17,6 +17,7 @@ use windlass_env::{Aside, Env, Task};
 
 use crate::error::ManagerError;
 use crate::process::first;
+use crate::shards::Sharing;
 
 /// How a team comes to act.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(crate) enum Leadership {
     Unopposed,
     /// It acts while it holds its lease.
     Elected(Box<Elected>),
+    /// It acts on the shards that it holds.
+    Sharded(Box<Sharing>),
 }
 
 /// A part in one election.
@@ -74,6 +77,11 @@ impl Leadership {
         match self {
             Self::Unopposed => Ok(None),
             Self::Elected(elected) => elected.acquire().await.map(Some),
+            // Who acted before is known of each shard.
+            Self::Sharded(sharing) => {
+                sharing.begin();
+                Ok(None)
+            }
         }
     }
 
@@ -82,6 +90,7 @@ impl Leadership {
     pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, ManagerError> {
         let elected = match self {
             Self::Unopposed => return Ok(work.await),
+            Self::Sharded(sharing) => return sharing.during(work).await,
             Self::Elected(elected) => elected,
         };
         let ended = match first(elected.ended(), work).await {
@@ -91,18 +100,30 @@ impl Leadership {
         Err(elected.failure(ended))
     }
 
+    /// The work is about to end: nothing more is acquired, and what is held is renewed until it is released.
+    pub(crate) fn resign(&mut self) {
+        if let Self::Sharded(sharing) = self {
+            sharing.resign();
+        }
+    }
+
     /// Gives the lease back, with what was written; `None` if nothing was begun. Only after everything that writes has
     /// ended.
     pub(crate) async fn release(&mut self, written: Option<&Written>) -> Result<(), ManagerError> {
         match self {
             Self::Unopposed => Ok(()),
             Self::Elected(elected) => elected.release(written).await,
+            Self::Sharded(sharing) => sharing.leave(written).await,
         }
     }
 
     /// Stands for the lease no more and gives nothing back: if it is held, it expires. Returns once nobody renews.
     pub(crate) async fn abandon(&mut self) {
-        let Self::Elected(elected) = self else { return };
+        let elected = match self {
+            Self::Unopposed => return,
+            Self::Sharded(sharing) => return sharing.abandon().await,
+            Self::Elected(elected) => elected,
+        };
         let Seat::Standing(stand) = &mut elected.seat else { return };
         stand.task.abort();
         // How it ended is no matter here.

@@ -48,6 +48,7 @@ mod process;
 mod registry;
 mod runnables;
 mod selection;
+mod shards;
 mod shutdown;
 mod spelling;
 mod takeover;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use windlass_client::{ClientError, Clients, Fence, FenceSlot, OpenFence};
 use windlass_controller::{Prepared, Registration};
-use windlass_election::{ElectionConfig, Elector, LeaderFence};
+use windlass_election::shards::{ShardElector, ShardsConfig};
+use windlass_election::{ElectionConfig, Elector, HealthCheck, LeaderFence};
 use windlass_env::{Aside, Env};
 use windlass_informer::{FactoryOptions, InformerFactory};
 use windlass_metrics::Metrics;
@@ -23,6 +24,7 @@ use crate::phase::Phase;
 use crate::process::Process;
 use crate::registry::Registry;
 use crate::runnables::{ManagerHandle, Means, Runnable, RunnableGroup, Runnables};
+use crate::shards::{self, Sharers, Sharing};
 use crate::shutdown::ShutdownSignals;
 use crate::team::{Common, Team, Teams};
 
@@ -70,7 +72,10 @@ impl Manager {
         let metrics = Metrics::new();
         config.feature_gates.export(&metrics);
         let health = Health::new(metrics.clone());
-        let runnables = Runnables::new(config.groups.iter().map(|group| group.name.clone()));
+        let runnables = match config.shards {
+            Some(_) => Runnables::leaderless(),
+            None => Runnables::new(config.groups.iter().map(|group| group.name.clone())),
+        };
         let connect = Box::new(connect);
         let (registry, pages, explainer) = (Registry::new(), Pages::new(), Explainer::default());
         explainer.add_pages(&pages);
@@ -154,11 +159,21 @@ impl Manager {
         }
         let selected = self.registry.select(&self.config.controllers)?;
         let membership = Membership::of(&self.config.groups, &self.registry)?;
-        let factory = self.factory();
+        let sharers = self.config.shards.map(|_| Sharers::default());
+        let factory = self.factory(sharers.as_ref());
         let prepared = self.prepare(&selected, &factory)?;
+        if let Some(sharers) = &sharers {
+            shards::check(&prepared, &factory)?;
+            shards::add_page(&self.pages, &sharers.table);
+        }
         self.explainer.fill(self.registry.descriptors(), prepared.iter().map(Prepared::insight));
         let Self { env, config, connect, metrics, health, pages, runnables, .. } = self;
-        let (clients, elections) = connect_and_elect(connect, &env, &config, &metrics)?;
+        let (clients, elections) = match (&sharers, config.sharding()?) {
+            (Some(sharers), Some(sharing)) => {
+                connect_and_share(connect, &env, &config, sharing, &metrics, sharers, &factory)?
+            }
+            _ => connect_and_elect(connect, &env, &config, &metrics)?,
+        };
         let admin_parts = AdminParts {
             metrics: metrics.clone(),
             health: health.clone(),
@@ -183,6 +198,7 @@ impl Manager {
             config: Arc::clone(&config),
             group: None,
             fence: None,
+            sharers,
         };
         let means = Means {
             env: env.clone(),
@@ -211,11 +227,12 @@ impl Manager {
         })
     }
 
-    fn factory(&self) -> InformerFactory {
+    fn factory(&self, sharers: Option<&Sharers>) -> InformerFactory {
         let period = self.config.resync;
         let resync = (!period.is_zero()).then(|| self.env.rng("informer resync").jitter(period, 1.0));
         let namespaces = self.config.namespaces.clone();
-        let options = FactoryOptions { resync, namespaces, ..FactoryOptions::default() };
+        let shards = sharers.map(|sharers| sharers.set.clone());
+        let options = FactoryOptions { resync, namespaces, shards, ..FactoryOptions::default() };
         InformerFactory::new(self.env.clone(), self.metrics.clone(), options)
     }
 
@@ -245,8 +262,18 @@ fn tell_tasks(env: &Env, metrics: &Metrics) {
 struct Election {
     /// The group's, or `None` for the main one.
     group: Option<String>,
-    /// `None` if nobody is elected.
-    stand: Option<(ElectionConfig, Aside, Elector)>,
+    stand: Stand,
+}
+
+/// What opens the fence of a team.
+#[expect(clippy::large_enum_variant, reason = "there is one per team, and it is moved once")]
+enum Stand {
+    /// Nothing: nobody is elected.
+    Unopposed,
+    /// Its lease.
+    Elected(ElectionConfig, Aside, Elector),
+    /// The shards that are held.
+    Sharded(Sharing, HealthCheck),
 }
 
 /// The clients behind their fence, and what opens it and those of the groups: the main election first.
@@ -258,7 +285,7 @@ fn connect_and_elect(
 ) -> Result<(Clients, Vec<Election>), ManagerError> {
     let Some(main) = config.election.clone() else {
         let clients = connect(env, config, metrics, Arc::new(OpenFence))?;
-        return Ok((clients, vec![Election { group: None, stand: None }]));
+        return Ok((clients, vec![Election { group: None, stand: Stand::Unopposed }]));
     };
     let fence = LeaderFence::new(env.clone());
     let clients = connect(env, config, metrics, Arc::clone(&fence) as _)?;
@@ -271,13 +298,35 @@ fn connect_and_elect(
         let elector = Elector::new(env.clone(), election.clone(), client, watch, fence, metrics)
             .map_err(ConfigError::Election)?;
         let group = group.map(|group| group.name.clone());
-        Ok::<_, ManagerError>(Election { group, stand: Some((election, aside.clone(), elector)) })
+        Ok::<_, ManagerError>(Election { group, stand: Stand::Elected(election, aside.clone(), elector) })
     };
     let mut elections = vec![elect(None, fence)?];
     for group in &config.groups {
         elections.push(elect(Some(group), LeaderFence::new(env.clone()))?);
     }
     Ok((clients, elections))
+}
+
+/// The clients, and what opens the fences of the shards that are held.
+fn connect_and_share(
+    connect: Connect,
+    env: &Env,
+    config: &ManagerConfig,
+    sharing: ShardsConfig,
+    metrics: &Metrics,
+    sharers: &Sharers,
+    factory: &InformerFactory,
+) -> Result<(Clients, Vec<Election>), ManagerError> {
+    let clients = connect(env, config, metrics, sharers.table.fence())?;
+    let aside = env.aside("elections").map_err(ManagerError::NoThread)?;
+    // What an elector's client keeps to itself belongs on the same thread.
+    let (client, reader) = (aside.within(|| clients.for_election())?, clients.for_informers()?);
+    let lease = format!("{}/{}", sharing.election.lease_namespace, sharing.election.lease_name);
+    let elector = ShardElector::new(env.clone(), sharing, client, reader.clone(), metrics)
+        .map_err(ConfigError::Shards)?;
+    let health = elector.health();
+    let sharing = Sharing::new(aside, elector, lease, sharers.clone(), factory.clone(), reader);
+    Ok((clients, vec![Election { group: None, stand: Stand::Sharded(sharing, health) }]))
 }
 
 /// Gives each controller to the team it is in.
@@ -313,22 +362,28 @@ fn assemble_team(
     hesitation: Option<(&Burden, bool)>,
 ) -> Team {
     let runnables = group.clone().map_or(RunnableGroup::Leader, RunnableGroup::LeaderOf);
-    let fence =
-        stand.as_ref().filter(|_| group.is_some()).map(|(_, _, elector)| FenceSlot::new(elector.fence()));
+    let fence = match &stand {
+        Stand::Elected(_, _, elector) if group.is_some() => Some(FenceSlot::new(elector.fence())),
+        _ => None,
+    };
     let parts = Parts { group, fence: fence.clone(), ..parts.clone() };
-    let election = stand.as_ref().map(|(election, ..)| election.clone());
-    let leadership = stand.map_or(Leadership::Unopposed, |(election, aside, elector)| {
-        let elector = match hesitation {
-            Some((burden, preferred)) => {
-                elector.hesitating(burden.hesitation(election.retry_period, preferred))
-            }
-            None => elector,
-        };
-        let lease = format!("{}/{}", election.lease_namespace, election.lease_name);
-        let standing = standing_by(lease.clone(), elector.leadership());
-        prepared.iter().for_each(|one| one.insight().stand(standing.clone()));
-        Leadership::Elected(Box::new(Elected::new(parts.env.clone(), aside, lease, elector)))
-    });
+    let (leadership, election) = match stand {
+        Stand::Unopposed => (Leadership::Unopposed, None),
+        Stand::Sharded(sharing, _) => (Leadership::Sharded(Box::new(sharing)), None),
+        Stand::Elected(election, aside, elector) => {
+            let elector = match hesitation {
+                Some((burden, preferred)) => {
+                    elector.hesitating(burden.hesitation(election.retry_period, preferred))
+                }
+                None => elector,
+            };
+            let lease = format!("{}/{}", election.lease_namespace, election.lease_name);
+            let standing = standing_by(lease.clone(), elector.leadership());
+            prepared.iter().for_each(|one| one.insight().stand(standing.clone()));
+            let elected = Elected::new(parts.env.clone(), aside, lease, elector);
+            (Leadership::Elected(Box::new(elected)), Some(election))
+        }
+    };
     Team {
         leadership,
         election,
@@ -346,10 +401,14 @@ fn assemble_team(
 /// What only a restart can mend. An API server that is away is not among it.
 fn add_liveness(health: &Health, elections: &[Election], factory: &InformerFactory) {
     for Election { group, stand } in elections {
-        let Some((_, _, elector)) = stand else { continue };
+        let check = match stand {
+            Stand::Unopposed => continue,
+            Stand::Elected(_, _, elector) => elector.health(),
+            Stand::Sharded(_, check) => Arc::clone(check),
+        };
         let name =
             group.as_ref().map_or("leaderElection".to_owned(), |group| format!("leaderElection-{group}"));
-        health.live(&name, elector.health());
+        health.live(&name, check);
     }
     let (died, silent) = (factory.clone(), factory.clone());
     health.live(

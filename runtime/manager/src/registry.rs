@@ -1,9 +1,12 @@
 //! The controllers a process knows, by name; which of them run is for the selection to say.
 
+use windlass_client::Identities;
 use windlass_controller::{Declaration, Descriptor, Registration};
 use windlass_env::Env;
 use windlass_object::{Rule, Verb};
 
+use crate::admin::Access;
+use crate::config::ManagerConfig;
 use crate::error::ManagerError;
 use crate::selection::{ControllerSelection, UnknownController, canonical};
 
@@ -32,6 +35,10 @@ impl Registry {
 
     /// Under what name [`Registry::reviews`] tells what an admin server asks.
     pub const REVIEWS: Descriptor = Descriptor::new("admin-server");
+
+    /// Under what name [`Registry::declarations_for`] tells what the process asks so that controllers act as ServiceAccounts
+    /// of their own. Its rules hold in the namespace of these accounts.
+    pub const ACCOUNTS: Descriptor = Descriptor::new("service-accounts");
 
     /// A registry that knows nobody.
     pub fn new() -> Self {
@@ -89,18 +96,41 @@ impl Registry {
         canonical(name, &self.descriptors())
     }
 
-    /// What every controller declares, and last what the process needs [for itself](Self::PROCESS), without a cluster:
-    /// what roles, charts and documentation are written from.
+    /// What every controller declares, and last what a process that is elected by a Lease needs
+    /// [for itself](Self::PROCESS), without a cluster: what roles, charts and documentation are written from.
+    /// [`Registry::declarations_for`] tells the same of one configuration.
     ///
     /// # Errors
     /// When a controller cannot be set up.
     pub fn declarations(&self, env: &Env) -> Result<Vec<Declaration>, ManagerError> {
-        let declaration = |one: &Registration| {
-            one.declaration(env)
-                .map_err(|source| ManagerError::Setup { controller: one.descriptor().name, source })
-        };
-        let process = std::iter::once_with(|| Ok(process()));
-        self.registrations.iter().map(declaration).chain(process).collect()
+        let process = std::iter::once_with(|| Ok(process(vec![leases(&BY_LEASE)])));
+        self.registrations.iter().map(|one| declaration(one, env)).chain(process).collect()
+    }
+
+    /// What a process with this configuration asks of the API server, and nothing else: the controllers that it selects,
+    /// then the process [itself](Self::PROCESS) with its way of election, then, if they are on, accounts of
+    /// [controllers](Self::ACCOUNTS) and [reviews](Self::REVIEWS). Where controllers have accounts, each needs what it
+    /// declares for its own, but what it watches is read by the process.
+    ///
+    /// # Errors
+    /// When the configuration selects a controller that is not registered, or one cannot be set up.
+    pub fn declarations_for(
+        &self,
+        env: &Env,
+        config: &ManagerConfig,
+    ) -> Result<Vec<Declaration>, ManagerError> {
+        let mut declarations = Vec::new();
+        for one in self.select(&config.controllers)? {
+            declarations.push(declaration(&one, env)?);
+        }
+        declarations.push(process(election(config)));
+        if let Identities::ServiceAccounts { .. } = config.client.identities {
+            declarations.push(accounts());
+        }
+        if config.admin.as_ref().is_some_and(|admin| matches!(admin.access, Access::Reviewed { .. })) {
+            declarations.push(Self::reviews());
+        }
+        Ok(declarations)
     }
 }
 
@@ -117,15 +147,51 @@ impl Registry {
     }
 }
 
-/// What the election asks: to create its Lease, to read and replace it, and to watch it. Who becomes leader is told as
-/// an event. `GET /healthz` needs no rule, since every cluster grants it to everybody.
-fn process() -> Declaration {
-    let lease = [Verb::Create, Verb::Get, Verb::Update, Verb::Watch];
-    let rules = vec![
-        Rule::new("", "events", [Verb::Create, Verb::Patch]),
-        Rule::new("coordination.k8s.io", "leases", lease),
-    ];
+fn declaration(one: &Registration, env: &Env) -> Result<Declaration, ManagerError> {
+    one.declaration(env).map_err(|source| ManagerError::Setup { controller: one.descriptor().name, source })
+}
+
+/// What becomes of the election is told as events. `GET /healthz` needs no rule, since every cluster grants it to
+/// everybody.
+fn process(election: Vec<Rule>) -> Declaration {
+    let events = Rule::new("", "events", [Verb::Create, Verb::Patch]);
+    let rules = std::iter::once(events).chain(election).collect();
     Declaration { descriptor: Registry::PROCESS, rules, watches: Vec::new() }
+}
+
+/// What an election by one Lease asks of it: to create it, to read and replace it, and to watch it.
+const BY_LEASE: [Verb; 4] = [Verb::Create, Verb::Get, Verb::Update, Verb::Watch];
+
+/// What an election of shards asks: memberships and shards are found by a label, so no names can stand in the rule, and
+/// those that are no longer needed are removed.
+const BY_SHARDS: [Verb; 6] =
+    [Verb::Create, Verb::Get, Verb::List, Verb::Update, Verb::Watch, Verb::Delete];
+
+/// What a candidate of a coordinated election asks.
+const AS_CANDIDATE: [Verb; 3] = [Verb::Create, Verb::Get, Verb::Update];
+
+fn leases(verbs: &[Verb]) -> Rule {
+    Rule::new("coordination.k8s.io", "leases", verbs.iter().copied())
+}
+
+/// What the election of this configuration asks.
+fn election(config: &ManagerConfig) -> Vec<Rule> {
+    let Some(election) = &config.election else { return Vec::new() };
+    if config.shards.is_some() {
+        return vec![leases(&BY_SHARDS)];
+    }
+    let candidates =
+        election.coordinated.is_some().then(|| Rule::new("coordination.k8s.io", "leasecandidates", AS_CANDIDATE));
+    std::iter::once(leases(&BY_LEASE)).chain(candidates).collect()
+}
+
+/// What the process asks so that controllers have accounts: those that are missing are made, and tokens of them.
+fn accounts() -> Declaration {
+    let rules = vec![
+        Rule::new("", "serviceaccounts", [Verb::Create]),
+        Rule::new("", "serviceaccounts/token", [Verb::Create]),
+    ];
+    Declaration { descriptor: Registry::ACCOUNTS, rules, watches: Vec::new() }
 }
 
 fn spellings(descriptor: &Descriptor) -> impl Iterator<Item = &'static str> + use<> {

@@ -163,6 +163,15 @@ pub enum AddError {
         /// Which one.
         name: String,
     },
+    /// It needs the leader, and replicas that share shards have none.
+    #[error(
+        "the runnable {name} needs the leader, and replicas that share shards have none: let it run on every replica, or \
+         switch sharding off"
+    )]
+    NoLeader {
+        /// Which one.
+        name: String,
+    },
     /// The configuration has no such group.
     #[error("the runnable {name} belongs to the election group {group:?}, which does not exist{}", known(.groups))]
     NoSuchGroup {
@@ -263,6 +272,13 @@ impl Runnables {
         Self { state: Arc::new(Mutex::new(state)), failed: cell(false).0 }
     }
 
+    /// None so far, in a process without a leader.
+    pub(crate) fn leaderless() -> Self {
+        let runnables = Self::new([]);
+        runnables.lock().groups.remove(&RunnableGroup::Leader);
+        runnables
+    }
+
     pub(crate) fn add(&self, runnable: Arc<dyn Runnable>) -> Result<(), AddError> {
         let (name, group) = (runnable.name().to_owned(), runnable.group());
         let awaited = runnable.says_when_ready();
@@ -271,6 +287,7 @@ impl Runnables {
             return Err(AddError::Stopping { name });
         }
         match state.groups.get_mut(&group) {
+            None if group == RunnableGroup::Leader => Err(AddError::NoLeader { name }),
             None => {
                 Err(AddError::NoSuchGroup { name, group: group.election(), groups: state.election_groups() })
             }

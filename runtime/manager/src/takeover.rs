@@ -23,7 +23,7 @@ use futures_util::future;
 use windlass_election::{Predecessor, Written};
 use windlass_env::Env;
 use windlass_informer::{InformerFactory, VersionSource};
-use windlass_object::{GroupResource, ResourceVersion};
+use windlass_object::{GroupResource, ResourceKind, ResourceVersion};
 
 /// How long the barrier holds at most: a list takes seconds where there are a hundred thousand objects.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -31,15 +31,26 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a watch is given to show what it should: it takes milliseconds, unless something is the matter.
 const GRACE: Duration = Duration::from_millis(500);
 
+/// A cache, by its kind.
+type Cache = (ResourceKind, Arc<dyn VersionSource>);
+
 /// Returns once the caches show what `predecessor` wrote, or after [`PATIENCE`].
 ///
 /// # Cancel safety
 /// Changes nothing; may be dropped and called again.
 pub(crate) async fn caught_up(env: &Env, factory: &InformerFactory, predecessor: &Predecessor) {
+    caught_up_in(env, &factory.running(), predecessor).await;
+}
+
+/// The same for these caches alone.
+///
+/// # Cancel safety
+/// Changes nothing; may be dropped and called again.
+pub(crate) async fn caught_up_in(env: &Env, caches: &[Cache], predecessor: &Predecessor) {
     let begun = env.now();
     let behind = match predecessor {
-        Predecessor::Released(written) => behind(factory, written).await,
-        Predecessor::Silent => not_refreshed(factory).await,
+        Predecessor::Released(written) => behind(caches, written).await,
+        Predecessor::Silent => not_refreshed(caches).await,
     };
     let waited = env.now().saturating_duration_since(begun);
     if behind.is_empty() {
@@ -50,9 +61,10 @@ pub(crate) async fn caught_up(env: &Env, factory: &InformerFactory, predecessor:
 }
 
 /// Waits for every cache of what was written; tells which did not get there.
-async fn behind(factory: &InformerFactory, written: &Written) -> Vec<String> {
+async fn behind(caches: &[Cache], written: &Written) -> Vec<String> {
     let waits = written.iter().flat_map(|(resource, version)| {
-        factory.version_sources(resource).into_iter().map(move |cache| reached(cache, resource, version))
+        let of_resource = caches.iter().filter(move |(kind, _)| kind.group_resource() == *resource);
+        of_resource.map(move |(_, cache)| reached(Arc::clone(cache), resource, version))
     });
     future::join_all(waits).await.into_iter().flatten().collect()
 }
@@ -73,8 +85,8 @@ async fn reached(
 
 /// Has every cache read anew; tells which could not be. One without its initial list, for want of a right, say, is
 /// asked and not waited for: whoever needs it does not act before it has one.
-async fn not_refreshed(factory: &InformerFactory) -> Vec<String> {
-    let waits = factory.running().into_iter().map(|(kind, cache)| async move {
+async fn not_refreshed(caches: &[Cache]) -> Vec<String> {
+    let waits = caches.iter().map(|(kind, cache)| async move {
         let within = if cache.has_synced() { PATIENCE } else { Duration::ZERO };
         let fresh = cache.refreshed(within).await || within.is_zero();
         (!fresh).then(|| format!("{kind}: it could not be listed anew"))

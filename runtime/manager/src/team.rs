@@ -11,9 +11,9 @@
 //!
 //! A lost term is not followed by another in the same process. Controllers are built once, their triggers and sources run
 //! once, and a worker that was stopped half-way leaves what only a new process is rid of: so the process ends, after the
-//! other teams have been drained and their leases released in order. (Shards are led by one more kind of leadership: a
-//! team of all controllers then has a term for each shard, whose keys are what is drained, and [`windlass_client::FenceSlot`]
-//! is set by each worker to the fence of its key.)
+//! other teams have been drained and their leases released in order. Shards are led by one more kind of leadership: a
+//! team of all controllers then has a term for each shard, whose keys are what is drained or stopped, and the process goes
+//! on without a shard that it lost ([`crate::shards`]).
 
 use futures_util::future;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -154,6 +154,7 @@ impl Team {
     /// Stops what was started, in reverse, through to the end; the first failure is told.
     async fn stop(&mut self, common: &Common, budget: &Budget) -> Result<(), ManagerError> {
         let mut end = Ok(());
+        self.leadership.resign();
         for step in stop_order(&std::mem::take(&mut self.started)) {
             tracing::debug!(?step, team = %self.runnables, "stopping");
             let stopped = self.stop_step(step, common, budget, end.is_ok()).await;

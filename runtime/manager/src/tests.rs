@@ -29,6 +29,7 @@ use crate::{
 mod groups;
 mod renewal;
 mod runnables;
+mod shards;
 
 /// Signs each ConfigMap with the name of its replica, in two writes ten seconds apart.
 struct Scribe {

@@ -248,6 +248,8 @@ pub struct ShardMetrics {
     pub members: IntGauge,
     /// The number of the plan.
     pub generation: IntGauge,
+    /// Namespaces that are heavier than a fair share.
+    pub heavy: IntGauge,
     /// Seconds from the word to give a shard up until its lease was given back.
     pub hand_over: Histogram,
 }
@@ -257,6 +259,7 @@ pub(crate) struct ShardFamilies {
     held: IntGaugeVec,
     members: IntGaugeVec,
     generation: IntGaugeVec,
+    heavy: IntGaugeVec,
     hand_over: HistogramVec,
 }
 
@@ -266,6 +269,7 @@ impl ShardFamilies {
             held: families.gauge(&names::SHARDS_HELD),
             members: families.gauge(&names::SHARD_MEMBERS),
             generation: families.gauge(&names::SHARD_GENERATION),
+            heavy: families.gauge(&names::SHARD_HEAVY),
             hand_over: families.histogram(&names::SHARD_HAND_OVER),
         }
     }
@@ -276,6 +280,7 @@ impl ShardFamilies {
             held: self.held.with_label_values(labels),
             members: self.members.with_label_values(labels),
             generation: self.generation.with_label_values(labels),
+            heavy: self.heavy.with_label_values(labels),
             hand_over: self.hand_over.with_label_values(labels),
         }
     }

@@ -147,6 +147,8 @@ families! {
         "Live processes that share the shards, as far as this one knows.";
     SHARD_GENERATION: Kind::Gauge, Count, "windlass_shard_generation", &["name"],
         "The number of the plan that says which shard has which keys; 0 before there is one.";
+    SHARD_HEAVY: Kind::Gauge, Count, "windlass_shard_heavy_namespaces", &["name"],
+        "Namespaces heavier than a fair share of all, by the plan: no division balances them.";
     SHARD_HAND_OVER: Kind::Histogram(HAND_OVER_BUCKETS), Seconds, "windlass_shard_hand_over_duration_seconds", &["name"],
         "How long it took to give a shard up, from the word to the controllers until its lease was given back.";
 

@@ -100,6 +100,12 @@ impl Facts {
         if let Verdict::Elsewhere { shard, holder } = &self.verdict {
             return Some(Situation::OtherShard { shard: shard.0, holder: holder.clone() });
         }
+        if let Verdict::Soon { shard } = &self.verdict {
+            let told = format!("shard {shard} is being taken over");
+            return Some(
+                lacking(&self.laggards).unwrap_or(Situation::WaitingForCache { lacking: vec![told] }),
+            );
+        }
         if let Some(annotation) = self.annotation {
             return Some(Situation::Paused { by: format!("its object has the annotation {annotation}") });
         }

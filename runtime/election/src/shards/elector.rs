@@ -389,6 +389,7 @@ impl ShardElector {
         self.gauges.held.set(i64::try_from(self.fences.len()).unwrap_or(i64::MAX));
         self.gauges.members.set(i64::try_from(overview.members.len()).unwrap_or(i64::MAX));
         self.gauges.generation.set(i64::try_from(overview.generation).unwrap_or(i64::MAX));
+        self.gauges.heavy.set(i64::try_from(overview.heavy.len()).unwrap_or(i64::MAX));
         if self.overview.get() != overview {
             self.overview.set(overview);
         }

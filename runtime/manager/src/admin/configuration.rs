@@ -32,6 +32,7 @@ fn manager(config: &ManagerConfig) -> Value {
         controllers,
         election,
         groups,
+        shards,
         admin,
         flags: _,
         // A part of its own.
@@ -58,6 +59,7 @@ fn manager(config: &ManagerConfig) -> Value {
             "retryPeriod": text(election.retry_period),
         })),
         "leaderElectionGroups": groups.iter().map(|group| (group.name.clone(), group.controllers.clone())).collect::<BTreeMap<_, _>>(),
+        "shards": shards,
         "featureGates": feature_gates.iter().map(|(gate, on)| (gate.name, on)).collect::<BTreeMap<_, _>>(),
         "admin": admin.as_ref().map(self::admin),
         "namespaces": namespaces.as_ref().map(|namespaces| namespaces.current()),

@@ -207,3 +207,57 @@ async fn liveness_tells_of_each_election_by_its_name() {
     assert!(report.passed());
     one.env.kill();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lease_of_one_group_is_told_also_when_the_work_of_another_outlasts_the_shutdown_timeout() {
+    let world = World::new();
+    let config = ManagerConfig { shutdown_timeout: Duration::from_secs(3), ..two_groups("one") };
+    let one = world.start_groups(config);
+    world.pass(5).await;
+    world.api.put(&lease("left"), json!({ "spec": { "holderIdentity": "other" } }));
+    let end = one.ended().await.expect_err("the process must end").to_string();
+    assert!(end.contains("kube-system/windlass-left") && end.contains("other holds it"), "{end}");
+    assert_eq!(world.field("right"), json!(begun_by("one")), "it was stopped half-way");
+    assert_eq!(world.leader_of("right"), json!("one"), "so that its lease expires");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_runs_nothing_of_a_group_leaves_its_lease_to_those_that_do() {
+    let world = World::new();
+    let config = two_groups("one");
+    let one = world.start_groups(ManagerConfig { controllers: "*,-left".parse().expect("one"), ..config });
+    world.pass(20).await;
+    assert_eq!(world.leaders(), [Value::Null, json!("one")]);
+    assert!(one.ready(), "{}", one.health.report(Probe::Ready).details());
+    let two = world.start_groups(two_groups("two"));
+    world.pass(20).await;
+    assert_eq!(world.leaders(), [json!("two"), json!("one")]);
+    assert_eq!(world.field("left"), json!(done_by("two")));
+    for replica in [one, two] {
+        replica.trigger.fire();
+        assert!(replica.ended().await.is_ok());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_without_controllers_is_stood_for_once_something_is_added_that_runs_with_it() {
+    let world = World::new();
+    let env = world.env.incarnation("one", 0);
+    let config = ManagerConfig { controllers: "*,-left".parse().expect("one"), ..two_groups("one") };
+    let manager = world.manager(&env, config).register(signer("left")).register(signer("right"));
+    let handle = manager.handle();
+    let one = world.run(env, manager);
+    world.pass(20).await;
+    assert_eq!(world.leader_of("left"), Value::Null);
+    let group = crate::RunnableGroup::LeaderOf("left".to_owned());
+    let late = crate::runnable("late", group, |cx| async move {
+        cx.stopped().await;
+        Ok(())
+    });
+    handle.add(late).expect("there is such a group");
+    world.pass(2).await;
+    assert_eq!(world.leader_of("left"), json!("one"));
+    one.trigger.fire();
+    assert!(one.ended().await.is_ok());
+    assert_eq!(world.leader_of("left"), json!(""));
+}

@@ -379,3 +379,20 @@ async fn runnables_that_are_added_while_others_start_all_start_once() {
     assert!(one.ended().await.is_ok());
     assert_eq!(story.told().len(), 40);
 }
+
+#[tokio::test(start_paused = true)]
+async fn one_that_fails_during_the_shutdown_and_before_its_turn_to_stop_is_told_of() {
+    let world = World::new();
+    let (env, manager) = world.manager_of_scribe("one");
+    let fails = runnable("fails", RunnableGroup::EveryReplica, |cx| async move {
+        cx.env().sleep(Duration::from_secs(7)).await;
+        Err(RunnableError::from("no more"))
+    });
+    let one = world.start_manager((env, manager.add(fails)));
+    world.pass(5).await;
+    one.trigger.fire();
+    let end = one.ended().await.expect_err("something failed").to_string();
+    assert_eq!(end, "the runnable fails failed: no more");
+    assert_eq!(world.scribbled(), json!(done_by("one")), "what was begun came to its end");
+    assert_eq!(world.holder(), json!(""), "and the lease was released");
+}

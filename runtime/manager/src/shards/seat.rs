@@ -1,0 +1,160 @@
+//! The task that takes part in an election of shards, put aside so that no renewal waits for a worker.
+//!
+//! Orders and events pass through channels; whoever waits for an answer may be dropped, and the order stands.
+
+use std::future::Future;
+
+use tokio::sync::{mpsc, oneshot};
+use windlass_election::shards::{Proposal, ShardElector, ShardEvent};
+use windlass_election::{ElectionError, Written};
+use windlass_env::{Aside, Task};
+use windlass_object::shard::{Division, HeavyNamespace, ShardId};
+
+/// Who takes part.
+pub(super) enum Seat {
+    /// Nobody yet.
+    Resting(Aside, Box<ShardElector>),
+    /// A task does.
+    Taken(Taken),
+    /// Nobody any more.
+    Left,
+}
+
+pub(super) struct Taken {
+    orders: mpsc::UnboundedSender<Order>,
+    events: mpsc::UnboundedReceiver<ShardEvent>,
+    task: Task<()>,
+}
+
+enum Order {
+    Release { shard: ShardId, written: Option<Written>, done: oneshot::Sender<Result<(), ElectionError>> },
+    Propose { division: Division, heavy: Vec<HeavyNamespace>, done: oneshot::Sender<Proposal> },
+    Resign,
+    Leave { written: Option<Written>, done: oneshot::Sender<Result<(), ElectionError>> },
+}
+
+impl Seat {
+    pub(super) fn new(aside: Aside, elector: ShardElector) -> Self {
+        Self::Resting(aside, Box::new(elector))
+    }
+
+    /// Has a task take part, unless one does or did.
+    pub(super) fn take(&mut self, lease: &str) {
+        let (aside, elector) = match std::mem::replace(self, Self::Left) {
+            Self::Resting(aside, elector) => (aside, elector),
+            other => return *self = other,
+        };
+        let (orders, ordered) = mpsc::unbounded_channel();
+        let (told, events) = mpsc::unbounded_channel();
+        let task = aside.spawn(format!("election of the shards {lease}"), serve(elector, ordered, told));
+        *self = Self::Taken(Taken { orders, events, task });
+    }
+
+    /// What happens next; `None` once nobody takes part any more.
+    ///
+    /// # Cancel safety
+    /// Safe: nothing is lost.
+    pub(super) async fn event(&mut self) -> Option<ShardEvent> {
+        match self {
+            Self::Resting(..) => std::future::pending().await,
+            Self::Taken(taken) => taken.events.recv().await,
+            Self::Left => None,
+        }
+    }
+
+    /// Gives a shard back; nothing is answered if nobody takes part any more.
+    pub(super) fn release(
+        &self,
+        shard: ShardId,
+        written: Option<Written>,
+    ) -> impl Future<Output = Option<Result<(), ElectionError>>> + Send + 'static {
+        self.order(move |done| Order::Release { shard, written, done })
+    }
+
+    /// Wants this division.
+    pub(super) fn propose(
+        &self,
+        division: Division,
+        heavy: Vec<HeavyNamespace>,
+    ) -> impl Future<Output = Option<Proposal>> + Send + 'static {
+        self.order(move |done| Order::Propose { division, heavy, done })
+    }
+
+    /// Acquires nothing any more.
+    pub(super) fn resign(&self) {
+        if let Self::Taken(taken) = self {
+            // Nobody is left who could acquire anything otherwise.
+            let _told = taken.orders.send(Order::Resign);
+        }
+    }
+
+    /// Gives everything back; `None` if nobody is left who could.
+    pub(super) async fn leave(&mut self, written: Option<Written>) -> Option<Result<(), ElectionError>> {
+        if let Self::Resting(..) = self {
+            *self = Self::Left;
+            return Some(Ok(()));
+        }
+        let left = self.order(move |done| Order::Leave { written, done }).await;
+        if let Self::Taken(taken) = self {
+            // How it ended is in the answer.
+            let _ended = (&mut taken.task).await;
+        }
+        *self = Self::Left;
+        left
+    }
+
+    /// Gives nothing back. Returns once nobody renews.
+    pub(super) async fn abandon(&mut self) {
+        if let Self::Taken(taken) = self {
+            taken.task.abort();
+            // How it ended is no matter here.
+            let _ended = (&mut taken.task).await;
+        }
+        *self = Self::Left;
+    }
+
+    fn order<T: Send + 'static>(
+        &self,
+        order: impl FnOnce(oneshot::Sender<T>) -> Order,
+    ) -> impl Future<Output = Option<T>> + Send + 'static {
+        let (done, answer) = oneshot::channel();
+        if let Self::Taken(taken) = self {
+            // If nobody takes it, the answer is that there is none.
+            let _ordered = taken.orders.send(order(done));
+        }
+        async move { answer.await.ok() }
+    }
+}
+
+/// Takes part until it is told to leave, or nobody listens any more.
+async fn serve(
+    mut elector: Box<ShardElector>,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+    told: mpsc::UnboundedSender<ShardEvent>,
+) {
+    loop {
+        // Whoever gave an order may have stopped listening: the answer is no matter then.
+        tokio::select! {
+            biased;
+            order = orders.recv() => match order {
+                Some(Order::Release { shard, written, done }) => {
+                    let _heard = done.send(elector.release(shard, written.as_ref()).await);
+                }
+                Some(Order::Propose { division, heavy, done }) => {
+                    let _heard = done.send(elector.propose(division, heavy));
+                }
+                Some(Order::Resign) => elector.resign(),
+                Some(Order::Leave { written, done }) => {
+                    let _heard = done.send(elector.leave(written.as_ref()).await);
+                    return;
+                }
+                None => return,
+            },
+            event = elector.next() => {
+                if told.send(event).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! Replicas that share shards: keys that move, and none that two have.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU16;
+use std::sync::Mutex;
+
+use windlass_object::shard::{ShardId, hash};
+
+use super::*;
+use crate::shards::Table;
+
+const NAMESPACES: usize = 12;
+
+/// How long a lease lasts, by default.
+const LEASE_DURATION: Duration = Duration::from_secs(15);
+
+/// One reconcile, as the controller saw it.
+#[derive(Clone, Debug)]
+struct Turn {
+    key: String,
+    replica: String,
+    begun: Instant,
+    ended: Option<Instant>,
+}
+
+/// What all replicas' controllers did. They share a clock.
+type Diary = Arc<Mutex<Vec<Turn>>>;
+
+/// Brings `done` of each ConfigMap to what is `wanted`, in two writes three seconds apart.
+struct Porter {
+    maps: TypedLister<ConfigMap>,
+    diary: Diary,
+}
+
+fn porter(diary: &Diary) -> Registration {
+    let diary = Arc::clone(diary);
+    Registration::with(Descriptor::new("porter"), move |setup: &mut Setup| {
+        setup.uses::<ConfigMap>([Verb::Patch]);
+        setup.workers(NAMESPACES);
+        let maps = setup.watch::<ConfigMap>().enqueue(by_self).lister();
+        Ok(Porter { maps, diary: Arc::clone(&diary) })
+    })
+}
+
+#[async_trait]
+impl Controller for Porter {
+    const NAME: &'static str = "porter";
+
+    fn setup(_: &mut Setup) -> Result<Self, SetupError> {
+        Err(SetupError::invalid("it is made by `porter`"))
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let data = self.maps.get(key).and_then(|map| map.data.clone()).unwrap_or_default();
+        let wanted = data.get("wanted").cloned().unwrap_or_default();
+        if data.get("done") == Some(&wanted) {
+            return Ok(Outcome::Done);
+        }
+        let replica = cx.env().instance().to_owned();
+        let turn =
+            Turn { key: key.to_string(), replica: replica.clone(), begun: cx.env().now(), ended: None };
+        let number = {
+            let mut diary = self.diary.lock().expect("not poisoned");
+            diary.push(turn);
+            diary.len() - 1
+        };
+        let maps: Api<ConfigMap> = Api::namespaced(cx.client().clone(), key.namespace().unwrap_or_default());
+        let write = |field: &str, text: &str| Patch::Merge(json!({ "data": { field: text } }));
+        maps.patch(key.name(), &PatchParams::default(), &write("by", &replica)).await?;
+        cx.env().sleep(Duration::from_secs(3)).await;
+        maps.patch(key.name(), &PatchParams::default(), &write("done", &wanted)).await?;
+        self.diary.lock().expect("not poisoned")[number].ended = Some(cx.env().now());
+        Ok(Outcome::Done)
+    }
+}
+
+fn four_shards(identity: &str) -> ManagerConfig {
+    ManagerConfig {
+        shards: NonZeroU16::new(4),
+        shutdown_timeout: Duration::from_secs(30),
+        ..ManagerConfig::new(identity)
+    }
+}
+
+fn map(number: usize) -> String {
+    format!("/api/v1/namespaces/tenant-{number}/configmaps/web")
+}
+
+/// A world of tenants, and what was done in it.
+struct Tenants {
+    world: World,
+    diary: Diary,
+    asked: usize,
+}
+
+impl Tenants {
+    fn new() -> Self {
+        let world = World::new();
+        for number in 0..NAMESPACES {
+            world.api.put(&format!("/api/v1/namespaces/tenant-{number}"), json!({}));
+        }
+        let mut this = Self { world, diary: Diary::default(), asked: 0 };
+        this.ask();
+        this
+    }
+
+    fn start(&self, config: ManagerConfig) -> Replica {
+        self.world.start_controller(config, porter(&self.diary))
+    }
+
+    /// Wants something new of everybody.
+    fn ask(&mut self) {
+        self.asked += 1;
+        for number in 0..NAMESPACES {
+            let mut data = self.world.api.object(&map(number)).map_or(json!({}), |map| map["data"].clone());
+            data["wanted"] = json!(self.asked.to_string());
+            self.world.api.put(&map(number), json!({ "data": data }));
+        }
+    }
+
+    /// Who did what was wanted last, by tenant; nobody where it has not been done.
+    fn done(&self) -> Vec<Option<String>> {
+        let done = |number| {
+            let map = self.world.api.object(&map(number)).expect("the map");
+            let is_done = map["data"]["done"] == map["data"]["wanted"];
+            is_done.then(|| map["data"]["by"].as_str().unwrap_or_default().to_owned())
+        };
+        (0..NAMESPACES).map(done).collect()
+    }
+
+    /// Whom the Lease of each shard names.
+    fn holders(&self) -> [Value; 4] {
+        [0, 1, 2, 3].map(|shard| {
+            let lease = self.world.api.object(&format!("{LEASE}-shard-{shard}"));
+            lease.map_or(Value::Null, |lease| lease["spec"]["holderIdentity"].clone())
+        })
+    }
+
+    fn shares(&self) -> BTreeMap<String, usize> {
+        let mut shares = BTreeMap::new();
+        for holder in self.holders() {
+            *shares.entry(holder.as_str().unwrap_or_default().to_owned()).or_default() += 1;
+        }
+        shares
+    }
+
+    /// Nobody began with a key before the last replica that had it was done with it.
+    fn never_two_at_once(&self) {
+        let diary = self.diary.lock().expect("not poisoned");
+        for (at, turn) in diary.iter().enumerate() {
+            let others = diary[..at].iter().filter(|one| one.key == turn.key && one.replica != turn.replica);
+            for other in others {
+                assert!(other.ended.is_some_and(|ended| ended <= turn.begun), "{other:?}, then {turn:?}");
+            }
+        }
+    }
+}
+
+fn even(shares: &[(&str, usize)]) -> BTreeMap<String, usize> {
+    shares.iter().map(|(holder, shards)| ((*holder).to_owned(), *shards)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_replicas_share_four_shards_and_each_key_is_reconciled_by_one_of_them() {
+    let mut tenants = Tenants::new();
+    let (one, two) = (tenants.start(four_shards("one")), tenants.start(four_shards("two")));
+    tenants.world.pass(60).await;
+    assert_eq!(tenants.shares(), even(&[("one", 2), ("two", 2)]));
+    tenants.ask();
+    tenants.world.pass(10).await;
+    let done: BTreeSet<_> = tenants.done().into_iter().collect();
+    let both = [Some("one".to_owned()), Some("two".to_owned())];
+    assert_eq!(done, both.into_iter().collect(), "all is done, and by both");
+    assert!(one.ready() && two.ready());
+    tenants.never_two_at_once();
+    one.env.kill();
+    two.env.kill();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_ends_hands_all_over_within_a_second_and_one_that_comes_gets_its_share() {
+    let mut tenants = Tenants::new();
+    let (one, two) = (tenants.start(four_shards("one")), tenants.start(four_shards("two")));
+    tenants.world.pass(60).await;
+    one.trigger.fire();
+    assert!(one.ended().await.is_ok());
+    let ended = tenants.world.env.now();
+    while tenants.shares() != even(&[("two", 4)]) {
+        tenants.world.env.sleep(Duration::from_millis(10)).await;
+        assert!(since(&tenants.world.env, ended) <= Duration::from_secs(1), "{:?}", tenants.holders());
+    }
+    tenants.ask();
+    tenants.world.pass(5).await;
+    assert_eq!(tenants.done(), vec![Some("two".to_owned()); NAMESPACES]);
+    let three = tenants.start(four_shards("three"));
+    tenants.world.pass(30).await;
+    assert_eq!(tenants.shares(), even(&[("three", 2), ("two", 2)]));
+    tenants.ask();
+    tenants.world.pass(10).await;
+    let done: BTreeSet<_> = tenants.done().into_iter().collect();
+    assert_eq!(done, [Some("three".to_owned()), Some("two".to_owned())].into_iter().collect());
+    tenants.never_two_at_once();
+    two.env.kill();
+    three.env.kill();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_held_that_dies_is_worked_on_again_within_a_lease_and_a_moment() {
+    let mut tenants = Tenants::new();
+    let (one, two) = (tenants.start(four_shards("one")), tenants.start(four_shards("two")));
+    tenants.world.pass(60).await;
+    one.env.kill();
+    tenants.ask();
+    tenants.world.env.sleep(LEASE_DURATION + Duration::from_secs(6)).await;
+    assert_eq!(tenants.shares(), even(&[("two", 4)]));
+    assert_eq!(tenants.done(), vec![Some("two".to_owned()); NAMESPACES]);
+    two.env.kill();
+}
+
+#[tokio::test(start_paused = true)]
+async fn running_reconciles_end_before_a_shard_is_given_up() {
+    let mut tenants = Tenants::new();
+    let one = tenants.start(four_shards("one"));
+    tenants.world.pass(30).await;
+    let mut replicas = vec![one];
+    for name in ["two", "three", "four"] {
+        // All keys are in hands while shards move.
+        tenants.ask();
+        tenants.world.pass(1).await;
+        replicas.push(tenants.start(four_shards(name)));
+        tenants.world.pass(40).await;
+    }
+    assert_eq!(tenants.shares(), even(&[("four", 1), ("one", 1), ("three", 1), ("two", 1)]));
+    assert!(tenants.done().iter().all(Option::is_some));
+    let diary = tenants.diary.lock().expect("not poisoned").clone();
+    assert!(diary.iter().all(|turn| turn.ended.is_some()), "none was stopped: {diary:?}");
+    tenants.never_two_at_once();
+    for replica in replicas {
+        replica.trigger.fire();
+        assert!(replica.ended().await.is_ok());
+    }
+    assert_eq!(tenants.holders(), [json!(""), json!(""), json!(""), json!("")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_is_cut_off_writes_nothing_that_others_do_and_goes_on_with_a_share_later() {
+    let mut tenants = Tenants::new();
+    let (one, two) = (tenants.start(four_shards("one")), tenants.start(four_shards("two")));
+    tenants.world.pass(60).await;
+    // The Leases that it holds cannot be renewed by it.
+    let agent = |asked: &windlass_api_server::faults::Asked| asked.resource == "leases" && asked.is_write();
+    tenants.world.api.meddle(move |asked| agent(asked).then_some(What::Partition));
+    tenants.world.pass(20).await;
+    let turns = tenants.diary.lock().expect("not poisoned").len();
+    tenants.ask();
+    tenants.world.pass(10).await;
+    assert_eq!(tenants.diary.lock().expect("not poisoned").len(), turns, "nobody holds anything");
+    tenants.world.api.meddle(|_| None);
+    tenants.world.pass(60).await;
+    assert!(tenants.done().iter().all(Option::is_some), "{:?}", tenants.holders());
+    assert_eq!(tenants.shares(), even(&[("one", 2), ("two", 2)]), "neither process has ended");
+    tenants.never_two_at_once();
+    one.env.kill();
+    two.env.kill();
+}
+
+#[tokio::test(start_paused = true)]
+async fn explain_names_the_holder_of_a_key_in_another_shard_and_a_page_shows_all() {
+    let tenants = Tenants::new();
+    let env = tenants.world.env.incarnation("one", 0);
+    let manager = tenants.world.manager(&env, four_shards("one")).register(porter(&tenants.diary));
+    let (explainer, pages) = (manager.explainer().clone(), manager.pages().clone());
+    let (_trigger, signals) = ShutdownSignals::manual();
+    let _run = tenants.world.env.spawn("manager", manager.run(signals));
+    let two = tenants.start(four_shards("two"));
+    tenants.world.pass(60).await;
+    let mut elsewhere = 0;
+    for (number, by) in tenants.done().into_iter().enumerate() {
+        let key = ObjectKey::namespaced(&format!("tenant-{number}"), "web");
+        let explanation = explainer.explain("porter", &key).expect("it runs");
+        let line = explanation.to_string().lines().next().unwrap_or_default().to_owned();
+        if line.starts_with("filtered out by shard") {
+            elsewhere += 1;
+            assert!(line.contains("two"), "{line}");
+        } else {
+            assert!(by.is_some() && line.starts_with("done"), "{line}");
+        }
+    }
+    assert!(elsewhere > 0 && elsewhere < NAMESPACES, "{elsewhere}");
+    let (_, page) = pages.find("/debug/shards").expect("a page");
+    let request = crate::PageRequest {
+        path: "/debug/shards".to_owned(),
+        query: Vec::new(),
+        accept: String::new(),
+        reviewed: true,
+    };
+    let text = String::from_utf8(page(&request).body.to_vec()).expect("text");
+    assert!(text.contains("members: one, two") && text.matches("working here").count() == 2, "{text}");
+    env.kill();
+    two.env.kill();
+}
+
+#[tokio::test(start_paused = true)]
+async fn shards_are_cut_between_the_namespaces_that_there_are_and_a_heavy_one_is_reported() {
+    let tenants = Tenants::new();
+    for number in 0..100 {
+        tenants.world.api.put(&format!("/api/v1/namespaces/tenant-0/configmaps/more-{number}"), json!({}));
+    }
+    let one = tenants.start(four_shards("one"));
+    tenants.world.pass(60).await;
+    let plan = tenants.world.api.object(&format!("{LEASE}-shards")).expect("the plan");
+    let division = plan["metadata"]["annotations"][windlass_election::shards::DIVISION_ANNOTATION].as_str();
+    let division: windlass_object::shard::Division = division.expect("told").parse().expect("a division");
+    let shards: BTreeSet<ShardId> =
+        (0..NAMESPACES).map(|number| division.shard_of(hash(&format!("tenant-{number}")))).collect();
+    assert!(shards.len() >= 3, "namespaces are spread: {division}");
+    let metrics = one.metrics.encode();
+    assert!(metrics.contains("windlass_shard_heavy_namespaces{name=\"windlass\"} 1"), "{metrics}");
+    one.env.kill();
+}
+
+#[test]
+fn shards_that_cannot_be_held_are_refused_with_their_reason() {
+    let cases = [
+        (
+            ManagerConfig { election: None, ..four_shards("one") },
+            "4 shards need leader election, which is off",
+        ),
+        (
+            ManagerConfig {
+                groups: vec![crate::ElectionGroup::new("left", ["porter"])],
+                ..four_shards("one")
+            },
+            "4 shards and the election group \"left\" are both asked for",
+        ),
+        (ManagerConfig { shards: NonZeroU16::new(300), ..four_shards("one") }, "at most 256 shards"),
+    ];
+    for (config, told) in cases {
+        let error = config.validate().expect_err("refused").to_string();
+        assert!(error.contains(told), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_needs_a_leader_or_watches_kinds_without_namespaces_by_shard_is_refused() {
+    use k8s_openapi::api::core::v1::Node;
+    let world = World::new();
+    let registration = |every: bool| {
+        Registration::with(Descriptor::new("porter"), move |setup: &mut Setup| {
+            if every {
+                setup.watch_every_shard::<Node>().enqueue(by_self);
+            } else {
+                setup.watch::<Node>().enqueue(by_self);
+            }
+            let maps = setup.watch::<ConfigMap>().lister();
+            Ok(Porter { maps, diary: Diary::default() })
+        })
+    };
+    let one = world.start_controller(four_shards("one"), registration(false));
+    let error = one.ended().await.expect_err("refused").to_string();
+    assert!(error.contains("porter watches") && error.contains("which has no namespaces"), "{error}");
+    let two = world.start_controller(four_shards("two"), registration(true));
+    world.pass(30).await;
+    assert!(two.ready());
+    two.env.kill();
+    let env = world.env.incarnation("three", 0);
+    let led = crate::runnable("led", crate::RunnableGroup::Leader, |_| async { Ok(()) });
+    let manager = world.manager(&env, four_shards("three")).add(led);
+    let (_trigger, signals) = ShutdownSignals::manual();
+    let error = manager.run(signals).await.expect_err("refused").to_string();
+    assert!(error.contains("the runnable led needs the leader"), "{error}");
+}
+
+#[test]
+fn a_table_of_nothing_closes_its_fence() {
+    use windlass_client::FenceState;
+    assert_eq!(Table::default().fence().state(), FenceState::Closed);
+}
