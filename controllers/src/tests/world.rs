@@ -71,7 +71,10 @@ impl World {
         let (events, log) = Recorder::capturing();
         self.events = Some(log);
         let clients = clients.for_controller(registration.descriptor().client_name).expect("clients");
-        prepared.start(Resources { env, clients, reader, events, scope: Arc::new(Everything) }).await.expect("started")
+        prepared
+            .start(Resources { env, clients, reader, events, scope: Arc::new(Everything) })
+            .await
+            .expect("started")
     }
 
     /// Lets time pass.

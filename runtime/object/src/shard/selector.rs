@@ -268,7 +268,7 @@ impl<'t, 'a> Reader<'t, 'a> {
             Token::Word("true" | "false") => Ok(Expression::Literal("bool")),
             Token::Word(name) if self.takes("(") => Ok(Expression::Call(name, self.arguments(deeper)?)),
             Token::Word(name) => self.path(name),
-            token if token.is("(") => {
+            token @ Token::Sign(_) if token.is("(") => {
                 let within = self.expression(deeper)?;
                 self.expect(")").map(|()| within)
             }
