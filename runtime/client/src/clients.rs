@@ -45,9 +45,10 @@ use crate::{
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientOptions {
     /// Requests per second and identity, in the long run. Default 20, as kube-controller-manager's. Zero or less: no
-    /// limit.
+    /// limit. Otherwise from [`LEAST_QPS`](Self::LEAST_QPS) to [`MOST_QPS`](Self::MOST_QPS).
     pub qps: f64,
-    /// Requests per identity at once, after a pause. Default 30, as kube-controller-manager's.
+    /// Requests per identity at once, after a pause. Default 30, as kube-controller-manager's. Zero counts as one; at most
+    /// [`MOST_BURST`](Self::MOST_BURST).
     pub burst: u32,
     /// The name servers log. Identities append theirs: `windlass/0.1.0/replicaset-controller`.
     pub user_agent: String,
@@ -74,10 +75,51 @@ impl Default for ClientOptions {
     }
 }
 
+impl ClientOptions {
+    /// The lowest rate, one request in a thousand seconds: whoever waits longer for each has no use for a controller.
+    pub const LEAST_QPS: f64 = 0.001;
+
+    /// The highest rate. No server answers as many to one client, so this is no limit already.
+    pub const MOST_QPS: f64 = 1_000_000.0;
+
+    /// The largest burst. With the lowest rate it stands for thirty years of requests, which a clock can still count.
+    pub const MOST_BURST: u32 = 1_000_000;
+
+    /// Checks what can be checked without a server.
+    ///
+    /// # Errors
+    /// The first limit that is none: a rate of which neither "no limit" nor a pace can be made.
+    pub fn validate(&self) -> Result<(), ClientOptionsError> {
+        let is_pace = (Self::LEAST_QPS..=Self::MOST_QPS).contains(&self.qps);
+        if !is_pace && !(self.qps.is_finite() && self.qps <= 0.0) {
+            return Err(ClientOptionsError::Rate(self.qps.to_string()));
+        }
+        if self.burst > Self::MOST_BURST {
+            return Err(ClientOptionsError::Burst(self.burst));
+        }
+        Ok(())
+    }
+}
+
+/// Limits that cannot be kept.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClientOptionsError {
+    /// The rate is too low, too high or no number.
+    #[error(
+        "no client can be limited to {0} requests per second: choose {least} to {most}, or zero or less for no limit",
+        least = ClientOptions::LEAST_QPS,
+        most = ClientOptions::MOST_QPS
+    )]
+    Rate(String),
+    /// The burst is too large.
+    #[error("no client can be granted {0} requests at once: choose {most} at most", most = ClientOptions::MOST_BURST)]
+    Burst(u32),
+}
+
 /// Makes every client of a process: one identity per controller, one for informers, one for the election.
 ///
-/// Each identity has its own budget and user agent. All share the credentials of the process and, but for the election,
-/// its connections, unless [`ClientOptions::identities`] gives each controller an account of its own; these then share
+/// Each identity has its own budget and user agent. All but the election share the refreshed credentials of the process
+/// and its connections, unless [`ClientOptions::identities`] gives each controller an account of its own; these then share
 /// connections that nobody's certificate has opened. Making one connects nowhere.
 ///
 /// The process must have installed a rustls `CryptoProvider` before a client for an `https` server is made.
@@ -166,8 +208,8 @@ impl Clients {
     ///
     /// # Errors
     ///
-    /// When credentials, certificates, proxy or user agent cannot be used, when no namespace can be called as the one
-    /// of the service accounts, or when no `CryptoProvider` is installed.
+    /// When credentials, certificates, proxy, user agent or limits cannot be used, when no namespace can be called as the
+    /// one of the service accounts, or when no `CryptoProvider` is installed.
     pub fn new(
         env: Env,
         config: Config,
@@ -184,7 +226,7 @@ impl Clients {
     ///
     /// # Errors
     ///
-    /// When the user agent cannot be used, or no namespace can be called as the one of the service accounts.
+    /// When the user agent or the limits cannot be used, or no namespace can be called as the one of the service accounts.
     pub fn over_service<S, B>(
         env: Env,
         service: S,
@@ -211,6 +253,7 @@ impl Clients {
         fence: Arc<dyn Fence>,
         wires: Wires,
     ) -> Result<Self, ClientError> {
+        options.validate()?;
         if let Identities::ServiceAccounts { namespace } = &options.identities {
             Account::check_namespace(namespace)?;
         }

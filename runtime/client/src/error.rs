@@ -5,6 +5,7 @@ use std::{error::Error, io, time::Duration};
 use http::{HeaderMap, header};
 use windlass_object::{Status, WireError};
 
+use crate::clients::ClientOptionsError;
 use crate::stack::{
     credentials::CredentialsError,
     deadline::{DeadlineError, SilentError},
@@ -54,6 +55,9 @@ pub enum ClientError {
     /// The server's address lacks a scheme or a host.
     #[error("{0:?} is no address of a server: write https://host:port")]
     Server(String),
+    /// The limits cannot be kept.
+    #[error(transparent)]
+    Options(#[from] ClientOptionsError),
 }
 
 /// A raw request failed.

@@ -37,7 +37,7 @@ mod stack;
 mod tests;
 
 pub use self::{
-    clients::{ClientOptions, Clients, ControllerClients},
+    clients::{ClientOptions, ClientOptionsError, Clients, ControllerClients},
     config::{ConfigError, load_config},
     denial::{Denial, denial},
     error::{

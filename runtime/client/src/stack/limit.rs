@@ -44,7 +44,8 @@ impl Clock for EnvClock {
 }
 
 impl Limiter {
-    /// A bucket that starts full. `qps` of zero or less, or not a number, means no limit.
+    /// A bucket that starts full, of options that are [valid](crate::ClientOptions::validate). `qps` of zero or less means
+    /// no limit.
     pub(crate) fn new(env: Env, qps: f64, burst: u32) -> Self {
         let bucket = quota(qps, burst).map(|quota| {
             let limiter = RateLimiter::direct_with_clock(quota, EnvClock(env.clone()));
@@ -68,7 +69,7 @@ impl Limiter {
 }
 
 fn quota(qps: f64, burst: u32) -> Option<Quota> {
-    if !qps.is_finite() || qps <= 0.0 {
+    if qps <= 0.0 {
         return None;
     }
     let period = Duration::try_from_secs_f64(qps.recip()).ok()?;
@@ -101,6 +102,7 @@ mod tests {
     use futures_util::future::{FutureExt as _, join_all};
 
     use super::*;
+    use crate::{ClientOptions, ClientOptionsError};
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_passes_at_once_and_then_requests_are_paced() {
@@ -163,11 +165,40 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn no_limit_means_no_waiting() {
-        for qps in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        for qps in [0.0, -1.0] {
             let env = Env::virtual_time(1);
             let limiter = Limiter::new(env.clone(), qps, 1);
             join_all((0..1000).map(|_| limiter.admit())).await;
             assert_eq!(env.now().since_origin(), Duration::ZERO);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_limit_that_is_valid_is_kept_and_every_other_is_refused() {
+        let options = |qps, burst| ClientOptions { qps, burst, ..ClientOptions::default() };
+        let rates = [ClientOptions::LEAST_QPS, 0.5, ClientOptions::MOST_QPS];
+        let bursts = [0, 1, 30, ClientOptions::MOST_BURST];
+        for (qps, burst) in rates.into_iter().flat_map(|qps| bursts.map(|burst| (qps, burst))) {
+            assert_eq!(options(qps, burst).validate(), Ok(()), "{qps} {burst}");
+            let env = Env::virtual_time(1);
+            let limiter = Limiter::new(env.clone(), qps, burst);
+            for _ in 0..burst.clamp(1, 100) {
+                limiter.admit().now_or_never().expect("within the burst");
+            }
+            if burst < 100 {
+                limiter.admit().await;
+                // Timers count milliseconds.
+                let (waited, period) = (env.now().since_origin().as_secs_f64(), qps.recip());
+                assert!((period - 1e-6..period + 2e-3).contains(&waited), "{qps} {burst}: {waited}");
+            }
+        }
+        assert_eq!(options(0.0, 1).validate(), Ok(()));
+        assert_eq!(options(-1.0, 1).validate(), Ok(()));
+        for qps in [1e-20, 1e-11, 1e-9, 0.000_9, 1_000_000.1, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let refused = options(qps, 30).validate();
+            assert_eq!(refused, Err(ClientOptionsError::Rate(qps.to_string())), "{qps}");
+        }
+        let most = ClientOptions::MOST_BURST;
+        assert_eq!(options(20.0, most + 1).validate(), Err(ClientOptionsError::Burst(most + 1)));
     }
 }
