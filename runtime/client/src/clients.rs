@@ -324,8 +324,9 @@ impl Clients {
         Ok(RawClient::new(clients.client(), self.shared.env.clone()))
     }
 
-    /// A client that neither fence nor limiter can hold back, on connections of its own: renewing a lease must not
-    /// wait behind the work that the lease permits.
+    /// A client that neither fence nor limiter can hold back, on connections of its own and with credentials that it
+    /// refreshes itself: renewing a lease must not wait behind the work that the lease permits, not even for a token
+    /// that a worker has begun to refresh. Credentials are read, or their plugin run, once more here.
     ///
     /// # Errors
     ///
@@ -340,7 +341,9 @@ impl Clients {
             Wires::Service(service) => Arc::clone(service),
         };
         let within = self.shared.options.request_timeout;
-        Ok(self.shared.clients(ELECTION, self.shared.unfenced(ELECTION, within, &wire)?).client())
+        let auth = self.shared.config.auth_layer().map_err(unauthenticated)?;
+        let unlimited = self.shared.unfenced(ELECTION, auth.as_ref(), within, &wire)?;
+        Ok(self.shared.clients(ELECTION, unlimited).client())
     }
 
     /// A client for reviews of who may read this process's pages: with the credentials of the process, without fence,
@@ -355,7 +358,8 @@ impl Clients {
     /// Outside of a tokio runtime.
     pub fn for_reviews(&self) -> Result<kube::Client, ClientError> {
         let (within, wire) = (self.shared.options.request_timeout, self.shared.wires.of(Whose::Process));
-        let limited = self.shared.limited(REVIEWS, self.shared.unfenced(REVIEWS, within, wire)?);
+        let unfenced = self.shared.unfenced(REVIEWS, self.shared.auth.as_ref(), within, wire)?;
+        let limited = self.shared.limited(REVIEWS, unfenced);
         Ok(self.shared.clients(REVIEWS, limited).client())
     }
 
@@ -387,8 +391,14 @@ impl Shared {
     }
 
     /// The same for the process itself, where leadership is not asked for.
-    fn unfenced(&self, name: &str, within: Duration, wire: &Next) -> Result<Next, ClientError> {
-        self.inner(name, &self.config, Credentials::Process(self.auth.as_ref()), None, within, wire)
+    fn unfenced(
+        &self,
+        name: &str,
+        auth: Option<&AuthLayer>,
+        within: Duration,
+        wire: &Next,
+    ) -> Result<Next, ClientError> {
+        self.inner(name, &self.config, Credentials::Process(auth), None, within, wire)
     }
 
     fn inner(
@@ -410,7 +420,7 @@ impl Shared {
     /// The tokens of a controller's account.
     fn tokens(&self, namespace: &str, name: &str) -> Result<Tokens, ClientError> {
         let within = self.options.request_timeout.min(ACCOUNTS_TIMEOUT);
-        let root = self.unfenced(ACCOUNTS, within, self.wires.of(Whose::Process))?;
+        let root = self.unfenced(ACCOUNTS, self.auth.as_ref(), within, self.wires.of(Whose::Process))?;
         let root = before(Count { env: self.env.clone(), meter: self.meter(ACCOUNTS) }, root);
         let account = Account::new(namespace, name, root)?;
         let rng = self.env.rng(&format!("identities/{name}"));

@@ -58,17 +58,20 @@ async fn a_credential_plugins_environment_and_output_are_never_told() {
 async fn a_plugin_that_fails_later_is_not_quoted_by_any_request() {
     let directory = tempfile::tempdir().unwrap();
     let ran = directory.path().join("ran");
-    // The first credential has expired when it is printed, so that the first request asks for another.
+    // A credential has expired when it is printed, so that the first request asks for another. The first two are for
+    // the process and for the election, which refreshes its own.
     let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"s3cr3t-token","expirationTimestamp":"2020-01-01T00:00:00Z"}}"#;
     let script = format!(
-        "if [ -e {ran} ]; then echo s3cr3t-output; exit 4; fi; touch {ran}; echo '{credential}'",
+        "if [ -e {ran}2 ]; then echo s3cr3t-output; exit 4; fi; \
+         if [ -e {ran} ]; then touch {ran}2; fi; touch {ran}; echo '{credential}'",
         ran = ran.display()
     );
     let clients = clients(config(&script)).unwrap();
     let workers = clients.for_controller("test-controller").unwrap();
     let log = Arc::<TestLog>::default();
     let worker = workers.worker(Arc::clone(&log) as Arc<dyn WriteLog>, None);
-    for client in [worker, workers.client(), clients.for_election().unwrap(), clients.for_health()] {
+    let election = clients.for_election().unwrap();
+    for client in [worker, workers.client(), election, clients.for_health()] {
         let error = create(&client).await.unwrap_err();
         let told = printed(&error);
         assert!(told.contains("credential plugin failed (exit status 4)"), "{told}");
@@ -78,6 +81,20 @@ async fn a_plugin_that_fails_later_is_not_quoted_by_any_request() {
         assert!(!printed(&error).contains("s3cr3t"), "{error:?}");
     }
     assert!(log.is_empty(), "a request without credentials was not sent");
+}
+
+#[tokio::test]
+async fn the_election_refreshes_credentials_of_its_own_and_waits_for_nobody_elses() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = directory.path().join("runs");
+    let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"s3cr3t-token"}}"#;
+    let clients = clients(config(&format!("echo run >> {}; echo '{credential}'", runs.display()))).unwrap();
+    let count = || std::fs::read_to_string(&runs).unwrap().lines().count();
+    let workers = clients.for_controller("test-controller").unwrap();
+    let (_client, _health) = (workers.client(), clients.for_health());
+    assert_eq!(count(), 1, "all others share what the process has");
+    let _election = clients.for_election().unwrap();
+    assert_eq!(count(), 2);
 }
 
 #[test]
