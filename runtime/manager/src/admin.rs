@@ -29,6 +29,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use futures_util::future::{BoxFuture, FutureExt as _};
 use http::StatusCode;
 use rustls::ServerConfig;
 use serde_json::json;
@@ -100,7 +101,8 @@ impl AdminServer {
         let stop = CancellationToken::new();
         let listening = Listening::new(env, site, secured.config, stop.clone(), limits, metrics);
         let mut tasks = vec![env.spawn("admin server", listening.run(listener))];
-        tasks.extend(secured.following);
+        // Begun only now: before the address was bound, nobody would have ended it.
+        tasks.extend(secured.following.map(|following| env.spawn("admin certificate", following)));
         tracing::info!(%address, %tls, "serving health and metrics");
         Ok(Self { address, stop, tasks })
     }
@@ -111,15 +113,22 @@ impl AdminServer {
     }
 
     /// Stops listening; answers under way get a second to end.
-    pub async fn stop(self) {
+    pub async fn stop(mut self) {
+        self.close().await;
+    }
+
+    /// As [`Self::stop`].
+    ///
+    /// # Cancel safety
+    /// It has been told to stop by then; calling it again waits for the rest.
+    pub(crate) async fn close(&mut self) {
         self.stop.cancel();
-        let mut tasks = self.tasks.into_iter();
-        let serving = tasks.next();
-        // What looks after the certificate never ends by itself.
-        let others: Vec<Task<()>> = tasks.inspect(Task::abort).collect();
-        for task in serving.into_iter().chain(others) {
+        // What looks after the certificate never ends by itself. The first is what serves.
+        self.tasks.iter().skip(1).for_each(Task::abort);
+        while let Some(task) = self.tasks.last_mut() {
             // How it ended is no matter here: a panic has been logged under the task's name.
             let _ended = task.await;
+            self.tasks.pop();
         }
     }
 }
@@ -127,7 +136,8 @@ impl AdminServer {
 /// What TLS takes.
 struct Secured {
     config: Option<Arc<ServerConfig>>,
-    following: Option<Task<()>>,
+    /// What looks after a certificate in files.
+    following: Option<BoxFuture<'static, ()>>,
 }
 
 impl Secured {
@@ -152,10 +162,7 @@ impl Secured {
         let config = certificates::server_config(Arc::clone(&provider), Arc::clone(&certificates), http2)?;
         let following = files.map(|(files, follower)| {
             let (to, metrics) = (env.clone(), metrics.clone());
-            env.spawn(
-                "admin certificate",
-                certificates::follow(to, files, follower, certificates, provider, metrics),
-            )
+            certificates::follow(to, files, follower, certificates, provider, metrics).boxed()
         });
         Ok(Self { config: Some(config), following })
     }

@@ -5,6 +5,8 @@
 //! leads less goes first. That is all there is to the sharing: **no group is moved while its leader is well**. A hand-over
 //! costs a drain, and whoever needs work to follow replicas as they come and go wants shards.
 //!
+//! A replica that runs none of a group's controllers does not stand for it, unless it has a runnable that goes with it.
+//!
 //! The hesitation is short against a lease and bounded by one retry period: a replica that is alone takes everything.
 
 use std::fmt;

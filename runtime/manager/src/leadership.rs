@@ -118,6 +118,7 @@ impl Leadership {
     }
 
     /// Stands for the lease no more and gives nothing back: if it is held, it expires. Returns once nobody renews.
+    /// Calling it again changes nothing.
     pub(crate) async fn abandon(&mut self) {
         let elected = match self {
             Self::Unopposed => return,
@@ -128,6 +129,7 @@ impl Leadership {
         stand.task.abort();
         // How it ended is no matter here.
         let _ended = (&mut stand.task).await;
+        elected.seat = Seat::Lost(not_held());
     }
 }
 
@@ -174,7 +176,10 @@ impl Elected {
             Seat::Lost(lost) => return Ended::Lost(lost.clone()),
             Seat::Standing(stand) => stand,
         };
-        let ended = match (&mut stand.task).await {
+        let served = (&mut stand.task).await;
+        // A task that has ended is not asked again.
+        self.seat = Seat::Lost(not_held());
+        let ended = match served {
             Ok((elector, ended)) => {
                 self.seat = Seat::Resting(elector);
                 ended

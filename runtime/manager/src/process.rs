@@ -72,7 +72,7 @@ impl Process {
         let end = self.work(signals).await;
         self.phase.stopping();
         self.common.runnables.close();
-        match end {
+        let end = match end {
             // What worked under the lease is gone by now. What is led beside it is handed over in order.
             Err(lost) if lost.is_lost_lease() => {
                 let budget = self.budget();
@@ -83,6 +83,11 @@ impl Process {
                 tracing::info!("shutting down");
                 self.stop().await
             }
+        };
+        // One may have failed before it was its turn to stop. Each failure is in the log, and the result has one.
+        match (end, self.common.runnables.untold_failure()) {
+            (Ok(()), Some(failure)) => Err(failure),
+            (end, _) => end,
         }
     }
 
@@ -229,9 +234,11 @@ impl Process {
     }
 
     async fn close_admin_server(&mut self) {
-        if let Some(admin) = self.admin.take() {
-            admin.stop().await;
+        // Kept until it has stopped, for whoever takes over from a stop that was dropped half-way.
+        if let Some(admin) = &mut self.admin {
+            admin.close().await;
         }
+        self.admin = None;
     }
 
     /// Ends what needs no lease as well as it can be done in a moment, then everything.

@@ -13,7 +13,7 @@
 //!
 //! What it refuses: to start anything twice, or again after it has ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -213,6 +213,11 @@ impl ManagerHandle {
     pub fn add(&self, runnable: impl Runnable) -> Result<(), AddError> {
         self.runnables.add(Arc::new(runnable))
     }
+
+    #[cfg(test)]
+    pub(crate) fn kept(&self, group: &RunnableGroup) -> usize {
+        self.runnables.kept(group)
+    }
 }
 
 /// What the runnables of a group are given.
@@ -231,6 +236,8 @@ pub(crate) struct Means {
 pub(crate) struct Runnables {
     state: Arc<Mutex<State>>,
     failed: Publisher<bool>,
+    /// The groups to which anything was ever added.
+    wanted: Publisher<BTreeSet<RunnableGroup>>,
 }
 
 struct State {
@@ -269,7 +276,7 @@ impl Runnables {
         let groups = [RunnableGroup::BeforeCaches, RunnableGroup::EveryReplica, RunnableGroup::Leader];
         let groups = groups.into_iter().chain(led).map(|group| (group, Group::Waiting(Vec::new()))).collect();
         let state = State { groups, closed: false, failure: None };
-        Self { state: Arc::new(Mutex::new(state)), failed: cell(false).0 }
+        Self { state: Arc::new(Mutex::new(state)), failed: cell(false).0, wanted: cell(BTreeSet::new()).0 }
     }
 
     /// None so far, in a process without a leader.
@@ -293,14 +300,37 @@ impl Runnables {
             }
             Some(Group::Waiting(waiting)) => {
                 waiting.push(runnable);
+                // Told outside the lock.
+                drop(state);
+                self.wanted.update(|wanted| drop(wanted.insert(group)));
                 Ok(())
             }
             Some(Group::Started(started)) if started.stop.is_cancelled() => Err(AddError::Stopping { name }),
             Some(Group::Started(started)) => {
                 let running = self.launch(&started.means, &started.stop, runnable, name, awaited);
+                // Those that have ended are forgotten, so that many short ones weigh no more than a few.
+                started.running.retain(|one| !one.task.is_finished());
                 started.running.push(running);
                 Ok(())
             }
+        }
+    }
+
+    /// Resolves once something is there that runs in this group.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub(crate) async fn wanted(&self, group: &RunnableGroup) {
+        // It cannot be closed: this holds the publisher.
+        let _told = self.wanted.observe().wait_until(|wanted| wanted.contains(group)).await;
+    }
+
+    /// How many are kept of a group that has started, ended or not.
+    #[cfg(test)]
+    pub(crate) fn kept(&self, group: &RunnableGroup) -> usize {
+        match self.lock().groups.get(group) {
+            Some(Group::Started(started)) => started.running.len(),
+            Some(Group::Waiting(_)) | None => 0,
         }
     }
 
@@ -388,6 +418,11 @@ impl Runnables {
             // It has been told of, and more than one is not.
             std::future::pending::<()>().await;
         }
+    }
+
+    /// The first failure, if nobody has been told of it.
+    pub(crate) fn untold_failure(&self) -> Option<ManagerError> {
+        self.lock().failure.take()
     }
 
     /// Takes no more: the process is on its way out. What has not started never will.

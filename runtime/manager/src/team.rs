@@ -123,8 +123,12 @@ impl Team {
         }
     }
 
-    /// Waits until one of its controllers could work, then until this replica leads.
+    /// Waits until there is something to lead and one of its controllers could work, then until this replica leads.
     async fn lead(&mut self, common: &Common, told: Option<&Recorder>) -> Result<(), ManagerError> {
+        if self.needs.is_empty() && matches!(self.runnables, RunnableGroup::LeaderOf(_)) {
+            // Its Lease is for those replicas that run its controllers, until something is added here.
+            common.runnables.wanted(&self.runnables).await;
+        }
         self.needs.met(&common.env).await?;
         if let Some(election) = &self.election {
             tracing::info!(lease = %election.lease_name, identity = %election.identity, "standing by");
@@ -219,9 +223,9 @@ impl Team {
     async fn abort(&mut self, common: &Common) {
         self.started.clear();
         self.load = None;
-        self.leadership.abandon().await;
-        common.runnables.abort_one(&common.env, &self.runnables).await;
-        self.controllers.abort().await;
+        // All are told before any is waited for: one that does not stop keeps none of the others working.
+        let runnables = common.runnables.abort_one(&common.env, &self.runnables);
+        future::join3(self.controllers.abort(), runnables, self.leadership.abandon()).await;
     }
 }
 

@@ -381,6 +381,23 @@ async fn runnables_that_are_added_while_others_start_all_start_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn those_that_have_ended_are_forgotten_while_others_come() {
+    let world = World::new();
+    let (env, manager) = world.manager_of_scribe("one");
+    let handle = manager.handle();
+    let one = world.start_manager((env, manager));
+    world.pass(5).await;
+    for _ in 0..100 {
+        let brief = runnable("brief", RunnableGroup::EveryReplica, |_| async { Ok(()) });
+        handle.add(brief).expect("it runs");
+        world.pass(1).await;
+    }
+    assert_eq!(handle.kept(&RunnableGroup::EveryReplica), 1, "the last one");
+    one.trigger.fire();
+    assert!(one.ended().await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_that_fails_during_the_shutdown_and_before_its_turn_to_stop_is_told_of() {
     let world = World::new();
     let (env, manager) = world.manager_of_scribe("one");

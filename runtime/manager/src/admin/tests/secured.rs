@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -303,4 +304,30 @@ async fn a_certificate_that_cannot_be_used_is_an_error_of_one_line_before_anythi
     let no_certificate = started().await.expect_err("a key only");
     let quoted = secret.lines().nth(1).expect("a line of the key");
     assert!(no_certificate.contains("has no certificate in PEM") && !no_certificate.contains(quoted));
+}
+
+#[tokio::test]
+async fn a_server_whose_port_is_taken_leaves_no_task_behind() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(folder.path(), &pair("a"));
+    let tls = Tls::Files { certificate: folder.path().join("tls.crt"), key: folder.path().join("tls.key") };
+    let taken = std::net::TcpListener::bind(anywhere()).expect("a port");
+    let address = taken.local_addr().expect("its address");
+    let (env, metrics) = (Env::system("admin"), Metrics::new());
+    let health = Health::new(metrics.clone());
+    let reviews = Arc::new(Reviewer::default()).client();
+    let parts = AdminParts { metrics, health, pages: Pages::new(), about: About::default(), reviews };
+    let started = AdminServer::start(&env, &AdminConfig { address, ..secured(tls) }, parts).await;
+    assert!(matches!(started, Err(crate::ManagerError::AdminBind { .. })));
+    assert_eq!(env.tasks(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_stop_that_is_dropped_half_way_can_be_taken_up_again() {
+    let mut served = Served::start(secured(Tls::SelfSigned)).await;
+    assert!(served.server.close().now_or_never().is_none(), "its task has not had a turn");
+    assert_ne!(served.env.tasks(), Vec::<String>::new());
+    served.server.close().await;
+    assert_eq!(served.env.tasks(), Vec::<String>::new());
+    served.server.close().await;
 }
