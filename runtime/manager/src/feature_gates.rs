@@ -144,7 +144,8 @@ impl FeatureGates {
 
     /// Whether a feature is on. One that was never added is as it is by default.
     pub fn is_on(&self, gate: &FeatureGate) -> bool {
-        let by_stage = || self.stages.get(&gate.stage).copied().filter(|_| !gate.locked);
+        let free = self.known.contains_key(gate.name) && !gate.locked;
+        let by_stage = || self.stages.get(&gate.stage).copied().filter(|_| free);
         self.chosen.get(gate.name).copied().or_else(by_stage).unwrap_or(gate.default)
     }
 
@@ -238,8 +239,12 @@ mod tests {
         let chosen = gates(" EarlyThing = true , NearlyDone=false");
         assert_eq!((chosen.is_on(&EARLY), chosen.is_on(&NEARLY)), (true, false));
         assert!(!gates("EarlyThing=true,EarlyThing=false").is_on(&EARLY), "the last counts");
-        let stranger = gate("Stranger", Stage::Alpha, true);
-        assert!(gates("").is_on(&stranger), "nobody added it");
+        for default in [true, false] {
+            let stranger = gate("Stranger", Stage::Alpha, default);
+            for text in ["", "AllAlpha=true", "AllAlpha=false"] {
+                assert_eq!(gates(text).is_on(&stranger), default, "nobody added it: {text}");
+            }
+        }
     }
 
     #[test]

@@ -57,13 +57,16 @@ enum Group {
 pub struct Health {
     checks: Arc<Mutex<BTreeMap<(Group, String), Check>>>,
     notices: Arc<Mutex<BTreeMap<String, Notice>>>,
+    /// The checks that failed when they were last asked, and why.
+    failing: Arc<Mutex<BTreeMap<(Group, String), String>>>,
     metrics: Metrics,
 }
 
 impl Health {
     /// Checks whose results are also told as metrics. `ping` is there from the start: it proves that somebody answers.
     pub fn new(metrics: Metrics) -> Self {
-        let health = Self { checks: Arc::default(), notices: Arc::default(), metrics };
+        let health =
+            Self { checks: Arc::default(), notices: Arc::default(), failing: Arc::default(), metrics };
         health.live("ping", Arc::new(|| Ok(())));
         health.ready("ping", Arc::new(|| Ok(())));
         health
@@ -127,10 +130,28 @@ impl Health {
         let outcome =
             caught_now(|| check()).unwrap_or_else(|message| Err(format!("the check panicked: {message}")));
         self.metrics.manager().healthcheck(&name, probe.as_str()).observe(outcome.is_ok());
-        if let Err(reason) = &outcome {
-            tracing::warn!(probe = probe.as_str(), check = %name, %reason, "a health check fails");
+        // Anybody may ask, as often as he likes: only what is news is logged.
+        if self.is_news(probe.group(), &name, &outcome) {
+            match &outcome {
+                Ok(()) => {
+                    tracing::info!(probe = probe.as_str(), check = %name, "a health check passes again")
+                }
+                Err(reason) => {
+                    tracing::warn!(probe = probe.as_str(), check = %name, %reason, "a health check fails");
+                }
+            }
         }
         CheckResult { name, outcome }
+    }
+
+    /// Whether a check says something else than when it was last asked. At first it is taken to pass.
+    fn is_news(&self, group: Group, name: &str, outcome: &Result<(), String>) -> bool {
+        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (group, name.to_owned());
+        match outcome {
+            Ok(()) => failing.remove(&key).is_some(),
+            Err(reason) => failing.insert(key, reason.clone()).as_ref() != Some(reason),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(Group, String), Check>> {
@@ -239,6 +260,20 @@ mod tests {
         let live = health.report(Probe::Live);
         assert!(live.passed());
         assert_eq!(live.details(), "[+]ping ok\n[!]scribe 1 keys in quarantine\nlivez check passed\n");
+    }
+
+    #[test]
+    fn a_check_is_news_when_it_begins_to_fail_fails_for_another_reason_or_passes_again() {
+        let health = Health::new(Metrics::new());
+        let says = |group, name: &str, outcome: Result<(), &str>| {
+            health.is_news(group, name, &outcome.map_err(str::to_owned))
+        };
+        let told: Vec<bool> = [Ok(()), Err("a"), Err("a"), Err("b"), Err("b"), Ok(()), Ok(()), Err("b")]
+            .map(|outcome| says(Group::Live, "caches", outcome))
+            .to_vec();
+        assert_eq!(told, [false, true, false, true, false, true, false, true]);
+        assert!(says(Group::Ready, "caches", Err("b")), "another check");
+        assert!(says(Group::Live, "ping", Err("b")), "another check");
     }
 
     #[test]

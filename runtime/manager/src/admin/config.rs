@@ -45,7 +45,8 @@ pub enum Access {
     /// Whoever has a bearer token that the API server knows, and the right to `get` the path: a TokenReview and a
     /// SubjectAccessReview decide. Client certificates are not looked at.
     Reviewed {
-        /// Paths that everybody may read: probes have no tokens. One that ends with `*` stands for all that begin so.
+        /// Paths that everybody may read: probes have no tokens. One that ends with `*` stands for all that begin so;
+        /// `/*`, which is every page, only on loopback.
         /// Default `/healthz`, `/readyz` and `/livez`, as kube-controller-manager; their sub-paths are not among them.
         always_allow: Vec<String>,
         /// For how long it is remembered whose a token is. Zero: not at all. Default 1 min, as controller-runtime.
@@ -77,7 +78,8 @@ impl AdminConfig {
     pub fn validate(&self) -> Result<(), AdminConfigError> {
         let Self { address, tls, access, http2: _ } = self;
         let address = *address;
-        if !address.ip().to_canonical().is_loopback() {
+        let on_loopback = address.ip().to_canonical().is_loopback();
+        if !on_loopback {
             if *tls == Tls::Plain {
                 return Err(AdminConfigError::PlainExposed { address });
             }
@@ -93,10 +95,14 @@ impl AdminConfig {
             }
         }
         let Access::Reviewed { always_allow, .. } = access else { return Ok(()) };
-        match always_allow.iter().find(|path| !is_pattern(path)) {
-            Some(path) => Err(AdminConfigError::BadPath { path: path.clone() }),
-            None => Ok(()),
+        if let Some(path) = always_allow.iter().find(|path| !is_pattern(path)) {
+            return Err(AdminConfigError::BadPath { path: path.clone() });
         }
+        // With it nothing is reviewed at all.
+        if !on_loopback && always_allow.iter().any(|path| path == "/*") {
+            return Err(AdminConfigError::AllAllowed { address });
+        }
+        Ok(())
     }
 }
 
@@ -135,6 +141,15 @@ pub enum AdminConfigError {
          127.0.0.1 or ::1"
     )]
     OpenExposed {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// Everybody on a network could read every page, although access is to be reviewed.
+    #[error(
+        "admin.access.always_allow has \"/*\", which lets everybody read every page, and {address} is not on loopback: \
+         name the paths that need no review, or listen on 127.0.0.1 or ::1"
+    )]
+    AllAllowed {
         /// The address.
         address: SocketAddr,
     },
@@ -203,11 +218,19 @@ mod tests {
             let access = Access::Reviewed { always_allow, authentication_ttl, allow_ttl, deny_ttl };
             AdminConfig { access, ..AdminConfig::new(at("0.0.0.0:1")) }.validate()
         };
-        for path in ["/", "/*", "/healthz/*", "/metrics"] {
+        for path in ["/", "/healthz/*", "/metrics"] {
             assert_eq!(with(path), Ok(()), "{path}");
         }
         for path in ["", "healthz", "/a*b", "/**"] {
             assert_eq!(with(path), Err(AdminConfigError::BadPath { path: path.to_owned() }));
         }
+        let address = at("0.0.0.0:1");
+        assert_eq!(with("/*"), Err(AdminConfigError::AllAllowed { address }), "that is open access");
+        let Access::Reviewed { authentication_ttl, allow_ttl, deny_ttl, .. } = Access::reviewed() else {
+            unreachable!("reviewed")
+        };
+        let always_allow = vec!["/*".to_owned()];
+        let access = Access::Reviewed { always_allow, authentication_ttl, allow_ttl, deny_ttl };
+        assert_eq!(AdminConfig { access, ..AdminConfig::local(at("[::1]:1")) }.validate(), Ok(()));
     }
 }
