@@ -40,7 +40,8 @@ impl<K> fmt::Debug for QueueOptions<K> {
 /// longest.
 ///
 /// So a key of low priority waits for `after`, and then for at most `share` turns per key before it that waits as
-/// long; and the higher level keeps all other turns, however long the lower one's line is.
+/// long; and the higher level keeps all other turns, however long the lower one's line is. A key that is raised goes to
+/// the back of its new level, where younger ones may be before it: it waits for at most `after` once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ageing {
     /// How long a level's next key waits before it claims a turn.

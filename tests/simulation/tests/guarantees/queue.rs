@@ -182,7 +182,7 @@ impl World {
         }
         self.schedule_steps_of_the_wall_time();
         self.queue.add(BAD);
-        self.shared().model.add(self.env.now(), BAD);
+        self.shared().model.add(self.env.now(), BAD, Priority::NORMAL);
         let end = self.env.now() + SPAN;
         while self.env.now() < end {
             let pause = [0, 0, 1, 10, 300, 3_000][self.below(6)];
@@ -226,14 +226,10 @@ impl World {
     fn add(&self, key: Key) {
         let mut shared = self.shared();
         let meek = key == MEEK && shared.model.order() == Order::Priorities;
-        if meek {
-            self.queue.add_with(key, Add::now().priority(Priority::LOW));
-        } else if self.jumps(key, shared.model.order()) {
-            self.queue.add_with(key, Add::now().priority(Priority::HIGH));
-        } else {
-            self.queue.add(key);
-        }
-        shared.model.add(self.env.now(), key);
+        let priority = if meek { Priority::LOW } else { Priority::NORMAL };
+        let jumps = self.jumps(key, shared.model.order());
+        self.queue.add_with(key, Add::now().priority(if jumps { Priority::HIGH } else { priority }));
+        shared.model.add(self.env.now(), key, priority);
     }
 
     /// Whether a planted defect lets this key come first.
@@ -257,7 +253,7 @@ impl World {
     fn add_with(&self, key: Key, priority: Priority) {
         let mut shared = self.shared();
         self.queue.add_with(key, Add::now().priority(priority));
-        shared.model.add(self.env.now(), key);
+        shared.model.add(self.env.now(), key, priority);
     }
 
     fn add_after(&self, key: Key, delay: Duration) {

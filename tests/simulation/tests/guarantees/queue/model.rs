@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use windlass_env::Instant;
+use windlass_workqueue::Priority;
 
 pub(super) type Key = u8;
 
@@ -37,6 +38,10 @@ pub(super) struct Model {
 struct State {
     /// Since when it waits to be handed out.
     waits: Option<Instant>,
+    /// How urgently it waits, or will wait when who holds it lets go.
+    priority: Option<Priority>,
+    /// When it was raised last: then it went behind keys that may be younger, and age no faster.
+    raised: Option<Instant>,
     /// How many turns others had since it has aged.
     passed_over: u64,
     held: bool,
@@ -60,16 +65,15 @@ impl Model {
         self.order
     }
 
-    pub(super) fn add(&mut self, now: Instant, key: Key) {
+    pub(super) fn add(&mut self, now: Instant, key: Key, priority: Priority) {
         self.promote(now);
         if self.shut_down {
             return;
         }
         let state = self.keys.entry(key).or_default();
-        if state.delayed.is_some_and(|(_, appointment)| !appointment) {
-            state.delayed = None;
-        }
-        self.enqueue(now, key);
+        // The run that a retry was for is brought forward, and is as urgent as the retry was.
+        let retry = state.delayed.take_if(|(_, appointment)| !*appointment);
+        self.enqueue(now, key, priority.max(retry.map_or(priority, |_| Priority::NORMAL)));
     }
 
     pub(super) fn add_after(&mut self, now: Instant, key: Key, delay: Duration, appointment: bool) {
@@ -78,7 +82,7 @@ impl Model {
             return;
         }
         if delay.is_zero() {
-            return self.add(now, key);
+            return self.add(now, key, Priority::NORMAL);
         }
         let state = self.keys.entry(key).or_default();
         let due = now + delay;
@@ -105,7 +109,7 @@ impl Model {
         let state = self.keys.entry(key).or_default();
         let held = std::mem::replace(&mut state.held, true);
         let waits = state.waits.take();
-        state.passed_over = 0;
+        (state.passed_over, state.priority, state.raised) = (0, None, None);
         match (held, waits) {
             (true, _) => Some(format!("{key} is in the hands of two workers")),
             (_, None) => Some(format!("nobody asked for {key}, or not for now")),
@@ -125,14 +129,13 @@ impl Model {
 
     /// Nobody starves.
     fn passes_over(&mut self, now: Instant) -> Option<String> {
-        for (key, state) in &mut self.keys {
-            let aged = state.waits.is_some_and(|since| now - since > AGED);
+        for state in self.keys.values_mut() {
+            let ages = state.raised.max(state.waits).filter(|_| state.waits.is_some());
+            let aged = ages.is_some_and(|since| now - since > AGED);
             state.passed_over += u64::from(aged);
-            if state.passed_over > TURNS {
-                return Some(format!("{key} starves"));
-            }
         }
-        None
+        let starving = self.keys.iter().find(|(_, state)| state.passed_over > TURNS);
+        starving.map(|(key, _)| format!("{key} starves at {now:?}: {:?}", self.keys))
     }
 
     fn took_turns(&mut self, key: Key) -> Option<String> {
@@ -151,7 +154,8 @@ impl Model {
         let state = self.keys.entry(key).or_default();
         state.held = false;
         if std::mem::take(&mut state.again) {
-            self.enqueue(now, key);
+            let priority = state.priority.take().unwrap_or(Priority::NORMAL);
+            self.enqueue(now, key, priority);
         }
     }
 
@@ -178,12 +182,16 @@ impl Model {
         self.left().into_iter().filter(|it| *it != key).collect()
     }
 
-    fn enqueue(&mut self, now: Instant, key: Key) {
+    fn enqueue(&mut self, now: Instant, key: Key, priority: Priority) {
         let state = self.keys.entry(key).or_default();
+        let raised = state.priority.is_some_and(|before| before < priority);
+        state.priority = state.priority.max(Some(priority));
         if state.held {
             state.again = true;
         } else if state.waits.is_none() {
             state.waits = Some(now);
+        } else if raised {
+            state.raised = Some(now);
         }
     }
 
@@ -197,7 +205,7 @@ impl Model {
             })
             .collect();
         for (at, key) in due {
-            self.enqueue(at, key);
+            self.enqueue(at, key, Priority::NORMAL);
         }
     }
 }
