@@ -112,7 +112,7 @@ impl Enqueuer {
     ) -> bool {
         let Some(by) = predicates.iter().find(|one| !one.passes(event)) else { return true };
         if let Origin::Watch(sighting) = &self.origin {
-            self.history.refused(event.object().meta(), event, sighting.watch(), by.name());
+            self.history.refused(event.object().meta(), event, sighting, by.name());
         }
         false
     }
@@ -147,11 +147,6 @@ impl Enqueuer {
         self.put(key, Add::now());
     }
 
-    /// The same; says whether the key is wanted here.
-    pub(crate) fn take(&self, key: ObjectKey) -> bool {
-        self.put(key, Add::now())
-    }
-
     /// Queues `key` once `delay` has passed. See [`Queue::add_after`].
     pub fn add_after(&self, key: ObjectKey, delay: Duration) {
         self.put(key, Add::after(delay));
@@ -165,17 +160,26 @@ impl Enqueuer {
         self.queue.add_all(wanted, self.priority);
     }
 
-    fn put(&self, key: ObjectKey, add: Add) -> bool {
-        let wanted = self.wants(&key);
-        if wanted {
-            self.history.queued([&key], &self.origin);
-            self.queue.add_with(key, add.priority(self.priority));
+    fn put(&self, key: ObjectKey, add: Add) {
+        if self.wants(&key) {
+            self.put_wanted(key, add);
         }
-        wanted
     }
 
-    /// A key in quarantine is woken by a change only, and one that is another replica's by nothing.
-    fn wants(&self, key: &ObjectKey) -> bool {
+    /// Queues `key`, which [is wanted](Self::wants). No scope is asked.
+    pub(crate) fn put_wanted(&self, key: ObjectKey, add: Add) {
+        self.history.queued([&key], &self.origin);
+        self.queue.add_with(key, add.priority(self.priority));
+    }
+
+    /// Whether a worker met the annotation when it last took `key`, and so let go of it.
+    pub(crate) fn was_paused_by(&self, key: &ObjectKey, annotation: &str) -> bool {
+        self.history.was_paused_by(key, annotation)
+    }
+
+    /// A key in quarantine is woken by a change only, and one that is another replica's by nothing. Asks the scope, which
+    /// is its user's code.
+    pub(crate) fn wants(&self, key: &ObjectKey) -> bool {
         !matches!(self.scope.verdict(key), Verdict::Elsewhere { .. })
             && (self.news == News::Change || !self.quarantine.holds(key))
     }

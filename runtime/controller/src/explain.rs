@@ -37,6 +37,8 @@ pub struct Explanation {
     pub seen: Option<SeenObject>,
     /// What the controller's caches hold under this key.
     pub cached: Vec<CachedObject>,
+    /// What its caches were told of under this key and could not decode.
+    pub undecoded: Vec<UndecodedObject>,
     /// The wait for the next reconcile, if it has begun, or for the last.
     pub queued: Option<Queued>,
     /// The last reconcile, or the one that runs.
@@ -81,6 +83,18 @@ pub struct CachedObject {
     pub version: Option<String>,
     /// Its UID.
     pub uid: Option<String>,
+}
+
+/// An object that cannot be decoded.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UndecodedObject {
+    /// Of which kind.
+    pub kind: String,
+    /// Its version, if that can be read.
+    pub version: Option<String>,
+    /// Why it cannot be decoded, on one line.
+    pub error: String,
 }
 
 /// A wait for a reconcile.
@@ -131,6 +145,9 @@ impl fmt::Display for Explanation {
         }
         for cached in &self.cached {
             writeln!(f, "  cached:     {cached}")?;
+        }
+        for UndecodedObject { kind, version, error } in &self.undecoded {
+            writeln!(f, "  undecoded:  {kind}, version {}: {error}", or_none(version.as_ref()))?;
         }
         if let Some(Queued { since, asked_by, .. }) = &self.queued {
             writeln!(f, "  queued:     {since}, asked for by {asked_by}")?;

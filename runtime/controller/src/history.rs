@@ -1,8 +1,9 @@
 //! What happened to each key: what was seen of it last, why it was queued, how its reconciles went.
 //!
 //! Kept so that [`explain`](crate::Explanation) has something to go by. Guarantees:
-//! - A key that is queued, delayed, running, failing or in quarantine is remembered; of the others as many as
-//!   [`Setup::remember`](crate::Setup::remember) says, the most recent ones. A key costs about 320 bytes.
+//! - A key that is queued, delayed, running, failing or in quarantine is remembered; of those that are paused or given up
+//!   on the most recent ones, ten thousand; of the others as many as [`Setup::remember`](crate::Setup::remember) says.
+//!   Whether any was forgotten for that is remembered too. A key costs about 320 bytes.
 //! - Nothing is allocated for a key that comes and goes as it did before, but for what a failure says.
 //! - Times are read off the monotonic clock alone; what the wall showed then is worked out when somebody asks.
 //!
@@ -12,6 +13,7 @@ mod identity;
 mod recent;
 mod refusals;
 
+use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -20,13 +22,17 @@ use windlass_informer::{Cause, Event};
 use windlass_object::ObjectKey;
 
 use crate::history::identity::{Identity, Version};
-use crate::history::recent::{Keep, Recent, Recycle};
+use crate::history::recent::{Keep, Line, Recent, Recycle};
 use crate::history::refusals::Refusals;
 pub(crate) use crate::history::refusals::Refused;
 
 /// How many keys are remembered that nothing is the matter with, unless a controller says otherwise: more than a person
 /// asks about before they ask again, for about three megabytes.
 pub(crate) const REMEMBERED: usize = 10_000;
+
+/// How many keys are remembered that are paused or given up on, beside those: what waits for a person should not be
+/// pushed out by what goes well, and a defect may give up on every key there is.
+const STUCK: usize = 10_000;
 
 /// The history of one controller's keys. Clones share it.
 #[derive(Clone)]
@@ -128,6 +134,8 @@ pub(crate) enum Ending {
     Panicked,
     /// Panicked too often.
     Resting,
+    /// Not reconciled, since something beside its reconcile panicked; to be tried again.
+    Beside,
 }
 
 /// A failure of a key's.
@@ -144,6 +152,7 @@ pub(crate) struct Failure {
 #[derive(Debug)]
 pub(crate) struct Sighting {
     watch: Arc<str>,
+    /// Its time is read when it is first asked for.
     seen: Mutex<Option<Seen>>,
     live: std::sync::atomic::AtomicBool,
 }
@@ -160,7 +169,7 @@ pub(crate) enum Origin {
 impl History {
     pub(crate) fn new(env: Env, name: &str) -> Self {
         let seed = env.hash_seed(name);
-        let state = State { records: Recent::new(seed, REMEMBERED), refusals: Refusals::new(seed) };
+        let state = State { records: Recent::new(seed, REMEMBERED, STUCK), refusals: Refusals::new(seed) };
         Self { env, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -171,8 +180,10 @@ impl History {
 
     /// `keys` are about to be queued.
     pub(crate) fn queued<'k>(&self, keys: impl IntoIterator<Item = &'k ObjectKey>, origin: &Origin) {
-        let now = self.env.now();
-        let seen = origin.seen();
+        let mut seen = origin.seen();
+        let mut seen = seen.as_mut().and_then(|seen| seen.as_mut());
+        // The clock is read once per event.
+        let now = seen.as_mut().map_or_else(|| self.env.now(), |seen| seen.time(&self.env));
         let mut state = self.lock();
         let asker = match (origin, &seen) {
             (Origin::Watch(_), Some(_)) => Asker::Event,
@@ -182,17 +193,24 @@ impl History {
         for key in keys {
             state.records.change(key, |record| {
                 record.asked_by = Some(asker);
-                if let Some(seen) = seen.as_ref().and_then(|seen| seen.as_ref()) {
-                    record.seen.get_or_insert_default().take(seen, key, now);
+                if let Some(seen) = &seen {
+                    record.seen.get_or_insert_default().take(seen, key);
                 }
                 record.waits_from(now)
             });
         }
     }
 
-    /// A predicate has kept an event of an object from a watch.
-    pub(crate) fn refused<T>(&self, meta: &ObjectMeta, event: &Event<T>, watch: &Arc<str>, by: &'static str) {
-        let refused = Refused { at: self.env.now(), watch: Arc::clone(watch), by, told: Told::of(event) };
+    /// A predicate has kept an event of an object from the watch that is told of it.
+    pub(crate) fn refused<T>(
+        &self,
+        meta: &ObjectMeta,
+        event: &Event<T>,
+        sighting: &Sighting,
+        by: &'static str,
+    ) {
+        let watch = Arc::clone(&sighting.watch);
+        let refused = Refused { at: sighting.time(&self.env), watch, by, told: Told::of(event) };
         self.lock().refusals.note(meta, refused);
     }
 
@@ -218,6 +236,18 @@ impl History {
                 record.waits_from(now);
             }
             record.keep()
+        });
+    }
+
+    /// `key` was taken, and something beside its reconcile panicked: it goes back to the queue.
+    pub(crate) fn beside(&self, key: &ObjectKey, message: &str) {
+        let now = self.env.now();
+        let failure = Failure::new(now, format!("panicked beside its reconcile: {message}"), None);
+        self.lock().records.change(key, |record| {
+            (record.running, record.failing) = (false, true);
+            (record.ended, record.end) = (Some(now), Some(Ending::Beside));
+            record.failure = Some(Box::new(failure));
+            record.waits_from(now)
         });
     }
 
@@ -260,26 +290,40 @@ impl History {
         self.lock().refusals.of(key)
     }
 
-    /// The keys that fail, in order, each with its last failure.
-    pub(crate) fn failing(&self) -> Vec<(ObjectKey, Record)> {
+    /// Whether `key` was not reconciled because of this annotation when it was last taken, and nobody has taken it since.
+    pub(crate) fn was_paused_by(&self, key: &ObjectKey, annotation: &str) -> bool {
+        let end = self.lock().records.get(key).and_then(|record| record.end);
+        matches!(end, Some(Ending::Annotated(by)) if by == annotation)
+    }
+
+    /// How many keys are remembered that nothing is the matter with, if others were forgotten for that.
+    pub(crate) fn forgets_beyond(&self) -> Option<usize> {
+        self.lock().records.lost_beyond()
+    }
+
+    /// The keys that fail.
+    pub(crate) fn failing(&self) -> Vec<ObjectKey> {
         let state = self.lock();
         let failing = state.records.iter().filter(|(_, record)| record.failing);
-        let mut failing: Vec<_> = failing.map(|(key, record)| (key.clone(), record.clone())).collect();
-        drop(state);
-        failing.sort_by(|(one, _), (other, _)| one.cmp(other));
-        failing
+        failing.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// How many keys fail; and the first of them, in order, at most `count`, each with what its last failure said.
+    pub(crate) fn first_failing(&self, count: usize) -> (usize, Vec<(ObjectKey, String)>) {
+        let state = self.lock();
+        let failing = || state.records.iter().filter(|(_, record)| record.failing);
+        let error = |key: &ObjectKey| Some(state.records.get(key)?.failure.as_ref()?.message.clone());
+        let first = least(failing().map(|(key, _)| key), count);
+        let first = first.into_iter().map(|key| (key.clone(), error(key).unwrap_or_default())).collect();
+        (failing().count(), first)
     }
 
     /// The keys that have waited longest, the first of them first, at most `count`.
     pub(crate) fn oldest(&self, count: usize) -> Vec<(ObjectKey, Instant)> {
         let state = self.lock();
         let waiting = state.records.iter().filter(|(_, record)| record.waits && !record.failing);
-        let mut waiting: Vec<_> =
-            waiting.filter_map(|(key, record)| Some((record.queued_at?, key.clone()))).collect();
-        drop(state);
-        waiting.sort();
-        waiting.truncate(count);
-        waiting.into_iter().map(|(at, key)| (key, at)).collect()
+        let waiting = waiting.filter_map(|(key, record)| Some((record.queued_at?, key)));
+        least(waiting, count).into_iter().map(|(at, key)| (key.clone(), at)).collect()
     }
 
     /// How many keys are remembered.
@@ -293,6 +337,25 @@ impl History {
     }
 }
 
+/// The least of `all`, at most `count`, in order. As much room as that is all it takes.
+fn least<T: Ord>(all: impl Iterator<Item = T>, count: usize) -> Vec<T> {
+    let mut least = BinaryHeap::with_capacity(count + 1);
+    for one in all {
+        least.push(one);
+        if least.len() > count {
+            least.pop();
+        }
+    }
+    least.into_sorted_vec()
+}
+
+impl Failure {
+    pub(crate) fn new(at: Instant, message: impl AsRef<str>, lacking: Option<String>) -> Self {
+        let words: Vec<&str> = message.as_ref().split_whitespace().collect();
+        Self { at, message: words.join(" "), lacking }
+    }
+}
+
 impl Record {
     /// A key that waits already goes on waiting.
     fn waits_from(&mut self, now: Instant) -> Keep {
@@ -303,7 +366,15 @@ impl Record {
     }
 
     fn keep(&self) -> Keep {
-        if self.waits || self.running || self.failing { Keep::Hold } else { Keep::LetGo }
+        if self.waits || self.running || self.failing {
+            return Keep::Hold;
+        }
+        Keep::LetGo(match self.end {
+            Some(Ending::Terminal | Ending::GivenUp | Ending::Paused(_) | Ending::Annotated(_)) => {
+                Line::Stuck
+            }
+            _ => Line::Idle,
+        })
     }
 }
 
@@ -329,15 +400,20 @@ impl Seen {
     }
 
     /// Takes over what a watch was told of, in the room there is.
-    fn take(&mut self, told: &Seen, key: &ObjectKey, now: Instant) {
+    fn take(&mut self, told: &Seen, key: &ObjectKey) {
         self.other = told.name != key.name() || told.namespace != key.namespace().unwrap_or_default();
         if self.other {
             self.namespace.clone_from(&told.namespace);
             self.name.clone_from(&told.name);
         }
-        self.at = Some(now);
+        self.at = told.at;
         self.watch.clone_from(&told.watch);
         (self.told, self.version, self.uid) = (told.told, told.version.clone(), told.uid.clone());
+    }
+
+    /// When it was seen: read once.
+    fn time(&mut self, env: &Env) -> Instant {
+        *self.at.get_or_insert_with(|| env.now())
     }
 
     fn emptied(mut self) -> Self {
@@ -399,8 +475,10 @@ impl Sighting {
         Arc::new(Self { watch, seen: Mutex::default(), live: false.into() })
     }
 
-    pub(crate) fn watch(&self) -> &Arc<str> {
-        &self.watch
+    /// When the event was told that the watch is being told of.
+    fn time(&self, env: &Env) -> Instant {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.as_mut().map_or_else(|| env.now(), |seen| seen.time(env))
     }
 
     /// The watch is told of `event`, until [`over`](Self::over).
@@ -414,7 +492,7 @@ impl Sighting {
         seen.namespace.push_str(meta.namespace.as_deref().unwrap_or_default());
         seen.name.clear();
         seen.name.push_str(meta.name.as_deref().unwrap_or_default());
-        seen.told = Told::of(event);
+        (seen.at, seen.told) = (None, Told::of(event));
         seen.version = Version::of(meta.resource_version.as_deref());
         seen.uid = Identity::of(meta.uid.as_deref());
         self.live.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -485,9 +563,67 @@ mod tests {
         let known = |name: &str| history.of(&key(name)).is_some();
         assert!(!known("a"), "done before two others");
         assert!(["b", "c", "fails", "runs", "waits"].into_iter().all(known));
-        assert_eq!(history.failing().into_iter().map(|(key, _)| key).collect::<Vec<_>>(), [key("fails")]);
+        assert_eq!(history.failing(), [key("fails")]);
         run(&history, &key("fails"), Ending::Done);
         assert!(!known("b") && known("fails"), "it does not fail any more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_stuck_is_not_forgotten_for_what_goes_well_and_it_is_known_that_something_was() {
+        let history = history(2);
+        run(&history, &key("hopeless"), Ending::Terminal);
+        run(&history, &key("given-up"), Ending::GivenUp);
+        run(&history, &key("paused"), Ending::Paused("by hand"));
+        history.paused(&key("annotated"), "example.com/paused");
+        ["a", "b"].into_iter().for_each(|name| run(&history, &key(name), Ending::Done));
+        assert_eq!(history.forgets_beyond(), None);
+        run(&history, &key("c"), Ending::Done);
+        assert_eq!(history.forgets_beyond(), Some(2));
+        assert!(history.of(&key("a")).is_none());
+        for name in ["hopeless", "given-up", "paused", "annotated"] {
+            assert!(history.of(&key(name)).is_some(), "{name}");
+        }
+        (0..STUCK).for_each(|number| run(&history, &key(&format!("stuck-{number}")), Ending::GivenUp));
+        assert!(history.of(&key("hopeless")).is_none(), "they have a bound too");
+        assert_eq!(history.len(), STUCK + 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_those_that_fail_or_wait_all_are_counted_and_the_first_named() {
+        let history = history(2);
+        for name in ["d", "a", "c", "b"] {
+            history.queued([&key(&format!("waits-{name}"))], &Origin::Other(Asker::Timer));
+            history.env.sleep(std::time::Duration::from_secs(1)).await;
+            let failure = Failure::new(history.env.now(), format!("{name}\nfailed"), None);
+            history.ended(&key(name), history.env.now(), Ending::Failed, Some(failure));
+        }
+        let first = [(key("a"), "a failed".to_owned()), (key("b"), "b failed".to_owned())];
+        assert_eq!(history.first_failing(2), (4, first.into()));
+        assert_eq!(history.first_failing(20).1.len(), 4);
+        let oldest = history.oldest(2).into_iter().map(|(key, _)| key).collect::<Vec<_>>();
+        assert_eq!(oldest, [key("waits-d"), key("waits-a")]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_that_comes_of_one_event_bears_one_reading_of_the_clock() {
+        let history = history(10);
+        let sighting = Sighting::of("pods");
+        let origin = Origin::Watch(Arc::clone(&sighting));
+        let begun = history.env.now();
+        tell(&sighting, "web", "1");
+        history.queued([&key("web")], &origin);
+        history.env.sleep(std::time::Duration::from_secs(1)).await;
+        history.queued([&key("later")], &origin);
+        let event = Event::Added { object: (), cause: Cause::Watch };
+        history.refused(&meta("web", "1"), &event, &sighting, "no");
+        let of =
+            |name: &str| history.of(&key(name)).map(|it| (it.queued_at, it.seen.and_then(|seen| seen.at)));
+        let first = Some((Some(begun), Some(begun)));
+        assert_eq!((of("web"), of("later")), (first, first));
+        assert_eq!(history.refusal(&key("web")).map(|refused| refused.at), Some(begun));
+        tell(&sighting, "web", "2");
+        history.queued([&key("next")], &origin);
+        assert_eq!(of("next").and_then(|(queued, _)| queued), Some(history.env.now()), "of another event");
     }
 
     #[tokio::test(start_paused = true)]
@@ -537,12 +673,7 @@ mod tests {
             for (key, meta) in keys.iter().zip(&metas) {
                 sighting.told(meta, &Event::Added { object: (), cause: Cause::Watch });
                 history.queued([key, &owner], &origin);
-                history.refused(
-                    meta,
-                    &Event::Added { object: (), cause: Cause::Watch },
-                    sighting.watch(),
-                    "no",
-                );
+                history.refused(meta, &Event::Added { object: (), cause: Cause::Watch }, &sighting, "no");
                 sighting.over();
                 history.started(key, Instant::ORIGIN);
                 history.ended(key, Instant::ORIGIN, Ending::Done, None);

@@ -74,7 +74,7 @@ pub use crate::enqueue::{Enqueuer, by_any_owner, by_any_owner_of, by_owner, by_o
 pub use crate::error::{BoxError, ReconcileError, SetupError, retry, terminal};
 pub use crate::explain::{
     CachedObject, Explanation, FailingKey, Held, Holder, Insight, LastError, LastRun, Moment, Overview,
-    Queued, SeenObject, Situation, Standing, State, WaitingKey,
+    Queued, SeenObject, Situation, Standing, State, UndecodedObject, WaitingKey,
 };
 pub use crate::freshness::ReadYourWrites;
 pub use crate::outcome::Outcome;

@@ -1,8 +1,9 @@
 //! Keys that rest because their object says so: an annotation of the controller's choosing.
 //!
 //! While the object that a key names has the annotation, with any value but `false`, the key is not reconciled, whatever
-//! asks for it. When the annotation goes, or the object, the key is queued at once. A reconcile that runs when the
-//! annotation comes goes on to its end.
+//! asks for it. When the annotation goes, or the object, the key is queued at once, also where the watch was not told
+//! that it had come: states that follow each other fast may be told as one. A reconcile that runs when the annotation
+//! comes goes on to its end.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,15 +43,19 @@ impl Pause {
 /// A handler that queues an object's key when the annotation or the object goes.
 pub(crate) fn resume<O: Resource>(annotation: &'static str) -> impl FnMut(&Event<Arc<O>>, &Enqueuer) + Send {
     move |event, queue| {
-        let was_paused = match event {
+        let (was_paused, is_still) = match event {
             Event::Updated { old, new, .. } => {
-                is_paused(old.meta(), annotation) && !is_paused(new.meta(), annotation)
+                (is_paused(old.meta(), annotation), is_paused(new.meta(), annotation))
             }
-            Event::Deleted { last, .. } => is_paused(last.meta(), annotation),
-            Event::Added { .. } => false,
+            Event::Deleted { last, .. } => (is_paused(last.meta(), annotation), false),
+            Event::Added { object, .. } => (false, is_paused(object.meta(), annotation)),
         };
-        if was_paused {
-            queue.add(ObjectKey::of(event.object().meta()));
+        if is_still {
+            return;
+        }
+        let key = ObjectKey::of(event.object().meta());
+        if was_paused || queue.was_paused_by(&key, annotation) {
+            queue.add(key);
         }
     }
 }
@@ -63,5 +68,48 @@ fn is_paused(meta: &ObjectMeta, annotation: &str) -> bool {
 impl fmt::Debug for Pause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Pause").field(&self.annotation).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use windlass_env::Env;
+    use windlass_informer::Cause;
+    use windlass_workqueue::{Queue, QueueOptions};
+
+    use super::*;
+    use crate::history::History;
+    use crate::quarantine::Quarantine;
+    use crate::scope::Everything;
+
+    const PAUSED: &str = "example.com/paused";
+
+    fn map(name: &str, paused: bool) -> Arc<ConfigMap> {
+        let annotations = paused.then(|| BTreeMap::from([(PAUSED.to_owned(), String::new())]));
+        let metadata = ObjectMeta { name: Some(name.to_owned()), annotations, ..ObjectMeta::default() };
+        Arc::new(ConfigMap { metadata, ..ConfigMap::default() })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_a_worker_let_go_of_is_queued_also_when_nobody_was_told_of_the_annotation() {
+        let env = Env::virtual_time(1);
+        let queue = Queue::new(env.clone(), "test", QueueOptions::default(), None);
+        let history = History::new(env, "test");
+        let enqueuer =
+            Enqueuer::new(queue.clone(), Quarantine::new(None), history.clone(), Arc::new(Everything));
+        history.paused(&ObjectKey::cluster("dropped"), PAUSED);
+        history.paused(&ObjectKey::cluster("others"), "example.com/other");
+        let mut handle = resume::<ConfigMap>(PAUSED);
+        let mut update = |name: &str, old: bool, new: bool| {
+            let (old, new) = (map(name, old), map(name, new));
+            handle(&Event::Updated { old, new, cause: Cause::Watch }, &enqueuer);
+            queue.len()
+        };
+        assert_eq!(update("dropped", false, true), 0, "it is paused");
+        assert_eq!(update("others", false, false), 0);
+        assert_eq!(update("never-paused", false, false), 0);
+        assert_eq!(update("dropped", false, false), 1);
+        assert_eq!(update("told", true, false), 2);
     }
 }

@@ -359,6 +359,7 @@ fn insight(descriptor: Descriptor, setup: &Setup, begun: Arc<AtomicBool>) -> Ins
         needed: setup.needed.clone(),
         limits: setup.limits.clone(),
         pauses: setup.pauses.clone(),
+        own_kinds: setup.own_kinds.clone(),
         workers: setup.workers,
         begun,
         standing: Mutex::new(Standing::NotStarted),

@@ -71,6 +71,8 @@ pub struct Setup {
     pub(crate) timers: Vec<Clockwork>,
     pub(crate) limits: Vec<Limit>,
     pub(crate) pauses: Vec<Pause>,
+    /// The watched kinds whose objects this controller's keys name.
+    pub(crate) own_kinds: Vec<ResourceKind>,
     pub(crate) history: History,
     /// Every key is this controller's until its process says otherwise.
     pub(crate) scope: Arc<dyn Scope>,
@@ -119,6 +121,7 @@ impl Setup {
             timers: Vec::new(),
             limits: Vec::new(),
             pauses: Vec::new(),
+            own_kinds: Vec::new(),
             workers: 1,
             max_retries: None,
             reconcile_timeout: None,

@@ -103,17 +103,7 @@ impl Steward {
     /// # Cancel safety
     /// The keys that wait are forgotten when it is first polled; calling it again waits for the rest.
     pub async fn retire(&self, gone: impl Fn(&ObjectKey) -> bool) {
-        self.queue.withdraw(&gone);
-        self.lock().retain(|key, _| !gone(key));
-        self.history
-            .failing()
-            .iter()
-            .filter(|(key, _)| gone(key))
-            .for_each(|(key, _)| self.queue.forget(key));
-        self.limits.iter().for_each(|limit| limit.forget_if(&gone, &self.queue));
-        self.triggers.iter().for_each(|trigger| trigger.forget_if(&gone));
-        self.quarantine.forget_if(&gone);
-        self.history.forget_if(&gone);
+        self.sweep(&gone);
         self.handover.gone.notify_waiters();
         loop {
             let mut let_go = pin!(self.handover.let_go.notified());
@@ -125,10 +115,20 @@ impl Steward {
             let_go.await;
         }
         // What their last reconciles left.
-        self.queue.withdraw(&gone);
-        self.limits.iter().for_each(|limit| limit.forget_if(&gone, &self.queue));
+        self.sweep(&gone);
         self.gate.ledger.lock().forget_if(&gone);
-        self.history.forget_if(&gone);
+    }
+
+    /// Forgets the keys that are gone, but for what a worker has of them.
+    fn sweep(&self, gone: &impl Fn(&ObjectKey) -> bool) {
+        self.queue.withdraw(gone);
+        self.lock().retain(|key, _| !gone(key));
+        // Whoever has attempts to its name fails.
+        self.history.failing().iter().filter(|key| gone(key)).for_each(|key| self.queue.forget(key));
+        self.limits.iter().for_each(|limit| limit.forget_if(gone, &self.queue));
+        self.triggers.iter().for_each(|trigger| trigger.forget_if(gone));
+        self.quarantine.forget_if(gone);
+        self.history.forget_if(gone);
     }
 
     /// Keeps a key until it is [let in](Self::let_in); `false` if that has happened, and the key is to go on.

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 use windlass_object::ObjectKey;
-use windlass_workqueue::Priority;
+use windlass_workqueue::{Add, Priority};
 
 use crate::enqueue::Enqueuer;
 use crate::history::Asker;
@@ -95,6 +95,12 @@ impl Trigger {
     /// # Errors
     /// As [`Trigger::try_send`].
     pub fn try_send_at(&self, key: ObjectKey, priority: Priority) -> Result<(), TriggerError> {
+        // The scope is users' code: it is asked without the lock.
+        let queue = self.inner.lock().queue();
+        if queue.is_some_and(|queue| !queue.wants(&key)) {
+            // It is another replica's, whose own look at the world brings it.
+            return Ok(());
+        }
         let mut state = self.inner.lock();
         let waits = state.waiting.get(&key).copied();
         if let Phase::Stopped { controller } = state.phase {
@@ -103,11 +109,9 @@ impl Trigger {
         if waits.is_none() && state.waiting.len() >= self.inner.bound {
             return Err(TriggerError::Full { bound: self.inner.bound });
         }
-        if let Phase::Open { queue, .. } = &state.phase
-            && !queue.at(priority).take(key.clone())
-        {
-            // It is another replica's, whose own look at the world brings it.
-            return Ok(());
+        // Opened meanwhile, or moved: the worker that takes the key asks once more.
+        if let Some(queue) = state.queue() {
+            queue.at(priority).put_wanted(key.clone(), Add::now());
         }
         state.waiting.insert(key, waits.map_or(priority, |waits| waits.max(priority)));
         Ok(())
@@ -134,12 +138,20 @@ impl Trigger {
 
     /// Lets everything kept, and all that follows, through to `queue`.
     pub(crate) fn open(&self, controller: &'static str, queue: Enqueuer) -> Result<(), Taken> {
+        let queue = queue.of(Asker::Trigger);
+        // The scope is users' code: it is asked without the lock. Of keys that are sent meanwhile the workers ask it.
+        let mut unwanted: Vec<ObjectKey> = self.inner.lock().waiting.keys().cloned().collect();
+        unwanted.retain(|key| !queue.wants(key));
         let mut state = self.inner.lock();
         if let Phase::Open { controller: by, .. } = state.phase {
             return Err(Taken { by });
         }
-        let queue = queue.of(Asker::Trigger);
-        state.waiting.retain(|key, priority| queue.at(*priority).take(key.clone()));
+        for key in &unwanted {
+            state.waiting.remove(key);
+        }
+        for (key, priority) in &state.waiting {
+            queue.at(*priority).put_wanted(key.clone(), Add::now());
+        }
         state.phase = Phase::Open { controller, queue };
         Ok(())
     }
@@ -180,6 +192,16 @@ impl Trigger {
     }
 }
 
+impl State {
+    /// The queue of the controller that has started.
+    fn queue(&self) -> Option<Enqueuer> {
+        match &self.phase {
+            Phase::Open { queue, .. } => Some(queue.clone()),
+            Phase::Kept | Phase::Stopped { .. } => None,
+        }
+    }
+}
+
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -198,5 +220,61 @@ impl fmt::Debug for Trigger {
             .field("waiting", &state.waiting.len())
             .field("bound", &self.inner.bound)
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use windlass_env::Env;
+    use windlass_object::shard::ShardId;
+    use windlass_workqueue::{Queue, QueueOptions};
+
+    use super::*;
+    use crate::history::History;
+    use crate::quarantine::Quarantine;
+    use crate::scope::{Scope, Verdict};
+
+    /// Looks at the trigger whenever it is asked, as users' code may. Names up to `m` are this replica's.
+    struct Curious {
+        trigger: Trigger,
+        asked: AtomicUsize,
+        locked: AtomicUsize,
+    }
+
+    impl Scope for Curious {
+        fn verdict(&self, key: &ObjectKey) -> Verdict {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            if self.trigger.inner.state.try_lock().is_err() {
+                self.locked.fetch_add(1, Ordering::Relaxed);
+            }
+            if key.name() > "m" {
+                return Verdict::Elsewhere { shard: ShardId(3), holder: None };
+            }
+            Verdict::Mine(None)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_scope_is_asked_outside_of_the_lock_and_before_it_is_asked_whether_there_is_room() {
+        let env = Env::virtual_time(1);
+        let trigger = Trigger::new(2);
+        let (asked, locked) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let scope = Arc::new(Curious { trigger: trigger.clone(), asked, locked });
+        let queue = Queue::new(env.clone(), "test", QueueOptions::default(), None);
+        let quarantine = Quarantine::new(None);
+        let enqueuer = Enqueuer::new(queue.clone(), quarantine, History::new(env, "test"), scope.clone());
+        ["a", "z"].iter().for_each(|name| trigger.try_send(ObjectKey::cluster(name)).expect("kept"));
+        trigger.open("test", enqueuer).expect("nobody has it");
+        trigger.try_send(ObjectKey::cluster("b")).expect("z has left");
+        trigger.try_send(ObjectKey::cluster("y")).expect("what is elsewhere takes no room");
+        assert_eq!(
+            trigger.try_send(ObjectKey::cluster("c")),
+            Err(TriggerError::Full { bound: 2 }),
+            "what is not elsewhere does"
+        );
+        assert_eq!((scope.asked.load(Ordering::Relaxed), scope.locked.load(Ordering::Relaxed)), (5, 0));
+        assert_eq!(queue.len(), 2);
     }
 }

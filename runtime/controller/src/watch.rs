@@ -1,5 +1,6 @@
 //! One watched kind while it is being wired: predicates, mappers, handlers, indexes, and at the end a lister.
 
+use std::any::Any as _;
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use windlass_object::{ObjectKey, Scoped};
 use windlass_workqueue::Priority;
 
 use crate::caches::Observed;
-use crate::enqueue::{Enqueuer, keys_of};
+use crate::enqueue::{Enqueuer, by_self, keys_of};
 use crate::error::SetupError;
 use crate::history::Sighting;
 use crate::pause::{Pause, resume};
@@ -78,6 +79,9 @@ impl<'s, R: Observed> Watch<'s, R> {
     /// is enqueued once per event. A panic in `map` is counted and costs that one event's keys. A `map` that captures
     /// a lister can look at other objects, and by every index.
     pub fn enqueue(self, map: impl Fn(&R::Object) -> Vec<ObjectKey> + Send + 'static) -> Self {
+        if map.type_id() == by_self::<R::Object>.type_id() {
+            self.setup.own_kinds.push(self.informer.kind().clone());
+        }
         self.on_event(to_keys(map))
     }
 
@@ -104,6 +108,7 @@ impl<'s, R: Observed> Watch<'s, R> {
     /// is queued at once, whatever predicates say. A reconcile that runs when it comes goes on to its end. The
     /// annotation is the controller author's to choose; `windlass.dev/paused` is one.
     pub fn paused_by(self, annotation: &'static str) -> Self {
+        self.setup.own_kinds.push(self.informer.kind().clone());
         self.setup.pauses.push(Pause::new(annotation, self.informer.lister()));
         self.join(resume(annotation))
     }

@@ -166,10 +166,10 @@ impl Worker {
             let mut gone = pin!(steward.handover.gone.notified());
             // Whoever takes keys away says so in the scope first, so this listens from before the scope is asked.
             gone.as_mut().enable();
-            let fence = self.admit(key, priority)?;
+            self.admit(key, priority)?;
             if let Either::Left((passed, _)) = future::select(passed.as_mut(), gone).await {
-                // Time has passed.
-                return self.admit(key, priority).and(Some((fence, passed?)));
+                // Time has passed: whoever has the key now may have another fence for it.
+                return Some((self.admit(key, priority)?, passed?));
             }
         }
     }
@@ -198,7 +198,10 @@ impl Worker {
             tracing::debug!(controller = name, %key, annotation, "not reconciled: paused");
             queue.forget(key);
             history.paused(key, annotation);
-            return None;
+            // Whoever was told that the annotation went before this was noted has left the key to this worker.
+            if Pause::of(pauses, key).is_some() {
+                return None;
+            }
         }
         Some(fence)
     }
@@ -209,7 +212,7 @@ impl Worker {
         let key = item.key();
         self.shared.metrics.panics.inc();
         tracing::error!(controller = self.shared.name, %key, message, "a panic beside the reconcile: trying again");
-        self.shared.history.put_off(key);
+        self.shared.history.beside(key, message);
         self.shared.queue.add_with(key.clone(), Add::after(AFTER_PANIC).priority(item.priority()));
     }
 
@@ -312,11 +315,9 @@ impl Worker {
             Attempt::Returned(Ok(_)) => None,
             Attempt::Returned(Err(error)) => {
                 let lacking = error.denial().map(|denial| denial.to_string());
-                Some(Failure { at, message: one_line(error), lacking })
+                Some(Failure::new(at, one_line(error), lacking))
             }
-            Attempt::Panicked(message, _) => {
-                Some(Failure { at, message: format!("panicked: {message}"), lacking: None })
-            }
+            Attempt::Panicked(message, _) => Some(Failure::new(at, format!("panicked: {message}"), None)),
         };
         self.shared.history.ended(key, at, ending, failure);
     }

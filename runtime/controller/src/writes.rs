@@ -279,6 +279,11 @@ impl Ledger {
     /// The resource whose cache has held up `key` in its last turn, if one has.
     pub(crate) fn held_up_by(&self, key: &ObjectKey) -> Option<GroupResource> {
         self.skips.get(key)?;
+        self.pending(key)
+    }
+
+    /// The first resource whose cache has not been seen yet to show what `key` wrote.
+    pub(crate) fn pending(&self, key: &ObjectKey) -> Option<GroupResource> {
         self.keys.get(key)?.keys().next().map(|place| place.resource.clone())
     }
 

@@ -24,12 +24,14 @@ pub(super) struct Facts {
     /// What keeps a cache that the controller needs from being followed.
     pub(super) barred: Option<(ResourceKind, Presence)>,
     pub(super) verdict: Verdict,
-    pub(super) undecoded: Option<(ResourceKind, Undecoded)>,
+    /// Objects of that name which cannot be decoded; first those that the key names.
+    pub(super) undecoded: Vec<Spoilt>,
     pub(super) resting: Option<Quarantined>,
     /// The annotation that pauses the key now.
     pub(super) annotation: Option<&'static str>,
     /// Since when a worker has the key.
     pub(super) taken: Option<Instant>,
+    /// The resource whose cache holds the key up: in its last turn or, while a worker has it, from its reconcile.
     pub(super) own_write: Option<GroupResource>,
     /// The class in which the key is aside, and how many of it may run.
     pub(super) aside: Option<(String, usize)>,
@@ -39,10 +41,20 @@ pub(super) struct Facts {
     pub(super) busy: usize,
     pub(super) failures: u32,
     pub(super) record: Option<Record>,
+    /// How many idle keys are remembered, if others were forgotten.
+    pub(super) forgets_beyond: Option<usize>,
     pub(super) refused: Option<Refused>,
     pub(super) cached: Vec<CachedObject>,
     /// What leaves the key out of every cache, if it is left out.
     pub(super) left_out: Option<String>,
+}
+
+/// An object that cannot be decoded.
+pub(super) struct Spoilt {
+    pub(super) kind: ResourceKind,
+    pub(super) what: Undecoded,
+    /// Whether the controller's keys name objects of this kind.
+    pub(super) is_own: bool,
 }
 
 impl Facts {
@@ -133,7 +145,7 @@ impl Facts {
         let due = self.whereabouts.due?;
         let next_try = self.now.moment(due.at);
         let record = self.record.as_ref()?;
-        let failed = matches!(record.end, Some(Ending::Failed | Ending::Panicked));
+        let failed = matches!(record.end, Some(Ending::Failed | Ending::Panicked | Ending::Beside));
         let failure = record.failure.as_deref().filter(|_| failed || due.is_retry)?;
         Some(match denied(failure) {
             Some(denial) => Situation::MissingPermission { denial, next_try: Some(next_try) },
@@ -146,9 +158,8 @@ impl Facts {
 
     /// What is the matter with the object, or with the cache that it should be in.
     fn of_the_object(&self) -> Option<Situation> {
-        if let Some((kind, Undecoded { version, error, .. })) = &self.undecoded {
-            let (kind, version) = (kind.to_string(), version.as_ref().map(ToString::to_string));
-            return Some(Situation::Undecodable { kind, version, error: error.to_string() });
+        if let Some(own) = self.undecoded.iter().find(|spoilt| spoilt.is_own) {
+            return Some(own.situation());
         }
         match self.barred.as_ref()? {
             (_, Presence::Forbidden(denial)) => {
@@ -197,6 +208,10 @@ impl Facts {
             let again = Some(self.now.moment(due.at));
             return Situation::Done { why: "its first reconcile is to come later".to_owned(), again };
         }
+        // It may be of no concern to the key; of a key that nothing is known of it is the best guess.
+        if let Some(spoilt) = self.undecoded.first() {
+            return spoilt.situation();
+        }
         if let Some(by) = &self.left_out {
             return Situation::NotSelected { by: by.clone() };
         }
@@ -213,7 +228,18 @@ impl Facts {
                 kinds.join(", ")
             )
         };
-        Situation::NeverSeen { why }
+        match self.forgets_beyond {
+            Some(last) => Situation::NotRemembered { last, why },
+            None => Situation::NeverSeen { why },
+        }
+    }
+}
+
+impl Spoilt {
+    fn situation(&self) -> Situation {
+        let Undecoded { version, error, .. } = &self.what;
+        let (kind, version) = (self.kind.to_string(), version.as_ref().map(ToString::to_string));
+        Situation::Undecodable { kind, version, error: error.to_string() }
     }
 }
 

@@ -4,17 +4,17 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use windlass_env::Env;
-use windlass_informer::{Presence, Quarantined as Undecoded};
+use windlass_env::{Env, caught_now};
+use windlass_informer::Presence;
 use windlass_object::{ObjectKey, ResourceKind};
 use windlass_workqueue::Queue;
 
 use crate::caches::{Cache, Caches, behind};
 use crate::descriptor::Descriptor;
-use crate::explain::diagnosis::Facts;
+use crate::explain::diagnosis::{Facts, Spoilt};
 use crate::explain::moment::Now;
 use crate::explain::overview::{FailingKey, Overview, State, WaitingKey};
-use crate::explain::{CachedObject, Explanation, LastError, LastRun, Queued, SeenObject};
+use crate::explain::{CachedObject, Explanation, LastError, LastRun, Queued, SeenObject, UndecodedObject};
 use crate::history::{Asker, Ending, History, Record, Seen};
 use crate::limits::Limit;
 use crate::pause::Pause;
@@ -79,6 +79,8 @@ pub(crate) struct Inner {
     pub(crate) needed: Vec<Arc<dyn Cache>>,
     pub(crate) limits: Vec<Limit>,
     pub(crate) pauses: Vec<Pause>,
+    /// The kinds whose objects the keys name, as far as is known.
+    pub(crate) own_kinds: Vec<ResourceKind>,
     pub(crate) workers: usize,
     /// Whether the start has begun, and with it sources of the controller's own.
     pub(crate) begun: Arc<AtomicBool>,
@@ -120,7 +122,7 @@ impl Insight {
     pub fn explain(&self, key: &ObjectKey) -> Explanation {
         let facts = self.inner.facts(key);
         let situation = facts.situation();
-        let Facts { now, record, whereabouts, failures, cached, .. } = facts;
+        let Facts { now, record, whereabouts, failures, cached, undecoded, .. } = facts;
         let record = record.unwrap_or_default();
         let next_try = whereabouts.due.map(|due| now.moment(due.at));
         let priority = whereabouts.waiting.map(|waiting| waiting.priority.0);
@@ -137,6 +139,7 @@ impl Insight {
                 .filter(|seen| seen.at.is_some())
                 .map(|seen| seen_object(seen, key, now)),
             cached,
+            undecoded: undecoded.into_iter().map(undecoded_object).collect(),
             queued: queued_at.map(|since| Queued {
                 since: now.moment(since),
                 asked_by: asked_by(record.asked_by).to_owned(),
@@ -160,13 +163,13 @@ impl Insight {
         let now = Now::of(env);
         let busy = self.inner.started.get().map(|started| started.activity.busy()).unwrap_or_default();
         let running = busy.iter().map(|busy| waiting_key(&busy.key, now.moment(busy.since)));
-        let failing = history.failing();
+        let (failing, first_failing) = history.first_failing(NAMED);
         let oldest = history.oldest(NAMED);
-        let named = failing.iter().take(NAMED).map(|(key, record)| FailingKey {
+        let named = first_failing.into_iter().map(|(key, error)| FailingKey {
             key: key.to_string(),
-            failures: queue.attempts(key),
-            error: record.failure.as_ref().map(|failure| failure.message.clone()).unwrap_or_default(),
-            next_try: queue.whereabouts(key).due.map(|due| now.moment(due.at)),
+            failures: queue.attempts(&key),
+            error,
+            next_try: queue.whereabouts(&key).due.map(|due| now.moment(due.at)),
         });
         Overview {
             name: descriptor.name.to_owned(),
@@ -175,7 +178,7 @@ impl Insight {
             depth: queue.len(),
             workers: *workers,
             busy: busy.len(),
-            failing: failing.len(),
+            failing,
             quarantined: quarantine.resting().iter().map(|resting| resting.key.to_string()).collect(),
             remembered: history.len(),
             running: running.collect(),
@@ -219,17 +222,21 @@ impl Inner {
         let started = self.started.get();
         let busy = started.map(|started| started.activity.busy()).unwrap_or_default();
         let caches = self.all_caches();
+        let taken = busy.iter().find(|busy| busy.key == *key).map(|busy| busy.since);
         Facts {
             now: Now::of(&self.env),
             standing: self.standing(),
             laggards: behind(&self.expected()).err().map(|behind| behind.laggards).unwrap_or_default(),
             barred: self.barred(),
-            verdict: started.map_or(Verdict::Mine(None), |started| started.scope.verdict(key)),
-            undecoded: undecoded(&caches, key),
+            verdict: started.map_or(Verdict::Mine(None), |started| verdict(&*started.scope, key)),
+            undecoded: self.undecoded(&caches, key),
             resting: self.quarantine.resting().into_iter().find(|resting| resting.key == *key),
             annotation: Pause::of(&self.pauses, key),
-            taken: busy.iter().find(|busy| busy.key == *key).map(|busy| busy.since),
-            own_write: started.and_then(|started| started.ledger.lock().held_up_by(key)),
+            taken,
+            own_write: started.and_then(|started| {
+                let ledger = started.ledger.lock();
+                if taken.is_some() { ledger.pending(key) } else { ledger.held_up_by(key) }
+            }),
             aside: self.limits.iter().find_map(|limit| limit.aside(key)),
             whereabouts: self.queue.whereabouts(key),
             depth: self.queue.len(),
@@ -237,10 +244,22 @@ impl Inner {
             busy: busy.len(),
             failures: self.queue.attempts(key),
             record: self.history.of(key),
+            forgets_beyond: self.history.forgets_beyond(),
             refused: self.history.refusal(key),
             cached: caches.iter().filter_map(|cache| cached(&**cache, key)).collect(),
             left_out: left_out(&caches, key),
         }
+    }
+
+    /// The objects of that name which cannot be decoded; first those that the key names.
+    fn undecoded(&self, caches: &[Arc<dyn Cache>], key: &ObjectKey) -> Vec<Spoilt> {
+        let of = |cache: &Arc<dyn Cache>| {
+            let (kind, what) = (cache.kind().clone(), cache.undecoded(key)?);
+            Some(Spoilt { is_own: self.own_kinds.contains(&kind), kind, what })
+        };
+        let mut undecoded: Vec<Spoilt> = caches.iter().filter_map(of).collect();
+        undecoded.sort_by_key(|spoilt| !spoilt.is_own);
+        undecoded
     }
 
     /// What keeps a cache that the controller needs from being followed, although it has its first list.
@@ -264,8 +283,18 @@ impl Inner {
     }
 }
 
-fn undecoded(caches: &[Arc<dyn Cache>], key: &ObjectKey) -> Option<(ResourceKind, Undecoded)> {
-    caches.iter().find_map(|cache| Some((cache.kind().clone(), cache.undecoded(key)?)))
+/// What the scope says; if it panics, which costs the key its turns too, the history tells.
+fn verdict(scope: &dyn Scope, key: &ObjectKey) -> Verdict {
+    caught_now(|| scope.verdict(key)).unwrap_or(Verdict::Mine(None))
+}
+
+fn undecoded_object(spoilt: Spoilt) -> UndecodedObject {
+    let Spoilt { kind, what, .. } = spoilt;
+    UndecodedObject {
+        kind: kind.to_string(),
+        version: what.version.as_ref().map(ToString::to_string),
+        error: on_one_line(&what.error.to_string()),
+    }
 }
 
 fn cached(cache: &dyn Cache, key: &ObjectKey) -> Option<CachedObject> {
@@ -322,6 +351,7 @@ fn outcome(end: Ending) -> &'static str {
         Ending::GivenUp => "failed too often",
         Ending::Panicked => "panicked",
         Ending::Resting => "panicked too often",
+        Ending::Beside => "not reconciled: panicked beside it",
     }
 }
 

@@ -113,7 +113,7 @@ pub enum Situation {
     },
     /// The key failed and waits for its next try.
     BackingOff {
-        /// How often it failed in a row.
+        /// How often it failed in a row; none if it did not come to its reconcile.
         failures: u32,
         /// What the last failure said.
         error: String,
@@ -145,7 +145,14 @@ pub enum Situation {
         /// When the last one was kept back.
         at: Moment,
     },
-    /// Nothing asked for the key, as far as is remembered.
+    /// Nothing is remembered of the key, and some that nothing was the matter with were forgotten.
+    NotRemembered {
+        /// How many of those are remembered.
+        last: usize,
+        /// What is known of an object of that name.
+        why: String,
+    },
+    /// Nothing asked for the key.
     NeverSeen {
         /// What is known of an object of that name.
         why: String,
@@ -204,6 +211,9 @@ impl fmt::Display for Situation {
             Self::Queued { since } => {
                 write!(f, "queued: a free worker is about to take it, for {}", since.span())
             }
+            Self::BackingOff { failures: 0, error, next_try } => {
+                write!(f, "backing off: tried again {}: {error}", next_try.ahead())
+            }
             Self::BackingOff { failures, error, next_try } => write!(
                 f,
                 "backing off: failed {failures} time(s) in a row, tried again {}: {error}",
@@ -217,6 +227,10 @@ impl fmt::Display for Situation {
                 f,
                 "filtered by predicate: {predicate} kept its last event ({event}) from the watch on {watch}, {}",
                 at.ago()
+            ),
+            Self::NotRemembered { last, why } => write!(
+                f,
+                "not remembered: idle for longer than the last {last} keys, or never asked for; {why}"
             ),
             Self::NeverSeen { why } => write!(f, "never seen: {why}"),
         }

@@ -1,7 +1,7 @@
 //! Records by key: all of those that are held, and the most recent of the others.
 //!
-//! A record that is made or touched is *held* until it is let go; of those that were let go only so many are kept, the
-//! newest. A slot that is left is used again with whatever room its record has, so that keys that come and go allocate
+//! A record that is made or touched is *held* until it is let go, into one of two lines; of each line only so many are
+//! kept, the newest. A slot that is left is used again with whatever room its record has, so that keys that come and go allocate
 //! nothing; when most slots are free they are given back.
 
 use std::hash::BuildHasher;
@@ -28,8 +28,17 @@ pub(crate) trait Recycle: Default {
 pub(crate) enum Keep {
     /// It is held.
     Hold,
-    /// It is kept as long as it is among the newest.
-    LetGo,
+    /// It is kept as long as it is among the newest of its line.
+    LetGo(Line),
+}
+
+/// The lines of records that were let go. None of them can push a record out of the other.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// Of keys that nothing is the matter with.
+    Idle,
+    /// Of keys that wait for somebody to do something about them.
+    Stuck,
 }
 
 /// See the module.
@@ -38,12 +47,20 @@ pub(crate) struct Recent<V> {
     numbers: HashTable<u32>,
     slots: Vec<Slot<V>>,
     free: Vec<u32>,
-    /// The ends of the line of records that were let go.
+    /// By [`Line`].
+    lines: [Ends; 2],
+    /// Whether a record was ever lost because its line was full.
+    has_lost: bool,
+    hasher: FixedState,
+}
+
+/// The ends of a line, how many records are in it and how many may be.
+#[derive(Copy, Clone)]
+struct Ends {
     oldest: u32,
     newest: u32,
-    at_rest: usize,
+    length: usize,
     limit: usize,
-    hasher: FixedState,
 }
 
 struct Slot<V> {
@@ -52,22 +69,30 @@ struct Slot<V> {
     hash: u64,
     older: u32,
     newer: u32,
-    resting: bool,
+    /// The line it is in, if it was let go.
+    line: Option<Line>,
     value: V,
 }
 
 impl<V: Recycle> Recent<V> {
-    /// Keeps at most `limit` records that are not held. The seed keeps strangers who choose keys from choosing ones that
-    /// collide.
-    pub(crate) fn new(seed: u64, limit: usize) -> Self {
+    /// Keeps at most so many records that are not held, of those that are idle and of those that are stuck. The seed keeps
+    /// strangers who choose keys from choosing ones that collide.
+    pub(crate) fn new(seed: u64, idle: usize, stuck: usize) -> Self {
         let (numbers, hasher) = (HashTable::new(), FixedState::with_seed(seed));
         let (slots, free) = (Vec::new(), Vec::new());
-        Self { numbers, slots, free, oldest: NONE, newest: NONE, at_rest: 0, limit, hasher }
+        let lines = [idle, stuck].map(|limit| Ends { oldest: NONE, newest: NONE, length: 0, limit });
+        Self { numbers, slots, free, lines, has_lost: false, hasher }
     }
 
-    pub(crate) fn limit(&mut self, limit: usize) {
-        self.limit = limit;
-        self.shrink();
+    /// Keeps so many idle ones from here on.
+    pub(crate) fn limit(&mut self, idle: usize) {
+        self.lines[Line::Idle as usize].limit = idle;
+        self.shrink(Line::Idle);
+    }
+
+    /// How many idle ones are kept, if some were lost for that.
+    pub(crate) fn lost_beyond(&self) -> Option<usize> {
+        self.has_lost.then_some(self.lines[Line::Idle as usize].limit)
     }
 
     pub(crate) fn get(&self, key: &ObjectKey) -> Option<&V> {
@@ -79,21 +104,22 @@ impl<V: Recycle> Recent<V> {
     pub(crate) fn change(&mut self, key: &ObjectKey, change: impl FnOnce(&mut V) -> Keep) {
         let number = self.find(key).unwrap_or_else(|| self.enter(key));
         self.unlink(number);
-        if change(&mut self.slots[number as usize].value) == Keep::LetGo {
-            self.let_go(number);
+        if let Keep::LetGo(line) = change(&mut self.slots[number as usize].value) {
+            self.let_go(number, line);
         }
     }
 
-    fn let_go(&mut self, number: u32) {
-        let newest = std::mem::replace(&mut self.newest, number);
+    fn let_go(&mut self, number: u32, line: Line) {
+        let ends = &mut self.lines[line as usize];
+        ends.length += 1;
+        let newest = std::mem::replace(&mut ends.newest, number);
         let slot = &mut self.slots[number as usize];
-        (slot.older, slot.newer, slot.resting) = (newest, NONE, true);
+        (slot.older, slot.newer, slot.line) = (newest, NONE, Some(line));
         match newest {
-            NONE => self.oldest = number,
+            NONE => ends.oldest = number,
             _ => self.slots[newest as usize].newer = number,
         }
-        self.at_rest += 1;
-        self.shrink();
+        self.shrink(line);
     }
 
     /// Forgets the record of `key`.
@@ -135,7 +161,7 @@ impl<V: Recycle> Recent<V> {
                 hash,
                 older: NONE,
                 newer: NONE,
-                resting: false,
+                line: None,
                 value: V::default(),
             });
             number_of(self.slots.len() - 1)
@@ -151,9 +177,14 @@ impl<V: Recycle> Recent<V> {
         number
     }
 
-    fn shrink(&mut self) {
-        while self.at_rest > self.limit && self.oldest != NONE {
-            self.remove(self.oldest);
+    fn shrink(&mut self, line: Line) {
+        loop {
+            let Ends { oldest, length, limit, .. } = self.lines[line as usize];
+            if length <= limit || oldest == NONE {
+                break;
+            }
+            self.remove(oldest);
+            self.has_lost = true;
         }
         self.give_back();
     }
@@ -170,22 +201,21 @@ impl<V: Recycle> Recent<V> {
         self.free.push(number);
     }
 
-    /// Takes a record out of the line of those that were let go, if it is there.
+    /// Takes a record out of its line, if it is in one.
     fn unlink(&mut self, number: u32) {
         let slot = &mut self.slots[number as usize];
-        if !std::mem::take(&mut slot.resting) {
-            return;
-        }
+        let Some(line) = slot.line.take() else { return };
         let (older, newer) = (slot.older, slot.newer);
+        let ends = &mut self.lines[line as usize];
+        ends.length -= 1;
         match older {
-            NONE => self.oldest = newer,
+            NONE => ends.oldest = newer,
             _ => self.slots[older as usize].newer = newer,
         }
         match newer {
-            NONE => self.newest = older,
+            NONE => ends.newest = older,
             _ => self.slots[newer as usize].older = older,
         }
-        self.at_rest -= 1;
     }
 
     /// Moves what is left into less room when most of it is free, as it is once a first list has been worked off.
@@ -202,7 +232,9 @@ impl<V: Recycle> Recent<V> {
         for slot in &mut slots {
             (slot.older, slot.newer) = (to(slot.older), to(slot.newer));
         }
-        (self.oldest, self.newest) = (to(self.oldest), to(self.newest));
+        for ends in &mut self.lines {
+            (ends.oldest, ends.newest) = (to(ends.oldest), to(ends.newest));
+        }
         self.numbers = HashTable::with_capacity(slots.len());
         for (number, slot) in slots.iter().enumerate() {
             self.numbers.insert_unique(slot.hash, number_of(number), |other| slots[*other as usize].hash);
@@ -237,6 +269,11 @@ mod tests {
         ObjectKey::namespaced("shop", &number.to_string())
     }
 
+    /// Every third key is stuck when it is let go.
+    fn line_of(number: u32) -> Line {
+        if number.is_multiple_of(3) { Line::Stuck } else { Line::Idle }
+    }
+
     fn hold(recent: &mut Recent<Note>, number: u32, note: u32) {
         recent.change(&key(number), |it| {
             it.0 = note;
@@ -245,7 +282,7 @@ mod tests {
     }
 
     fn let_go(recent: &mut Recent<Note>, number: u32) {
-        recent.change(&key(number), |_| Keep::LetGo);
+        recent.change(&key(number), |_| Keep::LetGo(line_of(number)));
     }
 
     #[derive(Clone, Debug)]
@@ -267,28 +304,31 @@ mod tests {
     #[derive(Default)]
     struct Model {
         notes: BTreeMap<u32, u32>,
-        line: VecDeque<u32>,
+        lines: [VecDeque<u32>; 2],
+        has_lost: bool,
     }
 
     impl Model {
-        fn act(&mut self, deed: &Deed, limit: usize) {
+        fn act(&mut self, deed: &Deed, limits: [usize; 2]) {
             match deed {
                 Deed::Hold(key, note) => {
-                    self.line.retain(|other| other != key);
+                    self.lines[line_of(*key) as usize].retain(|other| other != key);
                     self.notes.insert(*key, *note);
                 }
                 Deed::LetGo(key) if self.notes.contains_key(key) => {
-                    self.line.retain(|other| other != key);
-                    self.line.push_back(*key);
-                    while self.line.len() > limit {
-                        let oldest = self.line.pop_front().expect("not empty");
+                    let line = &mut self.lines[line_of(*key) as usize];
+                    line.retain(|other| other != key);
+                    line.push_back(*key);
+                    while line.len() > limits[line_of(*key) as usize] {
+                        let oldest = line.pop_front().expect("not empty");
                         self.notes.remove(&oldest);
+                        self.has_lost = true;
                     }
                 }
                 Deed::LetGo(_) => {}
                 Deed::RemoveEven => {
                     self.notes.retain(|key, _| key % 2 == 1);
-                    self.line.retain(|key| key % 2 == 1);
+                    self.lines.iter_mut().for_each(|line| line.retain(|key| key % 2 == 1));
                 }
             }
         }
@@ -296,10 +336,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_held_is_kept_and_of_the_rest_the_newest(deeds in prop::collection::vec(deed(), 0..200)) {
-            let (mut model, mut recent) = (Model::default(), Recent::<Note>::new(7, 3));
+        fn what_is_held_is_kept_and_of_the_rest_the_newest_of_each_line(deeds in prop::collection::vec(deed(), 0..200)) {
+            let (mut model, mut recent) = (Model::default(), Recent::<Note>::new(7, 3, 2));
             for deed in &deeds {
-                model.act(deed, 3);
+                model.act(deed, [3, 2]);
                 match deed {
                     Deed::Hold(number, note) => hold(&mut recent, *number, *note),
                     Deed::LetGo(number) if recent.get(&key(*number)).is_some() => let_go(&mut recent, *number),
@@ -311,6 +351,7 @@ mod tests {
                 let notes: BTreeMap<u32, u32> =
                     recent.iter().map(|(key, note)| (key.name().parse().expect("a number"), note.0)).collect();
                 prop_assert_eq!(&notes, &model.notes);
+                prop_assert_eq!(recent.lost_beyond(), model.has_lost.then_some(3));
                 for number in 0..12 {
                     prop_assert_eq!(recent.get(&key(number)).map(|note| note.0), model.notes.get(&number).copied());
                 }
@@ -320,7 +361,9 @@ mod tests {
 
     #[test]
     fn a_line_that_was_worked_off_gives_its_room_back_and_forgets_nobody() {
-        let mut recent = Recent::<Note>::new(7, 100);
+        let mut recent = Recent::<Note>::new(7, 100, 100);
+        let let_go =
+            |recent: &mut Recent<Note>, number| recent.change(&key(number), |_| Keep::LetGo(Line::Idle));
         (0..20_000).for_each(|number| hold(&mut recent, number, number));
         (0..20_000).for_each(|number| let_go(&mut recent, number));
         assert_eq!(recent.len(), 100);

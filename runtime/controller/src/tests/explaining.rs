@@ -1,5 +1,7 @@
 //! Why a key has not been reconciled: each situation planted, and the first line read.
 
+mod told;
+
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -571,5 +573,7 @@ async fn of_idle_keys_as_many_are_remembered_as_the_controller_says() {
     world.pass(10).await;
     assert_eq!(workers.insight().overview().remembered, 11);
     assert_says(&workers.insight(), "fails", "backing off: ");
-    assert_says(&workers.insight(), "m00", "never seen: ");
+    let forgotten =
+        "not remembered: idle for longer than the last 10 keys, or never asked for; an object of that name";
+    assert_says(&workers.insight(), "m00", forgotten);
 }

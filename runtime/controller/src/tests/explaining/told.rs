@@ -1,0 +1,176 @@
+//! What must not be said of a key, and what must be left of none.
+
+use windlass_client::OpenFence;
+
+use super::*;
+use crate::ReadYourWrites;
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_beside_the_reconcile_is_told_as_backing_off_on_one_line() {
+    let world = World::with(&["m"]);
+    let wire = |setup: &mut Setup| {
+        setup.at_most(1, |_| panic!("no class\nat all"));
+        watch_maps(setup);
+    };
+    let workers = world.watcher(wire).await;
+    world.pass(12).await;
+    let told = assert_says(&workers.insight(), "m", "backing off: tried again in ");
+    let words = "panicked beside its reconcile: no class at all";
+    assert!(first_line(&told).ends_with(words), "{told}");
+    assert_eq!(told.last_error.map(|error| error.message).as_deref(), Some(words));
+    let overview = workers.insight().overview();
+    assert_eq!((overview.failing, overview.failing_keys[0].error.as_str()), (1, words));
+}
+
+/// Panics whenever it is asked.
+struct Hopeless;
+
+impl Scope for Hopeless {
+    fn verdict(&self, _: &ObjectKey) -> Verdict {
+        panic!("no verdict")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scope_that_panics_is_told_of_and_does_not_take_the_answer_with_it() {
+    let world = World::with(&[]);
+    let trigger = crate::Trigger::new(1);
+    let sent = trigger.clone();
+    let queue = Arc::new(OnceLock::new());
+    let theirs = Arc::clone(&queue);
+    let wire = move |setup: &mut Setup| {
+        setup.triggered_by(&sent);
+        assert!(theirs.set(setup.queue()).is_ok() || theirs.get().is_some());
+    };
+    let readied = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
+    let resources = Resources { scope: Arc::new(Hopeless), ..readied.resources };
+    let workers = readied.prepared.start(resources).await.expect("started");
+    queue.get().expect("set up").add(key("m"));
+    world.pass(1).await;
+    let told = assert_says(&workers.insight(), "m", "backing off: tried again in ");
+    assert!(first_line(&told).ends_with("panicked beside its reconcile: no verdict"), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_panic_says_is_kept_on_one_line() {
+    let world = World::with(&["m"]);
+    let act = |_, _| async { panic!("two\n  lines") };
+    let workers = world.start_with(world.scripted(watch_maps, act)).await;
+    world.pass(1).await;
+    let told = assert_says(&workers.insight(), "m", "backing off: ");
+    assert_eq!(told.last_error.map(|error| error.message).as_deref(), Some("panicked: two lines"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_of_another_kind_that_cannot_be_decoded_is_a_detail() {
+    let world = World::with(&["m"]);
+    let wire = |setup: &mut Setup| {
+        watch_maps(setup);
+        setup.watch::<Secret>().enqueue(|_| Vec::new());
+    };
+    for name in ["m", "n"] {
+        world.api.put(&format!("/api/v1/namespaces/shop/secrets/{name}"), json!({}));
+    }
+    let workers = world.watcher(wire).await;
+    world.pass(1).await;
+    for name in ["m", "n"] {
+        let path = format!("/api/v1/namespaces/shop/secrets/{name}");
+        world.api.plant(&path, |object| object["data"] = json!({ "count": 17 }));
+    }
+    world.pass(1).await;
+    let told = assert_says(&workers.insight(), "m", "done: nothing to do until something changes");
+    assert_eq!(told.undecoded.len(), 1);
+    assert!(told.to_string().contains("\n  undecoded:  secrets.v1, version "), "{told}");
+    assert_says(&workers.insight(), "n", "quarantined object: secrets.v1 at version ");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_waits_for_the_cache_does_not_count_as_running() {
+    let world = World::with(&["counter"]);
+    world.api.meddle(|_| Some(What::Coalesced { within_ms: 8_000 }));
+    let workers = start_blocking(&world, Arc::new(crate::Everything)).await;
+    for _ in 0..300 {
+        world.env.sleep(Duration::from_millis(100)).await;
+        if !world.work().is_empty() && !workers.busy().is_empty() {
+            break;
+        }
+    }
+    world.env.sleep(Duration::from_millis(100)).await;
+    assert_eq!((world.work().len(), workers.busy().len()), (1, 1), "it waits");
+    assert_says(&workers.insight(), "counter", "waiting for its own write: the cache of configmaps");
+}
+
+/// The obedient controller, whose workers wait for their caches.
+async fn start_blocking(world: &World, scope: Arc<dyn Scope>) -> Workers {
+    let diary = world.diary.clone();
+    let registration = Registration::with(Obedient::DESCRIPTOR, move |setup| {
+        setup.read_your_writes(ReadYourWrites::Block { at_most: Duration::from_secs(20) });
+        obedient(setup, diary.clone())
+    });
+    let readied = world.ready(registration);
+    let resources = Resources { scope, ..readied.resources };
+    readied.prepared.start(resources).await.expect("started")
+}
+
+/// A scope that gives every key the fence that it was last told of.
+#[derive(Clone)]
+struct Passing(Arc<Mutex<Arc<dyn Fence>>>);
+
+impl Scope for Passing {
+    fn verdict(&self, _: &ObjectKey) -> Verdict {
+        Verdict::Mine(Some(Arc::clone(&*self.0.lock().expect("whole"))))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_wait_for_the_cache_the_fence_is_the_one_of_then() {
+    let world = World::with(&["counter"]);
+    world.api.meddle(|_| Some(What::Coalesced { within_ms: 8_000 }));
+    let scope = Passing(Arc::new(Mutex::new(Arc::new(OpenFence))));
+    let workers = start_blocking(&world, Arc::new(scope.clone())).await;
+    for _ in 0..300 {
+        world.env.sleep(Duration::from_millis(100)).await;
+        if !world.work().is_empty() && !workers.busy().is_empty() {
+            break;
+        }
+    }
+    world.env.sleep(Duration::from_millis(100)).await;
+    assert_eq!((world.work().len(), workers.busy().len()), (1, 1), "it waits");
+    let closed = Gatekeeper::with('z');
+    closed.close();
+    *scope.0.lock().expect("whole") = Arc::new(closed);
+    world.pass(20).await;
+    assert_eq!(world.work().len(), 1, "{:?}", world.work());
+    let told = assert_says(&workers.insight(), "counter", "backing off: ");
+    assert!(first_line(&told).contains("leadership is not held"), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_left_of_a_key_whose_last_reconcile_failed_while_it_was_handed_over() {
+    let world = World::with(&["z-panics", "z-fails"]);
+    let scope = Gatekeeper::with('z');
+    let act = |key: ObjectKey, cx: Context| async move {
+        cx.env().sleep(Duration::from_secs(5)).await;
+        assert_ne!(key.name(), "z-panics", "as told");
+        Err(retry("as told"))
+    };
+    let trigger = crate::Trigger::new(1);
+    let sent = trigger.clone();
+    let wire = move |setup: &mut Setup| {
+        setup.workers(2);
+        setup.quarantine_after(Some(1));
+        setup.triggered_by(&sent);
+        watch_maps(setup);
+    };
+    let workers = start_in(&world, &scope, world.scripted(wire, act)).await;
+    world.pass(2).await;
+    assert_eq!(workers.busy().len(), 2);
+    scope.keep_up_to('m');
+    workers.retire(|key| scope.is_gone(key)).await;
+    assert_eq!(workers.quarantined(), []);
+    let attempts = |name: &str| workers.explain(&key(name)).failures;
+    assert_eq!((attempts("z-panics"), attempts("z-fails")), (0, 0));
+    let overview = workers.insight().overview();
+    assert_eq!((overview.failing, overview.remembered, overview.depth), (0, 0, 0));
+    trigger.try_send(key("a")).expect("there is room");
+}
