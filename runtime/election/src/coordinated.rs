@@ -72,7 +72,7 @@ impl Candidate {
         loop {
             match self.look_after(&mut renewed).await {
                 Ok(()) => complaint = None,
-                // To the creation of an object there is no other reason for this, once the namespace exists.
+                // Only a creation ends so, and for no other reason once the namespace exists.
                 Err(LeaseError::NotFound(message)) => return ElectionError::NotCoordinated { message },
                 Err(LeaseError::Conflict) => {}
                 Err(failure) => {
@@ -95,7 +95,13 @@ impl Candidate {
             (Step::Rest, _) => return Ok(()),
             (Step::Renew, Some(mut found)) => {
                 found.spec.renew_time = Some(self.stamp(found.spec.ping_time.as_ref()));
-                self.bounded(self.api.replace(&self.name, &PostParams::default(), &found)).await?;
+                let replaced =
+                    self.bounded(self.api.replace(&self.name, &PostParams::default(), &found)).await;
+                // It was deleted since it was fetched, which says nothing of the server.
+                replaced.map_err(|failure| match failure {
+                    LeaseError::NotFound(_) => LeaseError::Conflict,
+                    failure => failure,
+                })?;
             }
             (Step::Create | Step::Renew, _) => {
                 self.bounded(self.api.create(&PostParams::default(), &self.first())).await?;
@@ -148,8 +154,13 @@ fn next_step(found: Option<&LeaseCandidateSpec>, renewed: Option<Instant>, now: 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
     use jiff::Timestamp;
+    use kube::client::Body;
+    use serde_json::json;
+    use tower::{BoxError, service_fn};
 
     fn spec(ping: Option<i64>, renewed: Option<i64>) -> LeaseCandidateSpec {
         let at = |second: i64| MicroTime(Timestamp::from_second(second).expect("in range"));
@@ -172,5 +183,43 @@ mod tests {
         let long_ago = Some(now - Duration::from_secs(300));
         assert_eq!(next_step(Some(&spec(None, Some(5))), long_ago, now), Step::Renew);
         assert_eq!(next_step(Some(&spec(None, Some(5))), None, now), Step::Renew);
+    }
+
+    fn answer(code: u16, object: &serde_json::Value) -> http::Response<Body> {
+        let mut answer = http::Response::new(Body::from(object.to_string().into_bytes()));
+        *answer.status_mut() = http::StatusCode::from_u16(code).expect("a status code");
+        answer
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_candidate_deleted_between_its_look_and_its_renewal_is_created_anew() {
+        let env = Env::virtual_time(1);
+        let methods = Arc::new(Mutex::new(Vec::new()));
+        let heard = methods.clone();
+        let service = service_fn(move |request: http::Request<Body>| {
+            let mut heard = heard.lock().expect("not poisoned");
+            heard.push(request.method().to_string());
+            let mut candidate = json!({
+                "apiVersion": "coordination.k8s.io/v1beta1", "kind": "LeaseCandidate",
+                "metadata": { "name": "me", "namespace": "kube-system", "resourceVersion": "1" },
+                "spec": { "leaseName": "windlass", "strategy": "OldestEmulationVersion", "binaryVersion": "1.0.0" },
+            });
+            let missing = json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound" });
+            // It is there for the first look only, until it is created.
+            let created = heard.iter().any(|method| method == "POST");
+            candidate["spec"]["renewTime"] = json!("2026-01-01T00:00:00.000000Z");
+            let found = created || heard.len() == 1;
+            std::future::ready(Ok::<_, BoxError>(if found {
+                answer(200, &candidate)
+            } else {
+                answer(404, &missing)
+            }))
+        });
+        let mut config = ElectionConfig::new("me");
+        config.coordinated = Some(CoordinatedConfig::new("1.0.0"));
+        let client = kube::Client::new(service, "default");
+        let candidate = Candidate::of(&env, &client, &config).expect("coordinated");
+        assert!(env.timeout(Duration::from_secs(10), candidate.stand()).await.is_err(), "it stands");
+        assert_eq!(methods.lock().expect("not poisoned")[..4].join(" "), "GET PUT GET POST");
     }
 }

@@ -255,7 +255,7 @@ impl Elector {
                 Ok(())
             }
             Step::Follow => {
-                self.follow(Instant::NEVER).await;
+                self.listen().await;
                 Ok(())
             }
         }
@@ -307,6 +307,18 @@ impl Elector {
             Sighting::Lost => self.tenure.doubt(),
         }
         self.publish_holder();
+    }
+
+    /// Waits until something is learned of the Lease, and looks if that takes long: a watch may be silent because it
+    /// has stopped.
+    async fn listen(&mut self) {
+        let patience = (self.config.retry_period * 2).min(self.config.lease_duration);
+        let until = self.env.now() + patience;
+        self.follow(until).await;
+        if self.env.now() >= until {
+            self.watch.stop();
+            self.tenure.doubt();
+        }
     }
 
     /// Writes ourselves into the Lease and, if that succeeds, leads from the moment it was sent.

@@ -23,7 +23,10 @@
 //!
 //! - **Many may act at once**, each on its share of the keys, where these are divided into [`shards`].
 //! - Where the API server's coordinator decides ([`ElectionConfig::coordinated`]), nothing is taken that it did not give,
-//!   and nothing is renewed once it prefers another.
+//!   and nothing is renewed once it prefers another. The coordinator judges by wall clocks whether a holder's time is up;
+//!   what it took from another is used here only once that one's lease has run out by the local clock, unless it was
+//!   given back. This covers the holders that were seen: a replica whose *first* sight of the Lease names itself, or
+//!   which saw nothing of a holder between two others, believes the coordinator.
 //!
 //! # What it refuses
 //!

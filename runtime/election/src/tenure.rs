@@ -123,6 +123,8 @@ pub(crate) struct Tenure {
     may_hold: bool,
     deadline: Option<Instant>,
     predecessor: Predecessor,
+    /// Until when those may act whose names another's was written over, by what was seen of them.
+    displaced_until: Option<Instant>,
     /// The last time written, so that the next is later.
     stamped: Option<MicroTime>,
 }
@@ -139,6 +141,7 @@ impl Tenure {
             may_hold: false,
             deadline: None,
             predecessor: Predecessor::Silent,
+            displaced_until: None,
             stamped: None,
         }
     }
@@ -167,9 +170,9 @@ impl Tenure {
         self.stale
     }
 
-    /// Whether the Lease may name us: a write was sent, and not undone since.
+    /// Whether the Lease may name us: it did when it was seen last, or a write was sent and not undone since.
     pub(crate) fn may_hold(&self) -> bool {
-        self.may_hold || self.view.record().is_some_and(|record| record.is_held_by(&self.terms.identity))
+        self.may_hold || self.is_ours()
     }
 
     /// Until when it is held; `None` if it is not, or if that has passed.
@@ -198,7 +201,14 @@ impl Tenure {
     /// What one who does not hold it would do by what was seen last, however that was learned.
     pub(crate) fn apparent(&self, now: Instant) -> Step {
         let decide = if self.terms.coordinated { decide_coordinated } else { decide };
-        decide(&self.view, &self.terms.identity, self.terms.lease_duration, now)
+        let step = decide(&self.view, &self.terms.identity, self.terms.lease_duration, now);
+        // A coordinator judges by wall clocks whose time is up; here that is believed once the local clock agrees.
+        match self.displaced_until {
+            Some(until) if step == Step::Reclaim && self.terms.coordinated && now < until => {
+                Step::WaitUntil(until)
+            }
+            _ => step,
+        }
     }
 
     /// What its holder does next, when it is time. A Lease that is gone is ours to write again.
@@ -223,25 +233,42 @@ impl Tenure {
 
     /// Takes in the Lease, or that there is none, as fetched now.
     pub(crate) fn looked(&mut self, lease: Option<Lease>, now: Instant) {
-        match lease {
-            Some(lease) => self.view.observe(lease, now),
-            None => self.view.vanished(),
-        }
+        self.take_in(|view| match lease {
+            Some(lease) => view.observe(lease, now),
+            None => view.vanished(),
+        });
         self.stale = false;
     }
 
     /// The same where a watch runs beside the request, and may have told of a later state already.
     pub(crate) fn looked_beside_a_watch(&mut self, lease: Option<Lease>, now: Instant) {
-        match lease {
-            Some(lease) => self.view.observe_newer(lease, now),
-            None => self.view.vanished(),
-        }
+        self.take_in(|view| match lease {
+            Some(lease) => view.observe_newer(lease, now),
+            None => view.vanished(),
+        });
         self.stale = false;
     }
 
     /// Takes in a state of the Lease that a watch told. What is stale stays so: a watch may be behind our own write.
     pub(crate) fn sighted(&mut self, lease: Lease, now: Instant) {
-        self.view.observe_newer(lease, now);
+        self.take_in(|view| view.observe_newer(lease, now));
+    }
+
+    /// Keeps until when a holder may act whose name another's was written over.
+    fn take_in(&mut self, news: impl FnOnce(&mut View)) {
+        let before = match &self.view {
+            View::Seen(last) | View::Gone(last) => {
+                let expiry = last.changed_at + last.record.duration(self.terms.lease_duration);
+                last.record.holder.clone().map(|holder| (holder, expiry))
+            }
+            View::Unknown | View::Absent => None,
+        };
+        news(&mut self.view);
+        let Some((before, expiry)) = before else { return };
+        let after = self.view.record().and_then(|record| record.holder.as_ref());
+        if before != self.terms.identity && after.is_some_and(|after| *after != before) {
+            self.displaced_until = self.displaced_until.max(Some(expiry));
+        }
     }
 
     /// Forgets what was seen, of a server that went back to an earlier state: who holds it stays its holder until its
@@ -482,5 +509,29 @@ mod tests {
         let late = tenure.landed(write.ticket, write.lease, at(11).now);
         assert_eq!(late, Err(LeaseError::TooLate));
         assert!(!tenure.is_held() && tenure.may_hold());
+    }
+
+    #[test]
+    fn a_lease_that_was_deleted_and_holds_no_write_of_ours_is_nothing_to_give_back() {
+        let mut tenure = tenure(false);
+        tenure.looked(lease(Some("baz"), None), at(1).now);
+        assert!(tenure.may_hold());
+        tenure.vanished();
+        assert!(!tenure.may_hold());
+    }
+
+    #[test]
+    fn what_a_coordinator_took_from_another_is_used_once_that_one_is_out_of_time_by_our_clock() {
+        let wait = |second| Step::WaitUntil(Instant::ORIGIN + Duration::from_secs(second));
+        let mut tenure = tenure(true);
+        tenure.looked(lease(Some("bing"), Some(15)), at(1).now);
+        tenure.sighted(lease(Some("bong"), Some(5)).expect("a lease"), at(2).now);
+        tenure.sighted(lease(Some("baz"), Some(5)).expect("a lease"), at(14).now);
+        assert_eq!(tenure.step(at(15).now), wait(16), "its first holder may act, whoever came between");
+        assert_eq!(tenure.step(at(16).now), Step::Reclaim);
+        tenure.sighted(lease(Some("bing"), Some(15)).expect("a lease"), at(20).now);
+        tenure.sighted(lease(None, None).expect("a lease"), at(21).now);
+        tenure.sighted(lease(Some("baz"), Some(5)).expect("a lease"), at(22).now);
+        assert_eq!(tenure.step(at(22).now), Step::Reclaim, "it was released");
     }
 }

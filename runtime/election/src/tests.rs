@@ -602,6 +602,30 @@ async fn who_hesitates_lets_another_go_first_and_takes_what_stays_free_as_long_a
     assert_eq!(server.holder().as_deref(), Some("eager"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_standby_whose_watch_is_silent_learns_within_a_lease_that_a_coordinator_elected_it() {
+    let world = Env::virtual_time(1);
+    let server = LeaseServer::new(&world);
+    let mut first = Replica::new(world.incarnation("first", 0), &server, prompt);
+    first.elector.acquire().await.expect("acquired");
+    first.elector.release(None).await.expect("released");
+    let env = world.incarnation("standby", 0);
+    let (raw, fence) = (RawClient::new(server.deaf_client(), env.clone()), LeaderFence::new(env.clone()));
+    let mut config = ElectionConfig::new("standby");
+    config.coordinated = Some(crate::CoordinatedConfig::new("1.0.0"));
+    let mut standby =
+        Elector::new(env.clone(), config, server.deaf_client(), raw, fence.clone(), &Metrics::new())
+            .expect("valid");
+    assert!(world.timeout(seconds(5), standby.acquire()).await.is_err(), "nobody is elected");
+    let elected = world.now();
+    server.edit(|lease| {
+        lease["spec"]["holderIdentity"] = json!("standby");
+        lease["spec"]["leaseDurationSeconds"] = json!(5);
+    });
+    world.timeout(LEASE, standby.acquire()).await.expect("in time").expect("elected");
+    assert!(open(&fence) && world.now() - elected < seconds(5), "before the coordinator elects anew");
+}
+
 /// The methods of the requests that passed a wire, watches aside.
 #[derive(Clone, Default)]
 struct Tap(Arc<Mutex<Vec<String>>>);

@@ -1,7 +1,6 @@
 //! What the engine decides: who belongs, what is renewed, given up, opened, claimed, given back and swept away. Pure.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use windlass_env::Instant;
@@ -219,6 +218,9 @@ impl Engine {
         {
             return;
         }
+        if !self.is_open(ShardId(0)) {
+            self.wish = None;
+        }
         let (metadata, plan) = match &self.book.plan {
             View::Seen(seen) => {
                 let Some(plan) = self.next_plan(now) else { return };
@@ -236,7 +238,6 @@ impl Engine {
         let lease = plan.into_lease(metadata, &self.terms.identity, at.wall.clone());
         let ticket = Ticket { writing: Writing::First, sent: now };
         let write = Request::Write(Box::new(LeaseWrite { lease, exists, ticket }));
-        self.wish = None;
         self.send(Target::Plan, write, self.terms.attempt, now, turn);
     }
 
@@ -322,27 +323,34 @@ impl Engine {
                 seat.stage = Stage::Draining { since: now };
                 turn.effects.push(Effect::GiveUp { shard });
             }
-            Stage::Claimed { .. } => {
-                // What did nothing hands on what it knows of those before it.
-                let before = self.book.predecessor(shard, &seat.ranges, seat.generation);
-                let written = before.written().cloned();
-                seat.stage = Stage::Releasing { written, since: now, begun: now };
-                self.give_way(shard);
-            }
+            Stage::Claimed { .. } => self.give_up_claim(shard, now),
             Stage::Claiming | Stage::Draining { .. } | Stage::Ending { .. } | Stage::Releasing { .. } => {}
         }
     }
 
+    /// Gives back what nobody works on. It hands on what is known of those before it.
+    pub(super) fn give_up_claim(&mut self, shard: ShardId, now: Instant) {
+        let Some(seat) = self.seats.get_mut(&shard) else { return };
+        let before = self.book.predecessor(shard, &seat.ranges, seat.generation);
+        let written = before.written().cloned();
+        seat.stage = Stage::Releasing { written, since: now, begun: now };
+        self.give_way(shard);
+    }
+
     /// Opens what was claimed, once the book shows every write before the claim and nobody in them who may act on the
-    /// same ranges.
-    pub(super) fn open_confirmed(&mut self, now: Instant, turn: &mut Turn) {
+    /// same ranges. Whoever is in the way and out of time is written over, so that it cannot come back.
+    pub(super) fn open_confirmed(&mut self, at: &Moment, turn: &mut Turn) {
+        let now = at.now;
         for shard in self.seats.keys().copied().collect::<Vec<_>>() {
-            let Some(Seat { ranges, generation, stage: Stage::Claimed { at, version, look_again } }) =
-                self.seats.get(&shard).cloned()
+            let Some(Seat {
+                ranges,
+                generation,
+                stage: Stage::Claimed { at: claimed_at, version, look_again },
+            }) = self.seats.get(&shard).cloned()
             else {
                 continue;
             };
-            if !self.has_confirmed(version.as_ref(), at) {
+            if !self.has_confirmed(version.as_ref(), claimed_at) {
                 if now < look_again {
                     turn.wait(look_again);
                 } else if let Feed::Open { .. } = self.feed {
@@ -353,9 +361,11 @@ impl Engine {
             let tenure = &self.book.shard(shard).tenure;
             let Some(deadline) = tenure.held_until(now) else { continue };
             if !self.is_clear(shard, &ranges, now, turn) {
+                self.retire_all(shard, &ranges, at, turn);
                 continue;
             }
             let predecessor = self.book.predecessor(shard, &ranges, generation);
+            self.book.shard(shard).acts();
             if let Some(seat) = self.seats.get_mut(&shard) {
                 seat.stage = Stage::Open;
             }
@@ -379,7 +389,10 @@ impl Engine {
         });
         let theirs = self.book.in_the_way(shard, ranges, now);
         for number in &theirs {
-            turn.wait(self.book.unheld_since(*number).max(now + Duration::from_millis(1)));
+            // One that is out of time is written over, and the answer is worth the next look.
+            if let Some(expiry) = self.book.blocked_until(*number, now) {
+                turn.wait(expiry);
+            }
         }
         !ours && theirs.is_empty()
     }
@@ -429,9 +442,7 @@ impl Engine {
             return false;
         }
         if !self.is_clear(shard, &ranges, now, turn) {
-            for number in self.book.in_the_way(shard, &ranges, now) {
-                self.retire(number, at, turn);
-            }
+            self.retire_all(shard, &ranges, at, turn);
             return false;
         }
         let writing = match self.tenure(target).step(now) {
@@ -448,12 +459,21 @@ impl Engine {
             }
             Step::Follow => return false,
         };
+        if matches!(writing, Writing::First | Writing::TakeOver) {
+            self.book.shard(shard).taking();
+        }
         let tenure = self.tenure(target);
         tenure.annotate(GENERATION_ANNOTATION, plan.generation.to_string());
         tenure.annotate(RANGES_ANNOTATION, ranges.to_string());
         self.write(target, writing, None, self.terms.attempt, at, turn);
         self.seats.insert(shard, Seat { generation: plan.generation, ranges, stage: Stage::Claiming });
         true
+    }
+
+    fn retire_all(&mut self, of: ShardId, ranges: &Ranges, at: &Moment, turn: &mut Turn) {
+        for number in self.book.in_the_way(of, ranges, at.now) {
+            self.retire(number, at, turn);
+        }
     }
 
     /// Writes that nobody holds a shard whose holder's time is up, where that is in the way of another.

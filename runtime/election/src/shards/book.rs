@@ -47,6 +47,17 @@ pub(crate) struct Shard {
     pub(crate) tenure: Tenure,
     /// Who held it last, as far as that one told when it gave it back.
     former: Option<Former>,
+    /// From whom this replica took it, until it acts on it; `None` if that is not known.
+    taken: Option<Taken>,
+}
+
+/// What a claim was written over.
+#[derive(Clone, Debug)]
+enum Taken {
+    /// There was no Lease.
+    Nothing,
+    /// A term of this shard.
+    Former(Former),
 }
 
 /// What is left of a term that has ended.
@@ -81,6 +92,7 @@ impl Book {
         self.shards.entry(shard).or_insert_with(|| Shard {
             tenure: Tenure::new(terms.clone(), names.shard(shard)).labelled(SHARDS_LABEL, names.prefix()),
             former: None,
+            taken: None,
         })
     }
 
@@ -98,6 +110,7 @@ impl Book {
             self.forget();
         }
         for lease in leases {
+            self.doubt_former(&lease);
             self.put(lease, now);
         }
         let older = |view: &View| match (&version, version_of(view)) {
@@ -114,13 +127,29 @@ impl Book {
         self.others.retain(|name, view| !gone(name, view));
         for shard in self.shards.values_mut() {
             if gone(shard.tenure.name(), shard.tenure.view()) {
-                shard.tenure.vanished();
+                shard.vanished();
             }
         }
         self.version = version;
         self.listed_at = self.listed_at.or(Some(now));
         self.list_sent_at = Some(sent);
         self.heard_at = Some(now);
+    }
+
+    /// A list does not show what happened since: a Lease that has changed hands may have been given back in between.
+    fn doubt_former(&mut self, lease: &Lease) {
+        let name = lease.metadata.name.as_deref().unwrap_or_default();
+        let Some(Place::Shard(number)) = self.names.place(name) else { return };
+        let Some(shard) = self.shards.get_mut(&number) else { return };
+        let listed = Record::of(lease);
+        let same = shard.tenure.view().record().is_some_and(|known| {
+            known.holder == listed.holder
+                && known.transitions == listed.transitions
+                && known.acquired == listed.acquired
+        });
+        if !same {
+            shard.former = None;
+        }
     }
 
     /// The server went back to an earlier state: what is known of Leases is later than anything it will tell.
@@ -130,6 +159,7 @@ impl Book {
         self.me.forget();
         for shard in self.shards.values_mut() {
             shard.tenure.forget();
+            shard.taken = None;
         }
     }
 
@@ -163,7 +193,7 @@ impl Book {
             Some(Place::Shard(shard)) => {
                 let shard = self.shard(shard);
                 if older(shard.tenure.view()) {
-                    shard.tenure.vanished();
+                    shard.vanished();
                 }
             }
             Some(Place::Plan) | None => {}
@@ -241,33 +271,54 @@ impl Book {
         self.shards.iter().filter_map(overlaps).collect()
     }
 
-    /// What is known of whoever acted before on what this shard is now. Unless the same ranges were this very shard's,
-    /// it is put together from all that the plan before made of them, if each of those told.
+    /// When the one in the way is out of time, if it is not yet.
+    pub(crate) fn blocked_until(&self, shard: ShardId, now: Instant) -> Option<Instant> {
+        let expiry = match self.shards.get(&shard)?.tenure.view() {
+            View::Seen(last) | View::Gone(last) => self.expiry(last),
+            View::Unknown | View::Absent => return None,
+        };
+        Some(expiry).filter(|expiry| now < *expiry)
+    }
+
+    /// What is known of whoever acted before on what this shard is now, from the moment of the claim until its owner
+    /// acts. A term under the same plan was on the same ranges and is the last one there. Else what is known is put
+    /// together from all that the plan just before made of these ranges, if each of those told: of a plan before that
+    /// one nothing follows, for somebody may have acted in between, of whom nothing is left to see.
     pub(crate) fn predecessor(&self, shard: ShardId, ranges: &Ranges, under: u64) -> Predecessor {
-        let Some(own) = self.shards.get(&shard) else { return Predecessor::Silent };
-        if own.former.as_ref().is_some_and(|former| former.ranges == *ranges) {
-            return own.tenure.predecessor().clone();
+        match self.shards.get(&shard).and_then(|own| own.taken.as_ref()) {
+            None => Predecessor::Silent,
+            Some(Taken::Former(former)) if former.generation == under && former.ranges == *ranges => {
+                former.predecessor.clone()
+            }
+            Some(Taken::Former(former)) if former.generation >= under => Predecessor::Silent,
+            Some(Taken::Former(_) | Taken::Nothing) => self.put_together(shard, ranges, under),
         }
-        let formers: Vec<&Former> = self
+    }
+
+    fn put_together(&self, shard: ShardId, ranges: &Ranges, under: u64) -> Predecessor {
+        let last_of = |(number, entry): (&ShardId, &'_ Shard)| match &entry.taken {
+            Some(Taken::Former(former)) if *number == shard => Some(former.clone()),
+            _ => entry.former.clone(),
+        };
+        let formers: Vec<Former> = self
             .shards
-            .values()
-            .filter_map(|shard| shard.former.as_ref())
-            .filter(|former| former.generation < under && former.ranges.overlaps(ranges))
+            .iter()
+            .filter_map(last_of)
+            .filter(|former| {
+                former.generation.checked_add(1) == Some(under) && former.ranges.overlaps(ranges)
+            })
             .collect();
-        let last = formers.iter().map(|former| former.generation).max();
-        let formers: Vec<&&Former> =
-            formers.iter().filter(|former| Some(former.generation) == last).collect();
         let covered = formers.iter().fold(Ranges::none(), |all, former| all.union(&former.ranges));
         if covered.union(ranges).width() != covered.width() {
             return Predecessor::Silent;
         }
         let mut written = Written::new();
         for former in formers {
-            let Predecessor::Released(told) = &former.predecessor else { return Predecessor::Silent };
+            let Predecessor::Released(told) = former.predecessor else { return Predecessor::Silent };
             for (resource, version) in told {
-                let known = written.entry(resource.clone()).or_insert_with(|| version.clone());
+                let known = written.entry(resource).or_insert_with(|| version.clone());
                 if version.reached(known) == Some(true) {
-                    *known = version.clone();
+                    *known = version;
                 }
             }
         }
@@ -289,6 +340,27 @@ impl Shard {
         }
     }
 
+    /// Keeps what this replica is about to write itself over. One that did not give it back told nothing.
+    pub(super) fn taking(&mut self) {
+        self.taken = match self.tenure.view() {
+            View::Seen(last) | View::Gone(last) => Former::of(last).map(Taken::Former),
+            View::Unknown | View::Absent => Some(Taken::Nothing),
+        };
+    }
+
+    /// The owner acts from now on: what was there before it is not the last any more.
+    pub(super) fn acts(&mut self) {
+        self.taken = None;
+    }
+
+    /// Takes in that the Lease was deleted. Whoever held it then has told nothing.
+    fn vanished(&mut self) {
+        if let Some(seen) = self.tenure.view().seen().filter(|seen| seen.record.holder.is_some()) {
+            self.former = Former::of(seen);
+        }
+        self.tenure.vanished();
+    }
+
     /// The ranges on which the holder acts, or may: until somebody has written over an existing Lease, its holder
     /// might renew it.
     fn acts_on(&self, now: Instant, unstated: Duration) -> Option<Ranges> {
@@ -299,6 +371,18 @@ impl Shard {
             }
             View::Unknown | View::Absent | View::Seen(_) | View::Gone(_) => None,
         }
+    }
+}
+
+impl Former {
+    /// The term that this state of a Lease ends, if it says under which plan it was.
+    fn of(last: &Observation) -> Option<Self> {
+        let predecessor = match last.record.holder {
+            Some(_) => Predecessor::Silent,
+            None => Predecessor::of_released(&last.lease.metadata),
+        };
+        let metadata = &last.lease.metadata;
+        Some(Self { generation: generation(metadata)?, ranges: ranges(metadata), predecessor })
     }
 }
 

@@ -242,7 +242,7 @@ impl Engine {
             self.belong(at, &mut turn);
             self.keep_plan(at, &mut turn);
             self.balance(at, &mut turn);
-            self.open_confirmed(at.now, &mut turn);
+            self.open_confirmed(at, &mut turn);
             self.claim(at, &mut turn);
             self.undo_strays(at.now, &mut turn);
             self.renew_all(at, &mut turn);
@@ -306,7 +306,9 @@ impl Engine {
         let since = match seat.stage {
             Stage::Open | Stage::Ending { .. } => now,
             Stage::Draining { since } => since,
-            Stage::Claiming | Stage::Claimed { .. } | Stage::Releasing { .. } => return,
+            // The owner never had it: whatever became of the claim is undone.
+            Stage::Claiming | Stage::Claimed { .. } => return self.give_up_claim(shard, now),
+            Stage::Releasing { .. } => return,
         };
         seat.stage = Stage::Releasing { written: written.cloned(), since, begun: now };
         self.give_way(shard);
@@ -357,7 +359,9 @@ impl Engine {
     }
 
     /// Wants this division instead of the plan's.
-    pub(crate) fn propose(&mut self, division: Division, heavy: Vec<HeavyNamespace>) -> Proposal {
+    pub(crate) fn propose(&mut self, division: Division, mut heavy: Vec<HeavyNamespace>) -> Proposal {
+        // As a plan that is read has them.
+        heavy.sort_by(|one, other| one.name.cmp(&other.name));
         let Some(plan) = self.plan.as_ref().filter(|_| self.is_open(ShardId(0))) else {
             return Proposal::NotOurs;
         };
@@ -676,6 +680,11 @@ impl Engine {
                         "the plan of shards"
                     );
                 }
+                // A wish is kept until it is seen to be fulfilled, or cannot be any more.
+                self.wish = self.wish.take().filter(|(division, heavy)| {
+                    division.len() == plan.division.len()
+                        && (*division != plan.division || *heavy != plan.heavy)
+                });
                 self.plan = Some(plan);
                 self.complaints.remove(&Target::Plan);
             }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "figures are part of the result")]
 
+mod corners;
 mod world;
 
 use std::num::NonZeroU16;
@@ -278,7 +279,9 @@ fn do_something(world: &mut World, shards: u16) {
         9 => world.end_watch(one),
         10 => {
             let rng = &mut world.rng;
-            let weights = (0..12).map(|number| (format!("tenant-{number}"), 1 + rng.below(9))).collect();
+            // Of few weights, so that the same ranges come again.
+            let heavier = rng.below(3);
+            let weights = (0..12).map(|number| (format!("tenant-{number}"), 1 + number * heavier)).collect();
             let (division, heavy) = Division::weighted(NonZeroU16::new(shards).expect("some"), &weights);
             for replica in &mut world.replicas {
                 replica.engine.propose(division.clone(), heavy.clone());

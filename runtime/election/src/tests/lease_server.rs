@@ -82,6 +82,27 @@ impl LeaseServer {
         kube::Client::new(service, "default")
     }
 
+    /// A client that is shown nothing by any watch, and whose candidate is always as it should be.
+    pub(super) fn deaf_client(&self) -> kube::Client {
+        let (server, world) = (self.clone(), self.world.clone());
+        let service = service_fn(move |request: Request<Body>| {
+            let (server, world) = (server.clone(), world.clone());
+            async move {
+                let call = Call::read(request).await?;
+                if call.path.contains("leasecandidates") {
+                    world.sleep(Duration::from_secs(1)).await;
+                    return Ok(refusal(503, "Unavailable", "no candidates here"));
+                }
+                if call.watch {
+                    let frames = stream::pending::<Result<Frame<Bytes>, BoxError>>();
+                    return Ok(Response::new(StreamBody::new(frames).boxed_unsync()));
+                }
+                server.carry(call, Fate::Prompt).await
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+
     pub(super) fn spec(&self) -> Value {
         self.lock().lease.as_ref().map(|lease| lease["spec"].clone()).unwrap_or_default()
     }

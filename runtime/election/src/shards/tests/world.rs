@@ -114,6 +114,10 @@ pub(super) struct World {
     /// Times at which anything moved.
     pub(super) last_move: u64,
     pub(super) predecessors: Vec<(ShardId, Predecessor)>,
+    /// What every term so far acted on, with its number.
+    terms: Vec<(Ranges, u64)>,
+    /// How often an engine looked at everything.
+    pub(super) turns: u64,
     /// The server is not there.
     pub(super) outage: bool,
 }
@@ -134,6 +138,8 @@ impl World {
             objections: Vec::new(),
             last_move: 0,
             predecessors: Vec::new(),
+            terms: Vec::new(),
+            turns: 0,
             outage: false,
         }
     }
@@ -236,6 +242,21 @@ impl World {
         }
     }
 
+    /// A Lease written by somebody else.
+    pub(super) fn put(&mut self, lease: Lease) {
+        self.server.write(lease, false).expect("it is new");
+        self.broadcast();
+    }
+
+    pub(super) fn now_of(&self, replica: usize) -> Instant {
+        self.local(replica)
+    }
+
+    /// Lets an engine look at everything, as after something came from outside.
+    pub(super) fn nudge(&mut self, replica: usize) {
+        self.turn(replica);
+    }
+
     pub(super) fn has_left(&self, replica: usize) -> bool {
         self.replicas[replica].engine.has_left()
     }
@@ -314,8 +335,8 @@ impl World {
                 }
                 replica.works.remove(&shard);
                 replica.fences.remove(&shard);
-                let version = ResourceVersion::new(&(1_000 + term).to_string());
-                let written = Written::from([(GroupResource::new("", "pods"), version)]);
+                let version = ResourceVersion::new(&term.to_string());
+                let written = Written::from([(pods(), version)]);
                 replica.engine.release(shard, Some(&written), now);
             }
         }
@@ -323,6 +344,7 @@ impl World {
     }
 
     fn turn(&mut self, number: usize) {
+        self.turns += 1;
         let moment = self.moment(number);
         let turn = self.replicas[number].engine.turn(&moment);
         for effect in turn.effects {
@@ -344,9 +366,11 @@ impl World {
             Effect::Acquired { shard, ranges, deadline, predecessor } => {
                 self.figures.acquired += 1;
                 self.figures.told_predecessors += u64::from(predecessor.written().is_some());
-                self.predecessors.push((shard, predecessor));
                 self.judge(number, shard, &ranges);
+                self.judge_told(number, shard, &ranges, &predecessor);
+                self.predecessors.push((shard, predecessor));
                 let term = self.sequence;
+                self.terms.push((ranges.clone(), term));
                 self.last_move = self.now;
                 self.replicas[number].works.insert(shard, term);
                 self.replicas[number].fences.insert(shard, Fence { ranges, deadline });
@@ -391,6 +415,21 @@ impl World {
                     ));
                 }
             }
+        }
+    }
+
+    /// Whoever is told what was written is told of the last term on each of these hashes, or of a later one: a term
+    /// writes at a version that is its number.
+    fn judge_told(&mut self, number: usize, shard: ShardId, ranges: &Ranges, predecessor: &Predecessor) {
+        let Some(written) = predecessor.written() else { return };
+        let told = written.get(&pods()).and_then(|version| version.as_str().parse().ok()).unwrap_or(0);
+        let wrote = |(acted_on, term): &(Ranges, u64)| acted_on.overlaps(ranges).then_some(*term);
+        let last = self.terms.iter().filter_map(wrote).max().unwrap_or(0);
+        if told < last {
+            self.objections.push(format!(
+                "{} us: shard {shard} of replica {number} is told of term {told}, and term {last} wrote",
+                self.now
+            ));
         }
     }
 
@@ -556,4 +595,9 @@ pub(super) fn members(world: &World) -> BTreeSet<String> {
     let holder = |lease: &Lease| lease.spec.as_ref()?.holder_identity.clone().filter(|name| !name.is_empty());
     let members = world.leases().iter().filter(|(name, _)| name.contains("-member-"));
     members.filter_map(|(_, lease)| holder(lease)).collect()
+}
+
+/// What every term writes.
+fn pods() -> GroupResource {
+    GroupResource::new("", "pods")
 }

@@ -1,0 +1,163 @@
+//! Single situations that random histories hardly ever meet.
+
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use windlass_object::shard::{Division, Ranges, ShardId};
+
+use super::world::{MILLI, SECOND, World, members};
+use super::{assert_at_rest, at_rest, probes};
+use crate::record::{Claim, Record};
+use crate::shards::engine::{Proposal, Stage};
+use crate::shards::names::{GENERATION_ANNOTATION, RANGES_ANNOTATION, SHARDS_LABEL};
+
+/// A Lease of a shard that names somebody who will never renew it.
+fn left_behind(shard: u16, ranges: &Ranges) -> Lease {
+    let now = MicroTime(Timestamp::from_second(1_700_000_000).expect("in range"));
+    let claim = Claim { identity: "ghost", duration_seconds: 15, now, strategy: None };
+    let annotations = [
+        (GENERATION_ANNOTATION.to_owned(), "1".to_owned()),
+        (RANGES_ANNOTATION.to_owned(), ranges.to_string()),
+    ];
+    let metadata = ObjectMeta {
+        name: Some(format!("windlass-shard-{shard}")),
+        labels: Some([(SHARDS_LABEL.to_owned(), "windlass".to_owned())].into()),
+        annotations: Some(annotations.into()),
+        ..ObjectMeta::default()
+    };
+    Lease { metadata, spec: Some(Record::first(&claim).into_spec()) }
+}
+
+/// A world of one replica, at the moment at which its claim of shard 0 is under way.
+fn claiming(shards: u16) -> World {
+    let mut world = World::new(21);
+    world.start(shards, 100);
+    let claims = |world: &World| {
+        let seat = world.replicas[0].engine.seats.get(&ShardId(0));
+        seat.is_some_and(|seat| matches!(seat.stage, Stage::Claiming))
+    };
+    while !claims(&world) {
+        world.run(MILLI / 10);
+    }
+    assert!(!world.leases().contains_key("windlass-shard-0"), "the claim has not arrived");
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn ranges_that_come_again_after_another_plan_know_who_wrote_under_that_one() {
+    for crash in [false, true] {
+        let mut world = at_rest(17, 2, &[100, 100]);
+        let update = |world: &mut World, shards: u16, crash: bool| {
+            let old: Vec<usize> =
+                (0..world.replicas.len()).filter(|number| !world.has_left(*number)).collect();
+            for _ in 0..2 {
+                world.start(shards, 100);
+            }
+            world.run(10 * SECOND);
+            for (place, number) in
+                old.into_iter().filter(|number| world.replicas[*number].alive).enumerate().collect::<Vec<_>>()
+            {
+                match crash && place == 0 {
+                    true => world.crash(number),
+                    false => world.resign(number),
+                }
+            }
+            world.run(60 * SECOND);
+        };
+        for (shards, crash) in [(1, false), (2, crash), (1, false), (2, crash)] {
+            update(&mut world, shards, crash);
+            assert_at_rest(&world, &format!("{shards} shards, crash {crash}"));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_an_expired_lease_of_another_plan_blocks_goes_on_and_nobody_spins() {
+    for deleted in [false, true] {
+        let mut world = claiming(1);
+        world.put(left_behind(5, Division::even(NonZeroU16::new(2).expect("two")).ranges(ShardId(1))));
+        if deleted {
+            world.run(5 * SECOND);
+            world.delete("windlass-shard-5");
+        }
+        let before = world.turns;
+        world.run(30 * SECOND);
+        assert_eq!(world.objections, Vec::<String>::new());
+        assert!(probes().iter().all(|probe| world.owners(*probe) == [0]), "it acts once the lease is over");
+        let turns = world.turns - before;
+        assert!(turns < 600, "{turns} turns in 30 s, deleted {deleted}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proposal_outlives_the_failure_of_its_first_write() {
+    let mut world = at_rest(23, 4, &[100, 100]);
+    let weights = (0..40).map(|number| (format!("tenant-{number}"), 1 + number % 7)).collect();
+    let (division, heavy) = Division::weighted(NonZeroU16::new(4).expect("four"), &weights);
+    world.outage = true;
+    let accepts = |number: &usize| world.replicas[*number].engine.is_open(ShardId(0));
+    let holder = (0..2).find(accepts).expect("somebody holds shard 0");
+    let proposal = world.replicas[holder].engine.propose(division.clone(), heavy);
+    assert_eq!(proposal, Proposal::Accepted);
+    world.nudge(holder);
+    world.run(SECOND);
+    world.outage = false;
+    world.run(60 * SECOND);
+    assert_at_rest(&world, "after the outage");
+    let plan = world.leases()["windlass-shards"].metadata.annotations.clone().expect("a plan");
+    assert_eq!(plan[crate::shards::DIVISION_ANNOTATION], division.to_string());
+    assert_eq!(plan[GENERATION_ANNOTATION], "2", "it was written once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_leaves_does_not_wait_for_a_membership_that_was_deleted() {
+    let mut world = at_rest(29, 2, &[100, 100]);
+    let name = world.replicas[0].name.clone();
+    assert!(members(&world).contains(&name));
+    let lease = world
+        .leases()
+        .iter()
+        .find(|(lease, object)| {
+            lease.contains("-member-")
+                && object.spec.as_ref().and_then(|spec| spec.holder_identity.as_ref()) == Some(&name)
+        })
+        .map(|(lease, _)| lease.clone())
+        .expect("a membership");
+    world.resign(0);
+    world.delete(&lease);
+    world.run(SECOND);
+    assert!(world.has_left(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_deleted_while_it_is_given_back_was_given_back_once() {
+    let mut world = at_rest(31, 1, &[100]);
+    let now = world.now_of(0);
+    world.replicas[0].engine.resign();
+    world.replicas[0].engine.release(ShardId(0), None, now);
+    world.delete("windlass-shard-0");
+    world.run(5 * SECOND);
+    assert_eq!(world.replicas[0].engine.hand_overs().len(), 1);
+    assert!(world.has_left(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_of_what_is_only_claimed_comes_to_its_end() {
+    for claimed in [false, true] {
+        let mut world = claiming(1);
+        if claimed {
+            // In the way of the claim, so that it stays one.
+            world.put(left_behind(5, &Ranges::whole()));
+            world.run(2 * SECOND);
+        }
+        let now = world.now_of(0);
+        world.replicas[0].engine.release(ShardId(0), None, now);
+        world.nudge(0);
+        world.run(5 * SECOND);
+        assert_eq!(world.replicas[0].engine.finished(ShardId(0)), Some(Ok(())), "claimed {claimed}");
+        assert!(Duration::from_secs(6) > world.now_of(0).saturating_duration_since(now));
+    }
+}
