@@ -52,8 +52,8 @@ struct State {
     holds: BTreeMap<Identity, Weak<Hold>>,
     /// Those that are being stopped one by one.
     ending: Vec<Box<dyn AnyInformer>>,
-    /// How many there were of each before, all of them stopped.
-    stopped: BTreeMap<Identity, u64>,
+    /// How many were stopped: one number for all, so that nothing is kept of what is asked for once and never again.
+    stopped: u64,
     /// Every set of namespaces that was asked for, so that each has a number.
     sets: Vec<NamespaceSet>,
     /// Once started.
@@ -415,7 +415,8 @@ impl State {
     /// told of them, each has its own.
     fn stream(&self, factory: &str, identity: &Identity) -> String {
         let set = identity.namespaces.map_or(String::new(), |number| format!("/set {number}"));
-        let stopped = self.stopped.get(identity).map_or(String::new(), |before| format!("/after {before}"));
+        // Any two of one identity have a stop between them.
+        let stopped = if self.stopped == 0 { String::new() } else { format!("/after {}", self.stopped) };
         format!("{factory}{set}{stopped}")
     }
 
@@ -438,7 +439,7 @@ impl State {
     fn take_out(&mut self, identity: &Identity) -> Option<Box<dyn AnyInformer>> {
         self.holds.remove(identity);
         let informer = self.informers.remove(identity)?;
-        *self.stopped.entry(identity.clone()).or_default() += 1;
+        self.stopped += 1;
         self.ending.push(informer.boxed_clone());
         Some(informer)
     }

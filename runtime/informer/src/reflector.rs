@@ -26,6 +26,7 @@ mod streaming;
 mod tests;
 
 use std::cmp::Ordering;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +58,8 @@ use crate::sync::yield_now;
 /// How many objects a page holds: large enough to be few, small enough for a server to make without strain.
 /// The number every other client uses, so servers are tuned for it.
 const PAGE: u32 = 500;
+/// How many frames are taken without a pause, or a look at the clock: few enough to be done in about a millisecond.
+const CHUNK: usize = 64;
 /// A watch lasts at least this long: reopening is cheap, but not free.
 const SHORTEST_WINDOW: Duration = Duration::from_secs(100);
 /// And less than this, so that a watch that went dead without a word is found out within minutes. Each draws
@@ -313,12 +316,17 @@ impl<R: Representation> Reflector<R> {
         self.sighting.watched();
         let opened = self.env.now();
         let mut moved = false;
-        loop {
-            self.fifo.space().await;
-            let Some(next) = unless_asked(&mut self.wishes, stream.next()).await else {
-                return WatchEnd::Distrusted;
+        for count in 1_usize.. {
+            let next = async {
+                self.fifo.space().await;
+                unless_asked(&mut self.wishes, stream.next()).await
             };
-            self.pulse.beat(self.env.now());
+            let (next, waited) = noting_waits(next).await;
+            // Of frames that come together one look at the clock is enough.
+            if waited || count.is_multiple_of(CHUNK) {
+                self.pulse.beat(self.env.now());
+            }
+            let Some(next) = next else { return WatchEnd::Distrusted };
             match next {
                 Some(Ok(Frame::Error(status))) => {
                     return self.watch_failed(During::Watch, &RequestError::from_status(*status, None));
@@ -338,6 +346,7 @@ impl<R: Representation> Reflector<R> {
             }
             self.backoff.healthy(opened);
         }
+        self.closed(opened, moved)
     }
 
     fn bookmark(&mut self, version: ResourceVersion, reached: &mut ResourceVersion) {
@@ -449,6 +458,18 @@ async fn unless_asked<T>(wishes: &mut Wishes, wait: impl Future<Output = T>) -> 
         Either::Left(((), _)) => None,
         Either::Right((come, _)) => Some(come),
     }
+}
+
+/// What `step` comes to, and whether it had to wait for that.
+async fn noting_waits<T>(step: impl Future<Output = T>) -> (T, bool) {
+    let (mut step, mut waited) = (pin!(step), false);
+    let come = poll_fn(|cx| {
+        let polled = step.as_mut().poll(cx);
+        waited |= polled.is_pending();
+        polled
+    })
+    .await;
+    (come, waited)
 }
 
 /// The first page of a list. A list at a version is asked for in one piece: servers answer it from memory,

@@ -10,17 +10,19 @@
 //! stream closes too early for the second time in a row.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use futures_util::future::{self, Either};
 use windlass_client::{FrameStream, RequestError};
 use windlass_env::Instant;
 use windlass_object::{Frame, ObjectKey, Representation, ResourceVersion};
 
 use super::intake::Told;
 use super::state::{self, Freshness, State, StreamEnd};
-use super::{During, LONGEST_WINDOW, Listing, Reflector, unless_asked};
+use super::{CHUNK, During, LONGEST_WINDOW, Listing, Reflector, unless_asked};
 use crate::delta_fifo::Item;
 use crate::list_watch::{STREAMLESS, WatchListRequest};
 use crate::sync::yield_now;
@@ -31,8 +33,6 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(15);
 /// How long a stream may take to tell everything. One that goes on and on tells news, and not what there was; and
 /// what takes longer than this because there is so much of it can still come in pages.
 const LONGEST_STREAM: Duration = Duration::from_secs(120);
-/// How many objects are taken without a pause: few enough to be done in about a millisecond.
-const CHUNK: usize = 64;
 /// A stream that goes on as a watch lasts at least this long: the source must not end it for its age while it may still
 /// be telling what there is.
 const SHORTEST_STREAM_WINDOW: Duration = LONGEST_STREAM.saturating_add(Duration::from_secs(30));
@@ -105,15 +105,19 @@ impl<R: Representation> Reflector<R> {
         let mut pending = Pending::new();
         self.intake.begin_list();
         let trusted = self.intake.trusts(&self.partition);
-        let deadline = self.env.now() + LONGEST_STREAM;
-        let mut heard = self.env.now();
+        let mut now = self.env.now();
+        let deadline = now + LONGEST_STREAM;
+        let mut heard = now;
         for count in 1_usize.. {
             // A source that always has a frame ready is never waited for, so that no wait would notice.
-            if self.env.now() >= deadline {
+            if now >= deadline {
                 return Err(self.stream_failed(&NO_END));
             }
+            self.pulse.beat(now);
             let until = deadline.min(heard + LONGEST_SILENCE);
-            match self.next_before(until, &mut stream).await? {
+            let frame = self.next_before(until, &mut stream).await?;
+            now = self.env.now();
+            match frame {
                 Frame::Bookmark { version, initial_events_end: true } => {
                     self.streams = Streams::Untried;
                     let items = pending.into_values().collect();
@@ -125,7 +129,7 @@ impl<R: Representation> Reflector<R> {
                     return Err(self.stream_failed(&RequestError::from_status(*status, None)));
                 }
                 told => {
-                    heard = self.env.now();
+                    heard = now;
                     let taken = self.take(told, trusted, &mut pending);
                     taken.map_err(|error| self.stream_failed(&error))?;
                 }
@@ -139,18 +143,17 @@ impl<R: Representation> Reflector<R> {
 
     /// The next frame, if it comes in time.
     async fn next_before(&mut self, until: Instant, stream: &mut FrameStream) -> Result<Frame, StreamEnd> {
-        let within = until.saturating_duration_since(self.env.now());
-        self.pulse.beat(self.env.now());
-        let next = self.env.timeout(within, stream.next());
+        let asleep = pin!(self.env.sleep_until(until));
+        let next = future::select(stream.next(), asleep);
         let next = unless_asked(&mut self.wishes, next).await.ok_or(StreamEnd::Distrusted)?;
         match next {
-            Ok(Some(Ok(frame))) => Ok(frame),
-            Ok(Some(Err(error))) => Err(match self.stream_failed(&error) {
+            Either::Left((Some(Ok(frame)), _)) => Ok(frame),
+            Either::Left((Some(Err(error)), _)) => Err(match self.stream_failed(&error) {
                 StreamEnd::Failed(state::Fault::Unreachable) => StreamEnd::CutOff,
                 end => end,
             }),
-            Ok(None) => Err(self.closed_early()),
-            Err(_) => Err(self.stream_failed(&NO_END)),
+            Either::Left((None, _)) => Err(self.closed_early()),
+            Either::Right(_) => Err(self.stream_failed(&NO_END)),
         }
     }
 
