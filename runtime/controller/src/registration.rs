@@ -95,6 +95,18 @@ impl Registration {
         Self { descriptor, set_up: Arc::new(set_up) }
     }
 
+    /// The same controller with further settings, which have the last word over its own.
+    #[must_use]
+    pub fn tuned(self, tune: impl Fn(&mut Setup) + Send + Sync + 'static) -> Self {
+        let Self { descriptor, set_up } = self;
+        let set_up = move |setup: &mut Setup| -> Result<Arc<dyn Reconcile>, SetupError> {
+            let controller = set_up(setup)?;
+            tune(setup);
+            Ok(controller)
+        };
+        Self { descriptor, set_up: Arc::new(set_up) }
+    }
+
     /// The names of the controller.
     pub fn descriptor(&self) -> Descriptor {
         self.descriptor
