@@ -2,7 +2,11 @@
 //!
 //! Guarantees: pure, so it is done before anything is opened or sent; every refusal names the flag or the place in the
 //! file, the value and what to write instead; relations between settings are checked here too; a setting that exists
-//! cannot be forgotten, since each section is taken apart by name. Refuses values that would be accepted and then ignored.
+//! cannot be forgotten, since each section is taken apart by name.
+//!
+//! It refuses values that would be accepted and then ignored, but for what command lines of kube-controller-manager carry
+//! along where it is switched off: durations and names of an election with `--leader-elect=false`, and addresses,
+//! certificates and reviews of a server with `--secure-port=0`.
 
 mod controllers;
 mod election;
@@ -62,9 +66,10 @@ impl Config {
             ..ManagerConfig::new(identity)
         };
         let Settings { cluster, controllers, election, serving, logging } = settings;
-        let gates = feature_gates::read(&controllers.feature_gates)?;
+        let switches = controllers.feature_gates.clone();
+        let gates = feature_gates::read(&switches)?;
         let (manager, options) = controllers::of(controllers, known, &gates, manager)?;
-        let manager = election::of(election, known, &gates, manager)?;
+        let manager = election::of(election, known, (&gates, &switches), manager)?;
         let (cluster, client) = self::cluster(cluster);
         let manager = ManagerConfig { client, admin: serving::of(serving)?, feature_gates: gates, ..manager };
         Ok(Self { cluster, manager, controllers: options, logging: self::logging(logging) })

@@ -19,6 +19,7 @@ use kube::config::{
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::runtime::Builder;
 use windlass::client::one_line;
+use windlass::env::Env;
 
 use crate::args::Stop;
 use arguments::{Arguments, Output};
@@ -26,8 +27,17 @@ use arguments::{Arguments, Output};
 /// The word that asks for it.
 pub(crate) const NAME: &str = "explain";
 
-/// How long the server may take to answer, and to be connected to: it has everything in memory.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the server is waited for.
+#[derive(Copy, Clone, Debug)]
+struct Patience {
+    /// For being connected to it, TLS and all.
+    connect: Duration,
+    /// For its answer then. It has that in memory, but asks two reviews of the API server first, each of which may take
+    /// 10 s.
+    answer: Duration,
+}
+
+const PATIENCE: Patience = Patience { connect: Duration::from_secs(10), answer: Duration::from_secs(25) };
 
 /// A question, ready to be asked.
 #[derive(Debug)]
@@ -50,7 +60,7 @@ impl Explain {
         let provider = rustls::crypto::ring::default_provider().install_default();
         provider.map_err(|_| anyhow!("a TLS provider is installed already"))?;
         let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
-        let answer = runtime.block_on(self.ask());
+        let answer = runtime.block_on(self.ask(PATIENCE));
         runtime.shutdown_background();
         let mut answer = answer?;
         if !answer.ends_with('\n') {
@@ -59,8 +69,8 @@ impl Explain {
         std::io::stdout().write_all(answer.as_bytes()).context("cannot write the answer")
     }
 
-    async fn ask(&self) -> Result<String> {
-        let config = self.config().await?;
+    async fn ask(&self, patience: Patience) -> Result<String> {
+        let config = self.config(patience).await?;
         let client = kube::Client::try_from(config).map_err(|error| anyhow!("{}", one_line(&error)))?;
         let Arguments { controller, key, output, .. } = &self.0;
         let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
@@ -71,11 +81,15 @@ impl Explain {
             Output::Json => "application/json",
         };
         let request = Request::get(path).header(header::ACCEPT, accept).body(Vec::new())?;
-        client.request_text(request).await.map_err(|error| self.explained(&error))
+        let Patience { connect, answer: within } = patience;
+        // Whoever could not be connected to has failed before, so that no answer came for at least as long as is said.
+        let answer = Env::system(NAME).timeout(connect + within, client.request_text(request)).await;
+        let Ok(answer) = answer else { return Err(self.unanswered(within)) };
+        answer.map_err(|error| self.explained(&error))
     }
 
     /// How to reach the server, and as whom. kube reads certificates, tokens and plugins.
-    async fn config(&self) -> Result<Config> {
+    async fn config(&self, patience: Patience) -> Result<Config> {
         let Arguments { server, token_file, kubeconfig, certificate_authority, .. } = &self.0;
         let user = match (token_file, kubeconfig) {
             (Some(file), _) => Some(AuthInfo { token_file: Some(text_of(file)?), ..AuthInfo::default() }),
@@ -98,10 +112,19 @@ impl Explain {
         )
         .await;
         let mut config = config.map_err(|error| anyhow!("{}", one_line(&error)))?;
-        (config.connect_timeout, config.read_timeout) = (Some(PATIENCE), Some(PATIENCE));
+        (config.connect_timeout, config.read_timeout) = (Some(patience.connect), None);
         // What is forwarded to this machine is not to be looked for behind a proxy.
         config.proxy_url = None;
         Ok(config)
+    }
+
+    /// Of a server that listens and says nothing.
+    fn unanswered(&self, within: Duration) -> anyhow::Error {
+        let Arguments { server, .. } = &self.0;
+        anyhow!(
+            "{server} was connected to, but no answer came within {within:?}: look in its log whether the API server \
+             answers its reviews of tokens, and try again"
+        )
     }
 
     /// Adds what can be done about it.
@@ -179,4 +202,36 @@ fn only(cluster: Cluster, user: AuthInfo) -> Kubeconfig {
 fn text_of(path: &Path) -> Result<String> {
     let text = path.to_str().with_context(|| format!("{} is no text", path.display()))?;
     Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// What is said of a server at this address. Nothing here is waited for as long as a user would.
+    async fn told(address: std::net::SocketAddr) -> String {
+        let words = ["replicaset", "shop/web"].map(OsString::from).into_iter();
+        let question = Explain::from_args(words.chain([format!("--server=http://{address}").into()]));
+        let patience = Patience { connect: Duration::from_millis(500), answer: Duration::from_millis(100) };
+        question.expect("a question").ask(patience).await.expect_err("no answer").to_string()
+    }
+
+    #[tokio::test]
+    async fn a_server_that_says_nothing_is_told_apart_from_one_that_is_not_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let silent = told(address).await;
+        assert!(silent.contains("was connected to, but no answer came within 100ms"), "{silent}");
+        drop(listener);
+        let absent = told(address).await;
+        assert!(absent.starts_with("cannot reach http://"), "{absent}");
+    }
+
+    #[test]
+    fn an_answer_is_waited_for_longer_than_its_reviews_may_take() {
+        // Each review of the admin server may take 10 s.
+        assert!(PATIENCE.answer > 2 * Duration::from_secs(10));
+    }
 }

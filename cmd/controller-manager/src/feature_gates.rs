@@ -3,7 +3,7 @@
 //! Their names are those of features of upstream's controllers that can be switched there. Few can be switched here as
 //! well. The others name behaviour that is always on here; setting one of those to what it is anyway is accepted, so that a
 //! command line can be moved over, and setting it to anything else is refused. Guarantees: no gate is accepted and then
-//! ignored.
+//! ignored, in a file where a flag overrides it no more than elsewhere.
 
 use windlass::manager::{FeatureGate, FeatureGateError, FeatureGates, Stage};
 
@@ -54,6 +54,17 @@ const fn locked(name: &'static str, stage: Stage, value: bool, since: &'static s
 /// # Errors
 /// The first that is unknown, or cannot be had.
 pub(crate) fn read(given: &Given<Switches>) -> Result<FeatureGates, InvalidSetting> {
+    // What the file says of a name that the flag decides is to make sense, too.
+    given.overridden().map(read_one).transpose()?;
+    read_one(given)
+}
+
+/// What somebody says of a gate by its name, and not of its whole stage.
+pub(crate) fn word_about<'a>(given: &'a Given<Switches>, gate: &FeatureGate) -> Option<(&'a Word, bool)> {
+    given.value.0.iter().find(|(word, _)| word.text == gate.name).map(|(word, on)| (word, *on))
+}
+
+fn read_one(given: &Given<Switches>) -> Result<FeatureGates, InvalidSetting> {
     let mut gates = FeatureGates::default();
     // Their names differ, which a test shows.
     let _ = GATES.into_iter().try_for_each(|gate| gates.add(gate));

@@ -2,8 +2,8 @@
 //! shown of a running process.
 //!
 //! Guarantees: a row of the table is all there is to write for a setting to have a flag, a field of the same default, and
-//! help with default and unit; whoever gives a value first decides, in the order command line, file, table; every
-//! value knows who gave it; a file's value is checked even where a flag overrides it. Names and defaults of flags are
+//! help with default and unit; whoever gives a value first decides, in the order command line, file, table, and of feature
+//! gates so for each name; every value knows who gave it; a file's value is checked even where a flag overrides it. Names and defaults of flags are
 //! kube-controller-manager's, and fields are shaped like its configuration's, wherever it has them; a row that differs
 //! says why in its help.
 //!
@@ -17,6 +17,8 @@ mod written;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use windlass::client::ClientOptions;
 
 pub(crate) use file::{InvalidFile, LONGEST, read as read_file};
 pub(crate) use kinds::{
@@ -40,11 +42,12 @@ table::settings! {
         /// Address of the API server; overrides the one in the kubeconfig.
         master: Server = "" in "URL" at "generic.clientConnection.master";
 
-        /// Requests per second each controller may send to the API server, on average. Negative lifts the limit.
+        /// Requests per second each controller may send to the API server, on average: 0.001 to 1000000. Negative lifts
+        /// the limit.
         kube_api_qps: Rate = "20" in "RATE" at "generic.clientConnection.qps";
 
         /// Requests each controller may send at once, before the average counts.
-        kube_api_burst: Whole<1, { u32::MAX }> = "30" in "REQUESTS" at "generic.clientConnection.burst";
+        kube_api_burst: Whole<1, { ClientOptions::MOST_BURST }> = "30" in "REQUESTS" at "generic.clientConnection.burst";
 
         /// Each controller acts as a ServiceAccount of its own in kube-system, which is made if it is missing.
         use_service_account_credentials: bool = "false" in "BOOL" at "kubeCloudShared.useServiceAccountCredentials";
@@ -68,7 +71,7 @@ table::settings! {
             at "endpointController.endpointUpdatesBatchPeriod";
 
         /// Shortest time between two full passes over a cache; 0s makes none. Each process draws its own period,
-        /// between this one and twice this one, so that replicas do not pass together.
+        /// between this one and twice this one, so that replicas do not pass together. At least 1s, unless it is 0s.
         min_resync_period: Period = "12h" in "DURATION" at "generic.minResyncPeriod";
 
         /// Time between the starts of two controllers, to spread the first load; 0s starts all at once.
@@ -77,7 +80,8 @@ table::settings! {
         /// How long work in flight may take to end after the first signal; 0s waits for as long as it takes.
         controller_shutdown_timeout: Period = "10s" in "DURATION" at "generic.controllerShutdownTimeout";
 
-        /// Switches features on and off, as `Name=true,Other=false`.
+        /// Switches features on and off, as `Name=true,Other=false`. A flag decides on those that it names, and the file on
+        /// all others.
         feature_gates: Switches = "" in "GATES" at "featureGates";
     }
     "Leader election" election: ElectionSettings {
@@ -110,6 +114,10 @@ table::settings! {
         /// Let the API server choose the leader among LeaseCandidates. The feature gate CoordinatedLeaderElection asks for
         /// the same, as upstream; the API server needs that gate, and coordination.k8s.io/v1beta1.
         leader_elect_coordinated: bool = "false" in "BOOL" at "generic.leaderElection.coordinated";
+
+        /// Into how many shards replicas divide the namespaces, so that each acts on a fair share of them; 0 for one
+        /// replica that acts on all. Each shard has a Lease, `<resource name>-shard-<number>`.
+        shards: Whole<0, 256> = "0" in "SHARDS" at "generic.leaderElection.shards";
     }
     "Serving" serving: ServingSettings {
         /// Address on which health, metrics and debugging pages are served; 0.0.0.0 and :: stand for all of this machine.
@@ -166,6 +174,8 @@ pub(crate) struct Given<T> {
     setting: &'static Setting,
     raw: Raw,
     origin: Origin,
+    /// What the file says of it, where a flag is given too.
+    overridden: Option<Box<Self>>,
 }
 
 impl<T: Kind> Given<T> {
@@ -180,7 +190,28 @@ impl<T: Kind> Given<T> {
 
     /// The same, where a word of the value may be to blame.
     pub(crate) fn wrong(&self, wrong: Wrong) -> InvalidSetting {
-        InvalidSetting::new(self.setting, &self.raw, &self.origin, wrong)
+        let source = wrong.culprit.as_ref().map_or(self, |word| self.source_of(word));
+        InvalidSetting::new(source.setting, &source.raw, &source.origin, wrong)
+    }
+
+    /// Whether it stands on the command line.
+    pub(crate) fn is_flag(&self) -> bool {
+        self.origin == Origin::Flag
+    }
+
+    /// What the file says, which is to make sense even where a flag decides.
+    pub(crate) fn overridden(&self) -> Option<&Self> {
+        self.overridden.as_deref()
+    }
+
+    /// Who wrote this word of the value: the file may have written some of them, and a flag the others.
+    fn source_of(&self, word: &Word) -> &Self {
+        self.overridden().filter(|_| word.place != Place::default()).unwrap_or(self)
+    }
+
+    /// What whoever wrote this word of the value calls the setting.
+    pub(crate) fn called_by(&self, word: &Word) -> String {
+        self.source_of(word).called()
     }
 
     /// Whether somebody wrote it.
@@ -236,7 +267,10 @@ impl Sources {
         let Some(words) = self.flags.get(setting.name) else {
             return file.map_or_else(|| worded(setting, &[setting.default], Origin::Default), Ok);
         };
-        worded(setting, &words.iter().map(String::as_str).collect::<Vec<_>>(), Origin::Flag)
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        let flag = worded::<T>(setting, &words, Origin::Flag)?;
+        let Some(file) = file else { return Ok(flag) };
+        Ok(Given { value: flag.value.over(&file.value), overridden: Some(Box::new(file)), ..flag })
     }
 }
 
@@ -254,7 +288,7 @@ fn worded<T: Kind>(
 
 fn meant<T: Kind>(setting: &'static Setting, raw: Raw, origin: Origin) -> Result<Given<T>, InvalidSetting> {
     let value = T::read(&raw).map_err(|wrong| InvalidSetting::new(setting, &raw, &origin, wrong))?;
-    Ok(Given { value, setting, raw, origin })
+    Ok(Given { value, setting, raw, origin, overridden: None })
 }
 
 /// Words of a command line in the shape of a setting: of single values the last counts, lists are joined.

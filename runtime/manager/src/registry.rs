@@ -164,8 +164,7 @@ const BY_LEASE: [Verb; 4] = [Verb::Create, Verb::Get, Verb::Update, Verb::Watch]
 
 /// What an election of shards asks: memberships and shards are found by a label, so no names can stand in the rule, and
 /// those that are no longer needed are removed.
-const BY_SHARDS: [Verb; 6] =
-    [Verb::Create, Verb::Get, Verb::List, Verb::Update, Verb::Watch, Verb::Delete];
+const BY_SHARDS: [Verb; 6] = [Verb::Create, Verb::Get, Verb::List, Verb::Update, Verb::Watch, Verb::Delete];
 
 /// What a candidate of a coordinated election asks.
 const AS_CANDIDATE: [Verb; 3] = [Verb::Create, Verb::Get, Verb::Update];
@@ -180,8 +179,10 @@ fn election(config: &ManagerConfig) -> Vec<Rule> {
     if config.shards.is_some() {
         return vec![leases(&BY_SHARDS)];
     }
-    let candidates =
-        election.coordinated.is_some().then(|| Rule::new("coordination.k8s.io", "leasecandidates", AS_CANDIDATE));
+    let candidates = election
+        .coordinated
+        .is_some()
+        .then(|| Rule::new("coordination.k8s.io", "leasecandidates", AS_CANDIDATE));
     std::iter::once(leases(&BY_LEASE)).chain(candidates).collect()
 }
 
@@ -196,4 +197,70 @@ fn accounts() -> Declaration {
 
 fn spellings(descriptor: &Descriptor) -> impl Iterator<Item = &'static str> + use<> {
     std::iter::once(descriptor.name).chain(descriptor.aliases.iter().copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU16;
+
+    use windlass_election::CoordinatedConfig;
+
+    use super::*;
+    use crate::admin::AdminConfig;
+
+    /// What a process with this configuration declares, as `who: group/resource verbs`.
+    fn declared(config: &ManagerConfig) -> Vec<String> {
+        let declarations = Registry::new().declarations_for(&Env::virtual_time(1), config).expect("declared");
+        let line = |who: &str, rule: &Rule| {
+            let verbs: Vec<_> = rule.verbs.iter().map(ToString::to_string).collect();
+            format!("{who}: {}/{} {}", rule.group, rule.resource, verbs.join(","))
+        };
+        let lines = declarations
+            .iter()
+            .flat_map(|one| one.rules.iter().map(move |rule| line(one.descriptor.name, rule)));
+        lines.collect()
+    }
+
+    const EVENTS: &str = "leader-election: /events create,patch";
+    const LEASES: &str = "leader-election: coordination.k8s.io/leases get,watch,create,update";
+
+    #[test]
+    fn a_process_declares_what_its_way_of_election_asks_and_nothing_else() {
+        let mut config = ManagerConfig::new("me");
+        assert_eq!(declared(&config), [EVENTS, LEASES]);
+        config.election.as_mut().expect("elected").coordinated = Some(CoordinatedConfig::new("1.2.3"));
+        let candidates = "leader-election: coordination.k8s.io/leasecandidates get,create,update";
+        assert_eq!(declared(&config), [EVENTS, LEASES, candidates]);
+        let shards = ManagerConfig { shards: NonZeroU16::new(4), ..ManagerConfig::new("me") };
+        let leases = "leader-election: coordination.k8s.io/leases get,list,watch,create,update,delete";
+        assert_eq!(declared(&shards), [EVENTS, leases]);
+        assert_eq!(declared(&ManagerConfig { election: None, ..ManagerConfig::new("me") }), [EVENTS]);
+    }
+
+    #[test]
+    fn a_process_declares_accounts_and_reviews_if_they_are_on() {
+        let mut config = ManagerConfig { election: None, ..ManagerConfig::new("me") };
+        let address = "127.0.0.1:1".parse().expect("an address");
+        config.admin = Some(AdminConfig::local(address));
+        assert_eq!(declared(&config), [EVENTS], "nobody is asked who reads plain HTTP");
+        config.admin = Some(AdminConfig::new(address));
+        config.client.identities = Identities::service_accounts();
+        let accounts = ["serviceaccounts", "serviceaccounts/token"];
+        let accounts = accounts.map(|resource| format!("service-accounts: /{resource} create"));
+        let reviews = [
+            "admin-server: authentication.k8s.io/tokenreviews create",
+            "admin-server: authorization.k8s.io/subjectaccessreviews create",
+        ];
+        let expected: Vec<&str> =
+            [EVENTS].into_iter().chain(accounts.iter().map(String::as_str)).chain(reviews).collect();
+        assert_eq!(declared(&config), expected);
+    }
+
+    #[test]
+    fn a_controller_that_is_selected_and_unknown_is_an_error_of_its_declaration() {
+        let controllers = ControllerSelection::parse(["nobody"]);
+        let config = ManagerConfig { controllers, ..ManagerConfig::new("me") };
+        let error = Registry::new().declarations_for(&Env::virtual_time(1), &config).expect_err("unknown");
+        assert!(matches!(error, ManagerError::UnknownController(_)), "{error}");
+    }
 }

@@ -1,10 +1,13 @@
 //! Which controllers run, and how eagerly.
 
+use std::time::Duration;
+
 use windlass::controller::Descriptor;
+use windlass::informer::Resync;
 use windlass::manager::{ControllerSelection, FeatureGates, ManagerConfig, UnknownController};
 use windlass_controllers::Options;
 
-use crate::settings::{ControllerSettings, Given, InvalidSetting, Names, Word, Wrong, quoted};
+use crate::settings::{ControllerSettings, Given, InvalidSetting, Names, Period, Word, Wrong, quoted};
 use crate::{feature_gates, known_flags};
 
 pub(super) fn of(
@@ -27,7 +30,7 @@ pub(super) fn of(
     } = settings;
     let manager = ManagerConfig {
         controllers: selection(&controllers, known)?,
-        resync: min_resync_period.value.0,
+        resync: resync(&min_resync_period)?,
         start_interval: controller_start_interval.value.0,
         shutdown_timeout: controller_shutdown_timeout.value.0,
         ..manager
@@ -43,15 +46,35 @@ pub(super) fn of(
     Ok((manager, options))
 }
 
+fn resync(given: &Given<Period>) -> Result<Duration, InvalidSetting> {
+    let period = given.value.0;
+    if !period.is_zero() && period < Resync::SHORTEST {
+        return Err(given
+            .refuse("a cache is not worth looking through so often", "write 1s or more, or 0s for never"));
+    }
+    Ok(period)
+}
+
 fn selection(given: &Given<Names>, known: &[Descriptor]) -> Result<ControllerSelection, InvalidSetting> {
+    // The file's names are to be right, whatever the flag says.
+    given.overridden().map(|file| resolve(file, known)).transpose()?;
+    let (selection, selected) = resolve(given, known)?;
+    if selected.is_empty() {
+        let remedy = format!("write '*' for all; there are {}", names(known));
+        return Err(given.refuse("no controller would run", remedy));
+    }
+    Ok(selection)
+}
+
+/// A list, and the controllers that it selects.
+fn resolve(
+    given: &Given<Names>,
+    known: &[Descriptor],
+) -> Result<(ControllerSelection, Vec<&'static str>), InvalidSetting> {
     let words = &given.value.0;
     let selection = ControllerSelection::parse(words.iter().map(|word| &word.text));
     match selection.resolve(known) {
-        Ok(selected) if selected.is_empty() => {
-            let remedy = format!("write '*' for all; there are {}", names(known));
-            Err(given.refuse("no controller would run", remedy))
-        }
-        Ok(_) => Ok(selection),
+        Ok(selected) => Ok((selection, selected)),
         Err(problem) => {
             let named =
                 |word: &&Word| word.text.trim().strip_prefix('-').unwrap_or(word.text.trim()) == problem.name;

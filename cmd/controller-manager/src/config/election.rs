@@ -1,16 +1,25 @@
 //! Who acts when several replicas run: durations that agree, groups that do not overlap, one who decides.
+//!
+//! With `--leader-elect=false` durations and names of the election are accepted and mean nothing, as in
+//! kube-controller-manager, whose command lines carry them along. What asks for an election of some kind (groups, the
+//! coordinator, its feature gate by name) is refused beside it.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 
 use windlass::controller::Descriptor;
 use windlass::election::{CoordinatedConfig, ElectionConfig, ElectionConfigError};
 use windlass::manager::{ControllerSelection, ElectionGroup, FeatureGates, ManagerConfig};
 
 use super::controllers;
-use crate::feature_gates::COORDINATED_ELECTION;
+use crate::feature_gates::{COORDINATED_ELECTION, word_about};
 use crate::settings::{
-    ElectionSettings, Given, Groups, InvalidSetting, Lock, ObjectName, Period, Word, Wrong, quoted,
+    ElectionSettings, Given, Groups, InvalidSetting, Lock, ObjectName, Period, Switches, Whole, Word, Wrong,
+    quoted,
 };
+
+/// The longest name that Leases of shards can begin with: it is the value of a label, too.
+const LONGEST_PREFIX: usize = 63;
 
 /// The longest name of a Lease.
 const LONGEST_NAME: usize = 253;
@@ -19,7 +28,7 @@ const LONGEST_NAME: usize = 253;
 pub(super) fn of(
     settings: ElectionSettings,
     known: &[Descriptor],
-    gates: &FeatureGates,
+    (gates, switches): (&FeatureGates, &Given<Switches>),
     manager: ManagerConfig,
 ) -> Result<ManagerConfig, InvalidSetting> {
     let ElectionSettings {
@@ -33,8 +42,10 @@ pub(super) fn of(
         leader_elect_resource_namespace: namespace,
         leader_elect_group: groups,
         leader_elect_coordinated: coordinated,
+        shards,
     } = settings;
-    let coordinated = coordination(&coordinated, gates, &leader_elect)?;
+    let sharing = sharing(&shards, &leader_elect, &groups, &coordinated, &name)?;
+    let coordinated = coordination(&coordinated, (gates, switches), &leader_elect)?;
     if !leader_elect.value {
         return match groups.value.0.as_slice() {
             [] => Ok(ManagerConfig { election: None, ..manager }),
@@ -52,25 +63,76 @@ pub(super) fn of(
     };
     let durations = Durations { lease: &lease_duration, renew: &renew_deadline, retry: &retry_period };
     election.validate().map_err(|problem| durations.contradiction(&problem, &name))?;
+    if let (Some(_), Some(_)) = (sharing, &election.coordinated) {
+        return Err(shards.refuse(
+            "the feature gate CoordinatedLeaderElection has the API server choose one leader",
+            "leave the shards out, or switch the gate off",
+        ));
+    }
     let groups = self::groups(&groups, &name, known, &manager.controllers)?;
-    Ok(ManagerConfig { election: Some(election), groups, ..manager })
+    Ok(ManagerConfig { election: Some(election), groups, shards: sharing, ..manager })
+}
+
+/// How many shards there are to be, if any: they exclude every other way of choosing who acts.
+fn sharing(
+    shards: &Given<Whole<0, 256>>,
+    leader_elect: &Given<bool>,
+    groups: &Given<Groups>,
+    coordinated: &Given<bool>,
+    name: &Given<ObjectName>,
+) -> Result<Option<NonZeroU16>, InvalidSetting> {
+    let Some(number) = u16::try_from(shards.value.0).ok().and_then(NonZeroU16::new) else { return Ok(None) };
+    if !leader_elect.value {
+        return Err(shards.refuse(unelected(leader_elect), "leave the shards out"));
+    }
+    if !groups.value.0.is_empty() {
+        let problem = format!("{} divides the controllers already", groups.called());
+        return Err(shards.refuse(problem, "leave one of them out"));
+    }
+    if coordinated.value {
+        let problem = format!("{} has the API server choose one leader", coordinated.called());
+        return Err(shards.refuse(problem, "leave one of them out"));
+    }
+    if name.value.0.len() > LONGEST_PREFIX {
+        let problem = format!("too long to begin the names of shards: {LONGEST_PREFIX} characters at most");
+        return Err(name.refuse(problem, "make it shorter"));
+    }
+    Ok(Some(number))
 }
 
 fn unelected(leader_elect: &Given<bool>) -> String {
     format!("nobody is elected with {}=false", leader_elect.called())
 }
 
-/// The flag and the gate ask for the same, and either is enough: a flag that says no leaves it to the gate.
+/// The flag and the gate ask for the same, and either is enough. The flag must not say no where the gate says yes; the
+/// field may, since that is what it says in a file with all settings.
 fn coordination(
     flag: &Given<bool>,
-    gates: &FeatureGates,
+    (gates, switches): (&FeatureGates, &Given<Switches>),
     leader_elect: &Given<bool>,
 ) -> Result<Option<CoordinatedConfig>, InvalidSetting> {
-    if flag.value && !leader_elect.value {
-        return Err(flag.refuse(unelected(leader_elect), "leave one of them out"));
+    let gate = word_about(switches, &COORDINATED_ELECTION);
+    if !leader_elect.value {
+        if flag.value {
+            return Err(flag.refuse(unelected(leader_elect), "leave one of them out"));
+        }
+        return match gate {
+            Some((word, true)) => {
+                let problem = format!("{}: {}", word.text, unelected(leader_elect));
+                Err(switches.wrong(Wrong::new(problem, "leave one of them out").at(word)))
+            }
+            // A whole stage may be asked for, for the sake of other gates.
+            _ => Ok(None),
+        };
     }
-    let asked = flag.value || gates.is_on(&COORDINATED_ELECTION);
-    Ok(asked.then(|| CoordinatedConfig::new(env!("CARGO_PKG_VERSION"))))
+    let by_gate = gates.is_on(&COORDINATED_ELECTION);
+    if by_gate && flag.is_flag() && !flag.value {
+        let called = gate.map_or_else(|| switches.called(), |(word, _)| switches.called_by(word));
+        let name = COORDINATED_ELECTION.name;
+        let problem = format!("{called} switches the feature gate {name} on, which asks for it");
+        return Err(flag.refuse(problem, "leave one of them out"));
+    }
+    Ok((flag.value || by_gate).then(|| CoordinatedConfig::new(env!("CARGO_PKG_VERSION"))))
 }
 
 /// The three whose relation keeps the promise.
@@ -113,6 +175,12 @@ fn groups(
     selection: &ControllerSelection,
 ) -> Result<Vec<ElectionGroup>, InvalidSetting> {
     let running = selection.resolve(known).unwrap_or_default();
+    if let Some(file) = given.overridden() {
+        // Its names are to be right, whatever the flag says.
+        let all: Vec<_> = known.iter().map(|one| one.name).collect();
+        let mut words = file.value.0.iter().flat_map(|(_, members)| members);
+        words.try_for_each(|word| member(word, known, &all).map(drop)).map_err(|wrong| file.wrong(wrong))?;
+    }
     let mut taken = BTreeMap::new();
     for (name, members) in &given.value.0 {
         if lease.value.0.len() + 1 + name.text.len() > LONGEST_NAME {

@@ -21,8 +21,13 @@ pub(super) fn of(settings: ServingSettings) -> Result<Option<AdminConfig>, Inval
         authorization_webhook_cache_unauthorized_ttl: deny_ttl,
     } = settings;
     let files = files(&tls_cert_file, &tls_private_key_file)?;
-    // Whoever serves nothing may leave the rest as it is.
+    // Whoever serves nothing may leave the rest as it is: command lines of kube-controller-manager do. One of ours is to
+    // say what it means.
     let Some(port) = u16::try_from(secure_port.value.0).ok().filter(|port| *port != 0) else {
+        if plain_http.value {
+            let problem = format!("nothing is served with {}=0", secure_port.called());
+            return Err(plain_http.refuse(problem, "leave one of them out"));
+        }
         return Ok(None);
     };
     let address = SocketAddr::new(bind_address.value.0, port);

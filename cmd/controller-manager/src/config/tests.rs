@@ -85,7 +85,13 @@ fn of_a_flag_given_twice_the_last_counts_and_lists_are_joined() {
 #[test]
 fn election_can_be_turned_off_and_then_its_durations_need_not_agree() {
     for word in ["--leader-elect=false", "--leader_elect=F", "--leader-elect=0"] {
-        assert_eq!(config(&[word, "--leader-elect-renew-deadline=20s"]).manager.election, None);
+        let line = [
+            word,
+            "--leader-elect-renew-deadline=20s",
+            "--leader-elect-resource-name=kube-controller-manager",
+            "--leader-elect-resource-namespace=elsewhere",
+        ];
+        assert_eq!(config(&line).manager.election, None, "as kube-controller-manager takes it");
     }
     assert!(config(&["--leader-elect"]).manager.election.is_some());
 }
@@ -100,7 +106,9 @@ fn a_negative_rate_is_no_limit() {
 #[test]
 fn port_zero_serves_nothing_wherever_that_would_be() {
     assert_eq!(config(&["--secure-port=0", "--bind-address=0.0.0.0"]).manager.admin, None);
-    assert_eq!(config(&["--secure-port=0", "--plain-http"]).manager.admin, None);
+    let moved =
+        ["--secure-port=0", "--tls-cert-file=c", "--tls-private-key-file=k", "--disable-http2-serving=false"];
+    assert_eq!(config(&moved).manager.admin, None, "as kube-controller-manager takes it");
 }
 
 /// What is served, for a command line.
@@ -171,8 +179,38 @@ fn the_api_server_chooses_the_leader_if_flag_or_gate_ask_for_it() {
         let election = config(line).manager.election.expect("on by default");
         assert_eq!(election.coordinated, Some(CoordinatedConfig::new(env!("CARGO_PKG_VERSION"))), "{line:?}");
     }
-    let alone = config(&["--feature-gates=CoordinatedLeaderElection=true", "--leader-elect=false"]);
-    assert_eq!(alone.manager.election, None);
+    for gates in ["--feature-gates=AllBeta=true", "--feature-gates=CoordinatedLeaderElection=false"] {
+        let alone = config(&[gates, "--leader-elect=false"]);
+        assert_eq!(alone.manager.election, None, "{gates} does not ask for an election");
+    }
+}
+
+#[test]
+fn a_file_with_all_settings_leaves_the_coordinator_to_the_gate() {
+    let line = ["--feature-gates=CoordinatedLeaderElection=true"];
+    let words = ["windlass"].into_iter().chain(line).map(OsString::from);
+    let args = args::parse(words, &KNOWN, &|_| Ok(Vec::new())).expect("a gate");
+    let again = read_with(&["--config=f"], &args.settings.to_file()).expect("what was written is accepted");
+    assert!(again.manager.election.expect("on by default").coordinated.is_some());
+    let off = read_with(
+        &["--config=f", "--feature-gates=CoordinatedLeaderElection=false"],
+        &args.settings.to_file(),
+    );
+    assert_eq!(off.expect("the flag wins").manager.election.expect("on by default").coordinated, None);
+}
+
+#[test]
+fn a_flag_decides_on_the_gates_that_it_names_and_the_file_on_the_others() {
+    let file = "apiVersion: config.windlass.dev/v1alpha1\nkind: ControllerManagerConfiguration\n\
+        featureGates: {PodDeletionCost: false, DeploymentReplicaSetTerminatingReplicas: false}\n";
+    let line = ["--config=f", "--feature-gates=kube:PodDeletionCost=true"];
+    let config = read_with(&line, file).expect("both make sense");
+    let gates = &config.manager.feature_gates;
+    assert!(gates.is_on(&feature_gates::POD_DELETION_COST), "the flag wins");
+    assert!(!gates.is_on(&feature_gates::TERMINATING_REPLICAS), "the file is not forgotten");
+    let shown = &config.manager.configuration["config.windlass.dev"]["featureGates"];
+    let both = serde_json::json!({"DeploymentReplicaSetTerminatingReplicas": false, "PodDeletionCost": true});
+    assert_eq!(shown, &both, "and both are shown");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use http::Uri;
 use serde_json::{Value, json};
+use windlass::client::ClientOptions;
 
 use super::raw::{Raw, Word, Wrong, quoted, shown};
 use crate::duration;
@@ -41,6 +42,12 @@ pub(crate) trait Kind: Clone + Debug + PartialEq + Sized {
 
     /// The value as it stands in a file.
     fn written(&self) -> Value;
+
+    /// What this value of a flag comes to where a file has one, too: itself.
+    #[must_use]
+    fn over(self, _file: &Self) -> Self {
+        self
+    }
 }
 
 impl Kind for bool {
@@ -75,10 +82,7 @@ impl<const LEAST: u32, const MOST: u32> Kind for Whole<LEAST, MOST> {
     const SHAPE: Shape = Shape::Number;
 
     fn read(raw: &Raw) -> Result<Self, Wrong> {
-        let remedy = match MOST {
-            u32::MAX => format!("write a number from {LEAST} up"),
-            _ => format!("write a number from {LEAST} to {MOST}"),
-        };
+        let remedy = format!("write a number from {LEAST} to {MOST}");
         let text = raw.text();
         let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
         if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -94,7 +98,7 @@ impl<const LEAST: u32, const MOST: u32> Kind for Whole<LEAST, MOST> {
     }
 }
 
-/// A rate above zero, or below it for no limit.
+/// A rate that a client can keep, or one below zero for no limit.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(crate) struct Rate(pub(crate) f64);
 
@@ -103,9 +107,14 @@ impl Kind for Rate {
 
     fn read(raw: &Raw) -> Result<Self, Wrong> {
         let refuse = |problem| Wrong::new(problem, "write a rate like 20 or 0.5, or -1 for no limit");
+        let (least, most) = (ClientOptions::LEAST_QPS, ClientOptions::MOST_QPS);
         match raw.text().parse::<f64>() {
             Ok(0.0) => Err(refuse("no request would ever be sent")),
-            Ok(rate) if rate.is_finite() => Ok(Self(rate)),
+            Ok(rate) if rate.is_finite() && (rate < 0.0 || (least..=most).contains(&rate)) => Ok(Self(rate)),
+            Ok(rate) if rate.is_finite() => {
+                let problem = "out of range";
+                Err(Wrong::new(problem, format!("write a rate from {least} to {most}, or -1 for no limit")))
+            }
             _ => Err(refuse("not a number")),
         }
     }
@@ -365,6 +374,13 @@ impl Kind for Switches {
             .map(|(name, on)| (name.text.clone(), json!(on)))
             .collect::<serde_json::Map<_, _>>()
             .into()
+    }
+
+    /// Name by name.
+    fn over(self, file: &Self) -> Self {
+        let named = |name: &Word| self.0.iter().any(|(own, _)| own == name);
+        let rest = file.0.iter().filter(|(name, _)| !named(name)).cloned().collect::<Vec<_>>();
+        Self(rest.into_iter().chain(self.0).collect())
     }
 }
 

@@ -129,8 +129,13 @@ pub(crate) enum Origin {
 
 /// A setting whose value cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct InvalidSetting(Box<Blame>);
+
+/// In a box, so that whoever returns it on failure does not move it about on success.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {problem}; {remedy}", blamed(setting, value, origin))]
-pub(crate) struct InvalidSetting {
+struct Blame {
     setting: &'static Setting,
     value: String,
     origin: Origin,
@@ -142,16 +147,12 @@ impl InvalidSetting {
     pub(crate) fn new(setting: &'static Setting, value: &Raw, origin: &Origin, wrong: Wrong) -> Self {
         let Wrong { problem, remedy, culprit, is_secret } = wrong;
         // In a file the word itself can be pointed at; a command line is short, and is quoted as it was written.
-        match (origin, culprit) {
-            (Origin::File(file, _), Some(word)) => {
-                let origin = Origin::File(Arc::clone(file), word.place);
-                Self { setting, value: word.text, origin, problem, remedy }
-            }
-            _ => {
-                let value = if is_secret { "***".to_owned() } else { value.to_string() };
-                Self { setting, value, origin: origin.clone(), problem, remedy }
-            }
-        }
+        let (value, origin) = match (origin, culprit) {
+            (Origin::File(file, _), Some(word)) => (word.text, Origin::File(Arc::clone(file), word.place)),
+            _ if is_secret => ("***".to_owned(), origin.clone()),
+            _ => (value.to_string(), origin.clone()),
+        };
+        Self(Box::new(Blame { setting, value, origin, problem, remedy }))
     }
 }
 

@@ -49,7 +49,7 @@ fn another(setting: &Setting) -> (&'static str, Value) {
         (_, "FILE") => ("/a folder/\u{e9} \"'#: {}[],\\", json!("/a folder/\u{e9} \"'#: {}[],\\")),
         (_, "URL") => ("https://example.com:6443", json!("https://example.com:6443")),
         (_, "RATE") => ("0.5", json!(0.5)),
-        (_, "REQUESTS" | "WORKERS") => ("7", json!(7)),
+        (_, "REQUESTS" | "WORKERS" | "SHARDS") => ("7", json!(7)),
         (_, "LEVEL") => ("9", json!(9)),
         (_, "PORT") => ("0", json!(0)),
         (_, "DURATION") => ("1m30s", json!("1m30s")),
@@ -140,7 +140,10 @@ fn a_flag_wins_over_the_field_and_the_field_over_the_default() {
         let file = file_of(setting.field, &value.to_string());
         let none = settings(&[], "").to_json();
         assert_ne!(at_path(&none, setting.field), &value, "{}: no other value", setting.field);
-        let flag = format!("--{}={}", setting.name, setting.default);
+        // A flag wins gate by gate, and one that names none leaves them to the file.
+        let default = if setting.unit == "GATES" { "A=false,B=true" } else { setting.default };
+        let flag = format!("--{}={default}", setting.name);
+        let none = settings(&[&flag], "").to_json();
         let both = settings(&["--config=f", &flag], &file).to_json();
         assert_eq!(both, none, "--{} does not win", setting.name);
         let default = file_of(setting.field, &at_path(&none, setting.field).to_string());

@@ -36,7 +36,10 @@ const WRONG: &[(&str, &[&str])] = &[
     ),
     (
         "RATE",
-        &["", " ", "0", "-0", "0.0", "fast", "NaN", "inf", "-inf", "1e999", "1,5", "20 ", "\u{662}", "0x5"],
+        &[
+            "", " ", "0", "-0", "0.0", "fast", "NaN", "inf", "-inf", "1e999", "1,5", "20 ", "\u{662}", "0x5",
+            "1e-20", "1e-11", "1e-9", "0.0009", "1000001", "1e300",
+        ],
     ),
     (
         "REQUESTS",
@@ -47,6 +50,8 @@ const WRONG: &[(&str, &[&str])] = &[
             "-3",
             "1.5",
             "five",
+            "1000001",
+            "4294967295",
             "4294967296",
             "99999999999999999999999999",
             "\u{663}",
@@ -76,6 +81,10 @@ const WRONG: &[(&str, &[&str])] = &[
             "-",
         ],
     ),
+    (
+        "SHARDS",
+        &["", " ", "-3", "1.5", "five", "257", "4294967296", "\u{663}", "5 ", "1_000", "0x5", "+", "-"],
+    ),
     ("LEVEL", &["", " ", "-1", "11", "loud", "1.5", "256", "4294967296", "\u{663}"]),
     ("PORT", &["", " ", "-1", "70000", "65536", "http", "80.5", "4294967296"]),
     (
@@ -96,6 +105,10 @@ const WRONG: &[(&str, &[&str])] = &[
             "1s,1s",
             "1h-1m",
         ],
+    ),
+    (
+        "min-resync-period",
+        &["", " ", "5", "-1h", "1ns", "1ms", "999ms", "0.999999999s", "1d", "abc", "9999999h", "1h-1m"],
     ),
     ("NAME", &["", " ", "A", "a_b", "-a", "a-", ".", "a/b", "n\u{e4}me", "a b", "a\nb"]),
     ("KIND", &["", " ", "endpoints", "configmaps", "Leases", "leases "]),
@@ -281,8 +294,9 @@ fn a_wrong_field_is_told_even_where_a_flag_overrides_it() {
 const REFUSALS: &[(&[&str], &[&str])] = &[
     (&["--kube-api-qps=fast"], &["not a number", "-1 for no limit"]),
     (&["--kube-api-qps=0"], &["ever be sent", "-1 for no limit"]),
-    (&["--kube-api-burst=0"], &["out of range", "from 1 up"]),
-    (&["--kube-api-burst=1.5"], &["whole number", "from 1 up"]),
+    (&["--kube-api-qps=1e-11"], &["out of range", "from 0.001 to 1000000", "-1 for no limit"]),
+    (&["--kube-api-burst=0"], &["out of range", "from 1 to 1000000"]),
+    (&["--kube-api-burst=1.5"], &["whole number", "from 1 to 1000000"]),
     (&["--kube-api-burst", "-1"], &["--kube-api-burst=-1", "out of range"]),
     (
         &["--controllers=*,foo"],
@@ -294,6 +308,7 @@ const REFUSALS: &[(&[&str], &[&str])] = &[
     (&["--concurrent-replicaset-syncs=0"], &["from 1 to 10000"]),
     (&["--endpoint-updates-batch-period=5"], &["unit is missing", "15s"]),
     (&["--min-resync-period=-1h"], &["negative", "15s"]),
+    (&["--min-resync-period=1ms"], &["looking through so often", "write 1s or more, or 0s"]),
     (&["--controller-start-interval=1d"], &["\"d\"", "1m30s"]),
     (&["--controller-shutdown-timeout="], &["empty", "15s"]),
     (&["--feature-gates=Foo=true"], &["unknown feature gate", "leave it out"]),
@@ -439,10 +454,95 @@ const CONTRADICTIONS: &[(&[&str], &str, &str, &[&str])] = &[
         &["leave the groups out"],
     ),
     (
+        &["--leader-elect=false", "--shards=4"],
+        "",
+        "--shards=4: nobody is elected with --leader-elect=false; ",
+        &["leave the shards out"],
+    ),
+    (
+        &["--shards=4", "--leader-elect-group=one=endpoint"],
+        "",
+        "--shards=4: --leader-elect-group divides the controllers already; ",
+        &["leave one of them out"],
+    ),
+    (
+        &["--shards=4", "--leader-elect-coordinated"],
+        "",
+        "--shards=4: --leader-elect-coordinated has the API server choose one leader; ",
+        &["leave one of them out"],
+    ),
+    (
+        &["--shards=4", "--feature-gates=CoordinatedLeaderElection=true"],
+        "",
+        "--shards=4: the feature gate CoordinatedLeaderElection has the API server choose one leader; ",
+        &["switch the gate off"],
+    ),
+    (
         &["--leader-elect=false", "--leader-elect-coordinated"],
         "",
         "--leader-elect-coordinated=true: nobody is elected with --leader-elect=false; ",
         &[],
+    ),
+    (
+        &["--leader-elect=false", "--feature-gates=CoordinatedLeaderElection=true"],
+        "",
+        "--feature-gates=CoordinatedLeaderElection=true: CoordinatedLeaderElection: nobody is elected with \
+         --leader-elect=false; ",
+        &["leave one of them out"],
+    ),
+    (
+        &["--leader-elect=false", "--feature-gates=PodDeletionCost=false"],
+        "{featureGates: {CoordinatedLeaderElection: true}}",
+        "f.yaml:3:16: featureGates=CoordinatedLeaderElection: CoordinatedLeaderElection: nobody is elected with ",
+        &["leave one of them out"],
+    ),
+    (
+        &["--leader-elect-coordinated=false"],
+        "{featureGates: {CoordinatedLeaderElection: true}}",
+        "--leader-elect-coordinated=false: featureGates (line 3) switches the feature gate CoordinatedLeaderElection on",
+        &["leave one of them out"],
+    ),
+    (
+        &["--leader-elect-coordinated=false", "--feature-gates=AllBeta=true"],
+        "",
+        "--leader-elect-coordinated=false: --feature-gates switches the feature gate CoordinatedLeaderElection on",
+        &[],
+    ),
+    (
+        &["--feature-gates=PodDeletionCost=true"],
+        "{featureGates: {NoSuchThing: true}}",
+        "f.yaml:3:16: featureGates=NoSuchThing: unknown feature gate",
+        &["leave it out"],
+    ),
+    (
+        &["--feature-gates=LogarithmicScaleDown=true"],
+        "{featureGates: {LogarithmicScaleDown: false}}",
+        "f.yaml:3:16: featureGates=LogarithmicScaleDown: ",
+        &["always true"],
+    ),
+    (
+        &["--feature-gates=NoSuchThing=true"],
+        "{featureGates: {PodDeletionCost: true}}",
+        "--feature-gates=NoSuchThing=true: unknown feature gate",
+        &[],
+    ),
+    (
+        &["--controllers=*"],
+        "{generic: {controllers: [replicaset, nobody]}}",
+        "f.yaml:3:37: generic.controllers=nobody: \"nobody\" is not a controller",
+        &["there are replicaset-controller"],
+    ),
+    (
+        &["--leader-elect-group=one=endpoint"],
+        "{generic: {leaderElection: {groups: {two: [nobody]}}}}",
+        "f.yaml:3:43: generic.leaderElection.groups=nobody: \"nobody\" is not a controller",
+        &[],
+    ),
+    (
+        &["--secure-port=0", "--plain-http"],
+        "",
+        "--plain-http=true: nothing is served with --secure-port=0; ",
+        &["leave one of them out"],
     ),
     (
         &["--leader-elect-group=one=endpoint", "--leader-elect-group=two=replicaset,endpoints-controller"],
