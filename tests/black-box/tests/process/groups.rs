@@ -22,8 +22,8 @@ use windlass_manager::{
     ElectionGroup, Health, Manager, ManagerConfig, ManagerError, Probe, ShutdownSignals, ShutdownTrigger,
 };
 
-/// How long after the end of a leader its work may lie idle: its lease, and room for a machine that is busy.
-const IDLE: Duration = Duration::from_secs(20);
+/// How long after the end of a leader its work may lie idle: its lease of 15 s, and room for a machine that is busy.
+const IDLE: Duration = Duration::from_secs(60);
 
 /// The groups, with the controller that each consists of, and as whom it writes.
 const GROUPS: [(&str, &str, &str); 2] = [
@@ -46,10 +46,7 @@ impl Replica {
         config.groups = GROUPS.iter().map(|(group, only, _)| ElectionGroup::new(*group, [*only])).collect();
         // Who wrote what is read off the server's own record.
         config.client = ClientOptions { user_agent: agent(name), ..ClientOptions::default() };
-        let election = config.election.as_mut().context("it is elected by default")?;
-        election.lease_duration = Duration::from_secs(5);
-        election.renew_deadline = Duration::from_secs(4);
-        election.retry_period = Duration::from_secs(1);
+        // Of the default times: a machine that stands still for some seconds costs nobody the lease.
         let manager = Manager::new(env.clone(), config, plane.config())?;
         let manager = registrations(&Options::default()).into_iter().fold(manager, Manager::register);
         let (health, (stop, signals)) = (manager.health().clone(), ShutdownSignals::manual());

@@ -91,7 +91,8 @@ impl Scene<'_> {
     }
 }
 
-/// What went wrong with a write, if it is not as it should be: each by its own account, none refused.
+/// What went wrong with a write, if it is not as it should be: each by its own account, none refused but for what races
+/// allow.
 fn fault(write: &Write) -> Option<String> {
     let code = write.response_status.map_or(0, |answer| answer.code);
     let user = write.user.username.as_str();
@@ -102,6 +103,10 @@ fn fault(write: &Write) -> Option<String> {
         // The API server deletes the Endpoints of a Service that goes, and may be faster.
         (by, "endpoints") if write.verb == "delete" => {
             (user.strip_prefix(ACCOUNT) == Some(by), matches!(code, 200 | 404))
+        }
+        // Who counts while somebody else changes the object tries again.
+        (by, "replicasets" | "replicationcontrollers") if is_status(write) => {
+            (user.strip_prefix(ACCOUNT) == Some(by), code < 300 || code == 409)
         }
         (by, _) => (user.strip_prefix(ACCOUNT) == Some(by), code < 300),
     };
@@ -154,6 +159,11 @@ async fn controllers_work_under_accounts_of_their_own_with_upstreams_roles() -> 
 
 fn told(event: &Event, reason: &str) -> bool {
     event.reason.as_deref() == Some(reason)
+}
+
+/// It is about how an object fares, not about what is wanted of it.
+fn is_status(write: &Write) -> bool {
+    write.object_ref.as_ref().is_some_and(|target| target.subresource == "status")
 }
 
 /// A token was made out.
