@@ -12,7 +12,8 @@ use crate::workspace::must;
 /// For how long.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// How many minutes of churn; a quarter of an hour shows a leak of a kilobyte per object.
+    /// How many minutes of churn; it tells what grew in bytes for each object that was made. A quarter of an hour, several
+    /// thousand objects, shows a leak of a kilobyte for each.
     #[arg(long, default_value_t = 15, value_name = "MINUTES", value_parser = clap::value_parser!(u16).range(1..))]
     minutes: u16,
 }
