@@ -57,7 +57,7 @@ enum Group {
 pub struct Health {
     checks: Arc<Mutex<BTreeMap<(Group, String), Check>>>,
     notices: Arc<Mutex<BTreeMap<String, Notice>>>,
-    /// The checks that failed when they were last asked, and why.
+    /// The checks that failed when they were last asked, and the [`gist`] of why.
     failing: Arc<Mutex<BTreeMap<(Group, String), String>>>,
     metrics: Metrics,
 }
@@ -130,7 +130,7 @@ impl Health {
         let outcome =
             caught_now(|| check()).unwrap_or_else(|message| Err(format!("the check panicked: {message}")));
         self.metrics.manager().healthcheck(&name, probe.as_str()).observe(outcome.is_ok());
-        // Anybody may ask, as often as he likes: only what is news is logged.
+        // Anybody may ask, as often as they like: only what is news is logged.
         if self.is_news(probe.group(), &name, &outcome) {
             match &outcome {
                 Ok(()) => {
@@ -150,13 +150,22 @@ impl Health {
         let key = (group, name.to_owned());
         match outcome {
             Ok(()) => failing.remove(&key).is_some(),
-            Err(reason) => failing.insert(key, reason.clone()).as_ref() != Some(reason),
+            Err(reason) => {
+                let gist = gist(reason);
+                failing.insert(key, gist.clone()) != Some(gist)
+            }
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(Group, String), Check>> {
         self.checks.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A reason without its figures: for how long something has been wrong is another figure each time.
+fn gist(reason: &str) -> String {
+    let is_figure = |word: &&str| word.starts_with(|letter: char| letter.is_ascii_digit());
+    reason.split_whitespace().filter(|word| !is_figure(word)).collect::<Vec<_>>().join(" ")
 }
 
 impl fmt::Debug for Health {
@@ -272,6 +281,9 @@ mod tests {
             .map(|outcome| says(Group::Live, "caches", outcome))
             .to_vec();
         assert_eq!(told, [false, true, false, true, false, true, false, true]);
+        assert!(says(Group::Live, "caches", Err("web-1 for 900ms")));
+        assert!(!says(Group::Live, "caches", Err("web-1 for 1.5s")), "only longer");
+        assert!(says(Group::Live, "caches", Err("web-2 for 1.5s")));
         assert!(says(Group::Ready, "caches", Err("b")), "another check");
         assert!(says(Group::Live, "ping", Err("b")), "another check");
     }
