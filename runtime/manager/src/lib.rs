@@ -16,6 +16,9 @@
 //!   [`ManagerError::LeaseLost`].
 //! - Groups of controllers are elected apart ([`ElectionGroup`]), each under its own Lease and fence; they acquire, take
 //!   over and hand over independently of each other.
+//! - Replicas may share the keys of all controllers instead ([`ManagerConfig::shards`]): each acts on a fair share of the
+//!   namespaces, every write leaves behind the fence of its key's shard, and shards are handed over as replicas come and go
+//!   with no key in two hands. A lost shard ends the work on it and nothing else.
 //! - A lease is renewed on time whatever workers do to their threads.
 //! - What runs beside controllers ([`Runnable`]) starts and ends in its place; its first error ends the manager and is
 //!   told by name, and so is what does not end in time.

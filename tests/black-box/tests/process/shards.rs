@@ -1,0 +1,1 @@
+//! Work that is divided over replicas.
