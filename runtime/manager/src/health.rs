@@ -134,7 +134,7 @@ impl Health {
         if self.is_news(probe.group(), &name, &outcome) {
             match &outcome {
                 Ok(()) => {
-                    tracing::info!(probe = probe.as_str(), check = %name, "a health check passes again")
+                    tracing::info!(probe = probe.as_str(), check = %name, "a health check passes again");
                 }
                 Err(reason) => {
                     tracing::warn!(probe = probe.as_str(), check = %name, %reason, "a health check fails");

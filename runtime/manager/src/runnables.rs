@@ -302,7 +302,7 @@ impl Runnables {
                 waiting.push(runnable);
                 // Told outside the lock.
                 drop(state);
-                self.wanted.update(|wanted| drop(wanted.insert(group)));
+                self.wanted.update(|wanted| wanted.extend([group]));
                 Ok(())
             }
             Some(Group::Started(started)) if started.stop.is_cancelled() => Err(AddError::Stopping { name }),
