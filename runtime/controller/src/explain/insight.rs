@@ -293,7 +293,7 @@ fn undecoded_object(spoilt: Spoilt) -> UndecodedObject {
     UndecodedObject {
         kind: kind.to_string(),
         version: what.version.as_ref().map(ToString::to_string),
-        error: on_one_line(&what.error.to_string()),
+        error: on_one_line(&what.error),
     }
 }
 
