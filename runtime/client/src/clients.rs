@@ -91,7 +91,7 @@ impl ClientOptions {
     /// The first limit that is none: a rate of which neither "no limit" nor a pace can be made.
     pub fn validate(&self) -> Result<(), ClientOptionsError> {
         let is_pace = (Self::LEAST_QPS..=Self::MOST_QPS).contains(&self.qps);
-        if !is_pace && !(self.qps.is_finite() && self.qps <= 0.0) {
+        if !(is_pace || self.qps.is_finite() && self.qps <= 0.0) {
             return Err(ClientOptionsError::Rate(self.qps.to_string()));
         }
         if self.burst > Self::MOST_BURST {

@@ -162,11 +162,7 @@ impl Manager {
         let sharers = self.config.shards.map(|_| Sharers::default());
         let factory = self.factory(sharers.as_ref());
         let prepared = self.prepare(&selected, &factory)?;
-        if let Some(sharers) = &sharers {
-            shards::check(&prepared, &factory)?;
-            shards::add_page(&self.pages, &sharers.table);
-        }
-        self.explainer.fill(self.registry.descriptors(), prepared.iter().map(Prepared::insight));
+        self.explain(&prepared, &factory, sharers.as_ref())?;
         let Self { env, config, connect, metrics, health, pages, runnables, .. } = self;
         let (clients, elections) = match (&sharers, config.sharding()?) {
             (Some(sharers), Some(sharing)) => {
@@ -225,6 +221,21 @@ impl Manager {
             needs,
             started: Vec::new(),
         })
+    }
+
+    /// Lets pages tell of what was prepared.
+    fn explain(
+        &self,
+        prepared: &[Prepared],
+        factory: &InformerFactory,
+        sharers: Option<&Sharers>,
+    ) -> Result<(), ManagerError> {
+        if let Some(sharers) = sharers {
+            shards::check(prepared, factory)?;
+            shards::add_page(&self.pages, &sharers.table);
+        }
+        self.explainer.fill(self.registry.descriptors(), prepared.iter().map(Prepared::insight));
+        Ok(())
     }
 
     fn factory(&self, sharers: Option<&Sharers>) -> InformerFactory {

@@ -186,12 +186,7 @@ impl fmt::Display for Situation {
                 let version = version.as_ref().map(|it| format!(" at version {it}")).unwrap_or_default();
                 write!(f, "quarantined object: {kind}{version} cannot be decoded: {error}")
             }
-            Self::Quarantined { panics, message, since } => write!(
-                f,
-                "quarantined key: its reconcile panicked {panics} times in a row, last {}: {message}; it rests until \
-                 its next change",
-                since.ago()
-            ),
+            Self::Quarantined { panics, message, since } => quarantined(f, *panics, message, since),
             Self::Paused { by } => write!(f, "paused: {by}"),
             Self::Running { since } => write!(f, "running: a worker has reconciled it for {}", since.span()),
             Self::WaitingForOwnWrite { resource } => {
@@ -203,11 +198,13 @@ impl fmt::Display for Situation {
                     "limited by at_most: {limit} of class {class:?} are reconciled, which is as many as may"
                 )
             }
-            Self::QueueSaturated { depth, workers, since } => write!(
-                f,
-                "queue saturated: one of {depth} keys that wait for {workers} busy worker(s), for {}",
-                since.span()
-            ),
+            Self::QueueSaturated { depth, workers, since } => {
+                let waited = since.span();
+                write!(
+                    f,
+                    "queue saturated: one of {depth} keys that wait for {workers} busy worker(s), for {waited}"
+                )
+            }
             Self::Queued { since } => {
                 write!(f, "queued: a free worker is about to take it, for {}", since.span())
             }
@@ -235,6 +232,15 @@ impl fmt::Display for Situation {
             Self::NeverSeen { why } => write!(f, "never seen: {why}"),
         }
     }
+}
+
+fn quarantined(f: &mut fmt::Formatter<'_>, panics: u32, message: &str, since: &Moment) -> fmt::Result {
+    let ago = since.ago();
+    write!(
+        f,
+        "quarantined key: its reconcile panicked {panics} times in a row, last {ago}: {message}; it rests until its \
+         next change"
+    )
 }
 
 fn lease_elsewhere(f: &mut fmt::Formatter<'_>, lease: &str, holder: Option<&str>) -> fmt::Result {

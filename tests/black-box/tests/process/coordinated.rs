@@ -33,7 +33,8 @@ fn quiet() -> PlaneOptions {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_server_elects_the_oldest_candidate_and_moves_the_lease_when_an_older_one_comes() -> Result<()> {
+async fn the_api_server_elects_the_oldest_candidate_and_moves_the_lease_when_an_older_one_comes() -> Result<()>
+{
     let options = quiet()
         .api_server_arg("--feature-gates=CoordinatedLeaderElection=true")
         .api_server_arg("--runtime-config=coordination.k8s.io/v1beta1=true");
@@ -54,9 +55,13 @@ async fn the_api_server_elects_the_oldest_candidate_and_moves_the_lease_when_an_
         ensure!(lost.reason == LossReason::Preferred { preferred: "older".to_owned() }, "{lost}");
         newer.release(None).await?;
         tokio::time::timeout(PATIENCE, older.acquire()).await.context("the older one was not elected")??;
-        let look = || async { anyhow::Ok(leases.get("coordinated").await?.spec.and_then(|spec| spec.holder_identity)) };
-        eventually_within(PATIENCE, "the lease names the older", look, |holder| holder.as_deref() == Some("older"))
-            .await?;
+        let look = || async {
+            anyhow::Ok(leases.get("coordinated").await?.spec.and_then(|spec| spec.holder_identity))
+        };
+        eventually_within(PATIENCE, "the lease names the older", look, |holder| {
+            holder.as_deref() == Some("older")
+        })
+        .await?;
         older.release(None).await?;
         Ok(())
     })

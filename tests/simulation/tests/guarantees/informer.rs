@@ -107,7 +107,13 @@ pub(crate) const BUGS: &[Bug] = &[
     Bug {
         name: "a handler is told the changes of a batch backwards",
         defects: &["changes told backwards"],
-        betrays: &["added twice", "not from what was told", "not forward", "before its end", "not known before"],
+        betrays: &[
+            "added twice",
+            "not from what was told",
+            "not forward",
+            "before its end",
+            "not known before",
+        ],
         within: 40,
     },
     Bug {
