@@ -167,12 +167,7 @@ impl fmt::Display for Situation {
             }
             Self::ShuttingDown => f.write_str("shutting down: no key is taken any more"),
             Self::LeaseElsewhere { lease, holder } => lease_elsewhere(f, lease, holder.as_deref()),
-            Self::TakingOver { lease } => {
-                write!(
-                    f,
-                    "taking over: {lease} is held here, and caches catch up with what its last holder wrote"
-                )
-            }
+            Self::TakingOver { lease } => taking_over(f, lease),
             Self::MissingPermission { denial, next_try } => {
                 write!(f, "missing permission: {denial}{}", in_time(next_try.as_ref(), "tried again"))
             }
@@ -232,6 +227,10 @@ impl fmt::Display for Situation {
             Self::NeverSeen { why } => write!(f, "never seen: {why}"),
         }
     }
+}
+
+fn taking_over(f: &mut fmt::Formatter<'_>, lease: &str) -> fmt::Result {
+    write!(f, "taking over: {lease} is held here, and caches catch up with what its last holder wrote")
 }
 
 fn quarantined(f: &mut fmt::Formatter<'_>, panics: u32, message: &str, since: &Moment) -> fmt::Result {
