@@ -43,7 +43,7 @@ enum Phase {
     /// The controller does not run: not yet, or not any more.
     Resting,
     Running {
-        wiring: Wiring,
+        wiring: Box<Wiring>,
         rules: Arc<DeclaredRules>,
     },
 }
@@ -183,7 +183,7 @@ impl Watches {
     }
 
     pub(crate) fn open(&self, wiring: Wiring, rules: Arc<DeclaredRules>) {
-        self.inner.lock().phase = Phase::Running { wiring, rules };
+        self.inner.lock().phase = Phase::Running { wiring: Box::new(wiring), rules };
     }
 
     /// The controller has stopped.

@@ -428,8 +428,23 @@ impl<R: Representation> Reflector<R> {
         let wait = at_least.map_or(ramp, |at_least| ramp.max(at_least));
         let next = state::after_wait(then);
         self.announce(&next, wait);
-        self.rest(wait).await;
+        match at_least {
+            // A server that says when it may be asked again is not pressed.
+            Some(_) => self.rest(wait).await,
+            None => self.rest_unless_asked(wait).await,
+        }
         next
+    }
+
+    /// Waits, but no longer once somebody asks for a look that begins after the last one did: the source may answer by
+    /// now, and who takes over after a partition cannot wait for the end of a ramp that the partition made long. One
+    /// wish is good for one look, so a source that goes on failing is not pressed.
+    async fn rest_unless_asked(&mut self, wait: Duration) {
+        if self.sighting.is_blocked() {
+            return self.rest(wait).await;
+        }
+        let nap = self.env.sleep(wait);
+        future::select(pin!(self.wishes.opened_since_look()), pin!(nap)).await;
     }
 
     /// Notes what went wrong; it is told once it is known what is done about it.

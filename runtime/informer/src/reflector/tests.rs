@@ -495,6 +495,29 @@ async fn a_fresh_look_is_granted_by_no_list_that_began_before_it_was_asked_for_a
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_fresh_look_is_taken_at_once_where_the_last_one_failed_however_long_the_ramp_has_become() {
+    let rig = Rig::new();
+    let lost = || Answer::List(Err(RequestError::Transport("lost".into())));
+    let failures = std::iter::repeat_with(lost).take(7);
+    let script = Script::new(&rig.env, failures.chain([listed(9, &["a"]), stalls()]));
+    rig.start(&script);
+    while script.asked().len() < 6 {
+        rig.env.sleep(Duration::from_secs(1)).await;
+    }
+    let waits = "it waits for half a minute";
+    assert!(
+        !rig.informer.refreshed(Duration::from_secs(1)).await,
+        "one wish is good for one look, which fails"
+    );
+    assert_eq!(script.asked().len(), 7, "{waits}");
+    rig.env.sleep(Duration::from_secs(5)).await;
+    assert_eq!(script.asked().len(), 7, "{waits}");
+    assert!(rig.informer.refreshed(Duration::from_secs(1)).await);
+    rig.settle().await;
+    assert_eq!(rig.held(), ["a@9=v"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stumble_of_the_server_costs_no_list_until_there_are_too_many_in_a_row() {
     let stumbles = || played(vec![Play::Tell(error_frame(&refusal(500, "InternalError")))]);
     let (_rig, script) = play(vec![
