@@ -21,6 +21,8 @@ pub(super) enum Seat {
 }
 
 pub(super) struct Taken {
+    /// Where the task runs: given up, it would be dropped where it stands.
+    _aside: Aside,
     orders: mpsc::UnboundedSender<Order>,
     events: mpsc::UnboundedReceiver<ShardEvent>,
     task: Task<()>,
@@ -47,7 +49,7 @@ impl Seat {
         let (orders, ordered) = mpsc::unbounded_channel();
         let (told, events) = mpsc::unbounded_channel();
         let task = aside.spawn(format!("election of the shards {lease}"), serve(elector, ordered, told));
-        *self = Self::Taken(Taken { orders, events, task });
+        *self = Self::Taken(Taken { _aside: aside, orders, events, task });
     }
 
     /// What happens next; `None` once nobody takes part any more.
@@ -156,5 +158,35 @@ async fn serve(
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU16;
+    use std::time::Duration;
+
+    use windlass_api_server::{ApiServer, ApiServerOptions};
+    use windlass_client::RawClient;
+    use windlass_election::ElectionConfig;
+    use windlass_election::shards::ShardsConfig;
+    use windlass_env::Env;
+    use windlass_metrics::Metrics;
+
+    use super::*;
+
+    /// On real time, where the task has a thread of its own: under virtual time there is none to be given up.
+    #[tokio::test]
+    async fn whoever_takes_part_on_a_thread_of_its_own_does_so_until_it_leaves() {
+        let env = Env::system("seat");
+        let client = kube::Client::new(ApiServer::new(&env, ApiServerOptions::default()), "default");
+        let reader = RawClient::new(client.clone(), env.clone());
+        let config = ShardsConfig { election: ElectionConfig::new("seat"), shards: NonZeroU16::MIN };
+        let elector = ShardElector::new(env.clone(), config, client, reader, &Metrics::new());
+        let mut seat = Seat::new(env.aside("seat").expect("a thread"), elector.expect("a valid election"));
+        seat.take("windlass");
+        let event = env.timeout(Duration::from_secs(60), seat.event()).await;
+        assert!(matches!(event, Ok(Some(ShardEvent::Acquired { .. }))), "{event:?}");
+        assert!(matches!(seat.leave(None).await, Some(Ok(()))), "it is given back");
     }
 }
