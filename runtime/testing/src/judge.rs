@@ -11,6 +11,7 @@ use serde_json::Value;
 use windlass_api_server::faults::{Asked, Happening, Record, Who, Witness};
 use windlass_env::cell::{Publisher, cell};
 use windlass_object::Verb;
+use windlass_object::shard::{Ranges, hash};
 
 use crate::flaw::Flaw;
 use crate::openings::Openings;
@@ -20,12 +21,26 @@ use crate::openings::Openings;
 pub(crate) struct Candidate {
     /// The renew deadline in true time, given the rate of its clock.
     pub(crate) deadline: Duration,
-    /// What it stands for.
+    /// What it stands for; where it shares shards, the name that begins those of their Leases.
     pub(crate) lease: LeaseName,
+    /// Whether it shares shards: each write then needs the Lease of its namespace's shard.
+    pub(crate) shares: bool,
+}
+
+impl Candidate {
+    /// Whether whoever holds this Lease may write.
+    fn stands_for(&self, (namespace, name): &LeaseName) -> bool {
+        let (own_namespace, own) = &self.lease;
+        let shard = name.strip_prefix(own.as_str()).is_some_and(|rest| rest.starts_with("-shard-"));
+        namespace == own_namespace && if self.shares { shard } else { name == own }
+    }
 }
 
 /// Namespace and name of a Lease. There may be others than those of elections.
 pub(crate) type LeaseName = (String, String);
+
+/// The annotation of a shard's Lease that tells what its holder acts on, as operators see it.
+const RANGES_ANNOTATION: &str = "windlass.dev/ranges";
 
 /// Judges one world.
 pub(crate) struct Judge {
@@ -46,10 +61,12 @@ struct State {
     /// Who holds which Lease, as the server has it.
     holders: BTreeMap<LeaseName, String>,
     openings: Openings,
+    /// What the holder of a Lease of a shard acts on.
+    ranges: BTreeMap<LeaseName, Ranges>,
     /// Lease writes under way, with the time they were sent and the holder that the server noted.
-    leases: BTreeMap<u64, (Duration, Option<String>)>,
-    /// Until when each life may write.
-    terms: BTreeMap<Who, Duration>,
+    leases: BTreeMap<u64, (Duration, Option<(LeaseName, String)>)>,
+    /// Until when each life may write under which Lease.
+    terms: BTreeMap<(Who, LeaseName), Duration>,
 }
 
 /// What a replica calls itself in the election.
@@ -168,24 +185,29 @@ impl State {
         }
         let request = format!("{} {}", asked.method, asked.uri);
         let who = record.who.clone();
-        match self.terms.get(&who) {
-            Some(until) if record.at <= *until => {}
-            until => {
-                return Some(Flaw::Unfenced {
-                    who: who.to_string(),
-                    request,
-                    at: record.at,
-                    until: until.copied(),
-                });
-            }
+        let needed = self.needed(candidate, &asked.namespace);
+        let term = |lease: &LeaseName| self.terms.get(&(who.clone(), lease.clone())).copied();
+        let renewed = needed.iter().filter(|lease| term(lease).is_some_and(|until| record.at <= until));
+        let holders: BTreeSet<&str> = renewed.map(|lease| self.holders[*lease].as_str()).collect();
+        if holders.is_empty() {
+            let until = needed.iter().filter_map(|lease| term(lease)).max();
+            return Some(Flaw::Unfenced { who: who.to_string(), request, at: record.at, until });
         }
-        let holder = self.holders.get(&candidate.lease).cloned().unwrap_or_default();
-        (holder != identity(&who)).then(|| Flaw::SplitBrain {
+        (!holders.contains(identity(&who).as_str())).then(|| Flaw::SplitBrain {
             who: who.to_string(),
-            holder,
+            holder: holders.into_iter().collect::<Vec<_>>().join(", "),
             request,
             at: record.at,
         })
+    }
+
+    /// The Leases that a write in this namespace can be sent under.
+    fn needed(&self, candidate: &Candidate, namespace: &str) -> Vec<&LeaseName> {
+        let acts_on = |lease: &LeaseName| {
+            let ranges = self.ranges.get(lease);
+            !candidate.shares || ranges.is_some_and(|ranges| ranges.contains(hash(namespace)))
+        };
+        self.holders.keys().filter(|lease| candidate.stands_for(lease) && acts_on(lease)).collect()
     }
 
     fn lease_served(&mut self, who: &Who, id: u64, asked: &Asked, body: &[u8]) {
@@ -195,19 +217,23 @@ impl State {
         let created = lease["metadata"]["name"].as_str().unwrap_or_default();
         let name = if asked.name.is_empty() { created } else { &asked.name };
         let written = (asked.namespace.clone(), name.to_owned());
-        let own = self.elected.get(&who.instance).is_some_and(|candidate| candidate.lease == written);
+        let own = self.elected.get(&who.instance).is_some_and(|candidate| candidate.stands_for(&written));
         if let Some((_, noted)) = self.leases.get_mut(&id).filter(|_| own) {
-            *noted = Some(holder.clone());
+            *noted = Some((written.clone(), holder.clone()));
+        }
+        if let Some(Ok(ranges)) = lease["metadata"]["annotations"][RANGES_ANNOTATION].as_str().map(str::parse)
+        {
+            self.ranges.insert(written.clone(), ranges);
         }
         self.holders.insert(written, holder);
     }
 
     fn lease_answered(&mut self, who: &Who, id: u64, code: u16) {
-        let Some((sent, holder)) = self.leases.remove(&id) else { return };
+        let Some((sent, Some((lease, holder)))) = self.leases.remove(&id) else { return };
         let Some(candidate) = self.elected.get(&who.instance) else { return };
-        if code < 300 && holder.is_some_and(|holder| holder == identity(who)) {
+        if code < 300 && holder == identity(who) {
             let until = sent + candidate.deadline;
-            let term = self.terms.entry(who.clone()).or_insert(until);
+            let term = self.terms.entry((who.clone(), lease)).or_insert(until);
             *term = until.max(*term);
         }
     }

@@ -79,6 +79,7 @@ impl World {
             let candidate = process.config.election.as_ref().map(|election| Candidate {
                 deadline: true_time(election.renew_deadline, rate),
                 lease: (election.lease_namespace.clone(), election.lease_name.clone()),
+                shares: process.config.shards.is_some(),
             });
             self.judge.judge(&process.name, candidate);
         }

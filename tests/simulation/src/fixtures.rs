@@ -151,7 +151,8 @@ fn addresses(world: &Snapshot, service: &str) -> usize {
     subsets.map_or(0, |subsets| subsets.iter().map(count).sum())
 }
 
-fn replica_set(name: &str, app: &str, replicas: i32) -> ReplicaSet {
+/// A ReplicaSet of that many pods, in the namespace of every script.
+pub fn replica_set(name: &str, app: &str, replicas: i32) -> ReplicaSet {
     let labels = json!({ "app": app, "set": name });
     let container = json!({
         "name": "main", "image": "example/shop", "ports": [{ "containerPort": 8080, "protocol": "TCP" }],
@@ -166,6 +167,10 @@ fn replica_set(name: &str, app: &str, replicas: i32) -> ReplicaSet {
     }))
 }
 
-fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
+/// An object, from JSON.
+///
+/// # Panics
+/// When it is none of its type.
+pub fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).expect("an object of its type")
 }
