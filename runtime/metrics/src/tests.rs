@@ -23,6 +23,7 @@ fn all_moved() -> Metrics {
     drop(metrics.informer("apps", "v1", "replicasets"));
     drop(metrics.reconcile("replicaset-controller"));
     metrics.manager().running("replicaset-controller", "windlass").set(1);
+    metrics.manager().feature("Fancy", "ALPHA").set(1);
     metrics.admin().requests("/metrics", "200").inc();
     metrics.manager().healthcheck("leaderElection", "healthz").observe(true);
     metrics
