@@ -177,21 +177,18 @@ impl Worker {
     /// Whether `key` is to be reconciled here and now; if so, behind which fence.
     fn admit(&self, key: &ObjectKey, priority: Priority) -> Option<KeyFence> {
         let Shared { name, scope, pauses, history, queue, steward, .. } = &*self.shared;
-        let mut verdict = scope.verdict(key);
-        while let scope::Verdict::Soon { .. } = verdict {
-            if steward.put_aside(key, priority) {
-                return None;
-            }
-            verdict = scope.verdict(key);
-        }
-        let fence = match verdict {
-            scope::Verdict::Mine(fence) => fence,
-            scope::Verdict::Soon { .. } => return None,
-            scope::Verdict::Elsewhere { shard, .. } => {
-                tracing::debug!(controller = name, %key, %shard, "not reconciled: another replica's");
-                queue.forget(key);
-                history.forget(key);
-                return None;
+        let fence = loop {
+            match scope.verdict(key) {
+                scope::Verdict::Mine(fence) => break fence,
+                scope::Verdict::Soon { .. } if steward.put_aside(key, priority) => return None,
+                // It was let in between the two looks.
+                scope::Verdict::Soon { .. } => {}
+                scope::Verdict::Elsewhere { shard, .. } => {
+                    tracing::debug!(controller = name, %key, %shard, "not reconciled: another replica's");
+                    queue.forget(key);
+                    history.forget(key);
+                    return None;
+                }
             }
         };
         if let Some(annotation) = Pause::of(pauses, key) {

@@ -17,4 +17,16 @@ pub mod fixtures;
 pub mod planted;
 pub mod scripts;
 
+use std::str::FromStr;
+
 pub use self::fixtures::{User, simulation};
+
+/// What an environment variable asks for, or this.
+///
+/// # Panics
+/// When it asks for what is no number.
+pub fn wanted<T: FromStr>(variable: &str, default: T) -> T {
+    let Ok(text) = std::env::var(variable) else { return default };
+    text.parse()
+        .unwrap_or_else(|_| panic!("{variable}={text} is no number; leave it out or write digits alone"))
+}

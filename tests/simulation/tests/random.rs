@@ -8,22 +8,15 @@
     reason = "how fast it went, and the plans that failed, are part of the result"
 )]
 
-use std::str::FromStr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use windlass_simulation::{scripts, simulation};
+use windlass_simulation::{scripts, simulation, wanted};
 use windlass_testing::{Failure, Faults, Plan, shorten};
 
 /// How many plans may fail before the others are spared.
 const ENOUGH: usize = 5;
-
-fn wanted<T: FromStr>(variable: &str, default: T) -> T {
-    let Ok(text) = std::env::var(variable) else { return default };
-    text.parse()
-        .unwrap_or_else(|_| panic!("{variable}={text} is no number; leave it out or write digits alone"))
-}
 
 /// Plans that are taken one by one, and what became of them.
 struct Campaign {

@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use serde_json::json;
 use windlass_controllers::{Options, registrations};
 use windlass_simulation::fixtures::{object, replica_set};
+use windlass_simulation::wanted;
 use windlass_testing::nodes::NodeOptions;
 use windlass_testing::{Cluster, FaultKind, Faults, Plan, Simulation};
 
@@ -60,12 +61,6 @@ async fn tenants(cluster: Cluster) {
     }
     let wanted = ROUNDS * TENANTS * usize::try_from(PODS).expect("a small number");
     cluster.eventually("every tenant has its pods", |world| world.count("Pod") == wanted).await;
-}
-
-fn wanted(variable: &str, default: u64) -> u64 {
-    let Ok(text) = std::env::var(variable) else { return default };
-    text.parse()
-        .unwrap_or_else(|_| panic!("{variable}={text} is no number; leave it out or write digits alone"))
 }
 
 fn seeds() -> impl Iterator<Item = u64> {

@@ -30,6 +30,7 @@ use windlass_controllers::{Options, registrations};
 use windlass_env::Env;
 use windlass_manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger};
 use windlass_metrics::Metrics;
+use windlass_simulation::wanted;
 use windlass_testing::nodes::{self, NodeOptions};
 use windlass_testing::{FaultKind, Faults, object};
 
@@ -52,7 +53,7 @@ const OBJECTS: usize = 3 * EXTRA + 3 + 8;
 /// 300 bytes, which two hours do not fill.
 const REMEMBERED: usize = 64;
 /// What the cycles that count may leave behind, in bytes for each object. Measured are 190, which have not been taken apart
-/// yet. The memories of what was said in Events, which hold 4,096 entries of each sort and do not fill here, are a part.
+/// yet. The memories of what was said in Events, which hold 4,096 entries of each sort and do not fill here, may be a part.
 const PER_OBJECT: i64 = 256;
 /// For how many cycles more something keeps so many bytes of each object, to show that it is seen.
 const HOARDING: usize = 4;
@@ -61,7 +62,7 @@ const RESOURCES: [&str; 5] = ["pods", "replicasets", "services", "endpoints", "l
 
 #[test]
 fn a_process_holds_no_more_after_two_hours_of_churn_and_faults_than_before() {
-    let world = World::new(seed());
+    let world = World::new(wanted("WINDLASS_SEED", 1));
     let mut figures = Vec::new();
     for number in 0..CYCLES {
         let used = allocation_counter::measure(|| world.runtime.block_on(world.cycle(number)));
@@ -88,12 +89,6 @@ fn a_process_holds_no_more_after_two_hours_of_churn_and_faults_than_before() {
 fn per_object(bytes: &[i64]) -> i64 {
     let objects = i64::try_from(bytes.len() * OBJECTS).expect("a small number");
     bytes.iter().sum::<i64>() / objects
-}
-
-fn seed() -> u64 {
-    let seed = std::env::var("WINDLASS_SEED").unwrap_or_else(|_| "1".to_owned());
-    seed.parse()
-        .unwrap_or_else(|_| panic!("WINDLASS_SEED={seed} is no number; leave it out or write digits alone"))
 }
 
 /// A server, nodes that are played, and the process under test.

@@ -7,7 +7,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,6 +14,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::{self, Either};
 use tokio::runtime::Builder;
 use windlass_env::{Env, Vigil, caught};
+use windlass_simulation::wanted;
 use windlass_testing::Plan;
 
 /// How many plans may fail before the others are spared.
@@ -176,12 +176,6 @@ impl Campaign<'_> {
     fn failed(&self) -> std::sync::MutexGuard<'_, Vec<Plan>> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn wanted<T: FromStr>(variable: &str, default: T) -> T {
-    let Ok(text) = std::env::var(variable) else { return default };
-    text.parse()
-        .unwrap_or_else(|_| panic!("{variable}={text} is no number; leave it out or write digits alone"))
 }
 
 /// Scripts panic in handlers and workers thousands of times, and each would be printed with its stack.
