@@ -10,8 +10,8 @@
 //! - It never gives up and never spins: every failure costs a wait ([`Backoff`]), the server's own wish
 //!   included. A watch that worked for a good while before its connection was lost costs hardly any.
 //! - It does not run ahead of the store by more than the queue's bound.
-//! - Asked for a fresh look ([`Refresh`]) it leaves its watch and lists consistently, whatever the watch seemed
-//!   to tell.
+//! - Asked for a fresh look ([`Refresh`]) it leaves its watch, or the list it awaits, and lists consistently, whatever
+//!   the watch seemed to tell. Each wish costs one list at most.
 //!
 //! It refuses to know about handlers, indexes and readers.
 
@@ -213,7 +213,11 @@ impl<R: Representation> Reflector<R> {
         let ticket = self.wishes.look();
         self.sighting.looks();
         match self.fetch(&freshness).await {
-            Ok(listing) => self.replace(&freshness, listing, ticket),
+            Ok(Some(listing)) => self.replace(&freshness, listing, ticket),
+            Ok(None) => {
+                self.intake.give_up_list();
+                State::Listing(Freshness::Consistent)
+            }
             Err(error) => {
                 self.intake.give_up_list();
                 self.metrics.list_errors.inc();
@@ -247,9 +251,10 @@ impl<R: Representation> Reflector<R> {
         next
     }
 
-    /// Every page of a list. A page whose token has expired turns the whole into one unpaged, consistent
-    /// list.
-    async fn fetch(&mut self, freshness: &Freshness) -> Result<Listing<R::Stored>, RequestError> {
+    /// Every page of a list; nothing if a look is asked for that this list cannot grant, since it began before that. A
+    /// request that was lost in a partition is not answered before its deadline, for which nobody who takes over can
+    /// wait. A page whose token has expired turns the whole into one unpaged, consistent list.
+    async fn fetch(&mut self, freshness: &Freshness) -> Result<Option<Listing<R::Stored>>, RequestError> {
         let mut request = ListRequest { extent: self.extent, ..first_page(freshness) };
         let (mut items, mut version, mut unpaged) = (Vec::new(), None, false);
         loop {
@@ -257,7 +262,9 @@ impl<R: Representation> Reflector<R> {
             if !token_in_use {
                 self.intake.begin_list();
             }
-            match self.source.list(request).await {
+            let page = unless_overtaken(&mut self.wishes, self.source.list(request)).await;
+            let Some(page) = page else { return Ok(None) };
+            match page {
                 Ok(page) => {
                     self.pulse.beat(self.env.now());
                     version = version.or_else(|| page.version.clone());
@@ -275,7 +282,7 @@ impl<R: Representation> Reflector<R> {
             }
             yield_now().await;
         }
-        Ok(Listing { items, version: version.ok_or_else(unversioned)? })
+        Ok(Some(Listing { items, version: version.ok_or_else(unversioned)? }))
     }
 
     async fn take_page(
@@ -470,6 +477,14 @@ async fn unless_asked<T>(wishes: &mut Wishes, wait: impl Future<Output = T>) -> 
         return None;
     }
     match future::select(pin!(wishes.opened()), pin!(wait)).await {
+        Either::Left(((), _)) => None,
+        Either::Right((come, _)) => Some(come),
+    }
+}
+
+/// What `page` comes to; nothing if a fresh look is asked for that began after the last one.
+async fn unless_overtaken<T>(wishes: &mut Wishes, page: impl Future<Output = T>) -> Option<T> {
+    match future::select(pin!(wishes.opened_since_look()), pin!(page)).await {
         Either::Left(((), _)) => None,
         Either::Right((come, _)) => Some(come),
     }

@@ -203,6 +203,8 @@ pub(crate) struct Script {
 /// Streams are offered only where the script has one.
 pub(crate) enum Answer {
     List(Result<RawList, RequestError>),
+    /// The list is asked for, and that is the last that is heard of it.
+    Silent,
     Stream(Result<Vec<Play>, RequestError>),
     Watch(Result<Vec<Play>, RequestError>),
 }
@@ -260,6 +262,7 @@ impl ListerWatcher for Script {
     async fn list(&self, request: ListRequest) -> Result<RawList, RequestError> {
         match self.next(Asked::List(request)) {
             Some(Answer::List(answer)) => answer,
+            Some(Answer::Silent) => std::future::pending().await,
             Some(_) => panic!("the script says that something else comes now, not a list"),
             None => std::future::pending().await,
         }

@@ -518,6 +518,22 @@ async fn a_fresh_look_is_taken_at_once_where_the_last_one_failed_however_long_th
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_list_that_is_not_answered_is_given_up_for_a_fresh_look_and_for_no_other() {
+    for last_page in [None, Some(first_page_of(9, "more", &["gone"]))] {
+        let rig = Rig::new();
+        let pages = usize::from(last_page.is_some()) + 1;
+        let unanswered = last_page.into_iter().chain([Answer::Silent]);
+        let script = Script::new(&rig.env, unanswered.chain([listed(10, &["a"]), stalls()]));
+        rig.start(&script);
+        rig.env.sleep(LONG).await;
+        assert_eq!(script.asked().len(), pages, "it is the deadline of the request that ends it, if nobody asks");
+        assert!(rig.informer.refreshed(Duration::from_secs(1)).await);
+        assert_eq!(script.asked()[pages..], [consistent(), watch(10)]);
+        assert_eq!(rig.held(), ["a@10=v"], "of the list that was given up nothing is kept");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stumble_of_the_server_costs_no_list_until_there_are_too_many_in_a_row() {
     let stumbles = || played(vec![Play::Tell(error_frame(&refusal(500, "InternalError")))]);
     let (_rig, script) = play(vec![

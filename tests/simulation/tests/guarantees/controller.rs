@@ -23,7 +23,13 @@ use crate::campaign::{Bug, Defects, Family, ON_PURPOSE};
 
 pub(crate) const FAMILY: Family = Family { name: "controller", draw, run, regressions: REGRESSIONS };
 
-const REGRESSIONS: &[&str] = &[];
+/// A standby whose list was lost in a partition took over and waited for its answer until it gave up waiting for a fresh
+/// look, and made again what its predecessor had deleted.
+const REGRESSIONS: &[&str] = &[r##"{"seed": 6493, "faults": [
+    {"from_ms": 166507, "until_ms": 180000, "instance": "b", "what": "Crash"},
+    {"from_ms": 59198, "until_ms": 166551, "instance": "a", "what": "Partition"},
+    {"from_ms": 78562, "until_ms": 88267, "what": "WatchExpired"}
+]}"##];
 
 const SPAN: Duration = Duration::from_secs(180);
 /// Five milliseconds, doubled until they are a quarter of an hour, are eighteen attempts; the rest come one in a
