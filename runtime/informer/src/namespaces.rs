@@ -17,14 +17,14 @@ use windlass_env::cell::{Observer, Publisher, cell};
 /// A set of namespaces that may grow and shrink. Cheap to clone; clones are one set.
 #[derive(Clone)]
 pub struct NamespaceSet {
-    names: Arc<Publisher<BTreeSet<String>>>,
+    /// Replaced and never changed, so that who asks takes no copy.
+    names: Arc<Publisher<Arc<BTreeSet<String>>>>,
 }
 
 impl NamespaceSet {
     /// A set of these namespaces. An empty name is not one: it would mean all of them.
     pub fn of<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Self {
-        let names = names.into_iter().map(Into::into).filter(|name: &String| !name.is_empty()).collect();
-        Self { names: Arc::new(cell(names).0) }
+        Self { names: Arc::new(cell(Arc::new(valid(names))).0) }
     }
 
     /// Adds a namespace; `false` if it was there, or is no name.
@@ -34,22 +34,20 @@ impl NamespaceSet {
             return false;
         }
         let mut inserted = false;
-        self.names.update(|names| inserted = names.insert(name));
+        self.names.update(|names| inserted = Arc::make_mut(names).insert(name));
         inserted
     }
 
     /// Removes a namespace; `false` if it was not there.
     pub fn remove(&self, name: &str) -> bool {
         let mut removed = false;
-        self.names.update(|names| removed = names.remove(name));
+        self.names.update(|names| removed = Arc::make_mut(names).remove(name));
         removed
     }
 
     /// Makes it a set of these namespaces, at once: what is in both stays untouched.
     pub fn replace<N: Into<String>>(&self, names: impl IntoIterator<Item = N>) {
-        let names: BTreeSet<String> =
-            names.into_iter().map(Into::into).filter(|name: &String| !name.is_empty()).collect();
-        self.names.set(names);
+        self.names.set(Arc::new(valid(names)));
     }
 
     /// Whether it has this namespace.
@@ -59,13 +57,18 @@ impl NamespaceSet {
 
     /// The namespaces, in order.
     pub fn current(&self) -> BTreeSet<String> {
-        self.names.get()
+        BTreeSet::clone(&self.names.get())
     }
 
     /// The set as it changes. What it is now counts as seen.
-    pub fn observe(&self) -> Observer<BTreeSet<String>> {
+    pub fn observe(&self) -> Observer<Arc<BTreeSet<String>>> {
         self.names.observe()
     }
+}
+
+/// Those of the names that are such.
+fn valid<N: Into<String>>(names: impl IntoIterator<Item = N>) -> BTreeSet<String> {
+    names.into_iter().map(Into::into).filter(|name: &String| !name.is_empty()).collect()
 }
 
 /// Two handles are equal if they are of one set: sets that happen to hold the same go their own ways.
@@ -79,6 +82,6 @@ impl Eq for NamespaceSet {}
 
 impl fmt::Debug for NamespaceSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.current()).finish()
+        f.debug_set().entries(self.names.get().iter()).finish()
     }
 }

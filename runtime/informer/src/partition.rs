@@ -84,8 +84,8 @@ pub(crate) enum Members {
 
 /// Tells when members may have come or gone.
 pub(crate) struct MemberChanges {
-    namespaces: Option<Observer<BTreeSet<String>>>,
-    shards: Option<Observer<BTreeMap<ShardId, Ranges>>>,
+    namespaces: Option<Observer<Arc<BTreeSet<String>>>>,
+    shards: Option<Observer<Arc<BTreeMap<ShardId, Ranges>>>>,
 }
 
 impl Members {
@@ -147,8 +147,11 @@ impl Members {
                 namespaces.current().into_iter().filter(within).map(namespace).collect()
             }
             Members::Shards(shards, field) => {
-                let held = shards.members().into_iter().filter(|(_, ranges)| !ranges.is_empty());
-                let shard = |(id, ranges)| Partition::Shard(Arc::new(Shard { id, field: *field, ranges }));
+                let held = shards.members();
+                let held = held.iter().filter(|(_, ranges)| !ranges.is_empty());
+                let shard = |(id, ranges): (&ShardId, &Ranges)| {
+                    Partition::Shard(Arc::new(Shard { id: *id, field: *field, ranges: ranges.clone() }))
+                };
                 held.map(shard).collect()
             }
             Members::One(shard) => BTreeSet::from([Partition::Shard(Arc::clone(shard))]),

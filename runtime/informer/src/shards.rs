@@ -27,7 +27,8 @@ use windlass_object::{ObjectKey, Uid};
 /// The shards that a process holds. Cheap to clone; clones are one set.
 #[derive(Clone)]
 pub struct ShardSet {
-    members: Arc<Publisher<BTreeMap<ShardId, Ranges>>>,
+    /// Replaced and never changed, so that who asks takes no copy.
+    members: Arc<Publisher<Arc<BTreeMap<ShardId, Ranges>>>>,
 }
 
 /// One shard of the objects of one kind.
@@ -70,7 +71,7 @@ pub struct ShardsOverlap {
 impl ShardSet {
     /// A set of no shards.
     pub fn new() -> Self {
-        Self { members: Arc::new(cell(BTreeMap::new()).0) }
+        Self { members: Arc::new(cell(Arc::default()).0) }
     }
 
     /// Lets a shard in, or gives one that is in other ranges; `false` if it is there with these ranges already.
@@ -86,7 +87,7 @@ impl ShardSet {
             if let Some((member, _)) = overlapped {
                 outcome = Err(ShardsOverlap { joining: shard, member: *member });
             } else if members.get(&shard) != Some(&ranges) {
-                members.insert(shard, ranges);
+                Arc::make_mut(members).insert(shard, ranges);
                 outcome = Ok(true);
             }
         });
@@ -96,7 +97,7 @@ impl ShardSet {
     /// Lets a shard go; `false` if it was not there.
     pub fn leave(&self, shard: ShardId) -> bool {
         let mut left = false;
-        self.members.update(|members| left = members.remove(&shard).is_some());
+        self.members.update(|members| left = Arc::make_mut(members).remove(&shard).is_some());
         left
     }
 
@@ -111,22 +112,22 @@ impl ShardSet {
                 return Err(ShardsOverlap { joining: *joining, member: *member });
             }
         }
-        self.members.set(shards);
+        self.members.set(Arc::new(shards));
         Ok(())
     }
 
     /// The shards, with what each owns.
-    pub fn members(&self) -> BTreeMap<ShardId, Ranges> {
+    pub fn members(&self) -> Arc<BTreeMap<ShardId, Ranges>> {
         self.members.get()
     }
 
     /// The shard of the set that a hash belongs to, if one does.
     pub fn shard_of(&self, hash: u64) -> Option<ShardId> {
-        self.members.get().into_iter().find(|(_, ranges)| ranges.contains(hash)).map(|(shard, _)| shard)
+        self.members().iter().find(|(_, ranges)| ranges.contains(hash)).map(|(shard, _)| *shard)
     }
 
     /// The set as it changes. What it is now counts as seen.
-    pub fn observe(&self) -> Observer<BTreeMap<ShardId, Ranges>> {
+    pub fn observe(&self) -> Observer<Arc<BTreeMap<ShardId, Ranges>>> {
         self.members.observe()
     }
 }
@@ -134,11 +135,15 @@ impl ShardSet {
 impl Shard {
     /// Whether an object is of this shard. One whose uid cannot be read counts as having an empty one, as servers see it.
     pub fn holds(&self, key: &ObjectKey, uid: Option<&Uid>) -> bool {
-        let hashed = match self.field {
+        self.ranges.contains(self.hash_of(key, uid))
+    }
+
+    /// Where an object lies on the ring, as this shard's field tells.
+    pub(crate) fn hash_of(&self, key: &ObjectKey, uid: Option<&Uid>) -> u64 {
+        shard::hash(match self.field {
             ShardField::Namespace => key.namespace().unwrap_or_default(),
             ShardField::Uid => uid.map(Uid::as_str).unwrap_or_default(),
-        };
-        self.ranges.contains(shard::hash(hashed))
+        })
     }
 
     /// As API servers are asked for it; none if nothing can be of it.
@@ -164,7 +169,7 @@ impl Eq for ShardSet {}
 
 impl fmt::Debug for ShardSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.members()).finish()
+        f.debug_map().entries(self.members().iter()).finish()
     }
 }
 
@@ -196,7 +201,7 @@ mod tests {
         assert_eq!(set.join(ShardId(1), Ranges::whole()), Err(overlap.clone()));
         let both = BTreeMap::from([(ShardId(0), lower.clone()), (ShardId(1), Ranges::whole())]);
         assert_eq!(set.replace(both), Err(overlap));
-        assert_eq!(set.members(), BTreeMap::from([(ShardId(0), lower)]));
+        assert_eq!(*set.members(), BTreeMap::from([(ShardId(0), lower)]));
         assert_eq!(set.join(ShardId(1), upper), Ok(true));
         assert_eq!(set.shard_of(u64::MAX), Some(ShardId(1)));
         assert!(set.leave(ShardId(1)) && !set.leave(ShardId(1)));
