@@ -804,7 +804,7 @@ impl<R: Representation> Inner<R> {
     fn tell_progress(&self, snapshot: &Snapshot<R::Stored>) {
         self.objects.set(count(snapshot.objects().len()));
         let progress = snapshot.progress();
-        if *progress == self.progress.get() {
+        if progress.is_still(&self.progress.get()) {
             return;
         }
         if let Some(version) = &progress.version {

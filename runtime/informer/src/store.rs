@@ -30,7 +30,7 @@ use arc_swap::ArcSwap;
 use imbl::OrdMap;
 use windlass_object::{Head, ObjectKey, ResourceVersion, Uid};
 
-use self::progress::Reading;
+use self::progress::{Reading, Tracker};
 pub use self::progress::{Coverage, Progress};
 use crate::budget::Budget;
 use crate::delta_fifo::{Audience, Batch, Body, Delta, Item, KnownObjects, ListFacts};
@@ -71,7 +71,9 @@ pub(crate) struct Store<S> {
 /// The one who changes a store.
 pub(crate) struct StoreWriter<S> {
     store: Arc<Store<S>>,
+    /// All but the progress, which is the tracker's.
     working: Snapshot<S>,
+    tracker: Tracker,
     indexers: Indexers<S>,
     /// The books of what is held.
     budget: Arc<Budget>,
@@ -189,7 +191,8 @@ impl<S> KnownObjects for Known<'_, S> {
 impl<S: Clone> StoreWriter<S> {
     /// A writer for an empty store. `head` reads key, identity and version of what is stored.
     pub(crate) fn new(store: Arc<Store<S>>, head: fn(&S) -> Head, budget: Arc<Budget>) -> Self {
-        Self { store, working: Snapshot::default(), indexers: Indexers::new(), budget, head }
+        let (working, tracker) = (Snapshot::default(), Tracker::default());
+        Self { store, working, tracker, indexers: Indexers::new(), budget, head }
     }
 
     /// Applies a batch as one transaction and publishes the outcome.
@@ -204,14 +207,14 @@ impl<S: Clone> StoreWriter<S> {
             }
             Batch::Resync(audience) => return Applied::Again(audience),
             Batch::Joined(partitions) => {
-                self.working.progress.join(partitions);
+                self.tracker.join(partitions);
                 Applied::Changes(Vec::new())
             }
             Batch::Emptied { partition, departure, vanished } => {
                 Applied::Changes(self.empty(&partition, departure, &vanished))
             }
         };
-        self.working.progress.settle();
+        self.tracker.settle();
         self.publish();
         applied
     }
@@ -239,7 +242,8 @@ impl<S: Clone> StoreWriter<S> {
     }
 
     fn publish(&self) {
-        self.store.current.store(Arc::new(self.working.clone()));
+        let published = Snapshot { progress: self.tracker.progress().clone(), ..self.working.clone() };
+        self.store.current.store(Arc::new(published));
     }
 
     fn change(&mut self, deltas: Vec<Delta<S>>) -> Vec<Change<S>> {
@@ -253,17 +257,17 @@ impl<S: Clone> StoreWriter<S> {
     /// A change that arrived alone.
     fn one(&mut self, delta: Delta<S>, changes: &mut Vec<Change<S>>) {
         match delta {
-            Delta::Bookmark { partition, version } => self.working.progress.advance(&partition, &version),
+            Delta::Bookmark { partition, version } => self.tracker.advance(&partition, &version),
             Delta::Vanished(key) => self.vanish(&key, Cause::Relist, changes),
             Delta::Added(item) | Delta::Updated(item) | Delta::Replaced(item) => {
                 self.budget.leave_queue(&self.part_of(&item.head), item.bytes);
-                self.working.progress.advance_of(&item.head);
+                self.tracker.advance_of(&item.head);
                 if self.is_welcome(&item.head) && !self.is_past(&item.head) {
                     self.present(item, Cause::Watch, Trust::Versions, changes);
                 }
             }
             Delta::Deleted(item) => {
-                self.working.progress.advance_of(&item.head);
+                self.tracker.advance_of(&item.head);
                 if self.is_welcome(&item.head) {
                     self.delete(item, changes);
                 }
@@ -272,10 +276,10 @@ impl<S: Clone> StoreWriter<S> {
     }
 
     fn replace(&mut self, deltas: Vec<Delta<S>>, list: ListFacts) -> Applied<S> {
-        if !self.working.progress.follows(&list.partition) {
+        if !self.tracker.progress().follows(&list.partition) {
             return Applied::Changes(Vec::new());
         }
-        let Reading { trust, cause } = self.working.progress.listed(&list);
+        let Reading { trust, cause } = self.tracker.listed(&list);
         let fills = list.initial && self.working.objects.is_empty();
         let mut changes = Vec::new();
         for delta in deltas {
@@ -313,13 +317,13 @@ impl<S: Clone> StoreWriter<S> {
             self.vanish(key, cause, &mut changes);
         }
         self.budget.nothing_to_list(partition);
-        self.working.progress.emptied(partition, departure);
+        self.tracker.emptied(partition, departure);
         changes
     }
 
     /// Whether the change is of something that is followed, and newer than what is held.
     fn is_welcome(&self, head: &Head) -> bool {
-        self.working.progress.covers(head) && !self.is_stale(head)
+        self.tracker.progress().covers(head) && !self.is_stale(head)
     }
 
     /// Whether it tells of what was before all that is held. A server that repeats itself undoes nothing, also not what
@@ -327,7 +331,7 @@ impl<S: Clone> StoreWriter<S> {
     /// once more after the end, at that same version, would be taken in; API servers tell every end at a version of its
     /// own, and none repeats a state after it without telling the end again.
     fn is_past(&self, head: &Head) -> bool {
-        self.working.progress.is_past(head)
+        self.tracker.progress().is_past(head)
     }
 
     /// Whether the name is borne by a later object, of another part: one that is sharded by uid, whose parts do not wait
@@ -343,7 +347,7 @@ impl<S: Clone> StoreWriter<S> {
     /// The part that an object is of, for the books.
     fn part_of(&self, head: &Head) -> Partition {
         // What is followed no more is not in the queue any more either.
-        self.working.progress.part_of(head).unwrap_or(Partition::Whole)
+        self.tracker.progress().part_of(head).unwrap_or(Partition::Whole)
     }
 
     /// Whether something newer is already held under the key.

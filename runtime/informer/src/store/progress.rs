@@ -9,19 +9,18 @@
 //! - What a part holds is known to be of a version: it moves with every change and bookmark, and to every list, be it an
 //!   older one. A state of an object from before that is an old story, whether the object is held or was deleted.
 //! - A part that goes back in time begins a new epoch for all; the others count again when they have been listed anew.
+//! - No question and no change but a new epoch looks at every part: there may be thousands.
 
-use std::cmp::Ordering;
-use std::sync::Arc;
-
-use imbl::OrdMap;
-use windlass_object::shard::{self, ShardField};
 use windlass_object::{Head, ResourceVersion};
 
+use self::parts::{InNamespace, Parts};
+pub(super) use self::tracker::Tracker;
 use super::Trust;
-use crate::delta_fifo::ListFacts;
 use crate::handler::Cause;
-use crate::partition::{Departure, Partition};
-use crate::shards::Shard;
+use crate::partition::Partition;
+
+mod parts;
+mod tracker;
 
 /// How far a store has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,51 +41,6 @@ pub struct Progress {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage(Parts);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Parts {
-    /// One list is all there is.
-    Whole {
-        /// Whether it was served once and is not any more.
-        unserved: bool,
-        /// The version of what is held; nothing before there is a list.
-        held: Option<ResourceVersion>,
-    },
-    /// Each of these is listed for itself.
-    Many(Many),
-}
-
-/// Namespaces or shards; never both. Shards are few.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Many {
-    namespaces: OrdMap<Arc<str>, Part>,
-    shards: OrdMap<Arc<Shard>, Part>,
-}
-
-/// What is followed of a namespace, where many parts are.
-enum InNamespace<'a> {
-    /// All of it, with this part.
-    With(&'a Part),
-    /// Nothing.
-    Unfollowed,
-    /// It is spread over all parts, or meant to be none.
-    Everywhere,
-}
-
-/// One namespace or shard of many.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Part {
-    /// How far it has come; before its first list, what that cannot be older than.
-    version: Option<ResourceVersion>,
-    /// The version of what is held; nothing before there is a list. Less than `version` after an older list.
-    held: Option<ResourceVersion>,
-    /// Whether the version is that of what is held.
-    listed: bool,
-    /// The epoch of the version.
-    epoch: u64,
-    /// Whether it was there at the start.
-    initial: bool,
-}
-
 /// What to make of a list that arrived.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reading {
@@ -99,10 +53,8 @@ impl Progress {
     /// reached: waiting for it would never end. So does any version where nothing is followed.
     pub fn has_reached(&self, wanted: &ResourceVersion) -> bool {
         match &self.coverage.0 {
-            Parts::Many(parts) if parts.values().next().is_none() => self.synced,
-            Parts::Many(parts) => {
-                parts.values().all(|part| part.counts(self.epoch)) && reached(self.version.as_ref(), wanted)
-            }
+            Parts::Many(parts) if parts.len() == 0 => self.synced,
+            Parts::Many(parts) => parts.sums.behind == 0 && reached(self.version.as_ref(), wanted),
             Parts::Whole { unserved, .. } => !unserved && reached(self.version.as_ref(), wanted),
         }
     }
@@ -143,9 +95,7 @@ impl Progress {
             (Parts::Whole { unserved, .. }, _) => self.synced && !unserved,
             (Parts::Many(_), InNamespace::With(part)) => part.counts(self.epoch),
             (Parts::Many(_), InNamespace::Unfollowed) => false,
-            (Parts::Many(parts), InNamespace::Everywhere) => {
-                parts.values().all(|part| part.counts(self.epoch))
-            }
+            (Parts::Many(parts), InNamespace::Everywhere) => parts.sums.behind == 0,
         }
     }
 
@@ -159,6 +109,16 @@ impl Progress {
             (Parts::Whole { .. }, Partition::Whole) => self.synced,
             (Parts::Whole { unserved, .. }, _) => self.synced && !unserved,
         }
+    }
+
+    /// Whether nothing moved since `earlier`, a state of the same informer.
+    pub(crate) fn is_still(&self, earlier: &Progress) -> bool {
+        let parts = match (&self.coverage.0, &earlier.coverage.0) {
+            (Parts::Many(now), Parts::Many(then)) => now.sums.turn == then.sums.turn,
+            (now, then) => now == then,
+        };
+        let whole = |it: &Progress| (it.epoch, it.synced, it.version.clone());
+        parts && whole(self) == whole(earlier)
     }
 
     /// The part that an object belongs to; none if that is not followed.
@@ -206,114 +166,6 @@ impl Progress {
             Parts::Whole { .. } => true,
         }
     }
-
-    /// These parts are followed from now on.
-    pub(super) fn join(&mut self, partitions: Vec<Partition>) {
-        let (version, epoch) = (self.version.clone(), self.epoch);
-        let initial = matches!(self.coverage.0, Parts::Whole { .. });
-        let mut parts = match std::mem::take(&mut self.coverage.0) {
-            Parts::Many(parts) => parts,
-            Parts::Whole { .. } => Many::default(),
-        };
-        for partition in partitions {
-            let part = Part { version: version.clone(), held: None, listed: false, epoch, initial };
-            parts.enter(partition, part);
-        }
-        self.coverage.0 = Parts::Many(parts);
-    }
-
-    /// Everything in a part went.
-    pub(super) fn emptied(&mut self, partition: &Partition, departure: Departure) {
-        match (&mut self.coverage.0, partition, departure) {
-            (Parts::Whole { unserved, held }, ..) => {
-                *unserved = self.synced;
-                *held = None;
-            }
-            (Parts::Many(parts), partition, Departure::Deselected) => parts.remove(partition),
-            (Parts::Many(parts), partition, Departure::Unserved) => {
-                if let Some(part) = parts.get_mut(partition) {
-                    part.listed = false;
-                    part.held = None;
-                }
-            }
-        }
-    }
-
-    /// A change of this object arrived: its part has come to the change's version.
-    pub(super) fn advance_of(&mut self, head: &Head) {
-        let Some(to) = &head.version else { return };
-        match &mut self.coverage.0 {
-            Parts::Whole { held, .. } => {
-                forward(&mut self.version, to);
-                held.iter_mut().for_each(|held| forward_held(held, to));
-            }
-            Parts::Many(parts) => {
-                if let Some(part) = parts.of_mut(head) {
-                    part.advance(to);
-                }
-            }
-        }
-    }
-
-    /// A part has come to this version.
-    pub(super) fn advance(&mut self, partition: &Partition, to: &ResourceVersion) {
-        match &mut self.coverage.0 {
-            Parts::Whole { held, .. } => {
-                forward(&mut self.version, to);
-                held.iter_mut().for_each(|held| forward_held(held, to));
-            }
-            Parts::Many(parts) => {
-                if let Some(part) = parts.get_mut(partition) {
-                    part.advance(to);
-                }
-            }
-        }
-    }
-
-    /// A list arrived: its part moves to the list's version, into a new epoch if a consistent one went back.
-    pub(super) fn listed(&mut self, list: &ListFacts) -> Reading {
-        let reading = match (&mut self.coverage.0, &list.partition) {
-            (Parts::Whole { unserved, held }, _) => {
-                *unserved = false;
-                *held = Some(list.version.clone());
-                let cause = if self.synced { Cause::Relist } else { Cause::InitialList };
-                self.synced = true;
-                Reading { trust: self.whole_listed(list), cause }
-            }
-            (Parts::Many(parts), partition) => match parts.get_mut(partition) {
-                Some(part) => {
-                    let cause = if part.listed { Cause::Relist } else { Cause::InitialList };
-                    let trust = part.listed(&mut self.epoch, &mut self.version, list);
-                    Reading { trust, cause }
-                }
-                None => Reading { trust: Trust::Versions, cause: Cause::Relist },
-            },
-        };
-        self.settle();
-        reading
-    }
-
-    fn whole_listed(&mut self, list: &ListFacts) -> Trust {
-        if !went_back(self.version.as_ref(), list) {
-            forward(&mut self.version, &list.version);
-            return Trust::Versions;
-        }
-        begin_epoch(&mut self.epoch, &mut self.version, list);
-        Trust::Nothing
-    }
-
-    /// Draws the whole from its parts.
-    pub(super) fn settle(&mut self) {
-        let Parts::Many(parts) = &self.coverage.0 else { return };
-        self.synced |= parts.values().all(|part| part.listed || !part.initial);
-        if !parts.values().all(|part| part.counts(self.epoch)) {
-            return;
-        }
-        let versions = parts.values().filter_map(|part| part.version.as_ref());
-        if let Some(least) = versions.reduce(least) {
-            forward(&mut self.version, least);
-        }
-    }
 }
 
 impl Coverage {
@@ -322,166 +174,6 @@ impl Coverage {
             (Parts::Many(parts), Some(namespace)) => parts.in_namespace(namespace),
             _ => InNamespace::Everywhere,
         }
-    }
-}
-
-impl Many {
-    fn values(&self) -> impl Iterator<Item = &Part> {
-        self.namespaces.values().chain(self.shards.values())
-    }
-
-    fn get(&self, partition: &Partition) -> Option<&Part> {
-        match partition {
-            Partition::Whole => None,
-            Partition::Namespace(namespace) => self.namespaces.get(namespace),
-            Partition::Shard(shard) => self.shards.get(shard),
-        }
-    }
-
-    fn get_mut(&mut self, partition: &Partition) -> Option<&mut Part> {
-        match partition {
-            Partition::Whole => None,
-            Partition::Namespace(namespace) => self.namespaces.get_mut(namespace),
-            Partition::Shard(shard) => self.shards.get_mut(shard),
-        }
-    }
-
-    /// Lets a part in that is not there.
-    fn enter(&mut self, partition: Partition, part: Part) {
-        match partition {
-            Partition::Whole => {}
-            Partition::Namespace(namespace) => {
-                self.namespaces.entry(namespace).or_insert(part);
-            }
-            Partition::Shard(shard) => {
-                self.shards.entry(shard).or_insert(part);
-            }
-        }
-    }
-
-    fn remove(&mut self, partition: &Partition) {
-        match partition {
-            Partition::Whole => {}
-            Partition::Namespace(namespace) => {
-                self.namespaces.remove(namespace);
-            }
-            Partition::Shard(shard) => {
-                self.shards.remove(shard);
-            }
-        }
-    }
-
-    fn shard_of(&self, head: &Head) -> Option<&Arc<Shard>> {
-        self.shards.keys().find(|shard| shard.holds(&head.key, head.uid.as_ref()))
-    }
-
-    fn name_of(&self, head: &Head) -> Option<Partition> {
-        let namespace = head.key.namespace().and_then(|name| self.namespaces.get_key_value(name));
-        let namespace = namespace.map(|(name, _)| Partition::Namespace(Arc::clone(name)));
-        namespace.or_else(|| self.shard_of(head).map(|shard| Partition::Shard(Arc::clone(shard))))
-    }
-
-    fn of(&self, head: &Head) -> Option<&Part> {
-        let namespace = head.key.namespace().and_then(|namespace| self.namespaces.get(namespace));
-        namespace.or_else(|| self.shards.get(self.shard_of(head)?))
-    }
-
-    fn of_mut(&mut self, head: &Head) -> Option<&mut Part> {
-        if self.shards.is_empty() {
-            return head.key.namespace().and_then(|namespace| self.namespaces.get_mut(namespace));
-        }
-        let shard = Arc::clone(self.shard_of(head)?);
-        self.shards.get_mut(&shard)
-    }
-
-    fn in_namespace(&self, namespace: &str) -> InNamespace<'_> {
-        let hash = shard::hash(namespace);
-        let part = match self.shards.keys().next().map(|shard| shard.field) {
-            None => self.namespaces.get(namespace),
-            Some(ShardField::Namespace) => {
-                self.shards.iter().find(|(shard, _)| shard.ranges.contains(hash)).map(|(_, part)| part)
-            }
-            Some(ShardField::Uid) => return InNamespace::Everywhere,
-        };
-        part.map_or(InNamespace::Unfollowed, InNamespace::With)
-    }
-}
-
-impl Part {
-    /// It has come to this version.
-    fn advance(&mut self, to: &ResourceVersion) {
-        forward(&mut self.version, to);
-        self.held.iter_mut().for_each(|held| forward_held(held, to));
-    }
-
-    /// Whether its version says what is held in this epoch.
-    fn counts(&self, epoch: u64) -> bool {
-        self.listed && self.epoch == epoch
-    }
-
-    fn listed(&mut self, epoch: &mut u64, whole: &mut Option<ResourceVersion>, list: &ListFacts) -> Trust {
-        self.listed = true;
-        self.held = Some(list.version.clone());
-        let went_back = went_back(self.version.as_ref(), list);
-        if went_back && self.epoch == *epoch {
-            begin_epoch(epoch, whole, list);
-        }
-        if !went_back && (self.epoch == *epoch || !list.consistent) {
-            forward(&mut self.version, &list.version);
-            return Trust::Versions;
-        }
-        self.epoch = *epoch;
-        self.version = Some(list.version.clone());
-        Trust::Nothing
-    }
-}
-
-impl Default for Parts {
-    fn default() -> Self {
-        Parts::Whole { unserved: false, held: None }
-    }
-}
-
-fn went_back(held: Option<&ResourceVersion>, list: &ListFacts) -> bool {
-    list.consistent && held.is_some_and(|held| list.version < *held)
-}
-
-fn begin_epoch(epoch: &mut u64, held: &mut Option<ResourceVersion>, list: &ListFacts) {
-    *epoch += 1;
-    tracing::warn!(
-        held = held.as_ref().map(ResourceVersion::as_str),
-        listed = list.version.as_str(),
-        epoch = *epoch,
-        "the server went back in time: a consistent list is older than what is held; a new epoch begins"
-    );
-    *held = Some(list.version.clone());
-}
-
-/// The same for a version there is.
-fn forward_held(held: &mut ResourceVersion, to: &ResourceVersion) {
-    if to.partial_cmp(held) == Some(Ordering::Greater) || !held.is_comparable() {
-        *held = to.clone();
-    }
-}
-
-/// Moves a version forward; one that cannot be compared replaces only another such.
-fn forward(held: &mut Option<ResourceVersion>, to: &ResourceVersion) {
-    let forward = match held.as_ref().and_then(|held| to.partial_cmp(held)) {
-        Some(order) => order == Ordering::Greater,
-        None => held.as_ref().is_none_or(|held| !held.is_comparable()),
-    };
-    if forward {
-        *held = Some(to.clone());
-    }
-}
-
-/// The lesser; of two that cannot be compared, one that stands in no order to anything.
-fn least<'a>(one: &'a ResourceVersion, other: &'a ResourceVersion) -> &'a ResourceVersion {
-    match one.partial_cmp(other) {
-        Some(Ordering::Greater) => other,
-        Some(_) => one,
-        None if one.is_comparable() => other,
-        None => one,
     }
 }
 

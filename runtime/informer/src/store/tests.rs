@@ -29,7 +29,7 @@ fn list(writer: &mut Writer, version: u64, consistent: bool, items: Vec<Item<Arc
     let known = Known { store: &writer.store, head: Typed::<Map>::head };
     let vanished = known.missing_from(&Partition::Whole, &items.iter().map(|item| &item.head.key).collect());
     let deltas = vanished.into_iter().map(Delta::Vanished).chain(items.into_iter().map(Delta::Replaced));
-    let initial = !writer.working.progress.synced;
+    let initial = !writer.tracker.progress().synced;
     let list = ListFacts { partition: Partition::Whole, version: at(version), consistent, initial };
     told(writer.apply(Batch::Replacement { deltas: deltas.collect(), list }))
 }

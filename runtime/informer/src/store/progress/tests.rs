@@ -1,12 +1,16 @@
 //! What is claimed of namespaces that come and go, held against what was delivered.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use windlass_object::ObjectKey;
-use windlass_object::shard::{HashRange, ShardId};
+use windlass_object::shard::{self, HashRange, ShardField, ShardId};
 
 use super::*;
+use crate::delta_fifo::ListFacts;
+use crate::partition::Departure;
+use crate::shards::Shard;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -74,7 +78,7 @@ struct World {
     written: BTreeMap<usize, u64>,
     /// Of each namespace that is followed.
     followed: BTreeMap<usize, Followed>,
-    progress: Progress,
+    tracker: Tracker,
     /// Whether each is followed as a shard.
     shards: bool,
 }
@@ -89,8 +93,8 @@ struct Followed {
 impl World {
     fn new(shards: bool) -> Self {
         let mut world = Self { version: 10, shards, ..Self::default() };
-        world.progress.join(Vec::new());
-        world.progress.settle();
+        world.tracker.join(Vec::new());
+        world.tracker.settle();
         world
     }
 
@@ -116,15 +120,15 @@ impl World {
             }
             Step::Join(name) if !self.followed.contains_key(&name) => {
                 self.followed.insert(name, Followed::default());
-                self.progress.join(vec![part]);
+                self.tracker.join(vec![part]);
             }
             Step::Leave(name) if self.followed.remove(&name).is_some() => {
-                self.progress.emptied(&part, Departure::Deselected);
+                self.tracker.emptied(&part, Departure::Deselected);
             }
             Step::Unserve(name) => {
                 if let Some(followed) = self.followed.get_mut(&name) {
                     *followed = Followed::default();
-                    self.progress.emptied(&part, Departure::Unserved);
+                    self.tracker.emptied(&part, Departure::Unserved);
                 }
             }
             Step::BeginList(name) => {
@@ -136,21 +140,21 @@ impl World {
                 let listed = self.followed.get_mut(&name).and_then(|followed| followed.listing.take());
                 if let Some(listed) = listed {
                     self.deliver(name, listed);
-                    self.progress.listed(&facts(part, listed, true));
+                    self.tracker.listed(&facts(part, listed, true));
                 }
             }
             Step::Watch(name) if self.was_listed(name) => {
                 let written = self.written.get(&name).copied().unwrap_or_default();
                 self.deliver(name, written);
-                self.progress.advance_of(&head(name, written.max(1)));
+                self.tracker.advance_of(&head(name, written.max(1)));
             }
             Step::Bookmark(name) if self.was_listed(name) => {
                 self.deliver(name, self.version);
-                self.progress.advance(&part, &at(self.version));
+                self.tracker.advance(&part, &at(self.version));
             }
             _ => {}
         }
-        self.progress.settle();
+        self.tracker.settle();
     }
 
     /// A list that began before the last one was passed on is not what a reflector passes on.
@@ -172,17 +176,25 @@ impl World {
         followed.delivered.is_some_and(|delivered| due.is_none_or(|due| delivered >= due))
     }
 
+    fn progress(&self) -> &Progress {
+        self.tracker.progress()
+    }
+
     fn check(&self) {
         for version in 1..=self.version + 1 {
             let mut all = true;
             for (name, text) in NAMES.iter().enumerate() {
                 all &= self.delivered(name, version);
-                if self.progress.has_reached_in(Some(text), &at(version)) {
-                    assert!(self.delivered(name, version), "{text} is not at {version}: {:?}", self.progress);
+                if self.progress().has_reached_in(Some(text), &at(version)) {
+                    assert!(
+                        self.delivered(name, version),
+                        "{text} is not at {version}: {:?}",
+                        self.progress()
+                    );
                 }
             }
-            if self.progress.has_reached(&at(version)) {
-                assert!(all, "not everything is at {version}: {:?}", self.progress);
+            if self.progress().has_reached(&at(version)) {
+                assert!(all, "not everything is at {version}: {:?}", self.progress());
             }
         }
     }
@@ -198,11 +210,11 @@ proptest! {
         for step in &steps {
             world.take(step);
             world.check();
-            let now = world.progress.version.clone();
+            let now = world.progress().version.clone();
             assert!(before <= now, "back from {before:?} to {now:?} by {step:?}");
             before = now;
         }
-        assert_eq!((world.progress.epoch, world.progress.synced), (0, true));
+        assert_eq!((world.progress().epoch, world.progress().synced), (0, true));
     }
 
     #[test]
@@ -214,62 +226,65 @@ proptest! {
             world.take(&Step::EndList(name));
             world.take(&Step::Bookmark(name));
         }
-        assert!(world.progress.has_reached(&at(world.version)), "{:?}", world.progress);
+        assert!(world.progress().has_reached(&at(world.version)), "{:?}", world.progress());
     }
 }
 
 #[test]
 fn the_least_of_all_is_the_version_and_each_part_has_its_own() {
-    let mut progress = Progress::default();
-    progress.join(vec![part(0), part(1)]);
-    progress.listed(&facts(part(0), 7, true));
-    assert_eq!((progress.synced, progress.version.clone()), (false, None));
-    progress.listed(&facts(part(1), 5, true));
-    assert_eq!((progress.synced, progress.version.clone()), (true, Some(at(5))));
-    assert_eq!(progress.version_in(Some("a")), Some(&at(7)));
-    assert_eq!((progress.version_in(Some("c")), progress.version_in(None)), (None, Some(&at(5))));
+    let mut tracker = Tracker::default();
+    tracker.join(vec![part(0), part(1)]);
+    tracker.listed(&facts(part(0), 7, true));
+    assert_eq!((tracker.progress().synced, tracker.progress().version.clone()), (false, None));
+    tracker.listed(&facts(part(1), 5, true));
+    assert_eq!((tracker.progress().synced, tracker.progress().version.clone()), (true, Some(at(5))));
+    assert_eq!(tracker.progress().version_in(Some("a")), Some(&at(7)));
+    assert_eq!(
+        (tracker.progress().version_in(Some("c")), tracker.progress().version_in(None)),
+        (None, Some(&at(5)))
+    );
 }
 
 #[test]
 fn what_arrives_for_a_namespace_that_left_is_passed_over() {
-    let mut progress = Progress::default();
-    progress.join(vec![part(0)]);
-    progress.emptied(&part(0), Departure::Deselected);
-    let before = progress.clone();
-    progress.listed(&facts(part(0), 7, true));
-    progress.advance(&part(0), &at(9));
-    progress.advance_of(&head(0, 9));
-    assert!(!progress.follows(&part(0)) && !progress.covers(&head(0, 9)));
-    assert_eq!(progress.version, before.version);
+    let mut tracker = Tracker::default();
+    tracker.join(vec![part(0)]);
+    tracker.emptied(&part(0), Departure::Deselected);
+    let before = tracker.progress().clone();
+    tracker.listed(&facts(part(0), 7, true));
+    tracker.advance(&part(0), &at(9));
+    tracker.advance_of(&head(0, 9));
+    assert!(!tracker.progress().follows(&part(0)) && !tracker.progress().covers(&head(0, 9)));
+    assert_eq!(tracker.progress().version, before.version);
 }
 
 #[test]
 fn one_part_that_goes_back_begins_an_epoch_for_all_and_the_others_count_when_they_were_listed_anew() {
-    let mut progress = Progress::default();
-    progress.join(vec![part(0), part(1)]);
+    let mut tracker = Tracker::default();
+    tracker.join(vec![part(0), part(1)]);
     for name in [0, 1] {
-        progress.listed(&facts(part(name), 20, true));
+        tracker.listed(&facts(part(name), 20, true));
     }
-    assert_eq!(progress.listed(&facts(part(0), 12, true)).trust, Trust::Nothing);
-    assert_eq!((progress.epoch, progress.version.clone()), (1, Some(at(12))));
-    assert!(progress.trusts(&part(0)) && !progress.trusts(&part(1)));
-    assert!(!progress.has_reached(&at(1)) && !progress.has_reached_in(Some("b"), &at(1)));
-    assert!(progress.has_reached_in(Some("a"), &at(12)));
+    assert_eq!(tracker.listed(&facts(part(0), 12, true)).trust, Trust::Nothing);
+    assert_eq!((tracker.progress().epoch, tracker.progress().version.clone()), (1, Some(at(12))));
+    assert!(tracker.progress().trusts(&part(0)) && !tracker.progress().trusts(&part(1)));
+    assert!(!tracker.progress().has_reached(&at(1)) && !tracker.progress().has_reached_in(Some("b"), &at(1)));
+    assert!(tracker.progress().has_reached_in(Some("a"), &at(12)));
     // One that may be old proves nothing; the newest counts, and is the same step back, not another.
-    progress.listed(&facts(part(1), 25, false));
-    assert!(!progress.trusts(&part(1)));
-    assert_eq!(progress.listed(&facts(part(1), 14, true)).trust, Trust::Nothing);
-    assert_eq!((progress.epoch, progress.version.clone()), (1, Some(at(12))));
-    assert!(progress.has_reached(&at(12)) && progress.trusts(&part(1)));
+    tracker.listed(&facts(part(1), 25, false));
+    assert!(!tracker.progress().trusts(&part(1)));
+    assert_eq!(tracker.listed(&facts(part(1), 14, true)).trust, Trust::Nothing);
+    assert_eq!((tracker.progress().epoch, tracker.progress().version.clone()), (1, Some(at(12))));
+    assert!(tracker.progress().has_reached(&at(12)) && tracker.progress().trusts(&part(1)));
 }
 
 #[test]
 fn versions_that_cannot_be_compared_are_waited_for_by_nobody() {
     let opaque = ResourceVersion::new("opaque");
-    let mut progress = Progress::default();
-    progress.join(vec![part(0), part(1)]);
+    let mut tracker = Tracker::default();
+    tracker.join(vec![part(0), part(1)]);
     for name in [0, 1] {
-        progress.listed(&ListFacts { version: opaque.clone(), ..facts(part(name), 1, true) });
+        tracker.listed(&ListFacts { version: opaque.clone(), ..facts(part(name), 1, true) });
     }
-    assert!(progress.has_reached(&at(9)) && progress.has_reached_in(Some("a"), &opaque));
+    assert!(tracker.progress().has_reached(&at(9)) && tracker.progress().has_reached_in(Some("a"), &opaque));
 }

@@ -1,0 +1,420 @@
+//! How progress is made: what each list, change and bookmark does to it.
+//!
+//! The version of the whole is the least of all parts. It is not looked for among them: the tracker keeps the versions of
+//! the parts that count in order, so that a part that moves costs the logarithm of how many there are. That order is the
+//! writer's alone, for readers ask for the least and never for the next. Only a new epoch looks at nothing that was
+//! known: from then on no part counts but the one that began it.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use windlass_object::{Head, ResourceVersion};
+
+use super::parts::{Part, Parts};
+use super::{Progress, Reading, Trust};
+use crate::delta_fifo::ListFacts;
+use crate::handler::Cause;
+use crate::partition::{Departure, Partition};
+
+/// Progress, and who moves it.
+#[derive(Debug, Default)]
+pub(in crate::store) struct Tracker {
+    progress: Progress,
+    counted: Counted,
+}
+
+/// The versions of the parts that count, least first; how many parts are at each.
+#[derive(Debug, Default)]
+struct Counted {
+    parts: BTreeMap<Standing, usize>,
+    len: usize,
+}
+
+/// A version where all stand in order: first those that cannot be compared, then numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Standing(ResourceVersion);
+
+impl Tracker {
+    /// How far the store has come.
+    pub(in crate::store) fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// These parts are followed from now on.
+    pub(in crate::store) fn join(&mut self, partitions: Vec<Partition>) {
+        let (version, epoch) = (self.progress.version.clone(), self.progress.epoch);
+        let initial = matches!(self.progress.coverage.0, Parts::Whole { .. });
+        if initial {
+            self.progress.coverage.0 = Parts::Many(Default::default());
+        }
+        for partition in partitions {
+            let part = Part { version: version.clone(), held: None, listed: false, epoch, initial };
+            self.enter(partition, part);
+        }
+    }
+
+    /// Everything in a part went.
+    pub(in crate::store) fn emptied(&mut self, partition: &Partition, departure: Departure) {
+        match (&mut self.progress.coverage.0, departure) {
+            (Parts::Whole { unserved, held }, _) => {
+                *unserved = self.progress.synced;
+                *held = None;
+            }
+            (Parts::Many(_), Departure::Deselected) => self.remove(partition),
+            (Parts::Many(_), Departure::Unserved) => {
+                self.change(partition, |part, _, _| (part.listed, part.held) = (false, None));
+            }
+        }
+    }
+
+    /// A change of this object arrived: its part has come to the change's version.
+    pub(in crate::store) fn advance_of(&mut self, head: &Head) {
+        if let (Some(to), Some(partition)) = (&head.version, self.progress.part_of(head)) {
+            self.advance(&partition, to);
+        }
+    }
+
+    /// A part has come to this version.
+    pub(in crate::store) fn advance(&mut self, partition: &Partition, to: &ResourceVersion) {
+        match &mut self.progress.coverage.0 {
+            Parts::Whole { held, .. } => {
+                forward(&mut self.progress.version, to);
+                held.iter_mut().for_each(|held| forward_held(held, to));
+            }
+            Parts::Many(_) => {
+                self.change(partition, |part, _, _| {
+                    forward(&mut part.version, to);
+                    part.held.iter_mut().for_each(|held| forward_held(held, to));
+                });
+            }
+        }
+    }
+
+    /// A list arrived: its part moves to the list's version, into a new epoch if a consistent one went back.
+    pub(in crate::store) fn listed(&mut self, list: &ListFacts) -> Reading {
+        let reading = match &mut self.progress.coverage.0 {
+            Parts::Whole { unserved, held } => {
+                (*unserved, *held) = (false, Some(list.version.clone()));
+                let cause = if self.progress.synced { Cause::Relist } else { Cause::InitialList };
+                self.progress.synced = true;
+                Reading { trust: self.whole_listed(list), cause }
+            }
+            Parts::Many(_) => {
+                let reading = self.change(&list.partition, |part, epoch, version| {
+                    let cause = if part.listed { Cause::Relist } else { Cause::InitialList };
+                    Reading { trust: part_listed(part, epoch, version, list), cause }
+                });
+                reading.unwrap_or(Reading { trust: Trust::Versions, cause: Cause::Relist })
+            }
+        };
+        self.settle();
+        reading
+    }
+
+    /// Draws the whole from its parts.
+    pub(in crate::store) fn settle(&mut self) {
+        let Parts::Many(parts) = &self.progress.coverage.0 else { return };
+        self.progress.synced |= parts.sums.unlisted == 0;
+        if parts.sums.behind == 0
+            && let Some(least) = self.counted.least()
+        {
+            forward(&mut self.progress.version, least);
+        }
+    }
+
+    fn whole_listed(&mut self, list: &ListFacts) -> Trust {
+        let Progress { version, epoch, .. } = &mut self.progress;
+        if !went_back(version.as_ref(), list) {
+            forward(version, &list.version);
+            return Trust::Versions;
+        }
+        begin_epoch(epoch, version, list);
+        Trust::Nothing
+    }
+
+    /// Lets a part in, if it is not there.
+    fn enter(&mut self, partition: Partition, part: Part) {
+        let Parts::Many(parts) = &mut self.progress.coverage.0 else { return };
+        if parts.get(&partition).is_none() {
+            parts.sums.unlisted += usize::from(part.holds_up_the_start());
+            parts.enter(partition, part);
+            self.noted();
+        }
+    }
+
+    fn remove(&mut self, partition: &Partition) {
+        let Parts::Many(parts) = &mut self.progress.coverage.0 else { return };
+        if let Some(part) = parts.remove(partition) {
+            parts.sums.unlisted -= usize::from(part.holds_up_the_start());
+            self.counted.leave(&part, self.progress.epoch);
+            self.noted();
+        }
+    }
+
+    /// Changes a part, if there is one, and with it epoch and version of the whole, and keeps the sums.
+    fn change<T>(
+        &mut self,
+        partition: &Partition,
+        change: impl FnOnce(&mut Part, &mut u64, &mut Option<ResourceVersion>) -> T,
+    ) -> Option<T> {
+        let Progress { version, epoch, coverage, .. } = &mut self.progress;
+        let Parts::Many(parts) = &mut coverage.0 else { return None };
+        let part = parts.get_mut(partition)?;
+        let (before, epoch_before) = (part.clone(), *epoch);
+        let changed = change(part, epoch, version);
+        if *part == before {
+            return Some(changed);
+        }
+        if *epoch == epoch_before {
+            self.counted.leave(&before, *epoch);
+        } else {
+            self.counted = Counted::default();
+        }
+        self.counted.enter(part, *epoch);
+        let held_up = (before.holds_up_the_start(), part.holds_up_the_start());
+        parts.sums.unlisted += usize::from(held_up.1);
+        parts.sums.unlisted -= usize::from(held_up.0);
+        self.noted();
+        Some(changed)
+    }
+
+    /// Something of the parts is not what it was.
+    fn noted(&mut self) {
+        if let Parts::Many(parts) = &mut self.progress.coverage.0 {
+            parts.sums.behind = parts.len() - self.counted.len;
+            parts.sums.turn += 1;
+        }
+    }
+}
+
+impl Counted {
+    fn least(&self) -> Option<&ResourceVersion> {
+        self.parts.first_key_value().map(|(Standing(version), _)| version)
+    }
+
+    fn enter(&mut self, part: &Part, epoch: u64) {
+        if let Some(standing) = Standing::of(part, epoch) {
+            *self.parts.entry(standing).or_default() += 1;
+            self.len += 1;
+        }
+    }
+
+    /// Takes a part out that was let in as it is.
+    fn leave(&mut self, part: &Part, epoch: u64) {
+        let Some(standing) = Standing::of(part, epoch) else { return };
+        if let Some(parts) = self.parts.get_mut(&standing) {
+            (*parts, self.len) = (*parts - 1, self.len - 1);
+            if *parts == 0 {
+                self.parts.remove(&standing);
+            }
+        }
+    }
+}
+
+impl Standing {
+    /// That of a part, if it counts.
+    fn of(part: &Part, epoch: u64) -> Option<Self> {
+        part.version.clone().filter(|_| part.counts(epoch)).map(Self)
+    }
+
+    /// Numbers are ordered by their length first.
+    fn rank(&self) -> (bool, usize, &str) {
+        let text = self.0.as_str();
+        (self.0.is_comparable(), text.len(), text)
+    }
+}
+
+impl Ord for Standing {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.rank().cmp(&other.rank())
+    }
+}
+
+impl PartialOrd for Standing {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+fn part_listed(
+    part: &mut Part,
+    epoch: &mut u64,
+    whole: &mut Option<ResourceVersion>,
+    list: &ListFacts,
+) -> Trust {
+    part.listed = true;
+    part.held = Some(list.version.clone());
+    let went_back = went_back(part.version.as_ref(), list);
+    if went_back && part.epoch == *epoch {
+        begin_epoch(epoch, whole, list);
+    }
+    if !went_back && (part.epoch == *epoch || !list.consistent) {
+        forward(&mut part.version, &list.version);
+        return Trust::Versions;
+    }
+    part.epoch = *epoch;
+    part.version = Some(list.version.clone());
+    Trust::Nothing
+}
+
+fn went_back(held: Option<&ResourceVersion>, list: &ListFacts) -> bool {
+    list.consistent && held.is_some_and(|held| list.version < *held)
+}
+
+fn begin_epoch(epoch: &mut u64, held: &mut Option<ResourceVersion>, list: &ListFacts) {
+    *epoch += 1;
+    tracing::warn!(
+        held = held.as_ref().map(ResourceVersion::as_str),
+        listed = list.version.as_str(),
+        epoch = *epoch,
+        "the server went back in time: a consistent list is older than what is held; a new epoch begins"
+    );
+    *held = Some(list.version.clone());
+}
+
+/// The same for a version there is.
+fn forward_held(held: &mut ResourceVersion, to: &ResourceVersion) {
+    if to.partial_cmp(held) == Some(Ordering::Greater) || !held.is_comparable() {
+        *held = to.clone();
+    }
+}
+
+/// Moves a version forward; one that cannot be compared replaces only another such.
+fn forward(held: &mut Option<ResourceVersion>, to: &ResourceVersion) {
+    let forward = match held.as_ref().and_then(|held| to.partial_cmp(held)) {
+        Some(order) => order == Ordering::Greater,
+        None => held.as_ref().is_none_or(|held| !held.is_comparable()),
+    };
+    if forward {
+        *held = Some(to.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+    use windlass_object::shard::{HashRange, Ranges, ShardField, ShardId};
+    use windlass_object::{ObjectKey, Uid};
+
+    use super::*;
+    use crate::shards::Shard;
+
+    const PARTS: u16 = 6;
+
+    /// The shards take turns on the ring, two stretches for each, and leave holes between.
+    fn shard(number: u16) -> Partition {
+        let stretch = |nth: u64| {
+            let start = (u64::from(number) + nth * u64::from(PARTS)) << 60;
+            HashRange::new(start, u128::from(start) + (1 << 59)).expect("a range")
+        };
+        let ranges: Ranges = [0, 1].map(stretch).into_iter().collect();
+        Partition::Shard(Arc::new(Shard { id: ShardId(number), field: ShardField::Uid, ranges }))
+    }
+
+    fn namespace(number: u16) -> Partition {
+        Partition::Namespace(number.to_string().into())
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Join(u16),
+        Empty(u16, Departure),
+        List { part: u16, version: ResourceVersion, consistent: bool },
+        Advance(u16, ResourceVersion),
+        Change(u16, ResourceVersion),
+    }
+
+    fn any_version() -> impl Strategy<Value = ResourceVersion> {
+        let number = (1..130u32).prop_map(|number| number.to_string());
+        prop_oneof![12 => number, 1 => "[a-c]"].prop_map(|text| ResourceVersion::new(&text))
+    }
+
+    fn any_step() -> impl Strategy<Value = Step> {
+        let departure = prop_oneof![Just(Departure::Deselected), Just(Departure::Unserved)];
+        prop_oneof![
+            2 => (0..PARTS).prop_map(Step::Join),
+            1 => (0..PARTS, departure).prop_map(|(part, departure)| Step::Empty(part, departure)),
+            4 => (0..PARTS, any_version(), any::<bool>())
+                .prop_map(|(part, version, consistent)| Step::List { part, version, consistent }),
+            3 => (0..PARTS, any_version()).prop_map(|(part, version)| Step::Advance(part, version)),
+            3 => (0..PARTS, any_version()).prop_map(|(part, version)| Step::Change(part, version)),
+        ]
+    }
+
+    /// An object somewhere, and another in each namespace.
+    fn head(number: u16, version: &ResourceVersion) -> Head {
+        let (key, uid) = (ObjectKey::namespaced(&number.to_string(), "x"), format!("uid-{number}"));
+        Head { key, uid: Some(Uid::from(uid.as_str())), version: Some(version.clone()) }
+    }
+
+    fn take(tracker: &mut Tracker, step: Step, part: fn(u16) -> Partition) {
+        match step {
+            Step::Join(number) => tracker.join(vec![part(number)]),
+            Step::Empty(number, departure) => tracker.emptied(&part(number), departure),
+            Step::List { part: number, version, consistent } => {
+                tracker.listed(&ListFacts { partition: part(number), version, consistent, initial: false });
+            }
+            Step::Advance(number, version) => tracker.advance(&part(number), &version),
+            Step::Change(number, version) => tracker.advance_of(&head(number, &version)),
+        }
+        tracker.settle();
+    }
+
+    /// The lesser; of two that cannot be compared, one that stands in no order to anything.
+    fn lesser<'a>(one: &'a ResourceVersion, other: &'a ResourceVersion) -> &'a ResourceVersion {
+        match one.partial_cmp(other) {
+            Some(Ordering::Greater) => other,
+            Some(_) => one,
+            None if one.is_comparable() => other,
+            None => one,
+        }
+    }
+
+    fn check(tracker: &Tracker, part: fn(u16) -> Partition) {
+        let Parts::Many(many) = &tracker.progress.coverage.0 else { panic!("many are followed") };
+        let all: Vec<(Partition, &Part)> =
+            (0..PARTS).map(part).filter_map(|part| Some((part.clone(), many.get(&part)?))).collect();
+        let counting = || all.iter().filter(|(_, part)| part.counts(tracker.progress.epoch));
+        assert_eq!(many.sums.behind, all.len() - counting().count());
+        assert_eq!(many.sums.unlisted, all.iter().filter(|(_, part)| part.holds_up_the_start()).count());
+        let least = counting().filter_map(|(_, part)| part.version.as_ref()).reduce(lesser);
+        match (least, tracker.counted.least()) {
+            (Some(least), Some(kept)) if !least.is_comparable() => assert!(!kept.is_comparable()),
+            (least, kept) => assert_eq!(least, kept),
+        }
+        for number in 0..200 {
+            let head = head(number, &ResourceVersion::new("1"));
+            let found = all.iter().find(|(part, _)| part.holds(&head.key, head.uid.as_ref()));
+            assert_eq!(many.name_of(&head), found.map(|(part, _)| part.clone()), "{head:?}");
+            assert_eq!(many.of(&head), found.map(|(_, part)| *part));
+        }
+    }
+
+    /// To be compared part by part.
+    fn looked_through(mut progress: Progress) -> Progress {
+        if let Parts::Many(many) = &mut progress.coverage.0 {
+            many.sums.turn = 0;
+        }
+        progress
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_kept_of_the_whole_is_what_a_look_at_every_part_finds(
+            steps in proptest::collection::vec(any_step(), 0..60), shards: bool,
+        ) {
+            let part = if shards { shard } else { namespace };
+            let mut tracker = Tracker::default();
+            tracker.join(vec![part(0), part(1)]);
+            for step in steps {
+                let before = tracker.progress.clone();
+                take(&mut tracker, step, part);
+                check(&tracker, part);
+                let is_still = tracker.progress.is_still(&before);
+                prop_assert_eq!(is_still, looked_through(tracker.progress.clone()) == looked_through(before));
+            }
+        }
+    }
+}
