@@ -21,6 +21,8 @@ use crate::{Add, Ageing, Key, Priority, QueueOptions, Tenancy, When, Whereabouts
 /// A defect that tests plant, in two places.
 const GIVEN_BACK_EARLY: &str = "key given back early";
 
+const RELEASED: &str = "the keys are asked for after their lock was released";
+
 /// A queue of keys. Cloning is cheap and yields the same queue.
 pub struct Queue<K: Key> {
     shared: Arc<Shared<K>>,
@@ -53,18 +55,8 @@ pub(crate) struct Inner<K> {
 /// The keys while they are changed. Dropping it releases the lock and wakes whoever has something to do now, also when
 /// the change ended in a panic: what it had done by then may be what others wait for.
 pub(crate) struct Changing<'a, K> {
-    /// Before the wakes, hence released before they are woken: a waker may run code of its own.
-    inner: MutexGuard<'a, Inner<K>>,
-    wakes: WakenOnDrop,
-}
-
-/// Who has something to do after a change: mostly nobody, which is all that is looked at then.
-#[derive(Default)]
-struct WakenOnDrop(Option<Woken>);
-
-struct Woken {
-    keys: Wakes,
-    drained: Wakes,
+    /// Empty only while it is dropped: the lock is released before anybody is woken.
+    inner: Option<MutexGuard<'a, Inner<K>>>,
 }
 
 impl<K: Key> Queue<K> {
@@ -274,6 +266,7 @@ impl<K: Key> Shared<K> {
     }
 
     /// The keys as they are now, those that have come due included.
+    #[inline]
     pub(crate) fn enter(&self) -> (Changing<'_, K>, Instant) {
         let mut inner = self.changing();
         if !inner.state.needs_time() {
@@ -287,7 +280,7 @@ impl<K: Key> Shared<K> {
 
     /// The keys, for a change after which somebody may have to be woken.
     pub(crate) fn changing(&self) -> Changing<'_, K> {
-        Changing { inner: self.inner(), wakes: WakenOnDrop::default() }
+        Changing { inner: Some(self.inner()) }
     }
 
     /// What a key brings along (comparison, hash, clone, tenant) and the iterator of [`Queue::add_all`] are the only
@@ -306,34 +299,40 @@ impl<K: Key> Shared<K> {
 impl<K> Deref for Changing<'_, K> {
     type Target = Inner<K>;
 
+    #[inline]
     fn deref(&self) -> &Inner<K> {
-        &self.inner
+        let Some(inner) = &self.inner else { unreachable!("{RELEASED}") };
+        inner
     }
 }
 
 impl<K> DerefMut for Changing<'_, K> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut Inner<K> {
-        &mut self.inner
+        let Some(inner) = &mut self.inner else { unreachable!("{RELEASED}") };
+        inner
     }
 }
 
 impl<K> Drop for Changing<'_, K> {
     #[inline]
     fn drop(&mut self) {
-        if self.inner.is_waited_for() {
-            self.wakes.0 = Some(Woken { keys: self.inner.settle(), drained: self.inner.drained() });
+        // Mostly nobody waits, which is all that is looked at then.
+        if self.is_waited_for()
+            && let Some(inner) = self.inner.take()
+        {
+            wake(inner);
         }
     }
 }
 
-impl Drop for WakenOnDrop {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(Woken { keys, drained }) = self.0.take() {
-            keys.wake();
-            drained.wake();
-        }
-    }
+/// Releases the lock, then wakes whoever has something to do: a waker may run code of its own.
+#[inline(never)]
+fn wake<K>(mut inner: MutexGuard<'_, Inner<K>>) {
+    let (keys, drained) = (inner.settle(), inner.drained());
+    drop(inner);
+    keys.wake();
+    drained.wake();
 }
 
 impl<K> Inner<K> {
