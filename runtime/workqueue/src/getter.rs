@@ -26,8 +26,8 @@ struct Alarm {
 
 /// What a look at the queue yields.
 enum Look<K> {
-    Key(Taken<K>),
-    Finished,
+    /// A key, or nothing because no key will come any more.
+    Came(Option<Taken<K>>),
     /// In the line, with the time to arm the alarm for, if it is this getter's business.
     Wait(Option<Instant>),
 }
@@ -37,34 +37,32 @@ impl<'a, K: Key> Getter<'a, K> {
         Getter { shared, seat: None, alarm: None }
     }
 
+    #[inline]
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Taken<K>>> {
         // A worker whose keys never make it wait would otherwise keep the thread from everybody else.
         let turn = ready!(coop::poll_proceed(cx));
         loop {
-            let outcome = match self.look(cx.waker()) {
-                Look::Key(key) => Some(key),
-                Look::Finished => None,
+            match self.look(cx.waker()) {
+                Look::Came(taken) => {
+                    turn.made_progress();
+                    return Poll::Ready(taken);
+                }
                 Look::Wait(alarm) => {
                     self.arm(alarm);
                     ready!(self.poll_alarm(cx));
-                    continue;
                 }
-            };
-            turn.made_progress();
-            return Poll::Ready(outcome);
+            }
         }
     }
 
+    #[inline]
     fn look(&mut self, waker: &Waker) -> Look<K> {
         let (mut inner, now) = self.shared.enter();
         inner.waiters.arrive(&mut self.seat);
-        if let Some(key) = inner.state.take(now) {
+        let taken = inner.state.take(now);
+        if taken.is_some() || inner.state.is_finished() {
             inner.waiters.leave(&mut self.seat);
-            return Look::Key(key);
-        }
-        if inner.state.is_finished() {
-            inner.waiters.leave(&mut self.seat);
-            return Look::Finished;
+            return Look::Came(taken);
         }
         let earliest = inner.state.earliest();
         Look::Wait(inner.waiters.wait(&mut self.seat, waker, earliest))
