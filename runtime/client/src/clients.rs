@@ -521,6 +521,15 @@ impl ControllerClients {
         self.over(Arc::clone(&self.inner))
     }
 
+    /// As [`client`](Self::client), but whatever was not declared is refused.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn declared(&self, declared: Arc<dyn DeclaredVerbs>) -> kube::Client {
+        self.over(before(Declared(declared), Arc::clone(&self.inner)))
+    }
+
     /// A client for one worker: its writes are told to `log`, and with `declared` whatever was not declared is
     /// refused. Everything sent with it or with a clone of it is logged, from whatever task. It no longer waits after
     /// [`Clients::drain`].

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use windlass_client::{ControllerClients, RawClient};
+use windlass_client::{ControllerClients, DeclaredVerbs, RawClient};
 use windlass_env::Env;
 use windlass_events::Recorder;
 use windlass_informer::{FactoryOptions, InformerFactory, Selection};
@@ -18,6 +18,7 @@ use windlass_workqueue::Queue;
 
 use crate::Controller;
 use crate::context::Context;
+use crate::declared::{DeclaredRules, Enforced};
 use crate::descriptor::Descriptor;
 use crate::error::{ReconcileError, SetupError};
 use crate::outcome::Outcome;
@@ -52,7 +53,8 @@ pub struct Registration {
     set_up: Arc<SetUp>,
 }
 
-/// What one controller says it does, read off its setup without a cluster.
+/// What a controller, or another part of the process, says it does. That of a controller is read off its setup, without a
+/// cluster.
 #[derive(Clone, Debug)]
 pub struct Declaration {
     /// Its names.
@@ -76,6 +78,22 @@ pub struct Resources {
     pub events: Recorder,
     /// Which keys are its own, where several replicas share them; [`Everything`](crate::Everything) otherwise.
     pub scope: Arc<dyn Scope>,
+}
+
+impl Declaration {
+    /// What something that watches nothing asks of the API server.
+    pub fn new(descriptor: Descriptor, rules: impl IntoIterator<Item = Rule>) -> Self {
+        Self { descriptor, rules: rules.into_iter().collect(), watches: Vec::new() }
+    }
+
+    /// The rules as requests are held against them. What they refuse is counted, as of controllers.
+    pub fn enforced(&self, metrics: Metrics) -> Arc<dyn DeclaredVerbs> {
+        let mut rules = DeclaredRules::default();
+        for Rule { group, resource, verbs } in &self.rules {
+            rules.add(group, resource, verbs.iter().copied());
+        }
+        Arc::new(Enforced::new(rules, self.descriptor.name, metrics))
+    }
 }
 
 impl Registration {

@@ -15,6 +15,7 @@ mod certificates;
 mod config;
 mod configuration;
 mod connections;
+mod made;
 mod memo;
 mod pages;
 mod probes;
@@ -32,6 +33,8 @@ use std::sync::Arc;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use http::StatusCode;
 use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::sign::CertifiedKey;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -45,7 +48,7 @@ pub use status::About;
 
 use crate::error::ManagerError;
 use crate::health::Health;
-use certificates::{Certificates, Files};
+use certificates::{Certificates, Files, Follower};
 use reviews::{Reviews, Ttls};
 use serving::{Limits, Listening};
 use site::{Leave, Site};
@@ -151,11 +154,16 @@ impl Secured {
         let provider = certificates::provider();
         let (first, files) = match tls {
             Tls::Plain => return Ok(Self { config: None, following: None }),
-            Tls::SelfSigned => (certificates::self_signed(&provider, address.ip(), env.wall())?, None),
+            Tls::SelfSigned => (made::self_signed(&provider, address.ip(), env.wall())?, None),
+            Tls::Kept { folder, name } => {
+                let at = |ending| folder.join(format!("{name}.{ending}"));
+                let files = Files { certificate: at("crt"), key: at("key") };
+                made::keep(&files, address.ip(), env.wall())?;
+                loaded(files, &provider, env)?
+            }
             Tls::Files { certificate, key } => {
                 let files = Files { certificate: certificate.clone(), key: key.clone() };
-                let (first, follower) = files.load(&provider)?;
-                (first, Some((files, follower)))
+                loaded(files, &provider, env)?
             }
         };
         let certificates = Certificates::new(first);
@@ -166,6 +174,17 @@ impl Secured {
         });
         Ok(Self { config: Some(config), following })
     }
+}
+
+/// What the files have, and what looks after them.
+fn loaded(
+    files: Files,
+    provider: &CryptoProvider,
+    env: &Env,
+) -> Result<(CertifiedKey, Option<(Files, Follower)>), CertificateError> {
+    let (first, follower) = files.load(provider)?;
+    certificates::warn_if_stale(&files, &first, provider, env.wall());
+    Ok((first, Some((files, follower))))
 }
 
 fn leave(env: &Env, access: &Access, parts: &AdminParts) -> Leave {

@@ -42,6 +42,7 @@ mod explain;
 mod feature_gates;
 mod groups;
 mod health;
+mod holdings;
 mod leadership;
 mod lifecycle;
 mod manager;
@@ -70,11 +71,12 @@ pub use crate::explain::{Explainer, NoSuchController};
 pub use crate::feature_gates::{FeatureGate, FeatureGateError, FeatureGates, Stage};
 pub use crate::groups::ElectionGroup;
 pub use crate::health::{Check, CheckResult, Health, Notice, Probe, Report};
+pub use crate::holdings::Holdings;
 pub use crate::lifecycle::{START, Step};
 pub use crate::manager::Manager;
 pub use crate::registry::{Registry, RegistryError};
 pub use crate::runnables::{
-    AddError, ManagerHandle, Runnable, RunnableContext, RunnableError, RunnableGroup, runnable,
+    AddError, ManagerHandle, Runnable, RunnableContext, RunnableError, RunnableGroup, declaring, runnable,
 };
 pub use crate::selection::{ControllerSelection, UnknownController};
 pub use crate::shutdown::{ShutdownSignals, ShutdownTrigger};

@@ -1,6 +1,7 @@
 //! Assembling a process from what was registered and configured, and running it.
 
 use std::fmt;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use windlass_client::{ClientError, Clients, Fence, FenceSlot, OpenFence};
@@ -18,6 +19,7 @@ use crate::error::ManagerError;
 use crate::explain::{Explainer, standing_by};
 use crate::groups::{Burden, ElectionGroup, Membership};
 use crate::health::Health;
+use crate::holdings::{Holding, Holdings};
 use crate::leadership::{Elected, Leadership};
 use crate::needs::Needs;
 use crate::phase::Phase;
@@ -96,8 +98,10 @@ impl Manager {
     #[must_use]
     #[expect(clippy::should_implement_trait, reason = "nothing is summed: it is what peers call it")]
     pub fn add(mut self, runnable: impl Runnable) -> Self {
-        if let Err(fault) = self.handle().add(runnable) {
-            self.fault.get_or_insert(fault.into());
+        let declaration = runnable.declaration();
+        match self.handle().add(runnable) {
+            Ok(()) => declaration.into_iter().for_each(|declared| self.registry.declare(declared)),
+            Err(fault) => drop(self.fault.get_or_insert(fault.into())),
         }
         self
     }
@@ -107,10 +111,11 @@ impl Manager {
         ManagerHandle::new(self.runnables.clone())
     }
 
-    /// Replaces everything registered so far.
+    /// Replaces every controller registered so far. What runnables declared stays.
     #[must_use]
     pub fn with_registry(mut self, registry: Registry) -> Self {
-        self.registry = registry;
+        let before = std::mem::replace(&mut self.registry, registry);
+        self.registry.declare_all(before);
         self
     }
 
@@ -174,7 +179,7 @@ impl Manager {
             metrics: metrics.clone(),
             health: health.clone(),
             pages,
-            about: About::of(&config),
+            about: About::of(&config, holdings(&elections, config.shards, sharers.as_ref())),
             reviews: clients.for_reviews()?,
         };
         let phase = Phase::new();
@@ -285,6 +290,19 @@ enum Stand {
     Elected(ElectionConfig, Aside, Elector),
     /// The shards that are held.
     Sharded(Sharing, HealthCheck),
+}
+
+/// What there is for this replica to hold.
+fn holdings(elections: &[Election], shards: Option<NonZeroU16>, sharers: Option<&Sharers>) -> Holdings {
+    let holding = |Election { stand, .. }: &Election| match stand {
+        Stand::Unopposed => None,
+        Stand::Elected(election, _, elector) => {
+            let lease = format!("{}/{}", election.lease_namespace, election.lease_name);
+            Some(Holding::Lease(lease, elector.leadership()))
+        }
+        Stand::Sharded(..) => Some(Holding::Shards(sharers?.table.clone(), shards?)),
+    };
+    Holdings::of(elections.iter().filter_map(holding).collect())
 }
 
 /// The clients behind their fence, and what opens it and those of the groups: the main election first.

@@ -14,6 +14,8 @@ use crate::selection::{ControllerSelection, UnknownController, canonical};
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     registrations: Vec<Registration>,
+    /// What runs beside them asks of the API server.
+    declared: Vec<Declaration>,
 }
 
 /// Two controllers claim one name.
@@ -60,6 +62,17 @@ impl Registry {
         Ok(())
     }
 
+    /// Adds what something beside the controllers asks of the API server, whichever of them run. A manager does so for the
+    /// [runnables](crate::Runnable) that are added to it before it runs.
+    pub fn declare(&mut self, declaration: Declaration) {
+        self.declared.push(declaration);
+    }
+
+    /// Adds what `other` was told.
+    pub(crate) fn declare_all(&mut self, other: Self) {
+        self.declared.extend(other.declared);
+    }
+
     /// The names each controller goes by.
     pub fn descriptors(&self) -> Vec<Descriptor> {
         self.registrations.iter().map(Registration::descriptor).collect()
@@ -96,19 +109,20 @@ impl Registry {
         canonical(name, &self.descriptors())
     }
 
-    /// What every controller declares, and last what a process that is elected by a Lease needs
+    /// What every controller declares, then what [runs beside them](Self::declare), and last what a process that is elected by a Lease needs
     /// [for itself](Self::PROCESS), without a cluster: what roles, charts and documentation are written from.
     /// [`Registry::declarations_for`] tells the same of one configuration.
     ///
     /// # Errors
     /// When a controller cannot be set up.
     pub fn declarations(&self, env: &Env) -> Result<Vec<Declaration>, ManagerError> {
+        let beside = self.declared.iter().cloned().map(Ok);
         let process = std::iter::once_with(|| Ok(process(vec![leases(&BY_LEASE)])));
-        self.registrations.iter().map(|one| declaration(one, env)).chain(process).collect()
+        self.registrations.iter().map(|one| declaration(one, env)).chain(beside).chain(process).collect()
     }
 
     /// What a process with this configuration asks of the API server, and nothing else: the controllers that it selects,
-    /// then the process [itself](Self::PROCESS) with its way of election, then, if they are on, accounts of
+    /// then what [runs beside them](Self::declare), then the process [itself](Self::PROCESS) with its way of election, then, if they are on, accounts of
     /// [controllers](Self::ACCOUNTS) and [reviews](Self::REVIEWS). Where controllers have accounts, each needs what it
     /// declares for its own, but what it watches is read by the process.
     ///
@@ -123,6 +137,7 @@ impl Registry {
         for one in self.select(&config.controllers)? {
             declarations.push(declaration(&one, env)?);
         }
+        declarations.extend(self.declared.iter().cloned());
         declarations.push(process(election(config)));
         if let Identities::ServiceAccounts { .. } = config.client.identities {
             declarations.push(accounts());
@@ -143,7 +158,7 @@ impl Registry {
             Rule::new("authentication.k8s.io", "tokenreviews", [Verb::Create]),
             Rule::new("authorization.k8s.io", "subjectaccessreviews", [Verb::Create]),
         ];
-        Declaration { descriptor: Self::REVIEWS, rules, watches: Vec::new() }
+        Declaration::new(Self::REVIEWS, rules)
     }
 }
 
@@ -155,8 +170,7 @@ fn declaration(one: &Registration, env: &Env) -> Result<Declaration, ManagerErro
 /// everybody.
 fn process(election: Vec<Rule>) -> Declaration {
     let events = Rule::new("", "events", [Verb::Create, Verb::Patch]);
-    let rules = std::iter::once(events).chain(election).collect();
-    Declaration { descriptor: Registry::PROCESS, rules, watches: Vec::new() }
+    Declaration::new(Registry::PROCESS, std::iter::once(events).chain(election))
 }
 
 /// What an election by one Lease asks of it: to create it, to read and replace it, and to watch it.
@@ -192,7 +206,7 @@ fn accounts() -> Declaration {
         Rule::new("", "serviceaccounts", [Verb::Create]),
         Rule::new("", "serviceaccounts/token", [Verb::Create]),
     ];
-    Declaration { descriptor: Registry::ACCOUNTS, rules, watches: Vec::new() }
+    Declaration::new(Registry::ACCOUNTS, rules)
 }
 
 fn spellings(descriptor: &Descriptor) -> impl Iterator<Item = &'static str> + use<> {

@@ -10,8 +10,10 @@
 //! - Each is told to stop at its step's place in the reverse order, has what is left of the shutdown timeout to end, and
 //!   is aborted after that, and named.
 //! - What a runnable that needs leadership writes stands behind the same fence as the controllers it goes with.
+//! - What a runnable declares that it asks of the API server is told with what controllers declare, and nothing else leaves.
 //!
-//! What it refuses: to start anything twice, or again after it has ended.
+//! What it refuses: to start anything twice, or again after it has ended; and to guess what a runnable asks that declares
+//! nothing. Such a one is held to nothing, and whoever writes its role has to know.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,6 +26,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 use windlass_client::{Clients, FenceSlot};
+use windlass_controller::Declaration;
 use windlass_env::cell::{Publisher, cell};
 use windlass_env::{Env, Task, caught};
 use windlass_metrics::Metrics;
@@ -66,6 +69,13 @@ pub trait Runnable: Send + Sync + 'static {
         false
     }
 
+    /// What it asks of the API server. Where it declares that, its client is of the descriptor's identity and refuses every
+    /// other request, and [`Registry::declarations_for`](crate::Registry::declarations_for) tells it to whoever writes roles,
+    /// if it was added before the manager ran. Default none: then nothing is checked and nothing told.
+    fn declaration(&self) -> Option<Declaration> {
+        None
+    }
+
     /// Runs until [`RunnableContext::stopped`] resolves, or its work is done. It is called once, in a task of its own.
     ///
     /// # Errors
@@ -80,6 +90,39 @@ where
     R: Future<Output = Result<(), RunnableError>> + Send + 'static,
 {
     Function { name: name.into(), group, run }
+}
+
+/// `runnable`, which declares this, and is called and identified as it says.
+pub fn declaring(declaration: Declaration, runnable: impl Runnable) -> impl Runnable {
+    Declaring { declaration, runnable }
+}
+
+struct Declaring<R> {
+    declaration: Declaration,
+    runnable: R,
+}
+
+#[async_trait]
+impl<R: Runnable> Runnable for Declaring<R> {
+    fn name(&self) -> &str {
+        self.declaration.descriptor.name
+    }
+
+    fn group(&self) -> RunnableGroup {
+        self.runnable.group()
+    }
+
+    fn says_when_ready(&self) -> bool {
+        self.runnable.says_when_ready()
+    }
+
+    fn declaration(&self) -> Option<Declaration> {
+        Some(self.declaration.clone())
+    }
+
+    async fn run(&self, cx: RunnableContext) -> Result<(), RunnableError> {
+        self.runnable.run(cx).await
+    }
 }
 
 struct Function<F> {
@@ -132,7 +175,7 @@ impl RunnableContext {
         self.ready.cancel();
     }
 
-    /// A client of its own identity and limits. It writes behind the fence of the lease that the runnable needs; without
+    /// A client of its own identity and limits, for what the runnable declares if it declares anything. It writes behind the fence of the lease that the runnable needs; without
     /// such a need it writes at any time, and from every replica.
     pub fn client(&self) -> &kube::Client {
         &self.client
@@ -537,12 +580,17 @@ async fn run(
     stop: CancellationToken,
     ready: CancellationToken,
 ) -> Result<(), RunnableError> {
-    let clients = means.clients.for_controller(name)?;
+    let declaration = runnable.declaration();
+    let identity = declaration.as_ref().map_or(name, |declared| declared.descriptor.client_name);
+    let clients = means.clients.for_controller(identity)?;
     let clients = match &means.fence {
         Some(fence) => clients.behind(fence.clone()),
         None => clients,
     };
-    let client = clients.client();
+    let client = match declaration {
+        Some(declared) => clients.declared(declared.enforced(means.metrics.clone())),
+        None => clients.client(),
+    };
     runnable.run(RunnableContext { means, client, stop, ready }).await
 }
 

@@ -57,7 +57,7 @@ use crate::error::ManagerError;
 use crate::process::first;
 use crate::takeover;
 
-pub(crate) use self::page::add_page;
+pub(crate) use self::page::{add_page, held};
 pub(crate) use self::table::Table;
 
 /// How often caches that hold up a shard are told of.

@@ -1,26 +1,26 @@
-//! The server's certificate: made at start, or read from files and read again when they change.
+//! The server's certificate, read from files and read again when they change. `made` makes one where none is given.
 //!
 //! A pair is replaced in one step, between two handshakes: connections that are open keep the one they began with. A
 //! new pair that is broken is refused and told once, and the old one goes on serving. A certificate and a key that do
 //! not belong together are seen while files are being replaced one after the other; so what is refused is looked at
-//! once more, a second later, before it is told.
+//! once more, a second later, before it is told. One that has expired is served, since those who look at no dates lose
+//! nothing by it, and told.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use jiff::{Timestamp, tz::TimeZone};
-use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, date_time_ymd};
+use jiff::Timestamp;
 use ring::digest;
-use rustls::ServerConfig;
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use rustls::{CertificateError as Fault, RootCertStore, ServerConfig};
 use windlass_env::Env;
 use windlass_metrics::AdminMetrics;
 
@@ -29,9 +29,6 @@ const LOOK: Duration = Duration::from_secs(10);
 
 /// How soon what was refused is looked at again, once.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
-
-/// For how many years a certificate that is made at start is good: longer than any process runs.
-const YEARS: i32 = 10;
 
 /// Why there is no certificate to serve with. Never quotes a file.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +58,25 @@ pub enum CertificateError {
         key: PathBuf,
         /// What is wrong with them.
         source: rustls::Error,
+    },
+    /// Of a pair that is kept in a folder one half is there.
+    #[error(
+        "{} is there and {} is not: add the other half, or remove this one to have both made",
+        there.display(), missing.display()
+    )]
+    Half {
+        /// The file that is there.
+        there: PathBuf,
+        /// The one that is not.
+        missing: PathBuf,
+    },
+    /// A pair that was made cannot be kept.
+    #[error("writing {}: {source}", path.display())]
+    Unwritable {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
     },
     /// No certificate could be made.
     #[error("making a certificate: {0}")]
@@ -115,49 +131,6 @@ pub(crate) fn server_config(
     let protocols: &[&str] = if http2 { &["h2", "http/1.1"] } else { &["http/1.1"] };
     config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
     Ok(Arc::new(config))
-}
-
-/// A certificate that nobody vouches for, for this host and the address, good from the day before `now`.
-pub(crate) fn self_signed(
-    provider: &CryptoProvider,
-    address: IpAddr,
-    now: Timestamp,
-) -> Result<CertifiedKey, CertificateError> {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let params = match params(names(Some(&host), address), &host, now) {
-        Ok(params) => params,
-        // A host may be called what no certificate can say.
-        Err(_) => params(names(None, address), "localhost", now)?,
-    };
-    let key = KeyPair::generate()?;
-    let certificate = params.self_signed(&key)?;
-    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    CertifiedKey::from_der(vec![certificate.der().clone()], key, provider).map_err(CertificateError::Provider)
-}
-
-fn params(names: Vec<String>, common: &str, now: Timestamp) -> Result<CertificateParams, rcgen::Error> {
-    let mut params = CertificateParams::new(names)?;
-    params.distinguished_name.push(DnType::CommonName, common);
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    let today = now.to_zoned(TimeZone::UTC).date();
-    // The clocks of readers may be behind.
-    let begin = today.yesterday().unwrap_or(today);
-    let (year, month) = (i32::from(begin.year()), begin.month().unsigned_abs());
-    params.not_before = date_time_ymd(year, month, begin.day().unsigned_abs());
-    // A day that every month of every year has.
-    params.not_after = date_time_ymd(year + YEARS, month, begin.day().unsigned_abs().min(28));
-    Ok(params)
-}
-
-/// What the server is asked for by.
-fn names(host: Option<&str>, address: IpAddr) -> Vec<String> {
-    let mut names: Vec<String> = host.into_iter().chain(["localhost"]).map(str::to_owned).collect();
-    let loopback = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
-    let address = if address.is_unspecified() { loopback.to_vec() } else { vec![address] };
-    names.extend(address.iter().map(IpAddr::to_string));
-    names.dedup();
-    names
 }
 
 /// Where a certificate and its key lie.
@@ -227,6 +200,32 @@ fn of(digest: digest::Digest) -> Fingerprint {
     let mut bytes = Fingerprint::default();
     bytes.copy_from_slice(digest.as_ref());
     bytes
+}
+
+/// Why clients that look at dates will refuse this certificate, if they will.
+fn stale(pair: &CertifiedKey, provider: &CryptoProvider, now: Timestamp) -> Option<&'static str> {
+    let certificate = ParsedCertificate::try_from(pair.end_entity_cert().ok()?).ok()?;
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now.as_second()).ok()?));
+    let algorithms = provider.signature_verification_algorithms.all;
+    // Nobody is trusted, so it always fails, and for its dates before anything else.
+    let nobody = RootCertStore::empty();
+    match verify_server_cert_signed_by_trust_anchor(&certificate, &nobody, &[], now, algorithms) {
+        Err(rustls::Error::InvalidCertificate(Fault::Expired | Fault::ExpiredContext { .. })) => {
+            Some("has expired")
+        }
+        Err(rustls::Error::InvalidCertificate(Fault::NotValidYet | Fault::NotValidYetContext { .. })) => {
+            Some("is not valid yet")
+        }
+        _ => None,
+    }
+}
+
+/// Says so in the log if clients that look at dates will refuse what is served with.
+pub(crate) fn warn_if_stale(files: &Files, pair: &CertifiedKey, provider: &CryptoProvider, now: Timestamp) {
+    if let Some(why) = stale(pair, provider, now) {
+        let certificate = files.certificate.display();
+        tracing::warn!(%certificate, "the certificate {why}: replace it, which needs no restart");
+    }
 }
 
 /// What is known of the files: what is served with, and what was refused since.
@@ -307,6 +306,7 @@ pub(crate) async fn follow(
             Looked::AsBefore => {}
             Looked::Doubtful => next = SECOND_LOOK,
             Looked::Replaced(pair) => {
+                warn_if_stale(&files, &pair, &provider, env.wall());
                 certificates.replace(*pair);
                 metrics.certificate_replaced.inc();
                 tracing::info!(certificate = %files.certificate.display(), "serving with a new certificate");
@@ -325,5 +325,28 @@ impl Certificates {
     pub(crate) fn served(&self) -> String {
         use base64::Engine as _;
         base64::engine::general_purpose::STANDARD.encode(&self.current.load().cert[0])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_stale_before_its_first_day_and_after_its_last() {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(["localhost".to_owned()]).expect("a name");
+        params.not_before = date_time_ymd(2020, 3, 1);
+        params.not_after = date_time_ymd(2020, 4, 1);
+        let made = params.self_signed(&key).expect("signed");
+        let der = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
+        let provider = provider();
+        let pair = CertifiedKey::from_der(vec![made.der().clone()], der, &provider).expect("usable");
+        let on = |day: &str| stale(&pair, &provider, day.parse().expect("a time"));
+        assert_eq!(on("2020-02-28T23:00:00Z"), Some("is not valid yet"));
+        assert_eq!(on("2020-03-15T00:00:00Z"), None);
+        assert_eq!(on("2020-04-02T00:00:00Z"), Some("has expired"));
     }
 }

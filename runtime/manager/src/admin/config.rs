@@ -28,6 +28,14 @@ pub enum Tls {
     Plain,
     /// One that is made at start and kept in memory, for the host's name, `localhost` and the address.
     SelfSigned,
+    /// One that is kept in a folder as `<name>.crt` and `<name>.key`, in PEM. What is there is served with, and followed as
+    /// with [`Tls::Files`]; where neither is, a self-signed pair is made and written, and served with from then on.
+    Kept {
+        /// The folder, which is made if it is missing.
+        folder: PathBuf,
+        /// What the two files are called, without their endings.
+        name: String,
+    },
     /// One in files, in PEM. They are looked at every 10 s, and what replaces them is used without a restart.
     Files {
         /// The chain of certificates, the server's own first.
@@ -94,6 +102,11 @@ impl AdminConfig {
                 }
             }
         }
+        if let Tls::Kept { folder, name } = tls
+            && (folder.as_os_str().is_empty() || name.is_empty() || name.contains('/'))
+        {
+            return Err(AdminConfigError::NoPlace { folder: folder.clone(), name: name.clone() });
+        }
         let Access::Reviewed { always_allow, .. } = access else { return Ok(()) };
         if let Some(path) = always_allow.iter().find(|path| !is_pattern(path)) {
             return Err(AdminConfigError::BadPath { path: path.clone() });
@@ -159,6 +172,17 @@ pub enum AdminConfigError {
         /// Which one.
         what: &'static str,
     },
+    /// A certificate is to be kept nowhere.
+    #[error(
+        "admin.tls keeps its certificate in the folder {:?} under the name {name:?}: name a folder, and a name without \
+         slashes", folder.display().to_string()
+    )]
+    NoPlace {
+        /// The folder.
+        folder: PathBuf,
+        /// The name.
+        name: String,
+    },
     /// A path that is always allowed is not one.
     #[error(
         "admin.access.always_allow has {path:?}: write a path that begins with /, with a * at most at its end"
@@ -174,6 +198,7 @@ impl fmt::Display for Tls {
         f.write_str(match self {
             Tls::Plain => "plain",
             Tls::SelfSigned => "self-signed",
+            Tls::Kept { .. } => "kept",
             Tls::Files { .. } => "files",
         })
     }
@@ -205,6 +230,19 @@ mod tests {
                     message.starts_with(field) && message.contains("127.0.0.1") && !message.contains('\n')
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_certificate_is_kept_under_a_name_in_a_folder() {
+        let kept = |folder: &str, name: &str| {
+            let tls = Tls::Kept { folder: folder.into(), name: name.to_owned() };
+            AdminConfig { tls, ..AdminConfig::new(at("0.0.0.0:1")) }.validate()
+        };
+        assert_eq!(kept("certificates", "windlass"), Ok(()));
+        for (folder, name) in [("", "windlass"), ("certificates", ""), ("certificates", "a/b")] {
+            let refused = AdminConfigError::NoPlace { folder: folder.into(), name: name.to_owned() };
+            assert_eq!(kept(folder, name), Err(refused));
         }
     }
 

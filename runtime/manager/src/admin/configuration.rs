@@ -12,16 +12,17 @@ use windlass_controller::CacheSync;
 use super::config::{Access, AdminConfig, Tls};
 use super::status::About;
 use crate::config::ManagerConfig;
+use crate::holdings::Holdings;
 
 /// What the manager's part is called.
 const MANAGER: &str = "manager.windlass.dev";
 
 impl About {
-    /// What a manager of this configuration tells.
-    pub(crate) fn of(config: &ManagerConfig) -> Self {
+    /// What a manager of this configuration tells that holds this.
+    pub(crate) fn of(config: &ManagerConfig, holdings: Holdings) -> Self {
         let mut configuration = config.configuration.clone();
         configuration.insert(MANAGER.to_owned(), manager(config));
-        Self { component: config.name.clone(), flags: config.flags.clone(), configuration }
+        Self { component: config.name.clone(), flags: config.flags.clone(), configuration, holdings }
     }
 }
 
@@ -88,6 +89,7 @@ fn admin(config: &AdminConfig) -> Value {
         "address": address.to_string(),
         "tls": match tls {
             Tls::Plain | Tls::SelfSigned => json!(tls.to_string()),
+            Tls::Kept { folder, name } => json!({ "folder": folder, "name": name }),
             Tls::Files { certificate, key } => json!({ "certificate": certificate, "key": key }),
         },
         "access": match access {

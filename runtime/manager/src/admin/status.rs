@@ -1,7 +1,8 @@
 //! `/statusz` and `/flagz`, in the forms of KEP-4827 and KEP-4828, and `/configz`.
 //!
 //! Plain text for people; JSON for whoever asks for the version of the object by name, as upstream demands, so that
-//! nobody comes to depend on a form by chance. Anything else is 406. Values of flags are shown as they are given to the
+//! nobody comes to depend on a form by chance. The text of `/statusz` also tells what this replica holds of what replicas
+//! share, for which the object has no place. Anything else is 406. Values of flags are shown as they are given to the
 //! manager, which is given no secret.
 
 use std::collections::BTreeMap;
@@ -12,6 +13,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 use windlass_env::{Env, Instant};
+
+use crate::holdings::Holdings;
 
 use super::pages::{Listed, Page, PageAnswer, PageRequest, Pages};
 
@@ -36,17 +39,19 @@ pub struct About {
     pub flags: BTreeMap<String, String>,
     /// The configuration in effect, by component. Secrets never are in it.
     pub configuration: BTreeMap<String, Value>,
+    /// What this replica holds of what replicas share.
+    pub holdings: Holdings,
 }
 
 /// Adds the pages of `about`, for a process that began now.
 pub(crate) fn add(pages: &Pages, env: &Env, about: About) {
-    let About { component, flags, configuration } = about;
+    let About { component, flags, configuration, holdings } = about;
     let status =
         Status { env: env.clone(), component: component.clone(), began: env.wall(), since: env.now() };
     let (listed, also) = (pages.downgrade(), pages.downgrade());
     let of = status.clone();
     let object = move |version: &str| json!(of.object(version, also.folders()));
-    pages.add("/statusz", negotiated("Statusz", move || status.text(&listed), object));
+    pages.add("/statusz", negotiated("Statusz", move || status.text(&listed, &holdings), object));
     let text = flags_text(&component, &flags);
     let object = move |version: &str| {
         json!({
@@ -90,12 +95,13 @@ impl Status {
         self.env.now().saturating_duration_since(self.since).as_secs()
     }
 
-    fn text(&self, pages: &Listed) -> String {
+    fn text(&self, pages: &Listed, holdings: &Holdings) -> String {
         let Self { component, began, .. } = self;
         let up = self.up();
+        let held: String = holdings.lines().iter().map(|line| format!("{line}\n")).collect();
         format!(
             "\n{component} statusz\n{FOR_PEOPLE}\n\nStarted: {}\nUp: {} hr {:02} min {:02} sec\n\
-             Binary version: {}\nEmulation version: {EMULATED}\nPaths: {}\n",
+             Binary version: {}\nEmulation version: {EMULATED}\n{held}Paths: {}\n",
             began.strftime("%a %b %e %H:%M:%S UTC %Y"),
             up / 3600,
             up / 60 % 60,

@@ -21,6 +21,7 @@ use windlass_metrics::Metrics;
 use super::serving::Limits;
 use super::{About, AdminConfig, AdminParts, AdminServer, Pages};
 use crate::health::Health;
+use crate::holdings::Holdings;
 
 /// An API server that knows three tokens: `reader` may read everything, `nosy` nothing, and `nobody` is unknown.
 #[derive(Default)]
@@ -118,6 +119,7 @@ impl Served {
                 component: "windlass".to_owned(),
                 flags: BTreeMap::from([("v".to_owned(), "4".to_owned())]),
                 configuration: BTreeMap::from([("manager".to_owned(), json!({ "name": "windlass" }))]),
+                holdings: Holdings::told_by(|| vec!["Lease kube-system/windlass: held here".to_owned()]),
             },
             reviews: reviewer.client(),
         };

@@ -92,6 +92,13 @@ impl Overview {
     }
 }
 
+/// The shards held here and how far each has come, on less than a line: `0 working, 2 joining`.
+pub(crate) fn held(table: &Table) -> String {
+    let held: Vec<String> =
+        table.stages().iter().map(|(shard, stage)| format!("{shard} {}", name(*stage))).collect();
+    if held.is_empty() { "none".to_owned() } else { held.join(", ") }
+}
+
 fn name(stage: Stage) -> &'static str {
     match stage {
         Stage::Joining => "joining",

@@ -2,8 +2,10 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use windlass_controller::{Declaration, UNDECLARED};
+
 use super::*;
-use crate::{AddError, Runnable, RunnableContext, RunnableError, RunnableGroup, runnable};
+use crate::{AddError, Runnable, RunnableContext, RunnableError, RunnableGroup, declaring, runnable};
 
 /// What happened, in order.
 #[derive(Clone, Default)]
@@ -275,6 +277,41 @@ fn writer(group: RunnableGroup, story: &Story) -> impl Runnable + use<> {
             Ok(())
         }
     })
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_declares_its_requests_sends_no_other_and_is_told_with_the_controllers() {
+    let world = World::new();
+    let (first, second) = (Story::default(), Story::default());
+    let (env, manager) = world.manager_of_scribe("one");
+    let declared =
+        |name, verb| Declaration::new(Descriptor::new(name), [Rule::new("", "configmaps", [verb])]);
+    let everywhere = |story| writer(RunnableGroup::EveryReplica, story);
+    let manager = manager
+        .add(declaring(declared("patcher", Verb::Patch), everywhere(&first)))
+        .add(declaring(declared("reader", Verb::Get), everywhere(&second)))
+        .with_registry(Registry::new());
+    let told = manager.registry().declarations_for(&env, &ManagerConfig::new("one")).expect("declared");
+    let names: Vec<_> = told.iter().map(|one| one.descriptor.name).collect();
+    assert_eq!(names, ["patcher", "reader", "leader-election"]);
+    assert_eq!(told[0].rules, [Rule::new("", "configmaps", [Verb::Patch])]);
+    assert_eq!(manager.registry().declarations(&env).expect("declared").len(), 3);
+
+    let one = world.start_manager((env, manager));
+    world.pass(5).await;
+    assert_eq!(first.told(), Vec::<String>::new());
+    let refused = second.told();
+    assert!(
+        refused[0].contains("patch on \"configmaps\"") && refused[0].contains("not declared"),
+        "{refused:?}"
+    );
+    let patches = world.api.sent().into_iter().filter(|asked| asked.verb == Some(Verb::Patch));
+    assert!(patches.count() > 0, "the one that declared it writes");
+    let counted =
+        format!(r#"{UNDECLARED}{{controller="reader",group="",resource="configmaps",verb="patch"}}"#);
+    assert!(one.metrics.encode().contains(&counted), "what is refused is counted");
+    one.trigger.fire();
+    assert!(one.ended().await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]

@@ -70,6 +70,7 @@ async fn pages_tell_what_there_is_how_it_runs_and_with_which_flags() {
     assert!(body(&served.ask("GET /flagz").await).ends_with("\n\nv=4\n"));
     let status = served.ask("GET /statusz").await;
     assert!(status.contains("\nwindlass statusz\n") && status.contains("\nUp: 0 hr 00 min 0"), "{status}");
+    assert!(status.contains("\nLease kube-system/windlass: held here\nPaths: "), "{status}");
     served.stop().await;
 }
 

@@ -1,13 +1,14 @@
 //! TLS: certificates made and given, their replacement, protocols.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio_rustls::TlsConnector;
@@ -279,21 +280,79 @@ async fn a_link_that_is_moved_as_kubernetes_moves_it_replaces_both_files_at_once
     assert!(second.0.replace('\n', "").contains(&certificates.served()));
 }
 
+/// Starts a server of its own, and drops it; or what is said instead.
+async fn start_with(tls: Tls) -> Result<(), String> {
+    let (env, metrics) = (Env::system("admin"), Metrics::new());
+    let health = Health::new(metrics.clone());
+    let reviews = Arc::new(Reviewer::default()).client();
+    let parts = AdminParts { metrics, health, pages: Pages::new(), about: About::default(), reviews };
+    let started = AdminServer::start(&env, &secured(tls), parts).await;
+    started.map(drop).map_err(|error| error.to_string())
+}
+
+impl Served {
+    /// The certificate that a client is shown.
+    async fn presented(&self) -> CertificateDer<'static> {
+        let stream = self.handshaken(&[]).await;
+        stream.get_ref().1.peer_certificates().expect("one")[0].clone().into_owned()
+    }
+}
+
+#[tokio::test]
+async fn a_pair_that_is_kept_is_made_once_and_served_at_the_next_start_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path().join("pki").join("admin");
+    let kept = Tls::Kept { folder: at.clone(), name: "windlass".to_owned() };
+    let served = Served::start(secured(kept.clone())).await;
+    let first = served.presented().await;
+    served.stop().await;
+    let mode = |name: &str| fs::metadata(at.join(name)).expect("written").permissions().mode() & 0o777;
+    assert_eq!(mode("windlass.key"), 0o600, "others are not to read it");
+    assert_eq!(mode("windlass.crt") & 0o600, 0o600);
+    let served = Served::start(secured(kept)).await;
+    assert_eq!(served.presented().await, first);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_kept_already_is_served_and_what_is_half_there_or_broken_is_neither_completed_nor_replaced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let kept = Tls::Kept { folder: at.to_owned(), name: "tls".to_owned() };
+    let given = pair("given");
+    write(at, &given);
+    let served = Served::start(secured(kept.clone())).await;
+    let presented = served.presented().await;
+    served.stop().await;
+    assert_eq!(CertificateDer::from_pem_slice(given.0.as_bytes()).expect("PEM"), presented);
+
+    fs::remove_file(at.join("tls.key")).expect("removed");
+    let half = start_with(kept.clone()).await.expect_err("half");
+    assert!(half.contains("tls.crt is there and ") && half.contains("tls.key is not: add"), "{half}");
+    assert_eq!(fs::read_to_string(at.join("tls.crt")).expect("still there"), given.0);
+    fs::write(at.join("tls.key"), "no key").expect("written");
+    let broken = start_with(kept).await.expect_err("no key");
+    assert!(broken.contains("tls.key has no private key in PEM"), "{broken}");
+    assert_eq!(fs::read_to_string(at.join("tls.key")).expect("still there"), "no key");
+}
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_made_or_written_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("file");
+    fs::write(&file, "").expect("written");
+    for at in [file.clone(), file.join("below")] {
+        let refused = start_with(Tls::Kept { folder: at, name: "tls".to_owned() }).await.expect_err("a file");
+        assert!(refused.contains("file") && !refused.contains('\n'), "{refused}");
+    }
+}
+
 #[tokio::test]
 async fn a_certificate_that_cannot_be_used_is_an_error_of_one_line_before_anything_listens() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path();
     let given = Tls::Files { certificate: path.join("tls.crt"), key: path.join("tls.key") };
-    let started = async || {
-        let (env, metrics) = (Env::system("admin"), Metrics::new());
-        let health = Health::new(metrics.clone());
-        let reviews = Arc::new(Reviewer::default()).client();
-        let parts = AdminParts { metrics, health, pages: Pages::new(), about: About::default(), reviews };
-        AdminServer::start(&env, &secured(given.clone()), parts)
-            .await
-            .map(drop)
-            .map_err(|error| error.to_string())
-    };
+    let started = async || start_with(given.clone()).await;
     let missing = started().await.expect_err("nothing there");
     assert!(missing.contains("tls.crt") && !missing.contains('\n'), "{missing}");
     let secret = pair("a").1;
