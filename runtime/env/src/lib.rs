@@ -9,6 +9,8 @@
 //! - The system clock also runs while the machine sleeps, so a deadline that passed meanwhile has passed.
 //! - A stream of random numbers depends on its own name only: draws on one stream never shift another.
 //! - Every task is tracked by name from `spawn` until its destructors have run.
+//! - While an instance is [paused](Env::pause) no task of it is polled, and time goes on; what woke them meanwhile is not
+//!   lost.
 //! - [`Env::kill`] first closes the gate, then stops tasks in the order they were spawned; nothing spawned later runs.
 //! - What is put [aside](Env::aside) has its turns and timers on time, whatever the load of all other tasks.
 //! - A panicking task takes down nothing else, and its message is returned.
@@ -50,7 +52,7 @@ pub use crate::aside::Aside;
 pub use crate::instant::Instant;
 pub use crate::panics::{caught, caught_now};
 pub use crate::rng::Rng;
-pub use crate::tasks::{Task, TaskError};
+pub use crate::tasks::{Pause, Task, TaskError};
 pub use crate::vigil::Vigil;
 
 use crate::clock::Clock;
@@ -270,6 +272,18 @@ impl Env {
     /// before virtual time moves. Calling it twice is calling it once.
     pub fn kill(&self) {
         self.tasks.kill();
+    }
+
+    /// Stops this instance as SIGSTOP does, until what this returns is dropped, and with it every other pause: no task of
+    /// it is polled meanwhile, not even to see a timer, while clocks go on and others can spawn, wake and
+    /// [kill](Env::kill). Whoever was woken in that time then has its turn, in the order of the first waking. A task
+    /// that calls this itself runs on to its next await.
+    ///
+    /// # Panics
+    /// On the system clock: a real process is stopped by its machine.
+    pub fn pause(&self) -> Pause {
+        assert!(self.clock.is_virtual(), "a real process is stopped by its machine");
+        Tasks::pause(&self.tasks)
     }
 
     /// The names of the living tasks, in spawn order.

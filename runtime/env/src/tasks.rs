@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
@@ -35,6 +36,15 @@ pub struct Task<T> {
 pub(crate) struct Tasks {
     state: Mutex<State>,
     vigil: Option<Vigil>,
+    /// How many pauses go on. Apart from the state, since every poll of every task asks.
+    pauses: AtomicUsize,
+}
+
+/// An instance stands still for as long as this lives; see [`Env::pause`](crate::Env::pause).
+#[must_use = "a pause ends when it is dropped"]
+#[derive(Debug)]
+pub struct Pause {
+    tasks: Arc<Tasks>,
 }
 
 #[derive(Debug, Default)]
@@ -43,6 +53,8 @@ struct State {
     spawned: u64,
     living: BTreeMap<u64, Living>,
     waiters: Waiters,
+    /// Tasks that were woken during a pause.
+    held: Waiters,
 }
 
 #[derive(Debug)]
@@ -58,12 +70,14 @@ struct Tracked<F> {
     body: Pin<Box<F>>,
     /// Who counts the polls, and under which name; in a simulation only.
     watched: Option<(Vigil, Arc<str>)>,
-    _entry: Entry,
+    entry: Entry,
 }
 
 struct Entry {
     tasks: Arc<Tasks>,
     id: u64,
+    /// Where it waits for the end of a pause.
+    held: Option<Place>,
 }
 
 impl<T> Task<T> {
@@ -104,7 +118,7 @@ impl<T> fmt::Debug for Task<T> {
 
 impl Tasks {
     pub(crate) fn under(vigil: Option<Vigil>) -> Self {
-        Tasks { state: Mutex::default(), vigil }
+        Tasks { vigil, ..Tasks::default() }
     }
 
     pub(crate) fn spawn<F>(tasks: &Arc<Tasks>, name: String, future: F) -> Task<F::Output>
@@ -115,7 +129,8 @@ impl Tasks {
         let Some(id) = tasks.enter(name.clone()) else { return Task { handle: None } };
         let watched = tasks.vigil.clone().map(|vigil| (vigil, Arc::from(name.as_str())));
         let body = Box::pin(reporting(name, future));
-        let tracked = Tracked { body, watched, _entry: Entry { tasks: Arc::clone(tasks), id } };
+        let entry = Entry { tasks: Arc::clone(tasks), id, held: None };
+        let tracked = Tracked { body, watched, entry };
         let handle = tokio::spawn(tracked);
         tasks.attach(id, handle.abort_handle());
         Task { handle: Some(handle) }
@@ -134,6 +149,23 @@ impl Tasks {
         // Outside the lock: an aborted task may be dropped here and now, and its entry takes the lock.
         for abort in aborts {
             abort.abort();
+        }
+    }
+
+    pub(crate) fn pause(tasks: &Arc<Tasks>) -> Pause {
+        tasks.pauses.fetch_add(1, Ordering::Relaxed);
+        Pause { tasks: Arc::clone(tasks) }
+    }
+
+    pub(crate) fn paused(&self) -> bool {
+        self.pauses.load(Ordering::Relaxed) > 0
+    }
+
+    /// One pause less; with the last, whoever was woken meanwhile has its turn.
+    fn resume(&self) {
+        if self.pauses.fetch_sub(1, Ordering::Relaxed) == 1 {
+            let wakers = self.lock().held.take();
+            wake_all(wakers);
         }
     }
 
@@ -172,9 +204,10 @@ impl Tasks {
         }
     }
 
-    fn leave(&self, id: u64) {
+    fn leave(&self, id: u64, held: Option<Place>) {
         let wakers = {
             let mut state = self.lock();
+            state.held.withdraw(held);
             state.living.remove(&id);
             if state.living.is_empty() { state.waiters.take() } else { Vec::new() }
         };
@@ -200,6 +233,9 @@ impl<F: Future> Future for Tracked<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        if self.entry.is_held(cx) {
+            return Poll::Pending;
+        }
         if let Some((vigil, name)) = &self.watched {
             vigil.polls(name);
         }
@@ -207,9 +243,32 @@ impl<F: Future> Future for Tracked<F> {
     }
 }
 
+impl Entry {
+    /// Whether a pause goes on. If so, the task is woken when it ends.
+    fn is_held(&mut self, cx: &Context<'_>) -> bool {
+        if !self.tasks.paused() {
+            self.held = None;
+            return false;
+        }
+        let mut state = self.tasks.lock();
+        // Once more under the lock, or a pause that ends this moment would wake everybody else.
+        let held = self.tasks.paused();
+        if held {
+            state.held.register(&mut self.held, cx.waker());
+        }
+        held
+    }
+}
+
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.tasks.leave(self.id);
+        self.tasks.leave(self.id, self.held);
+    }
+}
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        self.tasks.resume();
     }
 }
 
