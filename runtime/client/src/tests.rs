@@ -9,6 +9,7 @@ mod repeated;
 mod secrets;
 mod sockets;
 mod stacked;
+mod threads;
 
 use std::{
     fmt,

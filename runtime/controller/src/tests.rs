@@ -6,6 +6,7 @@ mod fresh;
 mod queueing;
 mod rights;
 mod sources;
+mod threads;
 mod watching;
 mod written;
 

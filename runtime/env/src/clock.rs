@@ -18,6 +18,9 @@ const VIRTUAL_EPOCH_SECONDS: i64 = 1_767_225_600;
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 const NANOS_PER_MILLISECOND: u128 = 1_000_000;
 
+/// The clock that also runs while the machine sleeps. Miri knows none, and interprets programs on a machine that never does.
+const BOOT_CLOCK: ClockId = if cfg!(miri) { ClockId::Monotonic } else { ClockId::Boottime };
+
 /// Longest single wait asked of tokio's timer; longer sleeps wait in several steps. A year is inside its wheel.
 const LONGEST_STEP: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -137,7 +140,7 @@ fn from_nanos(nanos: u128) -> Option<Duration> {
 
 /// Time since the machine booted, including the time it slept: a leader that slept through its lease must notice.
 fn boot_time() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or(Duration::ZERO)
+    Duration::try_from(clock_gettime(BOOT_CLOCK)).unwrap_or(Duration::ZERO)
 }
 
 /// Saturates at the ends of the calendar.

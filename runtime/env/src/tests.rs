@@ -1,5 +1,7 @@
 //! The guarantees, one test each.
 
+mod threads;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

@@ -164,13 +164,13 @@ impl<S> DeltaFifo<S> {
 
     /// An empty queue.
     pub fn new() -> Self {
+        Self::holding(Self::CAPACITY)
+    }
+
+    /// An empty queue that is full with so many entries.
+    pub(crate) fn holding(capacity: usize) -> Self {
         let state = State { entries: VecDeque::new(), first: First::Awaited, closed: false };
-        Self {
-            state: Mutex::new(state),
-            capacity: Self::CAPACITY,
-            arrived: Notify::new(),
-            space: Notify::new(),
-        }
+        Self { state: Mutex::new(state), capacity, arrived: Notify::new(), space: Notify::new() }
     }
 
     /// Queues the arrival of an object.

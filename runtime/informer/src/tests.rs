@@ -1,5 +1,7 @@
 //! Whatever happens: histories of a server, cut streams, refusals and lost history, drawn at random.
 
+mod threads;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -4,6 +4,7 @@ mod limiter;
 mod model;
 mod priorities;
 mod tenants;
+mod threads;
 mod upstream;
 mod workers;
 

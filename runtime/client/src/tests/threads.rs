@@ -1,0 +1,107 @@
+//! What requests on several threads share: the fence before the wire, the slot that it is taken from, and the limiter's
+//! queue. No connection, no TLS and no kube client, so `cargo xtask miri` can interpret these tests: it objects to a race,
+//! to memory that is used after it was freed, and to a wakeup that is lost, after which every thread waits.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::stack::gate::{Behind, Gate};
+use crate::stack::limit::Limiter;
+use crate::stack::{Next, before, over};
+use crate::{FenceSlot, FencedError};
+
+/// How many requests there are. An interpreter takes a thousand times as long; it is to see many orders of a few requests
+/// and not one order of many.
+const ROUNDS: u32 = if cfg!(miri) { 3 } else { 1_000 };
+
+/// Turns a hang into a failure. Nothing depends on speed; interpreted time goes on with every step.
+const LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 100_000 } else { 60 });
+
+/// Waits on this thread.
+fn wait<F: Future>(env: &Env, future: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(env.timeout(LIMIT, future)).expect("a wakeup was lost")
+}
+
+/// Whether a request has come to the wire.
+#[derive(Clone, Default)]
+struct Arrived(Arc<AtomicBool>);
+
+/// Behind the fence of a slot, a wire that answers after other tasks had their turn.
+fn stack(env: &Env, slot: &FenceSlot) -> Next {
+    let wire = service_fn(|request: Request<Body>| async move {
+        let arrived = request.extensions().get::<Arrived>().expect("it is told apart").clone();
+        arrived.0.store(true, Ordering::Relaxed);
+        tokio::task::yield_now().await;
+        Ok::<_, BoxError>(Response::new(full(Bytes::new())))
+    });
+    let gate = Gate { env: env.clone(), fence: Some(Arc::new(OpenFence)), request_timeout: LIMIT };
+    before(Behind(slot.clone()), before(gate, over(wire)))
+}
+
+#[test]
+fn a_write_that_races_the_end_of_its_fence_is_answered_or_said_not_to_be_sent_only_if_it_was_not() {
+    let env = Env::virtual_time(1);
+    let first = TestFence::new(FenceState::Open);
+    let slot = FenceSlot::new(Arc::clone(&first) as Arc<dyn Fence>);
+    let (next, begun) = (stack(&env, &slot), std::sync::Barrier::new(3));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                wait(&env, async {
+                    begun.wait();
+                    for _ in 0..ROUNDS {
+                        write(&next).await;
+                    }
+                });
+            });
+        }
+        scope.spawn(|| {
+            begun.wait();
+            let mut held = Arc::clone(&first);
+            for _ in 0..ROUNDS {
+                let fresh = TestFence::new(FenceState::Open);
+                held.state.set(FenceState::Closed);
+                slot.set(Arc::clone(&fresh) as Arc<dyn Fence>);
+                // The old fence goes here, unless a request that set out with it is still under way.
+                held = fresh;
+            }
+        });
+    });
+    let arrived = wait(&env, write(&next));
+    assert!(arrived, "the last fence is open");
+}
+
+/// Sends a write; whether it was answered.
+async fn write(next: &Next) -> bool {
+    let arrived = Arrived::default();
+    let request = Request::post("/api/v1/namespaces/web/configmaps").extension(arrived.clone());
+    let answer = next.send(request.body(Body::empty()).expect("a request")).await;
+    let came = arrived.0.load(Ordering::Relaxed);
+    match answer.map_err(|error| *error.downcast::<FencedError>().expect("the fence's")) {
+        Ok(_) => assert!(came, "who answered it?"),
+        Err(FencedError::NotSent) => assert!(!came, "it was sent"),
+        // It may have come, and may not.
+        Err(FencedError::Interrupted) => return false,
+    }
+    came
+}
+
+#[test]
+fn requests_of_several_threads_pass_a_limiter_one_after_another_and_all_of_them() {
+    let env = Env::virtual_time(1);
+    let (limiter, begun) = (Limiter::new(env.clone(), 1_000.0, 1), env.now());
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                wait(&env, async {
+                    for _ in 0..ROUNDS.div_ceil(20) {
+                        limiter.admit().await;
+                    }
+                });
+            });
+        }
+    });
+    let least = Duration::from_millis(u64::from(3 * ROUNDS.div_ceil(20) - 1));
+    assert!(env.now().saturating_duration_since(begun) >= least, "the limit was exceeded");
+}

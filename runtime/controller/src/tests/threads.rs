@@ -1,0 +1,110 @@
+//! What workers and senders on several threads share: the places of a class, and a trigger. No API server, so
+//! `cargo xtask miri` can interpret these tests: it objects to a race, to memory that is used after it was freed, and to a
+//! wakeup that is lost, after which every thread waits.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+use windlass_workqueue::{Queue, QueueOptions};
+
+use super::*;
+use crate::enqueue::Enqueuer;
+use crate::history::History;
+use crate::limits::Limit;
+use crate::quarantine::Quarantine;
+use crate::{Trigger, TriggerError};
+
+/// How many keys there are. An interpreter takes a thousand times as long; it is to see many orders of a few keys and not
+/// one order of many.
+const KEYS: usize = if cfg!(miri) { 4 } else { 2_000 };
+
+/// Turns a hang into a failure. Nothing depends on speed; interpreted time goes on with every step.
+const LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 100_000 } else { 60 });
+
+/// Waits on this thread.
+fn wait<F: Future>(env: &Env, future: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(env.timeout(LIMIT, future)).expect("a wakeup was lost")
+}
+
+fn key(number: usize) -> ObjectKey {
+    ObjectKey::namespaced("shop", &number.to_string())
+}
+
+fn queue(env: &Env) -> Queue<ObjectKey> {
+    Queue::new(env.clone(), "threads", QueueOptions::default(), None)
+}
+
+#[test]
+fn of_a_class_no_more_keys_than_may_are_with_threads_at_once_and_who_was_put_aside_comes_back() {
+    const AT_MOST: usize = 2;
+    let env = Env::virtual_time(1);
+    let (queue, inside) = (queue(&env), AtomicUsize::new(0));
+    let limits = [Limit::new(AT_MOST, |_| Some("only".to_owned()))];
+    let (ran, runs) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            let (env, queue, inside, limits, ran) = (&env, &queue, &inside, &limits, ran.clone());
+            scope.spawn(move || {
+                wait(env, async {
+                    while let Some(item) = queue.get().await {
+                        let places = Limit::enter_all(limits, queue, item.key(), item.priority());
+                        if places.is_none() {
+                            continue;
+                        }
+                        assert!(inside.fetch_add(1, Ordering::Relaxed) < AT_MOST, "too many");
+                        std::thread::yield_now();
+                        inside.fetch_sub(1, Ordering::Relaxed);
+                        ran.send(item.key().clone()).expect("somebody counts");
+                    }
+                });
+            });
+        }
+        (0..KEYS).for_each(|number| queue.add(key(number)));
+        let mut missing: BTreeSet<ObjectKey> = (0..KEYS).map(key).collect();
+        while !missing.is_empty() {
+            missing.remove(&runs.recv_timeout(LIMIT).expect("a key was put aside for ever"));
+        }
+        queue.shut_down();
+    });
+    assert!(limits[0].aside(&key(0)).is_none());
+}
+
+#[test]
+fn every_key_that_threads_send_is_taken_once_and_who_waits_for_room_gets_it_or_hears_of_the_end() {
+    let env = Env::virtual_time(1);
+    let (queue, trigger, taken) = (queue(&env), Trigger::new(2), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for sender in 0..2 {
+            let (env, trigger) = (&env, &trigger);
+            scope.spawn(move || {
+                wait(env, async {
+                    for number in 0..KEYS / 2 {
+                        trigger.send(key(2 * number + sender)).await.expect("it has not stopped");
+                    }
+                });
+            });
+        }
+        scope.spawn(|| {
+            wait(&env, async {
+                while let Some(item) = queue.get().await {
+                    trigger.taken(item.key());
+                    if taken.fetch_add(1, Ordering::Relaxed) + 1 == KEYS {
+                        queue.shut_down();
+                    }
+                }
+            });
+        });
+        let history = History::new(env.clone(), "threads");
+        let enqueuer = Enqueuer::new(queue.clone(), Quarantine::new(None), history, Arc::new(Everything));
+        trigger.open("threads", enqueuer).expect("nobody has it");
+    });
+    assert_eq!(taken.into_inner(), KEYS);
+    (0..2).for_each(|number| trigger.try_send(key(number)).expect("there is room"));
+    std::thread::scope(|scope| {
+        let late = scope.spawn(|| wait(&env, trigger.send(key(2))));
+        trigger.close();
+        assert_eq!(late.join().expect("no panic"), Err(TriggerError::Stopped { controller: "threads" }));
+    });
+}

@@ -1,0 +1,182 @@
+//! What threads share on the way from a watch to a handler: the queue, and one handler's part of the fan-out. The store is
+//! looked at in `shared_informer/tests/storing.rs`. `cargo xtask miri` interprets these tests: it objects to a race, to
+//! memory that is used after it was freed, and to a wakeup that is lost, after which every thread waits.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock, mpsc};
+use std::time::Duration;
+
+use windlass_env::Env;
+use windlass_metrics::Metrics;
+use windlass_object::{Head, ObjectKey};
+
+use crate::delta_fifo::{Audience, Batch, Body, Delta, DeltaFifo, Item, KnownObjects};
+use crate::handler::{Cause, Delivery, Event};
+use crate::partition::Partition;
+use crate::processor::{Detach as _, HandlerState, Listener};
+use crate::share::Share;
+use crate::testing::{at, key};
+
+/// How many changes there are. An interpreter takes a thousand times as long; it is to see many orders of a few changes
+/// and not one order of many.
+const ROUNDS: u32 = if cfg!(miri) { 6 } else { 5_000 };
+
+/// Turns a hang into a failure. Nothing depends on speed; interpreted time goes on with every step.
+const LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 100_000 } else { 60 });
+
+/// Waits on this thread.
+fn wait<F: Future>(env: &Env, future: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(env.timeout(LIMIT, future)).expect("a wakeup was lost")
+}
+
+fn item(n: u32) -> Item<u32> {
+    let head = Head { key: key("a"), uid: None, version: Some(at(n.into())) };
+    Item { head, body: Body::Decoded(n), bytes: 1 }
+}
+
+struct Nothing;
+
+impl KnownObjects for Nothing {
+    fn missing_from(&self, _: &Partition, _: &std::collections::BTreeSet<&ObjectKey>) -> Vec<ObjectKey> {
+        Vec::new()
+    }
+}
+
+fn numbers(batch: Batch<u32>) -> Vec<u32> {
+    let (Batch::Changes(deltas) | Batch::Replacement { deltas, .. }) = batch else { return Vec::new() };
+    let number = |delta| match delta {
+        Delta::Updated(Item { body: Body::Decoded(n), .. })
+        | Delta::Replaced(Item { body: Body::Decoded(n), .. }) => n,
+        other => panic!("{other:?} was not queued"),
+    };
+    deltas.into_iter().map(number).collect()
+}
+
+#[test]
+fn what_one_thread_queues_another_pops_in_order_and_who_waits_for_space_gets_it() {
+    const CAPACITY: usize = 2;
+    let env = Env::virtual_time(1);
+    let fifo = DeltaFifo::holding(CAPACITY);
+    let popped = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            fifo.replace(&Partition::Whole, vec![item(0)], at(1), true);
+            wait(&env, async {
+                for n in 1..=ROUNDS {
+                    fifo.space().await;
+                    fifo.update(item(n));
+                    // The other thread's resync may come between, of which one waits at most.
+                    assert!(fifo.len() <= CAPACITY + 1, "the burst was not held back");
+                }
+            });
+            fifo.close();
+        });
+        scope.spawn(|| (0..ROUNDS / 2).for_each(|_| fifo.resync(Audience::Everyone)));
+        wait(&env, async {
+            let mut popped = Vec::new();
+            while let Ok(batch) = fifo.pop(&Nothing, |batch| batch).await {
+                popped.extend(numbers(batch));
+                assert_eq!(fifo.has_synced(), !popped.is_empty());
+            }
+            popped
+        })
+    });
+    assert_eq!(popped, (0..=ROUNDS).collect::<Vec<_>>());
+}
+
+/// One for all tests: to make one is most of what an interpreter has to do here.
+static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
+
+fn listener() -> Arc<Listener<u32>> {
+    let metrics = METRICS.informer("", "v1", "listeners");
+    Arc::new(Listener::new("test", 1, Delivery::Coalesced, metrics))
+}
+
+fn enqueue(listener: &Listener<u32>, n: u32) {
+    let event = Event::Updated { old: n, new: n + 1, cause: Cause::Watch };
+    listener.enqueue(&key("a"), Some(&"u".into()), event);
+}
+
+#[test]
+fn a_handler_on_a_thread_of_its_own_is_told_each_state_from_the_one_before_it_up_to_the_last() {
+    let (env, listener, (told, tells)) = (Env::virtual_time(1), listener(), mpsc::channel());
+    std::thread::scope(|scope| {
+        let (env, listener) = (&env, &listener);
+        scope.spawn(move || {
+            let handler = move |event: &Event<u32>| told.send(event.clone()).expect("somebody listens");
+            wait(env, Arc::clone(listener).run(Box::new(handler)));
+        });
+        scope.spawn(move || {
+            listener.replay(Box::new([0].into_iter()));
+            listener.initial_list_ended();
+            (0..ROUNDS).for_each(|n| enqueue(listener, n));
+        });
+        let mut state = None;
+        while state != Some(ROUNDS) {
+            match tells.recv_timeout(LIMIT).expect("a change was lost") {
+                Event::Added { object, .. } => assert_eq!(state.replace(object), None),
+                Event::Updated { old, new, .. } => assert_eq!(state.replace(new), Some(old)),
+                Event::Deleted { .. } => panic!("nothing was deleted"),
+            }
+        }
+        let synced = wait(env, listener.state().wait_until(|state| *state == HandlerState::Synced));
+        assert_eq!(synced, Ok(HandlerState::Synced));
+        listener.detach();
+    });
+    assert_eq!(listener.state().get(), HandlerState::Gone);
+}
+
+#[test]
+fn a_handler_that_is_gone_was_dropped_and_is_called_by_no_thread() {
+    for _ in 0..ROUNDS.div_ceil(4) {
+        let (env, listener) = (Env::virtual_time(1), listener());
+        let (mut captured, begin) = (Arc::new(AtomicU32::new(0)), std::sync::Barrier::new(3));
+        std::thread::scope(|scope| {
+            let (calls, whose) = (Arc::clone(&captured), Arc::clone(&listener));
+            let (env, begin) = (&env, &begin);
+            scope.spawn(move || {
+                // Relaxed: that nothing of this happens after the handler is gone is what is to be shown.
+                let handler = move |_: &Event<u32>| {
+                    calls.fetch_add(1, Ordering::Relaxed);
+                };
+                let task = whose.run(Box::new(handler));
+                wait(env, async {
+                    begin.wait();
+                    task.await;
+                });
+            });
+            let listener = &listener;
+            scope.spawn(move || {
+                begin.wait();
+                (0..3).for_each(|n| enqueue(listener, n));
+            });
+            begin.wait();
+            listener.detach();
+            wait(env, listener.state().wait_until(|state| *state == HandlerState::Gone)).expect("it ends");
+            let calls = Arc::get_mut(&mut captured).expect("the handler was dropped");
+            assert!(*calls.get_mut() <= 3);
+        });
+    }
+}
+
+#[test]
+fn a_gauge_that_many_threads_share_parts_of_is_the_sum_of_what_each_told_last() {
+    let gauge = METRICS.informer("", "v1", "gauges").objects;
+    let (one, other) = (Share::of(&gauge), Share::of(&gauge));
+    std::thread::scope(|scope| {
+        for part in [2, 3] {
+            let (one, other) = (&one, &other);
+            scope.spawn(move || {
+                for n in 0..ROUNDS {
+                    one.set(u64::from(n) % part);
+                    other.set(u64::from(n) * part);
+                }
+            });
+        }
+    });
+    one.set(5);
+    other.set(7);
+    assert_eq!(gauge.get(), 12);
+    drop((one, other));
+    assert_eq!(gauge.get(), 0);
+}
