@@ -4,6 +4,7 @@ package controllerruntime
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -64,8 +65,43 @@ func BenchmarkOneByOne(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(all)), "ns/key")
 }
 
-// Two goroutines add, two get and finish.
+// Two goroutines add keys of their own, a thousand at a time, and go on when all of these are done; two get and finish.
 func BenchmarkContended(b *testing.B) {
+	q := priorityqueue.New[int]("")
+	var pending [2]sync.WaitGroup
+	for range 2 {
+		go func() {
+			for {
+				key, shutdown := q.Get()
+				if shutdown {
+					return
+				}
+				q.Done(key)
+				pending[key/keys].Done()
+			}
+		}()
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	var adders sync.WaitGroup
+	for adder := range pending {
+		adders.Go(func() {
+			for range b.N {
+				pending[adder].Add(keys)
+				for key := range keys {
+					q.Add(adder*keys + key)
+				}
+				pending[adder].Wait()
+			}
+		})
+	}
+	adders.Wait()
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(2*b.N*keys), "ns/key")
+	q.ShutDown()
+}
+
+// Two goroutines add without ever waiting, two get and finish: nearly every key that is added waits already.
+func BenchmarkFlooded(b *testing.B) {
 	q, all := priorityqueue.New[string](""), strings()
 	for range 2 {
 		go func() {

@@ -3,19 +3,25 @@
 //! one workload to measure.
 //!
 //! Workloads, by the names of the peers' benchmarks: a thousand keys added, then handed out and given back (`Ints`,
-//! `Strings`; `…Measured` with metrics), one at a time (`OneByOne`), two threads adding while two take (`Contended`),
-//! and delays (`Delayed`). `Strings` are object keys on our side, since that is what controllers queue.
+//! `Strings`; `…Measured` with metrics), one at a time (`OneByOne`), two tasks that add keys of their own, a thousand at
+//! a time, and go on when these are done, while two take (`Contended`), two threads that add the same keys without ever
+//! waiting while two tasks take (`Flooded`), and delays (`Delayed`). `Strings` are object keys on our side, since that is
+//! what controllers queue.
+//!
+//! `Flooded` counts keys added, and nearly all of them wait already: whoever adds keeps whoever takes from the lock. It
+//! measures an add that changes nothing, and says little of what is handed out; that is what `Contended` is for.
 
 // What a measurement says is what it prints.
 #![allow(clippy::print_stdout)]
 
 use std::hint::black_box;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
 use windlass_benchmarks::figures::{Sample, Table, measure};
 use windlass_benchmarks::peer::Peer;
 use windlass_env::Env;
@@ -65,6 +71,8 @@ const OURS: &[(&str, &str, Measurement)] = &[
     ("OneByOne", "windlass", || one_by_one(&bare(), object_keys())),
     ("OneByOne", "windlass all features", || one_by_one(&everything(), object_keys())),
     ("Contended", "windlass", || contended(&bare())),
+    ("Contended", "windlass measured", || contended(&measured())),
+    ("Flooded", "windlass", || flooded(&bare())),
     ("Delayed", "windlass", || delayed(&bare())),
 ];
 
@@ -136,9 +144,68 @@ fn one_by_one(queue: &Queue<ObjectKey>, keys: Vec<ObjectKey>) -> Result<Sample> 
     }))
 }
 
+/// The keys of one adder that are not done, and a word when none is left.
+#[derive(Default)]
+struct Batch {
+    left: AtomicU32,
+    done: Notify,
+}
+
+type Batches = Arc<[Batch; 2]>;
+
+/// Two tasks add and two take, on two threads: per key handed out and given back. Allocations are those of the adds.
+fn contended(queue: &Queue<u64>) -> Result<Sample> {
+    let (runtime, batches) = (two_threads()?, Batches::default());
+    for _ in 0..2 {
+        drop(runtime.spawn(finish_keys(queue.clone(), Arc::clone(&batches))));
+    }
+    let start = Instant::now();
+    let adders = [0, 1].map(|adder| runtime.spawn(add_batches(queue.clone(), Arc::clone(&batches), adder)));
+    let (mut added, mut allocations) = (0, 0);
+    for adder in adders {
+        let (keys, allocated) = runtime.block_on(adder).context("an adder panicked")?;
+        (added, allocations) = (added + keys, allocations + allocated);
+    }
+    let elapsed = start.elapsed();
+    queue.shut_down();
+    Ok(Sample {
+        nanoseconds: elapsed.as_secs_f64() * 1e9 / added as f64,
+        allocations: allocations as f64 / added as f64,
+    })
+}
+
+async fn finish_keys(queue: Queue<u64>, batches: Batches) {
+    while let Some(item) = queue.get().await {
+        let batch = &batches[usize::from(*item.key() >= u64::from(KEYS))];
+        drop(item);
+        if batch.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            batch.done.notify_one();
+        }
+    }
+}
+
+/// Says how many keys it has added, and how many allocations it made for that.
+async fn add_batches(queue: Queue<u64>, batches: Batches, adder: u8) -> (u64, u64) {
+    let (batch, first) = (&batches[usize::from(adder)], u64::from(adder) * u64::from(KEYS));
+    let (start, mut added, mut allocations) = (Instant::now(), 0, 0);
+    while start.elapsed().as_millis() < u128::from(MILLISECONDS) {
+        batch.left.store(KEYS, Ordering::Release);
+        let counted = allocation_counter::measure(|| {
+            (first..first + u64::from(KEYS)).for_each(|key| queue.add(key));
+        });
+        batch.done.notified().await;
+        (added, allocations) = (added + u64::from(KEYS), allocations + counted.count_total);
+    }
+    (added, allocations)
+}
+
+fn two_threads() -> Result<Runtime> {
+    Builder::new_multi_thread().worker_threads(2).build().context("cannot make a runtime")
+}
+
 /// Two threads add while two tasks on two more take: per key added, as the peers count it.
-fn contended(queue: &Queue<ObjectKey>) -> Result<Sample> {
-    let runtime = Builder::new_multi_thread().worker_threads(2).build().context("cannot make a runtime")?;
+fn flooded(queue: &Queue<ObjectKey>) -> Result<Sample> {
+    let runtime = two_threads()?;
     for _ in 0..2 {
         let queue = queue.clone();
         drop(runtime.spawn(async move { while queue.get().await.is_some() {} }));
@@ -155,7 +222,7 @@ fn contended(queue: &Queue<ObjectKey>) -> Result<Sample> {
             added
         }
     });
-    let (start, mut added) = (std::time::Instant::now(), 0u64);
+    let (start, mut added) = (Instant::now(), 0u64);
     let sample = measure(MILLISECONDS, KEYS, || {
         keys.iter().for_each(|key| queue.add(key.clone()));
         added += u64::from(KEYS);
