@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use windlass_env::Instant;
 
-use crate::correlator::{CAPACITY, Subject};
+use crate::correlator::Subject;
 use crate::lru::Lru;
 
 /// From this many different notes on, one Event stands for all further ones.
@@ -35,16 +35,14 @@ struct Notes {
 }
 
 impl Aggregator {
-    pub(crate) fn new() -> Self {
-        Self { themes: Lru::new(CAPACITY) }
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { themes: Lru::new(capacity) }
     }
 
     /// Takes in one more note, and says whether its event is to be combined with others of its theme.
     pub(crate) fn combines(&mut self, theme: &Theme, note: &str, now: Instant) -> bool {
+        self.themes.forget_oldest_while(|notes| now.saturating_duration_since(notes.last) > INTERVAL);
         let notes = self.themes.touch(theme, || Notes { distinct: BTreeSet::new(), last: now });
-        if now.saturating_duration_since(notes.last) > INTERVAL {
-            notes.distinct.clear();
-        }
         notes.last = now;
         notes.distinct.insert(note.to_owned());
         if notes.distinct.len() < DISTINCT {
@@ -68,7 +66,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_tenth_different_note_within_ten_minutes_is_combined() {
-        let mut aggregator = Aggregator::new();
+        let mut aggregator = Aggregator::new(9);
         let theme =
             Theme { subject: Subject::default(), kind: "Normal".to_owned(), reason: "Created".to_owned() };
         let start = Env::virtual_time(1).now();
@@ -79,5 +77,21 @@ mod tests {
         assert!(aggregator.combines(&theme, "pod 9", start));
         assert!(aggregator.combines(&theme, "pod 10", start + INTERVAL));
         assert!(!aggregator.combines(&theme, "pod 11", start + INTERVAL * 2 + Duration::from_millis(1)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_theme_of_which_nothing_was_said_for_ten_minutes_is_forgotten() {
+        let mut aggregator = Aggregator::new(9);
+        let theme = |reason: &str| Theme {
+            subject: Subject::default(),
+            kind: "Normal".to_owned(),
+            reason: reason.to_owned(),
+        };
+        let start = Env::virtual_time(1).now();
+        aggregator.combines(&theme("Created"), "one", start);
+        aggregator.combines(&theme("Scaled"), "two", start + INTERVAL);
+        assert_eq!(aggregator.themes.len(), 2);
+        aggregator.combines(&theme("Scaled"), "three", start + INTERVAL + Duration::from_millis(1));
+        assert_eq!(aggregator.themes.len(), 1);
     }
 }

@@ -15,7 +15,7 @@ use crate::lru::Lru;
 use crate::recorder::Occurrence;
 use crate::spam::SpamFilter;
 
-/// How many entries each memory of repetition keeps.
+/// How many entries each memory of repetition keeps by default. Upstream's number.
 pub(crate) const CAPACITY: usize = 4096;
 
 /// Where Events about objects without a namespace live.
@@ -68,13 +68,19 @@ pub(crate) struct Correlator {
 }
 
 impl Correlator {
-    pub(crate) fn new(component: &str) -> Self {
+    /// Each of its memories keeps so many entries.
+    pub(crate) fn new(component: &str, capacity: usize) -> Self {
         Self {
             component: component.to_owned(),
-            aggregator: Aggregator::new(),
-            firsts: Lru::new(CAPACITY),
-            filter: SpamFilter::new(),
+            aggregator: Aggregator::new(capacity),
+            firsts: Lru::new(capacity),
+            filter: SpamFilter::new(capacity),
         }
+    }
+
+    /// Whose events these are.
+    pub(crate) fn component(&self) -> &str {
+        &self.component
     }
 
     /// What to send of this occurrence, handled at `now`.
@@ -119,6 +125,11 @@ impl Correlator {
 }
 
 impl Subject {
+    #[cfg(test)]
+    pub(crate) fn named(name: &str) -> Self {
+        Self { name: Some(name.to_owned()), ..Self::default() }
+    }
+
     fn of(reference: &ObjectReference) -> Self {
         Self {
             api_version: reference.api_version.clone(),
@@ -179,7 +190,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_first_event_is_created_in_the_default_namespace_if_its_object_has_none() {
         let env = Env::virtual_time(1);
-        let verdict = Correlator::new("tester").correlate(occurrence(&env, "web.1", "one"), env.now());
+        let verdict =
+            Correlator::new("tester", CAPACITY).correlate(occurrence(&env, "web.1", "one"), env.now());
         let Verdict::Create(event) = verdict else { panic!("{verdict:?}") };
         assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
         assert_eq!(event.metadata.name.as_deref(), Some("web.1"));
@@ -191,7 +203,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_repeat_changes_count_time_and_note_of_the_first_and_nothing_else() {
         let env = Env::virtual_time(1);
-        let mut correlator = Correlator::new("tester");
+        let mut correlator = Correlator::new("tester", CAPACITY);
         correlator.correlate(occurrence(&env, "web.1", "one"), env.now());
         env.sleep(Duration::from_secs(5)).await;
         let verdict = correlator.correlate(occurrence(&env, "web.2", "one"), env.now());
@@ -205,7 +217,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn many_notes_of_one_reason_end_up_in_one_event() {
         let env = Env::virtual_time(1);
-        let mut correlator = Correlator::new("tester");
+        let mut correlator = Correlator::new("tester", CAPACITY);
         let mut send = |number: u32| {
             let occurrence = occurrence(&env, &format!("web.{number}"), &format!("pod {number}"));
             correlator.correlate(occurrence, env.now())
@@ -222,7 +234,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_muted_repeat_is_counted_all_the_same() {
         let env = Env::virtual_time(1);
-        let mut correlator = Correlator::new("tester");
+        let mut correlator = Correlator::new("tester", CAPACITY);
         let verdicts: Vec<_> =
             (0..30).map(|_| correlator.correlate(occurrence(&env, "web.1", "one"), env.now())).collect();
         assert_eq!(verdicts.iter().filter(|verdict| **verdict == Verdict::Drop).count(), 5);

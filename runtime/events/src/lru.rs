@@ -1,14 +1,15 @@
 //! A map that forgets what was used longest ago. Knows nothing of events.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// At most `capacity` entries; making one more forgets the one not touched for longest.
 #[derive(Debug)]
 pub(crate) struct Lru<K, V> {
     capacity: usize,
     touches: u64,
-    entries: BTreeMap<K, Entry<V>>,
-    order: BTreeMap<u64, K>,
+    entries: BTreeMap<Arc<K>, Entry<V>>,
+    order: BTreeMap<u64, Arc<K>>,
 }
 
 #[derive(Debug)]
@@ -26,23 +27,44 @@ impl<K: Ord + Clone, V> Lru<K, V> {
     pub(crate) fn touch(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
         self.touches += 1;
         let touched = self.touches;
-        match self.entries.get(key) {
-            Some(entry) => {
-                self.order.remove(&entry.touched);
-            }
-            None => self.forget_down_to(self.capacity.saturating_sub(1)),
-        }
+        let before = self.entries.get(key).and_then(|entry| self.order.remove(&entry.touched));
+        let key = before.unwrap_or_else(|| {
+            self.forget_down_to(self.capacity.saturating_sub(1));
+            Arc::new(key.clone())
+        });
         self.order.insert(touched, key.clone());
-        let entry = self.entries.entry(key.clone()).or_insert_with(|| Entry { touched, value: make() });
+        let entry = self.entries.entry(key).or_insert_with(|| Entry { touched, value: make() });
         entry.touched = touched;
         &mut entry.value
     }
 
+    /// Forgets the entry not touched for longest while it means nothing any more, and then the next.
+    pub(crate) fn forget_oldest_while(&mut self, meaningless: impl Fn(&V) -> bool) {
+        while self.oldest().is_some_and(&meaningless) {
+            self.forget_oldest();
+        }
+    }
+
+    fn oldest(&self) -> Option<&V> {
+        let key = self.order.values().next()?;
+        self.entries.get(key).map(|entry| &entry.value)
+    }
+
     fn forget_down_to(&mut self, count: usize) {
         while self.entries.len() > count {
-            let Some((_, oldest)) = self.order.pop_first() else { return };
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some((_, oldest)) = self.order.pop_first() {
             self.entries.remove(&oldest);
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
     }
 }
 
@@ -61,5 +83,18 @@ mod tests {
         assert_eq!(*lru.touch(&"b", || 9), 9, "b was forgotten");
         assert_eq!(lru.entries.len(), 2);
         assert_eq!(lru.order.len(), 2);
+    }
+
+    #[test]
+    fn what_means_nothing_any_more_is_forgotten_from_the_oldest_on() {
+        let mut lru = Lru::new(9);
+        for key in ["a", "b", "c", "d"] {
+            lru.touch(&key, || key);
+        }
+        lru.touch(&"a", || "a");
+        lru.forget_oldest_while(|value| ["a", "b", "d"].contains(value));
+        assert_eq!(lru.entries.keys().map(|key| **key).collect::<Vec<_>>(), ["a", "c", "d"]);
+        lru.forget_oldest_while(|_| true);
+        assert_eq!((lru.entries.len(), lru.order.len()), (0, 0));
     }
 }

@@ -12,7 +12,7 @@ use windlass_client::one_line;
 use windlass_env::{Env, Rng};
 use windlass_metrics::{EventMetrics, Metrics};
 
-use crate::correlator::{Correlator, Verdict};
+use crate::correlator::{CAPACITY, Correlator, Verdict};
 use crate::recorder::{Occurrence, Recorder};
 
 /// Events that may wait to be sent. Upstream's number: enough for a burst, and little to lose.
@@ -47,7 +47,7 @@ pub fn recorder_drawing_from(env: Env, stream: &str, component: &str, metrics: &
     let (sender, receiver) = mpsc::channel(QUEUED);
     let names = env.rng(&format!("events/{stream}/names"));
     let rng = env.rng(&format!("events/{stream}/pauses"));
-    let correlator = Correlator::new(component);
+    let correlator = Correlator::new(component, CAPACITY);
     let sink = Sink { env: env.clone(), receiver, correlator, rng, metrics: metrics.clone(), in_hand: false };
     (Recorder::queueing(env, sender, names, metrics), sink)
 }
@@ -56,7 +56,8 @@ pub fn recorder_drawing_from(env: Env, stream: &str, component: &str, metrics: &
 ///
 /// A repeat of the same event patches the count of the first; the tenth different note of one reason about one
 /// object within ten minutes begins one Event that stands for all further ones; of one type about one object 25
-/// events pass at once, then one in five minutes. The last 4096 of each are remembered.
+/// events pass at once, then one in five minutes. Of each the last 4096 are remembered, unless
+/// [`remembering`](Self::remembering) says otherwise.
 pub struct Sink {
     env: Env,
     receiver: mpsc::Receiver<Occurrence>,
@@ -79,6 +80,14 @@ enum Attempt {
 }
 
 impl Sink {
+    /// The same sink, which remembers so many events of each sort in order to recognise repetition. What was said before
+    /// is forgotten. At least one is remembered.
+    #[must_use]
+    pub fn remembering(self, entries: usize) -> Self {
+        let correlator = Correlator::new(self.correlator.component(), entries);
+        Self { correlator, ..self }
+    }
+
     /// Sends events until `stop`, then what is still queued, for at most five seconds. Ends earlier if every recorder
     /// is gone.
     ///

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use windlass_env::Instant;
 
-use crate::correlator::{CAPACITY, Subject};
+use crate::correlator::Subject;
 use crate::lru::Lru;
 
 /// Events that may come at once about one object.
@@ -26,12 +26,14 @@ struct Bucket {
 }
 
 impl SpamFilter {
-    pub(crate) fn new() -> Self {
-        Self { buckets: Lru::new(CAPACITY) }
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { buckets: Lru::new(capacity) }
     }
 
     /// Whether one more event of this type about this object may be sent now.
     pub(crate) fn admits(&mut self, subject: &Subject, kind: &str, now: Instant) -> bool {
+        // A full bucket is what a new one is.
+        self.buckets.forget_oldest_while(|bucket| bucket.tokens_at(now) == BURST);
         let key = (subject.clone(), kind.to_owned());
         self.buckets.touch(&key, || Bucket { tokens: BURST, refilled: now }).take(now)
     }
@@ -39,16 +41,16 @@ impl SpamFilter {
 
 impl Bucket {
     fn take(&mut self, now: Instant) -> bool {
-        while self.tokens < BURST && now.saturating_duration_since(self.refilled) >= REFILL {
-            self.tokens += 1;
-            self.refilled += REFILL;
-        }
-        if self.tokens == BURST {
-            self.refilled = now;
-        }
-        let admitted = self.tokens > 0;
-        self.tokens = self.tokens.saturating_sub(1);
-        admitted
+        let tokens = self.tokens_at(now);
+        let refills = tokens.saturating_sub(self.tokens);
+        self.refilled = if tokens == BURST { now } else { self.refilled + REFILL * refills };
+        self.tokens = tokens.saturating_sub(1);
+        tokens > 0
+    }
+
+    fn tokens_at(&self, now: Instant) -> u32 {
+        let refills = now.saturating_duration_since(self.refilled).as_secs() / REFILL.as_secs();
+        self.tokens.saturating_add(u32::try_from(refills).unwrap_or(u32::MAX)).min(BURST)
     }
 }
 
@@ -59,7 +61,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn twenty_five_events_pass_at_once_and_then_one_in_five_minutes() {
-        let (mut filter, subject) = (SpamFilter::new(), Subject::default());
+        let (mut filter, subject) = (SpamFilter::new(9), Subject::default());
         let start = Env::virtual_time(1).now();
         let mut passing = |at| (0..40).filter(|_| filter.admits(&subject, "Normal", at)).count();
         assert_eq!(passing(start), 25);
@@ -68,5 +70,22 @@ mod tests {
         assert_eq!(passing(start + Duration::from_secs(900)), 2);
         assert_eq!(passing(start + Duration::from_secs(1_000_000)), 25);
         assert!(filter.admits(&subject, "Warning", start), "another type has a bucket of its own");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bucket_that_is_full_again_is_forgotten() {
+        let mut filter = SpamFilter::new(9);
+        let about = |name: &str| Subject::named(name);
+        let start = Env::virtual_time(1).now();
+        filter.admits(&about("web"), "Normal", start);
+        filter.admits(&about("shop"), "Normal", start + Duration::from_secs(1));
+        let refilled = start + REFILL;
+        filter.admits(&about("shop"), "Normal", refilled);
+        assert_eq!(filter.buckets.len(), 1, "one of web was filled again");
+        for _ in 0..3 {
+            filter.admits(&about("shop"), "Normal", refilled);
+        }
+        filter.admits(&about("web"), "Normal", refilled + REFILL);
+        assert_eq!(filter.buckets.len(), 2, "one of shop was not");
     }
 }

@@ -73,6 +73,9 @@ pub struct ManagerConfig {
     /// For how long one key may be reconciled before liveness fails. Default 30 min: every single request ends within
     /// its own deadline, so nothing but a deadlock takes that long.
     pub worker_stuck_after: Duration,
+    /// How many Events of each sort each component remembers, so that what repeats is counted and not sent again. Default
+    /// 4096, as upstream, for some four megabytes; at least one is remembered.
+    pub remembered_events: usize,
 }
 
 impl ManagerConfig {
@@ -98,6 +101,7 @@ impl ManagerConfig {
             cache_sync: CacheSync::Forever,
             api_server_wait: Duration::from_secs(10),
             worker_stuck_after: Duration::from_secs(30 * 60),
+            remembered_events: 4096,
         }
     }
 

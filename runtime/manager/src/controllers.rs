@@ -264,6 +264,7 @@ impl Recorders {
     fn open(&mut self, parts: &Parts, component: &str, client: kube::Client) -> Recorder {
         let (env, stream) = (parts.env.clone(), parts.own(component));
         let (recorder, sink) = recorder_drawing_from(env, &stream, component, &parts.metrics);
+        let sink = sink.remembering(parts.config.remembered_events);
         self.by_component.insert(component.to_owned(), recorder.clone());
         self.run(&parts.env, component, sink, client);
         recorder

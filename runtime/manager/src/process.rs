@@ -184,6 +184,7 @@ impl Process {
     fn election_recorder(&mut self) -> Recorder {
         let (env, name) = (self.env.clone(), &self.config.name);
         let (recorder, sink) = recorder_drawing_from(env, "leader election", name, &self.metrics);
+        let sink = sink.remembering(self.config.remembered_events);
         self.election_events.run(&self.env, name, sink, self.election_client.clone());
         recorder
     }

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Event;
 use windlass_env::Instant;
 
 use super::*;
-use crate::correlator::{Correlator, Verdict};
+use crate::correlator::{CAPACITY, Correlator, Verdict};
 use crate::recorder::Occurrence;
 
 /// An event about a container of a pod, as client-go's tests make theirs.
@@ -47,7 +47,7 @@ struct Listener {
 impl Listener {
     fn new(interval: u64) -> Self {
         Self {
-            correlator: Correlator::new("kubelet"),
+            correlator: Correlator::new("kubelet", CAPACITY),
             at: Instant::ORIGIN,
             interval: seconds(interval),
             heard: 0,

@@ -47,6 +47,7 @@ fn manager(config: &ManagerConfig) -> Value {
         cache_sync,
         api_server_wait,
         worker_stuck_after,
+        remembered_events,
     } = config;
     json!({
         "name": name,
@@ -80,6 +81,7 @@ fn manager(config: &ManagerConfig) -> Value {
         },
         "apiServerWait": text(*api_server_wait),
         "workerStuckAfter": text(*worker_stuck_after),
+        "rememberedEvents": remembered_events,
     })
 }
 
