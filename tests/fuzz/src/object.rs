@@ -1,13 +1,17 @@
 //! Heads of objects.
 
 use serde_json::Value;
-use windlass_object::wire::head;
+use windlass_object::wire::{glance, head};
 
 use crate::reference::{decode, says_something_twice};
 
-/// What a head says of an object is what a full decode finds in it, and it is refused only where that finds no name.
+/// What a head says of an object is what a full decode finds in it, and what its beginning says; and it is refused only
+/// where that finds no name.
 pub(crate) fn a_head_agrees_with_a_full_decode(raw: &[u8]) {
     let (head, value) = (head(raw), decode(raw));
+    if let Ok(head) = &head {
+        assert_eq!(glance(raw).as_ref(), Some(head), "the beginning says something else");
+    }
     let twice = says_something_twice(raw);
     // What only the head's reader can read is on its way to quarantine, and needs its name there.
     let Some(value) = value.filter(|_| !twice) else { return };

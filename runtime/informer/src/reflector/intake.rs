@@ -4,7 +4,8 @@
 //! fails its neighbours. So does one that the transform of its user refuses. What is already held at the same version
 //! is not decoded again, and not transformed again. A page of any length is decoded a few objects at a time, with room
 //! for other tasks in between. What would pass the byte budget is refused before it is decoded; what is of another part,
-//! because the source sent more than it was asked for, is left out before that.
+//! because the source sent more than it was asked for, is left out before that, by what its beginning says: whether the
+//! rest of it is sound is for those to judge who keep it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,6 +46,13 @@ pub(crate) enum Told<S> {
     /// An object of this part.
     Ours(Item<S>),
     /// An object of another part, at this version, if that can be read.
+    Foreign(Option<ResourceVersion>),
+}
+
+/// Whose an object is.
+enum Look {
+    Ours(Head),
+    /// Of another part, at this version.
     Foreign(Option<ResourceVersion>),
 }
 
@@ -136,10 +144,10 @@ impl<R: Representation> Intake<R> {
         trust: bool,
         told: &BTreeMap<ObjectKey, Item<R::Stored>>,
     ) -> Result<Told<R::Stored>, RequestError> {
-        let head = wire::head(raw).inspect_err(|error| self.report_headless(error))?;
-        if self.is_foreign(&head) {
-            return Ok(Told::Foreign(head.version));
-        }
+        let head = match self.look(raw)? {
+            Look::Ours(head) => head,
+            Look::Foreign(version) => return Ok(Told::Foreign(version)),
+        };
         if let Some(told) = told.get(&head.key) {
             self.take_back(told);
         }
@@ -162,10 +170,10 @@ impl<R: Representation> Intake<R> {
     /// # Errors
     /// If its head cannot be read, or if there is no room for it.
     pub(crate) fn item(&mut self, raw: &Bytes) -> Result<Told<R::Stored>, RequestError> {
-        let head = wire::head(raw).inspect_err(|error| self.report_headless(error))?;
-        if self.is_foreign(&head) {
-            return Ok(Told::Foreign(head.version));
-        }
+        let head = match self.look(raw)? {
+            Look::Ours(head) => head,
+            Look::Foreign(version) => return Ok(Told::Foreign(version)),
+        };
         self.budget.arrive(&self.partition, &head.key, size(raw)).map_err(no_room)?;
         let body = self.decode_or_report(&head, raw);
         Ok(Told::Ours(Item { head, body, bytes: size(raw) }))
@@ -176,13 +184,28 @@ impl<R: Representation> Intake<R> {
     /// # Errors
     /// If its head cannot be read.
     pub(crate) fn deleted(&mut self, raw: &Bytes) -> Result<Told<R::Stored>, RequestError> {
-        let head = wire::head(raw).inspect_err(|error| self.report_headless(error))?;
-        if self.is_foreign(&head) {
-            return Ok(Told::Foreign(head.version));
-        }
+        let head = match self.look(raw)? {
+            Look::Ours(head) => head,
+            Look::Foreign(version) => return Ok(Told::Foreign(version)),
+        };
         let body = self.decode(&head, raw);
         // It is about to make room.
         Ok(Told::Ours(Item { head, body, bytes: 0 }))
+    }
+
+    /// Whose an object is. Of one of another part nothing is checked that need not be read.
+    ///
+    /// # Errors
+    /// If its head cannot be read.
+    fn look(&mut self, raw: &Bytes) -> Result<Look, WireError> {
+        let narrowed = self.partition != Partition::Whole;
+        if let Some(head) = narrowed.then(|| wire::glance(raw)).flatten()
+            && self.is_foreign(&head)
+        {
+            return Ok(Look::Foreign(head.version));
+        }
+        let head = wire::head(raw).inspect_err(|error| self.report_headless(error))?;
+        Ok(if self.is_foreign(&head) { Look::Foreign(head.version) } else { Look::Ours(head) })
     }
 
     /// Whether the object is of another part.
@@ -203,12 +226,7 @@ impl<R: Representation> Intake<R> {
         raw: &Bytes,
         held: Option<&Snapshot<R::Stored>>,
     ) -> Result<Option<Item<R::Stored>>, OverBudget> {
-        let Ok(head) = wire::head(raw).inspect_err(|error| self.report_headless(error)) else {
-            return Ok(None);
-        };
-        if self.is_foreign(&head) {
-            return Ok(None);
-        }
+        let Ok(Look::Ours(head)) = self.look(raw) else { return Ok(None) };
         self.list(raw)?;
         let body = held.and_then(|held| already_held::<R>(held, &head));
         let body = body.unwrap_or_else(|| self.decode_or_report(&head, raw));
@@ -366,6 +384,25 @@ mod tests {
         keep(&mut writer, first.clone());
         let other = intake.page(&[object("a", "other", 1, "w")], true).await.unwrap();
         assert!(!Arc::ptr_eq(decoded(&first[0]).unwrap(), decoded(&other[0]).unwrap()));
+    }
+
+    #[test]
+    fn what_is_broken_beyond_the_beginning_of_an_object_is_judged_by_the_part_it_is_of_alone() {
+        let metrics = Metrics::new().informer("", "v1", "configmaps");
+        let (store, budget) = (Arc::new(Store::new()), Arc::new(Budget::new(None, metrics.clone())));
+        let admission = Admission { keep_managed_fields: false, transform: None, budget };
+        let (ours, decoder) = (Partition::Namespace("shop".into()), Map::new().decoder());
+        let mut intake =
+            Intake::<Map>::new("configmaps".into(), ours, decoder, store, metrics.clone(), admission);
+        let broken = |namespace: &str| {
+            let meta = format!(r#"{{"name":"a","namespace":"{namespace}","uid":"u","resourceVersion":"7"}}"#);
+            Bytes::from(format!(r#"{{"metadata":{meta},"data":"#))
+        };
+        let foreign = |told| matches!(told, Ok(Told::Foreign(version)) if version == Some(at(7)));
+        assert!(foreign(intake.item(&broken("depot"))) && foreign(intake.deleted(&broken("depot"))));
+        assert_eq!(metrics.decode_failures.get(), 0);
+        assert!(intake.item(&broken("shop")).is_err());
+        assert_eq!(metrics.decode_failures.get(), 1);
     }
 
     #[test]

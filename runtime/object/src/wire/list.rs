@@ -29,7 +29,11 @@ pub fn head(raw: &[u8]) -> Result<Head, WireError> {
     expect_json(raw)?;
     let object: RawObject<'_> =
         serde_json::from_slice(raw).map_err(|error| WireError::malformed("object", &error))?;
-    let meta = object.metadata.map(|OfObject(meta)| meta).unwrap_or_default();
+    head_of(object.metadata.map(|OfObject(meta)| meta).unwrap_or_default())
+}
+
+/// What metadata says of the object.
+pub(super) fn head_of(meta: RawMeta<'_>) -> Result<Head, WireError> {
     let name = text(meta.name).filter(|name| !name.is_empty());
     let name =
         name.ok_or_else(|| WireError::Malformed { what: "object", reason: "it has no name".into() })?;
@@ -102,15 +106,15 @@ struct RawObject<'a> {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct RawMeta<'a> {
+pub(super) struct RawMeta<'a> {
     #[serde(borrow)]
-    name: Option<&'a RawValue>,
+    pub(super) name: Option<&'a RawValue>,
     #[serde(borrow)]
-    namespace: Option<&'a RawValue>,
+    pub(super) namespace: Option<&'a RawValue>,
     #[serde(borrow)]
-    uid: Option<&'a RawValue>,
+    pub(super) uid: Option<&'a RawValue>,
     #[serde(borrow)]
-    resource_version: Option<&'a RawValue>,
+    pub(super) resource_version: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
