@@ -656,12 +656,15 @@ mod tests {
 
     #[tokio::test]
     async fn closing_wakes_a_waiting_consumer_and_a_waiting_producer() {
-        let fifo = DeltaFifo::<u32>::new();
+        let (empty, full) = (DeltaFifo::<u32>::new(), DeltaFifo::holding(1));
         let nothing = known(&[]);
-        let mut consumer = pin!(fifo.pop(&nothing, |_| ()));
-        assert_eq!(consumer.as_mut().now_or_never(), None);
-        fifo.close();
-        assert_eq!(consumer.await, Err(Closed));
+        full.add(item("a", 1));
+        let mut consumer = pin!(empty.pop(&nothing, |_| ()));
+        let mut producer = pin!(full.space());
+        assert_eq!((consumer.as_mut().now_or_never(), producer.as_mut().now_or_never()), (None, None));
+        empty.close();
+        full.close();
+        assert_eq!((consumer.now_or_never(), producer.now_or_never()), (Some(Err(Closed)), Some(())));
     }
 
     #[tokio::test]

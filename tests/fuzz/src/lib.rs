@@ -38,6 +38,7 @@ macro_rules! target {
 
 /// All there are.
 pub const TARGETS: &[Target] = &[
+    // Lists that come as streams are frames too, up to the bookmark that ends them.
     target!("frames", frames::any_cuts_give_the_same_frames),
     target!("list", list::a_list_is_cut_as_a_full_decode_cuts_it),
     target!("head", object::a_head_agrees_with_a_full_decode),

@@ -184,6 +184,7 @@ async fn shutdown_ends_every_task_and_leaves_what_is_stored_readable() {
     rig.factory.shutdown().await;
 }
 
+/// Upstream sleeps on in its back-off when it is told to stop.
 #[tokio::test(start_paused = true)]
 async fn shutdown_ends_in_the_midst_of_a_list_a_watch_and_a_wait() {
     let refused = Answer::List(Err(refusal(500, "InternalError")));

@@ -13,6 +13,7 @@
 //!
 //! It refuses label and field selectors, for etcd knows neither, and writes nothing. It needs etcd 3.5.8 or newer:
 //! older ones tell of progress that they have not made.
+//! What is said to etcd is written out in `wire`: `etcd-client` wants a protobuf compiler on every machine that builds it.
 
 mod wire;
 

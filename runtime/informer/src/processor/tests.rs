@@ -168,6 +168,7 @@ fn as_many_states_wait_as_are_promised() {
     assert_eq!(everything(&waiting_history(16)).len(), 16);
 }
 
+/// Upstream's buffers grow without bound behind a slow handler (kubernetes#121474).
 #[test]
 fn beyond_the_bound_the_oldest_states_in_between_are_dropped_and_nothing_else() {
     let told = everything(&waiting_history(20));
@@ -284,6 +285,18 @@ fn a_resync_takes_no_memory_per_object_and_makes_objects_only_as_they_are_told()
     let count = Arc::clone(&made);
     listener.resync(|| Box::new((0..1_000_000).inspect(move |_| *count.lock().unwrap() += 1)));
     assert_eq!((listener.lock().waiting.len(), *made.lock().unwrap()), (1, 0));
+}
+
+/// Upstream tells a late handler everything under the informer's lock, and nobody else is told of anything meanwhile.
+#[test]
+fn what_a_late_handler_has_missed_is_made_as_it_is_told_and_costs_whoever_lets_it_in_nothing() {
+    let listener = listener();
+    let made = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&made);
+    listener.replay(Box::new((0..1_000_000).inspect(move |_| *count.lock().unwrap() += 1)));
+    listener.initial_list_ended();
+    enqueue(&listener, "a", "u", updated(0, 1));
+    assert_eq!((listener.lock().waiting.len(), *made.lock().unwrap()), (2, 0));
 }
 
 #[test]

@@ -95,6 +95,7 @@ async fn an_object_recreated_during_an_outage_is_a_deletion_and_an_addition() {
     assert_eq!(log.take(), ["-a@1=first Relist Inferred", "+a@3=second Relist"]);
 }
 
+/// Upstream's handlers cannot tell a re-list from a resync (client-go#843, #1315).
 #[tokio::test(start_paused = true)]
 async fn after_a_relist_handlers_are_told_only_what_differs() {
     let (rig, server, log) = running(&["a", "b", "c"]).await;
@@ -192,6 +193,7 @@ async fn a_handler_of_an_empty_initial_list_becomes_synced() {
     assert!(late.synced().await);
 }
 
+/// Upstream's handler that panics once never becomes synced (kubernetes#129024).
 #[tokio::test(start_paused = true)]
 async fn a_panicking_handler_is_counted_goes_on_becomes_synced_and_harms_nobody() {
     let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
@@ -215,6 +217,7 @@ async fn a_panicking_handler_is_counted_goes_on_becomes_synced_and_harms_nobody(
     assert_eq!(bystander.events().len(), 3);
 }
 
+/// Upstream's buffers grow without bound behind a slow handler (kubernetes#121474).
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_slow_handler_delays_only_itself_and_is_told_what_it_missed_up_to_a_bound() {
     let (env, metrics) = (Env::system("test"), Metrics::new());
@@ -488,6 +491,7 @@ async fn a_version_is_not_reached_before_the_initial_list() {
     assert_eq!((source.version(), source.filtered(), source.epoch()), (None, false, 0));
 }
 
+/// Upstream's timer of resyncs begins anew with each list, and its resyncs look like updates (client-go#843, #1315).
 #[tokio::test(start_paused = true)]
 async fn resyncs_come_on_time_whatever_happens_to_the_watch_and_say_what_they_are() {
     let period = Duration::from_secs(600);

@@ -279,9 +279,23 @@ async fn a_late_handler_hears_of_deletions_and_of_objects_that_come_back() {
     assert_eq!(late.take(), ["+a@1=first InitialList", "-a@2=end Watch Seen", "+a@3=again Watch"]);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn handlers_and_indexes_come_and_go_while_all_else_goes_on_without_a_deadlock() {
-    let factory = InformerFactory::new(Env::system("test"), Metrics::new(), FactoryOptions::default());
+/// Upstream locks itself up when handlers or indexes are added while informers start (kubernetes#136509, #137282). What
+/// blocks a thread blocks timers with it: so the limit is kept by a thread that has no part in it.
+#[test]
+fn handlers_and_indexes_come_and_go_while_all_else_goes_on_without_a_deadlock() {
+    let (ends, ended) = blocking::channel();
+    let run = move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_time().build();
+        runtime.expect("a runtime").block_on(handlers_and_indexes_come_and_go());
+        ends.send(()).expect("waited for");
+    };
+    let _thread = std::thread::Builder::new().spawn(run).expect("a thread");
+    assert_eq!(ended.recv_timeout(Duration::from_secs(60)), Ok(()), "somebody waits for ever, or panicked");
+}
+
+async fn handlers_and_indexes_come_and_go() {
+    let env = Env::system("test");
+    let factory = InformerFactory::new(env.clone(), Metrics::new(), FactoryOptions::default());
     let (informer, server) = (factory.typed::<ConfigMap>(), Server::new());
     server.set("a", "first");
     let told = Arc::new(AtomicUsize::new(0));
@@ -305,11 +319,15 @@ async fn handlers_and_indexes_come_and_go_while_all_else_goes_on_without_a_deadl
             }
         }
     };
+    let spawn = |round| env.spawn(format!("changes {round}"), change(round));
+    let before: Vec<_> = (0..8).map(spawn).collect();
     factory.start(Arc::new(Only(Arc::clone(&server))));
-    future::join_all((0..8).map(change)).await;
+    let during = (8..16).map(spawn);
+    let ended = future::join_all(before.into_iter().chain(during)).await;
+    assert!(ended.iter().all(Result::is_ok), "{ended:?}");
     let last = server.version();
     let mut progress = informer.version_changes();
     progress.wait_until(|progress| progress.version == Some(at(last))).await.unwrap();
-    assert!(told.load(Atomic::SeqCst) >= 80, "every handler that became synced was told of the object");
+    assert!(told.load(Atomic::SeqCst) >= 160, "every handler that became synced was told of the object");
     factory.shutdown().await;
 }

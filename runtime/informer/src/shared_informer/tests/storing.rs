@@ -1,8 +1,10 @@
 //! What is done to objects before they are stored, how much is stored, and under what it is found.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering as Atomic};
 
 use k8s_openapi::api::core::v1::Pod;
+use windlass_object::{DecodeError, Decoder, Head, Representation};
 
 use super::*;
 use crate::store::StoreWriter;
@@ -297,6 +299,96 @@ fn many_readers_see_whole_moments_in_order_and_never_hold_up_the_writer() {
         (store.snapshot().objects().len(), store.snapshot().progress().version.clone()),
         (7, Some(at(ROUNDS)))
     );
+}
+
+/// An object whose readers take their time: each says that it reads, and goes on when it may.
+struct Slow(Option<(Barrier, Barrier)>);
+
+impl Slow {
+    fn read(&self) {
+        if let Some((reading, may_go_on)) = &self.0 {
+            reading.wait();
+            may_go_on.wait();
+        }
+    }
+}
+
+#[derive(Clone)]
+struct SlowlyRead;
+
+impl Representation for SlowlyRead {
+    type Stored = Arc<Slow>;
+    type Read = ();
+    type Decoder = Never;
+
+    fn kind(&self) -> ResourceKind {
+        ResourceKind::of::<ConfigMap>()
+    }
+
+    fn decoder(&self) -> Never {
+        Never
+    }
+
+    fn read(stored: &Arc<Slow>) {
+        stored.read();
+    }
+
+    fn head(_: &Arc<Slow>) -> Head {
+        slow_head(1)
+    }
+}
+
+struct Never;
+
+impl Decoder for Never {
+    type Stored = Arc<Slow>;
+
+    fn decode(&mut self, _: &bytes::Bytes) -> Result<Arc<Slow>, DecodeError> {
+        Err(DecodeError::Refused { kind: "slow".to_owned(), reason: "nobody asks for it".to_owned() })
+    }
+}
+
+fn slow_head(version: u64) -> Head {
+    Head { key: key(&version.to_string()), uid: None, version: Some(at(version)) }
+}
+
+fn stored_slowly(version: u64, object: Slow) -> Batch<Arc<Slow>> {
+    let body = crate::delta_fifo::Body::Decoded(Arc::new(object));
+    let item = crate::delta_fifo::Item { head: slow_head(version), body, bytes: 1 };
+    Batch::Changes(vec![crate::delta_fifo::Delta::Added(item)])
+}
+
+/// Upstream's readers hold a lock for as long as they list, and its writer waits for them (kubernetes#130767).
+#[test]
+fn the_writer_goes_on_while_every_reader_is_in_the_midst_of_a_list() {
+    const READERS: usize = 4;
+    const CHANGES: u64 = 100;
+    let gates = (Barrier::new(READERS + 1), Barrier::new(READERS + 1));
+    let metrics = Metrics::new().informer("", "v1", "configmaps");
+    let store = Arc::new(Store::new());
+    let budget = Arc::new(crate::budget::Budget::new(None, metrics));
+    let mut writer = StoreWriter::new(Arc::clone(&store), SlowlyRead::head, budget);
+    let lister = Lister::<SlowlyRead>::new(Arc::clone(&store), "slow".into());
+    writer.apply(stored_slowly(1, Slow(Some(gates))));
+    let first = Arc::clone(store.snapshot().objects().values().next().expect("stored"));
+    let (reading, may_go_on) = first.0.as_ref().expect("with gates");
+    let (wrote, written) = blocking::channel();
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..READERS).map(|_| scope.spawn(|| lister.list().len())).collect();
+        reading.wait();
+        scope.spawn(move || {
+            for version in 2..=CHANGES {
+                writer.apply(stored_slowly(version, Slow(None)));
+            }
+            wrote.send(()).unwrap();
+        });
+        // However it ends, the readers go on, so that nobody is left to wait for.
+        let ended = written.recv_timeout(Duration::from_secs(30));
+        may_go_on.wait();
+        let seen: Vec<usize> = readers.into_iter().map(|reader| reader.join().expect("a list")).collect();
+        assert_eq!((ended, seen), (Ok(()), vec![1; READERS]), "the writer waited for the readers");
+    });
+    assert_eq!(store.snapshot().objects().len() as u64, CHANGES);
 }
 
 fn map_at(version: u64) -> ConfigMap {
