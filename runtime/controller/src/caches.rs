@@ -10,6 +10,7 @@ use windlass_env::cell::Observer;
 use windlass_informer::{
     Laggard, NotSynced, Presence, Progress, Quarantined, Selection, SharedInformer, VersionSource,
 };
+use windlass_object::shard::ShardField;
 use windlass_object::{GroupResource, ObjectKey, Representation, ResourceKind, Uid};
 
 /// A representation that gives readers a shared object with metadata: whole, dynamic or metadata alone.
@@ -32,6 +33,8 @@ pub(crate) trait Cache: VersionSource {
     fn selection(&self) -> &Selection;
     /// Whether the end of this very object shows: it is not there, or its deletion is under way.
     fn shows_end(&self, key: &ObjectKey, uid: &Uid) -> bool;
+    /// Whether it holds shards that are told apart by the identity of their objects.
+    fn is_sharded_by_uid(&self) -> bool;
     /// Moves whenever what is cached changes.
     fn progress(&self) -> Observer<Progress>;
     /// Waits for the initial list; `false` if the informer was shut down first.
@@ -68,6 +71,10 @@ impl<R: Observed> Cache for SharedInformer<R> {
         let Some(object) = self.lister().get(key) else { return true };
         let meta = object.meta();
         meta.uid.as_deref() != Some(uid.as_str()) || meta.deletion_timestamp.is_some()
+    }
+
+    fn is_sharded_by_uid(&self) -> bool {
+        self.sharded_by() == Some(ShardField::Uid)
     }
 
     fn progress(&self) -> Observer<Progress> {
@@ -150,6 +157,11 @@ impl Caches {
 
     pub(crate) fn of(&self, resource: &GroupResource) -> Vec<Arc<dyn Cache>> {
         self.lock().get(resource).cloned().unwrap_or_default()
+    }
+
+    /// Whether some hold shards of `resource` that are told apart by the identity of their objects.
+    pub(crate) fn sharded_by_uid(&self, resource: &GroupResource) -> bool {
+        self.of(resource).iter().any(|cache| cache.is_sharded_by_uid())
     }
 
     /// All of them, in order.

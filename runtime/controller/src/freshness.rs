@@ -54,9 +54,9 @@ impl Caches {
             return true;
         }
         let caches = self.showing(place);
-        // Of a namespace that is not followed nothing will ever show, so there is nothing to wait for.
+        // Of what is not followed nothing will ever show, so there is nothing to wait for.
         let has_passed = |cache: &Arc<dyn Cache>, bound: &ResourceVersion| {
-            cache.progress().get().has_reached_in(place.namespace(), bound)
+            cache.progress().get().has_reached_in(place.site(), bound)
         };
         let bounded = caches.is_empty()
             || wanted.bound().map_or(wanted.doubt == Doubt::None, |bound| {
@@ -81,7 +81,7 @@ impl Caches {
 /// what is old, and is waited for.
 fn is_barred(cache: &dyn Cache, place: &Place) -> bool {
     let namespace = place.namespace();
-    if cache.progress().get().has_listed(namespace.unwrap_or_default()) {
+    if cache.progress().get().has_listed(place.site()) {
         return false;
     }
     cache.is_absent()
@@ -94,7 +94,7 @@ fn is_barred(cache: &dyn Cache, place: &Place) -> bool {
 /// Whether the cache has passed `version`. Versions that cannot be compared fail open: nobody could say when the wait
 /// would end.
 fn shows(cache: &dyn Cache, place: &Place, version: &ResourceVersion) -> bool {
-    cache.version_in(place.namespace()).is_some_and(|store| store.reached(version).unwrap_or(true))
+    cache.version_in(place.site()).is_some_and(|store| store.reached(version).unwrap_or(true))
 }
 
 /// Whether the cache shows the end of everything that was deleted.
@@ -235,7 +235,7 @@ impl Gate {
     async fn reached(&self, cache: &dyn Cache, place: &Place, wanted: &Wanted, deadline: Instant) -> bool {
         let left = || deadline.saturating_duration_since(self.env.now());
         let reached = match wanted.bound() {
-            Some(bound) => cache.reached_in(place.namespace(), bound, left()).await,
+            Some(bound) => cache.reached_in(place.site(), bound, left()).await,
             None => true,
         };
         if reached && self.ended(cache, wanted, left()).await {

@@ -23,7 +23,7 @@ use windlass_api_server::faults::{Asked, Fault, Plan, Scene, What};
 use windlass_client::{ClientOptions, Clients, OpenFence};
 use windlass_env::{Env, Instant};
 use windlass_events::Recorder;
-use windlass_informer::{ApiSources, FactoryOptions, InformerFactory, TypedLister};
+use windlass_informer::{ApiSources, FactoryOptions, InformerFactory, ShardSet, TypedLister};
 use windlass_metrics::Metrics;
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Verb};
 use windlass_workqueue::{RateLimiter, default_limiter};
@@ -122,6 +122,8 @@ struct World {
     metrics: Metrics,
     diary: Diary,
     resync: Option<Duration>,
+    /// Of which shards caches are, if not of everything.
+    shards: Option<ShardSet>,
 }
 
 /// A controller about to be started.
@@ -164,7 +166,8 @@ impl World {
         let env = Env::virtual_time(7);
         let api = Scene::new(&env, Plan { seed: 7, faults });
         api.put("/api/v1/namespaces/shop", json!({}));
-        let world = Self { env, api, metrics: Metrics::new(), diary: Diary::default(), resync: None };
+        let (metrics, diary) = (Metrics::new(), Diary::default());
+        let world = Self { env, api, metrics, diary, resync: None, shards: None };
         maps.iter().for_each(|name| world.put(name));
         world
     }
@@ -211,7 +214,8 @@ impl World {
             Clients::over_service(env.clone(), self.api.line(), uri, options, &metrics, Arc::new(OpenFence))
                 .expect("clients");
         let reader = clients.for_informers().expect("reader");
-        let options = FactoryOptions { resync: self.resync, ..FactoryOptions::default() };
+        let (resync, shards) = (self.resync, self.shards.clone());
+        let options = FactoryOptions { resync, shards, ..FactoryOptions::default() };
         let factory = InformerFactory::new(env.clone(), metrics.clone(), options);
         let prepared = registration.prepare(env.clone(), metrics, factory.clone()).expect("set up");
         factory.start(Arc::new(ApiSources::new(reader.clone())));

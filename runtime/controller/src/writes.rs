@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use windlass_client::{Write, WriteLog, WriteTarget};
 use windlass_env::{Env, Instant};
+use windlass_informer::Site;
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Uid, Verb};
 
 use crate::caches::Caches;
@@ -23,17 +24,29 @@ use crate::caches::Caches;
 const SHOWS_WITHIN: Duration = Duration::from_secs(5);
 
 /// A collection that is written to: a resource, in one namespace if it has any. With many namespaces as one source each
-/// has a version of its own.
+/// has a version of its own. So has each shard: where those are told apart by the identity of objects, an object is a
+/// place by itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     /// Group and resource.
     pub(crate) resource: GroupResource,
     namespace: Option<Arc<str>>,
+    object: Option<Uid>,
 }
 
 impl Place {
     pub(crate) fn new(resource: GroupResource, namespace: Option<&str>) -> Self {
-        Self { resource, namespace: namespace.map(Into::into) }
+        Self { resource, namespace: namespace.map(Into::into), object: None }
+    }
+
+    /// That of one object.
+    pub(crate) fn of_object(self, uid: Uid) -> Self {
+        Self { object: Some(uid), ..self }
+    }
+
+    /// What tells the part of a cache that shows it.
+    pub(crate) fn site(&self) -> Site<'_> {
+        Site { namespace: self.namespace(), uid: self.object.as_ref() }
     }
 
     pub(crate) fn namespace(&self) -> Option<&str> {
@@ -344,13 +357,19 @@ impl WorkerLog {
     fn record(
         &self,
         target: &WriteTarget,
+        object: Option<&Uid>,
         write: impl FnOnce(&mut Ledger, &ObjectKey, &Place, u64, Instant),
     ) {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // A resource this controller does not watch has no cache that could be stale.
         let resource = changed(target);
         let (Some(key), Some(epoch)) = (current, self.caches.epoch(&resource)) else { return };
+        let object = object.filter(|_| self.caches.sharded_by_uid(&resource));
         let place = Place::new(resource, target.namespace.as_deref());
+        let place = match object {
+            Some(uid) => place.of_object(uid.clone()),
+            None => place,
+        };
         let mut ledger = self.ledger.lock();
         write(&mut ledger, &key, &place, epoch, self.env.now());
         ledger.sweep_if_grown(|place, wanted| self.caches.passed(place, wanted));
@@ -371,7 +390,7 @@ impl WriteLog for WorkerLog {
             // It happened, but not at which version: a consistent read tells what must show.
             return self.ambiguous(write.target);
         }
-        self.record(&write.target, |ledger, key, place, epoch, now| {
+        self.record(&write.target, write.uid.as_ref(), |ledger, key, place, epoch, now| {
             if let Some(version) = &write.version {
                 ledger.wrote(key, place, version, epoch, now);
             }
@@ -382,7 +401,7 @@ impl WriteLog for WorkerLog {
     }
 
     fn ambiguous(&self, target: WriteTarget) {
-        self.record(&target, |ledger, key, place, epoch, now| ledger.ambiguous(key, place, epoch, now));
+        self.record(&target, None, |ledger, key, place, epoch, now| ledger.ambiguous(key, place, epoch, now));
     }
 }
 

@@ -40,6 +40,38 @@ pub enum Departure {
     Unserved,
 }
 
+/// Where an object is, as far as that tells its part: in a namespace, or, if its kind has none, anywhere with this uid.
+/// Neither means everywhere.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Site<'a> {
+    /// Its namespace.
+    pub namespace: Option<&'a str>,
+    /// Its identity. Nobody asks for that of an object in a namespace.
+    pub uid: Option<&'a Uid>,
+}
+
+impl Site<'_> {
+    /// Where it lies on the ring of what this field tells apart, if that is known.
+    pub(crate) fn hash(self, field: ShardField) -> Option<u64> {
+        match field {
+            ShardField::Namespace => self.namespace.map(shard::hash),
+            ShardField::Uid => self.uid.map(|uid| shard::hash(uid.as_str())),
+        }
+    }
+}
+
+impl<'a> From<Option<&'a str>> for Site<'a> {
+    fn from(namespace: Option<&'a str>) -> Self {
+        Self { namespace, uid: None }
+    }
+}
+
+impl<'a> From<&'a str> for Site<'a> {
+    fn from(namespace: &'a str) -> Self {
+        Some(namespace).into()
+    }
+}
+
 impl Partition {
     /// The namespace, if the part is one.
     pub fn namespace(&self) -> Option<&Arc<str>> {
@@ -126,6 +158,16 @@ impl Members {
         }
     }
 
+    /// What tells them apart, if they are shards, or within such.
+    pub(crate) fn field(&self) -> Option<ShardField> {
+        match self {
+            Members::Namespaces(_) => None,
+            Members::NamespacesWithin(..) => Some(ShardField::Namespace),
+            Members::Shards(_, field) => Some(*field),
+            Members::One(shard) => Some(shard.field),
+        }
+    }
+
     /// How they are called in the name of an informer, which says by itself if it is about one shard.
     pub(crate) fn of_what(&self) -> Option<&'static str> {
         match self {
@@ -158,17 +200,16 @@ impl Members {
         }
     }
 
-    /// Whether a part that holds this namespace is there to be.
-    pub(crate) fn expects(&self, namespace: &str) -> bool {
-        let held = |shards: &ShardSet| shards.shard_of(shard::hash(namespace)).is_some();
+    /// Whether a part that holds what is there is there to be.
+    pub(crate) fn expects(&self, site: Site<'_>) -> bool {
+        let named = |set: &NamespaceSet| site.namespace.is_some_and(|namespace| set.contains(namespace));
+        let hash = self.field().and_then(|field| site.hash(field));
+        let held = |shards: &ShardSet| hash.and_then(|hash| shards.shard_of(hash)).is_some();
         match self {
-            Members::Namespaces(namespaces) => namespaces.contains(namespace),
-            Members::NamespacesWithin(namespaces, shards) => namespaces.contains(namespace) && held(shards),
-            Members::Shards(shards, ShardField::Namespace) => held(shards),
-            Members::One(shard) => {
-                shard.field == ShardField::Namespace && shard.ranges.contains(shard::hash(namespace))
-            }
-            Members::Shards(_, ShardField::Uid) => false,
+            Members::Namespaces(namespaces) => named(namespaces),
+            Members::NamespacesWithin(namespaces, shards) => named(namespaces) && held(shards),
+            Members::Shards(shards, _) => held(shards),
+            Members::One(shard) => hash.is_some_and(|hash| shard.ranges.contains(hash)),
         }
     }
 

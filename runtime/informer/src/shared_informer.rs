@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use windlass_env::cell::{Observer, Publisher, cell};
 use windlass_env::{Env, Task};
 use windlass_metrics::{InformerMetrics, Metrics};
+use windlass_object::shard::ShardField;
 use windlass_object::{ObjectKey, Representation, ResourceKind, ResourceVersion};
 
 use crate::budget::Budget;
@@ -32,7 +33,7 @@ use crate::indexes::Index;
 use crate::list_watch::{Selection, Sources};
 use crate::lister::Lister;
 use crate::namespaces::NamespaceSet;
-use crate::partition::{Members, Partition};
+use crate::partition::{Members, Partition, Site};
 use crate::presence::Presence;
 use crate::processor::{Listener, Processor, Replay};
 use crate::reflector::WatchErrorHandler;
@@ -73,24 +74,24 @@ pub trait VersionSource: Send + Sync {
     /// milliseconds, even where the version stands still because nothing changes.
     fn follows(&self) -> bool;
 
-    /// Everything in `namespace` up to this version is in the store. The same as [`version`](Self::version) unless
-    /// namespaces are followed one by one, each with its own version: then also `None` for one that is not followed, or
+    /// Everything at `site` up to this version is in the store. The same as [`version`](Self::version) unless namespaces
+    /// or shards are followed one by one, each with its own version: then also `None` for one that is not followed, or
     /// has not been listed.
-    fn version_in(&self, namespace: Option<&str>) -> Option<ResourceVersion> {
-        let _ = namespace;
+    fn version_in(&self, site: Site<'_>) -> Option<ResourceVersion> {
+        let _ = site;
         self.version()
     }
 
-    /// Like [`reached`](Self::reached), for a write to an object in `namespace`. The same unless namespaces are followed
-    /// one by one: then the others are not waited for, of which a quiet one may stand still for a minute. True for a
-    /// namespace that is not followed: of it, nothing will ever be seen.
+    /// Like [`reached`](Self::reached), for a write to an object at `site`. The same unless namespaces or shards are
+    /// followed one by one: then the others are not waited for, of which a quiet one may stand still for a minute. True
+    /// for one that is not followed: of it, nothing will ever be seen.
     fn reached_in<'a>(
         &'a self,
-        namespace: Option<&'a str>,
+        site: Site<'a>,
         wanted: ResourceVersion,
         within: Duration,
     ) -> BoxFuture<'a, bool> {
-        let _ = namespace;
+        let _ = site;
         self.reached(wanted, within)
     }
 
@@ -243,6 +244,11 @@ impl<R: Representation> SharedInformer<R> {
     /// The shards it follows, or within which it follows namespaces, if it does.
     pub fn shards(&self) -> Option<&ShardSet> {
         self.inner.members.as_ref().and_then(Members::shards)
+    }
+
+    /// By what the shards that it follows are told apart, if it follows shards.
+    pub fn sharded_by(&self) -> Option<ShardField> {
+        self.inner.members.as_ref().and_then(Members::field)
     }
 
     /// A reader of the objects. It may be made before the informer is started, and is empty until then.
@@ -686,11 +692,11 @@ impl<T> Phase<T> {
 }
 
 impl<R: Representation> Inner<R> {
-    /// Waits until everything up to `wanted` is in the store of the part that holds `namespace`.
-    async fn reached_in(&self, namespace: Option<&str>, wanted: ResourceVersion) -> bool {
-        // A namespace of the set may be known to be wanted before it has joined.
-        let joins = |name: &str| self.members.as_ref().is_some_and(|members| members.expects(name));
-        sync::reached_in(self.progress.observe(), namespace, wanted, joins).await
+    /// Waits until everything up to `wanted` is in the store of the part that holds what is at `site`.
+    async fn reached_in(&self, site: Site<'_>, wanted: ResourceVersion) -> bool {
+        // A part may be known to be wanted before it has joined.
+        let joins = |site: Site<'_>| self.members.as_ref().is_some_and(|members| members.expects(site));
+        sync::reached_in(self.progress.observe(), site, wanted, joins).await
     }
 
     /// Waits until everything up to `wanted` is in the store of one part.
@@ -930,20 +936,20 @@ impl<R: Representation> VersionSource for SharedInformer<R> {
     }
 
     fn reached(&self, wanted: ResourceVersion, within: Duration) -> BoxFuture<'_, bool> {
-        self.reached_in(None, wanted, within)
+        self.reached_in(Site::default(), wanted, within)
     }
 
-    fn version_in(&self, namespace: Option<&str>) -> Option<ResourceVersion> {
-        self.inner.progress.get().version_in(namespace).cloned()
+    fn version_in(&self, site: Site<'_>) -> Option<ResourceVersion> {
+        self.inner.progress.get().version_in(site).cloned()
     }
 
     fn reached_in<'a>(
         &'a self,
-        namespace: Option<&'a str>,
+        site: Site<'a>,
         wanted: ResourceVersion,
         within: Duration,
     ) -> BoxFuture<'a, bool> {
-        let reached = self.inner.reached_in(namespace, wanted);
+        let reached = self.inner.reached_in(site, wanted);
         self.inner.env.timeout(within, reached).map(|outcome| outcome == Ok(true)).boxed()
     }
 

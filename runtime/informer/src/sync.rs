@@ -6,7 +6,7 @@ use std::task::Poll;
 use windlass_env::cell::Observer;
 use windlass_object::ResourceVersion;
 
-use crate::partition::Partition;
+use crate::partition::{Partition, Site};
 use crate::store::Progress;
 
 /// Lets other tasks run before the caller goes on. Writers and handlers that find work without end call it,
@@ -29,19 +29,19 @@ pub(crate) async fn synced(mut progress: Observer<Progress>) -> bool {
     progress.wait_until(|progress| progress.synced).await.is_ok()
 }
 
-/// Waits until everything up to `wanted` is held of the part that holds `namespace`, or until a new epoch makes the
-/// question meaningless; `false` if the informer ended first. `joins` says whether a namespace that is not followed
-/// is about to be.
+/// Waits until everything up to `wanted` is held of the part that holds what is at `site`, or until a new epoch makes the
+/// question meaningless; `false` if the informer ended first. `joins` says whether a part that is not followed is about to
+/// be.
 pub(crate) async fn reached_in(
     mut progress: Observer<Progress>,
-    namespace: Option<&str>,
+    site: Site<'_>,
     wanted: ResourceVersion,
-    joins: impl Fn(&str) -> bool,
+    joins: impl Fn(Site<'_>) -> bool,
 ) -> bool {
     let epoch = progress.get().epoch;
     let reached = |now: &Progress| {
-        let joining = namespace.is_some_and(|name| !now.has_listed(name) && joins(name));
-        !joining && now.has_reached_in(namespace, &wanted)
+        let joining = !now.has_listed(site) && joins(site);
+        !joining && now.has_reached_in(site, &wanted)
     };
     progress.wait_until(|now| now.epoch != epoch || reached(now)).await.is_ok()
 }

@@ -1,10 +1,15 @@
 //! Reading one's own writes: which modes there are, and deletions.
 
+use std::collections::BTreeSet;
+use std::num::NonZeroU16;
+
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::DeleteParams;
 use windlass_informer::NamespaceSet;
 use windlass_object::Uid;
+use windlass_object::shard::{self, Division, ShardId};
 
 use super::*;
 use crate::ReadYourWrites;
@@ -220,4 +225,50 @@ async fn what_was_written_to_a_namespace_that_is_not_followed_is_swept() {
     let place = |namespace| Place::new(GroupResource::new("", "configmaps"), Some(namespace));
     assert!(caches.passed(&place("elsewhere"), &far), "nothing will ever show there");
     assert!(!caches.passed(&place("shop"), &far));
+}
+
+/// Makes a ClusterRole with every turn of its key, twelve times.
+async fn ruler(world: &World) -> Workers {
+    let roles = Arc::new(Mutex::new(0));
+    let wire = |setup: &mut Setup| {
+        setup.uses::<ClusterRole>([Verb::Create]);
+        setup.watch::<ConfigMap>().enqueue(by_self);
+        drop(setup.watch::<ClusterRole>().enqueue(|_| Vec::new()));
+    };
+    let act = move |_, cx: Context| {
+        let number = {
+            let mut made = roles.lock().expect("whole");
+            *made += 1;
+            *made
+        };
+        async move {
+            let role = json!({ "metadata": { "name": format!("role-{number}") } });
+            let role = serde_json::from_value(role).map_err(terminal)?;
+            Api::<ClusterRole>::all(cx.client().clone()).create(&PostParams::default(), &role).await?;
+            Ok(if number == 12 { Outcome::Done } else { Outcome::RequeueAfter(Duration::from_millis(1)) })
+        }
+    };
+    world.start_with(world.scripted(wire, act)).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_to_an_object_of_the_cluster_is_waited_for_in_its_shard_and_not_at_all_if_that_is_not_held() {
+    let (mut world, shards) = (World::with(&["m"]), ShardSet::new());
+    let division = Division::even(NonZeroU16::new(4).expect("four"));
+    let quarter = |uid: &str| division.shard_of(shard::hash(uid));
+    let (home, neighbour) = (quarter("shop"), ShardId((quarter("shop").0 + 1) % 4));
+    for held in [home, neighbour] {
+        shards.join(held, division.ranges(held).clone()).expect("apart");
+    }
+    world.shards = Some(shards);
+    let _workers = ruler(&world).await;
+    world.pass(1).await;
+    let times = world.diary.times("m");
+    assert_eq!(times.len(), 12, "a quiet shard is waited for, or one that nobody holds: {:?}", gaps(&times));
+    let uid_of = |number: usize| {
+        let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/role-{number}");
+        world.api.object(&path).expect("made")["metadata"]["uid"].as_str().expect("one").to_owned()
+    };
+    let written: BTreeSet<ShardId> = (1..=12).map(|number| quarter(&uid_of(number))).collect();
+    assert_eq!(written.len(), 4, "in shards that are held and in others");
 }

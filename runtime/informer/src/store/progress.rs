@@ -13,11 +13,11 @@
 
 use windlass_object::{Head, ResourceVersion};
 
-use self::parts::{InNamespace, Parts};
+use self::parts::{AtSite, Parts};
 pub(super) use self::tracker::Tracker;
 use super::Trust;
 use crate::handler::Cause;
-use crate::partition::Partition;
+use crate::partition::{Partition, Site};
 
 mod parts;
 mod tracker;
@@ -59,13 +59,13 @@ impl Progress {
         }
     }
 
-    /// Whether everything up to `wanted` has arrived of the part that holds `namespace`; of every part, if that is
-    /// `None`. Of a namespace that is not followed nothing will ever arrive, so it counts as reached.
-    pub fn has_reached_in(&self, namespace: Option<&str>, wanted: &ResourceVersion) -> bool {
-        match self.coverage.in_namespace(namespace) {
-            InNamespace::With(part) => part.counts(self.epoch) && reached(part.version.as_ref(), wanted),
-            InNamespace::Unfollowed => true,
-            InNamespace::Everywhere => self.has_reached(wanted),
+    /// Whether everything up to `wanted` has arrived of the part that holds what is at `site`; of every part, if that is
+    /// everywhere. Of what is not followed nothing will ever arrive, so it counts as reached.
+    pub fn has_reached_in<'a>(&self, site: impl Into<Site<'a>>, wanted: &ResourceVersion) -> bool {
+        match self.coverage.at(site.into()) {
+            AtSite::With(part) => part.counts(self.epoch) && reached(part.version.as_ref(), wanted),
+            AtSite::Unfollowed => true,
+            AtSite::Everywhere => self.has_reached(wanted),
         }
     }
 
@@ -79,23 +79,23 @@ impl Progress {
         }
     }
 
-    /// Up to which version everything has arrived of the part that holds `namespace`. `None` also if that part is not
-    /// followed or has not been listed.
-    pub fn version_in(&self, namespace: Option<&str>) -> Option<&ResourceVersion> {
-        match self.coverage.in_namespace(namespace) {
-            InNamespace::With(part) if part.counts(self.epoch) => part.version.as_ref(),
-            InNamespace::With(_) | InNamespace::Unfollowed => None,
-            InNamespace::Everywhere => self.version.as_ref(),
+    /// Up to which version everything has arrived of the part that holds what is at `site`. `None` also if that part is
+    /// not followed or has not been listed.
+    pub fn version_in<'a>(&self, site: impl Into<Site<'a>>) -> Option<&ResourceVersion> {
+        match self.coverage.at(site.into()) {
+            AtSite::With(part) if part.counts(self.epoch) => part.version.as_ref(),
+            AtSite::With(_) | AtSite::Unfollowed => None,
+            AtSite::Everywhere => self.version.as_ref(),
         }
     }
 
-    /// Whether the list of the part that holds `namespace` is in the store.
-    pub fn has_listed(&self, namespace: &str) -> bool {
-        match (&self.coverage.0, self.coverage.in_namespace(Some(namespace))) {
+    /// Whether the list of the part that holds what is at `site` is in the store.
+    pub fn has_listed<'a>(&self, site: impl Into<Site<'a>>) -> bool {
+        match (&self.coverage.0, self.coverage.at(site.into())) {
             (Parts::Whole { unserved, .. }, _) => self.synced && !unserved,
-            (Parts::Many(_), InNamespace::With(part)) => part.counts(self.epoch),
-            (Parts::Many(_), InNamespace::Unfollowed) => false,
-            (Parts::Many(parts), InNamespace::Everywhere) => parts.sums.behind == 0,
+            (Parts::Many(_), AtSite::With(part)) => part.counts(self.epoch),
+            (Parts::Many(_), AtSite::Unfollowed) => false,
+            (Parts::Many(parts), AtSite::Everywhere) => parts.sums.behind == 0,
         }
     }
 
@@ -169,10 +169,10 @@ impl Progress {
 }
 
 impl Coverage {
-    fn in_namespace(&self, namespace: Option<&str>) -> InNamespace<'_> {
-        match (&self.0, namespace) {
-            (Parts::Many(parts), Some(namespace)) => parts.in_namespace(namespace),
-            _ => InNamespace::Everywhere,
+    fn at(&self, site: Site<'_>) -> AtSite<'_> {
+        match &self.0 {
+            Parts::Many(parts) => parts.at(site),
+            Parts::Whole { .. } => AtSite::Everywhere,
         }
     }
 }

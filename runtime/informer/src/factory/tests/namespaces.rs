@@ -166,20 +166,20 @@ async fn a_write_to_a_namespace_that_has_not_been_listed_is_not_taken_to_be_visi
     let version_source: &dyn VersionSource = &informer;
     let elsewhere = world.put("c", "x", "second");
     assert!(
-        version_source.reached_in(Some("c"), elsewhere.clone(), SECOND).await,
+        version_source.reached_in(Some("c").into(), elsewhere.clone(), SECOND).await,
         "nothing of c will ever be seen"
     );
     world.door.shut(Verb::List, "configmaps", Some("c"));
     namespaces.insert("c");
     // Not even before the informer has taken notice that the namespace joined.
-    assert!(!version_source.reached_in(Some("c"), elsewhere.clone(), SECOND).await);
+    assert!(!version_source.reached_in(Some("c").into(), elsewhere.clone(), SECOND).await);
     assert!(!version_source.reached(elsewhere.clone(), SECOND).await);
-    assert_eq!(version_source.version_in(Some("c")), None);
+    assert_eq!(version_source.version_in(Some("c").into()), None);
     world.door.open();
     informer.look_again();
-    assert!(version_source.reached_in(Some("c"), elsewhere.clone(), MINUTE).await);
+    assert!(version_source.reached_in(Some("c").into(), elsewhere.clone(), MINUTE).await);
     assert!(held(&informer).contains(&"c/x=second".to_owned()));
-    assert!(version_source.version_in(Some("c")) >= Some(elsewhere));
+    assert!(version_source.version_in(Some("c").into()) >= Some(elsewhere));
 }
 
 #[tokio::test(start_paused = true)]
@@ -187,7 +187,7 @@ async fn an_own_write_in_a_busy_namespace_does_not_wait_for_a_quiet_one() {
     let (world, _, informer, _) = followed().await;
     let written = world.put("a", "x", "second");
     let began = world.env.now();
-    assert!(VersionSource::reached_in(&informer, Some("a"), written.clone(), MINUTE).await);
+    assert!(VersionSource::reached_in(&informer, Some("a").into(), written.clone(), MINUTE).await);
     assert!(world.env.now().saturating_duration_since(began) <= SECOND);
     assert!(informer.version() < Some(written), "the least of all is behind");
 }
@@ -206,7 +206,7 @@ async fn a_namespace_that_must_not_be_read_holds_up_no_other_and_is_named_with_w
          there: - { apiGroups: [\"\"], resources: [\"configmaps\"], verbs: [list, watch] }"
     );
     let written = world.put("a", "x", "first");
-    assert!(VersionSource::reached_in(&informer, Some("a"), written, SECOND).await);
+    assert!(VersionSource::reached_in(&informer, Some("a").into(), written, SECOND).await);
     assert_eq!(held(&informer), ["a/x=first"]);
     assert!(
         matches!(informer.presence(), Presence::Forbidden(denial) if denial.namespace.as_deref() == Some("b"))
@@ -345,7 +345,7 @@ async fn a_fresh_look_reads_every_namespace_anew() {
     let before = (lists("a"), lists("b"));
     assert!(VersionSource::refreshed(&informer, MINUTE).await);
     assert_eq!((lists("a"), lists("b")), (before.0 + 1, before.1 + 1));
-    let never: Option<ResourceVersion> = VersionSource::version_in(&informer, Some("c"));
+    let never: Option<ResourceVersion> = VersionSource::version_in(&informer, Some("c").into());
     assert_eq!(never, None);
 }
 

@@ -163,8 +163,8 @@ async fn a_shard_that_cannot_be_listed_holds_up_no_other_and_is_named() {
     assert_eq!(laggards.len(), 1, "{laggards:?}");
     assert!(laggards[0].to_string().contains("shard 1 (0x"), "{}", laggards[0]);
     assert!(informer.last_error().is_some_and(|error| error.starts_with("shard 1 (0x")));
-    assert_eq!(VersionSource::version_in(&informer, Some("b")), None);
-    assert!(VersionSource::version_in(&informer, Some("a")).is_some());
+    assert_eq!(VersionSource::version_in(&informer, Some("b").into()), None);
+    assert!(VersionSource::version_in(&informer, Some("a").into()).is_some());
     world.heal();
     assert!(informer.members_synced().await);
     assert_eq!(held(&informer), ["a/x=second", "b/x=first"]);
@@ -331,7 +331,7 @@ async fn own_writes_are_waited_for_in_the_shard_they_were_made_in() {
         let (world, shards, informer, _) = followed(filters, streams).await;
         let written = world.put("a", "x", "second");
         let reached = |namespace, within| {
-            VersionSource::reached_in(&informer, Some(namespace), written.clone(), within)
+            VersionSource::reached_in(&informer, Some(namespace).into(), written.clone(), within)
         };
         assert!(reached("a", SECOND).await, "the others are quiet, and not waited for");
         assert!(reached("c", SECOND).await, "of what is not followed nothing will come");

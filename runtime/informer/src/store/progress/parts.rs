@@ -8,10 +8,10 @@
 use std::sync::Arc;
 
 use imbl::OrdMap;
-use windlass_object::shard::{self, HashRange, ShardField};
+use windlass_object::shard::{HashRange, ShardField};
 use windlass_object::{Head, ResourceVersion};
 
-use crate::partition::Partition;
+use crate::partition::{Partition, Site};
 use crate::shards::Shard;
 
 /// What there is to follow.
@@ -49,8 +49,8 @@ pub(super) struct Sums {
     pub(super) turn: u64,
 }
 
-/// What is followed of a namespace, where many parts are.
-pub(super) enum InNamespace<'a> {
+/// What is followed of a site, where many parts are.
+pub(super) enum AtSite<'a> {
     /// All of it, with this part.
     With(&'a Part),
     /// Nothing.
@@ -137,15 +137,16 @@ impl Many {
         namespace.or_else(|| self.shards.get(self.shard_of(head)?))
     }
 
-    pub(super) fn in_namespace(&self, namespace: &str) -> InNamespace<'_> {
-        let part = match self.field() {
-            None => self.namespaces.get(namespace),
-            Some(ShardField::Namespace) => {
-                self.shard_at(shard::hash(namespace)).and_then(|shard| self.shards.get(shard))
+    pub(super) fn at(&self, site: Site<'_>) -> AtSite<'_> {
+        let part = match (self.field(), site.namespace) {
+            (None, None) => return AtSite::Everywhere,
+            (None, Some(namespace)) => self.namespaces.get(namespace),
+            (Some(field), _) => {
+                let Some(hash) = site.hash(field) else { return AtSite::Everywhere };
+                self.shard_at(hash).and_then(|shard| self.shards.get(shard))
             }
-            Some(ShardField::Uid) => return InNamespace::Everywhere,
         };
-        part.map_or(InNamespace::Unfollowed, InNamespace::With)
+        part.map_or(AtSite::Unfollowed, AtSite::With)
     }
 
     /// What shards are told apart by, if there are any.

@@ -185,7 +185,7 @@ impl World {
             let mut all = true;
             for (name, text) in NAMES.iter().enumerate() {
                 all &= self.delivered(name, version);
-                if self.progress().has_reached_in(Some(text), &at(version)) {
+                if self.progress().has_reached_in(Some(*text), &at(version)) {
                     assert!(
                         self.delivered(name, version),
                         "{text} is not at {version}: {:?}",
