@@ -54,19 +54,35 @@ impl Identity {
     }
 }
 
+/// What no hex digit is worth.
+const NO_DIGIT: u8 = 0x10;
+
+/// What each byte is worth as a lower-case hex digit. A table, because one is read for every event: without a branch for
+/// each digit, whose value nothing foretells, it takes a third of the time.
+const VALUES: [u8; 256] = {
+    let (mut values, mut digit) = ([NO_DIGIT; 256], 0);
+    while digit < 16 {
+        values[b"0123456789abcdef"[digit as usize] as usize] = digit;
+        digit += 1;
+    }
+    values
+};
+
 /// The number that a UUID spells in its usual form; none for any other text.
 fn uuid(text: &str) -> Option<u128> {
-    let bytes = text.as_bytes();
-    if bytes.len() != 36 {
-        return None;
-    }
-    bytes.iter().enumerate().try_fold(0, |number, (at, byte)| match (at, byte) {
-        (8 | 13 | 18 | 23, b'-') => Some(number),
-        (8 | 13 | 18 | 23, _) => None,
-        (_, b'0'..=b'9') => Some(number << 4 | u128::from(byte - b'0')),
-        (_, b'a'..=b'f') => Some(number << 4 | u128::from(byte - b'a' + 10)),
-        _ => None,
-    })
+    let bytes: &[u8; 36] = text.as_bytes().try_into().ok()?;
+    let mut seen = 0;
+    let mut number = |digits: &[u8]| {
+        digits.iter().fold(0, |number: u64, digit| {
+            let value = VALUES[usize::from(*digit)];
+            seen |= value;
+            number << 4 | u64::from(value)
+        })
+    };
+    let high = number(&bytes[..8]) << 32 | number(&bytes[9..13]) << 16 | number(&bytes[14..18]);
+    let low = number(&bytes[19..23]) << 48 | number(&bytes[24..]);
+    let dashed = [8, 13, 18, 23].iter().all(|at| bytes[*at] == b'-');
+    (dashed && seen & NO_DIGIT == 0).then(|| u128::from(high) << 64 | u128::from(low))
 }
 
 #[cfg(test)]
@@ -81,7 +97,8 @@ mod tests {
         let uids = ["3ce2b2d4-6b0e-4f8e-9f43-0a1b2c3d4e5f", "00000000-0000-0000-0000-000000000000"];
         let others =
             ["3CE2B2D4-6b0e-4f8e-9f43-0a1b2c3d4e5f", "3ce2b2d4-6b0e-4f8e-9f43-0a1b2c3d4e5", "1", "", "é"];
-        for text in uids.into_iter().chain(others) {
+        let misplaced = ["3ce2b2d46-b0e-4f8e-9f43-0a1b2c3d4e5f", "3ce2b2d4-6b0e-4f8e-9f43-0a1b2c3d4e5g"];
+        for text in uids.into_iter().chain(others).chain(misplaced) {
             assert_eq!(Identity::of(Some(text)).text().as_deref(), Some(text));
         }
         assert!(uids.into_iter().all(|text| matches!(Identity::of(Some(text)), Identity::Uuid(_))));
