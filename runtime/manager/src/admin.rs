@@ -25,6 +25,8 @@ mod site;
 mod status;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod threads;
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -28,6 +28,8 @@
 mod page;
 mod seat;
 mod table;
+#[cfg(test)]
+mod threads;
 mod weights;
 
 use std::collections::BTreeMap;

@@ -29,8 +29,8 @@ fn observers_on_other_threads_see_values_in_order_up_to_the_last_and_then_the_en
     // What is written before a value is set is seen with it: only the cell puts these in order.
     let (written, (publisher, observer)) = ([AtomicU32::new(0), AtomicU32::new(0)], cell([0; 2]));
     std::thread::scope(|scope| {
-        for which in 0..2 {
-            let (publisher, written) = (publisher.clone(), &written[which]);
+        for (which, written) in written.iter().enumerate() {
+            let publisher = publisher.clone();
             scope.spawn(move || {
                 for n in 1..=ROUNDS {
                     written.store(n, Ordering::Relaxed);

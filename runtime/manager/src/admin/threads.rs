@@ -1,0 +1,92 @@
+//! What requests to the admin server on several threads share: answers that are asked for once, and places. No socket and no
+//! TLS, so `cargo xtask miri` can interpret these tests: it objects to a race, to memory that is used after it was freed,
+//! and to a wakeup that is lost, after which every thread waits.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::future::FutureExt as _;
+use windlass_env::Env;
+use windlass_metrics::Metrics;
+
+use super::connections::Connections;
+use super::memo::{Answered, Memo};
+
+/// How often each thread asks. An interpreter takes a thousand times as long; it is to see many orders of a few questions
+/// and not one order of many.
+const ROUNDS: usize = if cfg!(miri) { 3 } else { 2_000 };
+
+/// Turns a hang into a failure. Nothing depends on speed; interpreted time goes on with every step.
+const LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 100_000 } else { 60 });
+
+/// Waits on this thread.
+fn wait<F: Future>(env: &Env, future: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(env.timeout(LIMIT, future)).expect("a wakeup was lost")
+}
+
+#[test]
+fn of_threads_that_ask_the_same_at_once_each_is_answered_whoever_leaves() {
+    const THREADS: usize = 3;
+    let env = Env::virtual_time(1);
+    let (memo, asked) = (Memo::<usize, ()>::new(env.clone(), 8), Arc::new(AtomicUsize::new(0)));
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (env, memo, asked) = (&env, &memo, &asked);
+            scope.spawn(move || {
+                wait(env, async {
+                    for round in 0..ROUNDS {
+                        let question = [u8::try_from(round % 200).expect("small"); 32];
+                        let asked = Arc::clone(asked);
+                        let asking = async move {
+                            asked.fetch_add(1, Ordering::Relaxed);
+                            tokio::task::yield_now().await;
+                            Ok(Answered { value: round % 200, holds: Duration::ZERO, good: true })
+                        };
+                        let mut answer = Box::pin(memo.ask(question, || asking.boxed()));
+                        if thread == 0 && round % 2 == 0 {
+                            // It may be the one that all others wait for, and leaves.
+                            assert_ne!(answer.as_mut().now_or_never(), Some(Err(())));
+                            continue;
+                        }
+                        assert_eq!(answer.await, Ok(round % 200));
+                    }
+                });
+            });
+        }
+    });
+    assert!((1..=THREADS * ROUNDS).contains(&asked.load(Ordering::Relaxed)));
+}
+
+#[test]
+fn no_more_connections_than_may_have_places_on_all_threads_and_the_end_waits_for_each() {
+    const MOST: usize = 2;
+    let env = Env::virtual_time(1);
+    let metrics = Metrics::new().admin();
+    let (connections, open) = (Connections::new(env.clone(), MOST, metrics.clone()), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for last in 1..=3 {
+            let (env, connections, open) = (&env, &connections, &open);
+            scope.spawn(move || {
+                wait(env, async {
+                    for round in 0..ROUNDS {
+                        let Some(place) = connections.place(Ipv4Addr::new(10, 0, 0, last).into()).await else {
+                            continue;
+                        };
+                        assert!(open.fetch_add(1, Ordering::Relaxed) < MOST, "too many");
+                        if round % 2 == 0 {
+                            let answering = place.connection.answering();
+                            tokio::task::yield_now().await;
+                            drop(answering);
+                        }
+                        open.fetch_sub(1, Ordering::Relaxed);
+                    }
+                });
+            });
+        }
+    });
+    wait(&env, connections.ended());
+    assert_eq!((metrics.connections.get(), open.into_inner()), (0, 0));
+}
