@@ -49,7 +49,7 @@ enum Chore {
     /// What reads bytes from outside, under libFuzzer; needs a nightly toolchain and a C++ compiler.
     Fuzz(fuzz::Arguments),
     /// What threads share, under an interpreter that objects to undefined behaviour; needs a nightly toolchain.
-    Miri,
+    Miri(miri::Arguments),
     /// What clippy cannot say about this workspace.
     Tidy,
     /// What a change must pass: `lint`, then `test`.
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
         Chore::Soak(arguments) => soak::run(&arguments),
         Chore::Describe(arguments) => describe::run(&arguments),
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
-        Chore::Miri => miri::run(),
+        Chore::Miri(arguments) => miri::run(&arguments),
         Chore::Lint => lint::run(),
         Chore::Tidy => tidy::run(&workspace::root()),
         Chore::Ci => ci::run(),

@@ -2,7 +2,10 @@
 //! queue. No connection, no TLS and no kube client, so `cargo xtask miri` can interpret these tests: it objects to a race,
 //! to memory that is used after it was freed, and to a wakeup that is lost, after which every thread waits.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    Barrier,
+    atomic::{AtomicBool, Ordering},
+};
 
 use super::*;
 use crate::stack::gate::{Behind, Gate};
@@ -44,7 +47,7 @@ fn a_write_that_races_the_end_of_its_fence_is_answered_or_said_not_to_be_sent_on
     let env = Env::virtual_time(1);
     let first = TestFence::new(FenceState::Open);
     let slot = FenceSlot::new(Arc::clone(&first) as Arc<dyn Fence>);
-    let (next, begun) = (stack(&env, &slot), std::sync::Barrier::new(3));
+    let (next, begun) = (stack(&env, &slot), Barrier::new(3));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {

@@ -2,7 +2,10 @@
 //! used after it was freed, and to a wakeup that is lost, after which every thread waits.
 
 use std::future::pending;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{
+    Barrier,
+    atomic::{AtomicU32, Ordering},
+};
 use std::time::Duration;
 
 use tokio::task::yield_now;
@@ -63,7 +66,7 @@ fn observers_on_other_threads_see_values_in_order_up_to_the_last_and_then_the_en
 
 #[test]
 fn a_kill_ends_the_tasks_of_every_thread_and_whoever_waits_for_that_is_told() {
-    let (env, begun) = (Env::virtual_time(1), std::sync::Barrier::new(3));
+    let (env, begun) = (Env::virtual_time(1), Barrier::new(3));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {

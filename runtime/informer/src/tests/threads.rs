@@ -3,7 +3,7 @@
 //! memory that is used after it was freed, and to a wakeup that is lost, after which every thread waits.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, LazyLock, mpsc};
+use std::sync::{Arc, Barrier, LazyLock, mpsc};
 use std::time::Duration;
 
 use windlass_env::Env;
@@ -130,7 +130,7 @@ fn a_handler_on_a_thread_of_its_own_is_told_each_state_from_the_one_before_it_up
 fn a_handler_that_is_gone_was_dropped_and_is_called_by_no_thread() {
     for _ in 0..ROUNDS.div_ceil(4) {
         let (env, listener) = (Env::virtual_time(1), listener());
-        let (mut captured, begin) = (Arc::new(AtomicU32::new(0)), std::sync::Barrier::new(3));
+        let (mut captured, begin) = (Arc::new(AtomicU32::new(0)), Barrier::new(3));
         std::thread::scope(|scope| {
             let (calls, whose) = (Arc::clone(&captured), Arc::clone(&listener));
             let (env, begin) = (&env, &begin);

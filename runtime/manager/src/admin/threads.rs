@@ -72,7 +72,8 @@ fn no_more_connections_than_may_have_places_on_all_threads_and_the_end_waits_for
             scope.spawn(move || {
                 wait(env, async {
                     for round in 0..ROUNDS {
-                        let Some(place) = connections.place(Ipv4Addr::new(10, 0, 0, last).into()).await else {
+                        let Some(place) = connections.place(Ipv4Addr::new(10, 0, 0, last).into()).await
+                        else {
                             continue;
                         };
                         assert!(open.fetch_add(1, Ordering::Relaxed) < MOST, "too many");

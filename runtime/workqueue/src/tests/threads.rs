@@ -93,38 +93,38 @@ fn a_run_sees_what_was_there_before_its_add_and_no_key_is_with_two_threads() {
 #[test]
 fn who_is_told_of_a_key_and_gives_up_passes_the_word_to_another_thread() {
     let env = Env::virtual_time(1);
-    let (queue, over) = (queue(&env), AtomicBool::new(false));
-    let (ran, runs) = mpsc::channel();
+    let (queue, (ran, runs)) = (queue(&env), mpsc::channel());
+    let ((begin, begins), (sit, seated)) = (mpsc::channel::<()>(), mpsc::channel());
     std::thread::scope(|scope| {
-        let (env, queue, over, of_steady) = (&env, &queue, &over, ran.clone());
-        let ran = move |key: u32| ran.send(key).expect("somebody counts");
+        let (env, queue) = (&env, &queue);
         scope.spawn(move || {
             wait(env, async {
-                while !over.load(Ordering::Relaxed) {
+                for () in begins {
                     let mut get = Box::pin(queue.get());
-                    if let Poll::Ready(Some(item)) = poll_fn(|cx| Poll::Ready(get.as_mut().poll(cx))).await {
-                        ran(*item.key());
-                    }
-                    // Here it is in the line, if it got nothing, and out of it when `get` is dropped.
-                    std::thread::yield_now();
+                    let once = poll_fn(|cx| Poll::Ready(get.as_mut().poll(cx))).await;
+                    assert!(once.is_pending(), "nothing is queued before it is in the line");
+                    sit.send(()).expect("somebody waits for it");
+                    // Told of the key or not, it leaves the line here.
                     drop(get);
-                    tokio::task::yield_now().await;
                 }
             });
         });
         scope.spawn(move || {
             wait(env, async {
                 while let Some(item) = queue.get().await {
-                    of_steady.send(*item.key()).expect("somebody counts");
+                    ran.send(*item.key()).expect("somebody counts");
                 }
             });
         });
+        // Moved here, so that the first thread ends also when this one fails.
+        let begin = begin;
         for key in 0..ROUNDS {
-            queue.add(key);
+            begin.send(()).expect("it waits");
+            seated.recv_timeout(LIMIT).expect("it sits down");
             // One at a time: another add would wake whoever this one did not.
-            assert_eq!(runs.recv_timeout(LIMIT), Ok(key));
+            queue.add(key);
+            assert_eq!(runs.recv_timeout(LIMIT), Ok(key), "a wakeup was lost");
         }
-        over.store(true, Ordering::Relaxed);
         queue.shut_down();
     });
 }
