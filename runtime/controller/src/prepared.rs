@@ -335,6 +335,8 @@ fn steward(descriptor: Descriptor, setup: &Setup, gate: &Gate, activity: &Activi
         needed: setup.needed.clone(),
         scope: Arc::clone(&setup.scope),
         aside: Arc::default(),
+        replays: setup.replays.clone(),
+        wiring: setup.wiring(),
     }
 }
 

@@ -26,7 +26,7 @@ use crate::quarantine::Quarantine;
 use crate::scope::{Everything, Scope};
 use crate::timer::{Clockwork, Timer};
 use crate::trigger::Trigger;
-use crate::watch::{Attach, Watch, Watchable, Wiring};
+use crate::watch::{Attach, Replay, Watch, Watchable, Wiring};
 use crate::watches::Watches;
 
 /// How long a controller waits at its start for the caches it needs.
@@ -61,6 +61,7 @@ pub struct Setup {
     queue: Queue<ObjectKey>,
     pub(crate) rules: DeclaredRules,
     pub(crate) handlers: Vec<(String, Attach)>,
+    pub(crate) replays: Vec<Replay>,
     /// What read-your-writes asks.
     pub(crate) caches: Caches,
     /// What the start waits for.
@@ -115,6 +116,7 @@ impl Setup {
             rules,
             caches,
             handlers: Vec::new(),
+            replays: Vec::new(),
             needed: Vec::new(),
             sources: Vec::new(),
             triggers: Vec::new(),

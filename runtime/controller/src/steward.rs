@@ -22,6 +22,7 @@ use crate::limits::Limit;
 use crate::quarantine::Quarantine;
 use crate::scope::{Scope, Verdict};
 use crate::trigger::Trigger;
+use crate::watch::{Replay, Wiring};
 use crate::worker_pool::Activity;
 
 /// What passes between workers and whoever takes keys away from them.
@@ -51,6 +52,9 @@ pub struct Steward {
     pub(crate) scope: Arc<dyn Scope>,
     /// Keys that a worker took before they were let in.
     pub(crate) aside: Arc<Mutex<BTreeMap<ObjectKey, Priority>>>,
+    /// Of the caches that hold the objects of every shard.
+    pub(crate) replays: Vec<Replay>,
+    pub(crate) wiring: Wiring,
 }
 
 impl Steward {
@@ -94,11 +98,17 @@ impl Steward {
         }
     }
 
+    /// Queues the keys that `joined` names of what the caches of every shard hold: these are told of nothing when a shard is
+    /// taken over. Call it beside [`let_in`](Self::let_in).
+    pub fn replay(&self, joined: impl Fn(&ObjectKey) -> bool) {
+        self.replays.iter().for_each(|replay| replay(&self.wiring, &joined));
+    }
+
     /// Lets go of the keys of which `gone` says so: those that wait, for a worker or for a time, and all that is
     /// remembered of them, are forgotten, and this resolves once no worker has one of them any more. The controller's
     /// [`Scope`] must say by now that they are elsewhere, or new ones come at any time.
     ///
-    /// Reconciles that run go on to their end, behind the fence they began with.
+    /// Reconciles that run go on to their end while the fence they began with is open, and are dropped when it closes.
     ///
     /// # Cancel safety
     /// The keys that wait are forgotten when it is first polled; calling it again waits for the rest.

@@ -4,10 +4,11 @@ use std::any::Any as _;
 use std::fmt;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use windlass_env::caught_now;
-use windlass_informer::{Event, HandlerHandle, InformerError, Lister, SharedInformer};
+use windlass_informer::{Cause, Event, HandlerHandle, InformerError, Lister, SharedInformer};
 use windlass_metrics::IntCounter;
 use windlass_object::{ObjectKey, Scoped};
 use windlass_workqueue::Priority;
@@ -41,8 +42,20 @@ pub(crate) struct Wiring {
     pub(crate) panics: IntCounter,
 }
 
+impl Wiring {
+    /// Counts a panic of users' code and tells of it.
+    fn panicked(&self, kind: &str, object: &ObjectMeta, message: &str) {
+        let (controller, object) = (self.controller, ObjectKey::of(object));
+        self.panics.inc();
+        tracing::error!(controller, %kind, %object, %message, "a handler panicked");
+    }
+}
+
 /// Joins a handler to its informer.
 pub(crate) type Attach = Box<dyn FnOnce(&Wiring) -> Result<HandlerHandle, InformerError> + Send>;
+
+/// Queues the keys of what a cache holds of which a scope says so, as if it had just been listed.
+pub(crate) type Replay = Arc<dyn Fn(&Wiring, &dyn Fn(&ObjectKey) -> bool) + Send + Sync>;
 
 /// One watched kind, while it is being wired. Ends with [`Watch::lister`], or is simply dropped when only the events
 /// matter.
@@ -78,11 +91,41 @@ impl<'s, R: Observed> Watch<'s, R> {
     /// Enqueues the keys that `map` finds in an object whenever it changes. Old and new state are both mapped; a key
     /// is enqueued once per event. A panic in `map` is counted and costs that one event's keys. A `map` that captures
     /// a lister can look at other objects, and by every index.
-    pub fn enqueue(self, map: impl Fn(&R::Object) -> Vec<ObjectKey> + Send + 'static) -> Self {
+    ///
+    /// Where replicas share shards and this watch is of [every shard](Setup::watch_every_shard), the keys of one that is
+    /// taken over are enqueued too: the cache has had their objects all the time. What [`on_event`](Self::on_event) queued
+    /// is not.
+    pub fn enqueue(self, map: impl Fn(&R::Object) -> Vec<ObjectKey> + Send + Sync + 'static) -> Self {
         if map.type_id() == by_self::<R::Object>.type_id() {
             self.setup.own_kinds.push(self.informer.kind().clone());
         }
-        self.on_event(to_keys(map))
+        let map = Arc::new(map);
+        if self.informer.shards().is_none() {
+            let replay = self.replay(Arc::clone(&map));
+            self.setup.replays.push(replay);
+        }
+        self.on_event(to_keys(move |object| map(object)))
+    }
+
+    fn replay(&self, map: Arc<impl Fn(&R::Object) -> Vec<ObjectKey> + Send + Sync + 'static>) -> Replay {
+        let (informer, predicates, priority) =
+            (self.informer.clone(), self.predicates.clone(), self.priority);
+        Arc::new(move |wiring, wanted| {
+            let sighting = Sighting::of(&informer.kind().to_string());
+            let queue = wiring.queue.of_watch(sighting).caused_by(Cause::InitialList, wiring.background);
+            let queue = priority.map_or_else(|| queue.clone(), |priority| queue.at(priority));
+            for object in informer.lister().list() {
+                let event = Event::Added { object, cause: Cause::InitialList };
+                let keys = caught_now(|| match queue.lets_in(&event, &predicates) {
+                    true => keys_of(&event, |object| map(object)),
+                    false => Vec::new(),
+                });
+                match keys {
+                    Ok(keys) => queue.add_all(keys.into_iter().filter(|key| wanted(key))),
+                    Err(message) => wiring.panicked(&informer.kind().kind, event.object().meta(), &message),
+                }
+            }
+        })
     }
 
     /// Calls `handle` with every change, first with one `Added` for each object that exists when the controller
@@ -164,17 +207,15 @@ pub(crate) fn attach<R: Observed>(
     wiring: &Wiring,
     mut handle: impl FnMut(&Event<Arc<R::Object>>, &Enqueuer) + Send + 'static,
 ) -> Result<HandlerHandle, InformerError> {
-    let Wiring { controller, queue, background, panics } = wiring.clone();
+    let wiring = wiring.clone();
     let kind = informer.kind().kind.clone();
     let sighting = Sighting::of(&informer.kind().to_string());
-    let queue = queue.of_watch(Arc::clone(&sighting));
+    let (controller, queue) = (wiring.controller, wiring.queue.of_watch(Arc::clone(&sighting)));
     let guarded = move |event: &Event<Arc<R::Object>>| {
-        let queue = queue.caused_by(event.cause(), background);
+        let queue = queue.caused_by(event.cause(), wiring.background);
         sighting.told(event.object().meta(), event);
         if let Err(message) = caught_now(|| handle(event, &queue)) {
-            panics.inc();
-            let object = ObjectKey::of(event.object().meta());
-            tracing::error!(controller, %kind, %object, %message, "a handler panicked");
+            wiring.panicked(&kind, event.object().meta(), &message);
         }
         sighting.over();
     };

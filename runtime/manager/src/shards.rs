@@ -18,15 +18,18 @@
 //!   has ended by the time the shard may be acquired again, and nothing of it is remembered.
 //! - Leases are renewed by a task put aside, whatever workers do to their threads.
 //!
-//! A namespaced key is in the shard of its namespace. A key without a namespace is in the shard of the empty one,
-//! whatever the uid of its object, since a key must be in one shard before and after its object exists: the controller
-//! has to see every object of such a kind ([`windlass_controller::Setup::watch_every_shard`]). One that watches a kind
-//! without namespaces in the shards that are held is refused: its caches would be divided otherwise than its keys.
+//! A namespaced key is in the shard of its namespace, and a key without one in the shard that a namespace of its name would
+//! be in. It is not the uid that counts, as for caches and API servers, since a key must be in one shard before its object
+//! exists, after it is gone, and when another of that name follows. So a controller has to see every object of a kind
+//! without namespaces ([`windlass_controller::Setup::watch_every_shard`]): work is divided, caches are not. One that watches
+//! such a kind in the shards that are held is refused, for its caches would be divided otherwise than its keys. Whoever
+//! takes a shard over queues the keys that caches of every shard have of it.
 //!
 //! What it refuses: groups beside shards, and runnables that need the leader, for there is none.
 
 mod page;
 mod seat;
+mod survey;
 mod table;
 #[cfg(test)]
 mod threads;
@@ -49,10 +52,11 @@ use windlass_election::{ElectionError, LeaseLost, LossReason, Predecessor, Writt
 use windlass_env::cell::Observer;
 use windlass_env::{Aside, Env};
 use windlass_informer::{InformerFactory, ShardSet, Shards};
-use windlass_object::shard::{Division, HeavyNamespace, Ranges, ShardId};
-use windlass_object::{ObjectKey, ResourceKind, Scope};
+use windlass_object::shard::{Ranges, ShardId};
+use windlass_object::{ObjectKey, Scope};
 
 use self::seat::Seat;
+use self::survey::{Found, Survey};
 use self::table::{Held, hash_of};
 use crate::controllers::merge;
 use crate::error::ManagerError;
@@ -110,8 +114,7 @@ impl Roster {
 pub(crate) struct Sharing {
     env: Env,
     sharers: Sharers,
-    factory: InformerFactory,
-    reader: RawClient,
+    survey: Survey,
     lease: String,
     seat: Seat,
     view: Observer<ShardsOverview>,
@@ -132,8 +135,8 @@ enum Moved {
     Retired(ShardId),
     /// A shard was given back.
     Released(ShardId, Result<(), ElectionError>),
-    /// What there is was counted.
-    Surveyed(Division, Vec<HeavyNamespace>),
+    /// What there is was looked at.
+    Surveyed(Found),
     /// A division was proposed.
     Proposed(Proposal),
 }
@@ -151,7 +154,8 @@ impl Sharing {
         let env = reader.env().clone();
         let view = elector.overview();
         let (seat, moves) = (Seat::new(aside, elector), FuturesUnordered::new());
-        Self { env, sharers, factory, reader, lease, seat, view, greeted: 0, leaving: false, moves }
+        let survey = Survey::new(env.clone(), factory, reader);
+        Self { env, sharers, survey, lease, seat, view, greeted: 0, leaving: false, moves }
     }
 
     /// Takes part from now on.
@@ -205,7 +209,10 @@ impl Sharing {
                     None if !self.env.alive() => future::pending().await,
                     None => return self.failure(),
                 },
-                Ok(view) = self.view.changed() => self.sharers.table.show(view),
+                Ok(view) = self.view.changed() => {
+                    self.survey.divided(view.division.as_ref());
+                    self.sharers.table.show(view);
+                }
                 () = self.sharers.roster.joined.notified() => self.greet(),
                 Some(moved) = self.moves.next(), if !self.moves.is_empty() => self.moved(moved),
             }
@@ -226,6 +233,8 @@ impl Sharing {
                 self.sharers.table.lose(shard);
                 self.part_with(shard);
             }
+            // Told to whoever asked for it.
+            ShardEvent::Released { .. } => {}
         }
     }
 
@@ -242,7 +251,9 @@ impl Sharing {
             self.open(shard, &held, steward);
         }
         if shard == ShardId(0) {
-            self.survey();
+            self.survey.divided(self.view.get().division.as_ref());
+            let look = self.survey.begin(held.over);
+            self.moves.push(Box::pin(async move { look.await.map_or(Moved::Nothing, Moved::Surveyed) }));
         }
     }
 
@@ -265,6 +276,7 @@ impl Sharing {
                 && table.open(shard, &held, steward.name(), all.lock().len())
             {
                 steward.let_in();
+                steward.replay(|key| held.has(key));
                 return Moved::Opened(shard);
             }
             Moved::Nothing
@@ -291,8 +303,8 @@ impl Sharing {
             Moved::Released(shard, Err(error)) => {
                 tracing::warn!(%shard, error = one_line(&error), "a shard is left to expire");
             }
-            Moved::Surveyed(division, heavy) => self.propose(division, heavy),
-            Moved::Proposed(proposal) => tracing::info!(?proposal, "proposed a division by weight"),
+            Moved::Surveyed(found) => self.surveyed(found),
+            Moved::Proposed(proposal) => tracing::debug!(?proposal, "proposed a division by weight"),
         }
     }
 
@@ -311,44 +323,14 @@ impl Sharing {
         }));
     }
 
-    /// Counts what there is, for a division that is fair. Only the holder of the first shard does, and only while the
-    /// ring is divided evenly: one that somebody has chosen stays.
-    fn survey(&mut self) {
-        let (reader, kinds) = (self.reader.clone(), namespaced(&self.factory));
-        let Some(division) = self.view.get().division else { return };
-        let shards = division.len();
-        if division != Division::even(shards) || shards.get() < 2 {
-            return;
+    /// Proposes what a look led to, and looks again later.
+    fn surveyed(&mut self, found: Found) {
+        if let Some((division, heavy)) = self.survey.weigh(&found) {
+            let proposed = self.seat.propose(division, heavy);
+            self.moves.push(Box::pin(async move { proposed.await.map_or(Moved::Nothing, Moved::Proposed) }));
         }
-        self.moves.push(Box::pin(async move {
-            match weights::observed(&reader, &kinds).await {
-                Ok(weights) if weights.is_empty() => Moved::Nothing,
-                Ok(weights) => {
-                    let (division, heavy) = Division::weighted(shards, &weights);
-                    Moved::Surveyed(division, heavy)
-                }
-                Err(error) => {
-                    tracing::warn!(
-                        error = one_line(&error),
-                        "namespaces cannot be counted: shards stay divided evenly, which balances them badly"
-                    );
-                    Moved::Nothing
-                }
-            }
-        }));
-    }
-
-    fn propose(&mut self, division: Division, heavy: Vec<HeavyNamespace>) {
-        for HeavyNamespace { name, weight, fair_share } in &heavy {
-            tracing::warn!(
-                namespace = name,
-                weight,
-                fair_share,
-                "a namespace is heavier than a fair share: no division balances it"
-            );
-        }
-        let proposed = self.seat.propose(division, heavy);
-        self.moves.push(Box::pin(async move { proposed.await.map_or(Moved::Nothing, Moved::Proposed) }));
+        let look = self.survey.go_on(found);
+        self.moves.push(Box::pin(async move { look.await.map_or(Moved::Nothing, Moved::Surveyed) }));
     }
 
     fn failure(&self) -> ManagerError {
@@ -370,15 +352,6 @@ async fn ready(env: &Env, shard: ShardId, steward: &Steward, predecessor: &Prede
     }
     takeover::caught_up_in(env, &steward.caches(), predecessor).await;
     true
-}
-
-/// The kinds whose objects are shared by namespace.
-fn namespaced(factory: &InformerFactory) -> Vec<ResourceKind> {
-    let shared = factory.kinds().into_iter().filter(|(_, selection)| selection.shards == Shards::Held);
-    let mut kinds: Vec<_> =
-        shared.map(|(kind, _)| kind).filter(|kind| kind.scope == Scope::Namespaced).collect();
-    kinds.dedup();
-    kinds
 }
 
 /// Refuses controllers whose keys and caches would be divided in different ways.

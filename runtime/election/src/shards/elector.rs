@@ -58,6 +58,13 @@ pub enum ShardEvent {
         /// Why.
         lost: LeaseLost,
     },
+    /// A release that was [begun](ShardElector::begin_release) has come to its end.
+    Released {
+        /// Which shard.
+        shard: ShardId,
+        /// Whether its Lease was given back; if not, it is taken over when it expires.
+        outcome: Result<(), ElectionError>,
+    },
 }
 
 /// Who shares what, as far as this replica knows. For people: nothing may be decided by it.
@@ -97,6 +104,8 @@ pub struct ShardElector {
     watch: Option<FrameStream>,
     fences: BTreeMap<ShardId, Term>,
     events: VecDeque<ShardEvent>,
+    /// Releases whose end is to be told as an event.
+    releasing: BTreeSet<ShardId>,
     overview: Publisher<ShardsOverview>,
     last_renewal: LastRenewal,
     health: HealthCheck,
@@ -128,7 +137,10 @@ impl ShardElector {
         metrics: &Metrics,
     ) -> Result<Self, ShardsConfigError> {
         config.validate()?;
-        let ShardsConfig { election, shards } = config;
+        let ShardsConfig { mut election, shards } = config;
+        if env.is_planted("leases of shards outlive their duration") {
+            election.lease_duration *= 3;
+        }
         let names = Names::new(&election.lease_name);
         let rng = env.rng(&format!("shards/{}/{}", election.lease_namespace, election.lease_name));
         let last_renewal = LastRenewal::default();
@@ -143,6 +155,7 @@ impl ShardElector {
             watch: None,
             fences: BTreeMap::new(),
             events: VecDeque::new(),
+            releasing: BTreeSet::new(),
             overview: cell::cell(ShardsOverview::default()).0,
             health: last_renewal.health(env.clone(), lease, election.lease_duration),
             last_renewal,
@@ -161,6 +174,7 @@ impl ShardElector {
     pub async fn next(&mut self) -> ShardEvent {
         loop {
             let wake = self.act();
+            self.tell_released();
             if let Some(event) = self.events.pop_front() {
                 return event;
             }
@@ -189,6 +203,14 @@ impl ShardElector {
             }
             self.wait(wake).await;
         }
+    }
+
+    /// Begins what [`release`](Self::release) does and waits for nothing: [`next`](Self::next) goes on with it beside
+    /// everything else, and tells its end as [`ShardEvent::Released`]. The fence closes at once.
+    pub fn begin_release(&mut self, shard: ShardId, written: Option<&Written>) {
+        self.close(shard);
+        self.engine.release(shard, written, self.env.now());
+        self.releasing.insert(shard);
     }
 
     /// From now on nothing is acquired, membership ends, and [`next`](Self::next) tells to give up every shard held: the
@@ -221,6 +243,8 @@ impl ShardElector {
         for shard in occupied.iter().copied() {
             self.engine.release(shard, written, now);
         }
+        // What is being given back already is awaited with the rest.
+        occupied.extend(std::mem::take(&mut self.releasing));
         let until = now + self.engine.terms().renew_deadline;
         let mut outcome = Ok(());
         loop {
@@ -277,6 +301,18 @@ impl ShardElector {
                 return turn.wake;
             }
         }
+    }
+
+    /// Tells of releases that came to their end, before what happened to their shards since.
+    fn tell_released(&mut self) {
+        let (engine, events) = (&mut self.engine, &mut self.events);
+        self.releasing.retain(|shard| match engine.finished(*shard) {
+            Some(outcome) => {
+                events.push_front(ShardEvent::Released { shard: *shard, outcome });
+                false
+            }
+            None => true,
+        });
     }
 
     /// Waits for one thing to happen, or until then.

@@ -1,7 +1,9 @@
 //! The task that takes part in an election of shards, put aside so that no renewal waits for a worker.
 //!
-//! Orders and events pass through channels; whoever waits for an answer may be dropped, and the order stands.
+//! Orders and events pass through channels; whoever waits for an answer may be dropped, and the order stands. A Lease is
+//! given back beside everything else: what happens to other shards is told while a release hangs.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 
 use tokio::sync::{mpsc, oneshot};
@@ -134,13 +136,15 @@ async fn serve(
     mut orders: mpsc::UnboundedReceiver<Order>,
     told: mpsc::UnboundedSender<ShardEvent>,
 ) {
+    let mut releases = BTreeMap::new();
     loop {
         // Whoever gave an order may have stopped listening: the answer is no matter then.
         tokio::select! {
             biased;
             order = orders.recv() => match order {
                 Some(Order::Release { shard, written, done }) => {
-                    let _heard = done.send(elector.release(shard, written.as_ref()).await);
+                    elector.begin_release(shard, written.as_ref());
+                    releases.insert(shard, done);
                 }
                 Some(Order::Propose { division, heavy, done }) => {
                     let _heard = done.send(elector.propose(division, heavy));
@@ -152,11 +156,14 @@ async fn serve(
                 }
                 None => return,
             },
-            event = elector.next() => {
-                if told.send(event).is_err() {
-                    return;
+            event = elector.next() => match event {
+                ShardEvent::Released { shard, outcome } => {
+                    let _heard = releases.remove(&shard).map(|done: oneshot::Sender<_>| done.send(outcome));
                 }
-            }
+                event => if told.send(event).is_err() {
+                    return;
+                },
+            },
         }
     }
 }
@@ -166,6 +173,8 @@ mod tests {
     use std::num::NonZeroU16;
     use std::time::Duration;
 
+    use serde_json::json;
+    use windlass_api_server::faults::{Plan, Scene, What};
     use windlass_api_server::{ApiServer, ApiServerOptions};
     use windlass_client::RawClient;
     use windlass_election::ElectionConfig;
@@ -188,5 +197,38 @@ mod tests {
         let event = env.timeout(Duration::from_secs(60), seat.event()).await;
         assert!(matches!(event, Ok(Some(ShardEvent::Acquired { .. }))), "{event:?}");
         assert!(matches!(seat.leave(None).await, Some(Ok(()))), "it is given back");
+    }
+
+    /// While the Lease of one shard is being given back and the server does not answer, another is lost.
+    #[tokio::test(start_paused = true)]
+    async fn what_happens_to_other_shards_is_told_while_a_release_hangs() {
+        const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+        let env = Env::virtual_time(1);
+        let scene = Scene::new(&env, Plan { seed: 1, faults: Vec::new() });
+        let one = env.incarnation("one", 0);
+        let client = kube::Client::new(scene.line(), "default");
+        let reader = RawClient::new(client.clone(), one.clone());
+        let shards = NonZeroU16::new(2).expect("some");
+        let config = ShardsConfig { election: ElectionConfig::new("one"), shards };
+        let elector = ShardElector::new(one.clone(), config, client, reader, &Metrics::new());
+        let mut seat = Seat::new(one.aside("seat").expect("a thread"), elector.expect("a valid election"));
+        seat.take("windlass");
+        for _ in 0..2 {
+            assert!(matches!(seat.event().await, Some(ShardEvent::Acquired { .. })));
+        }
+        scene.meddle(|asked| {
+            let hangs = asked.name == "windlass-shard-0" && asked.is_write();
+            hangs.then_some(What::RequestLost { silently: true })
+        });
+        let begun = env.now();
+        let released = seat.release(ShardId(0), None);
+        scene.put(&format!("{LEASES}/windlass-shard-1"), json!({ "spec": { "holderIdentity": "other" } }));
+        let event = env.timeout(Duration::from_secs(3), seat.event()).await;
+        assert!(matches!(event, Ok(Some(ShardEvent::Lost { shard: ShardId(1), .. }))), "{event:?}");
+        assert!(matches!(released.await, Some(Err(_))), "it cannot be given back");
+        assert!(env.now().saturating_duration_since(begun) >= Duration::from_secs(9), "and hung until then");
+        scene.meddle(|_| None);
+        seat.abandon().await;
+        one.kill();
     }
 }

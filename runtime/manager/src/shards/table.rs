@@ -57,11 +57,16 @@ impl Held {
         let (open, over) = (BTreeSet::new(), CancellationToken::new());
         Self { ranges, fence, stage: Stage::Joining, lost: false, open, predecessor, over }
     }
+
+    /// Whether a key is in it.
+    pub(super) fn has(&self, key: &ObjectKey) -> bool {
+        self.ranges.contains(hash_of(key))
+    }
 }
 
-/// Where a key lies on the ring.
+/// Where a key lies on the ring: where its namespace does or, if it has none, its name.
 pub(super) fn hash_of(key: &ObjectKey) -> u64 {
-    hash(key.namespace().unwrap_or_default())
+    hash(key.namespace().unwrap_or(key.name()))
 }
 
 impl Table {

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 use std::sync::Mutex;
 
-use windlass_object::shard::{ShardId, hash};
+use k8s_openapi::api::core::v1::Node;
+use windlass_election::shards::DIVISION_ANNOTATION;
+use windlass_object::shard::{Division, ShardId, hash};
 
 use super::*;
 use crate::shards::Table;
@@ -82,6 +84,16 @@ fn four_shards(identity: &str) -> ManagerConfig {
     }
 }
 
+/// The same for an hour in which nobody is lost: a tenth of the renewals.
+fn four_calm_shards(identity: &str) -> ManagerConfig {
+    let config = four_shards(identity);
+    let mut election = config.election.clone().expect("elected");
+    election.lease_duration = LEASE_DURATION * 10;
+    election.renew_deadline *= 10;
+    election.retry_period *= 10;
+    ManagerConfig { election: Some(election), ..config }
+}
+
 fn map(number: usize) -> String {
     format!("/api/v1/namespaces/tenant-{number}/configmaps/web")
 }
@@ -118,6 +130,33 @@ impl Tenants {
         }
     }
 
+    /// Puts so many objects into a tenant of which nothing is wanted.
+    fn fill(&self, tenant: usize, count: usize) {
+        for number in 0..count {
+            let path = format!("/api/v1/namespaces/tenant-{tenant}/configmaps/idle-{number}");
+            self.world.api.put(&path, json!({ "data": { "wanted": "", "done": "" } }));
+        }
+    }
+
+    fn plan(&self) -> Value {
+        self.world.api.object(&format!("{LEASE}-shards")).expect("the plan")["metadata"]["annotations"]
+            .clone()
+    }
+
+    fn division(&self) -> Division {
+        self.plan()[DIVISION_ANNOTATION].as_str().expect("told").parse().expect("a division")
+    }
+
+    /// How many objects are in each shard.
+    fn loads(&self) -> [usize; 4] {
+        let (division, mut loads) = (self.division(), [0; 4]);
+        for map in self.world.api.all("/api/v1/configmaps") {
+            let namespace = map["metadata"]["namespace"].as_str().unwrap_or_default();
+            loads[usize::from(division.shard_of(hash(namespace)).0)] += 1;
+        }
+        loads
+    }
+
     /// Who did what was wanted last, by tenant; nobody where it has not been done.
     fn done(&self) -> Vec<Option<String>> {
         let done = |number| {
@@ -142,6 +181,16 @@ impl Tenants {
             *shares.entry(holder.as_str().unwrap_or_default().to_owned()).or_default() += 1;
         }
         shares
+    }
+
+    /// Everything that was wanted of every tenant was done once.
+    fn each_turn_once(&self) {
+        let mut turns = BTreeMap::<String, usize>::new();
+        let diary = self.diary.lock().expect("not poisoned");
+        for turn in diary.iter().filter(|turn| turn.key.starts_with("tenant-")) {
+            *turns.entry(turn.key.clone()).or_default() += 1;
+        }
+        assert!(turns.len() == NAMESPACES && turns.values().all(|turns| *turns == self.asked), "{turns:?}");
     }
 
     /// Nobody began with a key before the last replica that had it was done with it.
@@ -300,23 +349,194 @@ async fn explain_names_the_holder_of_a_key_in_another_shard_and_a_page_shows_all
     two.env.kill();
 }
 
+/// What this thread's code warned of, as text.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    fn about(&self, what: &str) -> Vec<String> {
+        let told = self.0.lock().expect("not poisoned");
+        told.iter().filter(|line| line.contains(what)).cloned().collect()
+    }
+}
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Line(String);
+        impl tracing::field::Visit for Line {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                self.0 += &format!("{field}={value:?} ");
+            }
+        }
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        self.0.lock().expect("not poisoned").push(line.0);
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// A replica of four shards with its page, alone in the world.
+struct Observed {
+    replica: Replica,
+    pages: crate::Pages,
+}
+
+impl Observed {
+    fn start(tenants: &Tenants) -> Self {
+        let env = tenants.world.env.incarnation("one", 0);
+        let manager = tenants.world.manager(&env, four_calm_shards("one")).register(porter(&tenants.diary));
+        let (trigger, signals) = ShutdownSignals::manual();
+        let (pages, health, metrics) =
+            (manager.pages().clone(), manager.health().clone(), manager.metrics().clone());
+        let run = tenants.world.env.spawn("manager", manager.run(signals));
+        Self { replica: Replica { env, health, metrics, trigger, run }, pages }
+    }
+
+    fn page(&self) -> String {
+        let path = "/debug/shards".to_owned();
+        let (_, page) = self.pages.find(&path).expect("a page");
+        let request = crate::PageRequest { path, query: Vec::new(), accept: String::new(), reviewed: true };
+        String::from_utf8(page(&request).body.to_vec()).expect("text")
+    }
+
+    /// How many namespaces the metric says are heavy.
+    fn heavy(&self) -> String {
+        let metrics = self.replica.metrics.encode();
+        let of = "windlass_shard_heavy_namespaces{name=\"windlass\"} ";
+        metrics.lines().find_map(|line| line.strip_prefix(of)).unwrap_or_default().to_owned()
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn shards_are_cut_between_the_namespaces_that_there_are_and_a_heavy_one_is_reported() {
-    let tenants = Tenants::new();
-    for number in 0..100 {
-        tenants.world.api.put(&format!("/api/v1/namespaces/tenant-0/configmaps/more-{number}"), json!({}));
-    }
-    let one = tenants.start(four_shards("one"));
+    let (tenants, warnings) = (Tenants::new(), Warnings::default());
+    let _told = tracing::subscriber::set_default(warnings.clone());
+    tenants.fill(0, 100);
+    let one = Observed::start(&tenants);
     tenants.world.pass(60).await;
-    let plan = tenants.world.api.object(&format!("{LEASE}-shards")).expect("the plan");
-    let division = plan["metadata"]["annotations"][windlass_election::shards::DIVISION_ANNOTATION].as_str();
-    let division: windlass_object::shard::Division = division.expect("told").parse().expect("a division");
-    let shards: BTreeSet<ShardId> =
-        (0..NAMESPACES).map(|number| division.shard_of(hash(&format!("tenant-{number}")))).collect();
+    let division = tenants.division();
+    let shard = |number| division.shard_of(hash(&format!("tenant-{number}")));
+    let shards: BTreeSet<ShardId> = (0..NAMESPACES).map(shard).collect();
     assert!(shards.len() >= 3, "namespaces are spread: {division}");
-    let metrics = one.metrics.encode();
-    assert!(metrics.contains("windlass_shard_heavy_namespaces{name=\"windlass\"} 1"), "{metrics}");
+    assert!((1..NAMESPACES).all(|other| shard(other) != shard(0)), "the heavy one has a shard of its own");
+    let line = "heavy: namespace tenant-0 weighs 101, and a fair share is 29";
+    assert!(one.page().contains(line), "{}", one.page());
+    assert_eq!(one.heavy(), "1");
+    let told = warnings.about("heavier than a fair share");
+    assert!(told.len() == 1 && told[0].contains("namespace=\"tenant-0\""), "{told:?}");
+    one.replica.env.kill();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_grows_heavy_later_is_named_within_minutes_and_moves_no_cut_in_vain() {
+    let (tenants, warnings) = (Tenants::new(), Warnings::default());
+    let _told = tracing::subscriber::set_default(warnings.clone());
+    let one = Observed::start(&tenants);
+    tenants.world.pass(60).await;
+    assert_eq!(one.heavy(), "0");
+    let before = tenants.division();
+    tenants.fill(3, 300);
+    tenants.world.pass(360).await;
+    assert_eq!(one.heavy(), "1");
+    let line = "heavy: namespace tenant-3 weighs 301, and a fair share is 79";
+    assert!(one.page().contains(line), "{}", one.page());
+    let told = warnings.about("heavier than a fair share");
+    assert!(told.len() == 1 && told[0].contains("namespace=\"tenant-3\""), "{told:?}");
+    tenants.world.pass(1_200).await;
+    assert_eq!(tenants.division(), before, "a cut beside it would relieve it of nothing");
+    assert_eq!(warnings.about("heavier than a fair share").len(), 1, "once is enough");
+    tenants.never_two_at_once();
+    tenants.each_turn_once();
+    one.replica.env.kill();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_division_that_became_lopsided_is_cut_anew_while_work_goes_on_and_all_is_done_once() {
+    let mut tenants = Tenants::new();
+    let (one, two) = (tenants.start(four_calm_shards("one")), tenants.start(four_calm_shards("two")));
+    tenants.world.pass(60).await;
+    let (before, plan) = (tenants.division(), tenants.plan());
+    let crowded: Vec<usize> = (0..NAMESPACES)
+        .filter(|number| before.shard_of(hash(&format!("tenant-{number}"))) == ShardId(1))
+        .collect();
+    assert!(crowded.len() > 1, "{before}");
+    crowded.iter().for_each(|tenant| tenants.fill(*tenant, 200));
+    let load = tenants.loads();
+    let mut done_by = BTreeSet::new();
+    // Cuts stand for a quarter of an hour; the look that follows finds everybody in hands.
+    tenants.world.pass(840).await;
+    for _ in 0..65 {
+        tenants.ask();
+        tenants.world.pass(8).await;
+        done_by.insert(tenants.done());
+    }
+    assert_ne!(tenants.division(), before, "{load:?}");
+    let heaviest = |loads: [usize; 4]| loads.into_iter().max().unwrap_or_default();
+    assert!(heaviest(tenants.loads()) * 3 <= heaviest(load) * 2, "{load:?}, then {:?}", tenants.loads());
+    assert_ne!(tenants.plan(), plan);
+    assert!(done_by.len() > 1, "some tenants changed hands");
+    let after = tenants.plan();
+    tenants.world.pass(700).await;
+    assert_eq!(tenants.plan(), after, "and nothing moves any more");
+    assert!(tenants.done().iter().all(Option::is_some));
+    tenants.never_two_at_once();
+    tenants.each_turn_once();
     one.env.kill();
+    two.env.kill();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slight_imbalance_moves_nothing() {
+    let tenants = Tenants::new();
+    (0..NAMESPACES).for_each(|tenant| tenants.fill(tenant, 40));
+    let one = tenants.start(four_calm_shards("one"));
+    tenants.world.pass(60).await;
+    let (before, load) = (tenants.plan(), tenants.loads());
+    tenants.fill(1, 100);
+    assert_ne!(tenants.loads(), load);
+    tenants.world.pass(1_300).await;
+    assert_eq!(tenants.plan(), before);
+    one.env.kill();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_at_the_namespaces_that_failed_is_made_again_and_one_where_nothing_changed_counts_nothing() {
+    let (tenants, warnings) = (Tenants::new(), Warnings::default());
+    let _told = tracing::subscriber::set_default(warnings.clone());
+    let one = Observed::start(&tenants);
+    tenants.world.pass(60).await;
+    let lists = |limit: &str| {
+        let sent = tenants.world.api.sent();
+        sent.iter().filter(|asked| asked.verb == Some(Verb::List) && asked.uri.ends_with(limit)).count()
+    };
+    let (looks, counts) = (lists("limit=1"), lists("limit=500"));
+    tenants.world.pass(1_100).await;
+    assert!(lists("limit=1") >= looks + 3, "it looks every few minutes: {}", lists("limit=1"));
+    assert_eq!(lists("limit=500"), counts, "nothing has changed");
+    tenants.fill(3, 300);
+    tenants.world.api.meddle(|asked| {
+        let is_list = asked.resource == "configmaps" && asked.verb == Some(Verb::List);
+        is_list.then_some(What::InternalError)
+    });
+    tenants.world.pass(600).await;
+    assert_eq!(one.heavy(), "0", "nobody could know");
+    assert_eq!(warnings.about("namespaces cannot be counted").len(), 1, "told once, however often it failed");
+    tenants.world.api.meddle(|_| None);
+    tenants.world.pass(40).await;
+    assert_eq!(one.heavy(), "1", "{}", one.page());
+    one.replica.env.kill();
 }
 
 #[test]
@@ -341,9 +561,68 @@ fn shards_that_cannot_be_held_are_refused_with_their_reason() {
     }
 }
 
+/// Labels each Node with who saw it last.
+struct Warden {
+    nodes: TypedLister<Node>,
+}
+
+fn warden() -> Registration {
+    Registration::with(Descriptor::new("warden"), |setup: &mut Setup| {
+        setup.uses::<Node>([Verb::Patch]);
+        let nodes = setup.watch_every_shard::<Node>().enqueue(by_self).lister();
+        Ok(Warden { nodes })
+    })
+}
+
+#[async_trait]
+impl Controller for Warden {
+    const NAME: &'static str = "warden";
+
+    fn setup(_: &mut Setup) -> Result<Self, SetupError> {
+        Err(SetupError::invalid("it is made by `warden`"))
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let me = cx.env().instance();
+        let node = self.nodes.get(key);
+        let by = node.as_ref().and_then(|node| node.metadata.labels.as_ref()?.get("by"));
+        if node.is_some() && by.map(String::as_str) != Some(me) {
+            let nodes: Api<Node> = Api::all(cx.client().clone());
+            let patch = Patch::Merge(json!({ "metadata": { "labels": { "by": me } } }));
+            nodes.patch(key.name(), &PatchParams::default(), &patch).await?;
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_without_a_namespace_are_divided_by_name_and_those_of_one_that_dies_are_worked_on_by_others()
+{
+    let world = World::new();
+    for number in 0..24 {
+        world.api.put(&format!("/api/v1/nodes/node-{number}"), json!({}));
+    }
+    let seen_by = || {
+        let mut seen = BTreeMap::<String, usize>::new();
+        for node in world.api.all("/api/v1/nodes") {
+            let by = node["metadata"]["labels"]["by"].as_str().unwrap_or_default().to_owned();
+            *seen.entry(by).or_default() += 1;
+        }
+        seen
+    };
+    let one = world.start_controller(four_shards("one"), warden());
+    let two = world.start_controller(four_shards("two"), warden());
+    world.pass(60).await;
+    let seen = seen_by();
+    assert!(seen.len() == 2 && seen.values().all(|nodes| *nodes >= 8), "{seen:?}");
+    one.env.kill();
+    world.env.sleep(LEASE_DURATION + Duration::from_secs(6)).await;
+    assert_eq!(seen_by(), even(&[("two", 24)]), "nothing of them has changed, and all were queued");
+    two.env.kill();
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_needs_a_leader_or_watches_kinds_without_namespaces_by_shard_is_refused() {
-    use k8s_openapi::api::core::v1::Node;
     let world = World::new();
     let registration = |every: bool| {
         Registration::with(Descriptor::new("porter"), move |setup: &mut Setup| {

@@ -117,7 +117,7 @@ async fn processes_share_shards_through_a_server_hand_them_over_and_leave_nothin
     let events = second.task.await.expect("it ends");
     let told = events.iter().filter(|event| match event {
         ShardEvent::Acquired { predecessor, .. } => predecessor.written() == Some(&written()),
-        ShardEvent::GiveUp { .. } | ShardEvent::Lost { .. } => false,
+        ShardEvent::GiveUp { .. } | ShardEvent::Lost { .. } | ShardEvent::Released { .. } => false,
     });
     assert_eq!(told.count(), 4, "every shard came with what was written before");
     let leases: Api<Lease> = Api::namespaced(kube::Client::new(server, "default"), "kube-system");
