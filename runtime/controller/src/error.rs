@@ -125,7 +125,7 @@ fn is_held_back(cause: &(dyn Error + 'static)) -> bool {
             || windlass_client::killed(error)
             || windlass_client::draining(error)
     };
-    cause.downcast_ref().is_some_and(held_back)
+    cause.is::<LeaseLost>() || cause.downcast_ref().is_some_and(held_back)
 }
 
 /// A reconcile took longer than its controller allows.
@@ -136,6 +136,11 @@ fn is_held_back(cause: &(dyn Error + 'static)) -> bool {
 pub(crate) struct ReconcileTimeout {
     pub(crate) limit: Duration,
 }
+
+/// A reconcile was under way when its key's lease was lost. Another replica may have the key by now.
+#[derive(Debug, thiserror::Error)]
+#[error("dropped where it stood: the lease of its shard was lost, and another replica may have the key by now")]
+pub(crate) struct LeaseLost;
 
 /// Why a controller could not be set up or started.
 #[derive(Debug, thiserror::Error)]
@@ -183,6 +188,24 @@ mod tests {
 
     use super::*;
 
+    /// A conflict is part of normal work, and no error to be told of (knative #3289). Of two writers who create the same
+    /// name that is not so: the next attempt finds what the other wrote only if it looks for it.
+    #[test]
+    fn a_conflict_is_told_quietly_and_tried_again_and_other_refusals_are_told_aloud() {
+        for (code, reason, loudness) in [
+            (409, "Conflict", Loudness::Expected),
+            (409, "AlreadyExists", Loudness::Unexpected),
+            (422, "Invalid", Loudness::Unexpected),
+            (500, "InternalError", Loudness::Unexpected),
+        ] {
+            let status = kube::core::Status::failure("refused", reason).with_code(code);
+            let error = ReconcileError::from(kube::Error::Api(Box::new(status)));
+            assert!(matches!(error, ReconcileError::Retry(_)));
+            assert_eq!(error.loudness(), loudness, "{reason}");
+            assert_eq!(error.is_conflict(), loudness == Loudness::Expected, "{reason}");
+        }
+    }
+
     #[test]
     fn what_this_side_kept_from_leaving_is_told_quietly_and_tried_again() {
         for cause in [BoxError::from(DrainingError), BoxError::from(FencedError::NotSent)] {
@@ -190,6 +213,7 @@ mod tests {
             assert!(matches!(error, ReconcileError::Retry(_)));
             assert_eq!(error.loudness(), Loudness::Expected);
         }
+        assert_eq!(retry(LeaseLost).loudness(), Loudness::Expected);
         assert_eq!(retry("another failure").loudness(), Loudness::Unexpected);
     }
 }

@@ -22,7 +22,8 @@ pub trait Scope: Send + Sync + 'static {
 /// Whose a key is.
 #[derive(Clone)]
 pub enum Verdict {
-    /// This replica's. What its reconcile writes leaves only while this fence is open; none for the process's own.
+    /// This replica's. Its reconcile runs, and what it writes leaves, only while this fence is open; none for the
+    /// process's own.
     Mine(Option<Arc<dyn Fence>>),
     /// It is about to be this replica's: it is queued, and put aside by the worker that takes it until it is let in.
     Soon {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use futures_util::future::{self, Either};
+use futures_util::future::{self, BoxFuture, Either};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use windlass_client::{ControllerClients, DeclaredVerbs, Fence, FenceSlot, one_line};
@@ -23,7 +23,7 @@ use windlass_workqueue::{Add, Item, Priority, Queue};
 
 use crate::context::{About, Context};
 use crate::denials::Denials;
-use crate::error::{Loudness, ReconcileError, ReconcileTimeout, retry};
+use crate::error::{LeaseLost, Loudness, ReconcileError, ReconcileTimeout, retry};
 use crate::explain::{Explanation, Insight, Standing};
 use crate::freshness::{Freshness, Gate};
 use crate::history::{Asker, Ending, Failure, History};
@@ -238,6 +238,7 @@ impl Worker {
     async fn attempt(&self, key: &ObjectKey, about: About, fence: KeyFence) -> (Attempt, Instant) {
         let Shared { env, events, watches, quarantine, history, .. } = &*self.shared;
         let span = about.span.clone();
+        let lost = fence.as_ref().map(|fence| fence.closed());
         let client = fence.map_or_else(|| self.client.clone(), |fence| self.fenced.behind(fence, &self.log));
         let context = Context::new(client, events.clone(), env.clone(), watches.clone(), about);
         self.log.begin(key);
@@ -245,7 +246,7 @@ impl Worker {
         history.started(key, begun);
         // Inside an async block, so that a panic before the first await is caught as well.
         let reconcile = async { self.shared.controller.reconcile(key, &context).await };
-        let returned = caught(self.in_time(reconcile).instrument(span)).await;
+        let returned = caught(self.in_time(unless_lost(lost, reconcile)).instrument(span)).await;
         let ended = env.now();
         self.shared.metrics.duration.observe((ended - begun).as_secs_f64());
         let attempt = match returned {
@@ -368,6 +369,19 @@ impl Worker {
         } else {
             tracing::debug!(%denial, failures, "forbidden: trying again within half a minute");
         }
+    }
+}
+
+/// What `reconcile` comes to, or an error as soon as the fence of its key is closed: its writes would be held back, but
+/// whatever else it does, elsewhere or by waiting, would go on beside the next holder of the key.
+async fn unless_lost(
+    lost: Option<BoxFuture<'static, ()>>,
+    reconcile: impl Future<Output = Result<Outcome, ReconcileError>>,
+) -> Result<Outcome, ReconcileError> {
+    let Some(lost) = lost else { return reconcile.await };
+    match future::select(lost, pin!(reconcile)).await {
+        Either::Left(((), _)) => Err(retry(LeaseLost)),
+        Either::Right((returned, _)) => returned,
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_openapi::api::core::v1::Secret;
+use tokio_util::sync::CancellationToken;
 use windlass_client::{Fence, FenceState, FrameStream, RequestError};
 use windlass_informer::{ListRequest, ListerWatcher, Selection, Sources as _, WatchRequest};
 use windlass_object::shard::ShardId;
@@ -332,25 +333,40 @@ async fn a_reconcile_may_pause_its_key_with_a_reason() {
     assert_eq!(world.diary.names(), ["m"], "a change asks again");
 }
 
-/// A fence that opens and closes as told, and a scope in which names up to a letter are this replica's.
+/// A fence that closes as told, and a scope in which names up to a letter are this replica's.
 #[derive(Clone, Debug)]
-struct Gatekeeper(Arc<Mutex<(char, bool)>>);
+struct Gatekeeper {
+    limit: Arc<Mutex<char>>,
+    /// Whether writes are held back.
+    shut: Arc<AtomicBool>,
+    lost: CancellationToken,
+}
 
 impl Gatekeeper {
     fn with(limit: char) -> Self {
-        Self(Arc::new(Mutex::new((limit, true))))
+        Self {
+            limit: Arc::new(Mutex::new(limit)),
+            shut: Arc::default(),
+            lost: CancellationToken::new(),
+        }
     }
 
     fn keep_up_to(&self, limit: char) {
-        self.0.lock().expect("whole").0 = limit;
+        *self.limit.lock().expect("whole") = limit;
     }
 
-    fn close(&self) {
-        self.0.lock().expect("whole").1 = false;
+    /// Holds writes back, and tells nobody.
+    fn shut(&self) {
+        self.shut.store(true, Ordering::SeqCst);
+    }
+
+    fn lose(&self) {
+        self.shut();
+        self.lost.cancel();
     }
 
     fn is_gone(&self, key: &ObjectKey) -> bool {
-        key.name().chars().next().is_some_and(|first| first > self.0.lock().expect("whole").0)
+        key.name().chars().next().is_some_and(|first| first > *self.limit.lock().expect("whole"))
     }
 }
 
@@ -365,11 +381,11 @@ impl Scope for Gatekeeper {
 
 impl Fence for Gatekeeper {
     fn state(&self) -> FenceState {
-        if self.0.lock().expect("whole").1 { FenceState::Open } else { FenceState::Closed }
+        if self.shut.load(Ordering::SeqCst) { FenceState::Closed } else { FenceState::Open }
     }
 
     fn closed(&self) -> BoxFuture<'static, ()> {
-        Box::pin(std::future::pending())
+        Box::pin(self.lost.clone().cancelled_owned())
     }
 }
 
@@ -464,12 +480,39 @@ async fn what_a_key_writes_leaves_behind_the_fence_of_its_own_verdict() {
     let scope = Gatekeeper::with('z');
     let diary = world.diary.clone();
     let registration = Registration::with(Obedient::DESCRIPTOR, move |setup| obedient(setup, diary.clone()));
-    scope.close();
+    scope.shut();
     let workers = start_in(&world, &scope, registration).await;
     world.pass(5).await;
     assert_eq!(world.work(), Vec::<String>::new(), "the process's own fence is open, the key's is not");
     let told = assert_says(&workers.insight(), "counter", "backing off: ");
     assert!(first_line(&told).contains("leadership is not held"), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_reconciled_when_its_lease_is_lost_is_dropped_at_once_and_counts_for_nothing_once_it_is_elsewhere() {
+    let world = World::with(&["m"]);
+    let scope = Gatekeeper::with('z');
+    let act = |_, cx: Context| async move {
+        cx.env().sleep(Duration::from_secs(3600)).await;
+        Ok(Outcome::Done)
+    };
+    let workers = start_in(&world, &scope, world.scripted(watch_maps, act)).await;
+    world.pass(5).await;
+    assert_eq!(workers.busy().len(), 1);
+    let lost = world.env.now();
+    scope.lose();
+    while !workers.busy().is_empty() {
+        world.env.sleep(Duration::from_millis(1)).await;
+    }
+    assert!(world.env.now() - lost <= Duration::from_millis(2), "its writes would be held back, and the rest not");
+    let told = assert_says(&workers.insight(), "m", "backing off: ");
+    assert!(first_line(&told).contains("dropped where it stood: the lease of its shard was lost"), "{told}");
+    scope.keep_up_to('a');
+    workers.retire(|key| scope.is_gone(key)).await;
+    assert_eq!(world.diary.names(), ["m"]);
+    world.pass(60).await;
+    assert_eq!(world.diary.names(), Vec::<String>::new(), "it is another's");
+    assert_says(&workers.insight(), "m", "filtered out by shard: shard 3 is held by replica-b");
 }
 
 #[tokio::test(start_paused = true)]

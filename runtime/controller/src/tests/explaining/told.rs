@@ -137,7 +137,7 @@ async fn after_a_wait_for_the_cache_the_fence_is_the_one_of_then() {
     world.env.sleep(Duration::from_millis(100)).await;
     assert_eq!((world.work().len(), workers.busy().len()), (1, 1), "it waits");
     let closed = Gatekeeper::with('z');
-    closed.close();
+    closed.shut();
     *scope.0.lock().expect("whole") = Arc::new(closed);
     world.pass(20).await;
     assert_eq!(world.work().len(), 1, "{:?}", world.work());
