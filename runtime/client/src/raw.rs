@@ -54,6 +54,8 @@ pub struct ListQuery {
     pub version_match: Option<VersionMatch>,
     /// How much of each object is wanted. A server that cannot send less sends all.
     pub extent: Extent,
+    /// How long the answer may be, in bytes, before it is read no further. None for no bound: a server sends what it has.
+    pub most_bytes: Option<u64>,
 }
 
 /// What the version of a list request means.
@@ -103,7 +105,8 @@ impl RawClient {
     ///
     /// # Errors
     ///
-    /// When the server cannot be reached, refuses, or answers with something other than a list.
+    /// When the server cannot be reached, refuses, or answers with something other than a list;
+    /// [`RequestError::NoRoom`] if the answer is longer than the query allows.
     ///
     /// # Cancel safety
     ///
@@ -115,7 +118,7 @@ impl RawClient {
         query: &ListQuery,
     ) -> Result<RawList, RequestError> {
         let response = self.get(kind, namespace, &query.encode(), form_of_lists(query.extent)).await?;
-        Ok(wire::list(collect(response.into_body()).await?)?)
+        Ok(wire::list(collect(response.into_body(), query.most_bytes).await?)?)
     }
 
     /// Starts a watch, over all namespaces or in one.
@@ -241,16 +244,27 @@ fn append(query: &mut form_urlencoded::Serializer<'_, String>, name: &str, value
     }
 }
 
-/// Reads a body into one piece, holding no second copy of it.
-async fn collect(mut body: Body) -> Result<Bytes, RequestError> {
+/// Reads a body into one piece, holding no second copy of it; one of more than `most` bytes no further than that.
+async fn collect(mut body: Body, most: Option<u64>) -> Result<Bytes, RequestError> {
+    let most = most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
     let expected = usize::try_from(body.size_hint().lower()).unwrap_or(0);
+    if expected > most {
+        return Err(too_long(most));
+    }
     let mut whole = BytesMut::with_capacity(expected);
     while let Some(frame) = body.frame().await {
         if let Ok(chunk) = frame?.into_data() {
+            if chunk.len() > most - whole.len() {
+                return Err(too_long(most));
+            }
             whole.extend_from_slice(&chunk);
         }
     }
     Ok(whole.freeze())
+}
+
+fn too_long(most: usize) -> RequestError {
+    RequestError::NoRoom(format!("the answer has more than the {most} bytes that were allowed for it"))
 }
 
 async fn refusal(response: Response<Body>) -> RequestError {

@@ -7,6 +7,7 @@
 //! Guarantees:
 //! - A list that would bring the store over its budget is given up at the object that does, before that is decoded. So
 //!   is a watch; what it was about to pass on counts together with what still waits for the store.
+//! - A page of a list that is longer than the whole budget is not even read to its end, where its source can stop.
 //! - A list counts while it is taken in and until it is in the store or given up: of lists of several namespaces at once
 //!   each counts what the others have taken in so far.
 //! - What is held stays served, as of the version it has. An informer over its budget says so
@@ -26,6 +27,9 @@ use windlass_object::ObjectKey;
 
 use crate::partition::Partition;
 use crate::share::Share;
+
+/// What a page says beside its objects, in bytes, at most: its kind, its version, a token.
+const BESIDE_OBJECTS: u64 = 64 * 1024;
 
 /// An informer would have to hold more than it may.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -102,6 +106,19 @@ impl Budget {
             ledger.forget_what_is_held();
             self.publish(&ledger);
         }
+    }
+
+    /// How long a page may be, in bytes, that could be held; `None` for any.
+    pub(crate) fn longest_page(&self) -> Option<u64> {
+        self.lock().limit.map(|limit| limit.saturating_add(BESIDE_OBJECTS))
+    }
+
+    /// Notes that a page was longer than that; `None` if the limit has been lifted meanwhile.
+    pub(crate) fn page_too_long(&self, partition: &Partition) -> Option<OverBudget> {
+        let mut ledger = self.lock();
+        let needed = ledger.limit?.saturating_add(1);
+        self.metrics.over_budget.inc();
+        ledger.admit(partition, needed).err()
     }
 
     /// What was refused last of one part, and would be refused again, as far as is known.

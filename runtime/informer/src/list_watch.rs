@@ -57,6 +57,9 @@ pub struct ListRequest {
     pub version_match: Option<VersionMatch>,
     /// How much of each object is needed. More does no harm.
     pub extent: Extent,
+    /// A page of more bytes is of no use: a source need not read it to its end, and says [`RequestError::NoRoom`] then.
+    /// It may pass over this: what does not fit is refused anyway.
+    pub most_bytes: Option<u64>,
 }
 
 /// A watch.

@@ -255,7 +255,7 @@ impl<R: Representation> Reflector<R> {
     /// request that was lost in a partition is not answered before its deadline, for which nobody who takes over can
     /// wait. A page whose token has expired turns the whole into one unpaged, consistent list.
     async fn fetch(&mut self, freshness: &Freshness) -> Result<Option<Listing<R::Stored>>, RequestError> {
-        let mut request = ListRequest { extent: self.extent, ..first_page(freshness) };
+        let mut request = self.fitting(first_page(freshness));
         let (mut items, mut version, mut unpaged) = (Vec::new(), None, false);
         loop {
             let token_in_use = request.continue_token.is_some();
@@ -270,19 +270,25 @@ impl<R: Representation> Reflector<R> {
                     version = version.or_else(|| page.version.clone());
                     self.take_page(&page, version.as_ref(), &mut items).await?;
                     let Some(token) = page.continue_token else { break };
-                    request = ListRequest { extent: self.extent, ..next_page(token) };
+                    request = self.fitting(next_page(token));
                 }
                 Err(error) if error.is_expired() && token_in_use && !unpaged => {
                     unpaged = true;
                     version = None;
                     items.clear();
-                    request = ListRequest { extent: self.extent, ..ListRequest::default() };
+                    request = self.fitting(ListRequest::default());
                 }
+                Err(RequestError::NoRoom(_)) => return Err(self.intake.page_too_long()),
                 Err(error) => return Err(error),
             }
             yield_now().await;
         }
         Ok(Some(Listing { items, version: version.ok_or_else(unversioned)? }))
+    }
+
+    /// Asks for no more of each object than is decoded, and for no page that could not be held anyway.
+    fn fitting(&self, page: ListRequest) -> ListRequest {
+        ListRequest { extent: self.extent, most_bytes: self.intake.longest_page(), ..page }
     }
 
     async fn take_page(

@@ -184,6 +184,22 @@ async fn a_list_as_a_stream_is_asked_for_with_all_that_servers_demand_beside_it(
     assert_eq!(asked, [format!("watch=true&{rest}"), format!("watch=true&resourceVersion=7&{rest}")]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_longer_than_allowed_is_read_no_further() {
+    let list = r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#;
+    let most = |most_bytes| ListQuery { most_bytes: Some(most_bytes), ..Default::default() };
+    let long = u64::try_from(list.len()).unwrap();
+    let world = World::new(answer(200, list));
+    assert!(raw(&world).list(&kind(), None, &most(long)).await.is_ok());
+    let error = raw(&world).list(&kind(), None, &most(long - 1)).await.unwrap_err();
+    assert!(matches!(error, RequestError::NoRoom(_)), "{error}");
+    // One that never ends, and does not say how long it is.
+    let endless = || stream::repeat(Bytes::from_static(b"[[[[[[[[")).boxed();
+    let world = World::new(move |_| streamed(endless()));
+    let error = raw(&world).list(&kind(), None, &most(1000)).await.unwrap_err();
+    assert_eq!(error.to_string(), "the answer has more than the 1000 bytes that were allowed for it");
+}
+
 async fn list_error(serve: impl Fn(&Seen) -> Reply + Clone + Send + Sync + 'static) -> RequestError {
     raw(&World::new(serve)).list(&kind(), None, &ListQuery::default()).await.unwrap_err()
 }
@@ -198,6 +214,24 @@ async fn refusals_are_told_apart_whatever_their_form() {
         list_error(answer(200, "k8s\0binary")).await,
         RequestError::Wire(WireError::ProtobufUnsupported)
     );
+}
+
+/// What stands before an API server answers in words of its own; kube-rs passes them on as they are (kube#1986, #2061).
+#[tokio::test(start_paused = true)]
+async fn a_watch_refused_with_a_page_or_an_empty_status_is_told_on_one_line_with_its_code() {
+    let page = "<html>\r\n<head><title>502</title></head>\n<body>Bad Gateway</body>\n</html>\n";
+    for (code, body) in [(502, page), (500, "{}"), (503, r#"{"kind":"Status","metadata":{}}"#), (504, "")] {
+        let world = World::new(answer(code, body));
+        let refused = raw(&world).watch(&kind(), None, &watch_query()).await.err().expect("refused");
+        assert_eq!(refused.status().map(|status| status.code), Some(code), "{refused:?}");
+        let told = refused.to_string();
+        assert!(told.contains(&code.to_string()) && told.lines().count() == 1, "{told:?}");
+    }
+    let chunk = Bytes::from_static(b"{\"type\":\"ERROR\",\"object\":{}}\n");
+    let world = World::new(move |_| streamed(stream::iter([chunk.clone()]).boxed()));
+    let frames: Vec<_> = raw(&world).watch(&kind(), None, &watch_query()).await.unwrap().collect().await;
+    let [Ok(Frame::Error(status))] = frames.as_slice() else { panic!("{frames:?}") };
+    assert!(status.code == 500 && !status.message.is_empty(), "{status:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -107,11 +107,11 @@ fn selector(shards: &Shards) -> Option<String> {
 #[async_trait]
 impl ListerWatcher for ApiSource {
     async fn list(&self, request: ListRequest) -> Result<RawList, RequestError> {
-        let ListRequest { limit, continue_token, version, version_match, extent } = request;
+        let ListRequest { limit, continue_token, version, version_match, extent, most_bytes } = request;
         let Selection { namespace, labels, fields, shards } = self.selection.clone();
         let shards = selector(&shards);
-        let query =
-            ListQuery { labels, fields, shards, limit, continue_token, version, version_match, extent };
+        let of = ListQuery { labels, fields, shards, ..ListQuery::default() };
+        let query = ListQuery { limit, continue_token, version, version_match, extent, most_bytes, ..of };
         self.client.list(&self.kind, namespace.as_deref(), &query).await
     }
 

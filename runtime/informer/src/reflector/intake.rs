@@ -101,6 +101,20 @@ impl<R: Representation> Intake<R> {
         }
     }
 
+    /// How long a page may be, in bytes, that could be held; `None` for any. Where the rest is left out here, since
+    /// the server does not know of shards, a page says nothing about how much of it is ours.
+    pub(crate) fn longest_page(&self) -> Option<u64> {
+        match self.partition {
+            Partition::Shard(_) => None,
+            Partition::Whole | Partition::Namespace(_) => self.budget.longest_page(),
+        }
+    }
+
+    /// Notes that a page was longer than that; returns what there is to say about it.
+    pub(crate) fn page_too_long(&self) -> RequestError {
+        self.budget.page_too_long(&self.partition).map_or_else(lifted_meanwhile, no_room)
+    }
+
     /// Whether what is held of this part at a version is what the server has at that version.
     pub(crate) fn trusts(&self, partition: &Partition) -> bool {
         self.store.snapshot().progress().trusts(partition)
@@ -279,6 +293,12 @@ impl<R: Representation> Intake<R> {
         self.metrics.decode_failures.inc();
         tracing::warn!(informer = %self.informer, %error, "an object without a readable name cannot be kept");
     }
+}
+
+fn lifted_meanwhile() -> RequestError {
+    RequestError::NoRoom(
+        "the list was longer than the byte budget, which has been lifted meanwhile".to_owned(),
+    )
 }
 
 fn no_room(refusal: OverBudget) -> RequestError {

@@ -12,7 +12,7 @@ use windlass_metrics::Metrics;
 use windlass_object::{Frame, RawList, ResourceKind, Typed, WireError, wire};
 
 use super::*;
-use crate::VersionSource as _;
+use crate::{FactoryOptions, VersionSource as _};
 use crate::budget::Budget;
 use crate::presence::Board;
 use crate::testing::*;
@@ -302,6 +302,7 @@ async fn a_watch_that_ends_when_its_time_is_up_is_resumed_at_once() {
     assert_eq!(script.gaps()[1], Duration::from_secs(150));
 }
 
+/// Upstream lists everything anew when a watch was short or broke oddly.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_ends_at_once_without_news_is_resumed_after_a_wait_and_without_a_list() {
     let (_rig, script) = play(vec![listed(5, &[]), played(vec![]), played(vec![]), stalls()]).await;
@@ -531,6 +532,22 @@ async fn a_list_that_is_not_answered_is_given_up_for_a_fresh_look_and_for_no_oth
         assert_eq!(script.asked()[pages..], [consistent(), watch(10)]);
         assert_eq!(rig.held(), ["a@10=v"], "of the list that was given up nothing is kept");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_an_informer_with_a_budget_no_page_is_read_that_is_longer_and_a_longer_one_is_a_refusal() {
+    let rig = Rig::with_options(FactoryOptions { byte_budget: Some(10_000), ..FactoryOptions::default() });
+    let too_long = || Answer::List(Err(RequestError::NoRoom("longer than allowed".into())));
+    let script = Script::new(&rig.env, [too_long(), listed(5, &["a"]), stalls()]);
+    rig.start(&script);
+    rig.settle().await;
+    let refusal = rig.informer.last_error().expect("it says so");
+    assert!(refusal.contains("at least 10001 bytes are needed and the byte budget is 10000"), "{refusal}");
+    assert_eq!(rig.counts().over_budget.get(), 1);
+    rig.env.sleep(LONG).await;
+    assert_eq!(rig.held(), ["a@5=v"], "it is tried again");
+    let Asked::List(request) = script.asked().remove(0) else { panic!("a list comes first") };
+    assert_eq!((request.limit, request.most_bytes), (Some(500), Some(10_000 + 64 * 1024)));
 }
 
 #[tokio::test(start_paused = true)]
