@@ -213,7 +213,7 @@ impl Manager {
         Ok(Process {
             api_server: clients.for_health(),
             election_client: clients.for_election()?,
-            common: Common { env: env.clone(), factory, runnables, means, burden },
+            common: Common { env: env.clone(), factory, runnables, means, burden, election_events: None },
             teams,
             env,
             config,

@@ -111,8 +111,8 @@ impl Process {
             }
         }
         self.started.push(Step::Election);
-        let told = self.config.election.is_some().then(|| self.election_recorder());
-        self.teams.work(&self.common, told.as_ref(), signals).await
+        self.common.election_events = self.config.election.is_some().then(|| self.election_recorder());
+        self.teams.work(&self.common, signals).await
     }
 
     async fn start(&mut self, step: Step) -> Result<(), ManagerError> {

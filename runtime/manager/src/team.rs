@@ -42,6 +42,8 @@ pub(crate) struct Common {
     pub(crate) means: Means,
     /// How much this replica leads.
     pub(crate) burden: Burden,
+    /// Who is told when a lease is won and when it is given up, if there are elections.
+    pub(crate) election_events: Option<Recorder>,
 }
 
 /// Controllers and runnables that act under one leadership.
@@ -75,24 +77,22 @@ impl Team {
     async fn work(
         &mut self,
         common: &Common,
-        told: Option<&Recorder>,
         signals: &ShutdownSignals,
     ) -> Result<(), ManagerError> {
-        let worked = self.start_and_work(common, told, signals).await;
+        let worked = self.start_and_work(common, signals).await;
         self.unless_lost(common, worked).await
     }
 
     async fn start_and_work(
         &mut self,
         common: &Common,
-        told: Option<&Recorder>,
         signals: &ShutdownSignals,
     ) -> Result<(), ManagerError> {
         for (step, _reason) in START.into_iter().filter(|(step, _)| step.is_led()) {
             tracing::debug!(?step, team = %self.runnables, "starting");
             // Noted before it is done, so that a step that was interrupted half-way is stopped as well.
             self.started.push(step);
-            match first(signals.draining(), self.start(step, common, told)).await {
+            match first(signals.draining(), self.start(step, common)).await {
                 future::Either::Left(()) => return Ok(()),
                 future::Either::Right(started) => started?,
             }
@@ -104,10 +104,9 @@ impl Team {
         &mut self,
         step: Step,
         common: &Common,
-        told: Option<&Recorder>,
     ) -> Result<(), ManagerError> {
         match step {
-            Step::Election => self.lead(common, told).await,
+            Step::Election => self.lead(common).await,
             Step::LedRunnables => {
                 self.catch_up(common).await?;
                 let means = Means { fence: self.fence.clone(), ..common.means.clone() };
@@ -124,7 +123,7 @@ impl Team {
     }
 
     /// Waits until there is something to lead and one of its controllers could work, then until this replica leads.
-    async fn lead(&mut self, common: &Common, told: Option<&Recorder>) -> Result<(), ManagerError> {
+    async fn lead(&mut self, common: &Common) -> Result<(), ManagerError> {
         if self.needs.is_empty() && matches!(self.runnables, RunnableGroup::LeaderOf(_)) {
             // Its Lease is for those replicas that run its controllers, until something is added here.
             common.runnables.wanted(&self.runnables).await;
@@ -137,12 +136,17 @@ impl Team {
         self.load = (!self.needs.is_empty()).then(|| common.burden.more());
         if let Some(election) = &self.election {
             tracing::info!(lease = %election.lease_name, identity = %election.identity, "leading");
-            if let Some(events) = told {
-                let note = format!("{} became leader", election.identity);
-                events.event(&lease(election), EventType::Normal, "LeaderElection", &note);
-            }
         }
+        self.tell(common, "became leader");
         Ok(())
+    }
+
+    /// Records what has come of the election, if there is one, on its Lease.
+    fn tell(&self, common: &Common, what: &str) {
+        if let (Some(election), Some(events)) = (&self.election, &common.election_events) {
+            let note = format!("{} {what}", election.identity);
+            events.event(&lease(election), EventType::Normal, "LeaderElection", &note);
+        }
     }
 
     /// Waits for caches that show what the last leader wrote. The lease is renewed meanwhile.
@@ -186,7 +190,7 @@ impl Team {
                 let ended = common.runnables.end(&common.env, &self.runnables, budget.left());
                 self.leadership.during(ended).await?
             }
-            Step::Election => self.step_down(clean).await,
+            Step::Election => self.step_down(common, clean).await,
             Step::AdminServer
             | Step::ApiServer
             | Step::EarlyRunnables
@@ -196,7 +200,11 @@ impl Team {
     }
 
     /// Gives the lease back, unless something that was aborted may have a write on its way: then it expires by itself.
-    async fn step_down(&mut self, clean: bool) -> Result<(), ManagerError> {
+    async fn step_down(&mut self, common: &Common, clean: bool) -> Result<(), ManagerError> {
+        // A standby that ends has led nothing.
+        if self.predecessor.is_some() {
+            self.tell(common, "stopped leading");
+        }
         if clean {
             // Whoever was told to stop before its caches had caught up hands on what it was to wait for.
             let written = self.caught_up.then(|| self.controllers.written());
@@ -240,10 +248,9 @@ impl Teams {
     pub(crate) async fn work(
         &mut self,
         common: &Common,
-        told: Option<&Recorder>,
         signals: &ShutdownSignals,
     ) -> Result<(), ManagerError> {
-        let works = self.0.iter_mut().map(|team| Box::pin(team.work(common, told, signals)));
+        let works = self.0.iter_mut().map(|team| Box::pin(team.work(common, signals)));
         future::try_join_all(works).await.map(drop)
     }
 

@@ -183,6 +183,13 @@ impl World {
         self.api.served().iter().filter(|asked| asked.is_write()).map(|asked| asked.line()).collect()
     }
 
+    /// What was told in events, and of which kind, in order.
+    fn events(&self) -> Vec<(String, String)> {
+        let text = |event: &Value, path: &str| event.pointer(path).and_then(Value::as_str).map(str::to_owned);
+        let told = |event: &Value| Some((text(event, "/involvedObject/kind")?, text(event, "/message")?));
+        self.api.all("/api/v1/events").iter().filter_map(told).collect()
+    }
+
     /// How many writes were neither about Leases nor Events.
     fn work(&self) -> usize {
         self.api.served().iter().filter(|asked| asked.is_work()).count()
@@ -238,10 +245,27 @@ async fn the_first_signal_awaits_running_reconciles_before_the_lease_is_released
     assert_eq!(world.scribbled(), json!(done_by("one")));
     assert_ne!(world.holder(), json!("one"), "released in the end");
     let writes = world.writes();
+    let last = writes.iter().rfind(|write| !write.contains("/events"));
     assert!(
-        writes.last().is_some_and(|write| write.contains("/leases/")),
-        "the release is the last write: {writes:?}"
+        last.is_some_and(|write| write.contains("/leases/")),
+        "the release is the last write but for what is told of it: {writes:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_leads_and_who_stops_is_told_by_events_about_the_lease_and_a_standby_tells_nothing() {
+    let world = World::new();
+    let (one, two) = (world.start("one"), world.start("two"));
+    world.pass(20).await;
+    let (leader, standby) = if world.holder() == json!("one") { (one, two) } else { (two, one) };
+    let name = leader.env.instance().to_owned();
+    standby.trigger.fire();
+    assert!(standby.ended().await.is_ok());
+    leader.trigger.fire();
+    assert!(leader.ended().await.is_ok());
+    let told: Vec<_> = world.events().into_iter().filter(|(about, _)| about == "Lease").collect();
+    let notes = ["became leader", "stopped leading"].map(|what| ("Lease".to_owned(), format!("{name} {what}")));
+    assert_eq!(told, notes);
 }
 
 #[tokio::test(start_paused = true)]
