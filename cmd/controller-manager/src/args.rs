@@ -43,6 +43,9 @@ const ENABLE_HTTP2: &str = "enable-http2-serving";
 const ABOUT: &str = "Kubernetes controllers in Rust: keeps ReplicaSets, ReplicationControllers and Endpoints in the \
     state their owners asked for, beside kube-controller-manager or in place of it.";
 
+const USAGE: &str = "windlass [OPTIONS]\n       windlass explain [OPTIONS] <CONTROLLER> <NAMESPACE/NAME>\n       \
+    windlass demo [OPTIONS]";
+
 const AFTER_HELP: &str = "Every setting is a flag and, where it says so, a field of the file that --config names; what \
     is given as a flag wins.\n\n`windlass demo` shows all of it at work, on a cluster in its own process; see `windlass \
     demo --help`. `windlass explain` asks a running windlass why an object has not been reconciled; see \
@@ -111,7 +114,7 @@ pub(crate) enum UsageError {
         reason: String,
     },
     /// A word that is no flag.
-    #[error("unexpected argument {}: windlass takes flags only, and their values follow an equals sign; leave it out, or write --flag=value", quoted(.0))]
+    #[error("unexpected argument {}: values of flags follow an equals sign, and of commands there are demo and explain, as the first word; leave it out, or write --flag=value; `windlass --help` lists all flags", quoted(.0))]
     Unexpected(String),
     /// Whatever else the parser objects to, in its words.
     #[error("{0}; `windlass --help` lists all flags")]
@@ -192,8 +195,9 @@ fn path(matches: &ArgMatches, name: &'static str) -> Result<Option<PathBuf>, Sto
 /// The command, of the table; some of the help depends on what is built in.
 fn command(known: &[Descriptor]) -> clap::Command {
     let command = clap::Command::new("windlass").about(ABOUT).after_help(AFTER_HELP).max_term_width(110);
+    let command = command.override_usage(USAGE);
     let config = "Read settings from this file, YAML or JSON; a flag that is given wins over its field.";
-    let write = "Write all settings, with those given, to this file for --config, and exit.";
+    let write = "Write all settings, with those given, to this file for --config, and exit; - for stdout.";
     let disable = "The opposite of --enable-http2-serving, as kube-controller-manager has it.";
     let command = command
         .disable_version_flag(true)

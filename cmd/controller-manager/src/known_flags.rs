@@ -15,7 +15,6 @@ const FLAGS: &[&str] = &[
     "authentication-skip-lookup",
     "authentication-tolerate-lookup-failure",
     "authorization-kubeconfig",
-    "cert-dir",
     "cidr-allocator-type",
     "client-ca-file",
     "cloud-config",

@@ -71,7 +71,28 @@ impl Command {
     }
 }
 
-/// Messages from below may span lines; an operator's search for the cause starts from one.
+/// Messages from below may span lines, and say again what is below them; an operator's search for the cause starts from one
+/// line that says it once.
 fn one_line(error: &anyhow::Error) -> String {
-    format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ")
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !line.contains(&cause) {
+            line.push_str(if line.is_empty() { "" } else { ": " });
+            line.push_str(&cause);
+        }
+    }
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::one_line;
+
+    #[test]
+    fn what_went_wrong_is_told_on_one_line_and_once() {
+        let told = anyhow!("no such file").context("reading /key: no such file").context("building\n the client");
+        assert_eq!(one_line(&told), "building the client: reading /key: no such file");
+    }
 }

@@ -126,8 +126,12 @@ table::settings! {
         /// Port of that server, which speaks HTTPS and asks the API server who may read what; 0 turns it off.
         secure_port: Whole<0, 65535> = "10257" in "PORT" at "serving.securePort";
 
-        /// Certificate of that server in PEM, the chain below it; both files are read again when they change. Without it a
-        /// self-signed one is made at each start and kept in memory.
+        /// Directory where the certificate of that server is kept, with its key, as kube-controller-manager.crt and .key:
+        /// what is there is used, and where neither is, a self-signed pair is made and written. Without it one is made at
+        /// each start and kept in memory. Not looked at where --tls-cert-file is given.
+        cert_dir: FilePath = "" in "DIRECTORY" at "serving.certDir";
+
+        /// Certificate of that server in PEM, the chain below it; both files are read again when they change.
         tls_cert_file: FilePath = "" in "FILE" at "serving.tlsCertFile";
 
         /// Private key of that certificate, in PEM.

@@ -6,14 +6,14 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow};
 use tokio::runtime::{Builder, Runtime};
 use windlass::client::load_config;
 use windlass::controller::{Descriptor, Registration};
 use windlass::env::Env;
-use windlass::manager::{Manager, ManagerError, ShutdownSignals};
+use windlass::manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals, Tls};
 use windlass_controllers::Options;
 
 use crate::args::{self, Args, Stop};
@@ -40,6 +40,7 @@ impl Process {
         let config = Config::new(settings, &known, &identity(&env))
             .map_err(|setting| Stop::Refused(setting.into()))?;
         match write_config_to {
+            Some(path) if path.as_os_str() == "-" => Err(Stop::Print(text)),
             Some(path) => Err(Stop::Write { path, text }),
             None => Ok(Self { env, config }),
         }
@@ -65,6 +66,7 @@ impl Process {
         let Config { cluster, manager, controllers, logging: _ } = config;
         let cluster = load_config(cluster.kubeconfig.as_deref(), cluster.master.as_deref()).await?;
         let server = cluster.cluster_url.to_string();
+        let kept = kept(&manager);
         let signals = ShutdownSignals::from_process(&env).context("cannot listen for signals")?;
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
@@ -75,7 +77,7 @@ impl Process {
         let manager = Manager::new(env, manager, cluster)?;
         let manager =
             windlass_controllers::registrations(&controllers).into_iter().fold(manager, Manager::register);
-        manager.run(signals).await.map_err(|error| explained(error, &server))
+        manager.run(signals).await.map_err(|error| explained(error, &server, kept.as_deref()))
     }
 }
 
@@ -98,15 +100,31 @@ fn identity(env: &Env) -> String {
     format!("{host}_{}", env.rng("identity").identifier())
 }
 
+/// Where the certificate of the admin server is kept, if it is.
+fn kept(config: &ManagerConfig) -> Option<PathBuf> {
+    match &config.admin.as_ref()?.tls {
+        Tls::Kept { folder, .. } => Some(folder.clone()),
+        Tls::Plain | Tls::SelfSigned | Tls::Files { .. } => None,
+    }
+}
+
 /// Adds what only the binary knows: which flag to turn.
-fn explained(error: ManagerError, server: &str) -> anyhow::Error {
+fn explained(error: ManagerError, server: &str, kept: Option<&Path>) -> anyhow::Error {
     match error {
         ManagerError::AdminBind { address, source } => {
             let problem = format!("cannot listen on {address}: {source}");
             let remedy = "choose another port, or 0 to serve nothing";
             anyhow!("--secure-port={}: {problem}; {remedy}", address.port())
         }
-        ManagerError::AdminTls(_) => anyhow!("{error}; see --tls-cert-file and --tls-private-key-file"),
+        ManagerError::AdminTls(problem) => match kept {
+            Some(folder) => {
+                let remedy = "name a directory that this process may write, or leave it out";
+                anyhow!("--cert-dir={}: {problem}; {remedy}", folder.display())
+            }
+            None => {
+                anyhow!("{}; see --tls-cert-file and --tls-private-key-file", ManagerError::AdminTls(problem))
+            }
+        },
         ManagerError::ApiServerUnreachable { .. } => {
             anyhow!("{error}; check that {server} is the address and that --kubeconfig may use it")
         }

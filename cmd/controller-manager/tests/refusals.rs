@@ -70,6 +70,13 @@ fn help_and_version_are_printed_and_succeed() {
 }
 
 #[test]
+fn a_word_that_is_no_command_is_told_with_those_there_are() {
+    for word in ["help", "explian", "false"] {
+        refused_with(&[word], &[&format!("unexpected argument \"{word}\""), "demo and explain", "--help"]);
+    }
+}
+
+#[test]
 fn an_unknown_controller_is_named_with_those_there_are() {
     refused_with(&["--controllers=*,foo"], &["--controllers=*,foo", "\"foo\"", "endpoints-controller"]);
     refused_with(&["--controllers=deployment"], &["\"deployment\"", "windlass does not have yet"]);
@@ -127,6 +134,10 @@ fn nothing_is_sent_for_settings_that_cannot_be_used() {
         &[&master, "--tls-cert-file=no/such", "--tls-private-key-file=no/such"],
         &["no/such", "--tls-cert-file"],
     );
+    refused_with(
+        &[&master, "--cert-dir=/dev/null/certificates"],
+        &["--cert-dir=/dev/null/certificates: ", "kube-controller-manager.", "name a directory that this"],
+    );
     assert_eq!(connections.load(Ordering::SeqCst), 0, "the API server was asked something");
 }
 
@@ -144,6 +155,8 @@ fn settings_that_were_written_are_accepted_and_change_nothing() {
     let [first, second] = [first, second].map(|path| std::fs::read_to_string(path).expect("written"));
     assert!(first.contains("concurrentRCSyncs: 9\n") && first.starts_with(HEAD), "{first}");
     assert_eq!(first, second);
+    let printed = windlass(&["--concurrent-rc-syncs=9", "--leader-elect=false", "--write-config-to=-"]);
+    assert_eq!(String::from_utf8(printed.stdout).expect("text"), first, "a dash is stdout");
     refused_with(&["--write-config-to=no/such/folder"], &["cannot write no/such/folder"]);
     refused_with(&["--write-config-to=no/such", "-v=99"], &["--v=99"]);
 }

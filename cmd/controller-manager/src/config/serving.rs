@@ -7,10 +7,15 @@ use windlass::manager::{Access, AdminConfig, Tls};
 
 use crate::settings::{FilePath, Given, InvalidSetting, ServingSettings};
 
+/// What the files in `--cert-dir` are called: as kube-controller-manager calls them, so that whoever comes from there finds
+/// its own.
+const PAIR: &str = "kube-controller-manager";
+
 pub(super) fn of(settings: ServingSettings) -> Result<Option<AdminConfig>, InvalidSetting> {
     let ServingSettings {
         bind_address,
         secure_port,
+        cert_dir,
         tls_cert_file,
         tls_private_key_file,
         plain_http,
@@ -38,7 +43,10 @@ pub(super) fn of(settings: ServingSettings) -> Result<Option<AdminConfig>, Inval
             allow_ttl: allow_ttl.value.0,
             deny_ttl: deny_ttl.value.0,
         };
-        let (tls, http2) = (files.unwrap_or(Tls::SelfSigned), enable_http2_serving.value);
+        let kept = |folder| Tls::Kept { folder, name: PAIR.to_owned() };
+        // With files that are given the directory is not looked at, as upstream says.
+        let tls = files.unwrap_or_else(|| cert_dir.value.0.map_or(Tls::SelfSigned, kept));
+        let http2 = enable_http2_serving.value;
         return Ok(Some(AdminConfig { address, tls, access, http2 }));
     }
     let config = AdminConfig::local(address);
@@ -50,6 +58,7 @@ pub(super) fn of(settings: ServingSettings) -> Result<Option<AdminConfig>, Inval
         );
     }
     unused_with(&plain_http, &tls_cert_file, files.is_some())?;
+    unused_with(&plain_http, &cert_dir, cert_dir.value.0.is_some())?;
     unused_with(&plain_http, &enable_http2_serving, enable_http2_serving.value)?;
     unused_with(&plain_http, &always_allow, !always_allow.is_default())?;
     for ttl in [&authentication_ttl, &allow_ttl, &deny_ttl] {

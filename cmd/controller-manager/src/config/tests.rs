@@ -136,6 +136,19 @@ fn what_is_served_is_behind_a_certificate_and_reviewed_unless_plain_http_is_aske
 }
 
 #[test]
+fn a_certificate_is_kept_in_a_directory_under_upstreams_name_unless_files_are_given() {
+    let kept = Tls::Kept { folder: "/certificates".into(), name: "kube-controller-manager".to_owned() };
+    assert_eq!(admin(&["--cert-dir=/certificates"]).tls, kept);
+    assert_eq!(admin(&["--cert-dir="]).tls, Tls::SelfSigned);
+    let both = ["--cert-dir=/certificates", "--tls-cert-file=c", "--tls-private-key-file=k"];
+    assert_eq!(admin(&both).tls, Tls::Files { certificate: "c".into(), key: "k".into() });
+    assert_eq!(config(&["--cert-dir=/certificates", "--secure-port=0"]).manager.admin, None);
+    let refused =
+        read(&["--cert-dir=/c", "--plain-http", "--bind-address=::1"]).map(drop).expect_err("plain");
+    assert!(refused.starts_with("--cert-dir=/c: --plain-http serves everybody"), "{refused}");
+}
+
+#[test]
 fn http2_is_offered_if_asked_for_in_our_words_or_in_upstreams() {
     for (line, offered) in [
         (&[][..], false),

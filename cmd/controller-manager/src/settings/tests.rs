@@ -46,7 +46,9 @@ fn another(setting: &Setting) -> (&'static str, Value) {
         ("leader-elect-resource-lock", _) => ("leases", json!("leases")),
         (_, "BOOL") if setting.default == "true" => ("false", json!(false)),
         (_, "BOOL") => ("true", json!(true)),
-        (_, "FILE") => ("/a folder/\u{e9} \"'#: {}[],\\", json!("/a folder/\u{e9} \"'#: {}[],\\")),
+        (_, "FILE" | "DIRECTORY") => {
+            ("/a folder/\u{e9} \"'#: {}[],\\", json!("/a folder/\u{e9} \"'#: {}[],\\"))
+        }
         (_, "URL") => ("https://example.com:6443", json!("https://example.com:6443")),
         (_, "RATE") => ("0.5", json!(0.5)),
         (_, "REQUESTS" | "WORKERS" | "SHARDS") => ("7", json!(7)),

@@ -30,6 +30,7 @@ const WRONG: &[(&str, &[&str])] = &[
     ),
     ("BOOL", &["", " ", "maybe", "2", "yes", "true ", "true,false", "tru\u{e9}", "\u{0}", "null"]),
     ("FILE", &[" ", "\t", "a\u{0}b"]),
+    ("DIRECTORY", &[" ", "\t", "a\u{0}b"]),
     (
         "URL",
         &[" ", "nonsense", "host:6443", "ftp://host", "https://", "https:// host", "https://h\u{e9}st\n"],
