@@ -143,8 +143,8 @@ fn higher(one: Option<ResourceVersion>, other: Option<ResourceVersion>) -> Optio
     }
 }
 
-/// Below this many keys a sweep is not worth its time.
-const SWEEP_FLOOR: usize = 1024;
+/// Below this many keys a sweep is not worth its time. Few: a key that never comes back costs some two kilobytes.
+const SWEEP_FLOOR: usize = 8;
 
 /// What each key still waits for.
 #[derive(Debug)]
@@ -588,7 +588,7 @@ mod tests {
         for number in 1..=SWEEP_FLOOR as u64 {
             ledger.wrote(&ObjectKey::cluster(&number.to_string()), &place(), &version(number), 0, now);
         }
-        ledger.sweep_if_grown(|_, wanted| wanted.version < Some(version(1000)));
-        assert_eq!(ledger.keys.len(), SWEEP_FLOOR - 999);
+        ledger.sweep_if_grown(|_, wanted| wanted.version < Some(version(7)));
+        assert_eq!(ledger.keys.len(), SWEEP_FLOOR - 6);
     }
 }
