@@ -19,6 +19,9 @@ use super::line::Line;
 use super::plan::{Fault, Plan, What};
 use crate::body::Body;
 
+/// How long a request may be under way that was sent while there was a stale replica.
+const UNDER_WAY: Duration = Duration::from_secs(60);
+
 /// What a network needs of the server at its end.
 pub trait Server: Send + Sync + 'static {
     /// Answers a request. Its effect takes place while the future is polled.
@@ -78,7 +81,8 @@ impl Network {
         });
         let stopping = shared.plan.faults.iter().enumerate();
         for (index, fault) in stopping.filter(|(_, fault)| fault.what == What::StaleReplica) {
-            drop(world.spawn("stale replica", Arc::clone(&shared).stop_replica(index, fault.begins())));
+            let replica = Arc::clone(&shared).stale_replica(index, fault.begins(), fault.ends());
+            drop(world.spawn("stale replica", replica));
         }
         Network { shared }
     }
@@ -181,10 +185,14 @@ impl Shared {
         Arc::clone(replica.unwrap_or(&self.server))
     }
 
-    async fn stop_replica(self: Arc<Self>, index: usize, at: Duration) {
-        self.world.sleep_until(windlass_env::Instant::ORIGIN + at).await;
+    /// Keeps a replica that stops at `from`, with what there was then, for as long as requests may reach it.
+    async fn stale_replica(self: Arc<Self>, index: usize, from: Duration, until: Duration) {
+        let replicas = || self.stale.lock().unwrap_or_else(PoisonError::into_inner);
+        self.world.sleep_until(windlass_env::Instant::ORIGIN + from).await;
         let replica = self.server.stale();
-        self.stale.lock().unwrap_or_else(PoisonError::into_inner).insert(index, replica);
+        replicas().insert(index, replica);
+        self.world.sleep_until(windlass_env::Instant::ORIGIN + until + UNDER_WAY).await;
+        replicas().remove(&index);
     }
 
     fn threats(&self, sender: &Env) -> Vec<Threat> {
