@@ -5,6 +5,9 @@
 //! renews itself every few minutes. It is named after the replica's identity, which is what the coordinator writes.
 //!
 //! The object is fetched once per retry period, or second where that is shorter: the coordinator waits 5 s for an answer.
+//! It is not watched, on purpose: a watch that has stalled looks like one on which nothing happens, for minutes, and a
+//! candidate that does not answer is passed over. The price is one small request a second, and an answer that comes up to a
+//! second later than it could.
 //! When it was renewed is compared by the coordinator with times of its own, so an answer never states an earlier time
 //! than the question.
 

@@ -24,6 +24,12 @@ use crate::written::{Predecessor, Written};
 pub(super) const SECOND: u64 = 1_000_000;
 pub(super) const MILLI: u64 = 1_000;
 
+/// How long a request travels at most.
+const LATEST: u64 = 16 * SECOND;
+
+/// After how long everybody has noticed that a replica is gone: a lease, by the slowest clock, and a few requests.
+const MISSED: u64 = 20 * SECOND;
+
 /// How a wire treats what passes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Wire {
@@ -99,6 +105,25 @@ pub(super) struct Figures {
     pub(super) told_predecessors: u64,
 }
 
+/// For how long hashes had no owner, in true microseconds.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gaps {
+    /// Between a holder that gave a shard up and the next, while nothing was the matter with anybody.
+    pub(super) hand_overs: Vec<u64>,
+    /// In any weather.
+    pub(super) longest: u64,
+    /// While nothing was the matter with anybody.
+    pub(super) in_peace: u64,
+}
+
+/// When and how the last fence around a hash closed.
+#[derive(Copy, Clone, Debug)]
+struct Closed {
+    at: u64,
+    /// By a holder that had ended its work.
+    handed_over: bool,
+}
+
 pub(super) struct World {
     pub(super) now: u64,
     pub(super) rng: Rng,
@@ -109,6 +134,11 @@ pub(super) struct World {
     watchers: Vec<Watcher>,
     pub(super) replicas: Vec<Replica>,
     pub(super) figures: Figures,
+    pub(super) gaps: Gaps,
+    /// The last fence around each probe, once there was one.
+    closed: BTreeMap<u64, Closed>,
+    /// Since when nothing is the matter with anybody, or from when on.
+    peace: u64,
     /// What the judge objected to.
     pub(super) objections: Vec<String>,
     /// Times at which anything moved.
@@ -135,6 +165,9 @@ impl World {
             watchers: Vec::new(),
             replicas: Vec::new(),
             figures: Figures::default(),
+            gaps: Gaps::default(),
+            closed: BTreeMap::new(),
+            peace: 0,
             objections: Vec::new(),
             last_move: 0,
             predecessors: Vec::new(),
@@ -171,7 +204,9 @@ impl World {
 
     pub(super) fn crash(&mut self, replica: usize) {
         self.replicas[replica].alive = false;
-        self.replicas[replica].fences.clear();
+        self.peace = self.peace.max(self.now + MISSED);
+        let shards: Vec<ShardId> = self.replicas[replica].fences.keys().copied().collect();
+        shards.into_iter().for_each(|shard| self.close(replica, shard, false));
     }
 
     pub(super) fn pause(&mut self, replica: usize, during: u64) {
@@ -193,6 +228,7 @@ impl World {
 
     /// Lets the world go on until this moment.
     pub(super) fn run_until(&mut self, until: u64) {
+        self.peace = self.peace.max(self.bad_until(until));
         while let Some((&(at, sequence), _)) = self.queue.first_key_value() {
             if at > until {
                 break;
@@ -202,6 +238,17 @@ impl World {
             self.happen(replica, event);
         }
         self.now = until;
+    }
+
+    /// Until when something is the matter with anybody, if nobody does anything before this moment: a write that is late
+    /// may still arrive then.
+    fn bad_until(&self, until: u64) -> u64 {
+        let living = || self.replicas.iter().filter(|replica| replica.alive);
+        let cut_off = |watcher: &Watcher| watcher.stalled && self.replicas[watcher.replica].alive;
+        if self.outage || living().any(|it| it.wire != Wire::Good) || self.watchers.iter().any(cut_off) {
+            return until + LATEST;
+        }
+        living().map(|replica| replica.paused_until).max().unwrap_or(0)
     }
 
     pub(super) fn run(&mut self, during: u64) {
@@ -334,7 +381,8 @@ impl World {
                     return;
                 }
                 replica.works.remove(&shard);
-                replica.fences.remove(&shard);
+                self.close(number, shard, true);
+                let replica = &mut self.replicas[number];
                 let version = ResourceVersion::new(&term.to_string());
                 let written = Written::from([(pods(), version)]);
                 replica.engine.release(shard, Some(&written), now);
@@ -368,6 +416,7 @@ impl World {
                 self.figures.told_predecessors += u64::from(predecessor.written().is_some());
                 self.judge(number, shard, &ranges);
                 self.judge_told(number, shard, &ranges, &predecessor);
+                self.note_gaps(&ranges);
                 self.predecessors.push((shard, predecessor));
                 let term = self.sequence;
                 self.terms.push((ranges.clone(), term));
@@ -389,7 +438,7 @@ impl World {
             }
             Effect::Lost { shard, .. } => {
                 self.figures.lost += 1;
-                self.replicas[number].fences.remove(&shard);
+                self.close(number, shard, false);
                 self.end_work(number, shard);
             }
         }
@@ -401,6 +450,47 @@ impl World {
         let after = self.between(low, high);
         if let Some(term) = self.replicas[number].works.get(&shard).copied() {
             self.at(self.now + after, number, Event::Drained { shard, term });
+        }
+    }
+
+    /// Takes a fence away, which may have closed by itself before.
+    fn close(&mut self, number: usize, shard: ShardId, ended: bool) {
+        let Some(fence) = self.replicas[number].fences.remove(&shard) else { return };
+        let expired = self.when(number, fence.deadline);
+        let handed_over = ended && self.now < expired;
+        self.note_closed(&fence.ranges, Closed { at: self.now.min(expired), handed_over });
+    }
+
+    fn note_closed(&mut self, ranges: &Ranges, closed: Closed) {
+        for probe in probes().into_iter().filter(|probe| ranges.contains(*probe)) {
+            let last = self.closed.entry(probe).or_insert(closed);
+            if last.at < closed.at {
+                *last = closed;
+            }
+        }
+    }
+
+    /// For how long those had no owner that one opens a fence around now.
+    fn note_gaps(&mut self, ranges: &Ranges) {
+        let fences = |other: usize, replica: &Replica| {
+            let expired = |fence: &Fence| (fence.ranges.clone(), self.when(other, fence.deadline));
+            replica.fences.values().map(expired).collect::<Vec<_>>()
+        };
+        let fences = self.replicas.iter().enumerate().flat_map(|(other, replica)| fences(other, replica));
+        // Of whoever is paused, nobody has said yet that they have closed.
+        for (ranges, at) in fences.filter(|(_, at)| *at <= self.now).collect::<Vec<_>>() {
+            self.note_closed(&ranges, Closed { at, handed_over: false });
+        }
+        for probe in probes().into_iter().filter(|probe| ranges.contains(*probe)) {
+            let Some(Closed { at, handed_over }) = self.closed.get(&probe).copied() else {
+                continue;
+            };
+            let since = |begun: u64| self.now.saturating_sub(begun);
+            self.gaps.longest = self.gaps.longest.max(since(at));
+            self.gaps.in_peace = self.gaps.in_peace.max(since(at.max(self.peace)));
+            if handed_over && at >= self.peace {
+                self.gaps.hand_overs.push(since(at));
+            }
         }
     }
 
@@ -444,7 +534,7 @@ impl World {
                 let back = self.between(SECOND, 8 * SECOND);
                 (short(self), Some(back).filter(|_| !self.chance(30)), false)
             }
-            Wire::ArrivesLate => (self.between(SECOND, 16 * SECOND), Some(short(self)), self.chance(20)),
+            Wire::ArrivesLate => (self.between(SECOND, LATEST), Some(short(self)), self.chance(20)),
             Wire::Cut => (0, None, true),
         };
         if !lost {
@@ -588,6 +678,11 @@ impl Server {
         self.shown += 1;
         Some(told.clone())
     }
+}
+
+/// Hashes spread over the ring, whose owners are asked for.
+pub(super) fn probes() -> Vec<u64> {
+    (0..32).map(|number| u64::MAX / 32 * number + 17).collect()
 }
 
 /// The names of all members that the server knows of.
