@@ -11,9 +11,10 @@
 #![allow(clippy::print_stdout, reason = "its output is its purpose")]
 
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
 use windlass_black_box::{
@@ -22,9 +23,17 @@ use windlass_black_box::{
 use windlass_harness::{Manager, Plane, PlaneOptions};
 
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How many turns there are between two outages, and how long one lasts: shorter than the lease's renew deadline.
+/// How many turns there are between two outages, and how long one lasts, beside the time in which the server starts.
 const TURNS_PER_OUTAGE: usize = 8;
 const OUTAGE: Duration = Duration::from_secs(4);
+/// How the process under test is started. Its lease outlasts an outage after which the server is slow to start: a process
+/// that has lost its lease ends, and what another one holds says nothing.
+const ARGUMENTS: [&str; 4] = [
+    "--kube-api-qps=200",
+    "--kube-api-burst=100",
+    "--leader-elect-lease-duration=90s",
+    "--leader-elect-renew-deadline=60s",
+];
 /// How many Services and how many ReplicaSets without pods come and go in each turn, beside those with pods.
 const EXTRA: usize = 40;
 /// How many pods a turn makes at most at once.
@@ -55,7 +64,7 @@ struct Held {
 async fn main() -> Result<()> {
     let minutes: u64 = std::env::args().nth(1).map_or(Ok(15), |text| text.parse()).context("minutes")?;
     let plane = Plane::start(PlaneOptions::default()).await?;
-    let manager = Manager::start(&plane, &["--kube-api-qps=200", "--kube-api-burst=100"]).await?;
+    let manager = Manager::start(&plane, &ARGUMENTS).await?;
     ready(&manager, PATIENCE).await?;
     let namespace = plane.namespace("soak").await?;
     let over = Instant::now() + Duration::from_secs(minutes * 60);
@@ -67,14 +76,24 @@ async fn main() -> Result<()> {
             plane.start_api_server().await?;
         }
         let world = World { client: plane.client().await, namespace: namespace.clone() };
-        turn(&world, held.len()).await?;
-        ensure!(manager.exited().is_none(), "the process ended; its log is {}", manager.log().display());
+        let turned = turn(&world, held.len()).await;
+        if let Some(status) = manager.exited() {
+            bail!("the process ended in turn {}, {status}: {}", held.len() + 1, last_words(manager.log())?);
+        }
+        turned?;
         held.push(look(&manager).await?);
         println!("turn {:>3}: {}", held.len(), told(held[held.len() - 1]));
     }
     drop(manager);
     plane.stop().await?;
     judge(&held)
+}
+
+/// The end of a log, which is gone with the plane.
+fn last_words(log: &Path) -> Result<String> {
+    let log = fs::read_to_string(log)?;
+    let lines: Vec<&str> = log.lines().collect();
+    Ok(lines[lines.len().saturating_sub(5)..].join("\n"))
 }
 
 /// Makes things, lets one grow and shrink, and takes them away again.
