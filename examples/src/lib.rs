@@ -6,6 +6,7 @@
 //! 2. [`indexes`]: Deployments are restarted when a ConfigMap changes that they use.
 //! 3. [`external_source`]: what is in the cache comes from an inventory, not from the API server.
 //! 4. [`several_kinds`]: a kind of its own, what it owns, what a finalizer guards, and a status that tells.
+//!    `src/bin/sites.rs` runs it as an operator that answers `windlass explain`.
 //!
 //! And one controller twice, for `docs/testing.md`: it gives a disk to every Service that asks for one. [`leaky_disks`]
 //! does so in two writes, as one would at first, and its test finds what happens when the process dies between them.

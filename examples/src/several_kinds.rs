@@ -44,6 +44,8 @@ pub struct SiteStatus {
 pub const DIRECTORY_NAMESPACE: &str = "kube-public";
 /// The name of the directory, a ConfigMap with one line for each site.
 pub const DIRECTORY: &str = "sites";
+/// The annotation that pauses a Site: what stands stays, and so does a Site that is deleted meanwhile, until it goes.
+pub const PAUSED: &str = "example.com/paused";
 /// What holds a Site until its line is taken out.
 pub const FINALIZER: &str = "example.com/directory";
 
@@ -68,7 +70,8 @@ impl Controller for SiteKeeper {
         setup.uses::<ConfigMap>([Verb::Create, Verb::Patch]);
         setup.workers(4);
 
-        let sites = setup.watch::<Site>().when(generation_changed()).enqueue(by_self).lister();
+        let sites =
+            setup.watch::<Site>().paused_by(PAUSED).when(generation_changed()).enqueue(by_self).lister();
         let all_sites = sites.clone();
         // Whoever changes the directory by hand meets the controller: every site looks after its line.
         let everybody =
