@@ -189,6 +189,7 @@ mod delays {
         assert_eq!(all_ready(&queue), ["a"]);
     }
 
+    /// Upstream cannot take a delayed add back (kubernetes#133560).
     #[tokio::test(start_paused = true)]
     async fn a_delayed_add_can_be_cancelled_until_it_comes_due() {
         let (env, queue) = started();
@@ -211,6 +212,7 @@ mod delays {
         assert_eq!(all_ready(&queue), ["a"], "the run before could not see the world of now");
     }
 
+    /// Upstream runs a key twice that was added while its retry was waiting (kubernetes#126027).
     #[tokio::test(start_paused = true)]
     async fn an_add_supersedes_a_pending_retry_of_the_same_key_only() {
         let (env, queue) = started();
@@ -459,6 +461,7 @@ mod endings {
         assert_eq!(env.now(), at(1));
     }
 
+    /// Upstream's drain may end while a key is still waiting (kubernetes#141079).
     #[tokio::test(start_paused = true)]
     async fn draining_ends_only_when_nothing_is_queued_and_nothing_is_in_flight() {
         let (env, queue) = started();

@@ -35,7 +35,8 @@ fn from_text(code: u16, body: &[u8]) -> Status {
     let message = if body.starts_with(PROTOBUF_MAGIC) {
         format!("the server answered {code} in protobuf, which was not asked for")
     } else {
-        excerpt(body, LONGEST_TEXT)
+        // A proxy's page has many lines.
+        excerpt(body, LONGEST_TEXT).split_whitespace().collect::<Vec<_>>().join(" ")
     };
     Status {
         status: Some(StatusSummary::Failure),

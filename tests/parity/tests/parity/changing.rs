@@ -196,7 +196,7 @@ async fn namespaces_join_and_leave_while_controllers_run() {
 }
 
 /// No peer lets go of a watch that a controller does not need any more (controller-runtime #1884, #2983; kube-rs has none
-/// to add either). Here its handler is told nothing more; the cache stays, filled, for whoever comes next.
+/// to add either). Here its handler is told nothing more, and a cache that nobody else reads ends with it.
 #[tokio::test(start_paused = true)]
 async fn a_controller_adds_a_watch_and_removes_it_while_it_runs() {
     let world = World::new();

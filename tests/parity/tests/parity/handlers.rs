@@ -1,6 +1,7 @@
 //! What handlers ask for beyond being told, and what a factory grants: periods of their own, an end that can be waited
 //! for, informers that stop alone, selectors, transforms and budgets.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use windlass::informer::{
     Cause, Event, FactoryOptions, HandlerOptions, InformerError, InformerFactory, Lag, Presence, Resync,
     Selection, Selectors, SharedInformer,
 };
-use windlass::object::{GroupResource, Typed, Verb};
+use windlass::object::{Dynamic, GroupResource, Metadata, ResourceKind, Typed, Verb};
 
 use crate::world::{Diary, World, map};
 
@@ -172,6 +173,37 @@ async fn a_transform_changes_what_everybody_sees_and_its_failure_costs_one_objec
     world.api.put(&map("odd"), json!({ "data": { "name": "even" } }));
     world.pass(1).await;
     assert_eq!(informer.lister().len(), 3, "it is tried again when it changes");
+}
+
+/// "should apply transformers to explicitly specified GVKS", to unstructured objects and to metadata too.
+#[tokio::test(start_paused = true)]
+async fn a_transform_of_kinds_known_at_run_time_and_of_metadata_changes_what_everybody_sees() {
+    let world = World::new();
+    world.api.put(&map("a"), json!({ "metadata": { "annotations": { "large": "x", "small": "y" } } }));
+    let factory = world.factory("caches");
+    let maps = ResourceKind::of::<ConfigMap>();
+    let dynamic = factory.informer(Dynamic::new(maps.clone()), Selection::default());
+    let metadata = factory.informer(Metadata::new(maps), Selection::default());
+    let smaller = |annotations: &mut Option<BTreeMap<String, String>>| {
+        if let Some(annotations) = annotations {
+            annotations.remove("large");
+        }
+        Ok::<(), String>(())
+    };
+    dynamic
+        .set_transform(move |object| smaller(&mut Arc::make_mut(object).metadata.annotations))
+        .expect("new");
+    metadata
+        .set_transform(move |object| smaller(&mut Arc::make_mut(object).metadata.annotations))
+        .expect("new");
+    world.sync(&factory).await;
+    let seen = [
+        dynamic.lister().list()[0].metadata.annotations.clone(),
+        metadata.lister().list()[0].metadata.annotations.clone(),
+    ];
+    let keys: Vec<Vec<String>> =
+        seen.into_iter().map(|it| it.unwrap_or_default().into_keys().collect()).collect();
+    assert_eq!(keys, [["small"], ["small"]]);
 }
 
 /// An unfiltered cache of what others fill is a way to have a process killed: 30,000 Secrets made 8 GB (cert-manager

@@ -16,5 +16,6 @@ mod page;
 mod reconciling;
 mod selections;
 mod sources;
+mod telling;
 mod urgent;
 mod world;

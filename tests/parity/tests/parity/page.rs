@@ -8,7 +8,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What a row may begin its last cell with instead of a test.
-const WORDS: &[&str] = &["not done:", "otherwise:", "later:", "shown by its type:"];
+const WORDS: &[&str] = &["not done:", "otherwise:", "shown by its type:"];
+
+/// The tests of client-go that concern informers and queues, by file.
+const UPSTREAM: &str = include_str!("../../client-go-tests.txt");
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -104,6 +107,17 @@ fn every_test_of_this_suite_is_on_the_page() {
         unnamed.extend(tests.into_iter().filter(|test| !named.contains(&(test.clone(), path.clone()))));
     }
     assert!(unnamed.is_empty(), "these tests stand in no table:\n{}", unnamed.join("\n"));
+}
+
+#[test]
+fn every_test_of_client_go_is_on_the_page() {
+    let page = page();
+    let files =
+        UPSTREAM.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(": "));
+    let tests: Vec<&str> = files.flat_map(|(_, tests)| tests.split(' ')).collect();
+    let missing: Vec<&&str> = tests.iter().filter(|test| !page.contains(&format!("`{test}`"))).collect();
+    assert!(missing.is_empty(), "these tests of client-go have no row: {missing:?}");
+    assert!(tests.len() > 200, "the list has lost its tests");
 }
 
 #[test]

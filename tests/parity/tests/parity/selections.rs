@@ -141,12 +141,15 @@ async fn readers_choose_by_key_by_namespace_and_by_labels() {
 async fn a_kind_without_namespaces_is_cached_beside_one_of_a_single_namespace() {
     let world = world_of_pods();
     world.api.put("/api/v1/nodes/left", json!({}));
+    world.api.put("/api/v1/nodes/right", json!({ "metadata": { "labels": { "disk": "fast" } } }));
     let factory = world.factory("caches");
     let pods =
         factory.informer(windlass::object::Typed::<Pod>::new(), Selection::in_namespace("one")).lister();
     let nodes = factory.typed::<Node>().lister();
+    let fast = Selection { labels: Some("disk=fast".to_owned()), ..Selection::default() };
+    let fast = factory.informer(windlass::object::Typed::<Node>::new(), fast).lister();
     world.sync(&factory).await;
-    assert_eq!((pods.len(), nodes.len()), (3, 1));
+    assert_eq!((pods.len(), nodes.len(), fast.keys()), (3, 2, vec![ObjectKey::cluster("right")]));
 }
 
 /// kube-rs opens a watch for every controller that looks at a kind (kube#1080), 400 connections in one report (#1823).

@@ -1,5 +1,6 @@
 //! One tiny controller in two processes: a Secret for each ConfigMap, with its value. One key always fails, one panics
-//! at first, and the controller itself notes whether what it is handed is what it was promised.
+//! at first, the mapper panics at one object, and the controller itself notes whether what it is handed is what it was
+//! promised, and whether each of these panics was counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -15,7 +16,8 @@ use windlass_controller::{
 };
 use windlass_env::{Env, Instant};
 use windlass_informer::TypedLister;
-use windlass_object::{ObjectKey, Verb};
+use windlass_metrics::Metrics;
+use windlass_object::{ObjectKey, Uid, Verb};
 use windlass_testing::{Cluster, Faults, Plan, Report, Simulation, Snapshot, object};
 use windlass_workqueue::{RateLimiter, default_limiter};
 
@@ -37,6 +39,11 @@ const SPAN: Duration = Duration::from_secs(180);
 const MOST_ATTEMPTS: usize = 30;
 /// How often a key panics before it does not.
 const PANICS: usize = 3;
+/// At which ConfigMap the mapper panics.
+const TRIPS: &str = "trips";
+/// How long the end of a deleted object is waited for in a cache that goes on without it, less a moment: then its server
+/// is taken to have kept it.
+const DELETION_SHOWS: Duration = Duration::from_secs(9);
 
 fn draw(seed: u64) -> Plan {
     Faults::all().plan(seed, SPAN, 2, &["configmaps", "secrets", "leases"].map(str::to_owned))
@@ -47,7 +54,7 @@ pub(crate) const BUGS: &[Bug] = &[
     Bug {
         name: "own writes are not waited for",
         defects: &["no read-your-writes"],
-        betrays: &["its last write is"],
+        betrays: &["its last write is", "what it deleted is still shown"],
         within: 40,
     },
     Bug {
@@ -81,8 +88,8 @@ fn run(plan: &Plan, defects: Defects) -> Result<u64, String> {
         let report = simulation.run_like(quiet, script(&probe));
         let report = report.map_err(|failure| failure.flaw.to_string())?;
         let notes = probe.notes();
-        match notes.objections.first() {
-            Some(objection) => Err(objection.clone()),
+        match notes.objections.first().cloned().or_else(|| notes.uncounted()) {
+            Some(objection) => Err(objection),
             None => Ok((report, notes.runs)),
         }
     };
@@ -100,12 +107,14 @@ fn script(probe: &Arc<Probe>) -> impl AsyncFnOnce(Cluster) {
     let probe = Arc::clone(probe);
     async move |cluster: Cluster| {
         cluster.run([registration(&probe)]);
-        for name in ["bad", "panics", "a", "b", "c"] {
+        for name in ["bad", "panics", TRIPS, "a", "b", "c"] {
             cluster.create(&source(name, "1")).await;
         }
         let sources: Api<ConfigMap> = Api::namespaced(cluster.client(), "default");
-        for (name, value) in [("a", "2"), ("b", "2"), ("a", "3"), ("panics", "2"), ("a", "4"), ("c", "5")] {
-            cluster.pass(SPAN / 8).await;
+        let changes =
+            [("a", "2"), ("b", "2"), (TRIPS, "2"), ("a", "3"), ("panics", "2"), ("a", "4"), ("c", "5")];
+        for (name, value) in changes {
+            cluster.pass(SPAN / 9).await;
             let patch = Patch::Merge(json!({ "data": { "value": value } }));
             sources.patch(name, &PatchParams::default(), &patch).await.expect("the user can write");
         }
@@ -142,7 +151,27 @@ struct Notes {
     busy: BTreeSet<(Life, ObjectKey)>,
     /// The version of the last write for a key, by life.
     written: BTreeMap<(Life, ObjectKey), u64>,
+    /// What was deleted last for a key, and when, by life.
+    deleted: BTreeMap<(Life, ObjectKey), (Uid, Instant)>,
     attempts: BTreeMap<(Life, ObjectKey), usize>,
+    /// How often a reconcile or the mapper panicked, and where that is counted.
+    panics: BTreeMap<Life, (u64, Metrics)>,
+}
+
+impl Notes {
+    /// The first life whose panics are not all counted, or not once each.
+    fn uncounted(&self) -> Option<String> {
+        let counted = |metrics: &Metrics| metrics.reconcile(Copier::NAME).panics.get();
+        let wrong = |(_, (panics, metrics)): &(&Life, &(u64, Metrics))| counted(metrics) != *panics;
+        let (life, (panics, metrics)) = self.panics.iter().find(wrong)?;
+        Some(format!("{life:?} panicked {panics} times, and counted {}", counted(metrics)))
+    }
+
+    fn panicked(&mut self, life: &Life) {
+        if let Some((panics, _)) = self.panics.get_mut(life) {
+            *panics += 1;
+        }
+    }
 }
 
 /// Of which process, and in which life.
@@ -189,8 +218,18 @@ fn registration(probe: &Arc<Probe>) -> Registration {
             let source = copy.metadata.name.as_deref().and_then(|name| name.strip_prefix("copy-"));
             source.map(|name| ObjectKey::namespaced("default", name)).into_iter().collect()
         };
+        let life = life_of(setup.env());
+        probe.notes().panics.insert(life.clone(), (0, setup.metrics().clone()));
+        let watched = Arc::clone(&probe);
+        let of_source = move |source: &ConfigMap| {
+            if source.metadata.name.as_deref() == Some(TRIPS) {
+                watched.notes().panicked(&life);
+                std::panic::panic_any(ON_PURPOSE);
+            }
+            by_self(source)
+        };
         Ok(Copier {
-            sources: setup.watch::<ConfigMap>().enqueue(by_self).lister(),
+            sources: setup.watch::<ConfigMap>().enqueue(of_source).lister(),
             copies: setup.watch::<Secret>().enqueue(of_copy).lister(),
             probe: Arc::clone(&probe),
         })
@@ -211,16 +250,24 @@ impl Controller for Copier {
         let (_busy, attempt) = self.begin(key, cx.env());
         match key.name() {
             "bad" => return Err(retry("it always fails")),
-            "panics" if attempt <= PANICS => std::panic::panic_any(ON_PURPOSE),
+            "panics" if attempt <= PANICS => {
+                self.probe.notes().panicked(&life_of(cx.env()));
+                std::panic::panic_any(ON_PURPOSE);
+            }
             _ => {}
         }
-        let copy_key = ObjectKey::namespaced("default", &format!("copy-{}", key.name()));
+        let copy_key = copy_of(key);
         let api: Api<Secret> = Api::namespaced(cx.client().clone(), "default");
         let (source, copy) = (self.sources.get(key), self.copies.get(&copy_key));
         let value = source.as_ref().and_then(|source| source.data.as_ref()?.get("value").cloned());
         let written = match (value, copy) {
             (None, None) => return Ok(Outcome::Done),
-            (None, Some(copy)) => return delete(&api, &copy).await,
+            (None, Some(copy)) => {
+                if delete(&api, &copy).await? {
+                    self.deleted(key, cx.env(), &copy);
+                }
+                return Ok(Outcome::Done);
+            }
             (Some(value), None) => api.create(&PostParams::default(), &secret(copy_key.name(), &value)).await,
             (Some(value), Some(copy)) if value_of(&copy) == Some(&value) => return Ok(Outcome::Done),
             (Some(value), Some(copy)) => {
@@ -237,7 +284,7 @@ impl Controller for Copier {
 impl Copier {
     /// What was promised about this moment.
     fn begin(&self, key: &ObjectKey, env: &Env) -> (Busy<'_>, usize) {
-        let who = ((env.instance().to_owned(), env.life()), key.clone());
+        let who = (life_of(env), key.clone());
         let mut notes = self.probe.notes();
         notes.runs += 1;
         if !notes.busy.insert(who.clone()) {
@@ -247,6 +294,11 @@ impl Copier {
         if let Some(written) = notes.written.get(&who).copied().filter(|written| held < *written) {
             let objection = format!("{key}: its last write is {written}, the cache is at {held}");
             notes.objections.push(objection);
+        }
+        let shown = self.copies.get(&copy_of(key)).and_then(|copy| copy.metadata.uid.clone());
+        let deleted = notes.deleted.get(&who).filter(|(uid, _)| shown.as_deref() == Some(uid.as_str()));
+        if deleted.is_some_and(|(_, at)| env.now().saturating_duration_since(*at) < DELETION_SHOWS) {
+            notes.objections.push(format!("{key}: what it deleted is still shown"));
         }
         let attempt = notes.attempts.entry(who.clone()).or_default();
         *attempt += 1;
@@ -260,9 +312,14 @@ impl Copier {
     }
 
     fn wrote(&self, key: &ObjectKey, env: &Env, written: &Secret) {
-        let who = ((env.instance().to_owned(), env.life()), key.clone());
+        let who = (life_of(env), key.clone());
         let version = written.metadata.resource_version.as_ref().and_then(|it| it.parse().ok());
         self.probe.notes().written.insert(who, version.unwrap_or_default());
+    }
+
+    fn deleted(&self, key: &ObjectKey, env: &Env, copy: &Secret) {
+        let uid = Uid::from(copy.metadata.uid.as_deref().unwrap_or_default());
+        self.probe.notes().deleted.insert((life_of(env), key.clone()), (uid, env.now()));
     }
 }
 
@@ -278,6 +335,14 @@ impl Probe {
     }
 }
 
+fn life_of(env: &Env) -> Life {
+    (env.instance().to_owned(), env.life())
+}
+
+fn copy_of(key: &ObjectKey) -> ObjectKey {
+    ObjectKey::namespaced("default", &format!("copy-{}", key.name()))
+}
+
 fn secret(name: &str, value: &str) -> Secret {
     let labels = BTreeMap::from([("value".to_owned(), value.to_owned())]);
     let metadata = ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
@@ -288,14 +353,15 @@ fn value_of(copy: &Secret) -> Option<&String> {
     copy.metadata.labels.as_ref()?.get("value")
 }
 
-async fn delete(api: &Api<Secret>, copy: &Secret) -> Result<Outcome, ReconcileError> {
+/// Deletes this copy and no other; whether it was there to be deleted.
+async fn delete(api: &Api<Secret>, copy: &Secret) -> Result<bool, ReconcileError> {
     let uid = copy.metadata.uid.clone();
     let preconditions = Preconditions { uid, ..Preconditions::default() };
     let only_that_one = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
     let name = copy.metadata.name.as_deref().unwrap_or_default();
     match api.delete(name, &only_that_one).await {
-        Ok(_) => Ok(Outcome::Done),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Outcome::Done),
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
         Err(error) => Err(retry(error)),
     }
 }
