@@ -1,12 +1,14 @@
 //! Measured, not believed: keys that come and go allocate nothing once the queue has seen as many at a time.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use windlass_env::Env;
 use windlass_metrics::Metrics;
-use windlass_workqueue::{Add, Item, Priority, Queue, QueueOptions, Tenancy};
+use windlass_workqueue::{Add, Exponential, Item, Priority, Queue, QueueOptions, Tenancy};
 
 /// A key as controllers have it: cloning it copies pointers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,6 +84,35 @@ fn delays_that_are_set_brought_forward_and_taken_back_allocate_nothing() {
         keys.iter().for_each(|key| queue.add_after(key.clone(), Duration::from_secs(3600)));
         keys.iter().for_each(|key| queue.add_after(key.clone(), Duration::from_secs(60)));
         keys.iter().for_each(|key| assert!(queue.cancel_delayed(key)));
+    });
+    assert_eq!(allocations, 0);
+}
+
+/// A first failure takes a place in the limiter, and forgetting frees it: a storm of failures leaves no memory behind.
+#[test]
+fn keys_that_fail_again_and_again_allocate_nothing() {
+    let (queue, keys) = (queue(), keys());
+    let an_hour = Duration::from_secs(3600);
+    queue.replace_limiter(Box::new(Exponential::new(an_hour, 2 * an_hour)));
+    let allocations = in_steady_state(|| {
+        keys.iter().for_each(|key| queue.add_rate_limited(key.clone()));
+        keys.iter().for_each(|key| assert!(queue.cancel_delayed(key)));
+    });
+    assert_eq!(allocations, 0);
+}
+
+#[test]
+fn a_worker_that_waits_for_its_next_key_allocates_nothing() {
+    let (queue, keys) = (queue(), keys());
+    let mut told = Context::from_waker(Waker::noop());
+    let allocations = in_steady_state(|| {
+        for key in &keys {
+            let mut next = pin!(tokio::task::unconstrained(queue.get()));
+            assert!(next.as_mut().poll(&mut told).is_pending());
+            queue.add(key.clone());
+            let Poll::Ready(Some(item)) = next.poll(&mut told) else { panic!("{key:?} was added") };
+            assert_eq!(item.key(), key);
+        }
     });
     assert_eq!(allocations, 0);
 }
