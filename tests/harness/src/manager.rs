@@ -16,8 +16,11 @@ use crate::process::{Process, Program};
 /// The environment variable that names the binary to test.
 const BINARY_VARIABLE: &str = "WINDLASS_BIN";
 
-/// The binary's file name.
-const BINARY: &str = "windlass";
+/// The binary's file name, and the package it comes from.
+const BINARY: (&str, &str) = ("windlass", "windlass-controller-manager");
+
+/// The package of operators that are not the binary.
+const EXAMPLES: &str = "windlass-examples";
 
 /// How long the admin server may take to answer.
 const SCRAPE: Duration = Duration::from_secs(10);
@@ -59,6 +62,19 @@ impl Manager {
         let program = Program::new(binary()?, arguments);
         let name = format!("windlass-{}", STARTED.fetch_add(1, Ordering::Relaxed));
         Ok(Self { process: plane.start_beside(&program, &name)?, admin })
+    }
+
+    /// Starts an operator from `examples/src/bin/` against `plane`, as its administrator, by the name of its binary. It
+    /// takes the kubeconfig and the address of its admin server.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_example(plane: &Plane, name: &str) -> anyhow::Result<Self> {
+        let admin = Port::reserve()?;
+        let arguments =
+            [plane.kubeconfig_path().display().to_string(), format!("127.0.0.1:{}", admin.number())];
+        let program = Program::new(binary_beside(&std::env::current_exe()?, (name, EXAMPLES))?, arguments);
+        Ok(Self { process: plane.start_beside(&program, name)?, admin })
     }
 
     /// Runs the binary with `words` to its end, and returns what it said: for commands such as `explain`.
@@ -154,19 +170,15 @@ fn binary() -> anyhow::Result<PathBuf> {
         ensure!(path.is_file(), "{BINARY_VARIABLE} names {}, which is not a file", path.display());
         return Ok(path);
     }
-    binary_beside(&std::env::current_exe()?)
+    binary_beside(&std::env::current_exe()?, BINARY)
 }
 
-/// The binary built with the program `test`, which lies in `<profile>/deps`, `<profile>/examples` or,
+/// The binary of a package built with the program `test`, which lies in `<profile>/deps`, `<profile>/examples` or,
 /// as the binary does, in `<profile>` itself.
-fn binary_beside(test: &Path) -> anyhow::Result<PathBuf> {
-    let found =
-        test.ancestors().skip(1).take(2).map(|folder| folder.join(BINARY)).find(|path| path.is_file());
+fn binary_beside(test: &Path, (name, package): (&str, &str)) -> anyhow::Result<PathBuf> {
+    let found = test.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|path| path.is_file());
     found.with_context(|| {
-        format!(
-            "there is no `{BINARY}` beside {}: run `cargo build -p windlass-controller-manager`",
-            test.display()
-        )
+        format!("there is no `{name}` beside {}: run `cargo build -p {package}`", test.display())
     })
 }
 
@@ -225,10 +237,10 @@ mod tests {
     fn the_binary_of_the_tests_own_profile_is_taken_and_a_missing_one_named_with_its_remedy() {
         let profile = tempfile::tempdir().unwrap();
         let test = profile.path().join("deps").join("scenarios-0123");
-        let complaint = binary_beside(&test).unwrap_err().to_string();
+        let complaint = binary_beside(&test, BINARY).unwrap_err().to_string();
         assert!(complaint.contains("cargo build -p windlass-controller-manager"), "{complaint}");
-        std::fs::write(profile.path().join(BINARY), "").unwrap();
-        assert_eq!(binary_beside(&test).unwrap(), profile.path().join(BINARY));
+        std::fs::write(profile.path().join(BINARY.0), "").unwrap();
+        assert_eq!(binary_beside(&test, BINARY).unwrap(), profile.path().join("windlass"));
     }
 
     #[test]

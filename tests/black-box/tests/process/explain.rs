@@ -15,7 +15,8 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 use windlass_black_box::{
-    fixtures::LABEL, stage::on_plane, subject::ready, wait::eventually, workload::Workload as _, world::World,
+    fixtures::LABEL, stage::on_plane, subject::ready, wait::eventually, wait::eventually_within,
+    workload::Workload as _, world::World,
 };
 use windlass_harness::{Manager, Plane, PlaneOptions};
 
@@ -24,33 +25,53 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// May read everything, and write nothing that a controller needs.
 const READER: &str = "system:kube-controller-manager";
 
-/// The words of `windlass explain` for a ReplicaSet `web`, asked of `manager`.
+/// The words of `windlass explain` for an object called `key`, asked of `manager`.
 async fn ask(
     manager: &Manager,
     controller: &str,
-    world: &World,
+    key: &str,
     more: &[&str],
 ) -> Result<(Option<i32>, String, String)> {
     let server = format!("--server=http://{}", manager.admin_address());
-    let key = format!("{}/web", world.namespace);
-    let output = Manager::command(&[&["explain", controller, &key, &server], more].concat()).await?;
+    let output = Manager::command(&[&["explain", controller, key, &server], more].concat()).await?;
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).context("not text");
     Ok((output.status.code(), text(output.stdout)?, text(output.stderr)?))
 }
 
-/// Waits until the first line of the answer begins so.
+/// The first lines of the answers, from the command line and from the page.
+pub(crate) async fn first_lines(manager: &Manager, controller: &str, key: &str) -> Result<[String; 2]> {
+    let (code, answer, complaint) = ask(manager, controller, key, &[]).await?;
+    ensure!(code == Some(0), "{complaint}");
+    let (status, page) = manager.get(&format!("/debug/explain?controller={controller}&key={key}")).await?;
+    ensure!(status == 200, "{status}: {page}");
+    Ok([answer, page].map(|text| text.lines().next().unwrap_or_default().to_owned()))
+}
+
+/// Waits until the first line of the answer begins so, on the command line and on the page.
+pub(crate) async fn says_of(
+    manager: &Manager,
+    controller: &str,
+    key: &str,
+    expected: &str,
+) -> Result<String> {
+    let look = async || first_lines(manager, controller, key).await;
+    let begin = |lines: &[String; 2]| lines.iter().all(|line| line.starts_with(expected));
+    // An informer that failed for a while waits half a minute between two tries.
+    let what = format!("explain says {expected:?}");
+    let [line, _] = eventually_within(2 * PATIENCE, &what, look, begin).await?;
+    println!("{line}");
+    Ok(line)
+}
+
+/// The same of the ReplicaSet `web`.
 async fn says(manager: &Manager, world: &World, expected: &str) -> Result<String> {
-    let look = async || {
-        let (code, answer, complaint) = ask(manager, "replicaset", world, &[]).await?;
-        ensure!(code == Some(0), "{complaint}");
-        Ok(answer.lines().next().unwrap_or_default().to_owned())
-    };
-    eventually(&format!("explain says {expected:?}"), look, |line| line.starts_with(expected)).await
+    says_of(manager, "replicaset", &format!("{}/web", world.namespace), expected).await
 }
 
 /// The answer as JSON.
 async fn json_of(manager: &Manager, world: &World) -> Result<Value> {
-    let (code, answer, complaint) = ask(manager, "replicaset-controller", world, &["-o", "json"]).await?;
+    let (code, answer, complaint) =
+        ask(manager, "replicaset-controller", &format!("{}/web", world.namespace), &["-o", "json"]).await?;
     ensure!(code == Some(0), "{complaint}");
     Ok(serde_json::from_str(&answer)?)
 }
@@ -67,8 +88,7 @@ async fn done_backing_off_and_lease_elsewhere_are_told_on_the_command_line() -> 
         ready(&leader, PATIENCE).await?;
         world.create(&ReplicaSet::new("web", 1)).await?;
         eventually("a pod was made", || world.pods(LABEL), |pods| pods.len() == 1).await?;
-        let line = says(&leader, &world, "done: nothing to do until something changes").await?;
-        println!("{line}");
+        says(&leader, &world, "done: nothing to do until something changes").await?;
         let told = json_of(&leader, &world).await?;
         let stored = world.get::<ReplicaSet>("web").await?;
         ensure!(told["cached"][0]["uid"].as_str() == stored.metadata.uid.as_deref(), "{told}");
@@ -82,7 +102,6 @@ async fn done_backing_off_and_lease_elsewhere_are_told_on_the_command_line() -> 
             })
             .await?;
         let line = says(&leader, &world, "backing off: failed ").await?;
-        println!("{line}");
         ensure!(line.contains("no-such-class") && line.contains("tried again"), "{line}");
         ensure!(json_of(&leader, &world).await?["nextTry"]["at"].is_string());
 
@@ -92,7 +111,6 @@ async fn done_backing_off_and_lease_elsewhere_are_told_on_the_command_line() -> 
         let lease = leases.get("windlass").await?;
         let holder = lease.spec.and_then(|spec| spec.holder_identity).context("the lease is held")?;
         let line = says(&standby, &world, "lease elsewhere: kube-system/windlass is held by ").await?;
-        println!("{line}");
         ensure!(line.contains(&holder), "{line} does not name {holder}");
         Ok(())
     })
@@ -110,7 +128,6 @@ async fn a_missing_permission_is_told_with_its_rule_and_bad_questions_with_what_
         world.create(&ReplicaSet::new("web", 1)).await?;
         let expected = format!("missing permission: {READER} may not ");
         let line = says(&manager, &world, &expected).await?;
-        println!("{line}");
         ensure!(line.contains("apiGroups:") && line.contains("verbs: ["), "{line}");
 
         let table = [

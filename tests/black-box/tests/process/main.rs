@@ -5,4 +5,5 @@ mod coordinated;
 mod explain;
 mod groups;
 mod identities;
+mod planted;
 mod shards;

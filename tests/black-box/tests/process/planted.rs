@@ -1,0 +1,222 @@
+//! Situations that no healthy cluster has, planted one by one: what `windlass explain` and `/debug/explain` name as the cause.
+//!
+//! What the shipped controllers can be brought into, they are. Theirs are built-in kinds, which are always served and valid;
+//! so a kind that is missing, or spoilt, or paused is that of an operator from `examples/`.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use windlass_black_box::fixtures::LABEL;
+use windlass_black_box::stage::on_plane;
+use windlass_black_box::subject::ready;
+use windlass_black_box::wait::eventually;
+use windlass_black_box::workload::Workload as _;
+use windlass_black_box::world::World;
+use windlass_harness::{Manager, Plane, PlaneOptions};
+
+use super::explain::{first_lines, says_of};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn plane() -> PlaneOptions {
+    PlaneOptions::default().nodes(0).scheduler(false)
+}
+
+async fn world(plane: &Plane) -> Result<World> {
+    Ok(World { client: plane.client().await, namespace: plane.namespace("planted").await? })
+}
+
+#[tokio::test]
+async fn a_key_of_another_replicas_shard_is_filtered_out_and_its_holder_named() -> Result<()> {
+    const REPLICA: [&str; 4] = [
+        "--shards=2",
+        "--leader-elect-lease-duration=5s",
+        "--leader-elect-renew-deadline=4s",
+        "--leader-elect-retry-period=1s",
+    ];
+    on_plane(plane(), async |plane, _| {
+        let world = world(plane).await?;
+        let replicas = [Manager::start(plane, &REPLICA).await?, Manager::start(plane, &REPLICA).await?];
+        for replica in &replicas {
+            ready(replica, PATIENCE).await?;
+        }
+        world.create(&ReplicaSet::new("web", 1)).await?;
+        let key = format!("{}/web", world.namespace);
+        let ask = async || {
+            let [one, two] = &replicas;
+            let [one, two] = [one, two].map(|replica| first_lines(replica, "replicaset", &key));
+            Ok([one.await?, two.await?])
+        };
+        let all = |lines: &[String; 2], words: &str| lines.iter().all(|line| line.starts_with(words));
+        let shared = |answers: &[[String; 2]; 2]| {
+            let has = |words: &str| answers.iter().filter(|lines| all(lines, words)).count();
+            has("done: ") == 1 && has("filtered out by shard: shard ") == 1
+        };
+        let answers = eventually("one has the key, and the other says who", ask, shared).await?;
+        let words = "filtered out by shard: shard ";
+        let line = answers.iter().flatten().find(|line| line.starts_with(words)).context("just seen")?;
+        println!("{line}");
+        let shard = line.strip_prefix(words).and_then(|rest| rest.split(' ').next()).context("a number")?;
+        let leases: Api<Lease> = Api::namespaced(world.client.clone(), "kube-system");
+        let lease = leases.get(&format!("windlass-shard-{shard}")).await?;
+        let holder = lease.spec.and_then(|spec| spec.holder_identity).context("the shard is held")?;
+        ensure!(line.contains(&format!("is held by {holder}; ask that replica")), "{line}: {holder}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_key_that_waits_behind_a_busy_worker_says_that_the_queue_is_saturated() -> Result<()> {
+    on_plane(plane(), async |plane, _| {
+        let world = world(plane).await?;
+        // A request every five seconds, and one worker: whoever asks for twenty pods keeps it for long.
+        let slow = ["--kube-api-qps=0.2", "--kube-api-burst=1", "--concurrent-replicaset-syncs=1"];
+        let manager = Manager::start(plane, &[&["--leader-elect=false"], &slow[..]].concat()).await?;
+        ready(&manager, PATIENCE).await?;
+        world.create(&ReplicaSet::new("busy", 20)).await?;
+        eventually("a worker is at it", || world.pods(LABEL), |pods| !pods.is_empty()).await?;
+        world.create(&ReplicaSet::new("web", 1)).await?;
+        let key = format!("{}/web", world.namespace);
+        let expected = "queue saturated: one of 1 keys that wait for 1 busy worker(s), for ";
+        says_of(&manager, "replicaset", &key, expected).await?;
+        let busy = format!("{}/busy", world.namespace);
+        says_of(&manager, "replicaset", &busy, "running: a worker has reconciled it for ").await?;
+        Ok(())
+    })
+    .await
+}
+
+/// The kind of the operator, in these versions, of which the first is stored. It takes whatever is written, as a kind whose
+/// author was not strict.
+fn definition(versions: &[&str], conversion: &Value) -> Result<CustomResourceDefinition> {
+    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let version = |(number, name): (usize, &&str)| {
+        json!({
+            "name": name, "served": true, "storage": number == 0, "subresources": { "status": {} },
+            "schema": { "openAPIV3Schema": schema },
+        })
+    };
+    let versions: Vec<Value> = versions.iter().enumerate().map(version).collect();
+    Ok(serde_json::from_value(json!({
+        "metadata": { "name": "sites.example.com" },
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "versions": versions, "conversion": conversion,
+            "names": { "plural": "sites", "singular": "site", "kind": "Site", "listKind": "SiteList" },
+        },
+    }))?)
+}
+
+/// The definition, installed and then changed.
+struct Kind {
+    definitions: Api<CustomResourceDefinition>,
+}
+
+impl Kind {
+    async fn install(client: &Client, versions: &[&str]) -> Result<Self> {
+        let definitions = Api::all(client.clone());
+        let definition = definition(versions, &json!({ "strategy": "None" }))?;
+        definitions.create(&PostParams::default(), &definition).await.context("installing the kind")?;
+        Ok(Self { definitions })
+    }
+
+    async fn change(&self, versions: &[&str], conversion: &Value) -> Result<()> {
+        let mut wanted = serde_json::to_value(definition(versions, conversion)?.spec)?;
+        // With its nulls, which take out what was there.
+        wanted["conversion"] = conversion.clone();
+        let patch = Patch::Merge(json!({ "spec": wanted }));
+        self.definitions.patch("sites.example.com", &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+}
+
+fn sites(world: &World, version: &str) -> Api<DynamicObject> {
+    let resource = ApiResource {
+        group: "example.com".to_owned(),
+        version: version.to_owned(),
+        api_version: format!("example.com/{version}"),
+        kind: "Site".to_owned(),
+        plural: "sites".to_owned(),
+    };
+    Api::namespaced_with(world.client.clone(), &world.namespace, &resource)
+}
+
+/// A site with so many replicas, whatever that is.
+async fn create(world: &World, version: &str, name: &str, replicas: Value) -> Result<()> {
+    let site: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": format!("example.com/{version}"), "kind": "Site", "metadata": { "name": name },
+        "spec": { "image": "example/site:1", "replicas": replicas },
+    }))?;
+    let made = async || {
+        match sites(world, version).create(&PostParams::default(), &site).await {
+            Ok(_) => Ok(true),
+            // A kind is served a moment after it was installed.
+            Err(kube::Error::Api(refusal)) if refusal.code == 404 => Ok(false),
+            Err(error) => Err(error).with_context(|| format!("creating {name}")),
+        }
+    };
+    eventually("the kind is served", made, |made| *made).await?;
+    Ok(())
+}
+
+/// The operator, once it can be asked; ready it may never be.
+async fn operator_on(plane: &Plane) -> Result<Manager> {
+    let operator = Manager::start_example(plane, "sites")?;
+    let listens = async || Ok(matches!(operator.get("/livez").await, Ok((200, _))));
+    eventually("the operator listens", listens, |listens| *listens).await?;
+    Ok(operator)
+}
+
+#[tokio::test]
+async fn a_kind_that_is_absent_then_not_listed_then_spoilt_and_paused_is_told_as_that() -> Result<()> {
+    on_plane(plane(), async |plane, _| {
+        let world = world(plane).await?;
+        let operator = operator_on(plane).await?;
+        let (web, odd) = (format!("{}/web", world.namespace), format!("{}/odd", world.namespace));
+        let absent = "kind absent: sites.v1.example.com is not served; install its definition";
+        says_of(&operator, "site-keeper", &web, absent).await?;
+
+        // What is there is stored in a version that nobody converts to the one that the operator reads.
+        let kind = Kind::install(&world.client, &["v1alpha1"]).await?;
+        create(&world, "v1alpha1", "web", json!(1)).await?;
+        create(&world, "v1alpha1", "odd", json!("a few")).await?;
+        says_of(&operator, "site-keeper", &web, absent).await?;
+        let nobody = json!({
+            "strategy": "Webhook",
+            "webhook": {
+                "conversionReviewVersions": ["v1"], "clientConfig": { "url": "https://127.0.0.1:1/convert" },
+            },
+        });
+        kind.change(&["v1alpha1", "v1"], &nobody).await?;
+        operator.terminate();
+        operator.wait_exit(PATIENCE).await?;
+        let operator = operator_on(plane).await?;
+        let waiting = "waiting for cache: sites.v1.example.com (all): ";
+        says_of(&operator, "site-keeper", &web, waiting).await?;
+
+        kind.change(&["v1alpha1", "v1"], &json!({ "strategy": "None", "webhook": null })).await?;
+        says_of(&operator, "site-keeper", &web, "done: nothing to do until something changes").await?;
+        let line =
+            says_of(&operator, "site-keeper", &odd, "quarantined object: sites.v1.example.com at version ");
+        let line = line.await?;
+        ensure!(line.contains("expected i32") && !line.contains("a few"), "{line}");
+
+        let pause = |value: Value| {
+            Patch::Merge(json!({ "metadata": { "annotations": { "example.com/paused": value } } }))
+        };
+        let (sites, params) = (sites(&world, "v1"), PatchParams::default());
+        sites.patch("web", &params, &pause(json!("by hand"))).await?;
+        let paused = "paused: its object has the annotation example.com/paused";
+        says_of(&operator, "site-keeper", &web, paused).await?;
+        sites.patch("web", &params, &pause(Value::Null)).await?;
+        says_of(&operator, "site-keeper", &web, "done: ").await?;
+        Ok(())
+    })
+    .await
+}
