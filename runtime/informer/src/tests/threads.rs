@@ -2,7 +2,8 @@
 //! looked at in `shared_informer/tests/storing.rs`. `cargo xtask miri` interprets these tests: it objects to a race, to
 //! memory that is used after it was freed, and to a wakeup that is lost, after which every thread waits.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Barrier, LazyLock, mpsc};
 use std::time::Duration;
 
@@ -57,13 +58,19 @@ fn numbers(batch: Batch<u32>) -> Vec<u32> {
 fn what_one_thread_queues_another_pops_in_order_and_who_waits_for_space_gets_it() {
     const CAPACITY: usize = 2;
     let env = Env::virtual_time(1);
-    let fifo = DeltaFifo::holding(CAPACITY);
+    let (fifo, held_back) = (DeltaFifo::holding(CAPACITY), AtomicBool::new(false));
     let popped = std::thread::scope(|scope| {
         scope.spawn(|| {
             fifo.replace(&Partition::Whole, vec![item(0)], at(1), true);
             wait(&env, async {
                 for n in 1..=ROUNDS {
-                    fifo.space().await;
+                    let mut space = Box::pin(fifo.space());
+                    poll_fn(|cx| {
+                        let polled = space.as_mut().poll(cx);
+                        held_back.fetch_or(polled.is_pending(), Ordering::Relaxed);
+                        polled
+                    })
+                    .await;
                     fifo.update(item(n));
                     // The other thread's resync may come between, of which one waits at most.
                     assert!(fifo.len() <= CAPACITY + 1, "the burst was not held back");
@@ -72,6 +79,10 @@ fn what_one_thread_queues_another_pops_in_order_and_who_waits_for_space_gets_it(
             fifo.close();
         });
         scope.spawn(|| (0..ROUNDS / 2).for_each(|_| fifo.resync(Audience::Everyone)));
+        // Nothing is popped before the producer waits, so that it has to be woken.
+        while !held_back.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
         wait(&env, async {
             let mut popped = Vec::new();
             while let Ok(batch) = fifo.pop(&Nothing, |batch| batch).await {
@@ -126,17 +137,27 @@ fn a_handler_on_a_thread_of_its_own_is_told_each_state_from_the_one_before_it_up
     assert_eq!(listener.state().get(), HandlerState::Gone);
 }
 
+/// What a handler holds, and what takes its time to be dropped.
+struct Captured(Arc<AtomicU32>);
+
+impl Drop for Captured {
+    fn drop(&mut self) {
+        (0..20).for_each(|_| std::thread::yield_now());
+    }
+}
+
 #[test]
 fn a_handler_that_is_gone_was_dropped_and_is_called_by_no_thread() {
     for _ in 0..ROUNDS.div_ceil(4) {
         let (env, listener) = (Env::virtual_time(1), listener());
         let (mut captured, begin) = (Arc::new(AtomicU32::new(0)), Barrier::new(3));
         std::thread::scope(|scope| {
-            let (calls, whose) = (Arc::clone(&captured), Arc::clone(&listener));
+            let (calls, whose) = (Captured(Arc::clone(&captured)), Arc::clone(&listener));
             let (env, begin) = (&env, &begin);
             scope.spawn(move || {
                 // Relaxed: that nothing of this happens after the handler is gone is what is to be shown.
                 let handler = move |_: &Event<u32>| {
+                    let Captured(calls) = &calls;
                     calls.fetch_add(1, Ordering::Relaxed);
                 };
                 let task = whose.run(Box::new(handler));
@@ -152,7 +173,10 @@ fn a_handler_that_is_gone_was_dropped_and_is_called_by_no_thread() {
             });
             begin.wait();
             listener.detach();
-            wait(env, listener.state().wait_until(|state| *state == HandlerState::Gone)).expect("it ends");
+            // Looked at all the time, so that the first moment of being gone is seen.
+            while listener.state().get() != HandlerState::Gone {
+                std::thread::yield_now();
+            }
             let calls = Arc::get_mut(&mut captured).expect("the handler was dropped");
             assert!(*calls.get_mut() <= 3);
         });
