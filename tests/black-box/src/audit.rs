@@ -8,7 +8,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde::Deserialize;
+use serde_json::Value;
 use tempfile::TempDir;
 use windlass_harness::PlaneOptions;
 
@@ -17,6 +19,9 @@ apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
+- level: RequestResponse
+  verbs: [create, update, patch, delete]
+  resources: [{ group: coordination.k8s.io, resources: [leases] }]
 - level: Metadata
   verbs: [create, update, patch, delete, deletecollection]
 - level: None
@@ -44,6 +49,13 @@ pub struct Write {
     pub object_ref: Option<Target>,
     /// How it was answered.
     pub response_status: Option<Answer>,
+    /// When the API server received it.
+    pub request_received_timestamp: MicroTime,
+    /// When it was answered.
+    pub stage_timestamp: MicroTime,
+    /// The object as it was afterwards: of Leases alone.
+    #[serde(default)]
+    pub response_object: Value,
 }
 
 /// Who wrote.
@@ -139,6 +151,11 @@ impl Write {
     /// Plural name of what was written; empty for what is no object.
     pub fn resource(&self) -> &str {
         self.object_ref.as_ref().map_or("", |target| target.resource.as_str())
+    }
+
+    /// Whether the API server did what it was asked for.
+    pub fn succeeded(&self) -> bool {
+        self.response_status.is_some_and(|answer| (200..300).contains(&answer.code))
     }
 }
 

@@ -6,8 +6,10 @@
 
 pub mod audit;
 pub mod fixtures;
+pub mod forwarder;
 pub mod stage;
 pub mod subject;
+pub mod tenures;
 pub mod wait;
 pub mod workload;
 pub mod world;

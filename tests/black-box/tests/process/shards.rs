@@ -1,20 +1,29 @@
 //! Work that is divided over replicas: three processes, four shards, and what happens to the work when one is killed, one
-//! is stopped past its leases and goes on, and one ends in order.
+//! is cut off and found again, one is stopped past its leases and goes on, and one ends in order with its hands full.
+//!
+//! Each replica has a user of its own. In the end every write in the audit log is held against the Leases, as the API
+//! server saw them: none came from a replica that did not hold its namespace's shard, or was past its deadline.
 
 #![expect(clippy::print_stdout, reason = "how long a hand-over took is part of the result")]
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use futures_util::future::try_join_all;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use rustix::process::{Pid, Signal, kill_process};
 use windlass_black_box::audit::{Audit, Write};
 use windlass_black_box::fixtures::LABEL;
+use windlass_black_box::forwarder::Forwarder;
 use windlass_black_box::stage::on_plane;
 use windlass_black_box::subject::ready;
+use windlass_black_box::tenures::{Change, Tenures, Terms};
 use windlass_black_box::wait::eventually_within;
 use windlass_black_box::workload::Workload as _;
 use windlass_black_box::world::World;
@@ -29,6 +38,17 @@ const PODS: usize = 3;
 const UNOWNED: Duration = Duration::from_secs(5 + 3);
 /// How long anything else may take.
 const IDLE: Duration = Duration::from_secs(20);
+
+/// How many sets each tenant gets at once right before a replica is told to end.
+const BURST: usize = 3;
+/// For how long a shard may be nobody's that is handed over in order.
+const HAND_OVER: Duration = Duration::from_secs(1);
+/// How long after the signal all may be held by others: what was in hands is ended first, at the pace of a machine where
+/// everybody is being asked for more.
+const ENDED: Duration = Duration::from_secs(1 + 2);
+
+/// As the arguments say.
+const TERMS: Terms = Terms { lease_duration: Duration::from_secs(5), renew_deadline: Duration::from_secs(4) };
 
 const ARGUMENTS: [&str; 6] = [
     "--shards=4",
@@ -53,6 +73,18 @@ impl Tenants {
         Ok(Self(tenants))
     }
 
+    /// Asks every tenant's controller for so many sets of pods at once, so that every replica has some in hands.
+    async fn ask_at_once(&self, sets: Range<usize>) -> Result<()> {
+        let ask = |number: usize| {
+            let name = format!("set-{number}");
+            self.0.iter().map(move |tenant| (tenant, name.clone()))
+        };
+        let asked = sets
+            .flat_map(ask)
+            .map(async |(tenant, name)| tenant.create(&ReplicaSet::new(&name, i32::try_from(PODS)?)).await);
+        try_join_all(asked).await.map(drop)
+    }
+
     /// Asks every tenant's controller for pods.
     async fn ask(&self, name: &str) -> Result<()> {
         for tenant in &self.0 {
@@ -65,7 +97,7 @@ impl Tenants {
     async fn served(&self, sets: usize, within: Duration) -> Result<Duration> {
         let begun = Instant::now();
         for tenant in &self.0 {
-            let all = |pods: &Vec<_>| pods.len() == sets * PODS;
+            let all = |pods: &Vec<_>| pods.len() >= sets * PODS;
             eventually_within(within, "all pods were made", || tenant.pods(LABEL), all).await?;
         }
         Ok(begun.elapsed())
@@ -97,8 +129,16 @@ impl Tenants {
     }
 }
 
-async fn replica(plane: &Plane) -> Result<Manager> {
-    let manager = Manager::start(plane, &ARGUMENTS).await?;
+/// A replica that acts as the user `name`, who may do anything.
+async fn replica(plane: &Plane, name: &str) -> Result<Manager> {
+    let kubeconfig = plane.kubeconfig_for(name, name, Some("system:masters"))?;
+    replica_with(plane, &kubeconfig).await
+}
+
+async fn replica_with(plane: &Plane, kubeconfig: &Path) -> Result<Manager> {
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+    let arguments: Vec<&str> = ARGUMENTS.into_iter().chain([kubeconfig.as_str()]).collect();
+    let manager = Manager::start(plane, &arguments).await?;
     ready(&manager, Duration::from_secs(30)).await?;
     Ok(manager)
 }
@@ -130,63 +170,131 @@ fn every_pod_was_made_once(audit: &Audit, sets: usize) -> Result<usize> {
     Ok(by_tenant.values().sum())
 }
 
+/// Holds every write against the Lease of its shard, and says how long shards were nobody's. `terminated` is when the last
+/// hand-over in order began, of the user `by`, and how many writes came from there afterwards is told too.
+fn every_write_was_its_holders(audit: &Audit, terminated: Timestamp, by: &str) -> Result<()> {
+    let writes = audit.all_writes("windlass/")?;
+    let tenures = Tenures::of(&writes, "windlass", TERMS)?;
+    let judged = tenures.judge(&writes)?;
+    println!("{judged}");
+    ensure!(judged.writes.len() == 4, "all four replicas wrote: {judged}");
+    let (handed, expired): (Vec<_>, Vec<_>) =
+        tenures.changes().into_iter().partition(|change| change.given_back);
+    let longest = |changes: &[Change]| changes.iter().map(|change| change.after).max().unwrap_or_default();
+    println!(
+        "{} shards were given back and were nobody's for {:?} at the longest; {} expired and were another's {:?} after \
+         their last renewal at the latest",
+        handed.len(),
+        longest(&handed),
+        expired.len(),
+        longest(&expired)
+    );
+    ensure!(longest(&expired) <= UNOWNED, "{expired:#?}");
+    let last: Vec<Change> = handed.into_iter().filter(|change| change.since >= terminated).collect();
+    let in_hands = writes.iter().filter(|write| {
+        write.user.username == by
+            && write.request_received_timestamp.0 > terminated
+            && !matches!(write.resource(), "leases" | "events")
+    });
+    let in_hands = in_hands.count();
+    let drained = last.iter().map(|change| change.since.duration_since(terminated)).max().unwrap_or_default();
+    println!(
+        "the last hand-over: {} shards, given back {drained:?} after the signal, nobody's for {:?} at the longest, and \
+         {in_hands} writes of their holder after the signal",
+        last.len(),
+        longest(&last)
+    );
+    ensure!(!last.is_empty() && longest(&last) <= HAND_OVER, "{last:#?}");
+    ensure!(in_hands > 0, "it had its hands full");
+    Ok(())
+}
+
+/// Strikes one of three replicas down, which the others have to notice by themselves, and asks for more: the set of this
+/// number.
+async fn strike(
+    tenants: &Tenants,
+    how: &str,
+    number: usize,
+    strike: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let begun = Instant::now();
+    strike()?;
+    tenants.ask(&format!("set-{number}")).await?;
+    tenants.shared_by(2, IDLE).await?;
+    let taken = begun.elapsed();
+    let served = tenants.served(number, IDLE).await?;
+    println!("{how}: its shards are held after {taken:?}, all work is done after {served:?} more");
+    ensure!(taken <= UNOWNED, "{how}: shards were nobody's for {taken:?}");
+    Ok(())
+}
+
+/// Ends a replica in order while it has its hands full, and more is asked for; there are so many sets before. Says when it
+/// was told, and how many sets there are afterwards.
+async fn end_with_its_hands_full(
+    tenants: &Tenants,
+    replica: &Manager,
+    sets: usize,
+) -> Result<(Timestamp, usize)> {
+    let then = sets + BURST;
+    tenants.ask_at_once(sets + 1..then + 1).await?;
+    let (at, begun) = (Timestamp::now(), Instant::now());
+    replica.terminate();
+    let (asked, shared) = tokio::join!(tenants.ask_at_once(then + 1..then + 2), tenants.shared_by(2, IDLE));
+    let handed = begun.elapsed();
+    asked.and(shared)?;
+    let status = replica.wait_exit(IDLE).await?;
+    let ended = begun.elapsed();
+    let served = tenants.served(then + 1, IDLE).await?;
+    println!(
+        "ended: all is held after {handed:?}, it is gone after {ended:?}, all work is done {served:?} later"
+    );
+    ensure!(status.success(), "it ended with {status}");
+    ensure!(handed <= ENDED, "the hand-over took {handed:?}");
+    Ok((at, then + 1))
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_processes_share_four_shards_and_work_goes_on_when_one_is_killed_one_stopped_and_one_ended()
+async fn three_processes_share_four_shards_and_work_goes_on_when_one_is_killed_cut_off_stopped_or_ended()
 -> Result<()> {
     let options = PlaneOptions::default().nodes(0).scheduler(false);
     let options = options.api_server_arg("--feature-gates=ShardedListAndWatch=true");
     on_plane(options, async |plane, audit| {
         let tenants = Tenants::new(plane).await?;
-        tenants.ask("first").await?;
-        let (one, two, three) = (replica(plane).await?, replica(plane).await?, replica(plane).await?);
+        tenants.ask("set-1").await?;
+        let one = replica(plane, "one").await?;
+        let (two, three) = (replica(plane, "two").await?, replica(plane, "three").await?);
         let shared = tenants.shared_by(3, IDLE).await?;
         let served = tenants.served(1, IDLE).await?;
         println!(
-            "three replicas share {SHARDS} shards after {shared:?}, all work is done after {served:?} more"
+            "{SHARDS} shards are shared by three after {shared:?}, all work is done after {served:?} more"
         );
 
-        let begun = Instant::now();
-        one.kill();
-        tenants.ask("second").await?;
-        tenants.shared_by(2, IDLE).await?;
-        let taken = begun.elapsed();
-        let served = tenants.served(2, IDLE).await?;
-        ensure!(taken <= UNOWNED, "after the kill shards were nobody's for {taken:?}");
-        println!("killed: its shards are held after {taken:?}, all work is done after {served:?} more");
+        strike(&tenants, "killed", 2, || {
+            one.kill();
+            Ok(())
+        })
+        .await?;
 
-        let four = replica(plane).await?;
+        let kubeconfig = plane.kubeconfig_for("four", "four", Some("system:masters"))?;
+        let (wire, kubeconfig) = Forwarder::between(&kubeconfig).await?;
+        let four = replica_with(plane, &kubeconfig).await?;
         tenants.shared_by(3, IDLE).await?;
-        let begun = Instant::now();
-        signal(&two, Signal::STOP)?;
-        tenants.ask("third").await?;
-        tenants.shared_by(2, IDLE).await?;
-        let taken = begun.elapsed();
-        let served = tenants.served(3, IDLE).await?;
-        ensure!(taken <= UNOWNED, "after the stop shards were nobody's for {taken:?}");
-        println!("stopped: its shards are held after {taken:?}, all work is done after {served:?} more");
+        strike(&tenants, "cut off", 3, || {
+            wire.cut();
+            Ok(())
+        })
+        .await?;
+        wire.mend();
+        println!("found again: it has a share after {:?}", tenants.shared_by(3, IDLE).await?);
+
+        strike(&tenants, "stopped", 4, || signal(&two, Signal::STOP)).await?;
         signal(&two, Signal::CONT)?;
-        let back = tenants.shared_by(3, IDLE).await?;
-        ensure!(two.exited().is_none(), "it goes on with a share");
-        println!("continued: it has a share again after {back:?}");
+        println!("continued: it has a share again after {:?}", tenants.shared_by(3, IDLE).await?);
+        ensure!(two.exited().is_none() && four.exited().is_none(), "both have gone on");
 
-        tenants.ask("fourth").await?;
-        tenants.served(4, IDLE).await?;
-        three.terminate();
-        let begun = Instant::now();
-        let status = three.wait_exit(IDLE).await?;
-        let ended = begun.elapsed();
-        let taken = tenants.shared_by(2, IDLE).await?;
-        let handed = begun.elapsed();
-        tenants.ask("fifth").await?;
-        let served = tenants.served(5, IDLE).await?;
-        println!("ended: it is gone after {ended:?}, {taken:?} later all is held, {served:?} for all work");
-        ensure!(status.success(), "it ended with {status}");
-        ensure!(handed <= Duration::from_secs(1), "the hand-over took {handed:?}");
-
-        let made = every_pod_was_made_once(audit, 5)?;
-        println!("{made} pods, each made once");
-        drop(four);
-        Ok(())
+        let (terminated, sets) = end_with_its_hands_full(&tenants, &three, 4).await?;
+        println!("{} pods, each made once", every_pod_was_made_once(audit, sets)?);
+        every_write_was_its_holders(audit, terminated, "three")
     })
     .await
 }

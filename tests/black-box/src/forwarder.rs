@@ -1,0 +1,186 @@
+//! A wire that can be cut: what lies between one process and an API server.
+//!
+//! While it is cut, nothing passes in either direction and nobody is told: bytes are lost, new connections are taken and
+//! stay silent. Once it is mended, the connections of before are closed and new ones pass. What was lost stays lost, so that
+//! nothing arrives late.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+/// How often a connection on which nothing passes looks whether the wire is another.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// A wire to one server. Dropping it ends every connection.
+#[derive(Debug)]
+pub struct Forwarder {
+    address: SocketAddr,
+    wire: Wire,
+    task: JoinHandle<()>,
+}
+
+/// How often the wire was cut or mended: it is whole at even numbers. Clones are one.
+#[derive(Clone, Debug, Default)]
+struct Wire(Arc<AtomicU64>);
+
+impl Forwarder {
+    /// A whole wire to the server at `to`.
+    ///
+    /// # Errors
+    /// The system's refusal to listen.
+    pub async fn start(to: SocketAddr) -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let (address, wire) = (listener.local_addr()?, Wire::default());
+        let task = tokio::spawn(listen(listener, to, wire.clone()));
+        Ok(Self { address, wire, task })
+    }
+
+    /// A wire to the server of this kubeconfig, and a kubeconfig beside it whose server is the near end of the wire.
+    ///
+    /// # Errors
+    /// A file that cannot be read or written, and what it says.
+    pub async fn between(kubeconfig: &Path) -> Result<(Self, PathBuf)> {
+        let mut config: Value = serde_json::from_str(&tokio::fs::read_to_string(kubeconfig).await?)?;
+        let server = config["clusters"][0]["cluster"]["server"].take();
+        let to = server.as_str().and_then(|server| server.strip_prefix("https://"));
+        let to = to.and_then(|to| to.parse().ok());
+        let forwarder = Self::start(to.with_context(|| format!("the server {server}"))?).await?;
+        config["clusters"][0]["cluster"]["server"] = format!("https://{}", forwarder.address).into();
+        let path = kubeconfig.with_extension("forwarded");
+        tokio::fs::write(&path, config.to_string()).await?;
+        Ok((forwarder, path))
+    }
+
+    /// Nothing passes any more.
+    pub fn cut(&self) {
+        self.wire.turn(false);
+    }
+
+    /// New connections pass.
+    pub fn mend(&self) {
+        self.wire.turn(true);
+    }
+}
+
+impl Drop for Forwarder {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.cut();
+        self.mend();
+    }
+}
+
+impl Wire {
+    fn turn(&self, whole: bool) {
+        // A wire that is so already stays as it is.
+        let turn = |now: u64| (now.is_multiple_of(2) != whole).then_some(now + 1);
+        let _turned = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, turn);
+    }
+
+    fn now(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+async fn listen(listener: TcpListener, to: SocketAddr, wire: Wire) {
+    while let Ok((near, _)) = listener.accept().await {
+        tokio::spawn(connect(near, to, wire.clone()));
+    }
+}
+
+/// Carries one connection until an end closes it, or the wire is mended.
+async fn connect(near: TcpStream, to: SocketAddr, wire: Wire) {
+    let born = wire.now();
+    // A connection over a cut wire reaches nobody.
+    let far = if born.is_multiple_of(2) { TcpStream::connect(to).await.ok() } else { None };
+    let (mut near_out, mut near_in) = near.into_split();
+    let Some(far) = far else {
+        return carry(&mut near_out, &mut tokio::io::sink(), &wire, born).await;
+    };
+    let (mut far_out, mut far_in) = far.into_split();
+    tokio::select! {
+        biased;
+        () = carry(&mut near_out, &mut far_in, &wire, born) => {}
+        () = carry(&mut far_out, &mut near_in, &wire, born) => {}
+    }
+}
+
+/// Carries bytes one way. Those that come while the wire is cut are lost.
+async fn carry(
+    from: &mut (impl AsyncReadExt + Unpin),
+    to: &mut (impl AsyncWriteExt + Unpin),
+    wire: &Wire,
+    born: u64,
+) {
+    let mut bytes = vec![0; 64 << 10];
+    loop {
+        let read = tokio::time::timeout(LOOK_EVERY, from.read(&mut bytes)).await;
+        let now = wire.now();
+        // Mended since: whoever is at its ends has to connect anew.
+        if now.is_multiple_of(2) && now != born {
+            return;
+        }
+        match read {
+            Err(_) => {}
+            // Over a cut wire not even the end of a connection is heard.
+            Ok(Ok(0) | Err(_)) if !now.is_multiple_of(2) => tokio::time::sleep(LOOK_EVERY).await,
+            Ok(Ok(0) | Err(_)) => return,
+            Ok(Ok(_)) if now != born => {}
+            Ok(Ok(count)) => {
+                if to.write_all(&bytes[..count]).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that says every byte again.
+    async fn echo() -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let (mut read, mut write) = stream.split();
+                    tokio::io::copy(&mut read, &mut write).await
+                });
+            }
+        });
+        address
+    }
+
+    async fn says(stream: &mut TcpStream, byte: u8) -> Option<u8> {
+        stream.write_all(&[byte]).await.ok()?;
+        tokio::time::timeout(Duration::from_secs(10), stream.read_u8()).await.ok()?.ok()
+    }
+
+    #[tokio::test]
+    async fn a_cut_wire_is_silent_and_what_it_lost_comes_back_over_no_other() {
+        let forwarder = Forwarder::start(echo().await).await.unwrap();
+        let mut before = TcpStream::connect(forwarder.address).await.unwrap();
+        assert_eq!(says(&mut before, 1).await, Some(1));
+        forwarder.cut();
+        before.write_all(&[2]).await.unwrap();
+        let mut during = TcpStream::connect(forwarder.address).await.unwrap();
+        during.write_all(&[3]).await.unwrap();
+        let heard = tokio::time::timeout(Duration::from_millis(500), before.read_u8()).await;
+        assert!(heard.is_err(), "nothing is heard, not even an end: {heard:?}");
+        forwarder.mend();
+        assert!(before.read_u8().await.is_err() && during.read_u8().await.is_err(), "both are closed");
+        let mut after = TcpStream::connect(forwarder.address).await.unwrap();
+        assert_eq!(says(&mut after, 4).await, Some(4), "and nothing of what was lost");
+    }
+}

@@ -1,0 +1,261 @@
+//! Who held which shard and when, by the API server's own account, and whether every write was its holder's.
+//!
+//! Every replica has a user of its own, so the audit log tells whose a write was, a status or a patch as much as a create.
+//! A write is its holder's if, when the server received it, the Lease of a shard with its namespace named that user's
+//! replica and had been renewed no longer ago than the renew deadline. What may be on the wire for a while is granted the
+//! time by which a lease outlasts that deadline: until then nobody else can have taken it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use windlass_object::shard::{Ranges, hash};
+
+use crate::audit::Write;
+
+/// The durations of an election.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// After which a Lease that nobody renews is anybody's.
+    pub lease_duration: Duration,
+    /// After which whoever could not renew writes no more.
+    pub renew_deadline: Duration,
+}
+
+/// What happened to the Leases of shards.
+#[derive(Debug)]
+pub struct Tenures {
+    terms: Terms,
+    /// By name, in the order in which they were committed.
+    leases: BTreeMap<String, Vec<Noted>>,
+}
+
+/// A Lease as somebody left it.
+#[derive(Clone, Debug)]
+struct Noted {
+    version: u64,
+    user: String,
+    /// Whether it names a holder, which is then whoever wrote it.
+    held: bool,
+    ranges: Ranges,
+    received: Timestamp,
+    answered: Timestamp,
+}
+
+/// A shard that went from one user to another.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// Its Lease.
+    pub lease: String,
+    /// Since when nobody was to have it: its Lease was given back then or, if it was not, renewed for the last time.
+    pub since: Timestamp,
+    /// How long after that somebody else had it.
+    pub after: Duration,
+    /// Whether it was given back.
+    pub given_back: bool,
+}
+
+/// What was judged.
+#[derive(Clone, Debug, Default)]
+pub struct Judged {
+    /// How many writes, by user.
+    pub writes: BTreeMap<String, usize>,
+    /// How long after a renewal the last of them came that came behind it, at the longest.
+    pub longest: Duration,
+}
+
+impl Tenures {
+    /// What these writes did to the Leases of the shards of `election`.
+    ///
+    /// # Errors
+    /// A Lease that cannot be read.
+    pub fn of(writes: &[Write], election: &str, terms: Terms) -> Result<Self> {
+        let mut leases = BTreeMap::<String, Vec<Noted>>::new();
+        let prefix = format!("{election}-shard-");
+        for write in writes.iter().filter(|write| write.resource() == "leases" && write.succeeded()) {
+            let lease = &write.response_object;
+            let name = lease["metadata"]["name"].as_str().unwrap_or_default();
+            if write.verb != "delete" && name.starts_with(&prefix) {
+                leases.entry(name.to_owned()).or_default().push(Noted::of(write)?);
+            }
+        }
+        leases.values_mut().for_each(|noted| noted.sort_by_key(|one| one.version));
+        Ok(Self { terms, leases })
+    }
+
+    /// Judges every write.
+    ///
+    /// # Errors
+    /// The first that was sent without the Lease of its namespace's shard, or too late.
+    pub fn judge(&self, writes: &[Write]) -> Result<Judged> {
+        let mut judged = Judged::default();
+        for write in writes.iter().filter(|write| !matches!(write.resource(), "leases" | "events" | "")) {
+            let (user, at) = (&write.user.username, write.request_received_timestamp.0);
+            let target = write.object_ref.clone().unwrap_or_default();
+            // What has no namespace is shared by name.
+            let place = if target.namespace.is_empty() { target.name } else { target.namespace };
+            let renewed = self.renewed(user, hash(&place), at);
+            let Some(ago) = renewed.map(|renewed| since(renewed, at)) else {
+                bail!("{user} held no shard with {place} at {at}: {write:?}")
+            };
+            let late = ago.saturating_sub(self.terms.renew_deadline);
+            ensure!(
+                ago <= self.terms.lease_duration,
+                "{user} wrote {late:?} after its deadline, {ago:?} after it had renewed: {write:?}"
+            );
+            judged.longest = judged.longest.max(ago);
+            *judged.writes.entry(user.clone()).or_default() += 1;
+        }
+        Ok(judged)
+    }
+
+    /// When the user renewed last what it held at that time with this hash in it.
+    fn renewed(&self, user: &str, hash: u64, at: Timestamp) -> Option<Timestamp> {
+        let in_effect = self.leases.values().flat_map(|noted| {
+            // The last that was answered was in effect; so may any be that was under way.
+            let certain = noted.iter().rposition(|one| one.answered <= at).unwrap_or(0);
+            noted.iter().skip(certain).filter(|one| one.received <= at)
+        });
+        let own = in_effect.filter(|one| one.held && one.user == user && one.ranges.contains(hash));
+        own.map(|one| one.received).max()
+    }
+
+    /// How shards went from hand to hand, in the order of their Leases and of time.
+    pub fn changes(&self) -> Vec<Change> {
+        self.leases.iter().flat_map(|(lease, noted)| changes_of(lease, noted)).collect()
+    }
+}
+
+fn changes_of(lease: &str, noted: &[Noted]) -> Vec<Change> {
+    let mut changes = Vec::new();
+    // The last that held it, and since when it has been given back.
+    let (mut last, mut freed): (Option<&Noted>, Option<Timestamp>) = (None, None);
+    for one in noted {
+        match last {
+            Some(before) if one.held && one.user != before.user => {
+                let since = freed.unwrap_or(before.received);
+                let after = self::since(since, one.answered);
+                changes.push(Change { lease: lease.to_owned(), since, after, given_back: freed.is_some() });
+            }
+            // Whoever finds a Lease that has expired may write over it without taking it.
+            Some(before) if !one.held && one.user == before.user => freed = Some(one.answered),
+            _ => {}
+        }
+        if one.held {
+            (last, freed) = (Some(one), None);
+        }
+    }
+    changes
+}
+
+impl Noted {
+    fn of(write: &Write) -> Result<Self> {
+        let lease = &write.response_object;
+        let version = lease["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok());
+        let ranges = lease["metadata"]["annotations"]["windlass.dev/ranges"].as_str().unwrap_or_default();
+        Ok(Self {
+            version: version.with_context(|| format!("a lease without a version: {write:?}"))?,
+            user: write.user.username.clone(),
+            held: lease["spec"]["holderIdentity"].as_str().is_some_and(|holder| !holder.is_empty()),
+            ranges: ranges.parse().with_context(|| format!("the ranges {ranges:?}"))?,
+            received: write.request_received_timestamp.0,
+            answered: write.stage_timestamp.0,
+        })
+    }
+}
+
+fn since(begun: Timestamp, at: Timestamp) -> Duration {
+    let passed: SignedDuration = at.duration_since(begun);
+    Duration::try_from(passed).unwrap_or_default()
+}
+
+impl fmt::Display for Judged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { writes, longest } = self;
+        let all: usize = writes.values().sum();
+        write!(
+            f,
+            "{all} writes under the Leases of their shards, {longest:?} after a renewal at the longest: {writes:?}"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const TERMS: Terms =
+        Terms { lease_duration: Duration::from_secs(5), renew_deadline: Duration::from_secs(4) };
+
+    fn write(user: &str, at: &str, verb: &str, target: Value, lease: &Value) -> Write {
+        let written = json!({
+            "verb": verb, "user": { "username": user }, "objectRef": target, "responseStatus": { "code": 200 },
+            "requestReceivedTimestamp": format!("2026-01-01T00:00:{at}00000Z"),
+            "stageTimestamp": format!("2026-01-01T00:00:{at}90000Z"), "responseObject": lease,
+        });
+        serde_json::from_value(written).unwrap()
+    }
+
+    /// `user` leaves the Lease of everything so.
+    fn lease(user: &str, at: &str, version: u32, holder: &str) -> Write {
+        let target = json!({ "resource": "leases", "namespace": "kube-system" });
+        let metadata = json!({
+            "name": "windlass-shard-0", "resourceVersion": version.to_string(),
+            "annotations": { "windlass.dev/ranges": "0x0000000000000000-0x10000000000000000" },
+        });
+        write(
+            user,
+            at,
+            "update",
+            target,
+            &json!({ "metadata": metadata, "spec": { "holderIdentity": holder } }),
+        )
+    }
+
+    fn patch(user: &str, at: &str) -> Write {
+        let target = json!({ "resource": "replicasets", "subresource": "status", "namespace": "shop" });
+        write(user, at, "patch", target, &Value::Null)
+    }
+
+    /// One held it until it fell silent, and another took it; then it was handed back.
+    fn history() -> Vec<Write> {
+        vec![
+            lease("one", "01.0", 7, "one_x"),
+            lease("one", "02.0", 9, "one_x"),
+            lease("two", "08.0", 11, "two_y"),
+            lease("two", "09.0", 13, ""),
+            lease("one", "09.5", 14, "one_x"),
+        ]
+    }
+
+    #[test]
+    fn a_write_is_its_holders_while_the_lease_is_fresh_and_nobodys_afterwards() {
+        let tenures = Tenures::of(&history(), "windlass", TERMS).unwrap();
+        let judge = |user: &str, at: &str| tenures.judge(&[patch(user, at)]);
+        for (user, at) in [("one", "01.5"), ("one", "05.9"), ("two", "08.5"), ("one", "09.6")] {
+            assert!(judge(user, at).is_ok(), "{user} at {at}");
+        }
+        for (user, at, told) in [
+            ("one", "00.5", "held no shard"),
+            ("two", "02.5", "held no shard"),
+            ("one", "07.5", "after its deadline"),
+            ("one", "08.5", "held no shard"),
+            ("two", "09.2", "held no shard"),
+        ] {
+            let objection = judge(user, at).unwrap_err().to_string();
+            assert!(objection.contains(told), "{user} at {at}: {objection}");
+        }
+    }
+
+    #[test]
+    fn changes_of_hands_tell_what_was_given_back_from_what_was_left_to_expire() {
+        let changes = Tenures::of(&history(), "windlass", TERMS).unwrap().changes();
+        let told: Vec<_> =
+            changes.iter().map(|change| (change.given_back, change.after.as_millis())).collect();
+        assert_eq!(told, [(false, 6_090), (true, 500)]);
+    }
+}
