@@ -270,14 +270,14 @@ pub(crate) fn causes<'a>(
 
 /// An error with its causes on one line, none of them said twice.
 ///
-/// Of kube's errors about credentials, which quote secrets, only what a [`CredentialsError`] says is told.
+/// Of an API server's refusal its message is told, and not the whole status. Of kube's errors about credentials, which quote secrets, only what a [`CredentialsError`] says is told.
 pub fn one_line(error: &(dyn Error + 'static)) -> String {
     if let Some(safe) = CredentialsError::among(error) {
         return safe.to_string();
     }
     let mut line = String::new();
     for cause in causes(error) {
-        let text = cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = told(cause).split_whitespace().collect::<Vec<_>>().join(" ");
         if line.is_empty() {
             line = text;
         } else if !line.contains(&text) {
@@ -285,6 +285,17 @@ pub fn one_line(error: &(dyn Error + 'static)) -> String {
         }
     }
     line
+}
+
+fn told(cause: &(dyn Error + 'static)) -> String {
+    let status = match cause.downcast_ref::<kube::Error>() {
+        Some(kube::Error::Api(status)) => Some(&**status),
+        _ => cause.downcast_ref::<Box<Status>>().map(|status| &**status),
+    };
+    match status {
+        Some(status) if !status.message.is_empty() => status.message.clone(),
+        _ => cause.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -343,6 +354,14 @@ mod tests {
         let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
         let error = kube::Error::Service(Box::new(kube::Error::ReadEvents(refused)));
         assert!(RequestError::from(error).is_connection_refused());
+    }
+
+    #[test]
+    fn of_a_refusal_the_message_is_told_and_not_the_whole_status() {
+        let refused = Status::failure("pods \"web\" is forbidden", "Forbidden").with_code(403);
+        assert_eq!(one_line(&kube::Error::Api(refused.boxed())), "pods \"web\" is forbidden");
+        let silent = Status::failure("", "Forbidden").with_code(403);
+        assert!(one_line(&kube::Error::Api(silent.boxed())).contains("Forbidden"));
     }
 
     #[test]
