@@ -61,7 +61,6 @@ async fn a_key_of_another_replicas_shard_is_filtered_out_and_its_holder_named() 
         let answers = eventually("one has the key, and the other says who", ask, shared).await?;
         let words = "filtered out by shard: shard ";
         let line = answers.iter().flatten().find(|line| line.starts_with(words)).context("just seen")?;
-        println!("{line}");
         let shard = line.strip_prefix(words).and_then(|rest| rest.split(' ').next()).context("a number")?;
         let leases: Api<Lease> = Api::namespaced(world.client.clone(), "kube-system");
         let lease = leases.get(&format!("windlass-shard-{shard}")).await?;
