@@ -111,6 +111,13 @@ pub enum ManagerError {
         /// What was still running, as `controller: key`.
         stragglers: Vec<String>,
     },
+    /// A handler of an informer (a mapper or a predicate of a controller, perhaps) was called and did not return within
+    /// the shutdown timeout. All leases were given back by then, for nothing writes there.
+    #[error("gave up after {waited:?} waiting for informers to end: a handler was called and does not return")]
+    InformersStuck {
+        /// How long they were waited for.
+        waited: Duration,
+    },
     /// A second signal came before the first was obeyed. The lease was left to expire.
     #[error("aborted by a second signal")]
     Aborted,

@@ -213,10 +213,7 @@ impl Process {
                 stopped
             }
             Step::Runnables => self.end_runnables(RunnableGroup::EveryReplica, budget).await,
-            Step::Informers => {
-                self.common.factory.shutdown().await;
-                Ok(())
-            }
+            Step::Informers => self.end_informers(budget.left()).await,
             Step::EarlyRunnables => self.end_runnables(RunnableGroup::BeforeCaches, budget).await,
             Step::ApiServer => Ok(()),
             Step::AdminServer => {
@@ -224,6 +221,12 @@ impl Process {
                 Ok(())
             }
         }
+    }
+
+    /// Waits for handlers that are being called, but not for one that never returns.
+    async fn end_informers(&mut self, within: Duration) -> Result<(), ManagerError> {
+        let ended = self.env.timeout(within, self.common.factory.shutdown()).await;
+        ended.map_err(|_| ManagerError::InformersStuck { waited: within })
     }
 
     async fn end_runnables(&mut self, group: RunnableGroup, budget: &Budget) -> Result<(), ManagerError> {

@@ -1,4 +1,8 @@
-//! Renewals beside workers that leave nobody a turn, on real threads and in real time.
+//! Code of users that leaves nobody a turn, on real threads and in real time: renewals go on beside it, and a stop does
+//! not wait for it without end.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
@@ -53,4 +57,47 @@ async fn the_lease_is_renewed_while_workers_burn_every_thread_of_the_runtime_for
     }
     trigger.fire();
     assert!(matches!(run.await, Ok(Ok(()))), "it led to the end");
+}
+
+/// Has a mapper that returns once it is let go, and not before.
+fn blocked_by(gate: &Arc<Barrier>, called: &Arc<AtomicBool>) -> Registration {
+    let (gate, called) = (Arc::clone(gate), Arc::clone(called));
+    Registration::with(Descriptor::new("blocked"), move |setup: &mut Setup| {
+        let (gate, called) = (Arc::clone(&gate), Arc::clone(&called));
+        setup.watch::<ConfigMap>().enqueue(move |map: &ConfigMap| {
+            if !called.swap(true, Ordering::SeqCst) {
+                gate.wait();
+            }
+            by_self(map)
+        });
+        Ok(Hog)
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_stop_gives_up_on_a_handler_that_does_not_return_and_gives_the_lease_back_before() {
+    let env = Env::system("one");
+    let api = Scene::new(&env, Plan { seed: 3, faults: Vec::new() });
+    api.put("/api/v1/namespaces/shop", json!({}));
+    let world = World { env: env.clone(), api };
+    let (gate, called) = (Arc::new(Barrier::new(2)), Arc::default());
+    let config = ManagerConfig { shutdown_timeout: Duration::from_secs(1), ..ManagerConfig::new("one") };
+    let manager = world.manager(&env, config).register(blocked_by(&gate, &called));
+    let (trigger, signals) = ShutdownSignals::manual();
+    let run = env.spawn("manager", manager.run(signals));
+    let soon = env.now() + Duration::from_secs(60);
+    while world.holder() != json!("one") {
+        assert!(env.now() < soon, "it does not lead");
+        env.sleep(Duration::from_millis(20)).await;
+    }
+    world.api.put(MAP, json!({}));
+    while !called.load(Ordering::SeqCst) {
+        assert!(env.now() < soon, "the mapper is not called");
+        env.sleep(Duration::from_millis(20)).await;
+    }
+    trigger.fire();
+    let ended = env.timeout(Duration::from_secs(30), run).await;
+    gate.wait();
+    assert!(matches!(ended, Ok(Ok(Err(ManagerError::InformersStuck { .. })))), "{ended:?}");
+    assert_eq!(world.holder(), json!(""), "it was given back");
 }
