@@ -29,7 +29,7 @@ pub(super) fn selects_are_biased(tree: &Tree) -> Vec<Finding> {
 pub(super) fn nothing_wakes_at_random(tree: &Tree) -> Vec<Finding> {
     const BANNED: &[(&str, &str)] = &[
         ("sync::watch", "use windlass_env::cell, which wakes in registration order"),
-        ("sync::Barrier", "use windlass_env::cell, which wakes in registration order"),
+        ("tokio::sync::Barrier", "use windlass_env::cell, which wakes in registration order"),
         ("StreamMap", "poll streams in an order of your own, it starts at a random one"),
         ("futures::select!", "use tokio::select! with `biased;`"),
         ("futures_util::select!", "use tokio::select! with `biased;`"),
