@@ -72,7 +72,7 @@ async fn main() -> anyhow::Result<()> {
     // Without an argument: the service account of the Pod this runs in.
     let kubeconfig = std::env::args_os().nth(1).map(PathBuf::from);
     let cluster = windlass::client::load_config(kubeconfig.as_deref(), None).await?;
-    let config = ManagerConfig::new(env.rng("identity").identifier());
+    let config = ManagerConfig::new(env.rng("identity").identifier()).named("label-mirror");
     let signals = ShutdownSignals::from_process(&env)?;
     let manager = Manager::new(env, config, cluster)?.register(Registration::of::<LabelMirror>());
     Ok(manager.run(signals).await?)

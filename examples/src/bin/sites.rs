@@ -27,11 +27,7 @@ async fn main() -> anyhow::Result<()> {
     let admin: SocketAddr = words.next().and_then(|word| word.parse().ok()).context(usage)?;
 
     let cluster = windlass::client::load_config(Some(&kubeconfig), None).await?;
-    let mut config = ManagerConfig::new(env.rng("identity").identifier());
-    // Not the Lease of windlass itself, which may run in the same cluster.
-    if let Some(election) = &mut config.election {
-        election.lease_name = "site-keeper".to_owned();
-    }
+    let mut config = ManagerConfig::new(env.rng("identity").identifier()).named("site-keeper");
     // Plain HTTP, which only loopback gets.
     config.admin = Some(AdminConfig::local(admin));
     let signals = ShutdownSignals::from_process(&env)?;

@@ -79,7 +79,7 @@ pub struct ManagerConfig {
 }
 
 impl ManagerConfig {
-    /// The defaults, for a replica of this identity.
+    /// The defaults, for a replica of this identity of windlass itself. Anything else is [`named`](Self::named).
     pub fn new(identity: impl Into<String>) -> Self {
         let identity = identity.into();
         Self {
@@ -103,6 +103,17 @@ impl ManagerConfig {
             worker_stuck_after: Duration::from_secs(30 * 60),
             remembered_events: 4096,
         }
+    }
+
+    /// The same under a name of one's own, which is also that of its Lease. Programs that bear one name in one cluster
+    /// stand for one Lease, so all but one of them would stand by for ever: every operator needs its own.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        if let Some(election) = &mut self.election {
+            election.lease_name.clone_from(&self.name);
+        }
+        self
     }
 
     /// Checks what can be checked without a cluster.
@@ -257,6 +268,15 @@ mod tests {
     #[test]
     fn the_defaults_are_valid() {
         assert_eq!(ManagerConfig::new("me").validate(), Ok(()));
+    }
+
+    #[test]
+    fn programs_with_names_of_their_own_stand_for_leases_of_their_own() {
+        let lease = |config: ManagerConfig| config.election.map(|election| election.lease_name);
+        assert_eq!(lease(ManagerConfig::new("me")).as_deref(), Some("windlass"));
+        assert_eq!(lease(ManagerConfig::new("me").named("keeper")).as_deref(), Some("keeper"));
+        let alone = ManagerConfig { election: None, ..ManagerConfig::new("me") };
+        assert_eq!((alone.clone().named("keeper").name.as_str(), lease(alone)), ("keeper", None));
     }
 
     #[test]

@@ -65,7 +65,7 @@
 //! # async fn main() -> anyhow::Result<()> {
 //! #     let env = Env::system("hello");
 //! #     let cluster = windlass::client::load_config(None, None).await?;
-//! #     let config = ManagerConfig::new(env.rng("identity").identifier());
+//! #     let config = ManagerConfig::new(env.rng("identity").identifier()).named("label-mirror");
 //! #     let signals = ShutdownSignals::from_process(&env)?;
 //! #     let manager = Manager::new(env, config, cluster)?.register(Registration::of::<LabelMirror>());
 //! #     Ok(manager.run(signals).await?)
