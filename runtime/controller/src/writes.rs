@@ -8,6 +8,7 @@
 //! [`WorkerLog`] feeds it from the client's write log.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -143,16 +144,18 @@ fn higher(one: Option<ResourceVersion>, other: Option<ResourceVersion>) -> Optio
     }
 }
 
-/// Below this many keys a sweep is not worth its time. Few: a key that never comes back costs some two kilobytes.
-const SWEEP_FLOOR: usize = 8;
+/// At how many keys each write looks whether caches have passed what they wrote. A write adds one key at most, so with two
+/// what keys that never come back have left, at some two kilobytes each, melts away, however many there were at once.
+const SWEPT_PER_WRITE: usize = 2;
 
 /// What each key still waits for.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Ledger {
     keys: BTreeMap<ObjectKey, BTreeMap<Place, Wanted>>,
     highest: BTreeMap<GroupResource, Highest>,
     skips: BTreeMap<ObjectKey, u32>,
-    sweep_at: usize,
+    /// The key that was looked at last.
+    swept: Option<ObjectKey>,
 }
 
 /// The highest version written of a resource.
@@ -161,17 +164,6 @@ struct Highest {
     version: ResourceVersion,
     /// The epoch of its cache at that time, if it has one.
     epoch: Option<u64>,
-}
-
-impl Default for Ledger {
-    fn default() -> Self {
-        Self {
-            keys: BTreeMap::new(),
-            highest: BTreeMap::new(),
-            skips: BTreeMap::new(),
-            sweep_at: SWEEP_FLOOR,
-        }
-    }
 }
 
 impl Ledger {
@@ -311,17 +303,22 @@ impl Ledger {
         self.skips.remove(key);
     }
 
-    /// Forgets what caches have passed long ago, for keys that never come back. Runs only when the ledger has doubled
-    /// since the last time, so its cost is spread over the writes that filled it.
-    pub(crate) fn sweep_if_grown(&mut self, passed: impl Fn(&Place, &Wanted) -> bool) {
-        if self.keys.len() < self.sweep_at {
-            return;
+    /// Forgets what caches have passed of the next few keys, in order and round and round, since a key may never come back.
+    /// Call it with every write.
+    pub(crate) fn sweep_some(&mut self, passed: impl Fn(&Place, &Wanted) -> bool) {
+        for _ in 0..SWEPT_PER_WRITE.min(self.keys.len()) {
+            let after = self.swept.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+            let next = self.keys.range::<ObjectKey, _>((after, Bound::Unbounded)).next();
+            let Some((key, _)) = next.or_else(|| self.keys.first_key_value()) else { return };
+            let key = key.clone();
+            if let Some(places) = self.keys.get_mut(&key) {
+                places.retain(|place, wanted| !passed(place, wanted));
+                if places.is_empty() {
+                    self.keys.remove(&key);
+                }
+            }
+            self.swept = Some(key);
         }
-        self.keys.retain(|_, places| {
-            places.retain(|place, wanted| !passed(place, wanted));
-            !places.is_empty()
-        });
-        self.sweep_at = SWEEP_FLOOR.max(self.keys.len() * 2);
     }
 }
 
@@ -372,7 +369,7 @@ impl WorkerLog {
         };
         let mut ledger = self.ledger.lock();
         write(&mut ledger, &key, &place, epoch, self.env.now());
-        ledger.sweep_if_grown(|place, wanted| self.caches.passed(place, wanted));
+        ledger.sweep_some(|place, wanted| self.caches.passed(place, wanted));
     }
 }
 
@@ -585,10 +582,13 @@ mod tests {
     async fn keys_that_never_come_back_are_swept_once_their_writes_were_seen() {
         let now = Env::virtual_time(1).now();
         let mut ledger = Ledger::default();
-        for number in 1..=SWEEP_FLOOR as u64 {
+        let mut write = |number: u64, seen: u64| {
             ledger.wrote(&ObjectKey::cluster(&number.to_string()), &place(), &version(number), 0, now);
-        }
-        ledger.sweep_if_grown(|_, wanted| wanted.version < Some(version(7)));
-        assert_eq!(ledger.keys.len(), SWEEP_FLOOR - 6);
+            ledger.sweep_some(|_, wanted| wanted.version <= Some(version(seen)));
+            ledger.keys.len()
+        };
+        assert_eq!((1..=100).map(|number| write(number, 0)).max(), Some(100), "the cache is behind");
+        let left: Vec<usize> = (101..=300).map(|number| write(number, number - 1)).collect();
+        assert!(left[110..].iter().all(|left| *left <= 2), "{left:?}");
     }
 }
