@@ -305,7 +305,8 @@ impl Engine {
     /// Whether the plan still gives this seat's ranges to its shard. A plan that does is taken over as it is.
     fn fits(&mut self, shard: ShardId, plan: &Plan) -> bool {
         let Some(seat) = self.seats.get_mut(&shard) else { return true };
-        if seat.generation == plan.generation {
+        // What is being given back was not held under this plan.
+        if seat.generation == plan.generation || matches!(seat.stage, Stage::Releasing { .. }) {
             return true;
         }
         let same = shard.0 < plan.division.len().get() && *plan.division.ranges(shard) == seat.ranges;
@@ -328,12 +329,19 @@ impl Engine {
         }
     }
 
-    /// Gives back what nobody works on. It hands on what is known of those before it.
+    /// Gives back what nobody works on, as it was found: those before may still be at work elsewhere, or have written
+    /// what is not known here yet.
     pub(super) fn give_up_claim(&mut self, shard: ShardId, now: Instant) {
-        let Some(seat) = self.seats.get_mut(&shard) else { return };
-        let before = self.book.predecessor(shard, &seat.ranges, seat.generation);
-        let written = before.written().cloned();
-        seat.stage = Stage::Releasing { written, since: now, begun: now };
+        let before = self.book.shard(shard).undone();
+        let written = before.as_ref().and_then(|(_, _, before)| before.written().cloned());
+        if let Some((generation, ranges, _)) = before {
+            let tenure = self.tenure(Target::Shard(shard));
+            tenure.annotate(GENERATION_ANNOTATION, generation.to_string());
+            tenure.annotate(RANGES_ANNOTATION, ranges.to_string());
+        }
+        if let Some(seat) = self.seats.get_mut(&shard) {
+            seat.stage = Stage::Releasing { written, since: now, begun: now };
+        }
         self.give_way(shard);
     }
 
@@ -463,7 +471,9 @@ impl Engine {
             self.book.shard(shard).taking();
         }
         let tenure = self.tenure(target);
-        tenure.annotate(GENERATION_ANNOTATION, plan.generation.to_string());
+        // What a later plan than ours left there must not look as if it had been before.
+        let stated = tenure.view().seen().and_then(|seen| generation(&seen.lease.metadata));
+        tenure.annotate(GENERATION_ANNOTATION, plan.generation.max(stated.unwrap_or(0)).to_string());
         tenure.annotate(RANGES_ANNOTATION, ranges.to_string());
         self.write(target, writing, None, self.terms.attempt, at, turn);
         self.seats.insert(shard, Seat { generation: plan.generation, ranges, stage: Stage::Claiming });

@@ -47,6 +47,11 @@ pub(crate) struct Shard {
     pub(crate) tenure: Tenure,
     /// Who held it last, as far as that one told when it gave it back.
     former: Option<Former>,
+    /// Of which state of the Lease that follows: an earlier one, told late, changes nothing.
+    former_at: Option<ResourceVersion>,
+    /// The newest state that a list or the watch showed. Answers may be ahead of it, and then show nothing of what was
+    /// between.
+    shown: Option<Lease>,
     /// From whom this replica took it, until it acts on it; `None` if that is not known.
     taken: Option<Taken>,
 }
@@ -92,6 +97,8 @@ impl Book {
         self.shards.entry(shard).or_insert_with(|| Shard {
             tenure: Tenure::new(terms.clone(), names.shard(shard)).labelled(SHARDS_LABEL, names.prefix()),
             former: None,
+            former_at: None,
+            shown: None,
             taken: None,
         })
     }
@@ -128,6 +135,7 @@ impl Book {
         for shard in self.shards.values_mut() {
             if gone(shard.tenure.name(), shard.tenure.view()) {
                 shard.vanished();
+                shard.doubt_former(version.clone());
             }
         }
         self.version = version;
@@ -141,14 +149,8 @@ impl Book {
         let name = lease.metadata.name.as_deref().unwrap_or_default();
         let Some(Place::Shard(number)) = self.names.place(name) else { return };
         let Some(shard) = self.shards.get_mut(&number) else { return };
-        let listed = Record::of(lease);
-        let same = shard.tenure.view().record().is_some_and(|known| {
-            known.holder == listed.holder
-                && known.transitions == listed.transitions
-                && known.acquired == listed.acquired
-        });
-        if !same {
-            shard.former = None;
+        if !shard.shown.as_ref().is_some_and(|shown| is_same_term(shown, lease)) {
+            shard.doubt_former(version_in(lease));
         }
     }
 
@@ -159,7 +161,7 @@ impl Book {
         self.me.forget();
         for shard in self.shards.values_mut() {
             shard.tenure.forget();
-            shard.taken = None;
+            (shard.former, shard.former_at, shard.shown, shard.taken) = (None, None, None, None);
         }
     }
 
@@ -192,8 +194,9 @@ impl Book {
             }
             Some(Place::Shard(shard)) => {
                 let shard = self.shard(shard);
-                if older(shard.tenure.view()) {
-                    shard.vanished();
+                match older(shard.tenure.view()) {
+                    true => shard.vanished(),
+                    false => shard.shown_gone(),
                 }
             }
             Some(Place::Plan) | None => {}
@@ -223,6 +226,7 @@ impl Book {
             Some(Place::Shard(shard)) => {
                 let shard = self.shard(shard);
                 shard.remember(&lease);
+                shard.shown = Some(lease.clone());
                 shard.tenure.sighted(lease, now);
             }
             None => {}
@@ -283,15 +287,18 @@ impl Book {
     /// What is known of whoever acted before on what this shard is now, from the moment of the claim until its owner
     /// acts. A term under the same plan was on the same ranges and is the last one there. Else what is known is put
     /// together from all that the plan just before made of these ranges, if each of those told: of a plan before that
-    /// one nothing follows, for somebody may have acted in between, of whom nothing is left to see.
+    /// one nothing follows, for somebody may have acted in between, of whom nothing is left to see. No more does anything
+    /// where there was no Lease: one of somebody who acted under this plan may have been deleted.
+    ///
+    /// Only right while the book shows every write before the claim and nobody in them acts on these ranges.
     pub(crate) fn predecessor(&self, shard: ShardId, ranges: &Ranges, under: u64) -> Predecessor {
         match self.shards.get(&shard).and_then(|own| own.taken.as_ref()) {
-            None => Predecessor::Silent,
+            None | Some(Taken::Nothing) => Predecessor::Silent,
             Some(Taken::Former(former)) if former.generation == under && former.ranges == *ranges => {
                 former.predecessor.clone()
             }
             Some(Taken::Former(former)) if former.generation >= under => Predecessor::Silent,
-            Some(Taken::Former(_) | Taken::Nothing) => self.put_together(shard, ranges, under),
+            Some(Taken::Former(_)) => self.put_together(shard, ranges, under),
         }
     }
 
@@ -327,25 +334,68 @@ impl Book {
 }
 
 impl Shard {
-    /// Keeps what whoever gave it back told, though a later state may be known. A successor's claim writes over it,
-    /// and others may need it still.
+    /// Keeps who held it last, though a later state may be known: a successor's claim writes over what was told, and
+    /// others may need it still. Of one whose Lease was not given back, but written over with another's name, nothing was
+    /// told.
     pub(super) fn remember(&mut self, lease: &Lease) {
-        let known = self.former.as_ref().map(|former| former.generation);
-        let is_held = Record::of(lease).holder.is_some();
-        if let Some(generation) = generation(&lease.metadata).filter(|told| !is_held && Some(*told) >= known)
-        {
-            let ranges = ranges(&lease.metadata);
-            let predecessor = Predecessor::of_released(&lease.metadata);
-            self.former = Some(Former { generation, ranges, predecessor });
+        if !is_held(lease) {
+            return self.ended(lease);
         }
+        let is_over = |before: &Lease| is_earlier(before, lease) && !is_same_term(before, lease);
+        self.end_those(is_over);
+    }
+
+    /// Keeps that it was found not to exist. Whoever held it then has told nothing.
+    pub(super) fn gone(&mut self) {
+        self.end_those(|_| true);
+    }
+
+    /// Keeps those as ended that hold it by what is known, where that is so.
+    fn end_those(&mut self, is_over: impl Fn(&Lease) -> bool) {
+        let seen = self.tenure.view().seen().map(|seen| &seen.lease);
+        let known = self.shown.iter().chain(seen);
+        let over: Vec<Lease> = known.filter(|known| is_held(known) && is_over(known)).cloned().collect();
+        over.iter().for_each(|last| self.ended(last));
+    }
+
+    /// Keeps what is left of the term of which this state is the last known.
+    fn ended(&mut self, last: &Lease) {
+        let at = version_in(last);
+        if self.is_news(at.as_ref()) {
+            self.former = Former::of(last);
+            self.former_at = at;
+        }
+    }
+
+    /// Forgets who held it last before this version: it is not known what happened until then.
+    fn doubt_former(&mut self, version: Option<ResourceVersion>) {
+        if self.is_news(version.as_ref()) {
+            self.former = None;
+            self.former_at = version;
+        }
+    }
+
+    fn is_news(&self, version: Option<&ResourceVersion>) -> bool {
+        let order = version.zip(self.former_at.as_ref()).and_then(|(told, known)| told.reached(known));
+        order.unwrap_or(true)
     }
 
     /// Keeps what this replica is about to write itself over. One that did not give it back told nothing.
     pub(super) fn taking(&mut self) {
         self.taken = match self.tenure.view() {
-            View::Seen(last) | View::Gone(last) => Former::of(last).map(Taken::Former),
+            View::Seen(last) | View::Gone(last) => Former::of(&last.lease).map(Taken::Former),
             View::Unknown | View::Absent => Some(Taken::Nothing),
         };
+    }
+
+    /// What stood there before this replica's claim, on which nobody has acted: plan, ranges, and what was told.
+    pub(super) fn undone(&self) -> Option<(u64, Ranges, Predecessor)> {
+        match &self.taken {
+            Some(Taken::Former(former)) => {
+                Some((former.generation, former.ranges.clone(), former.predecessor.clone()))
+            }
+            Some(Taken::Nothing) | None => None,
+        }
     }
 
     /// The owner acts from now on: what was there before it is not the last any more.
@@ -353,12 +403,16 @@ impl Shard {
         self.taken = None;
     }
 
-    /// Takes in that the Lease was deleted. Whoever held it then has told nothing.
+    /// Takes in that the Lease was deleted.
     fn vanished(&mut self) {
-        if let Some(seen) = self.tenure.view().seen().filter(|seen| seen.record.holder.is_some()) {
-            self.former = Former::of(seen);
-        }
+        self.shown_gone();
         self.tenure.vanished();
+    }
+
+    /// The same, where it was created anew since, as is known already.
+    fn shown_gone(&mut self) {
+        self.gone();
+        self.shown = None;
     }
 
     /// The ranges on which the holder acts, or may: until somebody has written over an existing Lease, its holder
@@ -375,13 +429,14 @@ impl Shard {
 }
 
 impl Former {
-    /// The term that this state of a Lease ends, if it says under which plan it was.
-    fn of(last: &Observation) -> Option<Self> {
-        let predecessor = match last.record.holder {
-            Some(_) => Predecessor::Silent,
-            None => Predecessor::of_released(&last.lease.metadata),
+    /// The term that this state of a Lease ends, if it says under which plan it was. One that did not give it back told
+    /// nothing.
+    fn of(last: &Lease) -> Option<Self> {
+        let metadata = &last.metadata;
+        let predecessor = match is_held(last) {
+            true => Predecessor::Silent,
+            false => Predecessor::of_released(metadata),
         };
-        let metadata = &last.lease.metadata;
         Some(Self { generation: generation(metadata)?, ranges: ranges(metadata), predecessor })
     }
 }
@@ -393,4 +448,28 @@ fn stated(seen: &Observation) -> Option<(String, Option<u16>)> {
 
 fn version_of(view: &View) -> Option<ResourceVersion> {
     Some(view.version()).filter(|version| !version.is_empty()).map(ResourceVersion::new)
+}
+
+fn version_in(lease: &Lease) -> Option<ResourceVersion> {
+    lease.metadata.resource_version.as_deref().map(ResourceVersion::new)
+}
+
+fn is_held(lease: &Lease) -> bool {
+    Record::of(lease).holder.is_some()
+}
+
+/// Whether these states are of one term of one holder, or of the same rest. One that reclaims its Lease for other ranges
+/// begins anew, and what it wrote on those before was not told.
+fn is_same_term(one: &Lease, other: &Lease) -> bool {
+    let term = |lease: &Lease| {
+        let record = Record::of(lease);
+        (record.holder, record.transitions, record.acquired, ranges(&lease.metadata))
+    };
+    term(one) == term(other)
+}
+
+/// Whether this state was before the other, or may have been.
+fn is_earlier(one: &Lease, other: &Lease) -> bool {
+    let reached = version_in(one).zip(version_in(other)).and_then(|(one, other)| one.reached(&other));
+    !reached.unwrap_or(false)
 }

@@ -551,8 +551,10 @@ impl Engine {
     fn lease_answered(&mut self, target: Target, ticket: Option<Ticket>, answer: Answer, now: Instant) {
         match answer {
             Answer::Got(lease) => {
-                if let Some(lease) = &lease {
-                    self.remember(target, lease);
+                match (&lease, target) {
+                    (Some(lease), _) => self.remember(target, lease),
+                    (None, Target::Shard(shard)) => self.book.shard(shard).gone(),
+                    (None, _) => {}
                 }
                 self.tenure(target).looked_beside_a_watch(lease, now);
             }

@@ -357,6 +357,13 @@ async fn whatever_happens_no_two_open_fences_overlap_and_in_the_end_all_is_owned
 }
 
 #[tokio::test(start_paused = true)]
+async fn histories_that_told_too_old_a_predecessor_once_tell_of_the_last() {
+    for seed in [285, 1_863, 2_380] {
+        assert_at_rest(&live_through(seed), &format!("history {seed}"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_judge_objects_where_clocks_differ_by_more_than_is_promised() {
     let mut world = World::new(1);
     world.start(4, 60);

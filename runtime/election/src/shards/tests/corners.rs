@@ -6,13 +6,19 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use windlass_env::Instant;
 use windlass_object::shard::{Division, Ranges, ShardId};
 
 use super::world::{MILLI, SECOND, World, members};
 use super::{assert_at_rest, at_rest, probes};
+use crate::config::ElectionConfig;
 use crate::record::{Claim, Record};
+use crate::shards::book::Book;
 use crate::shards::engine::{Proposal, Stage};
-use crate::shards::names::{GENERATION_ANNOTATION, RANGES_ANNOTATION, SHARDS_LABEL};
+use crate::shards::names::{GENERATION_ANNOTATION, Names, RANGES_ANNOTATION, SHARDS_LABEL};
+use crate::shards::plan::Plan;
+use crate::tenure::Terms;
+use crate::written::{Predecessor, WRITTEN_ANNOTATION};
 
 /// A Lease of a shard that names somebody who will never renew it.
 fn left_behind(shard: u16, ranges: &Ranges) -> Lease {
@@ -160,4 +166,101 @@ async fn a_release_of_what_is_only_claimed_comes_to_its_end() {
         assert_eq!(world.replicas[0].engine.finished(ShardId(0)), Some(Ok(())), "claimed {claimed}");
         assert!(Duration::from_secs(6) > world.now_of(0).saturating_duration_since(now));
     }
+}
+
+/// A state of a shard's Lease: held by one in its so-manieth term, or given back by whoever told this.
+fn state(
+    shard: u16,
+    version: u64,
+    of: (u64, &Ranges),
+    held: Option<(&str, i32)>,
+    told: Option<&str>,
+) -> Lease {
+    let mut lease = left_behind(shard, of.1);
+    let annotations = lease.metadata.annotations.get_or_insert_default();
+    annotations.insert(GENERATION_ANNOTATION.to_owned(), of.0.to_string());
+    if let Some(told) = told {
+        annotations.insert(WRITTEN_ANNOTATION.to_owned(), format!(r#"{{"pods":"{told}"}}"#));
+    }
+    lease.metadata.resource_version = Some(version.to_string());
+    let spec = lease.spec.get_or_insert_default();
+    spec.holder_identity = Some(held.map_or("", |(holder, _)| holder).to_owned());
+    spec.lease_transitions = Some(held.map_or(0, |(_, transitions)| transitions));
+    lease
+}
+
+/// Of the second plan, shard 1 had the upper half; by the third, shard 2 has it.
+fn told_after(states: &[(u64, u64, Option<(&str, i32)>, Option<&str>)], seen_by_answer: bool) -> Predecessor {
+    let division = Division::even(NonZeroU16::new(2).expect("two"));
+    let (low, high) = (division.ranges(ShardId(0)), division.ranges(ShardId(1)));
+    let mut book = Book::new(Names::new("windlass"), Terms::of(&ElectionConfig::new("me")));
+    book.listed(None, Vec::new(), Instant::ORIGIN, Instant::ORIGIN);
+    book.shown(state(2, 1, (2, low), None, Some("5")), Instant::ORIGIN);
+    for (place, (version, generation, held, told)) in states.iter().enumerate() {
+        let on = if *generation == 2 { high } else { low };
+        let lease = state(1, *version, (*generation, on), *held, *told);
+        if seen_by_answer && place + 1 == states.len() {
+            let shard = book.shard(ShardId(1));
+            shard.remember(&lease);
+            shard.tenure.looked_beside_a_watch(Some(lease), Instant::ORIGIN);
+        } else {
+            book.shown(lease, Instant::ORIGIN);
+        }
+    }
+    book.shard(ShardId(2)).taking();
+    book.predecessor(ShardId(2), high, 3)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_was_written_over_has_told_nothing_though_one_before_it_had() {
+    let (first, second, next) = (Some(("first", 0)), Some(("second", 1)), Some(("next", 2)));
+    let release = (12, 2, None, Some("584"));
+    for by_answer in [false, true] {
+        let told = told_after(&[(11, 2, first, None), release], by_answer);
+        assert!(told.written().is_some(), "it was handed over");
+        let told = told_after(&[(11, 2, first, None), release, (13, 3, second, None)], by_answer);
+        assert!(told.written().is_some(), "and still is, when its successor has begun under the next plan");
+        let told = told_after(&[release, (13, 2, second, None), (14, 3, next, None)], by_answer);
+        assert_eq!(told.written(), None, "the second wrote, and its Lease was not given back: {by_answer}");
+    }
+    let again = [release, (13, 2, second, None), (14, 3, second, None)];
+    assert_eq!(
+        told_after(&again, false).written(),
+        None,
+        "it wrote, and reclaimed its Lease for other ranges"
+    );
+    let late = [release, (13, 2, second, None), (14, 3, next, None), (12, 2, None, Some("584"))];
+    assert_eq!(told_after(&late, true).written(), None, "an answer that comes late is about what was");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_given_up_leaves_what_it_found_and_a_later_plan_is_not_hidden_by_an_earlier() {
+    let mut world = World::new(37);
+    let plan =
+        Plan { generation: 3, division: Division::even(NonZeroU16::new(1).expect("one")), heavy: Vec::new() };
+    let now = MicroTime(Timestamp::from_second(1_700_000_000).expect("in range"));
+    let mut metadata = left_behind(0, &Ranges::whole()).metadata;
+    metadata.name = Some("windlass-shards".to_owned());
+    metadata.annotations = None;
+    world.put(plan.into_lease(metadata, "ghost", now));
+    world.put(state(0, 0, (4, &Ranges::whole()), None, Some("584")));
+    // In the way of the claim, so that it stays one.
+    world.put(left_behind(5, &Ranges::whole()));
+    world.start(1, 100);
+    let holder = |world: &World| {
+        let lease = world.leases()["windlass-shard-0"].clone();
+        let annotations = lease.metadata.annotations.expect("annotated");
+        let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
+        (holder, annotations[GENERATION_ANNOTATION].clone(), annotations.get(WRITTEN_ANNOTATION).cloned())
+    };
+    while holder(&world).0.is_empty() && world.now < 60 * SECOND {
+        world.run(MILLI / 10);
+    }
+    assert_eq!(holder(&world), ("replica-0".to_owned(), "4".to_owned(), None));
+    let now = world.now_of(0);
+    world.resign(0);
+    world.replicas[0].engine.release(ShardId(0), None, now);
+    world.nudge(0);
+    world.run(SECOND);
+    assert_eq!(holder(&world), (String::new(), "4".to_owned(), Some(r#"{"pods":"584"}"#.to_owned())));
 }
