@@ -11,11 +11,9 @@
 #![expect(clippy::print_stdout, reason = "the figures are part of the result")]
 
 use std::collections::LinkedList;
-use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{self, Either};
 use http::Uri;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Endpoints, Event, Pod, Service};
@@ -23,14 +21,16 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
-use windlass_api_server::faults::{Journal, Line, Network, Plan};
+use windlass_api_server::faults::{Journal, Line, Network, Plan, What};
 use windlass_api_server::{ApiServer, ApiServerOptions, storage};
 use windlass_client::{Clients, Fence};
 use windlass_controller::Registration;
 use windlass_controllers::{Options, registrations};
+use windlass_election::ElectionConfig;
 use windlass_env::Env;
-use windlass_manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger};
+use windlass_manager::{Manager, ManagerConfig, ShutdownSignals, ShutdownTrigger};
 use windlass_metrics::Metrics;
+use windlass_object::Verb;
 use windlass_simulation::wanted;
 use windlass_testing::nodes::{self, NodeOptions};
 use windlass_testing::{FaultKind, Faults, object};
@@ -54,12 +54,23 @@ const OBJECTS: usize = 3 * EXTRA + 3 + 8;
 /// there are 10,000 and 4,096, of some hundred bytes each, which two hours do not fill.
 const REMEMBERED: usize = 64;
 const REMEMBERED_EVENTS: usize = 8;
-/// What the cycles that count may leave behind, in bytes for each object. Measured are 118 with seed 1 and 40 with seed 2:
-/// between faults nothing is left, after some of them a few kilobytes a cycle, which have not been attributed yet.
-const PER_OBJECT: i64 = 160;
+/// How many workers each controller has. A worker's client keeps room for 64 requests from its 33rd on, ten kilobytes: where
+/// there are more workers, some take hours to get there.
+const WORKERS: usize = 2;
+/// The name that a plan has for the first process.
+const STRUCK: &str = "a";
+/// How late in the first cycle what is watched may come, in milliseconds.
+const LATE_MS: u64 = 60_000;
+/// How long the lease lasts, and how long the process acts on it without having renewed it: longer than faults go on. One
+/// that lost its lease would end, and what another holds that has just begun says nothing.
+const LEASE: Duration = Duration::from_secs(1200);
+const RENEWED_WITHIN: Duration = Duration::from_secs(900);
+/// What the cycles that count may leave behind, in bytes for each object: next to nothing. Measured are -20 with seed 1 and -11
+/// with seed 2; one cycle alone is off by some kilobytes to either side.
+const PER_OBJECT: i64 = 16;
 /// For how many cycles more something keeps so many bytes of each object, to show that it is seen.
 const HOARDING: usize = 4;
-const LEAK: usize = 256;
+const LEAK: usize = 128;
 const RESOURCES: [&str; 5] = ["pods", "replicasets", "services", "endpoints", "leases"];
 
 #[test]
@@ -90,8 +101,9 @@ fn a_process_holds_no_more_after_two_hours_of_churn_and_faults_than_before() {
     world.stop();
 }
 
-/// How many bytes more are held after a cycle than before it, for each object that it made: the median of what any two
-/// cycles say. A few that end amid the way back from a fault have no say in it.
+/// How many bytes more are held after a cycle than before it, for each object that it made: what two thirds of all pairs of
+/// cycles say at least. A few that end amid the way back from a fault have no say in it, nor has one step, as from a queue
+/// that was never as long before and keeps its room. What grows time and again has.
 fn per_object(held: &[i64]) -> i64 {
     let slope = |earlier: usize, later: usize| {
         let objects = i64::try_from((later - earlier) * OBJECTS).expect("a small number");
@@ -100,7 +112,7 @@ fn per_object(held: &[i64]) -> i64 {
     let pairs = (0..held.len()).flat_map(|later| (0..later).map(move |earlier| (earlier, later)));
     let mut slopes: Vec<i64> = pairs.map(|(earlier, later)| slope(earlier, later)).collect();
     slopes.sort_unstable();
-    slopes[slopes.len() / 2]
+    slopes[slopes.len() / 3]
 }
 
 /// A server, nodes that are played, and the process under test.
@@ -108,8 +120,9 @@ struct World {
     runtime: Runtime,
     env: Env,
     client: kube::Client,
-    /// The life of the process that is running.
-    life: Arc<Mutex<Env>>,
+    /// The process under test.
+    process: Env,
+    line: Line,
     nodes: ShutdownTrigger,
     tested: ShutdownTrigger,
 }
@@ -126,17 +139,17 @@ impl World {
         let network = Network::new(&env, server, plan(seed), Journal::new(RECORDS, None));
         let user = env.incarnation("user", 0);
         let client = kube::Client::new(network.sound_line(&user), "default");
-        let life = Arc::new(Mutex::new(env.incarnation("windlass", 0)));
         let nodes = play_nodes(&env, &network);
-        let (tested, signals) = ShutdownSignals::manual();
-        drop(env.spawn("lives", lives(env.clone(), network, Arc::clone(&life), signals)));
+        let process = env.incarnation(STRUCK, 0);
+        let line = network.line(&process);
+        let tested = begin(&process, line.clone());
         drop(inside);
-        World { runtime, env, client, life, nodes, tested }
+        World { runtime, env, client, process, line, nodes, tested }
     }
 
     /// The names of the tasks of the process under test.
     fn tasks(&self) -> Vec<String> {
-        let mut tasks = self.life.lock().unwrap_or_else(PoisonError::into_inner).tasks();
+        let mut tasks = self.process.tasks();
         tasks.sort();
         tasks
     }
@@ -149,6 +162,10 @@ impl World {
     /// Objects come and go; then there is quiet until the cycle is over.
     async fn cycle(&self, number: usize) {
         let over = self.env.now() + CYCLE;
+        // At first all that is watched comes late and in heaps: queues have their greatest length behind them then, and the
+        // room that they keep.
+        let late = (number == 0).then_some(What::WatchDelayed { by_ms: LATE_MS });
+        self.line.meddle(move |asked| late.clone().filter(|_| asked.verb == Some(Verb::Watch)));
         self.many_come_and_go(number).await;
         self.one_grows_and_shrinks(&format!("web-{number}")).await;
         self.env.sleep_until(over).await;
@@ -232,7 +249,7 @@ impl World {
     fn stop(self) {
         self.nodes.fire();
         self.tested.fire();
-        self.life.lock().unwrap_or_else(PoisonError::into_inner).kill();
+        self.process.kill();
         self.env.kill();
         self.runtime.block_on(self.env.tasks_ended());
     }
@@ -245,25 +262,19 @@ fn plan(seed: u64) -> Plan {
     faults.plan(seed, span, 1, &RESOURCES.map(str::to_owned))
 }
 
-/// Runs the manager; one that lost its lease starts again as any process would.
-async fn lives(env: Env, network: Network, life: Arc<Mutex<Env>>, signals: ShutdownSignals) {
-    for number in 0.. {
-        let own = if number == 0 {
-            life.lock().unwrap_or_else(PoisonError::into_inner).clone()
-        } else {
-            env.incarnation("windlass", number)
-        };
-        *life.lock().unwrap_or_else(PoisonError::into_inner) = own.clone();
-        let config = config(format!("windlass-{number}"));
-        let manager = manager(&own, config, network.line(&own));
-        let manager = tuned(registrations(&Options::default())).fold(manager, Manager::register);
-        let (over, running) = (pin!(signals.draining()), pin!(manager.run(signals.clone())));
-        match future::select(over, running).await {
-            Either::Left(_) => return,
-            Either::Right((Err(ManagerError::LeaseLost { .. }), _)) => own.kill(),
-            Either::Right((end, _)) => panic!("the process ended: {end:?}"),
-        }
-    }
+/// The process under test: it is to live to the end.
+fn begin(own: &Env, line: Line) -> ShutdownTrigger {
+    let election = ElectionConfig {
+        lease_duration: LEASE,
+        renew_deadline: RENEWED_WITHIN,
+        ..ElectionConfig::new("windlass")
+    };
+    let config = ManagerConfig { election: Some(election), ..config("windlass".to_owned()) };
+    let manager = manager(own, config, line);
+    let manager = tuned(registrations(&Options::default())).fold(manager, Manager::register);
+    let (trigger, signals) = ShutdownSignals::manual();
+    drop(own.spawn("process", manager.run(signals)));
+    trigger
 }
 
 fn play_nodes(env: &Env, network: &Network) -> ShutdownTrigger {
@@ -283,7 +294,12 @@ fn config(identity: String) -> ManagerConfig {
 
 /// Whose bounds are reached while the world warms up.
 fn tuned(registrations: Vec<Registration>) -> impl Iterator<Item = Registration> {
-    registrations.into_iter().map(|one| one.tuned(|setup| setup.remember(REMEMBERED)))
+    registrations.into_iter().map(|one| {
+        one.tuned(|setup| {
+            setup.remember(REMEMBERED);
+            setup.workers(WORKERS);
+        })
+    })
 }
 
 fn manager(env: &Env, config: ManagerConfig, line: Line) -> Manager {
