@@ -138,7 +138,8 @@ impl Engine {
             self.renewing.remove(&Target::Me);
         }
         let nothing_to_do = match participates {
-            true => self.book.me.is_held() || self.book.listed_at.is_none(),
+            // Who does not hear is told of nothing that is handed over to it.
+            true => self.book.me.is_held() || matches!(self.feed, Feed::Idle { .. } | Feed::Listing),
             false => !self.book.me.may_hold(),
         };
         if nothing_to_do || !self.is_free(Target::Me, at.now, turn) {
