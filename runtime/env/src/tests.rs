@@ -147,8 +147,9 @@ mod time {
     }
 
     #[test]
-    fn the_system_clock_refuses_a_rate_and_an_offset() {
+    fn the_system_clock_refuses_a_rate_an_offset_and_a_pause() {
         assert!(caught_now(|| Env::system("a").with_rate(1, 2)).is_err());
+        assert!(caught_now(|| drop(Env::system("a").pause())).is_err());
         assert!(caught_now(|| Env::system("a").with_wall_offset(SignedDuration::ZERO)).is_err());
         assert!(caught_now(|| Env::virtual_time(1).with_rate(0, 2)).is_err());
     }
@@ -325,6 +326,53 @@ mod tasks {
         task.abort();
         assert_eq!(task.await, Err(TaskError::Aborted));
         assert!(env.tasks().is_empty() && env.alive());
+    }
+
+    /// Notes the time at each of three timers.
+    fn ticking(env: &Env, journal: &Journal, name: &'static str, every: u64) -> crate::Task<()> {
+        let (env, journal) = (env.clone(), journal.clone());
+        env.clone().spawn(name, async move {
+            for _ in 0..3 {
+                env.sleep(ms(every)).await;
+                journal.note(format!("{name} {}", (env.now() - Instant::ORIGIN).as_millis()));
+            }
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_runs_during_a_pause_and_what_was_woken_meanwhile_is_late_and_not_lost() {
+        let (world, journal) = (Env::virtual_time(1), Journal::default());
+        let (one, other) = (world.incarnation("one", 0), world.incarnation("other", 0));
+        let slow = ticking(&one, &journal, "slow", 20);
+        let fast = ticking(&one, &journal, "fast", 10);
+        let third = ticking(&other, &journal, "other", 15);
+        world.sleep(ms(5)).await;
+        let (pause, again) = (one.pause(), one.pause());
+        world.sleep(ms(45)).await;
+        drop(pause);
+        world.sleep(ms(50)).await;
+        assert_eq!(journal.lines(), ["other 15", "other 30", "other 45"], "pauses do not end one another");
+        drop(again);
+        for task in [slow, fast, third] {
+            assert_eq!(task.await, Ok(()));
+        }
+        let late = ["fast 100", "slow 100", "fast 110", "slow 120", "fast 120", "slow 140"];
+        assert_eq!(journal.lines()[3..], late, "clocks went on, and who was woken first is first");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_paused_instance_can_be_killed_and_what_is_spawned_into_it_waits() {
+        let (world, journal) = (Env::virtual_time(1), Journal::default());
+        let env = world.incarnation("one", 0);
+        let pause = env.pause();
+        let (sleeping, spawned) = (dropping(&env, &journal, "a"), ticking(&env, &journal, "late", 1));
+        world.sleep(ms(2_000)).await;
+        assert!(journal.lines().is_empty(), "{:?}", journal.lines());
+        env.kill();
+        assert_eq!((sleeping.await, spawned.await), (Err(TaskError::Aborted), Err(TaskError::Aborted)));
+        drop(pause);
+        world.sleep(ms(10)).await;
+        assert_eq!(journal.lines(), ["dropped a"]);
     }
 
     fn dropping(env: &Env, journal: &Journal, name: &str) -> crate::Task<()> {

@@ -107,18 +107,20 @@ fn can_fail(simulation: &Simulation, count: u64) -> Result<(), Box<Failure>> {
 }
 
 /// Takes faults out of the plan of a failure, first many at a time, then one by one, for as long as a run still fails
-/// in the same way; then shortens those that are left.
-pub fn shorten(
+/// in the same way; then shortens those that are left. `quiet` is the run without faults that runs were compared with, if
+/// they were.
+pub fn shorten<'a>(
     simulation: &Simulation,
-    quiet: &Report,
+    quiet: impl Into<Option<&'a Report>>,
     failure: Failure,
     script: impl AsyncFn(Cluster),
 ) -> Failure {
+    let quiet = quiet.into();
     let mut shortest = failure;
     let mut left = SHORTENING;
     let mut fails = |plan: Plan, like: &Failure| -> Option<Failure> {
         left = left.checked_sub(1)?;
-        let failure = simulation.clone().plan(plan).run_like(Some(quiet), &script).err()?;
+        let failure = simulation.clone().plan(plan).run_like(quiet, &script).err()?;
         let same = std::mem::discriminant(&failure.flaw) == std::mem::discriminant(&like.flaw);
         same.then_some(failure)
     };

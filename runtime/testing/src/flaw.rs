@@ -74,6 +74,23 @@ pub enum Flaw {
         /// When.
         at: Duration,
     },
+    /// Nobody worked on a shard for longer than the election promises.
+    #[error(
+        "nobody works on {shard} at {at:?}, and nobody has since {since:?}: within {within:?} of {counted_from:?} \
+         somebody should have taken it"
+    )]
+    Vacant {
+        /// Which shard.
+        shard: String,
+        /// Since when, or since when its holder was told to stop.
+        since: Duration,
+        /// From when on the time ran.
+        counted_from: Duration,
+        /// How much time there was.
+        within: Duration,
+        /// When it was too much.
+        at: Duration,
+    },
     /// More was created than without faults.
     #[error("{what} was created {times} times; without faults: {expected}")]
     CreatedTwice {

@@ -11,10 +11,11 @@ use serde_json::Value;
 use windlass_api_server::faults::{Asked, Happening, Record, Who, Witness};
 use windlass_env::cell::{Publisher, cell};
 use windlass_object::Verb;
-use windlass_object::shard::{Ranges, hash};
+use windlass_object::shard::{Ranges, ShardId, hash};
 
 use crate::flaw::Flaw;
 use crate::openings::Openings;
+use crate::vacancies::{Custodian, Vacancies};
 
 /// What is known of one instance that stands for election.
 #[derive(Clone, Debug)]
@@ -41,6 +42,8 @@ pub(crate) type LeaseName = (String, String);
 
 /// The annotation of a shard's Lease that tells what its holder acts on, as operators see it.
 const RANGES_ANNOTATION: &str = "windlass.dev/ranges";
+/// The annotation of the plan's Lease that tells which shard has which ranges.
+const DIVISION_ANNOTATION: &str = "windlass.dev/division";
 
 /// Judges one world.
 pub(crate) struct Judge {
@@ -61,6 +64,7 @@ struct State {
     /// Who holds which Lease, as the server has it.
     holders: BTreeMap<LeaseName, String>,
     openings: Openings,
+    custodian: Custodian,
     /// What the holder of a Lease of a shard acts on.
     ranges: BTreeMap<LeaseName, Ranges>,
     /// Lease writes under way, with the time they were sent and the holder that the server noted.
@@ -72,6 +76,12 @@ struct State {
 /// What a replica calls itself in the election.
 pub(crate) fn identity(who: &Who) -> String {
     format!("{}-{}", who.instance, who.life)
+}
+
+/// Who calls itself so.
+fn named(identity: &str) -> Option<Who> {
+    let (instance, life) = identity.rsplit_once('-')?;
+    Some(Who { instance: instance.into(), life: life.parse().ok()? })
 }
 
 impl Judge {
@@ -86,6 +96,24 @@ impl Judge {
         if let Some(candidate) = candidate {
             state.elected.insert(instance.into(), candidate);
         }
+    }
+
+    /// Tells whoever looks after vacant shards something, if there are any.
+    pub(crate) fn of_shards(&self, tell: impl FnOnce(&mut Custodian)) {
+        tell(&mut self.lock().custodian);
+    }
+
+    /// Looks at shards that nobody works on.
+    pub(crate) fn look(&self, at: Duration) {
+        let flaw = self.lock().custodian.look(at);
+        if let Some(flaw) = flaw {
+            self.object(flaw);
+        }
+    }
+
+    /// For how long shards had nobody who works on them.
+    pub(crate) fn vacancies(&self) -> Vacancies {
+        self.lock().custodian.vacancies()
     }
 
     /// Objects to something that was found elsewhere. The first objection counts.
@@ -148,7 +176,7 @@ impl State {
             Happening::Sent { id, asked } if judged => return self.sent(record, *id, asked),
             Happening::Served { id, asked, code, body } if *code < 300 => {
                 if is_lease_write(asked) {
-                    self.lease_served(&record.who, *id, asked, body);
+                    return self.lease_served(record, *id, asked, body);
                 } else if judged && asked.verb == Some(Verb::Create) && asked.is_work() {
                     *self.created.entry(created(asked, body)).or_default() += 1;
                 }
@@ -185,7 +213,9 @@ impl State {
         }
         let request = format!("{} {}", asked.method, asked.uri);
         let who = record.who.clone();
-        let needed = self.needed(candidate, &asked.namespace);
+        // What has no namespace is shared by name.
+        let place = if asked.namespace.is_empty() { &asked.name } else { &asked.namespace };
+        let needed = self.needed(candidate, place);
         let term = |lease: &LeaseName| self.terms.get(&(who.clone(), lease.clone())).copied();
         let renewed = needed.iter().filter(|lease| term(lease).is_some_and(|until| record.at <= until));
         let holders: BTreeSet<&str> = renewed.map(|lease| self.holders[*lease].as_str()).collect();
@@ -201,16 +231,17 @@ impl State {
         })
     }
 
-    /// The Leases that a write in this namespace can be sent under.
-    fn needed(&self, candidate: &Candidate, namespace: &str) -> Vec<&LeaseName> {
+    /// The Leases that a write in this namespace, or to an object of this name without one, can be sent under.
+    fn needed(&self, candidate: &Candidate, place: &str) -> Vec<&LeaseName> {
         let acts_on = |lease: &LeaseName| {
             let ranges = self.ranges.get(lease);
-            !candidate.shares || ranges.is_some_and(|ranges| ranges.contains(hash(namespace)))
+            !candidate.shares || ranges.is_some_and(|ranges| ranges.contains(hash(place)))
         };
         self.holders.keys().filter(|lease| candidate.stands_for(lease) && acts_on(lease)).collect()
     }
 
-    fn lease_served(&mut self, who: &Who, id: u64, asked: &Asked, body: &[u8]) {
+    fn lease_served(&mut self, record: &Record, id: u64, asked: &Asked, body: &[u8]) -> Option<Flaw> {
+        let who = &record.who;
         let lease: Value = serde_json::from_slice(body).unwrap_or_default();
         let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
         // A create names its object in the body alone.
@@ -221,11 +252,36 @@ impl State {
         if let Some((_, noted)) = self.leases.get_mut(&id).filter(|_| own) {
             *noted = Some((written.clone(), holder.clone()));
         }
-        if let Some(Ok(ranges)) = lease["metadata"]["annotations"][RANGES_ANNOTATION].as_str().map(str::parse)
-        {
+        let flaw = self.share_served(record, &written, &holder, &lease);
+        if let Some(ranges) = ranges(&lease) {
             self.ranges.insert(written.clone(), ranges);
         }
         self.holders.insert(written, holder);
+        flaw
+    }
+
+    /// Passes on what a Lease says of shards.
+    fn share_served(
+        &mut self,
+        record: &Record,
+        written: &LeaseName,
+        holder: &str,
+        lease: &Value,
+    ) -> Option<Flaw> {
+        let candidate = self.elected.get(&record.who.instance).filter(|candidate| candidate.shares)?;
+        let (namespace, prefix) = &candidate.lease;
+        let rest = written.1.strip_prefix(prefix.as_str()).filter(|_| written.0 == *namespace)?;
+        let holder = named(holder);
+        if let Some(number) = rest.strip_prefix("-shard-").and_then(|number| number.parse().ok()) {
+            return self.custodian.leased(ShardId(number), holder, ranges(lease), record.at);
+        }
+        if rest == "-shards" {
+            let division = lease["metadata"]["annotations"][DIVISION_ANNOTATION].as_str();
+            self.custodian.planned(division.and_then(|text| text.parse().ok()), record.at);
+        } else if let (true, Some(holder)) = (rest.starts_with("-member-"), holder) {
+            self.custodian.belongs(&holder, record.at);
+        }
+        None
     }
 
     fn lease_answered(&mut self, who: &Who, id: u64, code: u16) {
@@ -237,6 +293,10 @@ impl State {
             *term = until.max(*term);
         }
     }
+}
+
+fn ranges(lease: &Value) -> Option<Ranges> {
+    lease["metadata"]["annotations"][RANGES_ANNOTATION].as_str()?.parse().ok()
 }
 
 fn is_lease_write(asked: &Asked) -> bool {

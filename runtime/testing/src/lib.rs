@@ -42,6 +42,7 @@
 //! - nothing is created more often than there, unless a leader took over from one that fell silent while watches
 //!   withheld what that one had done;
 //! - no write is sent without a lease, later than the lease permits, or while another holds it;
+//! - no shard is without a holder who works on it for longer than the election of shards promises;
 //! - caches hold what the server holds ([`Simulation::caches_of`]);
 //! - no more requests are sent than the faults explain, and no watch is opened again without a wait;
 //! - no task is left behind by a process that ended, or by the world.
@@ -64,6 +65,7 @@ mod state;
 mod story;
 #[cfg(test)]
 mod tests;
+mod vacancies;
 mod watchdog;
 mod world;
 
@@ -78,3 +80,4 @@ pub use crate::plans::{FaultKind, Faults};
 pub use crate::rights::{MissingRules, check_rights, rules_of, unused_rights};
 pub use crate::simulation::{Report, Simulation};
 pub use crate::state::{ClusterState, Difference};
+pub use crate::vacancies::Vacancies;

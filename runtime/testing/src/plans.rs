@@ -31,6 +31,8 @@ pub enum FaultKind {
     Clock,
     /// Creates are refused for lack of quota.
     Quota,
+    /// A process stands still for a while, often for longer than a lease lasts, and then goes on.
+    Pause,
 }
 
 /// Which faults a random plan may have. All of them are of a sort that a sound controller gets over by itself. Two are
@@ -43,7 +45,7 @@ pub struct Faults {
 
 impl FaultKind {
     /// Every kind.
-    pub const ALL: [FaultKind; 10] = [
+    pub const ALL: [FaultKind; 11] = [
         FaultKind::Loss,
         FaultKind::Delay,
         FaultKind::Refusal,
@@ -54,6 +56,7 @@ impl FaultKind {
         FaultKind::Crash,
         FaultKind::Clock,
         FaultKind::Quota,
+        FaultKind::Pause,
     ];
 }
 
@@ -80,12 +83,12 @@ impl Faults {
         self
     }
 
-    /// A random plan: between one and eight faults in every ten minutes of `span`.
+    /// A random plan: between one and eight faults in every ten minutes of `span`, and one or two pauses beside them.
     pub fn plan(&self, seed: u64, span: Duration, replicas: usize, resources: &[String]) -> Plan {
-        let mut draw =
-            Draw { rng: Env::virtual_time(seed).rng("plan"), span_ms: millis(span), replicas, resources };
-        let kinds: Vec<FaultKind> =
-            self.kinds.iter().copied().filter(|kind| *kind != FaultKind::Clock).collect();
+        let env = Env::virtual_time(seed);
+        let mut draw = Draw { rng: env.rng("plan"), span_ms: millis(span), replicas, resources };
+        let apart = |kind: &FaultKind| matches!(kind, FaultKind::Clock | FaultKind::Pause);
+        let kinds: Vec<FaultKind> = self.kinds.iter().copied().filter(|kind| !apart(kind)).collect();
         let mut faults = Vec::new();
         if self.kinds.contains(&FaultKind::Clock) {
             faults.extend(draw.clocks());
@@ -98,6 +101,11 @@ impl Faults {
                     faults.push(draw.fault(kind, window * TEN_MINUTES_MS));
                 }
             }
+        }
+        if self.kinds.contains(&FaultKind::Pause) {
+            // From numbers of their own: what else a seed draws is the same with pauses and without.
+            let mut draw = Draw { rng: env.rng("pauses"), ..draw };
+            faults.extend(draw.pauses());
         }
         Plan { seed, faults }
     }
@@ -177,7 +185,27 @@ impl Draw<'_> {
             FaultKind::Crash => What::CrashAtWrite { write: self.up_to(40), after_effect: silently },
             FaultKind::Clock => What::WallStep { by_ms: 0 },
             FaultKind::Quota => What::QuotaExceeded,
+            FaultKind::Pause => What::Pause,
         }
+    }
+
+    /// One or two of single processes in every ten minutes: as long as a lease is held without being renewed, as long as
+    /// it lasts, or much longer.
+    fn pauses(&mut self) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        for window in 0..self.span_ms.div_ceil(TEN_MINUTES_MS) {
+            let begin_ms = window * TEN_MINUTES_MS;
+            let room = self.span_ms.saturating_sub(begin_ms).min(TEN_MINUTES_MS);
+            for _ in 0..self.up_to(2) {
+                let from_ms = begin_ms + self.rng.below(room.max(1));
+                let longest = *self.one_of(&[10_000, 20_000, 90_000]);
+                let length = longest / 2 + self.up_to(longest / 2);
+                let until_ms = (from_ms + length).min(self.span_ms);
+                let (instance, what) = (Some(self.replica()), What::Pause);
+                faults.push(Fault { from_ms, until_ms, instance, resource: None, permille: 1000, what });
+            }
+        }
+        faults
     }
 
     fn refusal(&mut self) -> What {
@@ -259,6 +287,23 @@ mod tests {
                 assert!(["a", "b"].iter().any(|name| fault.concerns(name)), "{fault}");
             }
         }
+    }
+
+    #[test]
+    fn pauses_change_nothing_else_that_a_seed_draws_and_some_outlast_a_lease() {
+        let pauses: Vec<Fault> = (0..100)
+            .flat_map(|seed| {
+                let without = Faults::all().without(FaultKind::Pause);
+                let without = without.plan(seed, TEN_MINUTES, 2, &["pods".to_owned(), "leases".to_owned()]);
+                let mut faults = plan(seed).faults;
+                let pauses = faults.split_off(without.faults.len());
+                assert_eq!(faults, without.faults);
+                pauses
+            })
+            .collect();
+        assert!(pauses.iter().all(|fault| fault.what == What::Pause && fault.instance.is_some()));
+        let longer = pauses.iter().filter(|fault| fault.until_ms - fault.from_ms > 15_000).count();
+        assert!((20..80).contains(&longer), "{longer} of {} outlast 15 s", pauses.len());
     }
 
     #[test]

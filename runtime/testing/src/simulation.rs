@@ -20,6 +20,7 @@ use crate::plans::Faults;
 use crate::probe::{Look, look_at};
 use crate::state::ClusterState;
 use crate::story;
+use crate::vacancies::Vacancies;
 use crate::watchdog::Watchdog;
 use crate::world::{MakeMachine, World};
 
@@ -67,6 +68,8 @@ pub struct Report {
     pub requests: u64,
     /// What they created, and how often: by resource, namespace and name or prefix of the name.
     pub created: BTreeMap<String, u64>,
+    /// For how long shards had nobody who works on them, where replicas share any.
+    pub vacancies: Vacancies,
     /// How long the run took, in virtual time.
     pub lasted: Duration,
     /// The trace, if it was kept.
@@ -309,6 +312,7 @@ async fn conclude(world: &Arc<World>, expected: Option<&Report>) -> Result<Repor
         writes: world.network.writes(),
         requests: world.judge.requests(),
         created: world.judge.created(),
+        vacancies: world.judge.vacancies(),
         lasted: world.env.now().since_origin(),
         trace: String::new(),
     };

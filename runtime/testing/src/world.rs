@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::Uri;
 use jiff::SignedDuration;
-use windlass_api_server::faults::{Fault, Network, Plan, What};
+use windlass_api_server::faults::{Fault, Network, Plan, What, Who};
 use windlass_client::{Clients, Fence};
 use windlass_controller::Registration;
 use windlass_env::{Env, Instant, Task, TaskError};
@@ -17,6 +17,7 @@ use crate::flaw::Flaw;
 use crate::judge::{Candidate, Judge, identity};
 use crate::probe::{self, Caches, Look};
 use crate::rights::undeclared;
+use crate::vacancies::Terms;
 
 /// How long a process that ended stays away, unless a fault says longer: what a kubelet takes to start it again.
 const RESTART: Duration = Duration::from_secs(1);
@@ -24,6 +25,9 @@ const RESTART: Duration = Duration::from_secs(1);
 /// How long after a fault a process may still be late because of it: a request that it struck in its last moment takes
 /// half a minute to be given up, and then there is the shutdown's own patience.
 const LINGERS: Duration = Duration::from_secs(60);
+
+/// How often the judge looks for shards that nobody works on.
+const LOOK_AT_SHARDS: Duration = Duration::from_millis(100);
 
 /// Makes of a plain machine's Env that of a machine of processes under test.
 pub(crate) type MakeMachine = Arc<dyn Fn(Env) -> Env + Send + Sync>;
@@ -48,6 +52,7 @@ struct State {
     supervisors: Vec<Task<()>>,
     down_until: BTreeMap<String, Duration>,
     stopping: bool,
+    watches_shards: bool,
 }
 
 /// One process that is to run, again and again.
@@ -82,11 +87,50 @@ impl World {
                 shares: process.config.shards.is_some(),
             });
             self.judge.judge(&process.name, candidate);
+            self.look_after_shards(&process);
         }
         self.schedule(&process.name, &machine);
         let name = format!("supervisor of {}", process.name);
         let supervisor = self.env.spawn(name, Arc::clone(self).supervise(process, machine));
         self.lock().supervisors.push(supervisor);
+    }
+
+    /// Lets the judge know of a process that shares shards, and look at them every now and then.
+    fn look_after_shards(self: &Arc<Self>, process: &Process) {
+        let Some((election, shards)) = process.config.election.as_ref().zip(process.config.shards) else {
+            return;
+        };
+        let slowest = self.slowest();
+        let attempt = election.renew_deadline / 2;
+        let terms = Terms {
+            lease: true_time(election.lease_duration, slowest),
+            retry: true_time(election.retry_period, slowest),
+            // An attempt is given up, and the pause after it is up to 1.2 times longer than usual.
+            recovery: true_time(attempt + election.retry_period.mul_f64(2.2), slowest),
+        };
+        let deadline = true_time(election.renew_deadline, self.rate(&process.name));
+        self.judge.of_shards(|custodian| {
+            custodian.expect(&process.name, (terms, deadline), shards.get(), &self.plan.faults);
+        });
+        if !std::mem::replace(&mut self.lock().watches_shards, true) {
+            let world = Arc::clone(self);
+            drop(self.env.spawn("looks at shards", async move {
+                loop {
+                    world.env.sleep(LOOK_AT_SHARDS).await;
+                    world.judge.look(world.env.now().since_origin());
+                }
+            }));
+        }
+    }
+
+    /// The rate of the slowest clock of all.
+    fn slowest(&self) -> (u32, u32) {
+        let rates = self.plan.faults.iter().filter_map(|fault| match fault.what {
+            What::ClockRate { numerator, denominator } => Some((numerator, denominator)),
+            _ => None,
+        });
+        let part = |(numerator, denominator): (u32, u32)| f64::from(numerator) / f64::from(denominator);
+        rates.chain([(1, 1)]).min_by(|one, other| part(*one).total_cmp(&part(*other))).unwrap_or((1, 1))
     }
 
     /// Kills a process as a crash does. It comes back.
@@ -98,11 +142,24 @@ impl World {
         }
     }
 
+    /// Lets a process stand still until then, in the life that it has now; another is another process.
+    async fn pause(&self, name: &str, until: Instant) {
+        let living = self.lock().processes.get(name).map(|living| living.env.clone());
+        let Some(env) = living.filter(Env::alive) else { return };
+        self.network.note(&env, "stands still");
+        let pause = env.pause();
+        self.env.sleep_until(until).await;
+        self.network.note(&env, "goes on");
+        drop(pause);
+    }
+
     /// Gives a process a signal: the first lets it stop in order, the second aborts it. It comes back.
     pub(crate) fn terminate(&self, name: &str) {
         if let Some(living) = self.lock().processes.get_mut(name) {
             living.terminated += 1;
             living.trigger.fire();
+            let now = self.env.now().since_origin();
+            self.judge.of_shards(|custodian| custodian.stops(name, now));
         }
     }
 
@@ -117,6 +174,9 @@ impl World {
             let mut state = self.lock();
             state.stopping = true;
             state.processes.values().for_each(|living| living.trigger.fire());
+            let now = self.env.now().since_origin();
+            let names = state.processes.keys();
+            self.judge.of_shards(|custodian| names.for_each(|name| custodian.stops(name, now)));
             std::mem::take(&mut state.supervisors)
         };
         let ended = async {
@@ -198,6 +258,11 @@ impl World {
                     world.lock().down_until.insert(name.clone(), until);
                     world.kill(&name);
                 })),
+                What::Pause => drop(self.env.spawn("pause", async move {
+                    world.env.sleep_until(at).await;
+                    let until = Instant::ORIGIN + Duration::from_millis(fault.until_ms);
+                    world.pause(&name, until).await;
+                })),
                 What::WallStep { by_ms } => drop(self.env.spawn("wall step", async move {
                     world.env.sleep_until(at).await;
                     machine.step_wall(SignedDuration::from_millis(by_ms));
@@ -220,7 +285,12 @@ impl World {
             let living = Living { env: env.clone(), trigger, caches, tested: process.tested, terminated: 0 };
             self.lock().processes.insert(process.name.clone(), living);
             self.network.note(&env, "starts");
+            let who = Who { instance: env.instance().into(), life: env.life() };
+            let now = self.env.now().since_origin();
+            self.judge.of_shards(|custodian| custodian.starts(&who, now));
             let end = env.spawn("manager", manager.run(signals)).await;
+            let now = self.env.now().since_origin();
+            self.judge.of_shards(|custodian| custodian.ended(&who, now));
             self.ended(&process.name, &env, end);
             if let Some(requests) = undeclared(&metrics).filter(|_| process.tested) {
                 self.judge.object(Flaw::Undeclared { who: process.name.clone(), requests });
@@ -295,7 +365,7 @@ impl World {
     fn manager(&self, process: &Process, env: &Env, caches: &Caches) -> Result<Manager, ManagerError> {
         let line = if process.tested { self.network.line(env) } else { self.network.sound_line(env) };
         let mut config = process.config.clone();
-        let who = windlass_api_server::faults::Who { instance: env.instance().into(), life: env.life() };
+        let who = Who { instance: env.instance().into(), life: env.life() };
         config.identity = identity(&who);
         if let Some(election) = &mut config.election {
             election.identity = config.identity.clone();

@@ -1,11 +1,20 @@
-//! Replicas that share shards, under random crashes, partitions, lost and late requests, and clocks that run fast or slow.
+//! Replicas that share shards, under random faults of every sort: crashes, pauses, partitions, lost and late requests,
+//! refusals, watches that stall and lie, clocks that run fast or slow.
 //!
 //! The judge outside of the processes holds every write against the Lease of its namespace's shard: whoever sends it must
 //! hold it, by the server's account, and must have renewed it less than a renew deadline ago. What it cannot judge is a
 //! request that stays on the wire for longer than `lease_duration` less `renew_deadline`: it may arrive when the shard is
 //! another's, who did not see it. So nothing is late where it is counted how often a pod was created.
 //!
+//! It also looks for shards that nobody works on, and objects when that goes on for longer than the election promises: a
+//! lease duration by the slowest clock after a fault, a second where a shard is handed over.
+//!
 //! `WINDLASS_PLANS` says how many plans (default 2), `WINDLASS_SEED` which is the first (default 1).
+
+#![expect(
+    clippy::print_stdout,
+    reason = "for how long shards were vacant, and the plans that failed, are part of the result"
+)]
 
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -13,10 +22,13 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Namespace;
 use serde_json::json;
 use windlass_controllers::{Options, registrations};
+use windlass_env::Env;
 use windlass_simulation::fixtures::{object, replica_set};
 use windlass_simulation::wanted;
 use windlass_testing::nodes::NodeOptions;
-use windlass_testing::{Cluster, FaultKind, Faults, Plan, Simulation};
+use windlass_testing::{
+    Cluster, Fault, FaultKind, Faults, Flaw, Plan, Report, Simulation, Vacancies, What, shorten,
+};
 
 const TENANTS: usize = 4;
 const ROUNDS: usize = 5;
@@ -30,16 +42,6 @@ const PAUSE: Duration = Duration::from_secs(15);
 fn simulation(seed: u64) -> Simulation {
     let simulation = Simulation::of(seed).replicas(3).lasting(SPAN).resources(["replicasets"]);
     simulation.configured(|config| config.shards = NonZeroU16::new(4))
-}
-
-fn faults() -> Faults {
-    Faults::only([
-        FaultKind::Crash,
-        FaultKind::Partition,
-        FaultKind::Loss,
-        FaultKind::Delay,
-        FaultKind::Clock,
-    ])
 }
 
 /// Every tenant gets one ReplicaSet after the other, for as long as faults go on, whoever holds its shard.
@@ -69,21 +71,110 @@ fn seeds() -> impl Iterator<Item = u64> {
     first..first + plans
 }
 
+/// How many plans may fail before the others are spared.
+const ENOUGH: usize = 5;
+
+/// Runs the plans of all seeds. Each has to end as this run did, if one is given.
+fn campaign(faults: &Faults, quiet: Option<&Report>) {
+    let (mut failed, mut plans, mut all) = (0, 0, Vacancies::default());
+    for seed in seeds() {
+        plans += 1;
+        let simulation = simulation(seed).faults(faults.clone());
+        match simulation.run_like(quiet, tenants) {
+            Ok(report) => add(&mut all, &report.vacancies),
+            Err(failure) => {
+                println!("{}", shorten(&simulation, quiet, failure, tenants));
+                failed += 1;
+            }
+        }
+        if failed == ENOUGH || plans % 100 == 0 {
+            println!("{plans} plans, {failed} failed, {all:?}");
+        }
+        if failed == ENOUGH {
+            break;
+        }
+    }
+    println!("{plans} plans, {failed} failed, {all:?}");
+    assert_eq!(failed, 0, "plans failed; they are printed above");
+}
+
+fn add(all: &mut Vacancies, one: &Vacancies) {
+    all.filled += one.filled;
+    all.hand_overs += one.hand_overs;
+    all.longest = all.longest.max(one.longest);
+    all.longest_hand_over = all.longest_hand_over.max(one.longest_hand_over);
+}
+
 #[test]
 fn whatever_happens_every_write_is_sent_under_the_lease_of_its_shard() {
-    for seed in seeds() {
-        let run = simulation(seed).faults(faults()).run(tenants);
-        run.unwrap_or_else(|failure| panic!("{failure}"));
-    }
+    campaign(&Faults::all(), None);
 }
 
 #[test]
 fn while_nothing_is_late_all_work_is_done_once_whoever_holds_its_shard() {
     let quiet = simulation(1).plan(Plan::quiet(1)).run(tenants);
     let quiet = quiet.unwrap_or_else(|failure| panic!("without any fault: {failure}"));
-    for seed in seeds() {
-        let simulation = simulation(seed).faults(faults().without(FaultKind::Delay));
-        let run = simulation.run_like(Some(&quiet), tenants);
-        run.unwrap_or_else(|failure| panic!("{failure}"));
+    campaign(&Faults::all().without(FaultKind::Delay), Some(&quiet));
+}
+
+/// Every replica is told to stop, one after the other, while nothing else happens.
+async fn rollout(cluster: Cluster) {
+    cluster.run(registrations(&Options::default()));
+    for name in ["a", "b", "c"] {
+        cluster.pass(Duration::from_secs(70)).await;
+        cluster.terminate(name);
+    }
+    cluster.pass(Duration::from_secs(70)).await;
+}
+
+#[test]
+fn a_shard_whose_holder_is_told_to_stop_is_anothers_within_a_second() {
+    for seed in 1..=5 {
+        let run = simulation(seed).plan(Plan::quiet(seed)).run(rollout);
+        let vacancies = run.unwrap_or_else(|failure| panic!("{failure}")).vacancies;
+        println!("{vacancies:?}");
+        assert!(vacancies.hand_overs >= 4, "each replica held one at least, and one two: {vacancies:?}");
+        assert!(vacancies.longest_hand_over <= Duration::from_secs(1), "{vacancies:?}");
+    }
+}
+
+#[test]
+fn a_shard_that_is_left_to_expire_in_an_orderly_stop_is_found() {
+    let simulation = simulation(1).plan(Plan::quiet(1));
+    let simulation = simulation.configured(|config| {
+        config.election.as_mut().expect("replicas are elected").release_on_exit = false;
+    });
+    let flaw = simulation.run(rollout).expect_err("the others wait for the leases to expire").flaw;
+    assert!(matches!(flaw, Flaw::Vacant { .. }), "{flaw}");
+}
+
+/// What a replica is struck with that holds shards, and for how long they are nobody's then.
+fn struck(what: What, defect: Option<&'static str>) -> Result<Vacancies, Flaw> {
+    let mut all = Vacancies::default();
+    for seed in 1..=3 {
+        let fault = Fault::during(Duration::from_secs(150), what.clone());
+        let plan = Plan { seed, faults: vec![fault.from(Duration::from_secs(100)).of("a")] };
+        let planted = move |env: Env| defect.into_iter().fold(env, Env::with_planted);
+        let run = simulation(seed).machines(planted).plan(plan).run(tenants);
+        add(&mut all, &run.map_err(|failure| failure.flaw)?.vacancies);
+    }
+    Ok(all)
+}
+
+#[test]
+fn a_shard_whose_holder_crashes_pauses_or_is_cut_off_is_anothers_within_a_lease_duration() {
+    for what in [What::Crash, What::Pause, What::Partition] {
+        let vacancies = struck(what.clone(), None).unwrap_or_else(|flaw| panic!("{what:?}: {flaw}"));
+        println!("{what:?}: {vacancies:?}");
+        assert!(vacancies.filled > 3 * 4, "{vacancies:?}");
+        assert!(vacancies.longest > Duration::from_secs(10), "{vacancies:?}");
+    }
+}
+
+#[test]
+fn leases_that_outlive_their_duration_are_found_by_the_shards_that_nobody_works_on() {
+    for what in [What::Crash, What::Pause, What::Partition] {
+        let found = struck(what.clone(), Some("leases of shards outlive their duration"));
+        assert!(matches!(found, Err(Flaw::Vacant { .. })), "{what:?}: {found:?}");
     }
 }

@@ -119,6 +119,9 @@ pub enum What {
     },
     /// The process dies at `from_ms`. Carried out by whoever runs it.
     Crash,
+    /// The process stands still from `from_ms` to `until_ms`, as after SIGSTOP and before SIGCONT: nothing of it runs, and
+    /// its clock goes on. What it has sent arrives. Carried out by whoever runs it.
+    Pause,
     /// The process dies at its n-th write, counted from 1 without leases and events; with no instance named, at the
     /// n-th of all processes, and it is the writer that dies.
     CrashAtWrite {

@@ -46,7 +46,8 @@ const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinition
 const MOMENT: Duration = Duration::from_secs(5);
 
 fn draw(seed: u64) -> Plan {
-    let faults = Faults::all().without(FaultKind::Crash).without(FaultKind::Clock).without(FaultKind::Quota);
+    let faults = [FaultKind::Crash, FaultKind::Clock, FaultKind::Quota, FaultKind::Pause];
+    let faults = faults.into_iter().fold(Faults::all(), Faults::without);
     with_gaps(faults.plan(seed, SPAN, 1, &["configmaps".to_owned(), "widgets".to_owned()]), "widgets")
 }
 
