@@ -92,7 +92,8 @@ mod tests {
 
     #[test]
     fn what_went_wrong_is_told_on_one_line_and_once() {
-        let told = anyhow!("no such file").context("reading /key: no such file").context("building\n the client");
+        let told =
+            anyhow!("no such file").context("reading /key: no such file").context("building\n the client");
         assert_eq!(one_line(&told), "building the client: reading /key: no such file");
     }
 }

@@ -139,7 +139,9 @@ pub(crate) struct ReconcileTimeout {
 
 /// A reconcile was under way when its key's lease was lost. Another replica may have the key by now.
 #[derive(Debug, thiserror::Error)]
-#[error("dropped where it stood: the lease of its shard was lost, and another replica may have the key by now")]
+#[error(
+    "dropped where it stood: the lease of its shard was lost, and another replica may have the key by now"
+)]
 pub(crate) struct LeaseLost;
 
 /// Why a controller could not be set up or started.

@@ -30,8 +30,8 @@ use arc_swap::ArcSwap;
 use imbl::OrdMap;
 use windlass_object::{Head, ObjectKey, ResourceVersion, Uid};
 
-use self::progress::{Reading, Tracker};
 pub use self::progress::{Coverage, Progress};
+use self::progress::{Reading, Tracker};
 use crate::budget::Budget;
 use crate::delta_fifo::{Audience, Batch, Body, Delta, Item, KnownObjects, ListFacts};
 use crate::handler::{Cause, Event, Observation};

@@ -113,7 +113,9 @@ pub enum ManagerError {
     },
     /// A handler of an informer (a mapper or a predicate of a controller, perhaps) was called and did not return within
     /// the shutdown timeout. All leases were given back by then, for nothing writes there.
-    #[error("gave up after {waited:?} waiting for informers to end: a handler was called and does not return")]
+    #[error(
+        "gave up after {waited:?} waiting for informers to end: a handler was called and does not return"
+    )]
     InformersStuck {
         /// How long they were waited for.
         waited: Duration,

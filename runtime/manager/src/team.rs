@@ -74,11 +74,7 @@ impl Team {
     ///
     /// # Cancel safety
     /// What was begun is noted; [`Team::stop`] and [`Team::abort`] end it.
-    async fn work(
-        &mut self,
-        common: &Common,
-        signals: &ShutdownSignals,
-    ) -> Result<(), ManagerError> {
+    async fn work(&mut self, common: &Common, signals: &ShutdownSignals) -> Result<(), ManagerError> {
         let worked = self.start_and_work(common, signals).await;
         self.unless_lost(common, worked).await
     }
@@ -100,11 +96,7 @@ impl Team {
         self.leadership.during(signals.draining()).await
     }
 
-    async fn start(
-        &mut self,
-        step: Step,
-        common: &Common,
-    ) -> Result<(), ManagerError> {
+    async fn start(&mut self, step: Step, common: &Common) -> Result<(), ManagerError> {
         match step {
             Step::Election => self.lead(common).await,
             Step::LedRunnables => {

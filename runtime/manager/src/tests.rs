@@ -264,7 +264,8 @@ async fn who_leads_and_who_stops_is_told_by_events_about_the_lease_and_a_standby
     leader.trigger.fire();
     assert!(leader.ended().await.is_ok());
     let told: Vec<_> = world.events().into_iter().filter(|(about, _)| about == "Lease").collect();
-    let notes = ["became leader", "stopped leading"].map(|what| ("Lease".to_owned(), format!("{name} {what}")));
+    let notes =
+        ["became leader", "stopped leading"].map(|what| ("Lease".to_owned(), format!("{name} {what}")));
     assert_eq!(told, notes);
 }
 

@@ -344,11 +344,7 @@ struct Gatekeeper {
 
 impl Gatekeeper {
     fn with(limit: char) -> Self {
-        Self {
-            limit: Arc::new(Mutex::new(limit)),
-            shut: Arc::default(),
-            lost: CancellationToken::new(),
-        }
+        Self { limit: Arc::new(Mutex::new(limit)), shut: Arc::default(), lost: CancellationToken::new() }
     }
 
     fn keep_up_to(&self, limit: char) {
@@ -489,7 +485,8 @@ async fn what_a_key_writes_leaves_behind_the_fence_of_its_own_verdict() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_reconciled_when_its_lease_is_lost_is_dropped_at_once_and_counts_for_nothing_once_it_is_elsewhere() {
+async fn what_is_reconciled_when_its_lease_is_lost_is_dropped_at_once_and_counts_for_nothing_once_it_is_elsewhere()
+ {
     let world = World::with(&["m"]);
     let scope = Gatekeeper::with('z');
     let act = |_, cx: Context| async move {
@@ -504,7 +501,10 @@ async fn what_is_reconciled_when_its_lease_is_lost_is_dropped_at_once_and_counts
     while !workers.busy().is_empty() {
         world.env.sleep(Duration::from_millis(1)).await;
     }
-    assert!(world.env.now() - lost <= Duration::from_millis(2), "its writes would be held back, and the rest not");
+    assert!(
+        world.env.now() - lost <= Duration::from_millis(2),
+        "its writes would be held back, and the rest not"
+    );
     let told = assert_says(&workers.insight(), "m", "backing off: ");
     assert!(first_line(&told).contains("dropped where it stood: the lease of its shard was lost"), "{told}");
     scope.keep_up_to('a');

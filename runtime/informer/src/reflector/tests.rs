@@ -12,10 +12,10 @@ use windlass_metrics::Metrics;
 use windlass_object::{Frame, RawList, ResourceKind, Typed, WireError, wire};
 
 use super::*;
-use crate::{FactoryOptions, VersionSource as _};
 use crate::budget::Budget;
 use crate::presence::Board;
 use crate::testing::*;
+use crate::{FactoryOptions, VersionSource as _};
 
 fn consistent() -> Asked {
     Asked::List(ListRequest { limit: Some(500), ..ListRequest::default() })
@@ -527,7 +527,11 @@ async fn a_list_that_is_not_answered_is_given_up_for_a_fresh_look_and_for_no_oth
         let script = Script::new(&rig.env, unanswered.chain([listed(10, &["a"]), stalls()]));
         rig.start(&script);
         rig.env.sleep(LONG).await;
-        assert_eq!(script.asked().len(), pages, "it is the deadline of the request that ends it, if nobody asks");
+        assert_eq!(
+            script.asked().len(),
+            pages,
+            "it is the deadline of the request that ends it, if nobody asks"
+        );
         assert!(rig.informer.refreshed(Duration::from_secs(1)).await);
         assert_eq!(script.asked()[pages..], [consistent(), watch(10)]);
         assert_eq!(rig.held(), ["a@10=v"], "of the list that was given up nothing is kept");
