@@ -264,7 +264,7 @@ impl Custodian {
             (vacancy.since, from?, terms.lease + terms.retry * (1 + silent) + SLACK)
         };
         let shard = shard.to_string();
-        (at > from + within).then(|| Flaw::Vacant { shard, since, counted_from: from, within, at })
+        (at > from + within).then_some(Flaw::Vacant { shard, since, counted_from: from, within, at })
     }
 
     /// From when on the time to end a vacancy runs; nothing while it does not.

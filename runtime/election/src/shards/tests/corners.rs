@@ -189,8 +189,11 @@ fn state(
     lease
 }
 
+/// A version of a Lease, the generation it is of, who holds it in which term, and what a release told.
+type State<'a> = (u64, u64, Option<(&'a str, i32)>, Option<&'a str>);
+
 /// Of the second plan, shard 1 had the upper half; by the third, shard 2 has it.
-fn told_after(states: &[(u64, u64, Option<(&str, i32)>, Option<&str>)], seen_by_answer: bool) -> Predecessor {
+fn told_after(states: &[State<'_>], seen_by_answer: bool) -> Predecessor {
     let division = Division::even(NonZeroU16::new(2).expect("two"));
     let (low, high) = (division.ranges(ShardId(0)), division.ranges(ShardId(1)));
     let mut book = Book::new(Names::new("windlass"), Terms::of(&ElectionConfig::new("me")));
