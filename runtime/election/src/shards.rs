@@ -10,7 +10,9 @@
 //!   clocks of any two replicas run at rates whose ratio stays within `lease_duration / renew_deadline`, as in an
 //!   election of one. That holds across plans too: ranges may be moved while replicas work.
 //! - **No shard stays unowned** longer than one lease duration after its holder crashed, by the clock of whoever takes
-//!   it, plus the time of a few requests.
+//!   it, plus the time of a few requests. Where somebody else should take it who came later, and so waits longer, the
+//!   first for whom that time is up writes so in the Lease, a retry period on. Nothing is kept for a member that has not
+//!   renewed for two retry periods.
 //! - **A clean hand-over leaves no gap** but these: a holder that leaves, or has more than its share, is told to give a
 //!   shard up, works on behind its open fence until it says that it has ended, gives the Lease back, and the next takes
 //!   it at once, told by its watch.

@@ -75,7 +75,8 @@ impl Engine {
         !self.leaving && !stuck
     }
 
-    /// The shards that each live member holds under the plan, and should hold. Nothing while this replica is no member.
+    /// The shards that each member that is heard of holds under the plan, and should hold. Nothing while this replica is
+    /// no member. Nothing is kept for one that has fallen silent, though what it holds stays its own until that expires.
     fn shares(
         &self,
         plan: &Plan,
@@ -83,7 +84,7 @@ impl Engine {
     ) -> Option<(BTreeMap<String, usize>, BTreeMap<String, usize>)> {
         let me = &self.terms.identity;
         let mut held: BTreeMap<String, usize> =
-            self.book.members(now).into_keys().map(|member| (member, 0)).collect();
+            self.book.heard_of(now).into_iter().map(|member| (member, 0)).collect();
         *held.get_mut(me)? = self.active(plan).len();
         for (shard, entry) in &self.book.shards {
             let Some(seen) = entry.tenure.view().seen() else { continue };
@@ -424,7 +425,12 @@ impl Engine {
             let anybodys = self.book.unheld_since(shard) + self.terms.retry_period;
             if takers.get(&shard) != Some(&me) && now < anybodys {
                 turn.wait(anybodys);
-            } else if room > 0 && self.try_claim(shard, &plan, at, turn) {
+            } else if room == 0 {
+                // Whoever should may have come later, and still wait for the last holder's time to be up; or it has
+                // fallen silent, and what was kept for it is anybody's before long.
+                self.retire(shard, at, turn);
+                turn.wait(now + self.terms.retry_period / 4);
+            } else if self.try_claim(shard, &plan, at, turn) {
                 room -= 1;
             }
         }
@@ -490,7 +496,8 @@ impl Engine {
     /// Writes that nobody holds a shard whose holder's time is up, where that is in the way of another.
     fn retire(&mut self, shard: ShardId, at: &Moment, turn: &mut Turn) {
         let target = Target::Shard(shard);
-        let expired = self.book.apparent(shard, at.now) == Step::TakeOver;
+        let is_held = self.tenure(target).view().holder().is_some();
+        let expired = is_held && self.book.apparent(shard, at.now) == Step::TakeOver;
         if !expired || self.seats.contains_key(&shard) || !self.is_free(target, at.now, turn) {
             return;
         }

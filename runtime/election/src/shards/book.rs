@@ -241,6 +241,20 @@ impl Book {
         others.chain(me).collect()
     }
 
+    /// The members that live and were heard of lately, this replica among them.
+    pub(crate) fn heard_of(&self, now: Instant) -> BTreeSet<String> {
+        let lately = |view: &&View| view.seen().is_some_and(|seen| now < seen.changed_at + self.silence());
+        let others = self.others.values().filter(lately).filter_map(|view| self.member(view, now));
+        let me = self.me.held_until(now).is_some().then(|| self.terms.identity.clone());
+        others.map(|(member, _)| member).chain(me).collect()
+    }
+
+    /// After what time without a renewal a member is taken for silent, long before its membership expires: one that
+    /// comes late to a renewal loses nothing by it.
+    fn silence(&self) -> Duration {
+        self.terms.retry_period * 2
+    }
+
     fn member(&self, view: &View, now: Instant) -> Option<(String, Option<u16>)> {
         let seen = view.seen()?;
         (now < self.expiry(seen)).then(|| stated(seen)).flatten()
