@@ -171,6 +171,28 @@ fn a_shard_whose_holder_crashes_pauses_or_is_cut_off_is_anothers_within_a_lease_
     }
 }
 
+/// A replica that comes back late waits for its predecessor's lease from then on, and one that stands still takes
+/// nothing: neither is waited for, though a share of the shards is theirs.
+#[test]
+fn a_shard_is_not_kept_for_a_replica_that_comes_late_or_has_fallen_silent() {
+    const PLANS: [&str; 2] = [
+        r##"{"seed": 9, "faults": [
+            {"from_ms":227102,"until_ms":227904,"what":{"CrashAtWrite":{"write":40,"after_effect":false}}},
+            {"from_ms":74086,"until_ms":82767,"instance":"a","what":"Crash"},
+            {"from_ms":2699,"until_ms":4578,"instance":"c","what":"Pause"}
+        ]}"##,
+        r##"{"seed": 31, "faults": [
+            {"from_ms":221457,"until_ms":253639,"instance":"b","what":"Partition"},
+            {"from_ms":230978,"until_ms":248166,"instance":"c","what":"Pause"}
+        ]}"##,
+    ];
+    for plan in PLANS {
+        let plan = Plan::from_json(plan).expect("a plan");
+        let run = simulation(plan.seed).plan(plan).run(tenants);
+        run.unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
 #[test]
 fn leases_that_outlive_their_duration_are_found_by_the_shards_that_nobody_works_on() {
     for what in [What::Crash, What::Pause, What::Partition] {
