@@ -21,7 +21,7 @@ use crate::error::ManagerError;
 use crate::registry::Registry;
 
 /// How many parts of a retry period a replica hesitates for: one where it could take several leases at once and others
-/// may prefer this one, and two for each that it leads.
+/// may prefer this one, and three for each that it leads, so that one whose machine is busy still comes first.
 const PARTS: u32 = 8;
 
 /// Controllers that are elected together, apart from all others.
@@ -144,7 +144,7 @@ impl fmt::Debug for Load {
 }
 
 fn pause(retry_period: Duration, led: u32, preferred: bool) -> Duration {
-    let parts = if led == 0 { u32::from(!preferred) } else { led.saturating_mul(2) };
+    let parts = if led == 0 { u32::from(!preferred) } else { led.saturating_mul(3) };
     (retry_period / PARTS * parts.min(PARTS)).min(retry_period)
 }
 
@@ -156,10 +156,10 @@ mod tests {
     fn the_more_a_replica_leads_the_longer_it_lets_others_go_first_and_never_longer_than_a_retry_period() {
         let period = Duration::from_secs(2);
         let of = |led, preferred| pause(period, led, preferred).as_millis();
-        assert_eq!((of(0, true), of(0, false), of(1, true), of(1, false)), (0, 250, 500, 500));
+        assert_eq!((of(0, true), of(0, false), of(1, true), of(1, false)), (0, 250, 750, 750));
         assert_eq!(
             (of(2, false), of(4, false), of(1000, false), of(u32::MAX, true)),
-            (1000, 2000, 2000, 2000)
+            (1500, 2000, 2000, 2000)
         );
     }
 
