@@ -567,16 +567,16 @@ impl Engine {
         if !self.is_open(ShardId(0)) || !self.is_fresh(now) || !self.is_free(Target::Sweep, now, turn) {
             return;
         }
-        let over = self.book.others.iter().find_map(|(name, view)| {
+        let over = self.book.others.values().find_map(|view| {
             let seen = view.seen()?;
             let left_lying = match seen.record.holder {
                 Some(_) => seen.record.duration(self.terms.lease_duration) * SWEPT_AFTER,
                 None => self.terms.retry_period,
             };
-            (now >= seen.changed_at + left_lying).then(|| (name.clone(), seen.lease.clone()))
+            (now >= seen.changed_at + left_lying).then(|| seen.lease.clone())
         });
-        if let Some((name, lease)) = over {
-            self.book.others.remove(&name);
+        // Known until it is gone: one that was forgotten and is listed again would look as if it lived.
+        if let Some(lease) = over {
             self.send(Target::Sweep, Request::Delete(Box::new(lease)), self.terms.attempt, now, turn);
         }
     }

@@ -273,9 +273,10 @@ impl Engine {
             Target::Watch => self.watch_answered(&answer, now),
             Target::Plan => self.plan_answered(answer, now),
             Target::Sweep => {
-                if let Answer::Failed(_) = answer {
-                    self.rests.insert(Target::Sweep, now + SWEEP_REST);
-                }
+                // What is gone is shown by the watch before long.
+                let failed = matches!(answer, Answer::Failed(_));
+                let rest = if failed { SWEEP_REST } else { self.terms.retry_period };
+                self.rest(Target::Sweep, rest, now);
             }
             Target::Me | Target::Shard(_) => self.lease_answered(target, sent.ticket, answer, now),
         }
