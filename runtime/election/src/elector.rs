@@ -41,6 +41,8 @@ pub struct Elector {
     candidate: Option<Candidate>,
     fence: Arc<LeaderFence>,
     leadership: Publisher<Leadership>,
+    /// Whom a coordinator wants to hold the lease that this replica holds.
+    preferred: Publisher<Option<String>>,
     last_renewal: LastRenewal,
     metrics: ElectionMetrics,
     rng: Rng,
@@ -58,7 +60,11 @@ pub struct Elector {
 #[derive(Copy, Clone, Debug)]
 enum Role {
     Standby,
-    Leading { renew_at: Instant },
+    Leading {
+        renew_at: Instant,
+        /// Until when the lease is renewed though a coordinator wants another to hold it.
+        yield_by: Option<Instant>,
+    },
 }
 
 impl Elector {
@@ -90,6 +96,7 @@ impl Elector {
             api: LeaseApi::new(env.clone(), client, watch, &config),
             watch: LeaseWatch::new(env.clone(), &config.lease_name),
             leadership: cell::cell(Leadership::Following { holder: None }).0,
+            preferred: cell::cell(None).0,
             rng: env.rng(&format!("election/{lease}")),
             env,
             config,
@@ -119,6 +126,14 @@ impl Elector {
     /// This replica's place in the election, as it changes.
     pub fn leadership(&self) -> Observer<Leadership> {
         self.leadership.observe()
+    }
+
+    /// Whom the API server's coordinator wants to lead, once that is not this replica, which does; nothing otherwise.
+    ///
+    /// Whoever sees a name should bring the work to its end and release the lease. It is renewed for one more lease
+    /// duration, so that no work is cut off; then it counts as lost, for [`LossReason::Preferred`].
+    pub fn preferred(&self) -> Observer<Option<String>> {
+        self.preferred.observe()
     }
 
     /// What is known of the writes of whoever led before this replica. It holds for the term that
@@ -172,7 +187,8 @@ impl Elector {
     /// Renews until the lease is lost; then the fence is closed. Run it beside the work, and stop the work when it
     /// returns.
     ///
-    /// A renewal that fails is tried again each retry period, as long as the fence is open.
+    /// A renewal that fails is tried again each retry period, as long as the fence is open. Where a coordinator wants
+    /// another to lead, [`preferred`](Self::preferred) says so, and there is a lease duration left to end the work.
     ///
     /// # Cancel safety
     ///
@@ -194,7 +210,7 @@ impl Elector {
 
     async fn renew_until_lost(&mut self) -> LeaseLost {
         loop {
-            let Role::Leading { renew_at } = self.role else {
+            let Role::Leading { renew_at, .. } = self.role else {
                 return LeaseLost { reason: LossReason::NotHeld };
             };
             let Some(deadline) = self.fence.open_until() else { return self.lose(self.missed_deadline()) };
@@ -328,7 +344,7 @@ impl Elector {
             self.tenure.step_down();
             return Err(LeaseError::TooLate);
         }
-        self.role = Role::Leading { renew_at: sent + self.config.retry_period };
+        self.role = Role::Leading { renew_at: sent + self.config.retry_period, yield_by: None };
         self.complaint = None;
         self.hesitated = Duration::ZERO;
         self.last_renewal.set(Some(sent));
@@ -348,7 +364,9 @@ impl Elector {
         let budget = self.config.attempt().min(deadline.saturating_duration_since(begun));
         let outcome = env.timeout(budget, self.renew()).await.unwrap_or(Err(LeaseError::Timeout(budget)));
         // Only an attempt that came to its end is followed by a pause: one that was cut off is repeated at once.
-        self.role = Role::Leading { renew_at: begun + self.config.retry_period };
+        if let Role::Leading { renew_at, .. } = &mut self.role {
+            *renew_at = begun + self.config.retry_period;
+        }
         outcome
     }
 
@@ -363,12 +381,27 @@ impl Elector {
                     self.look().await?;
                 }
                 Renewal::Lost(reason) => return Err(LeaseError::Lost(reason)),
-                Renewal::Write => match self.prolong().await {
+                Renewal::Yield { preferred } if self.has_yielded_long_enough(&preferred) => {
+                    return Err(LeaseError::Lost(LossReason::Preferred { preferred }));
+                }
+                Renewal::Write | Renewal::Yield { .. } => match self.prolong().await {
                     Err(LeaseError::Conflict | LeaseError::NotFound(_)) if !looked => {}
                     outcome => return outcome,
                 },
             }
         }
+    }
+
+    /// Tells whom the coordinator prefers. True once the work has had a lease duration to end since that was seen first.
+    fn has_yielded_long_enough(&mut self, preferred: &str) -> bool {
+        let now = self.env.now();
+        let Role::Leading { yield_by, .. } = &mut self.role else { return true };
+        let until = *yield_by.get_or_insert(now + self.config.lease_duration);
+        if self.preferred.get().as_deref() != Some(preferred) {
+            tracing::info!(lease = %self.lease_name(), preferred, "the coordinator wants another replica to lead");
+            self.preferred.set(Some(preferred.to_owned()));
+        }
+        now >= until
     }
 
     async fn prolong(&mut self) -> Result<(), LeaseError> {
@@ -401,6 +434,7 @@ impl Elector {
         self.fence.close();
         self.tenure.step_down();
         self.role = Role::Standby;
+        self.preferred.set(None);
         self.last_renewal.set(None);
         self.metrics.master_status.set(0);
         self.leadership.set(to);

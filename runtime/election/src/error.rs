@@ -21,7 +21,8 @@ pub enum LossReason {
         /// Who.
         holder: String,
     },
-    /// The API server's coordinator wants another replica to hold it. Its time runs out by itself.
+    /// The API server's coordinator wants another replica to hold it, and the work did not end within the lease duration
+    /// that it was given. Its time runs out by itself.
     #[error("{preferred} is preferred by the API server's coordinator")]
     Preferred {
         /// Whom it prefers.

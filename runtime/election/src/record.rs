@@ -36,6 +36,8 @@ pub(crate) struct Claim<'a> {
     pub(crate) now: MicroTime,
     /// The strategy to write: that of the record before in a coordinated election, none in any other.
     pub(crate) strategy: Option<String>,
+    /// To whom the coordinator wants this holder to make room: what the record before says, for a holder that is about to.
+    pub(crate) preferred: Option<String>,
 }
 
 impl Record {
@@ -62,7 +64,7 @@ impl Record {
             renewed: Some(claim.now.clone()),
             transitions: 0,
             strategy: claim.strategy.clone(),
-            preferred: None,
+            preferred: claim.preferred.clone(),
         }
     }
 
@@ -139,7 +141,7 @@ mod tests {
     }
 
     fn claim(identity: &str, micros: i64) -> Claim<'_> {
-        Claim { identity, duration_seconds: 15, now: at(micros), strategy: None }
+        Claim { identity, duration_seconds: 15, now: at(micros), strategy: None, preferred: None }
     }
 
     fn lease(record: Record) -> Lease {

@@ -107,6 +107,11 @@ pub(crate) enum Renewal {
     Look,
     /// Renew it.
     Write,
+    /// Renew it while the work comes to its end, then give it back: a coordinator wants another to hold it.
+    Yield {
+        /// Whom it wants.
+        preferred: String,
+    },
     /// It names another, or nobody.
     Lost(LossReason),
 }
@@ -224,7 +229,7 @@ impl Tenure {
                 Renewal::Lost(LossReason::Taken { holder: holder.to_owned() })
             }
             Some(_) => match observation.record.preferred.clone().filter(|_| self.terms.coordinated) {
-                Some(preferred) => Renewal::Lost(LossReason::Preferred { preferred }),
+                Some(preferred) => Renewal::Yield { preferred },
                 None => Renewal::Write,
             },
             None => Renewal::Lost(LossReason::Blanked),
@@ -356,15 +361,15 @@ impl Tenure {
     fn record(&mut self, writing: Writing, at: &Moment) -> Record {
         let now = self.stamp(&at.wall);
         let previous = self.view.record().cloned();
-        let strategy = previous
-            .as_ref()
-            .filter(|_| self.terms.coordinated)
-            .and_then(|previous| previous.strategy.clone());
+        let given = previous.as_ref().filter(|_| self.terms.coordinated);
+        let strategy = given.and_then(|given| given.strategy.clone());
+        let preferred = given.filter(|_| writing == Writing::Renew).and_then(|given| given.preferred.clone());
         let claim = Claim {
             identity: &self.terms.identity,
             duration_seconds: self.terms.lease_seconds,
             now: now.clone(),
             strategy,
+            preferred,
         };
         match (writing, previous) {
             (Writing::First, _) | (Writing::TakeOver | Writing::Reclaim | Writing::Renew, None) => {
@@ -494,8 +499,11 @@ mod tests {
         tenure.landed(write.ticket, write.lease, at(2).now).expect("in time");
         assert_eq!(tenure.renewal(), Renewal::Write);
         tenure.looked(given(Some("bing")), at(3).now);
-        let preferred = "bing".to_owned();
-        assert_eq!(tenure.renewal(), Renewal::Lost(LossReason::Preferred { preferred }));
+        assert_eq!(tenure.renewal(), Renewal::Yield { preferred: "bing".to_owned() });
+        let write = tenure.begin(Writing::Renew, None, &at(3));
+        let spec = write.lease.spec.clone().expect("a record");
+        assert_eq!(spec.preferred_holder.as_deref(), Some("bing"), "who waits for it goes on waiting");
+        tenure.landed(write.ticket, write.lease, at(3).now).expect("in time");
         tenure.looked(None, at(4).now);
         assert_eq!(tenure.renewal(), Renewal::Lost(LossReason::Blanked), "it is not created here");
     }

@@ -602,28 +602,59 @@ async fn who_hesitates_lets_another_go_first_and_takes_what_stays_free_as_long_a
     assert_eq!(server.holder().as_deref(), Some("eager"));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_standby_whose_watch_is_silent_learns_within_a_lease_that_a_coordinator_elected_it() {
-    let world = Env::virtual_time(1);
-    let server = LeaseServer::new(&world);
-    let mut first = Replica::new(world.incarnation("first", 0), &server, prompt);
+/// A replica of an election in which a coordinator chooses, and its fence; the Lease is there, and nobody holds it.
+async fn coordinated(world: &Env, server: &LeaseServer) -> (Elector, Arc<LeaderFence>) {
+    let mut first = Replica::new(world.incarnation("first", 0), server, prompt);
     first.elector.acquire().await.expect("acquired");
     first.elector.release(None).await.expect("released");
     let env = world.incarnation("standby", 0);
     let (raw, fence) = (RawClient::new(server.deaf_client(), env.clone()), LeaderFence::new(env.clone()));
     let mut config = ElectionConfig::new("standby");
     config.coordinated = Some(crate::CoordinatedConfig::new("1.0.0"));
-    let mut standby =
-        Elector::new(env.clone(), config, server.deaf_client(), raw, fence.clone(), &Metrics::new())
-            .expect("valid");
-    assert!(world.timeout(seconds(5), standby.acquire()).await.is_err(), "nobody is elected");
-    let elected = world.now();
+    let elector = Elector::new(env, config, server.deaf_client(), raw, fence.clone(), &Metrics::new());
+    (elector.expect("valid"), fence)
+}
+
+fn elect_standby(server: &LeaseServer) {
     server.edit(|lease| {
         lease["spec"]["holderIdentity"] = json!("standby");
         lease["spec"]["leaseDurationSeconds"] = json!(5);
     });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_whose_watch_is_silent_learns_within_a_lease_that_a_coordinator_elected_it() {
+    let world = Env::virtual_time(1);
+    let server = LeaseServer::new(&world);
+    let (mut standby, fence) = coordinated(&world, &server).await;
+    assert!(world.timeout(seconds(5), standby.acquire()).await.is_err(), "nobody is elected");
+    let elected = world.now();
+    elect_standby(&server);
     world.timeout(LEASE, standby.acquire()).await.expect("in time").expect("elected");
     assert!(open(&fence) && world.now() - elected < seconds(5), "before the coordinator elects anew");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_a_coordinator_wants_replaced_is_told_and_has_a_lease_duration_to_end_its_work() {
+    let world = Env::virtual_time(1);
+    let server = LeaseServer::new(&world);
+    let (mut leader, fence) = coordinated(&world, &server).await;
+    elect_standby(&server);
+    world.timeout(LEASE, leader.acquire()).await.expect("in time").expect("elected");
+    let preferred = leader.preferred();
+    assert_eq!(preferred.get(), None);
+
+    server.edit(|lease| lease["spec"]["preferredHolder"] = json!("other"));
+    let told = world.now();
+    assert!(world.timeout(RETRY * 2, leader.hold()).await.is_err(), "it is held while the work ends");
+    assert_eq!(preferred.get().as_deref(), Some("other"));
+    assert!(world.timeout(LEASE - RETRY * 2, leader.hold()).await.is_err() && open(&fence));
+    let lost = world.timeout(LEASE, leader.hold()).await.expect("in time");
+    assert_eq!(lost.reason, LossReason::Preferred { preferred: "other".to_owned() });
+    assert!(!open(&fence) && world.now() - told <= LEASE + RETRY * 2, "not without end");
+    assert_eq!(preferred.get(), None, "it leads no more");
+    leader.release(None).await.expect("released");
+    assert_eq!(server.holder().as_deref(), Some(""));
 }
 
 /// The methods of the requests that passed a wire, watches aside.

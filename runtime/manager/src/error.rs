@@ -76,6 +76,15 @@ pub enum ManagerError {
     /// The election cannot go on: the API server calls the Lease invalid, for instance.
     #[error("leader election: {0}")]
     Election(#[from] ElectionError),
+    /// The API server's coordinator wants another replica to lead. The work was ended in order and the lease given back;
+    /// the process must end, since its controllers cannot start anew.
+    #[error("leader election: {lease} was handed over to {preferred}, whom the API server's coordinator prefers")]
+    Preferred {
+        /// Which one, as `namespace/name`.
+        lease: String,
+        /// To whom.
+        preferred: String,
+    },
     /// Another replica leads now, or may. What worked under that lease was stopped where it stood; what this process
     /// leads beside it was handed over in order. The process must end: its successor starts from a clean state.
     #[error("leader election: {lease}: {source}")]

@@ -54,6 +54,8 @@ struct Stand {
     stop: CancellationToken,
     /// Set once the term has begun.
     began: Observer<Option<Predecessor>>,
+    /// Whom a coordinator prefers, while this replica leads.
+    preferred: Observer<Option<String>>,
     task: Task<(Box<Elector>, Ended)>,
 }
 
@@ -100,6 +102,26 @@ impl Leadership {
         Err(elected.failure(ended))
     }
 
+    /// Waits until the work is to end though nobody told this process to stop: a coordinator wants another replica to lead.
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the wait.
+    pub(crate) fn unwanted(&self) -> impl Future<Output = ManagerError> + use<> {
+        let elected = match self {
+            Self::Elected(elected) => Some(elected),
+            Self::Unopposed | Self::Sharded(_) => None,
+        };
+        let standing = elected.and_then(|elected| elected.seat.preferred()).zip(elected.map(|it| it.lease.clone()));
+        async move {
+            let Some((mut preferred, lease)) = standing else { return future::pending().await };
+            match preferred.wait_until(Option::is_some).await {
+                Ok(Some(preferred)) => ManagerError::Preferred { lease, preferred },
+                // Nobody stands any more, which is told elsewhere.
+                Ok(None) | Err(_) => future::pending().await,
+            }
+        }
+    }
+
     /// The work is about to end: nothing more is acquired, and what is held is renewed until it is released.
     pub(crate) fn resign(&mut self) {
         if let Self::Sharded(sharing) = self {
@@ -133,6 +155,15 @@ impl Leadership {
     }
 }
 
+impl Seat {
+    fn preferred(&self) -> Option<Observer<Option<String>>> {
+        match self {
+            Self::Standing(stand) => Some(stand.preferred.clone()),
+            Self::Resting(_) | Self::Lost(_) => None,
+        }
+    }
+}
+
 impl Elected {
     /// A part in the election of `elector`, which has not begun; `lease` is what people call it.
     pub(crate) fn new(env: Env, aside: Aside, lease: String, elector: Elector) -> Self {
@@ -161,9 +192,10 @@ impl Elected {
             seat => return self.seat = seat,
         };
         let (stop, (began, observer)) = (CancellationToken::new(), cell(None));
+        let preferred = elector.preferred();
         let serve = serve(elector, stop.clone(), began);
         let task = self.aside.spawn(format!("election of {}", self.lease), serve);
-        self.seat = Seat::Standing(Stand { stop, began: observer, task });
+        self.seat = Seat::Standing(Stand { stop, began: observer, preferred, task });
     }
 
     /// Waits until nobody stands for the lease any more, for whatever reason.

@@ -7,7 +7,7 @@
 //! What every team can rely on, whatever leads it: **a term** begins with a fence that opens and with what is known of
 //! the predecessor's writes, and it ends in one of two ways. Either the team is told to stop: it drains while the lease is
 //! still renewed, and releases with what it wrote. Or the term is lost: everything under it is stopped where it stands,
-//! at once, and nothing is released.
+//! at once, and nothing is released. Where a coordinator wants another replica to lead, the team is told to stop.
 //!
 //! A lost term is not followed by another in the same process. Controllers are built once, their triggers and sources run
 //! once, and a worker that was stopped half-way leaves what only a new process is rid of: so the process ends, after the
@@ -93,7 +93,11 @@ impl Team {
                 future::Either::Right(started) => started?,
             }
         }
-        self.leadership.during(signals.draining()).await
+        let unwanted = self.leadership.unwanted();
+        match self.leadership.during(first(signals.draining(), unwanted)).await? {
+            future::Either::Left(()) => Ok(()),
+            future::Either::Right(unwanted) => Err(unwanted),
+        }
     }
 
     async fn start(&mut self, step: Step, common: &Common) -> Result<(), ManagerError> {

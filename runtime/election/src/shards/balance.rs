@@ -195,7 +195,10 @@ impl Engine {
                 self.slow.push(target);
                 self.look(target, within, now, turn);
             }
-            Renewal::Write => self.write(target, Writing::Renew, None, within, at, turn),
+            // No coordinator has a say in shards.
+            Renewal::Write | Renewal::Yield { .. } => {
+                self.write(target, Writing::Renew, None, within, at, turn);
+            }
             Renewal::Lost(reason) => match target {
                 Target::Shard(shard) => self.lost(shard, reason, now, turn),
                 Target::Me | Target::Plan | Target::List | Target::Watch | Target::Sweep => {

@@ -23,7 +23,7 @@ use crate::written::{Predecessor, WRITTEN_ANNOTATION};
 /// A Lease of a shard that names somebody who will never renew it.
 fn left_behind(shard: u16, ranges: &Ranges) -> Lease {
     let now = MicroTime(Timestamp::from_second(1_700_000_000).expect("in range"));
-    let claim = Claim { identity: "ghost", duration_seconds: 15, now, strategy: None };
+    let claim = Claim { identity: "ghost", duration_seconds: 15, now, strategy: None, preferred: None };
     let annotations = [
         (GENERATION_ANNOTATION.to_owned(), "1".to_owned()),
         (RANGES_ANNOTATION.to_owned(), ranges.to_string()),
