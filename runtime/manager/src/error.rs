@@ -78,7 +78,9 @@ pub enum ManagerError {
     Election(#[from] ElectionError),
     /// The API server's coordinator wants another replica to lead. The work was ended in order and the lease given back;
     /// the process must end, since its controllers cannot start anew.
-    #[error("leader election: {lease} was handed over to {preferred}, whom the API server's coordinator prefers")]
+    #[error(
+        "leader election: {lease} was handed over to {preferred}, whom the API server's coordinator prefers"
+    )]
     Preferred {
         /// Which one, as `namespace/name`.
         lease: String,

@@ -111,7 +111,8 @@ impl Leadership {
             Self::Elected(elected) => Some(elected),
             Self::Unopposed | Self::Sharded(_) => None,
         };
-        let standing = elected.and_then(|elected| elected.seat.preferred()).zip(elected.map(|it| it.lease.clone()));
+        let standing =
+            elected.and_then(|elected| elected.seat.preferred()).zip(elected.map(|it| it.lease.clone()));
         async move {
             let Some((mut preferred, lease)) = standing else { return future::pending().await };
             match preferred.wait_until(Option::is_some).await {

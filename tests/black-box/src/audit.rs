@@ -24,8 +24,13 @@ rules:
   resources: [{ group: coordination.k8s.io, resources: [leases] }]
 - level: Metadata
   verbs: [create, update, patch, delete, deletecollection]
+- level: Metadata
+  userGroups: [audited]
 - level: None
 "#;
+
+/// The group of users whose reads are recorded, too.
+pub const AUDITED: &str = "audited";
 
 /// A folder that an API server writes its audit log to.
 #[derive(Debug)]
@@ -33,7 +38,7 @@ pub struct Audit {
     folder: TempDir,
 }
 
-/// One write the API server answered.
+/// One write the API server answered, or one read of somebody who is [`AUDITED`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Write {
@@ -130,7 +135,8 @@ impl Audit {
         Ok(writes)
     }
 
-    /// All writes so far by clients whose user agent starts with `agent`, leases and events too.
+    /// All writes so far by clients whose user agent starts with `agent`, leases and events too, and reads of who is
+    /// [`AUDITED`].
     ///
     /// # Errors
     /// An unreadable log.

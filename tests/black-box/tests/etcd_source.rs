@@ -1,8 +1,9 @@
 //! etcd as the source of an informer, on the real etcd of a control plane, with no API server between the two.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
+use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use http::uri::PathAndQuery;
@@ -10,18 +11,20 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use prost::Message;
 use serde_json::json;
 use tokio::net::UnixStream;
+use tokio::sync::{mpsc::UnboundedReceiver, watch};
 use tonic::{Request, client::Grpc};
 use tonic_prost::ProstCodec;
-use windlass_black_box::stage::on_plane;
-use windlass_client::{FrameStream, VersionMatch};
+use windlass_black_box::{stage::on_plane, wait::eventually_within};
+use windlass_client::{FrameStream, RequestError, VersionMatch};
 use windlass_env::Env;
 use windlass_harness::{Plane, PlaneOptions};
 use windlass_informer::{
-    Event, FactoryOptions, InformerFactory, ListRequest, ListerWatcher, Observation, Selection, WatchRequest,
+    Event, FactoryOptions, InformerFactory, ListRequest, ListerWatcher, Observation, Selection, TypedLister,
+    WatchRequest,
     etcd::{Channel, Endpoint, EtcdSource, JsonObjects},
 };
 use windlass_metrics::Metrics;
-use windlass_object::{Extent, Frame, ObjectKey, ResourceKind, Typed};
+use windlass_object::{Extent, Frame, ObjectKey, RawList, ResourceKind, Typed};
 
 /// How long anything may take on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -221,4 +224,213 @@ async fn progress_is_told_while_nothing_happens_here(
             other => anyhow::bail!("nothing happens here, but {other:?} is told"),
         }
     }
+}
+
+/// A source whose watches can be cut off. While they are, none begins.
+struct Severable {
+    source: Arc<dyn ListerWatcher>,
+    cut: watch::Receiver<bool>,
+    passed: Arc<watch::Sender<Passed>>,
+}
+
+/// What was asked of a source, and what it said.
+#[derive(Clone, Debug, Default)]
+struct Passed {
+    pages: usize,
+    /// From which version on, of each watch that was asked for.
+    watches: Vec<String>,
+    /// How many watches have begun.
+    begun: usize,
+    /// How many watches were refused because their version is not kept.
+    expired: usize,
+}
+
+#[async_trait]
+impl ListerWatcher for Severable {
+    async fn list(&self, request: ListRequest) -> Result<RawList, RequestError> {
+        self.passed.send_modify(|passed| passed.pages += 1);
+        self.source.list(request).await
+    }
+
+    async fn watch(&self, request: WatchRequest) -> Result<FrameStream, RequestError> {
+        self.passed.send_modify(|passed| passed.watches.push(request.version.clone()));
+        let mut cut = self.cut.clone();
+        cut.wait_for(|cut| !cut).await.map_err(|_| RequestError::Deadline)?;
+        let frames = self.source.watch(request).await?;
+        self.passed.send_modify(|passed| passed.begun += 1);
+        let passed = self.passed.clone();
+        let frames = frames.inspect(move |frame| {
+            if matches!(frame, Ok(Frame::Error(status)) if status.code == 410) {
+                passed.send_modify(|passed| passed.expired += 1);
+            }
+        });
+        let severed = async move {
+            // A test that has ended cuts as well.
+            let _ended = cut.wait_for(|cut| *cut).await.is_ok();
+        };
+        Ok(frames.take_until(severed).boxed())
+    }
+}
+
+/// An informer of what is at home, whose watch can be cut off.
+struct Home {
+    factory: InformerFactory,
+    lister: TypedLister<ConfigMap>,
+    heard: UnboundedReceiver<Event<Arc<ConfigMap>>>,
+    cut: watch::Sender<bool>,
+    passed: watch::Receiver<Passed>,
+}
+
+impl Home {
+    /// One that holds what there is, and has told it.
+    async fn start(env: &Env, source: &EtcdSource) -> Result<Self> {
+        let factory = InformerFactory::new(env.clone(), Metrics::new(), FactoryOptions::default());
+        let informer = factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace("home"));
+        let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let handler = informer.add_handler("test", move |event: &Event<Arc<ConfigMap>>| {
+            // Who listens no more has seen enough.
+            let _unheard = told.send(event.clone());
+        })?;
+        let ((cut, severed), (passed, seen)) = (watch::channel(false), watch::channel(Passed::default()));
+        let (recipes, passed) = (source.clone(), Arc::new(passed));
+        factory.start(Arc::new(move |_: &ResourceKind, selection: &Selection| {
+            let (source, cut, passed) = (recipes.selecting(selection), severed.clone(), passed.clone());
+            Arc::new(Severable { source, cut, passed }) as Arc<dyn ListerWatcher>
+        }));
+        factory.wait_for_sync(Some(PATIENCE)).await?;
+        while !handler.has_synced() {
+            tokio::time::timeout(PATIENCE, heard.recv()).await?;
+        }
+        while heard.try_recv().is_ok() {}
+        Ok(Self { lister: informer.lister(), factory, heard, cut, passed: seen })
+    }
+
+    /// Cuts the watch off, and says where the next one is to begin, which is held back.
+    async fn sever(&mut self) -> Result<i64> {
+        // A watch that has not begun cannot be cut off.
+        let begun = |passed: &Passed| passed.begun > 0;
+        let before = tokio::time::timeout(PATIENCE, self.passed.wait_for(begun)).await??.watches.len();
+        self.cut.send_replace(true);
+        let again = |passed: &Passed| passed.watches.len() > before;
+        let passed = tokio::time::timeout(PATIENCE, self.passed.wait_for(again)).await??.clone();
+        Ok(passed.watches.last().context("a watch was asked for")?.parse()?)
+    }
+
+    /// All that is told until `last` is, each in a line, by name.
+    async fn told_until(&mut self, last: &str) -> Result<Vec<String>> {
+        let mut told = Vec::new();
+        while told.last().is_none_or(|line| line != last) {
+            let event = tokio::time::timeout(PATIENCE, self.heard.recv()).await;
+            let event = event.with_context(|| format!("nothing more is told than {told:#?}"))?;
+            told.push(line(&event.context("the handler lives")?));
+        }
+        told.sort();
+        Ok(told)
+    }
+}
+
+/// Name and change, by what it became known, and tastes.
+fn line(event: &Event<Arc<ConfigMap>>) -> String {
+    let name = |recipe: &ConfigMap| recipe.metadata.name.clone().unwrap_or_default();
+    match event {
+        Event::Added { object, cause } => format!("{} added by {cause:?}: {}", name(object), taste(object)),
+        Event::Updated { old, new, cause } => {
+            format!("{} updated by {cause:?}: {} to {}", name(new), taste(old), taste(new))
+        }
+        Event::Deleted { last, observed, cause } => {
+            format!("{} deleted by {cause:?}, {observed:?}: {}", name(last), taste(last))
+        }
+    }
+}
+
+/// Names, versions and tastes.
+fn contents<'a>(recipes: impl IntoIterator<Item = &'a ConfigMap>) -> BTreeSet<String> {
+    let content = |recipe: &ConfigMap| {
+        let metadata = &recipe.metadata;
+        let (name, version) = (metadata.name.as_deref(), metadata.resource_version.as_deref());
+        format!("{} {} {}", name.unwrap_or_default(), version.unwrap_or_default(), taste(recipe))
+    };
+    recipes.into_iter().map(content).collect()
+}
+
+/// One of two recipes that bore one name.
+fn edition(uid: &str, taste: &str) -> String {
+    json!({"metadata": {"uid": uid}, "data": {"taste": taste}}).to_string()
+}
+
+/// What is told after a watch has missed it, and what the next one sees: each once, and of what came to nothing, nothing.
+const TOLD: [&str; 6] = [
+    "changed updated by Relist: plain to bitter",
+    "gone deleted by Relist, Inferred: plain",
+    "new added by Relist: fresh",
+    "reborn added by Relist: young",
+    "reborn deleted by Relist, Inferred: old",
+    SEEN,
+];
+const SEEN: &str = "seen added by Watch: visible";
+
+/// Writes what a watch that is cut off does not see, and returns the last revision.
+async fn unseen_writes(writer: &Writer) -> Result<i64> {
+    writer.put("home/changed", &recipe("sour")).await?;
+    writer.put("home/changed", &recipe("bitter")).await?;
+    writer.delete("home/gone").await?;
+    writer.put("home/new", &recipe("fresh")).await?;
+    writer.put("home/brief", &recipe("fleeting")).await?;
+    writer.delete("home/brief").await?;
+    writer.delete("home/reborn").await?;
+    writer.put("home/reborn", &edition("two", "young")).await?;
+    writer.put("away/elsewhere", &recipe("foreign")).await?;
+    writer.delete("home/nothing").await
+}
+
+#[tokio::test]
+async fn a_watch_cut_off_while_its_version_is_compacted_away_leads_to_a_list_that_tells_exactly_what_differs()
+-> Result<()> {
+    on_plane(PlaneOptions::default().nodes(0).scheduler(false), async |plane, _| {
+        let channel = channel(plane.etcd_socket());
+        let writer = Writer(channel.clone());
+        let env = Env::system("etcd-cut-test");
+        let source = EtcdSource::new(&env, channel, "/kitchen/recipes", JsonObjects);
+        let source = source.asking_for_progress_every(Duration::from_millis(500));
+        for name in ["changed", "gone", "same"] {
+            writer.put(&format!("home/{name}"), &recipe("plain")).await?;
+        }
+        writer.put("home/reborn", &edition("one", "old")).await?;
+        let mut home = Home::start(&env, &source).await?;
+
+        let held = home.sever().await?;
+        let pages = home.passed.borrow().pages;
+        let last = unseen_writes(&writer).await?;
+        writer.compact(last).await?;
+        ensure!(held < last, "the watch is to go on from {held}, and {last} is kept");
+        ensure!(home.heard.try_recv().is_err(), "nothing is told while it is cut off");
+        home.cut.send_replace(false);
+
+        let listed = |passed: &Passed| passed.pages > pages;
+        let passed = tokio::time::timeout(PATIENCE, home.passed.wait_for(listed)).await;
+        let passed = passed.context("nothing is listed anew")??.clone();
+        ensure!(passed.expired == 1, "the watch was refused once for its version: {passed:?}");
+        let fresh = async || Ok(home.lister.version().map(|version| version.to_string()));
+        let fresh_enough = |version: &Option<String>| {
+            version
+                .as_ref()
+                .and_then(|version| version.parse().ok())
+                .is_some_and(|version: i64| version >= last)
+        };
+        eventually_within(PATIENCE, "the cache is as new as what was compacted", fresh, fresh_enough).await?;
+
+        writer.put("home/seen", &recipe("visible")).await?;
+        let told = home.told_until(SEEN).await?;
+        ensure!(told == TOLD, "{told:#?} is told instead of {TOLD:#?}");
+        let (held, stored) = (home.lister.list(), source.selecting(&Selection::in_namespace("home")));
+        let stored = stored.list(ListRequest::default()).await?.items;
+        let stored: Vec<ConfigMap> =
+            stored.iter().map(|item| serde_json::from_slice(item)).collect::<Result<_, _>>()?;
+        let (held, stored) = (contents(held.iter().map(Arc::as_ref)), contents(&stored));
+        ensure!(held == stored && held.len() == 5, "held are {held:#?}, and stored {stored:#?}");
+        ensure!(home.lister.quarantined().is_empty(), "{:?}", home.lister.quarantined());
+        home.factory.shutdown().await;
+        Ok(())
+    })
+    .await
 }

@@ -1,12 +1,14 @@
 //! One process under churn and faults on a real plane, for minutes: what it holds at rest must not grow.
 //!
-//! Every turn makes Services and ReplicaSets whose names never come back, scales one, deletes them, and waits until nothing
+//! Before anything is measured, every memory of bounded size is filled: each controller remembers the last 10,000 keys that
+//! nothing is the matter with, and the process what it said in the last 4,096 Events of each sort. So many ReplicaSets and
+//! Services come and go, in batches, that what follows only replaces what is remembered; those of the first batches may
+//! have no pods, and say so in Events.
+//!
+//! Then every turn makes Services and ReplicaSets whose names never come back, scales one, deletes them, and waits until nothing
 //! of them is left; every few turns the API server goes away for some seconds. After each turn memory, threads, open files
 //! and tasks are noted. The first third of the turns warms up; of the others, the last half is compared with the first, and
 //! what is held more is told for each object that was made between the two.
-//!
-//! Each controller remembers the last 10,000 keys that nothing is the matter with, at some 300 bytes each, and the process
-//! what it said in the last 4,096 Events of each sort: a run of minutes fills neither, so the bound leaves room for them.
 
 #![allow(clippy::print_stdout, reason = "its output is its purpose")]
 
@@ -15,8 +17,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
+use k8s_openapi::api::core::v1::{Endpoints, Namespace, Pod, Service};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
 use windlass_black_box::{
     fixtures::service, subject::ready, wait::eventually_within, workload::Workload as _, world::World,
 };
@@ -29,7 +35,7 @@ const OUTAGE: Duration = Duration::from_secs(4);
 /// How the process under test is started. Its lease outlasts an outage after which the server is slow to start: a process
 /// that has lost its lease ends, and what another one holds says nothing.
 const ARGUMENTS: [&str; 4] = [
-    "--kube-api-qps=200",
+    "--kube-api-qps=1000",
     "--kube-api-burst=100",
     "--leader-elect-lease-duration=90s",
     "--leader-elect-renew-deadline=60s",
@@ -41,9 +47,15 @@ const MOST_PODS: i32 = 20;
 /// How many objects a turn makes whose names never come back: the extra ones and the Endpoints of the Services, and of what
 /// has pods itself and them.
 const OBJECTS: usize = 3 * EXTRA + 3 + 20;
-/// What may be held more for each object that was made meanwhile, in bytes: less than a kilobyte, and more than what is
-/// remembered of it by design.
-const PER_OBJECT: f64 = 768.0;
+/// How many ReplicaSets and as many Services fill what is remembered, in batches of how many, and how many of the sets say
+/// in an Event that they may have no pods: a little more than what is remembered of each.
+const FILL: usize = 10_500;
+const BATCH: usize = 250;
+const REFUSED: usize = 4_250;
+/// How many requests of this program are under way at once.
+const AT_ONCE: usize = 16;
+/// What may be held more for each object that was made meanwhile, in bytes: half of what one key costs that is remembered.
+const PER_OBJECT: f64 = 160.0;
 /// What an allocator keeps for itself, whatever was made.
 const SLACK_KIB: f64 = 512.0;
 /// How far counts may differ: connections come and go.
@@ -66,6 +78,7 @@ async fn main() -> Result<()> {
     let plane = Plane::start(PlaneOptions::default()).await?;
     let manager = Manager::start(&plane, &ARGUMENTS).await?;
     ready(&manager, PATIENCE).await?;
+    fill(&plane, &manager).await?;
     let namespace = plane.namespace("soak").await?;
     let over = Instant::now() + Duration::from_secs(minutes * 60);
     let mut held = Vec::new();
@@ -94,6 +107,54 @@ fn last_words(log: &Path) -> Result<String> {
     let log = fs::read_to_string(log)?;
     let lines: Vec<&str> = log.lines().collect();
     Ok(lines[lines.len().saturating_sub(5)..].join("\n"))
+}
+
+/// Has as many keys come and go as are remembered, and as many Events said.
+async fn fill(plane: &Plane, manager: &Manager) -> Result<()> {
+    let world = World { client: plane.client().await, namespace: plane.namespace("fill").await? };
+    let level = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
+    let namespaces: Api<Namespace> = Api::all(world.client.clone());
+    namespaces.patch(&world.namespace, &PatchParams::default(), &Patch::Merge(level)).await?;
+    for batch in 0..FILL / BATCH {
+        let names: Vec<String> = (0..BATCH).map(|number| format!("fill-{batch}-{number}")).collect();
+        let replicas = i32::from(batch * BATCH < REFUSED);
+        each(&names, async |name| {
+            world.create(&ReplicaSet::new(name, replicas)).await?;
+            world.create(&service(name, &[80])).await.map(drop)
+        })
+        .await?;
+        endpoints(&world, &names, BATCH).await?;
+        observed(&world, replicas > 0).await?;
+        each(&names, async |name| {
+            world.delete::<ReplicaSet>(name).await?;
+            world.delete::<Service>(name).await
+        })
+        .await?;
+        endpoints(&world, &names, 0).await?;
+    }
+    println!("what is remembered is full: {}", told(look(manager).await?));
+    Ok(())
+}
+
+async fn each(names: &[String], change: impl AsyncFn(&str) -> Result<()>) -> Result<()> {
+    let changes = stream::iter(names).map(|name| change(name)).buffer_unordered(AT_ONCE);
+    changes.try_collect().await
+}
+
+/// Waits until every ReplicaSet has been looked at, and says that its pods were refused if they are.
+async fn observed(world: &World, refused: bool) -> Result<()> {
+    let behind = async || {
+        let sets = world.list::<ReplicaSet>().await?;
+        let is_behind = |set: &&ReplicaSet| {
+            let status = set.status.clone().unwrap_or_default();
+            let failure =
+                status.conditions.iter().flatten().any(|condition| condition.type_ == "ReplicaFailure");
+            status.observed_generation.is_none() || failure != refused
+        };
+        Ok(sets.iter().filter(is_behind).count())
+    };
+    eventually_within(PATIENCE, "every ReplicaSet is seen", behind, |behind| *behind == 0).await?;
+    Ok(())
 }
 
 /// Makes things, lets one grow and shrink, and takes them away again.

@@ -189,7 +189,7 @@ where
 }
 
 /// A role with these rules, bound to this subject; both are called `name`.
-async fn grant(plane: &Plane, name: &str, rules: Value, subject: Value) -> Result<()> {
+pub(crate) async fn grant(plane: &Plane, name: &str, rules: Value, subject: Value) -> Result<()> {
     create::<ClusterRole>(plane, json!({ "metadata": { "name": name }, "rules": rules })).await?;
     let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name });
     let binding = json!({ "metadata": { "name": name }, "roleRef": role, "subjects": [subject] });
@@ -434,14 +434,25 @@ async fn scrape_until(served: &Served, token: &str, keep: bool, over: &AtomicBoo
     Ok(scrapes)
 }
 
-/// How many connections this process can hold to idle on: ten thousand, or what the operating system leaves it beside
-/// those of the server and of everything else.
-fn most_idle() -> Result<usize> {
+/// How many connections idle at once: all of them or the test fails.
+const IDLE: usize = 10_000;
+
+/// How many files this process has open beside those: the server's own connections, those of tests that run at the same
+/// time, and a margin.
+const BESIDE: usize = 1_000;
+
+/// Lets this process hold them all. The hard limit is raised too where that is allowed.
+fn make_room_for_idle() -> Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
-    let left = limit.maximum.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
-    Ok(left.saturating_sub(1_000).min(10_000))
+    let needed = u64::try_from(IDLE + BESIDE)?;
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let most = maximum.map(|most| most.max(needed));
+    setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).with_context(|| {
+        format!(
+            "{IDLE} idle connections take {needed} open files, and {} may be open: raise the hard limit",
+            maximum.unwrap_or(u64::MAX)
+        )
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -472,18 +483,20 @@ async fn slow_idle_and_oversized_clients_leave_it_serving() -> Result<()> {
 
 /// How much memory the process has with all of them.
 async fn idle_and_oversized(served: &Served, scraper: &str) -> Result<f64> {
-    let _idle = idle(served, scraper, most_idle()?).await?;
+    make_room_for_idle()?;
+    let _idle = idle(served, scraper).await?;
     oversized(served, scraper).await?;
     served.metric("process_resident_memory_bytes", scraper).await
 }
 
 /// Opens connections that say nothing, one in fifty after a handshake, and has probes and scrapes answered beside them.
-async fn idle(served: &Served, scraper: &str, most: usize) -> Result<Vec<TcpStream>> {
+async fn idle(served: &Served, scraper: &str) -> Result<(Vec<TcpStream>, Vec<TlsStream<TcpStream>>)> {
     let (mut silent, mut handshaken, mut slowest) = (Vec::new(), Vec::new(), Duration::ZERO);
-    for number in 0..most {
+    for number in 0..IDLE {
+        let short = || format!("{number} of {IDLE} idle connections were opened");
         match number % 50 {
-            0 => handshaken.push(served.connect().await?),
-            _ => silent.push(TcpStream::connect(served.address).await?),
+            0 => handshaken.push(served.connect().await.with_context(short)?),
+            _ => silent.push(TcpStream::connect(served.address).await.with_context(short)?),
         }
         if number % 250 == 0 {
             let begun = Instant::now();
@@ -494,11 +507,13 @@ async fn idle(served: &Served, scraper: &str, most: usize) -> Result<Vec<TcpStre
     }
     let open = served.metric("windlass_admin_connections", scraper).await?;
     let shed = served.metric("windlass_admin_connections_shed_total", scraper).await?;
+    let held = silent.len() + handshaken.len();
+    ensure!(held == IDLE, "{held} of {IDLE} idle connections are held");
     figure(&format!(
-        "beside {most} idle connections a probe and a scrape took {slowest:?} at most; {open} open, {shed} shed"
+        "beside {held} idle connections a probe and a scrape took {slowest:?} at most; {open} open, {shed} shed"
     ));
     ensure!(open <= 256.0, "{open} open");
-    Ok(silent)
+    Ok((silent, handshaken))
 }
 
 async fn oversized(served: &Served, scraper: &str) -> Result<()> {

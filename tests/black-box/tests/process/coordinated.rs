@@ -1,25 +1,43 @@
 //! Coordinated leader election, on a plane that has it: the API server chooses the oldest candidate, and moves the lease
-//! when an older one comes.
+//! when an older one comes; the process that leads then ends its work and goes.
 
+use std::cell::Cell;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use windlass_black_box::{stage::on_plane, wait::eventually_within};
+use windlass_black_box::audit::{Audit, Write};
+use windlass_black_box::fixtures::LABEL;
+use windlass_black_box::stage::on_plane;
+use windlass_black_box::subject::ready;
+use windlass_black_box::wait::eventually_within;
+use windlass_black_box::workload::Workload as _;
+use windlass_black_box::world::World;
 use windlass_client::RawClient;
-use windlass_election::{CoordinatedConfig, ElectionConfig, ElectionError, Elector, LeaderFence, LossReason};
+use windlass_election::{CoordinatedConfig, ElectionConfig, ElectionError, Elector, LeaderFence};
 use windlass_env::Env;
-use windlass_harness::{Plane, PlaneOptions};
+use windlass_harness::{Manager, Plane, PlaneOptions};
 use windlass_metrics::Metrics;
 
 /// An election takes the coordinator some seconds; one that was lost, a lease duration more.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-async fn elector(plane: &Plane, identity: &str, version: &str) -> Result<Elector> {
+/// The Lease that the binary stands for.
+const LEASE: &str = "windlass";
+
+/// Pods of each ReplicaSet.
+const PODS: usize = 2;
+
+/// How often one more is asked for.
+const ASKED_EVERY: Duration = Duration::from_millis(200);
+
+async fn elector(plane: &Plane, lease: &str, identity: &str, version: &str) -> Result<Elector> {
     let (env, client) = (Env::system(identity), plane.client().await);
     let config = ElectionConfig {
-        lease_name: "coordinated".to_owned(),
+        lease_name: lease.to_owned(),
         coordinated: Some(CoordinatedConfig::new(version)),
         ..ElectionConfig::new(identity)
     };
@@ -32,46 +50,193 @@ fn quiet() -> PlaneOptions {
     PlaneOptions::default().nodes(0).scheduler(false).upstream_controllers(Vec::<String>::new())
 }
 
+/// A plane whose API server elects.
+fn electing() -> PlaneOptions {
+    quiet()
+        .api_server_arg("--feature-gates=CoordinatedLeaderElection=true")
+        .api_server_arg("--runtime-config=coordination.k8s.io/v1beta1=true")
+}
+
+/// Whom a Lease names, if anybody.
+async fn holder(plane: &Plane, lease: &str) -> Result<String> {
+    let leases: Api<Lease> = Api::namespaced(plane.client().await, "kube-system");
+    let lease = leases.get_opt(lease).await?.unwrap_or_default();
+    Ok(lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_api_server_elects_the_oldest_candidate_and_moves_the_lease_when_an_older_one_comes() -> Result<()>
 {
-    let options = quiet()
-        .api_server_arg("--feature-gates=CoordinatedLeaderElection=true")
-        .api_server_arg("--runtime-config=coordination.k8s.io/v1beta1=true");
-    on_plane(options, async |plane, _| {
-        let mut newer = elector(plane, "newer", "1.36.0").await?;
+    on_plane(electing(), async |plane, _| {
+        let mut newer = elector(plane, "coordinated", "newer", "1.36.0").await?;
         tokio::time::timeout(PATIENCE, newer.acquire()).await.context("nobody was elected")??;
         let leases: Api<Lease> = Api::namespaced(plane.client().await, "kube-system");
         let spec = leases.get("coordinated").await?.spec.context("a record")?;
         ensure!(spec.strategy.as_deref() == Some("OldestEmulationVersion"), "{spec:?}");
 
-        let mut older = elector(plane, "older", "1.35.0").await?;
-        let lost = tokio::select! {
+        let mut older = elector(plane, "coordinated", "older", "1.35.0").await?;
+        let mut preferred = newer.preferred();
+        let told = tokio::select! {
             biased;
-            lost = newer.hold() => lost,
+            lost = newer.hold() => anyhow::bail!("nobody was asked to release it: {lost}"),
             elected = older.acquire() => anyhow::bail!("two lead: {elected:?}"),
+            told = preferred.wait_until(Option::is_some) => told?,
             () = tokio::time::sleep(PATIENCE) => anyhow::bail!("the lease was not moved"),
         };
-        ensure!(lost.reason == LossReason::Preferred { preferred: "older".to_owned() }, "{lost}");
+        ensure!(told.as_deref() == Some("older"), "{told:?} is preferred");
+        ensure!(newer.fence().open_until().is_some(), "there is time left to end the work");
         newer.release(None).await?;
         tokio::time::timeout(PATIENCE, older.acquire()).await.context("the older one was not elected")??;
-        let look = || async {
-            anyhow::Ok(leases.get("coordinated").await?.spec.and_then(|spec| spec.holder_identity))
-        };
-        eventually_within(PATIENCE, "the lease names the older", look, |holder| {
-            holder.as_deref() == Some("older")
-        })
-        .await?;
+        let look = || holder(plane, "coordinated");
+        eventually_within(PATIENCE, "the lease names the older", look, |holder| holder == "older").await?;
         older.release(None).await?;
         Ok(())
     })
     .await
 }
 
+/// A process that acts as the user `name`, who may do anything.
+async fn replica(plane: &Plane, name: &str) -> Result<Manager> {
+    let kubeconfig = plane.kubeconfig_for(name, name, Some("system:masters"))?;
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+    let arguments =
+        ["--leader-elect-coordinated", "--kube-api-qps=1000", "--kube-api-burst=1000", &kubeconfig];
+    let manager = Manager::start(plane, &arguments).await?;
+    ready(&manager, PATIENCE).await?;
+    Ok(manager)
+}
+
+/// Sets of pods that are asked for, one after the other.
+struct Asked {
+    world: World,
+    sets: usize,
+}
+
+impl Asked {
+    async fn ask(&mut self) -> Result<()> {
+        self.sets += 1;
+        let name = format!("set-{}", self.sets);
+        self.world.create(&ReplicaSet::new(&name, i32::try_from(PODS)?)).await.map(drop)
+    }
+
+    /// Asks for more and more while `during` lasts.
+    async fn ask_during<T>(&mut self, during: impl Future<Output = Result<T>>) -> Result<T> {
+        let over = Cell::new(false);
+        let asking = async {
+            while !over.get() {
+                self.ask().await?;
+                tokio::time::sleep(ASKED_EVERY).await;
+            }
+            anyhow::Ok(())
+        };
+        let during = async {
+            let outcome = during.await;
+            over.set(true);
+            outcome
+        };
+        let (asked, outcome) = tokio::join!(asking, during);
+        asked.and(outcome)
+    }
+
+    async fn served(&self) -> Result<()> {
+        let all = |pods: &Vec<_>| pods.len() == self.sets * PODS;
+        eventually_within(PATIENCE, "all pods were made", || self.world.pods(LABEL), all).await.map(drop)
+    }
+}
+
+/// Waits until `older` is elected and the process that led has gone, and says how it went.
+async fn handed_over(older: &mut Elector, leader: &Manager) -> Result<ExitStatus> {
+    let (elected, ended) =
+        tokio::join!(tokio::time::timeout(PATIENCE, older.acquire()), leader.wait_exit(PATIENCE));
+    elected.context("the older one was not elected")??;
+    ended
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_whose_lease_is_moved_ends_its_work_in_order_says_for_whom_and_another_works_on()
+-> Result<()> {
+    on_plane(electing(), async |plane, audit| {
+        let world = World { client: plane.client().await, namespace: plane.namespace("moved").await? };
+        let mut asked = Asked { world, sets: 0 };
+        let one = replica(plane, "one").await?;
+        let look = || holder(plane, LEASE);
+        let first = eventually_within(PATIENCE, "one leads", look, |holder| !holder.is_empty()).await?;
+        let two = replica(plane, "two").await?;
+        asked.ask().await?;
+        asked.served().await?;
+
+        let mut older = elector(plane, LEASE, "older", "0.0.1").await?;
+        let status = asked.ask_during(handed_over(&mut older, &one)).await?;
+        ensure!(status.code() == Some(1), "it ended with {status}");
+        let log = std::fs::read_to_string(one.log())?;
+        let said = "kube-system/windlass was handed over to older, whom the API server's coordinator prefers";
+        ensure!(log.contains(said), "the log does not say why:\n{log}");
+        ensure!(two.exited().is_none(), "who stands by is not concerned");
+
+        // Nobody answers for the older candidate any more.
+        older.release(None).await?;
+        drop(older);
+        let another = |holder: &String| !["", "older", &first].contains(&holder.as_str());
+        eventually_within(PATIENCE, "two leads", look, another).await?;
+        asked.ask().await?;
+        asked.served().await?;
+        two.terminate();
+        let status = two.wait_exit(PATIENCE).await?;
+        ensure!(status.success(), "it ended with {status}");
+        every_write_was_the_leaders(audit, asked.sets)
+    })
+    .await
+}
+
+/// Who led wrote nothing after the release, and who stood by nothing before that of the older one; what was asked for was
+/// done once.
+fn every_write_was_the_leaders(audit: &Audit, sets: usize) -> Result<()> {
+    let all = audit.all_writes("")?;
+    let releases: Vec<&Write> = all.iter().filter(|write| is_release(write)).collect();
+    let [of_one, of_older, of_two] = releases[..] else {
+        anyhow::bail!("three released the lease, not {releases:#?}")
+    };
+    ensure!(of_one.user.username == "one" && of_two.user.username == "two", "{releases:#?}");
+    ensure!(of_older.user.username != "one" && of_older.user.username != "two", "{of_older:#?}");
+    let by =
+        |user: &'static str| all.iter().filter(move |write| write.user.username == user && is_work(write));
+    for (user, from, until) in [("one", None, of_one), ("two", Some(of_older), of_two)] {
+        let early = |write: &&Write| {
+            from.is_some_and(|from| write.request_received_timestamp < from.request_received_timestamp)
+        };
+        let late = |write: &&Write| write.stage_timestamp > until.request_received_timestamp;
+        let (early, late) = (by(user).find(early), by(user).find(late));
+        ensure!(early.is_none() && late.is_none(), "{user} wrote too early {early:#?} or too late {late:#?}");
+        ensure!(by(user).count() > 0, "{user} worked");
+    }
+    let pods = |verb: &str| {
+        let done = |write: &&Write| write.verb == verb && write.resource() == "pods" && write.succeeded();
+        all.iter().filter(done).count()
+    };
+    let (made, deleted) = (pods("create"), pods("delete"));
+    ensure!((made, deleted) == (sets * PODS, 0), "{made} pods made and {deleted} deleted for {sets} sets");
+    Ok(())
+}
+
+/// The lease was given back.
+fn is_release(write: &Write) -> bool {
+    let lease = &write.response_object;
+    let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+    write.resource() == "leases"
+        && write.succeeded()
+        && lease["metadata"]["name"] == LEASE
+        && holder.is_empty()
+}
+
+/// Events are told in the background, and who stands for election renews itself.
+fn is_work(write: &Write) -> bool {
+    !matches!(write.resource(), "leases" | "leasecandidates" | "events")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_knows_no_candidates_is_one_clear_error() -> Result<()> {
     on_plane(quiet(), async |plane, _| {
-        let mut elector = elector(plane, "alone", "1.36.0").await?;
+        let mut elector = elector(plane, "coordinated", "alone", "1.36.0").await?;
         let refused = tokio::time::timeout(PATIENCE, elector.acquire()).await.context("it waits")?;
         let Err(refused @ ElectionError::NotCoordinated { .. }) = refused else {
             anyhow::bail!("{refused:?}")

@@ -1,4 +1,5 @@
-//! Several elections in one process: replicas that share work, and lose one of them after another.
+//! Several elections in one process: replicas that share work, and lose one of them after another, in this process and as
+//! processes of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,13 +12,14 @@ use kube::Api;
 use windlass_black_box::audit::{Audit, Write};
 use windlass_black_box::fixtures::{LABEL, service};
 use windlass_black_box::stage::on_plane;
+use windlass_black_box::subject;
 use windlass_black_box::wait::{eventually, eventually_within};
 use windlass_black_box::workload::Workload as _;
 use windlass_black_box::world::World;
 use windlass_client::ClientOptions;
 use windlass_controllers::{Options, registrations};
 use windlass_env::{Env, Task};
-use windlass_harness::{Plane, PlaneOptions};
+use windlass_harness::{self as harness, Plane, PlaneOptions};
 use windlass_manager::{
     ElectionGroup, Health, Manager, ManagerConfig, ManagerError, Probe, ShutdownSignals, ShutdownTrigger,
 };
@@ -152,4 +154,79 @@ fn never_two_at_once(audit: &Audit) -> Result<()> {
 
 fn replica_of(write: &Write) -> Option<&str> {
     write.user_agent.split_once('/').map(|(replica, _)| replica)
+}
+
+/// Who leads one group hesitates before it takes the other for a part of the retry period: so long that on a machine
+/// which is busy another process still comes first.
+const BY_FLAG: [&str; 6] = [
+    "--controllers=replicaset-controller,endpoints-controller",
+    "--leader-elect-group=workloads=replicaset",
+    "--leader-elect-group=network=endpoints-controller",
+    "--leader-elect-lease-duration=30s",
+    "--leader-elect-renew-deadline=20s",
+    "--leader-elect-retry-period=10s",
+];
+
+/// A process with the same groups, by flag, that acts as a user of its own, who may do anything.
+async fn process(plane: &Plane, name: &str) -> Result<harness::Manager> {
+    let kubeconfig = plane.kubeconfig_for(name, name, Some("system:masters"))?;
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+    let arguments: Vec<&str> = BY_FLAG.into_iter().chain([kubeconfig.as_str()]).collect();
+    let process = harness::Manager::start(plane, &arguments).await?;
+    subject::ready(&process, IDLE).await?;
+    Ok(process)
+}
+
+/// Waits until `process` leads so many groups, and says which.
+async fn leads(process: &harness::Manager, groups: usize) -> Result<Vec<&'static str>> {
+    let led = async || {
+        let mut led = Vec::new();
+        for (group, ..) in GROUPS {
+            let lease = format!("name=\"windlass-{group}\"");
+            if process.metric("leader_election_master_status", &[&lease]).await? == Some(1.0) {
+                led.push(group);
+            }
+        }
+        Ok(led)
+    };
+    eventually_within(IDLE, "it leads its share", led, |led| led.len() == groups).await
+}
+
+async fn ends_in_order(process: &harness::Manager) -> Result<()> {
+    process.terminate();
+    let status = process.wait_exit(IDLE).await?;
+    ensure!(status.code() == Some(0), "it ended with {status}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_processes_with_groups_by_flag_lead_one_each_and_one_leads_both_when_the_other_has_ended()
+-> Result<()> {
+    on_plane(PlaneOptions::default().nodes(0).scheduler(false), async |plane, audit| {
+        let world = World { client: plane.client().await, namespace: plane.namespace("flags").await? };
+        // Who comes first leads all there is, so what is shared is what it leaves.
+        let zero = process(plane, "zero").await?;
+        leads(&zero, 2).await?;
+        all_work_goes_on(&world, "alone").await?;
+        let (one, two) = (process(plane, "one").await?, process(plane, "two").await?);
+        ends_in_order(&zero).await?;
+        let (of_one, of_two) = (leads(&one, 1).await?, leads(&two, 1).await?);
+        ensure!(of_one != of_two, "both lead {of_one:?}");
+        all_work_goes_on(&world, "shared").await?;
+
+        ends_in_order(&one).await?;
+        leads(&two, 2).await?;
+        all_work_goes_on(&world, "taken-over").await?;
+        ends_in_order(&two).await?;
+        ensure!(leaders(&world).await? == ["", ""], "both leases are released");
+        for (group, _, writer) in GROUPS {
+            let writes = audit.writes("windlass/", &[writer])?;
+            let mut turns: Vec<&str> = writes.iter().map(|write| write.user.username.as_str()).collect();
+            turns.dedup();
+            let led: &[&str] = if of_one == [group] { &["zero", "one", "two"] } else { &["zero", "two"] };
+            ensure!(turns == led, "{group} is led by {led:?} one after the other, and {turns:?} wrote");
+        }
+        Ok(())
+    })
+    .await
 }

@@ -1,4 +1,5 @@
-//! The process as its operators meet it, on a real control plane: identities, elections, shards, the admin server.
+//! The process as its operators meet it, on a real control plane: identities, rights, elections, shards, the
+//! admin server.
 
 mod admin;
 mod coordinated;
@@ -6,4 +7,5 @@ mod explain;
 mod groups;
 mod identities;
 mod planted;
+mod rights;
 mod shards;
