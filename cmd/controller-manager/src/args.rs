@@ -103,8 +103,8 @@ pub(crate) enum UsageError {
     #[error("--{0}={1}: neither true nor false; write true or false")]
     NoSwitch(&'static str, String),
     /// Two flags for one setting.
-    #[error("--{0}: --{1} is given too; leave one of them out")]
-    Both(&'static str, &'static str),
+    #[error("--{0}={1}: --{2} is given too; leave one of them out")]
+    Both(&'static str, bool, &'static str),
     /// The file that was named cannot be read.
     #[error("--config={path}: cannot be read: {reason}; name a readable file")]
     Unreadable {
@@ -148,9 +148,9 @@ pub(crate) fn parse(
         }
     }
     if let Some(words) = given(&matches, DISABLE_HTTP2)? {
-        let on = vec![opposite(&words)?.to_string()];
-        if sources.flags.insert(ENABLE_HTTP2, on).is_some() {
-            return Err(refused(UsageError::Both(DISABLE_HTTP2, ENABLE_HTTP2)));
+        let on = opposite(&words)?;
+        if sources.flags.insert(ENABLE_HTTP2, vec![on.to_string()]).is_some() {
+            return Err(refused(UsageError::Both(DISABLE_HTTP2, !on, ENABLE_HTTP2)));
         }
     }
     if let Some(path) = path(&matches, CONFIG)? {

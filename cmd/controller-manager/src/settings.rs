@@ -176,6 +176,7 @@ table::settings! {
 pub(crate) struct Given<T> {
     pub(crate) value: T,
     setting: &'static Setting,
+    /// As it was written, for messages.
     raw: Raw,
     origin: Origin,
     /// What the file says of it, where a flag is given too.
@@ -267,7 +268,7 @@ impl Sources {
             let (raw, place) = file.values.get(setting.name)?;
             Some((raw.clone(), Origin::File(Arc::clone(&file.file), *place)))
         });
-        let file = file.map(|(raw, origin)| meant::<T>(setting, raw, origin)).transpose()?;
+        let file = file.map(|(raw, origin)| meant::<T>(setting, &raw, raw.clone(), origin)).transpose()?;
         let Some(words) = self.flags.get(setting.name) else {
             return file.map_or_else(|| worded(setting, &[setting.default], Origin::Default), Ok);
         };
@@ -284,15 +285,35 @@ fn worded<T: Kind>(
     words: &[&str],
     origin: Origin,
 ) -> Result<Given<T>, InvalidSetting> {
-    let whole = || Raw::Many(words.iter().copied().map(Word::new).collect());
-    let raw = split(setting.shape, words)
-        .map_err(|wrong| InvalidSetting::new(setting, &whole(), &origin, wrong))?;
-    meant(setting, raw, origin)
+    // With the spaces and empty entries that reading leaves out: whoever wrote them is to find them again.
+    let written = match setting.shape {
+        Shape::Switch | Shape::Number | Shape::Text => last(words),
+        Shape::List | Shape::Switches | Shape::Lists => {
+            Raw::Many(words.iter().copied().map(Word::new).collect())
+        }
+    };
+    match split(setting.shape, words) {
+        Ok(raw) => meant(setting, &raw, written, origin),
+        Err(wrong) => Err(InvalidSetting::new(setting, &written, &origin, wrong)),
+    }
 }
 
-fn meant<T: Kind>(setting: &'static Setting, raw: Raw, origin: Origin) -> Result<Given<T>, InvalidSetting> {
-    let value = T::read(&raw).map_err(|wrong| InvalidSetting::new(setting, &raw, &origin, wrong))?;
-    Ok(Given { value, setting, raw, origin, overridden: None })
+/// What a value means that was written like this.
+fn meant<T: Kind>(
+    setting: &'static Setting,
+    value: &Raw,
+    written: Raw,
+    origin: Origin,
+) -> Result<Given<T>, InvalidSetting> {
+    match T::read(value) {
+        Ok(value) => Ok(Given { value, setting, raw: written, origin, overridden: None }),
+        Err(wrong) => Err(InvalidSetting::new(setting, &written, &origin, wrong)),
+    }
+}
+
+/// The only word that counts where a flag has one value.
+fn last(words: &[&str]) -> Raw {
+    Raw::One(Word::new(words.last().copied().unwrap_or_default()))
 }
 
 /// Words of a command line in the shape of a setting: of single values the last counts, lists are joined.
@@ -303,9 +324,7 @@ fn split(shape: Shape, words: &[&str]) -> Result<Raw, Wrong> {
         None => Err(word),
     };
     Ok(match shape {
-        Shape::Switch | Shape::Number | Shape::Text => {
-            Raw::One(Word::new(words.last().copied().unwrap_or_default()))
-        }
+        Shape::Switch | Shape::Number | Shape::Text => last(words),
         Shape::List => Raw::Many(words.iter().flat_map(|word| parts(word)).collect()),
         Shape::Switches => {
             let trimmed = words.iter().flat_map(|word| word.split(',')).map(str::trim);

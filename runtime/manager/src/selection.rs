@@ -62,6 +62,16 @@ impl ControllerSelection {
         entries.into_iter().collect()
     }
 
+    /// The entries as a user writes them.
+    pub(crate) fn entries(&self) -> Vec<String> {
+        let written = |entry: &Entry| match entry {
+            Entry::EveryDefault => "*".to_owned(),
+            Entry::On(name) => name.clone(),
+            Entry::Off(name) => format!("-{name}"),
+        };
+        self.0.iter().map(written).collect()
+    }
+
     /// The names, among `known`, of the controllers that run, in the order of `known`.
     ///
     /// # Errors

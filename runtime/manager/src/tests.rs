@@ -27,9 +27,11 @@ use crate::{
 };
 
 mod groups;
+mod liveness;
 mod renewal;
 mod runnables;
 mod shards;
+mod statusz;
 
 /// Signs each ConfigMap with the name of its replica, in two writes ten seconds apart.
 struct Scribe {

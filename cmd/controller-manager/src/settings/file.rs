@@ -256,8 +256,8 @@ impl Reader<'_> {
     fn texts(&self, setting: &Setting, items: &[Node]) -> Result<Vec<Word>, (Place, Refused)> {
         let text = |node: &Node| match &node.value {
             Tree::Text(text) if text.trim().is_empty() => {
-                let refused = refused(format!("{}: an entry is empty", setting.field), "leave it out");
-                Err((at(node), refused))
+                let problem = format!("{}={}: an entry is empty", setting.field, self.source(node));
+                Err((at(node), refused(problem, "leave it out")))
             }
             Tree::Text(text) => Ok(Word { text: text.clone(), place: at(node) }),
             _ => Err(self.mistyped(setting.field, node, "a text for each entry")),
@@ -266,13 +266,18 @@ impl Reader<'_> {
     }
 
     fn mistyped(&self, field: &str, node: &Node, wanted: &str) -> (Place, Refused) {
-        let problem =
-            format!("{}={}: {} where {wanted} should be", shown(field), self.source(node), node.value.noun());
+        let source = self.source(node);
+        let value = if source.is_empty() { source } else { format!("={source}") };
+        let problem = format!("{}{value}: {} where {wanted} should be", shown(field), node.value.noun());
         (at(node), refused(problem, format!("write {wanted}{}", hint(&node.value, wanted))))
     }
 
-    /// A node as it was written, if it is short and simple enough to be quoted.
+    /// A node as it was written, on one line, and no more of it than says which it is.
     fn source(&self, node: &Node) -> String {
+        shown(&self.unshortened(node))
+    }
+
+    fn unshortened(&self, node: &Node) -> String {
         let span = node.defined.span();
         let slice = || {
             let start = usize::try_from(span.byte_offset()?).ok()?;
@@ -280,11 +285,20 @@ impl Reader<'_> {
             self.text.get(start..end)
         };
         match &node.value {
-            Tree::Null => String::new(),
+            // An address with a name or a password in it, wherever it was put.
+            Tree::Text(text) if text.contains('@') => "***".to_owned(),
             Tree::Text(text) => quoted(text),
-            Tree::Switch(_) | Tree::Number(_) => shown(slice().unwrap_or_default().trim()),
-            Tree::List(_) => "[...]".to_owned(),
-            Tree::Map(_) => "{...}".to_owned(),
+            Tree::Null | Tree::Switch(_) | Tree::Number(_) => shown(slice().unwrap_or_default().trim()),
+            Tree::List(items) => {
+                let items: Vec<_> = items.iter().map(|item| self.unshortened(item)).collect();
+                format!("[{}]", items.join(", "))
+            }
+            Tree::Map(fields) => {
+                let field = |(name, node): &(Spanned<String>, Node)| {
+                    format!("{}: {}", shown(&name.value), self.unshortened(node))
+                };
+                format!("{{{}}}", fields.iter().map(field).collect::<Vec<_>>().join(", "))
+            }
         }
     }
 }

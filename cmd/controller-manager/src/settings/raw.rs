@@ -163,6 +163,8 @@ fn blamed(setting: &Setting, value: &str, origin: &Origin) -> String {
         Origin::Default => format!("--{flag}={value} (the default)"),
         Origin::Flag => format!("--{flag}={value}"),
         Origin::File(file, Place { line, column }) => {
+            // On a command line nothing stands for an empty text. In a file a pair of quotes does.
+            let value = if value.is_empty() { quoted(&value) } else { value };
             format!("{}:{line}:{column}: {field}={value}", shown(file))
         }
     }

@@ -7,11 +7,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use windlass_client::{ClientOptions, Identities};
 use windlass_controller::CacheSync;
+use windlass_election::{CoordinatedConfig, ElectionConfig};
 
 use super::config::{Access, AdminConfig, Tls};
 use super::status::About;
 use crate::config::ManagerConfig;
+use crate::groups::ElectionGroup;
 use crate::holdings::Holdings;
 
 /// What the manager's part is called.
@@ -35,6 +38,7 @@ fn manager(config: &ManagerConfig) -> Value {
         groups,
         shards,
         admin,
+        // A page of its own.
         flags: _,
         // A part of its own.
         configuration: _,
@@ -52,26 +56,14 @@ fn manager(config: &ManagerConfig) -> Value {
     json!({
         "name": name,
         "identity": identity,
-        "controllers": format!("{controllers:?}"),
-        "leaderElection": election.as_ref().map(|election| json!({
-            "resourceNamespace": election.lease_namespace,
-            "resourceName": election.lease_name,
-            "leaseDuration": text(election.lease_duration),
-            "renewDeadline": text(election.renew_deadline),
-            "retryPeriod": text(election.retry_period),
-        })),
-        "leaderElectionGroups": groups.iter().map(|group| (group.name.clone(), group.controllers.clone())).collect::<BTreeMap<_, _>>(),
+        "controllers": controllers.entries(),
+        "leaderElection": election.as_ref().map(self::election),
+        "leaderElectionGroups": groups.iter().map(group).collect::<BTreeMap<_, _>>(),
         "shards": shards,
         "featureGates": feature_gates.iter().map(|(gate, on)| (gate.name, on)).collect::<BTreeMap<_, _>>(),
         "admin": admin.as_ref().map(self::admin),
         "namespaces": namespaces.as_ref().map(|namespaces| namespaces.current()),
-        "clientConnection": {
-            "qps": client.qps,
-            "burst": client.burst,
-            "userAgent": client.user_agent,
-            "requestTimeout": text(client.request_timeout),
-            "connectTimeout": text(client.connect_timeout),
-        },
+        "clientConnection": self::client(client),
         "minResyncPeriod": text(*resync),
         "controllerStartInterval": text(*start_interval),
         "controllerShutdownTimeout": text(*shutdown_timeout),
@@ -82,6 +74,58 @@ fn manager(config: &ManagerConfig) -> Value {
         "apiServerWait": text(*api_server_wait),
         "workerStuckAfter": text(*worker_stuck_after),
         "rememberedEvents": remembered_events,
+    })
+}
+
+fn election(config: &ElectionConfig) -> Value {
+    let ElectionConfig {
+        lease_name,
+        lease_namespace,
+        identity,
+        lease_duration,
+        renew_deadline,
+        retry_period,
+        release_on_exit,
+        coordinated,
+    } = config;
+    json!({
+        "resourceNamespace": lease_namespace,
+        "resourceName": lease_name,
+        "identity": identity,
+        "leaseDuration": text(*lease_duration),
+        "renewDeadline": text(*renew_deadline),
+        "retryPeriod": text(*retry_period),
+        "releaseOnExit": release_on_exit,
+        "coordinated": coordinated.as_ref().map(self::coordinated),
+    })
+}
+
+fn coordinated(config: &CoordinatedConfig) -> Value {
+    let CoordinatedConfig { binary_version, emulation_version, strategy } = config;
+    json!({
+        "binaryVersion": binary_version,
+        "emulationVersion": emulation_version,
+        "strategy": strategy.as_str(),
+    })
+}
+
+fn group(group: &ElectionGroup) -> (String, Vec<String>) {
+    let ElectionGroup { name, controllers } = group;
+    (name.clone(), controllers.clone())
+}
+
+fn client(options: &ClientOptions) -> Value {
+    let ClientOptions { qps, burst, user_agent, request_timeout, connect_timeout, identities } = options;
+    json!({
+        "qps": qps,
+        "burst": burst,
+        "userAgent": user_agent,
+        "requestTimeout": text(*request_timeout),
+        "connectTimeout": text(*connect_timeout),
+        "identities": match identities {
+            Identities::Shared => json!("shared"),
+            Identities::ServiceAccounts { namespace } => json!({ "serviceAccountsIn": namespace }),
+        },
     })
 }
 

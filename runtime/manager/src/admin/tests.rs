@@ -2,6 +2,7 @@
 
 mod abused;
 mod answered;
+mod configured;
 mod reviewed;
 mod secured;
 

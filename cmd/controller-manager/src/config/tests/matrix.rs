@@ -2,7 +2,7 @@
 //! the file, the value, and what to write instead.
 
 use super::*;
-use crate::settings::{Setting, Shape, TABLE};
+use crate::settings::{Setting, Shape, TABLE, quoted, shown};
 
 const HEAD: &str = "apiVersion: config.windlass.dev/v1alpha1\nkind: ControllerManagerConfiguration\n";
 
@@ -173,14 +173,15 @@ fn file_of(field: &str, value: &str) -> String {
 fn as_field(setting: &Setting, word: &str) -> String {
     let text = |word: &str| serde_json::Value::from(word).to_string();
     let texts = |words: &str| words.split(',').map(text).collect::<Vec<_>>().join(", ");
+    let switch = |word: &str| match word.split_once('=') {
+        Some((name, value)) => format!("{}: {value}", text(name)),
+        None => format!("{}: ", text(word)),
+    };
     match setting.shape {
         Shape::Number if word.parse::<f64>().is_ok_and(f64::is_finite) => word.to_owned(),
         Shape::Switch | Shape::Number | Shape::Text => text(word),
         Shape::List => format!("[{}]", texts(word)),
-        Shape::Switches => match word.split_once('=') {
-            Some((name, value)) => format!("{{{}: {value}}}", text(name)),
-            None => format!("{{{}: }}", text(word)),
-        },
+        Shape::Switches => format!("{{{}}}", word.split(',').map(switch).collect::<Vec<_>>().join(", ")),
         Shape::Lists => match word.split_once('=') {
             Some((name, value)) => format!("{{{}: [{}]}}", text(name), texts(value)),
             None => format!("{{{}: }}", text(word)),
@@ -199,6 +200,42 @@ fn is_one_line_with_a_remedy(what: &str, message: &str) {
     assert!(said, "{what:?} is told without a remedy: {message}");
 }
 
+/// A field with its value, as it may stand in a message: in quotes or without.
+fn told(field: &str, value: &str) -> Vec<String> {
+    // An empty text is seen by its quotes only.
+    let values = [quoted(value), shown(value)].into_iter().filter(|value| !value.is_empty());
+    values.map(|value| format!("{field}={value}: ")).collect()
+}
+
+/// The same of a word that [`as_field`] wrote into a file: the whole of it, or that in it which is pointed at.
+fn told_of(setting: &Setting, word: &str) -> Vec<String> {
+    let field = setting.field;
+    let below = |name: &str| format!("{field}.{}", shown(name));
+    let entry = |entry: &str| match entry.split_once('=') {
+        None | Some((_, "")) if setting.shape == Shape::Switches => {
+            vec![format!("{}: nothing ", below(entry.trim_end_matches('=')))]
+        }
+        None => vec![format!("{}: nothing ", below(entry))],
+        Some((name, values)) => {
+            let values = values.split(',').flat_map(|value| [told(field, value), told(&below(name), value)]);
+            [told(field, name), values.flatten().collect()].concat()
+        }
+    };
+    match setting.shape {
+        Shape::Switch | Shape::Number | Shape::Text => told(field, word),
+        Shape::List => std::iter::once(word).chain(word.split(',')).flat_map(|it| told(field, it)).collect(),
+        Shape::Switches => word.split(',').flat_map(entry).collect(),
+        Shape::Lists => entry(word),
+    }
+}
+
+/// Every refusal of a value tells it, whole and as it was given, under its name, and then what is wrong with it.
+#[track_caller]
+fn names_the_value(what: &str, message: &str, told: &[String]) {
+    let said = told.iter().any(|told| message.contains(told));
+    assert!(said, "{what:?} is told without any of {told:?}: {message}");
+}
+
 #[test]
 fn every_wrong_value_of_every_flag_is_told_with_flag_value_and_remedy() {
     for setting in TABLE {
@@ -206,8 +243,8 @@ fn every_wrong_value_of_every_flag_is_told_with_flag_value_and_remedy() {
             let flag = format!("--{}={word}", setting.name);
             let message = read(&[&flag]).map(drop).expect_err(&flag);
             is_one_line_with_a_remedy(&flag, &message);
-            let shown = format!("--{}={}", setting.name, crate::settings::shown(&word.replace(",,", ",")));
-            assert!(message.starts_with(shown.trim_end_matches(',')), "{flag:?}: {message}");
+            let told = format!("--{}={}: ", setting.name, shown(word));
+            assert!(message.starts_with(&told), "{flag:?}: {message}");
         }
     }
 }
@@ -215,31 +252,41 @@ fn every_wrong_value_of_every_flag_is_told_with_flag_value_and_remedy() {
 #[test]
 fn every_wrong_value_of_every_field_is_told_with_place_field_value_and_remedy() {
     for setting in TABLE {
-        for word in wrong_words(setting).iter().filter(|word| !word.contains(",,")) {
+        for word in wrong_words(setting) {
             let file = file_of(setting.field, &as_field(setting, word));
             let message = read_with(&["--config=f.yaml"], &file).map(drop).expect_err(&file);
             is_one_line_with_a_remedy(&file, &message);
             let line = file.lines().count();
             assert!(message.starts_with(&format!("f.yaml:{line}:")), "{file}: {message}");
-            assert!(message.contains(setting.field), "{file}: {message}");
+            names_the_value(&file, &message, &told_of(setting, word));
         }
     }
 }
 
 #[test]
-fn every_value_of_another_type_is_told_with_place_field_and_remedy() {
+fn every_value_of_another_type_is_told_with_place_field_value_and_remedy() {
+    // Each with what of it is pointed at, below the field or in its list.
     let typed = [
-        (Shape::Switch, "true"),
-        (Shape::Number, "7"),
-        (Shape::Text, "\"7\""),
-        (Shape::List, "[\"a\"]"),
-        (Shape::Switches, "{\"a\": true}"),
-        (Shape::Lists, "{\"a\": [\"b\"]}"),
+        (Shape::Switch, "true", ""),
+        (Shape::Number, "7", ""),
+        (Shape::Text, "\"7\"", ""),
+        (Shape::List, "[\"a\"]", ""),
+        (Shape::Switches, "{a: true}", ".a=true"),
+        (Shape::Lists, "{a: [\"b\"]}", ".a=[\"b\"]"),
     ];
-    let others = ["null", "", "7.5e3", "[[]]", "{a: {}}", "[1]", "\u{e9}", "!!binary aGk="];
+    let others = [
+        ("null", ""),
+        ("", ""),
+        ("7.5e3", ""),
+        ("[[]]", "=[]"),
+        ("{a: {}}", ".a={}"),
+        ("[1]", "=1"),
+        ("\u{e9}", ""),
+        ("!!binary aGk=", "=hi"),
+    ];
     for setting in TABLE {
-        let wrong = typed.iter().filter(|(shape, _)| *shape != setting.shape).map(|(_, value)| *value);
-        for value in wrong.chain(others) {
+        let of_others = typed.iter().filter(|(shape, ..)| *shape != setting.shape);
+        for (value, part) in of_others.map(|(_, value, part)| (*value, *part)).chain(others) {
             let legal = matches!(
                 (setting.shape, value),
                 (Shape::Text, "\u{e9}" | "!!binary aGk=") | (Shape::Number, "7.5e3") if setting.shape != Shape::Number || setting.unit == "RATE"
@@ -250,9 +297,31 @@ fn every_value_of_another_type_is_told_with_place_field_and_remedy() {
                 Err(message) => {
                     is_one_line_with_a_remedy(&file, &message);
                     assert!(message.starts_with("f.yaml:"), "{file}: {message}");
-                    assert!(legal || message.contains(setting.field), "{file}: {message}");
+                    let told = match (value, part.split_once('=')) {
+                        ("", _) => vec![format!("{}: nothing ", setting.field)],
+                        (_, None) => told(setting.field, value),
+                        (_, Some((below, part))) => {
+                            [told(setting.field, value), told(&format!("{}{below}", setting.field), part)]
+                                .concat()
+                        }
+                    };
+                    names_the_value(&file, &message, &told);
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn an_address_with_a_password_is_quoted_nowhere_whatever_it_is_taken_for() {
+    let address = "https://me:secret@host";
+    // Lists of names are quoted as such: nobody looks for an address in them.
+    let others = TABLE.iter().filter(|setting| !matches!(setting.shape, Shape::List | Shape::Lists));
+    for setting in others {
+        for value in [format!("[\"{address}\"]"), format!("{{a: [{{b: \"{address}\"}}]}}")] {
+            let file = file_of(setting.field, &value);
+            let message = read_with(&["--config=f.yaml"], &file).map(drop).expect_err(&file);
+            assert!(!message.contains("secret"), "{message}");
         }
     }
 }
@@ -323,8 +392,12 @@ const REFUSALS: &[(&[&str], &[&str])] = &[
     (&["--leader-elect-group=one"], &["not of the form NAME=CONTROLLER", "write it like"]),
     (&["--secure-port=70000"], &["out of range", "from 0 to 65535"]),
     (&["-v=loud"], &["--v=loud", "whole number", "from 0 to 10"]),
-    (&["-v"], &["needs a value"]),
     (&["--logging-format=xml"], &["not a format", "text or json"]),
+];
+
+/// The same of lines that are wrong whatever their values are: no setting takes them, so nobody knows what is secret.
+const MISUSES: &[(&[&str], &[&str])] = &[
+    (&["-v"], &["-v needs a value", "-v=<value>"]),
     (&["--node-monitor-period=5s"], &["--node-monitor-period", "does not implement yet", "leave it out"]),
     (&["--node_monitor_period", "5s"], &["--node-monitor-period", "does not implement yet"]),
     (&["--leader-elects=true"], &["--leader-elects", "unknown flag", "--leader-elect?"]),
@@ -340,7 +413,12 @@ const REFUSALS: &[(&[&str], &[&str])] = &[
 
 #[test]
 fn what_is_said_of_a_wrong_line_helps() {
-    for (line, parts) in REFUSALS {
+    for (line, _) in REFUSALS {
+        let message = read(line).map(drop).expect_err(&format!("{line:?} should be refused"));
+        let told = format!("--{}: ", line.join("=").trim_start_matches('-'));
+        assert!(message.starts_with(&told), "{line:?}: {message}");
+    }
+    for (line, parts) in REFUSALS.iter().chain(MISUSES) {
         let message = read(line).map(drop).expect_err(&format!("{line:?} should be refused"));
         is_one_line_with_a_remedy(&format!("{line:?}"), &message);
         for part in *parts {
@@ -444,7 +522,7 @@ const CONTRADICTIONS: &[(&[&str], &str, &str, &[&str])] = &[
     (
         &["--enable-http2-serving", "--disable-http2-serving=false"],
         "",
-        "--disable-http2-serving: --enable-http2-serving is given too; ",
+        "--disable-http2-serving=false: --enable-http2-serving is given too; ",
         &[],
     ),
     (&["--disable-http2-serving=maybe"], "", "--disable-http2-serving=maybe: neither true nor false; ", &[]),
@@ -571,10 +649,28 @@ const CONTRADICTIONS: &[(&[&str], &str, &str, &[&str])] = &[
     ),
 ];
 
+/// Whether the beginning of a message has a name of a line or of fields, and a value of theirs, whole.
+fn names_one_of(line: &[&str], fields: &str, beginning: &str) -> bool {
+    let Some((name, value)) = beginning.split_once('=') else { return false };
+    let Some((value, _)) = value.split_once(": ") else { return false };
+    let Some(field) = name.strip_prefix("f.yaml:") else {
+        // A flag of lists may be given several times, and a switch stands for `true`.
+        let given: Vec<_> = line.iter().filter_map(|word| word.strip_prefix(name)).collect();
+        let values: Vec<_> = given.iter().map(|value| value.strip_prefix('=').unwrap_or("true")).collect();
+        return values.join(",") == value;
+    };
+    let field = field.rsplit(' ').next().unwrap_or_default();
+    let words =
+        |text: &str| text.split(|c: char| " {}[]:,".contains(c)).map(str::to_owned).collect::<Vec<_>>();
+    field.split('.').all(|name| words(fields).iter().any(|word| word == name))
+        && words(fields).iter().any(|word| word == value)
+}
+
 #[test]
 fn what_contradicts_is_told_by_the_names_under_which_it_was_given() {
     let mut others = String::new();
     for (line, fields, beginning, parts) in CONTRADICTIONS {
+        assert!(names_one_of(line, fields, beginning), "{line:?} {fields}: no value in {beginning}");
         let file =
             format!("{HEAD}{}\n", fields.trim_start_matches('{').strip_suffix('}').unwrap_or_default());
         let line: Vec<_> = line.iter().copied().chain(["--config=f.yaml"]).collect();

@@ -74,7 +74,7 @@ const REFUSALS: &[(&str, &str)] = &[
     ),
     (
         "logging:\n  verbosity:\n",
-        "windlass.yaml:4:12: logging.verbosity=: nothing where a number should be; write a number, or leave the field out",
+        "windlass.yaml:4:12: logging.verbosity: nothing where a number should be; write a number, or leave the field out",
     ),
     (
         "logging:\n  verbosity: 11\n",
@@ -97,7 +97,7 @@ const REFUSALS: &[(&str, &str)] = &[
     ),
     (
         "generic:\n  controllers: ['*', ' ']\n",
-        "windlass.yaml:4:22: generic.controllers: an entry is empty; leave it out",
+        "windlass.yaml:4:22: generic.controllers=\" \": an entry is empty; leave it out",
     ),
     (
         "featureGates: {A: maybe}\n",
@@ -105,7 +105,7 @@ const REFUSALS: &[(&str, &str)] = &[
     ),
     (
         "featureGates: [A]\n",
-        "windlass.yaml:3:15: featureGates=[...]: a list where true or false for each name should be",
+        "windlass.yaml:3:15: featureGates=[\"A\"]: a list where true or false for each name should be",
     ),
     (
         "generic:\n  <<: {controllers: ['*']}\n",

@@ -1,0 +1,205 @@
+//! Of every setting of a manager `/configz` shows what it is, or a page of its own does.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU16;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use windlass_client::Identities;
+use windlass_controller::CacheSync;
+use windlass_election::{CoordinatedConfig, ElectionConfig};
+use windlass_informer::NamespaceSet;
+
+use super::super::{Access, Tls};
+use super::*;
+use crate::feature_gates::{FeatureGate, FeatureGates, Stage};
+use crate::groups::ElectionGroup;
+use crate::{ControllerSelection, ManagerConfig};
+
+/// A configuration that has everything a configuration can have.
+fn full() -> ManagerConfig {
+    let election =
+        ElectionConfig { coordinated: Some(CoordinatedConfig::new("1.2.3")), ..ElectionConfig::new("me") };
+    let admin = AdminConfig::new(anywhere());
+    let config = ManagerConfig::new("me");
+    let client = windlass_client::ClientOptions {
+        identities: Identities::service_accounts(),
+        ..config.client.clone()
+    };
+    ManagerConfig {
+        election: Some(election),
+        groups: vec![ElectionGroup::new("left", ["one"])],
+        shards: NonZeroU16::new(4),
+        admin: Some(admin),
+        namespaces: Some(NamespaceSet::of(["shop"])),
+        client,
+        ..config
+    }
+}
+
+/// A change of one setting, which whoever looks must see.
+type Change = (&'static str, fn(&mut ManagerConfig));
+
+const OTHER: Duration = Duration::from_secs(12_345);
+
+fn elected(config: &mut ManagerConfig) -> &mut ElectionConfig {
+    config.election.as_mut().expect("elected")
+}
+
+fn coordinated(config: &mut ManagerConfig) -> &mut CoordinatedConfig {
+    elected(config).coordinated.as_mut().expect("coordinated")
+}
+
+fn served(config: &mut ManagerConfig) -> &mut AdminConfig {
+    config.admin.as_mut().expect("served")
+}
+
+fn gates() -> FeatureGates {
+    let (stage, since) = (Stage::Beta, "v1.0");
+    FeatureGates::new([FeatureGate { name: "Gate", stage, default: true, locked: false, since }])
+        .expect("one")
+}
+
+/// One for each, by the path of its field. One that ends above a field stands for all below it, which are private.
+const CHANGES: &[Change] = &[
+    ("name", |config| config.name = "other".to_owned()),
+    ("identity", |config| config.identity = "other".to_owned()),
+    ("controllers", |config| config.controllers = ControllerSelection::parse(["*", "-other"])),
+    ("election", |config| config.election = None),
+    ("election.lease_name", |config| elected(config).lease_name = "other".to_owned()),
+    ("election.lease_namespace", |config| elected(config).lease_namespace = "other".to_owned()),
+    ("election.identity", |config| elected(config).identity = "other".to_owned()),
+    ("election.lease_duration", |config| elected(config).lease_duration = OTHER),
+    ("election.renew_deadline", |config| elected(config).renew_deadline = OTHER),
+    ("election.retry_period", |config| elected(config).retry_period = OTHER),
+    ("election.release_on_exit", |config| elected(config).release_on_exit = false),
+    ("election.coordinated", |config| elected(config).coordinated = None),
+    ("election.coordinated.binary_version", |config| coordinated(config).binary_version = "9.9.9".to_owned()),
+    ("election.coordinated.emulation_version", |config| {
+        coordinated(config).emulation_version = "0.9.9".to_owned();
+    }),
+    ("groups", |config| config.groups = Vec::new()),
+    ("groups.name", |config| config.groups[0].name = "other".to_owned()),
+    ("groups.controllers", |config| config.groups[0].controllers = vec!["other".to_owned()]),
+    ("shards", |config| config.shards = NonZeroU16::new(7)),
+    ("admin", |config| config.admin = None),
+    ("admin.address", |config| served(config).address = ([127, 0, 0, 9], 99).into()),
+    ("admin.tls", |config| served(config).tls = Tls::Plain),
+    ("admin.tls", |config| {
+        served(config).tls = Tls::Kept { folder: PathBuf::from("/other"), name: "pair".to_owned() };
+    }),
+    ("admin.tls", |config| {
+        served(config).tls = Tls::Files { certificate: PathBuf::from("/crt"), key: PathBuf::from("/key") };
+    }),
+    ("admin.access", |config| served(config).access = Access::Open),
+    ("admin.access.always_allow", |config| {
+        reviewed(config, |allow, _, _, _| allow.push("/other".to_owned()));
+    }),
+    ("admin.access.authentication_ttl", |config| reviewed(config, |_, ttl, _, _| *ttl = OTHER)),
+    ("admin.access.allow_ttl", |config| reviewed(config, |_, _, ttl, _| *ttl = OTHER)),
+    ("admin.access.deny_ttl", |config| reviewed(config, |_, _, _, ttl| *ttl = OTHER)),
+    ("admin.http2", |config| served(config).http2 = true),
+    ("flags", |config| drop(config.flags.insert("other".to_owned(), "1".to_owned()))),
+    ("configuration", |config| drop(config.configuration.insert("other".to_owned(), json!(1)))),
+    ("feature_gates", |config| config.feature_gates = gates()),
+    ("namespaces", |config| config.namespaces = None),
+    ("namespaces", |config| config.namespaces = Some(NamespaceSet::of(["other"]))),
+    ("client.qps", |config| config.client.qps = 12.5),
+    ("client.burst", |config| config.client.burst = 77),
+    ("client.user_agent", |config| config.client.user_agent = "other".to_owned()),
+    ("client.request_timeout", |config| config.client.request_timeout = OTHER),
+    ("client.connect_timeout", |config| config.client.connect_timeout = OTHER),
+    ("client.identities", |config| config.client.identities = Identities::Shared),
+    ("client.identities.namespace", |config| {
+        config.client.identities = Identities::ServiceAccounts { namespace: "other".to_owned() };
+    }),
+    ("resync", |config| config.resync = OTHER),
+    ("start_interval", |config| config.start_interval = OTHER),
+    ("shutdown_timeout", |config| config.shutdown_timeout = OTHER),
+    ("cache_sync", |config| config.cache_sync = CacheSync::Within(OTHER)),
+    ("api_server_wait", |config| config.api_server_wait = OTHER),
+    ("worker_stuck_after", |config| config.worker_stuck_after = OTHER),
+    ("remembered_events", |config| config.remembered_events = 77),
+];
+
+/// There is one rule by which a coordinator chooses, so that of all fields this cannot be changed; it is shown.
+const UNCHANGED: &str = "election.coordinated.strategy";
+
+fn reviewed(
+    config: &mut ManagerConfig,
+    change: impl FnOnce(&mut Vec<String>, &mut Duration, &mut Duration, &mut Duration),
+) {
+    let Access::Reviewed { always_allow, authentication_ttl, allow_ttl, deny_ttl } =
+        &mut served(config).access
+    else {
+        panic!("reviewed");
+    };
+    change(always_allow, authentication_ttl, allow_ttl, deny_ttl);
+}
+
+/// What the pages show of a configuration.
+fn shown(config: &ManagerConfig) -> Value {
+    let About { component, flags, configuration, holdings: _ } = About::of(config, Holdings::default());
+    json!([component, flags, configuration])
+}
+
+/// The paths of the fields that a configuration has, off what `Debug` tells, which leaves none out.
+fn fields(config: &ManagerConfig) -> BTreeSet<String> {
+    let (mut above, mut paths) = (Vec::<(usize, String)>::new(), BTreeSet::new());
+    for line in format!("{config:#?}").lines() {
+        let text = line.trim_start();
+        let is_name = |name: &&str| {
+            name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+        };
+        let Some(name) = text.split_once(": ").map(|(name, _)| name).filter(is_name) else { continue };
+        let depth = line.len() - text.len();
+        above.retain(|(before, _)| *before < depth);
+        above.push((depth, name.to_owned()));
+        let path: Vec<&str> = above.iter().map(|(_, name)| name.as_str()).collect();
+        paths.insert(path.join("."));
+    }
+    paths
+}
+
+#[test]
+fn every_setting_of_a_manager_is_shown_and_each_value_as_itself() {
+    let plain = shown(&full());
+    let mut seen = vec![plain];
+    for (field, change) in CHANGES {
+        let mut config = full();
+        change(&mut config);
+        let changed = shown(&config);
+        assert!(!seen.contains(&changed), "{field} is not shown: {changed}");
+        seen.push(changed);
+    }
+}
+
+#[test]
+fn no_field_of_a_configuration_is_left_out_when_it_is_looked_at_what_is_shown() {
+    let paths = fields(&full());
+    assert!(paths.contains("client.identities.namespace") && paths.len() > 40, "{paths:?}");
+    let known: BTreeSet<&str> = CHANGES.iter().map(|(field, _)| *field).chain([UNCHANGED]).collect();
+    let has_known_below = |path: &str| known.iter().any(|field| field.starts_with(&format!("{path}.")));
+    let is_private = |path: &str| {
+        known.iter().any(|field| {
+            path.strip_prefix(field).is_some_and(|rest| rest.starts_with('.')) && !has_known_below(field)
+        })
+    };
+    let forgotten: Vec<&String> = paths
+        .iter()
+        .filter(|path| !known.contains(path.as_str()) && !has_known_below(path) && !is_private(path))
+        .collect();
+    assert_eq!(forgotten, Vec::<&String>::new(), "what does `/configz` show of these?");
+}
+
+#[test]
+fn who_decides_who_acts_and_under_whose_name_can_be_read() {
+    let shown = &shown(&full())[2]["manager.windlass.dev"];
+    assert_eq!(shown["leaderElection"]["releaseOnExit"], true);
+    let coordinated = json!({
+        "binaryVersion": "1.2.3", "emulationVersion": "1.2.3", "strategy": "OldestEmulationVersion",
+    });
+    assert_eq!(shown["leaderElection"]["coordinated"], coordinated);
+    assert_eq!(shown["clientConnection"]["identities"], json!({ "serviceAccountsIn": "kube-system" }));
+    assert_eq!(shown["controllers"], json!(["*"]));
+}

@@ -1,0 +1,168 @@
+//! What fails liveness at a probe, by name, and what does not: a stuck watch and a stuck worker, beside quiet and slow ones.
+
+use super::*;
+use crate::health::CheckResult;
+
+/// The longest that a watch lasts. One that takes no step for two of these is stuck.
+const WINDOW: Duration = Duration::from_secs(200);
+
+/// How often a probe asks here.
+const PROBED_EVERY: Duration = Duration::from_secs(10);
+
+/// Reconciles each key for as long as told, at the pace of its clock.
+struct Sluggish {
+    takes: Duration,
+}
+
+/// Under this limit, if there is one.
+fn sluggish(takes: Duration, limit: Option<Duration>) -> Registration {
+    Registration::with(Descriptor::new("sluggish"), move |setup: &mut Setup| {
+        setup.reconcile_timeout(limit);
+        setup.watch::<ConfigMap>().enqueue(by_self);
+        Ok(Sluggish { takes })
+    })
+}
+
+#[async_trait]
+impl Controller for Sluggish {
+    const NAME: &'static str = "sluggish";
+
+    fn setup(_: &mut Setup) -> Result<Self, SetupError> {
+        Err(SetupError::invalid("it is made by `sluggish`"))
+    }
+
+    async fn reconcile(&self, _: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        cx.env().sleep(self.takes).await;
+        Ok(Outcome::Done)
+    }
+}
+
+fn alone() -> ManagerConfig {
+    ManagerConfig { election: None, ..ManagerConfig::new("one") }
+}
+
+impl Replica {
+    /// The checks of liveness that fail, and why.
+    fn ailing(&self) -> Vec<(String, String)> {
+        let failed = |CheckResult { name, outcome }| Some((name, outcome.err()?));
+        self.health.report(Probe::Live).results.into_iter().filter_map(failed).collect()
+    }
+
+    /// What fails first within so long, and after how long; nothing if liveness lasts.
+    async fn first_ailment(&self, world: &World, within: Duration) -> Option<(Duration, String, String)> {
+        let begun = world.env.now();
+        while since(&world.env, begun) < within {
+            if let Some((check, why)) = self.ailing().into_iter().next() {
+                return Some((since(&world.env, begun), check, why));
+            }
+            world.env.sleep(PROBED_EVERY).await;
+        }
+        None
+    }
+
+    /// After how long liveness passes again.
+    async fn recovers(&self, world: &World) -> Duration {
+        let begun = world.env.now();
+        while !self.ailing().is_empty() {
+            assert!(since(&world.env, begun) < Duration::from_secs(7200), "{:?}", self.ailing());
+            world.env.sleep(PROBED_EVERY).await;
+        }
+        since(&world.env, begun)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_gets_nowhere_for_two_windows_fails_liveness_by_its_kind_until_it_moves_on() {
+    let world = World::new();
+    // With the default every request ends long before, and each end is a step.
+    let client = ClientOptions { request_timeout: WINDOW * 4, ..ClientOptions::default() };
+    let replica = world.start_both(ManagerConfig { client, ..alone() });
+    world.pass(60).await;
+    assert_eq!((replica.ailing(), replica.ready()), (vec![], true));
+    world.fail("secrets", What::RequestLost { silently: true });
+    let (after, check, why) = replica.first_ailment(&world, WINDOW * 4).await.expect("it is stuck");
+    assert_eq!(check, "watches");
+    assert!(why.starts_with("the informer of secrets") && why.contains("has got nowhere for 40"), "{why}");
+    // What was open lasted for up to a window more.
+    assert!((WINDOW * 2..=WINDOW * 3 + PROBED_EVERY).contains(&after), "{after:?}");
+    assert_eq!(replica.ailing().len(), 1, "the other watch is quiet, and nothing has died");
+    let shown = replica.health.report(Probe::Live);
+    assert!(shown.details().contains("[-]watches failed: reason withheld\n"), "{}", shown.details());
+    world.api.meddle(|_| None);
+    let recovered = replica.recovers(&world).await;
+    assert!((WINDOW..=WINDOW * 2 + PROBED_EVERY).contains(&recovered), "as the request ends: {recovered:?}");
+    assert_eq!(replica.first_ailment(&world, WINDOW * 4).await, None, "and it stays well");
+    replica.env.kill();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_watch_never_fails_liveness_with_bookmarks_or_without_stalled_or_away() {
+    for what in [
+        None,
+        Some(What::BookmarksMissing),
+        Some(What::WatchStalled),
+        Some(What::RequestLost { silently: true }),
+        Some(What::Unavailable),
+    ] {
+        let world = World::new();
+        let replica = world.start_both(alone());
+        world.pass(60).await;
+        if let Some(what) = &what {
+            world.fail("secrets", what.clone());
+        }
+        let ailment = replica.first_ailment(&world, WINDOW * 10).await;
+        assert_eq!(ailment, None, "{what:?}");
+        replica.env.kill();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_outlasts_its_reconcile_timeout_fails_liveness_by_controller_and_key_until_it_goes_on()
+{
+    let world = World::new();
+    let limit = Duration::from_secs(10);
+    let replica = world.start_controller(alone(), sluggish(Duration::from_secs(3600), Some(limit)));
+    world.pass(5).await;
+    assert_eq!(replica.ailing(), []);
+    // As one that never awaits: its thread is kept, so that its timeout finds nobody.
+    let kept = replica.env.pause();
+    world.pass(55).await;
+    assert_eq!(replica.ailing(), [], "a minute is for what a worker does beside its reconcile");
+    let (_, check, why) = replica.first_ailment(&world, limit * 3).await.expect("it is stuck");
+    assert_eq!(check, "sluggish");
+    assert!(why.starts_with("shop/web has been reconciled for "), "{why}");
+    drop(kept);
+    world.pass(1).await;
+    assert_eq!(replica.ailing(), [], "its timeout has ended it");
+    assert_eq!(replica.metrics.reconcile("sluggish").timeouts.get(), 1);
+    replica.env.kill();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_that_its_timeout_ends_never_fails_liveness_however_often() {
+    let world = World::new();
+    let limit = Duration::from_secs(10);
+    let replica = world.start_controller(alone(), sluggish(Duration::from_secs(3600), Some(limit)));
+    assert_eq!(replica.first_ailment(&world, Duration::from_secs(3600)).await, None);
+    assert!(replica.metrics.reconcile("sluggish").timeouts.get() > 10);
+    replica.env.kill();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_reconcile_without_a_timeout_fails_liveness_after_the_limit_of_the_process_and_no_sooner() {
+    let world = World::new();
+    let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+    let replica = world.start_controller(alone(), sluggish(minutes(29), None));
+    assert_eq!(replica.first_ailment(&world, minutes(60)).await, None, "29 minutes are not too long");
+    replica.env.kill();
+
+    let world = World::new();
+    let replica = world.start_controller(alone(), sluggish(minutes(40), None));
+    let (after, check, why) = replica.first_ailment(&world, minutes(60)).await.expect("it is stuck");
+    assert!((minutes(30)..=minutes(30) + PROBED_EVERY * 2).contains(&after), "{after:?}");
+    assert_eq!(check, "sluggish");
+    assert!(why.starts_with("shop/web has been reconciled for "), "{why}");
+    let recovered = replica.recovers(&world).await;
+    assert!(recovered <= minutes(10) + PROBED_EVERY, "as it ends: {recovered:?}");
+    replica.env.kill();
+}

@@ -1,0 +1,138 @@
+//! What `/statusz` tells of Leases and shards: by whoever is elected, by whoever shares, by whoever is alone.
+
+use std::net::Ipv4Addr;
+use std::num::NonZeroU16;
+
+use super::*;
+use crate::{AdminConfig, ElectionGroup, PageRequest, Pages};
+
+/// A replica and the pages that it serves.
+struct Shown {
+    replica: Replica,
+    pages: Pages,
+}
+
+impl World {
+    /// A replica of this configuration that serves its pages.
+    fn show(&self, config: ManagerConfig) -> Shown {
+        let admin = AdminConfig::local((Ipv4Addr::LOCALHOST, 0).into());
+        let env = self.env.incarnation(&config.identity, 0);
+        let manager = self.manager(&env, ManagerConfig { admin: Some(admin), ..config });
+        let manager = manager.register(Registration::of::<Scribe>());
+        let (trigger, signals) = ShutdownSignals::manual();
+        let (pages, health, metrics) =
+            (manager.pages().clone(), manager.health().clone(), manager.metrics().clone());
+        let run = self.env.spawn("manager", manager.run(signals));
+        Shown { replica: Replica { env, health, metrics, trigger, run }, pages }
+    }
+}
+
+/// What stands between the versions and the paths.
+fn held(pages: &Pages) -> Vec<String> {
+    let path = "/statusz".to_owned();
+    let (_, page) = pages.find(&path).expect("a page");
+    let request = PageRequest { path, query: Vec::new(), accept: String::new(), reviewed: true };
+    let text = String::from_utf8(page(&request).body.to_vec()).expect("text");
+    assert!(text.contains("\nPaths: "), "{text}");
+    let lines = text.lines().skip_while(|line| !line.starts_with("Emulation version: ")).skip(1);
+    lines.take_while(|line| !line.starts_with("Paths: ")).map(str::to_owned).collect()
+}
+
+impl Shown {
+    fn held(&self) -> Vec<String> {
+        held(&self.pages)
+    }
+
+    /// The shards of its only line, whatever it does with them.
+    fn shards(&self) -> Vec<String> {
+        let held = self.held();
+        let [line] = held.as_slice() else { panic!("one line: {held:?}") };
+        let shards = line.strip_prefix("Shards: ").and_then(|line| line.strip_suffix(", of 4"));
+        let shards = shards.unwrap_or_else(|| panic!("{line}")).split(", ");
+        shards.filter(|shard| *shard != "none").map(str::to_owned).collect()
+    }
+
+    async fn stop(self) {
+        self.replica.trigger.fire();
+        assert!(self.replica.ended().await.is_ok());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_elected_replica_shows_its_lease_and_who_holds_it() {
+    let world = World::new();
+    world.fail("leases", What::Unavailable);
+    let one = world.show(ManagerConfig::new("one"));
+    world.pass(5).await;
+    assert_eq!(one.held(), ["Lease kube-system/windlass: nobody is known to hold it"]);
+    world.api.meddle(|_| None);
+    world.pass(30).await;
+    let two = world.show(ManagerConfig::new("two"));
+    world.pass(5).await;
+    assert_eq!(one.held(), ["Lease kube-system/windlass: held here"]);
+    assert_eq!(two.held(), ["Lease kube-system/windlass: held by one"]);
+    one.stop().await;
+    world.pass(5).await;
+    assert_eq!(two.held(), ["Lease kube-system/windlass: held here"], "as it is when it is looked at");
+    two.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_lost_its_lease_says_so_for_as_long_as_it_is_there() {
+    let world = World::new();
+    let one = world.show(ManagerConfig::new("one"));
+    world.pass(5).await;
+    world.api.put(LEASE, json!({ "spec": { "holderIdentity": "other" } }));
+    let Shown { replica, pages } = one;
+    assert!(matches!(replica.run.await, Ok(Err(ManagerError::LeaseLost { .. }))));
+    assert_eq!(held(&pages), ["Lease kube-system/windlass: lost"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_with_groups_shows_a_line_for_each_lease() {
+    let world = World::new();
+    let groups = vec![ElectionGroup::new("writing", ["scribe"])];
+    let one = world.show(ManagerConfig { groups, ..ManagerConfig::new("one") });
+    world.pass(30).await;
+    let lines = ["Lease kube-system/windlass: held here", "Lease kube-system/windlass-writing: held here"];
+    assert_eq!(one.held(), lines);
+    one.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_that_share_show_the_shards_that_each_holds_and_how_far_it_is_with_them() {
+    let world = World::new();
+    let sharing = |name: &str| ManagerConfig { shards: NonZeroU16::new(4), ..ManagerConfig::new(name) };
+    let one = world.show(sharing("one"));
+    world.pass(60).await;
+    assert_eq!(one.held(), ["Shards: 0 working, 1 working, 2 working, 3 working, of 4"]);
+    let two = world.show(sharing("two"));
+    world.pass(60).await;
+    let (ours, theirs) = (one.shards(), two.shards());
+    assert_eq!((ours.len(), theirs.len()), (2, 2), "{ours:?} {theirs:?}");
+    let mut all = [ours, theirs].concat();
+    all.sort();
+    assert_eq!(all, ["0 working", "1 working", "2 working", "3 working"], "each is held by one of them");
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_shares_and_holds_nothing_says_so() {
+    let world = World::new();
+    world.fail("leases", What::Unavailable);
+    let one = world.show(ManagerConfig { shards: NonZeroU16::new(4), ..ManagerConfig::new("one") });
+    world.pass(5).await;
+    assert_eq!(one.held(), ["Shards: none, of 4"]);
+    one.replica.env.kill();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_is_always_alone_shows_neither() {
+    let world = World::new();
+    let one = world.show(ManagerConfig { election: None, ..ManagerConfig::new("one") });
+    world.pass(5).await;
+    assert_eq!(world.scribbled(), json!(begun_by("one")), "it works");
+    assert_eq!(one.held(), Vec::<String>::new());
+    one.replica.env.kill();
+}
