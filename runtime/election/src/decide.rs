@@ -170,7 +170,13 @@ mod tests {
 
     fn lease(holder: &str, duration_seconds: i32, renewed_micros: i64) -> Lease {
         let now = MicroTime(Timestamp::from_microsecond(renewed_micros).expect("in range"));
-        let record = Record::first(&Claim { identity: holder, duration_seconds, now, strategy: None, preferred: None });
+        let record = Record::first(&Claim {
+            identity: holder,
+            duration_seconds,
+            now,
+            strategy: None,
+            preferred: None,
+        });
         Lease { spec: Some(record.into_spec()), ..Lease::default() }
     }
 

@@ -199,7 +199,7 @@ fn holds(plan: &str) {
 /// nothing: neither is waited for, though a share of the shards is theirs.
 #[test]
 fn a_shard_is_not_kept_for_a_replica_that_comes_late_or_has_fallen_silent() {
-    const PLANS: [&str; 2] = [
+    const PLANS: [&str; 3] = [
         r##"{"seed": 9, "faults": [
             {"from_ms":227102,"until_ms":227904,"what":{"CrashAtWrite":{"write":40,"after_effect":false}}},
             {"from_ms":74086,"until_ms":82767,"instance":"a","what":"Crash"},
@@ -208,6 +208,11 @@ fn a_shard_is_not_kept_for_a_replica_that_comes_late_or_has_fallen_silent() {
         r##"{"seed": 31, "faults": [
             {"from_ms":221457,"until_ms":253639,"instance":"b","what":"Partition"},
             {"from_ms":230978,"until_ms":248166,"instance":"c","what":"Pause"}
+        ]}"##,
+        // Who comes just before a dead member's time is up keeps nothing for that one, nor does anybody keep it waiting.
+        r##"{"seed": 250, "faults": [
+            {"from_ms":286344,"until_ms":300000,"instance":"b","what":"Crash"},
+            {"from_ms":128065,"until_ms":138975,"what":{"CrashAtWrite":{"write":38,"after_effect":false}}}
         ]}"##,
     ];
     PLANS.into_iter().for_each(holds);

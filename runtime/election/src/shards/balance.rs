@@ -424,15 +424,17 @@ impl Engine {
         let unheld = self.unheld(&plan, now, turn);
         let takers = takers(&unheld, &held, &targets);
         for shard in unheld {
-            // Whoever should take it may be slow, or see things differently.
-            let anybodys = self.book.unheld_since(shard) + self.terms.retry_period;
+            // Whoever should take it may be slow, or see things differently: it may have come later, and still wait for
+            // the last holder's time to be up, which one write ends; or it has fallen silent, and what was kept for it is
+            // anybody's before long.
+            let moment = self.terms.retry_period / 4;
+            let patience = if room == 0 { moment } else { self.terms.retry_period };
+            let anybodys = self.book.unheld_since(shard) + patience;
             if takers.get(&shard) != Some(&me) && now < anybodys {
                 turn.wait(anybodys);
             } else if room == 0 {
-                // Whoever should may have come later, and still wait for the last holder's time to be up; or it has
-                // fallen silent, and what was kept for it is anybody's before long.
                 self.retire(shard, at, turn);
-                turn.wait(now + self.terms.retry_period / 4);
+                turn.wait(now + moment);
             } else if self.try_claim(shard, &plan, at, turn) {
                 room -= 1;
             }

@@ -243,16 +243,21 @@ impl Book {
 
     /// The members that live and were heard of lately, this replica among them.
     pub(crate) fn heard_of(&self, now: Instant) -> BTreeSet<String> {
-        let lately = |view: &&View| view.seen().is_some_and(|seen| now < seen.changed_at + self.silence());
+        let lately =
+            |view: &&View| view.seen().is_some_and(|seen| now < seen.changed_at + self.silence(seen));
         let others = self.others.values().filter(lately).filter_map(|view| self.member(view, now));
         let me = self.me.held_until(now).is_some().then(|| self.terms.identity.clone());
         others.map(|(member, _)| member).chain(me).collect()
     }
 
     /// After what time without a renewal a member is taken for silent, long before its membership expires: one that
-    /// comes late to a renewal loses nothing by it.
-    fn silence(&self) -> Duration {
-        self.terms.retry_period * 2
+    /// comes late to a renewal loses nothing by it. Sooner if it was found by the first list, and has not been heard of
+    /// since: it renewed some time before, and a replica that comes is not to keep anything for the dead.
+    fn silence(&self, seen: &Observation) -> Duration {
+        match self.listed_at == Some(seen.changed_at) {
+            true => self.terms.retry_period * 5 / 4,
+            false => self.terms.retry_period * 2,
+        }
     }
 
     fn member(&self, view: &View, now: Instant) -> Option<(String, Option<u16>)> {
