@@ -56,6 +56,8 @@ pub(crate) trait Cache: VersionSource {
     fn leaves_out(&self, key: &ObjectKey) -> Option<String>;
     /// Why there is no initial list, for each part that has none.
     fn laggards(&self) -> Vec<Laggard>;
+    /// Why changes may be missing, although there is an initial list.
+    fn trouble(&self) -> Option<String>;
 }
 
 impl<R: Observed> Cache for SharedInformer<R> {
@@ -131,6 +133,11 @@ impl<R: Observed> Cache for SharedInformer<R> {
 
     fn laggards(&self) -> Vec<Laggard> {
         SharedInformer::laggards(self)
+    }
+
+    fn trouble(&self) -> Option<String> {
+        let stuck = || self.stuck_for().map(|stuck| format!("it has got nowhere for {stuck:?}"));
+        SharedInformer::trouble(self).or_else(stuck)
     }
 }
 

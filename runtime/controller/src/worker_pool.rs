@@ -635,13 +635,14 @@ impl Workers {
     }
 
     /// A check that fails when a worker has had one key for longer than `stuck_after`, or has ended without being
-    /// told to. Of a controller with a reconcile timeout it fails a minute after that, if this is sooner: a reconcile
+    /// told to, or what follows a source of the controller's own has died, of a panic in the source, for instance. Of a controller with a reconcile timeout it fails a minute after that, if this is sooner: a reconcile
     /// that outlasts its timeout never awaits, and keeps its thread.
     pub fn health(
         &self,
         stuck_after: Duration,
     ) -> impl Fn() -> Result<(), String> + Send + Sync + 'static + use<> {
         let (activity, env, stop) = (self.activity.clone(), self.env.clone(), self.stop.clone());
+        let own = self.own.clone();
         let waits = self.gate.longest_wait();
         let stuck_after = match self.reconcile_timeout {
             Some(limit) => stuck_after.min(limit.saturating_add(waits).saturating_add(BESIDE_THE_TIMEOUT)),
@@ -650,6 +651,10 @@ impl Workers {
         move || {
             if !stop.is_cancelled() && activity.seats().contains(&Seated::Ended) {
                 return Err("a worker has ended".to_owned());
+            }
+            let dead = || own.iter().flat_map(InformerFactory::stuck).next();
+            if let (false, Some((kind, _))) = (stop.is_cancelled(), dead()) {
+                return Err(format!("the informer of {kind} has died that followed a source of its own"));
             }
             let age = |busy: &Busy| env.now().saturating_duration_since(busy.since);
             match activity.busy().into_iter().find(|busy| age(busy) > stuck_after) {

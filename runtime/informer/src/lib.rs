@@ -50,6 +50,7 @@ mod lister;
 mod lock;
 mod namespaces;
 mod partition;
+mod polls;
 mod presence;
 mod processor;
 mod reflector;

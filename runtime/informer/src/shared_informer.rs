@@ -13,14 +13,14 @@ use std::fmt;
 use std::ops::Bound;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{self, BoxFuture, Either, Shared};
 use tokio_util::sync::CancellationToken;
 use windlass_env::cell::{Observer, Publisher, cell};
-use windlass_env::{Env, Task};
+use windlass_env::{Env, Instant, Task};
 use windlass_metrics::{InformerMetrics, Metrics};
 use windlass_object::shard::ShardField;
 use windlass_object::{ObjectKey, Representation, ResourceKind, ResourceVersion};
@@ -34,9 +34,10 @@ use crate::list_watch::{Selection, Sources};
 use crate::lister::Lister;
 use crate::namespaces::NamespaceSet;
 use crate::partition::{Members, Partition, Site};
+use crate::polls::Polls;
 use crate::presence::Presence;
 use crate::processor::{Listener, Processor, Replay};
-use crate::reflector::WatchErrorHandler;
+use crate::reflector::{STUCK_AFTER, WatchErrorHandler};
 use crate::settings::{Admission, Settings, Transform};
 use crate::shards::ShardSet;
 use crate::share::Share;
@@ -126,6 +127,8 @@ struct Inner<R: Representation> {
     running: AtomicBool,
     /// Cancelled by the end, of whatever kind, of a task that follows the source.
     unfollowed: CancellationToken,
+    /// Those of all its tasks.
+    polls: Polls,
     progress: Publisher<Progress>,
     following: Following,
     /// Who is told, by key, of everything that changes.
@@ -216,6 +219,7 @@ impl<R: Representation> SharedInformer<R> {
             hub: Mutex::new(hub),
             running: AtomicBool::new(false),
             unfollowed: CancellationToken::new(),
+            polls: Polls::default(),
             progress: cell(Progress::default()).0,
             following: Following::new(),
             witnesses: Mutex::default(),
@@ -539,15 +543,17 @@ impl<R: Representation> SharedInformer<R> {
     }
 
     /// Why changes may be missing right now, if the informer knows of a reason.
-    pub(crate) fn trouble(&self) -> Option<String> {
+    pub fn trouble(&self) -> Option<String> {
         let dead = || (!self.is_following()).then(|| "it does not follow its source".to_owned());
         self.last_error().or_else(dead)
     }
 
-    /// For how long what follows its source has taken no step, if that is longer than two windows of a watch. Each step
-    /// takes less, a quiet watch and a source that is away included: it is stuck, which only a new process mends.
+    /// For how long what follows its source has taken no step, or one of its tasks has been in code of others (an index
+    /// function, a handler, and what they call) that does not return, if that is longer than two windows of a watch. Each
+    /// step takes less, a quiet watch and a source that is away included: it is stuck, which only a new process mends.
+    /// Answered at once, whatever is stuck.
     pub fn stuck_for(&self) -> Option<Duration> {
-        self.inner.following.stuck_for(self.inner.env.now())
+        self.inner.stuck_for(self.inner.env.now())
     }
 
     /// Starts following its source, unless it was started or stopped before.
@@ -614,10 +620,14 @@ impl<R: Representation> SharedInformer<R> {
     pub fn laggards(&self) -> Vec<Laggard> {
         let (kind, selection) = (self.kind(), self.selection());
         let one = |lag| vec![Laggard { kind: kind.clone(), selection: selection.clone(), lag }];
-        match &self.inner.lock().phase {
-            Phase::Created(_) => return one(Lag::NotStarted),
-            Phase::Stopped(_) => return one(Lag::Stopped),
-            Phase::Running(_) => {}
+        // Not waited for: an index function may be called under the lock, and not return. What runs has been started.
+        let idle = match self.inner.hub.try_lock() {
+            Ok(hub) => hub.phase.lag(),
+            Err(TryLockError::Poisoned(hub)) => hub.into_inner().phase.lag(),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        if let Some(lag) = idle {
+            return one(lag);
         }
         let progress = self.inner.progress.get();
         let parts = self.inner.following.followers();
@@ -668,6 +678,15 @@ impl<R: Representation> SharedInformer<R> {
 }
 
 impl<T> Phase<T> {
+    /// Why there is no list, if that is for want of tasks.
+    fn lag(&self) -> Option<Lag> {
+        match self {
+            Phase::Created(_) => Some(Lag::NotStarted),
+            Phase::Stopped(_) => Some(Lag::Stopped),
+            Phase::Running(_) => None,
+        }
+    }
+
     /// Moves to the last phase. What it returns ends when every task has; with it the handlers that had none.
     fn stop(&mut self) -> (Ended, Vec<Waiting<T>>) {
         let mut never_ran = Vec::new();
@@ -720,6 +739,11 @@ impl<R: Representation> Inner<R> {
         })
     }
 
+    fn stuck_for(&self, now: Instant) -> Option<Duration> {
+        let poll = self.polls.longest(now).filter(|poll| *poll > STUCK_AFTER);
+        self.following.stuck_for(now).max(poll)
+    }
+
     /// What a reflector's objects go through.
     fn admission(&self, transform: Option<Transform<R::Stored>>) -> Admission<R::Stored> {
         let keep_managed_fields = self.settings.keep_managed_fields;
@@ -764,7 +788,7 @@ impl<R: Representation> Inner<R> {
     }
 
     fn spawn(&self, what: &str, future: impl Future<Output = ()> + Send + 'static) -> Task<()> {
-        self.env.spawn(format!("informer {}: {what}", self.name), future)
+        self.env.spawn(format!("informer {}: {what}", self.name), self.polls.timed(&self.env, future))
     }
 
     /// One turn of the processing loop: the store first, then those who wait for versions, then the handlers.

@@ -23,6 +23,8 @@ pub(super) struct Facts {
     pub(super) laggards: Vec<Laggard>,
     /// What keeps a cache that the controller needs from being followed.
     pub(super) barred: Option<(ResourceKind, Presence)>,
+    /// Caches with an initial list that may miss changes since, and why.
+    pub(super) behind: Vec<String>,
     pub(super) verdict: Verdict,
     /// Objects of that name which cannot be decoded; first those that the key names.
     pub(super) undecoded: Vec<Spoilt>,
@@ -182,8 +184,15 @@ impl Facts {
             Ending::Annotated(annotation) if again.is_none() => {
                 Some(Situation::Paused { by: format!("its object had the annotation {annotation}") })
             }
-            _ => Some(Situation::Done { why: self.why_done(record), again }),
+            _ => {
+                Some(self.of_a_cut().unwrap_or_else(|| Situation::Done { why: self.why_done(record), again }))
+            }
         }
+    }
+
+    /// Something may have changed that no cache shows.
+    fn of_a_cut(&self) -> Option<Situation> {
+        (!self.behind.is_empty()).then(|| Situation::WaitingForCache { lacking: self.behind.clone() })
     }
 
     fn why_done(&self, record: &Record) -> String {
@@ -211,6 +220,9 @@ impl Facts {
         // It may be of no concern to the key; of a key that nothing is known of it is the best guess.
         if let Some(spoilt) = self.undecoded.first() {
             return spoilt.situation();
+        }
+        if let Some(cut) = self.of_a_cut() {
+            return cut;
         }
         if let Some(by) = &self.left_out {
             return Situation::NotSelected { by: by.clone() };

@@ -228,6 +228,7 @@ impl Inner {
             standing: self.standing(),
             laggards: behind(&self.expected()).err().map(|behind| behind.laggards).unwrap_or_default(),
             barred: self.barred(),
+            behind: self.behind(),
             verdict: started.map_or(Verdict::Mine(None), |started| verdict(&*started.scope, key)),
             undecoded: self.undecoded(&caches, key),
             resting: self.quarantine.resting().into_iter().find(|resting| resting.key == *key),
@@ -267,6 +268,16 @@ impl Inner {
         let barred = self.needed.iter().map(|cache| (cache.kind().clone(), cache.presence()));
         let mut barred = barred.filter(|(_, it)| matches!(it, Presence::Absent | Presence::Forbidden(_)));
         barred.next()
+    }
+
+    /// Which of the caches that have their first list may miss changes, and why.
+    fn behind(&self) -> Vec<String> {
+        let synced = self.expected().into_iter().filter(|cache| cache.has_synced());
+        let told = |cache: Arc<dyn Cache>| {
+            let (kind, selection, trouble) = (cache.kind(), cache.selection(), cache.trouble()?);
+            Some(format!("{kind} ({selection}) may have changed since: {trouble}"))
+        };
+        synced.filter_map(told).collect()
     }
 
     /// Those declared, those added at run time, and those fed from elsewhere, once each.

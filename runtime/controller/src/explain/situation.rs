@@ -40,7 +40,7 @@ pub enum Situation {
         /// Which kind.
         kind: String,
     },
-    /// A cache has no initial list.
+    /// A cache has no initial list, or nothing was done since it ceased to be followed.
     WaitingForCache {
         /// Which caches, and why.
         lacking: Vec<String>,

@@ -82,6 +82,27 @@ async fn done_says_when_it_is_looked_at_again_and_that_its_object_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_cache_that_is_cut_off_after_its_first_list_is_the_cause_and_not_that_all_is_done() {
+    let world = World::with(&["known"]);
+    let workers = world.watcher(watch_maps).await;
+    world.pass(1).await;
+    let insight = workers.insight();
+    assert_says(&insight, "known", "done: nothing to do until something changes");
+    world.api.meddle(|asked| (asked.resource == "configmaps").then_some(What::Unavailable));
+    world.api.put(&path("missed"), json!({}));
+    // Until the watch that was open has ended.
+    world.pass(600).await;
+    for name in ["known", "missed"] {
+        let told = assert_says(&insight, name, "waiting for cache: configmaps.v1 (all) may have changed");
+        let line = first_line(&told);
+        assert!(line.contains("may have changed since") && line.contains("503"), "{line}");
+    }
+    world.api.meddle(|_| None);
+    world.pass(120).await;
+    assert_says(&insight, "missed", "done: ");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_right_to_write_that_lacks_is_named_with_its_rule() {
     let world = World::with(&["m"]);
     let refused = |_, _| async {

@@ -3,8 +3,9 @@
 use futures_util::FutureExt as _;
 
 use k8s_openapi::api::core::v1::Secret;
-use windlass_informer::{ChannelSource, Selection};
-use windlass_object::Typed;
+use windlass_client::{FrameStream, RequestError};
+use windlass_informer::{ChannelSource, ListRequest, ListerWatcher, Selection, WatchRequest};
+use windlass_object::{RawList, Typed};
 
 use super::*;
 use crate::{Timer, Trigger, TriggerError};
@@ -91,6 +92,38 @@ async fn what_is_no_api_server_is_watched_like_one_and_ends_with_its_controller(
     workers.stop();
     workers.ended().await;
     assert_eq!(feed.watches(), 0);
+}
+
+/// A source that lists nothing, and panics once it is to be watched and the time has come.
+struct Brittle(Env);
+
+#[async_trait]
+impl ListerWatcher for Brittle {
+    async fn list(&self, _: ListRequest) -> Result<RawList, RequestError> {
+        Ok(RawList { version: Some(ResourceVersion::new("1")), ..RawList::default() })
+    }
+
+    async fn watch(&self, _: WatchRequest) -> Result<FrameStream, RequestError> {
+        self.0.sleep(Duration::from_secs(60)).await;
+        panic!("a defect of the source")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_of_its_own_that_panics_fails_the_health_check_of_its_controller() {
+    let world = World::with(&[]);
+    let source = Arc::new(Brittle(world.env.clone()));
+    let workers = world
+        .watcher(move |setup| drop(setup.watch_from(source.clone(), Typed::<Secret>::new()).enqueue(by_self)))
+        .await;
+    let health = workers.health(Duration::from_secs(60));
+    world.pass(30).await;
+    assert_eq!(health(), Ok(()));
+    world.pass(60).await;
+    let told = health().expect_err("nobody follows it any more");
+    assert!(told.contains("secrets") || told.contains("Secret"), "{told}");
+    workers.stop();
+    assert_eq!(health(), Ok(()), "it is told to end");
 }
 
 #[tokio::test(start_paused = true)]

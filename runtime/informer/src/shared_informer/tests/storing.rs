@@ -398,3 +398,32 @@ fn map_at(version: u64) -> ConfigMap {
     map.metadata.resource_version = Some(version.to_string());
     map
 }
+
+#[tokio::test(start_paused = true)]
+async fn code_of_others_that_does_not_return_is_told_at_once_though_it_is_called_under_the_lock() {
+    let (rig, server) = (Rig::new(), Server::new());
+    let looks = Arc::new(Mutex::new(Vec::new()));
+    let look = |what: &'static str| {
+        let (looks, informer, env) = (Arc::clone(&looks), rig.informer.clone(), rig.env.clone());
+        move || {
+            let later = env.now() + STUCK_AFTER + Duration::from_secs(1);
+            let polled = informer.inner.polls.longest(later).is_some_and(|poll| poll > STUCK_AFTER);
+            let stuck = polled && informer.inner.stuck_for(later).is_some();
+            let lags: Vec<Lag> = informer.laggards().into_iter().map(|laggard| laggard.lag).collect();
+            looks.lock().unwrap().push((what, stuck && informer.is_following(), lags));
+        }
+    };
+    let (indexed, handled) = (look("index"), look("handler"));
+    let values = move |_: &Arc<ConfigMap>| {
+        indexed();
+        vec![]
+    };
+    rig.informer.add_index("looks", values).unwrap();
+    rig.informer.add_handler("looks", move |_: &Event<Arc<ConfigMap>>| handled()).unwrap();
+    server.set("a", "first");
+    rig.start(&server);
+    rig.settle().await;
+    let listing = vec![Lag::Listing];
+    assert_eq!(*looks.lock().unwrap(), [("index", true, listing.clone()), ("handler", true, listing)]);
+    assert_eq!(rig.informer.stuck_for(), None, "both have returned");
+}
