@@ -335,9 +335,14 @@ fn context(error: &clap::Error, kind: ContextKind) -> Option<String> {
     }
 }
 
-/// What the parser objects to, without its advice.
+/// What the parser objects to and, in our words, what it would take.
 pub(crate) fn first_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();
-    shown(line.strip_prefix("error: ").unwrap_or(line))
+    let remedy = match (error.get(ContextKind::ValidValue), context(error, ContextKind::SuggestedArg)) {
+        (Some(ContextValue::Strings(values)), _) => format!("; write {}", values.join(" or ")),
+        (_, Some(flag)) => format!("; did you mean {flag}?"),
+        _ => String::new(),
+    };
+    shown(line.strip_prefix("error: ").unwrap_or(line)) + &remedy
 }

@@ -92,7 +92,7 @@ impl Explain {
     async fn config(&self, patience: Patience) -> Result<Config> {
         let Arguments { server, token_file, kubeconfig, certificate_authority, .. } = &self.0;
         let user = match (token_file, kubeconfig) {
-            (Some(file), _) => Some(AuthInfo { token_file: Some(text_of(file)?), ..AuthInfo::default() }),
+            (Some(file), _) => Some(AuthInfo { token: Some(token_in(file)?.into()), ..AuthInfo::default() }),
             (None, Some(file)) => Some(user_of(file)?),
             (None, None) => None,
         };
@@ -166,6 +166,17 @@ fn refused(server: &Uri, code: u16, message: &str) -> anyhow::Error {
     }
 }
 
+/// The token alone: what `kubectl create token` prints ends with the end of a line, which no header may hold.
+fn token_in(file: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        anyhow!(
+            "cannot read the token file {}: {error}; name a readable file with --token-file",
+            file.display()
+        )
+    })?;
+    Ok(text.trim().to_owned())
+}
+
 /// The credentials of a kubeconfig's current user, without certificates, which the admin server does not look at.
 fn user_of(file: &Path) -> Result<AuthInfo> {
     let kubeconfig = Kubeconfig::read_from(file)
@@ -227,6 +238,13 @@ mod tests {
         drop(listener);
         let absent = told(address).await;
         assert!(absent.starts_with("cannot reach http://"), "{absent}");
+    }
+
+    #[test]
+    fn a_token_is_sent_without_the_end_of_its_line() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), "a.b.c\n").expect("it can be written");
+        assert_eq!(token_in(file.path()).expect("a token"), "a.b.c");
     }
 
     #[test]

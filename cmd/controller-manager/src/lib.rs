@@ -21,7 +21,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::anyhow;
 use args::Stop;
 
 /// Runs the process that `words` ask for; they begin with the program's name.
@@ -31,9 +31,10 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(Command::Demo(demo)) => demo.run(),
         Ok(Command::Explain(question)) => question.run(),
         Err(Stop::Print(text)) => std::io::stdout().write_all(text.as_bytes()).map_err(anyhow::Error::from),
-        Err(Stop::Write { path, text }) => {
-            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
-        }
+        Err(Stop::Write { path, text }) => std::fs::write(&path, text).map_err(|error| {
+            let path = path.display();
+            anyhow!("cannot write {path}: {error}; name another file with --write-config-to, or - for stdout")
+        }),
         Err(Stop::Refused(problem)) => Err(problem.into()),
     };
     match outcome {

@@ -361,11 +361,14 @@ async fn another_holder_or_none_ends_the_term_at_the_next_renewal() {
         let world = Env::virtual_time(1);
         let server = LeaseServer::new(&world);
         let mut holder = Replica::new(world.incarnation("holder", 0), &server, prompt);
+        let health = holder.elector.health();
         holder.elector.acquire().await.expect("acquired");
         server.edit(|lease| lease["spec"]["holderIdentity"] = json!(name));
         let before = world.now();
         assert_eq!(holder.elector.hold().await.reason, reason);
         assert!(world.now() - before <= RETRY && !open(&holder.fence));
+        world.sleep(LEASE * 10).await;
+        assert_eq!(health(), Ok(()), "what is another's is not this one's to renew");
         assert_eq!(server.holder().as_deref(), Some(name), "what is another's is not written over");
     }
 }

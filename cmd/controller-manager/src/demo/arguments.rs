@@ -94,7 +94,8 @@ mod tests {
         for (words, culprit) in [
             (["--scale", "50001"], "--scale"),
             (["--duration", "soon"], "--duration"),
-            (["--control-plane", "cloud"], "--control-plane"),
+            (["--control-plane", "cloud"], "--control-plane <WHICH>'; write in-process or real"),
+            (["--plain", "--fault"], "did you mean --faults?"),
         ] {
             let Err(Stop::Refused(problem)) = parsed(&words) else { panic!("{words:?} is accepted") };
             assert!(problem.to_string().contains(culprit), "{problem}");

@@ -335,13 +335,15 @@ fn hint(found: &Tree, wanted: &str) -> &'static str {
 fn unknown(path: &str) -> Refused {
     let last = |path: &'static str| path.rsplit('.').next().unwrap_or(path);
     let fields = || TABLE.iter().map(|setting| setting.field).chain(["apiVersion", "kind"]);
-    let sections = TABLE.iter().flat_map(|setting| {
-        setting.field.match_indices('.').map(|(at, _)| &setting.field[..at]).collect::<Vec<_>>()
-    });
+    let sections = || {
+        TABLE.iter().flat_map(|setting| {
+            setting.field.match_indices('.').map(|(at, _)| &setting.field[..at]).collect::<Vec<_>>()
+        })
+    };
     let own = path.rsplit('.').next().unwrap_or(path);
     // The whole path first; then the name alone, which may stand in the wrong section.
-    let near = closest(path, fields().chain(sections))
-        .or_else(|| fields().find(|field| last(field) == own))
+    let near = closest(path, fields().chain(sections()))
+        .or_else(|| fields().chain(sections()).find(|field| last(field) == own))
         .or_else(|| {
             closest(own, fields().map(last)).and_then(|near| fields().find(|field| last(field) == near))
         });

@@ -47,6 +47,10 @@ const REFUSALS: &[(&str, &str)] = &[
         "leaseDuration: 15s\n",
         "windlass.yaml:3:1: unknown field leaseDuration; did you mean generic.leaderElection.leaseDuration?",
     ),
+    (
+        "leaderElection: { leaseDuration: 15s }\n",
+        "windlass.yaml:3:1: unknown field leaderElection; did you mean generic.leaderElection?",
+    ),
     ("genric: {}\n", "windlass.yaml:3:1: unknown field genric; did you mean generic?"),
     ("zzz: 1\n", "windlass.yaml:3:1: unknown field zzz; `windlass --help` names every field"),
     ("generic: 5\n", "windlass.yaml:3:10: generic=5 is no section; write fields below it"),
