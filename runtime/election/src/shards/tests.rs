@@ -360,7 +360,9 @@ async fn whatever_happens_no_two_open_fences_overlap_and_in_the_end_all_is_owned
     );
     tell_hand_overs("by who ends its work at once", &mut prompt);
     tell_hand_overs("by others", &mut gaps.hand_overs);
-    assert!(prompt.last().is_none_or(|longest| *longest <= SECOND), "a hand-over took longer than a second");
+    // Nearly all take milliseconds; where a plan is new, a part may wait for the last of several that it is made of, and
+    // then for whoever should take it and sees things differently.
+    assert!(prompt.last().is_none_or(|longest| *longest <= 5 * SECOND), "a hand-over took too long");
     // A lease, and what it takes until those act who are not the first to, by the slowest clock.
     assert!(gaps.in_peace <= 22_500 * MILLI, "a hash was unowned for too long: {} us", gaps.in_peace);
     assert!(total.lost > histories && total.gave_up > histories, "the plans were too kind: {total:?}");
