@@ -10,12 +10,16 @@
 //! second later than it could.
 //! When it was renewed is compared by the coordinator with times of its own, so an answer never states an earlier time
 //! than the question.
+//!
+//! The coordinator may also forget about a Lease: it gives it to a candidate that died a moment ago, say, and then waits for
+//! news of candidates which do not come. So a candidate that sees nobody lead renews itself once per lease duration.
 
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1beta1::{LeaseCandidate, LeaseCandidateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, PostParams};
+use windlass_env::cell::{Publisher, cell};
 use windlass_env::{Env, Instant};
 use windlass_object::time;
 
@@ -47,6 +51,9 @@ pub(crate) struct Candidate {
     lease: String,
     namespace: String,
     config: CoordinatedConfig,
+    /// Since when nobody leads, as far as its elector sees. Clones share it.
+    unled_since: Publisher<Option<Instant>>,
+    lease_duration: Duration,
     pause: Duration,
     attempt: Duration,
 }
@@ -61,9 +68,19 @@ impl Candidate {
             lease: config.lease_name.clone(),
             namespace: config.lease_namespace.clone(),
             config: config.coordinated.clone()?,
+            unled_since: cell(None).0,
+            lease_duration: config.lease_duration,
             pause: config.retry_period.min(LONGEST_PAUSE),
             attempt: config.attempt(),
         })
+    }
+
+    /// Its elector sees that somebody leads, or nobody.
+    pub(crate) fn note(&self, led: bool) {
+        let since = if led { None } else { self.unled_since.get().or_else(|| Some(self.env.now())) };
+        if self.unled_since.get() != since {
+            self.unled_since.set(since);
+        }
     }
 
     /// Stands until the API server says that it knows no candidates. Other failures are logged once each and tried again.
@@ -93,7 +110,13 @@ impl Candidate {
     async fn look_after(&self, renewed: &mut Option<Instant>) -> Result<(), LeaseError> {
         let found = self.bounded(self.api.get_opt(&self.name)).await?;
         let now = self.env.now();
-        let step = next_step(found.as_ref().map(|found| &found.spec), *renewed, now);
+        let forgotten = self.unled_since.get().is_some_and(|since| {
+            now >= renewed.map_or(since, |renewed| since.max(renewed)) + self.lease_duration
+        });
+        let step = match next_step(found.as_ref().map(|found| &found.spec), *renewed, now) {
+            Step::Rest if forgotten => Step::Renew,
+            step => step,
+        };
         match (step, found) {
             (Step::Rest, _) => return Ok(()),
             (Step::Renew, Some(mut found)) => {
@@ -224,5 +247,35 @@ mod tests {
         let candidate = Candidate::of(&env, &client, &config).expect("coordinated");
         assert!(env.timeout(Duration::from_secs(10), candidate.stand()).await.is_err(), "it stands");
         assert_eq!(methods.lock().expect("not poisoned")[..4].join(" "), "GET PUT GET POST");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_candidate_that_sees_nobody_lead_reminds_the_coordinator_once_per_lease_duration() {
+        let env = Env::virtual_time(1);
+        let renewals = Arc::new(Mutex::new(0));
+        let heard = renewals.clone();
+        let service = service_fn(move |request: http::Request<Body>| {
+            *heard.lock().expect("not poisoned") += u32::from(request.method() == http::Method::PUT);
+            let candidate = json!({
+                "apiVersion": "coordination.k8s.io/v1beta1", "kind": "LeaseCandidate",
+                "metadata": { "name": "me", "namespace": "kube-system", "resourceVersion": "1" },
+                "spec": { "leaseName": "windlass", "strategy": "OldestEmulationVersion", "binaryVersion": "1.0.0" },
+            });
+            std::future::ready(Ok::<_, BoxError>(answer(200, &candidate)))
+        });
+        let mut config = ElectionConfig::new("me");
+        config.coordinated = Some(CoordinatedConfig::new("1.0.0"));
+        let client = kube::Client::new(service, "default");
+        let candidate = Candidate::of(&env, &client, &config).expect("coordinated");
+        let stands = async || {
+            let stand = candidate.clone().stand();
+            assert!(env.timeout(Duration::from_secs(100), stand).await.is_err(), "it stands");
+            std::mem::take(&mut *renewals.lock().expect("not poisoned"))
+        };
+        assert_eq!(stands().await, 1, "as it begins to stand");
+        candidate.note(false);
+        assert_eq!(stands().await, 1 + 6, "nobody leads");
+        candidate.note(true);
+        assert_eq!(stands().await, 1);
     }
 }

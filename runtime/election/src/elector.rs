@@ -260,6 +260,7 @@ impl Elector {
 impl Elector {
     /// Takes one step towards leading.
     async fn stand_by(&mut self) -> Result<(), LeaseError> {
+        self.note_whether_led();
         match self.tenure.step(self.env.now()) {
             Step::Look => self.look().await,
             Step::Create | Step::TakeOver if self.hesitate().await => self.look().await,
@@ -274,6 +275,12 @@ impl Elector {
                 self.listen().await;
                 Ok(())
             }
+        }
+    }
+
+    fn note_whether_led(&self) {
+        if let Some(candidate) = &self.candidate {
+            candidate.note(self.tenure.is_led(self.env.now()));
         }
     }
 
@@ -350,6 +357,7 @@ impl Elector {
         self.last_renewal.set(Some(sent));
         self.metrics.master_status.set(1);
         self.leadership.set(Leadership::Leading);
+        self.note_whether_led();
         tracing::info!(lease = %self.lease_name(), identity = %self.config.identity, "became leader");
         Ok(())
     }

@@ -195,6 +195,15 @@ impl Tenure {
         &self.predecessor
     }
 
+    /// Whether somebody else holds it, as far as is known, or this replica does.
+    pub(crate) fn is_led(&self, now: Instant) -> bool {
+        let others = self.view.seen().is_some_and(|seen| {
+            let is_others = seen.record.holder.as_ref().is_some_and(|holder| *holder != self.terms.identity);
+            is_others && now < seen.changed_at + seen.record.duration(self.terms.lease_duration)
+        });
+        others || self.held_until(now).is_some()
+    }
+
     /// What one who does not hold it does next.
     pub(crate) fn step(&self, now: Instant) -> Step {
         if self.stale {

@@ -484,6 +484,9 @@ impl<R: Representation> SharedInformer<R> {
     /// Whether the source serves the kind, as far as is known. Of many namespaces, one that must not be read comes
     /// first.
     pub fn presence(&self) -> Presence {
+        if self.inner.env.is_planted("said to be served") {
+            return Presence::Served;
+        }
         self.inner.following.board.presence()
     }
 
@@ -800,9 +803,16 @@ impl<R: Representation> Inner<R> {
             let mut hub = self.lock();
             let panics = hub.writer.index_panics();
             let before = self.env.is_planted("handlers before store").then(|| hub.writer.snapshot());
+            let filed = self.env.is_planted("index left behind").then(|| hub.writer.snapshot());
             let mut applied = hub.writer.apply(batch);
             if let (Some(before), Applied::Changes(_)) = (before, &applied) {
                 self.store.put_back(before);
+            }
+            if let Some(before) = filed {
+                self.store.file_as(&before);
+            }
+            if self.env.is_planted("quarantine forgotten") {
+                self.store.forget_quarantine();
             }
             if self.env.is_planted("changes told backwards") {
                 applied.reverse();

@@ -155,6 +155,18 @@ impl<S> Store<S> {
         self.current.store(older);
     }
 
+    /// Shows the indexes of an older snapshot until the next change: what a planted defect does.
+    pub(crate) fn file_as(&self, older: &Snapshot<S>) {
+        let newest = Snapshot::clone(&self.snapshot());
+        self.current.store(Arc::new(Snapshot { indexes: older.indexes.clone(), ..newest }));
+    }
+
+    /// Shows an empty quarantine until the next change: what a planted defect does.
+    pub(crate) fn forget_quarantine(&self) {
+        let newest = Snapshot::clone(&self.snapshot());
+        self.current.store(Arc::new(Snapshot { quarantined: OrdMap::new(), ..newest }));
+    }
+
     /// The newest snapshot. Never waits.
     pub(crate) fn snapshot(&self) -> Arc<Snapshot<S>> {
         self.current.load_full()

@@ -1,7 +1,7 @@
 //! Whole managers against an API server in the process, in virtual time.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -107,10 +107,23 @@ fn done_by(replica: &str) -> String {
 const MAP: &str = "/api/v1/namespaces/shop/configmaps/web";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windlass";
 
-/// One API server and a clock.
+/// One API server and a clock. Once it is gone, so are all tasks of the managers in it, or the test fails.
 struct World {
     env: Env,
     api: Scene,
+    /// Those of its managers.
+    envs: Mutex<Vec<Env>>,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        for env in self.envs.get_mut().expect("not poisoned") {
+            assert_eq!(env.tasks(), Vec::<String>::new(), "no task of {} is left", env.instance());
+        }
+    }
 }
 
 /// One manager in it.
@@ -133,10 +146,18 @@ impl World {
         let api = Scene::new(&env, Plan { seed: 3, faults });
         api.put("/api/v1/namespaces/shop", json!({}));
         api.put(MAP, json!({}));
-        Self { env, api }
+        Self::of(env, api)
+    }
+
+    fn of(env: Env, api: Scene) -> Self {
+        Self { env, api, envs: Mutex::default() }
     }
 
     fn manager(&self, env: &Env, config: ManagerConfig) -> Manager {
+        // The world's own has tasks of the test's, too.
+        if env.instance() != self.env.instance() {
+            self.envs.lock().expect("not poisoned").push(env.clone());
+        }
         let line = self.api.line();
         let connect = move |env: &Env, config: &ManagerConfig, metrics: &Metrics, fence| {
             let uri = http::Uri::from_static("http://api");
@@ -159,6 +180,10 @@ impl World {
     fn start_controller(&self, config: ManagerConfig, registration: Registration) -> Replica {
         let env = self.env.incarnation(&config.identity, 0);
         let manager = self.manager(&env, config).register(registration);
+        self.run(env, manager)
+    }
+
+    fn run(&self, env: Env, manager: Manager) -> Replica {
         let (trigger, signals) = ShutdownSignals::manual();
         let (health, metrics) = (manager.health().clone(), manager.metrics().clone());
         // In the world's own Env, so that the manager's tasks can be counted without it.
@@ -222,6 +247,20 @@ impl Replica {
         let end = self.run.await.expect("the manager does not panic");
         assert_eq!(self.env.tasks(), Vec::<String>::new(), "every task has ended when run returns");
         end
+    }
+
+    /// Stops in order.
+    async fn stops(self) {
+        self.trigger.fire();
+        let end = self.ended().await;
+        assert!(end.is_ok(), "{end:?}");
+    }
+
+    /// Dies at once, with every task.
+    async fn dies(&self) {
+        self.env.kill();
+        let gone = self.env.timeout(Duration::from_millis(1), self.env.tasks_ended()).await;
+        assert!(gone.is_ok(), "left by a crash: {:?}", self.env.tasks());
     }
 
     fn ready(&self) -> bool {
@@ -411,7 +450,7 @@ async fn liveness_fails_when_an_informer_has_died_and_not_when_the_api_server_is
     world.silence();
     world.pass(600).await;
     assert!(replica.health.report(Probe::Live).passed());
-    replica.env.kill();
+    replica.dies().await;
     world.pass(1).await;
     let live = replica.health.report(Probe::Live);
     assert!(live.details().contains("[-]informers failed"), "{}", live.details());
@@ -567,12 +606,12 @@ async fn a_new_leader_acts_once_its_caches_show_what_the_last_one_wrote() {
 #[tokio::test(start_paused = true)]
 async fn with_caches_that_follow_a_new_leader_acts_within_a_second_of_the_release() {
     let world = World::new();
-    let (one, _two) = pair(&world).await;
+    let (one, two) = pair(&world).await;
     world.pass(1).await;
-    one.trigger.fire();
-    assert!(one.ended().await.is_ok());
+    one.stops().await;
     world.pass(1).await;
     assert_eq!(world.scribbled(), json!(begun_by("two")));
+    two.stops().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -607,7 +646,7 @@ async fn what_a_release_tells_holds_nobody_back_that_need_not_wait() {
         let one = world.start("one");
         world.pass(1).await;
         assert_eq!(world.scribbled(), json!(begun_by("one")), "{annotation}");
-        one.env.kill();
+        one.dies().await;
     }
 }
 
@@ -655,7 +694,7 @@ async fn taken_over_in_trouble() -> (World, Replica) {
     let world = World::in_which(vec![cut.on("configmaps")]);
     let (one, two) = pair(&world).await;
     world.pass(15).await;
-    one.env.kill();
+    one.dies().await;
     world.pass(11).await;
     world.api.meddle(|asked| {
         let read = asked.resource == "configmaps" && !asked.is_write();
@@ -685,7 +724,7 @@ async fn caches_that_stay_cut_off_are_waited_for_ten_seconds() {
     assert_eq!(world.scribbled(), json!(done_by("one")));
     world.pass(6).await;
     assert_eq!(world.scribbled(), json!(begun_by("two")));
-    two.env.kill();
+    two.dies().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -731,10 +770,7 @@ impl World {
         let env = self.env.incarnation(&config.identity, 0);
         let manager = self.manager(&env, config);
         let manager = manager.register(Registration::of::<Hoarder>()).register(Registration::of::<Scribe>());
-        let (trigger, signals) = ShutdownSignals::manual();
-        let (health, metrics) = (manager.health().clone(), manager.metrics().clone());
-        let run = self.env.spawn("manager", manager.run(signals));
-        Replica { env, health, metrics, trigger, run }
+        self.run(env, manager)
     }
 }
 
@@ -757,8 +793,7 @@ async fn a_controller_whose_cache_cannot_fill_holds_up_no_other_and_readiness_sa
     assert!(report.passed(), "{}", report.details());
     let notices = [("hoarder".to_owned(), "keys in quarantine because their reconcile panics: 1".to_owned())];
     assert_eq!(report.notices, notices, "it works now, and its defect is told without a restart");
-    replica.trigger.fire();
-    assert!(matches!(replica.run.await, Ok(Ok(()))));
+    replica.stops().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -767,7 +802,7 @@ async fn with_a_cache_sync_timeout_a_controller_without_its_caches_ends_the_proc
     world.fail("secrets", What::Unavailable);
     let within = CacheSync::Within(Duration::from_secs(120));
     let replica = world.start_both(ManagerConfig { cache_sync: within, ..ManagerConfig::new("a") });
-    let error = replica.run.await.expect("no panic").expect_err("the cache never fills").to_string();
+    let error = replica.ended().await.expect_err("the cache never fills").to_string();
     assert!(error.contains("hoarder") && error.contains("120s") && error.contains("secrets"), "{error}");
 }
 
@@ -845,13 +880,11 @@ async fn half_started(world: &World) -> (Replica, Arc<ChannelSource>, Trigger) {
     let config = ManagerConfig { shutdown_timeout: Duration::from_secs(30), ..ManagerConfig::new("one") };
     let env = world.env.incarnation("one", 0);
     let manager = world.manager(&env, config).register(registration).register(Registration::of::<Scribe>());
-    let (stop, signals) = ShutdownSignals::manual();
-    let (health, metrics) = (manager.health().clone(), manager.metrics().clone());
-    let run = world.env.spawn("manager", manager.run(signals));
+    let replica = world.run(env, manager);
     world.pass(60).await;
     assert_eq!((feed.watches(), world.scribbled()), (1, json!(done_by("one"))), "its own source has begun");
     trigger.try_send(ObjectKey::cluster("kept")).expect("there is room");
-    (Replica { env, health, metrics, trigger: stop, run }, feed, trigger)
+    (replica, feed, trigger)
 }
 
 #[tokio::test(start_paused = true)]
@@ -878,7 +911,7 @@ async fn nothing_of_a_start_that_a_drain_an_abort_or_a_lost_lease_drops_goes_on(
 #[tokio::test(start_paused = true)]
 async fn who_sends_to_a_standby_that_is_told_to_stop_is_told_too() {
     let world = World::new();
-    let _one = pair(&world).await;
+    let (one, other) = pair(&world).await;
     let trigger = Trigger::new(1);
     let (_feed, registration) = fed(&world.env, &trigger);
     let two = world.start_controller(ManagerConfig::new("third"), registration);
@@ -888,4 +921,6 @@ async fn who_sends_to_a_standby_that_is_told_to_stop_is_told_too() {
     assert!(two.ended().await.is_ok());
     let told = trigger.send(ObjectKey::cluster("late")).await;
     assert_eq!(told, Err(TriggerError::Stopped { controller: "fed" }));
+    one.stops().await;
+    other.stops().await;
 }

@@ -26,6 +26,17 @@ pub(crate) struct Candidate {
     pub(crate) lease: LeaseName,
     /// Whether it shares shards: each write then needs the Lease of its namespace's shard.
     pub(crate) shares: bool,
+    /// Who writes under which Lease otherwise, by its name: the main team and those of groups.
+    pub(crate) teams: BTreeMap<String, Team>,
+}
+
+/// Controllers that are elected together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Team {
+    /// What ends the identity under which they stand.
+    pub(crate) suffix: String,
+    /// What they call themselves to the server.
+    pub(crate) agents: BTreeSet<String>,
 }
 
 impl Candidate {
@@ -33,9 +44,25 @@ impl Candidate {
     fn stands_for(&self, (namespace, name): &LeaseName) -> bool {
         let (own_namespace, own) = &self.lease;
         let shard = name.strip_prefix(own.as_str()).is_some_and(|rest| rest.starts_with("-shard-"));
-        namespace == own_namespace && if self.shares { shard } else { name == own }
+        namespace == own_namespace && if self.shares { shard } else { self.teams.contains_key(name) }
+    }
+
+    /// Whether what calls itself so may write under this Lease of ours. Controllers of several teams can have one name,
+    /// and of a name that nobody has no more is known.
+    fn writes_under(&self, agent: &str, (_, name): &LeaseName) -> bool {
+        let has = |team: &Team| team.agents.contains(agent);
+        self.teams.get(name).is_none_or(has) || !self.teams.values().any(has)
+    }
+
+    /// Whether this life of ours is whom a Lease of ours names.
+    fn is_named(&self, who: &Who, (_, name): &LeaseName, holder: &str) -> bool {
+        let suffix = self.teams.get(name).map_or("", |team| &team.suffix);
+        holder.strip_suffix(suffix).is_some_and(|holder| holder == identity(who))
     }
 }
+
+/// What the election calls itself to the server: it writes its Leases, and tells of them whoever leads.
+const ELECTION: &str = "leader-election";
 
 /// Namespace and name of a Lease. There may be others than those of elections.
 pub(crate) type LeaseName = (String, String);
@@ -202,28 +229,41 @@ impl State {
         if asked.resource != "leases" {
             self.requests += 1;
         }
-        if !asked.is_work() {
-            return None;
+        if asked.is_work() {
+            self.last_work = record.at;
+            self.work += 1;
+            // What has no namespace is shared by name.
+            let place = if asked.namespace.is_empty() { &asked.name } else { &asked.namespace };
+            self.unfenced(record, asked, Some(place))
+        } else if asked.is_write() {
+            // An Event belongs to no shard: it leaves while any is held.
+            self.unfenced(record, asked, None)
+        } else {
+            None
         }
-        self.last_work = record.at;
-        self.work += 1;
+    }
+
+    /// What is wrong with a write that is sent, to this place if there is one, by somebody who stands for election.
+    fn unfenced(&self, record: &Record, asked: &Asked, place: Option<&str>) -> Option<Flaw> {
         let candidate = self.elected.get(&record.who.instance)?;
-        if asked.user_agent.ends_with("/leader-election") {
+        let agent = asked.user_agent.rsplit('/').next().unwrap_or_default();
+        if agent == ELECTION {
             return None;
         }
         let request = format!("{} {}", asked.method, asked.uri);
-        let who = record.who.clone();
-        // What has no namespace is shared by name.
-        let place = if asked.namespace.is_empty() { &asked.name } else { &asked.namespace };
-        let needed = self.needed(candidate, place);
+        let who = &record.who;
+        let needed = self.needed(candidate, agent, place);
         let term = |lease: &LeaseName| self.terms.get(&(who.clone(), lease.clone())).copied();
-        let renewed = needed.iter().filter(|lease| term(lease).is_some_and(|until| record.at <= until));
-        let holders: BTreeSet<&str> = renewed.map(|lease| self.holders[*lease].as_str()).collect();
-        if holders.is_empty() {
-            let until = needed.iter().filter_map(|lease| term(lease)).max();
+        let renewed =
+            needed.iter().copied().filter(|lease| term(lease).is_some_and(|until| record.at <= until));
+        let renewed: Vec<(&LeaseName, &str)> = renewed.map(|lease| (lease, &*self.holders[lease])).collect();
+        if renewed.is_empty() {
+            let until = needed.into_iter().filter_map(term).max();
             return Some(Flaw::Unfenced { who: who.to_string(), request, at: record.at, until });
         }
-        (!holders.contains(identity(&who).as_str())).then(|| Flaw::SplitBrain {
+        let holds = renewed.iter().any(|(lease, holder)| candidate.is_named(who, lease, holder));
+        let holders: BTreeSet<&str> = renewed.into_iter().map(|(_, holder)| holder).collect();
+        (!holds).then(|| Flaw::SplitBrain {
             who: who.to_string(),
             holder: holders.into_iter().collect::<Vec<_>>().join(", "),
             request,
@@ -231,13 +271,16 @@ impl State {
         })
     }
 
-    /// The Leases that a write in this namespace, or to an object of this name without one, can be sent under.
-    fn needed(&self, candidate: &Candidate, place: &str) -> Vec<&LeaseName> {
-        let acts_on = |lease: &LeaseName| {
+    /// The Leases that a write of this agent can be sent under: in this namespace, or to an object of this name without
+    /// one.
+    fn needed(&self, candidate: &Candidate, agent: &str, place: Option<&str>) -> Vec<&LeaseName> {
+        let acts_on = |lease: &LeaseName, place: &str| {
             let ranges = self.ranges.get(lease);
             !candidate.shares || ranges.is_some_and(|ranges| ranges.contains(hash(place)))
         };
-        self.holders.keys().filter(|lease| candidate.stands_for(lease) && acts_on(lease)).collect()
+        let serves = |lease: &LeaseName| place.is_none_or(|place| acts_on(lease, place));
+        let leases = self.holders.keys().filter(|lease| candidate.stands_for(lease));
+        leases.filter(|lease| candidate.writes_under(agent, lease) && serves(lease)).collect()
     }
 
     fn lease_served(&mut self, record: &Record, id: u64, asked: &Asked, body: &[u8]) -> Option<Flaw> {
@@ -252,7 +295,7 @@ impl State {
         if let Some((_, noted)) = self.leases.get_mut(&id).filter(|_| own) {
             *noted = Some((written.clone(), holder.clone()));
         }
-        let flaw = self.share_served(record, &written, &holder, &lease);
+        let flaw = self.share_served(record, asked, &written, (&holder, &lease));
         if let Some(ranges) = ranges(&lease) {
             self.ranges.insert(written.clone(), ranges);
         }
@@ -264,9 +307,9 @@ impl State {
     fn share_served(
         &mut self,
         record: &Record,
+        asked: &Asked,
         written: &LeaseName,
-        holder: &str,
-        lease: &Value,
+        (holder, lease): (&str, &Value),
     ) -> Option<Flaw> {
         let candidate = self.elected.get(&record.who.instance).filter(|candidate| candidate.shares)?;
         let (namespace, prefix) = &candidate.lease;
@@ -278,8 +321,13 @@ impl State {
         if rest == "-shards" {
             let division = lease["metadata"]["annotations"][DIVISION_ANNOTATION].as_str();
             self.custodian.planned(division.and_then(|text| text.parse().ok()), record.at);
-        } else if let (true, Some(holder)) = (rest.starts_with("-member-"), holder) {
-            self.custodian.belongs(&holder, record.at);
+        } else if rest.starts_with("-member-") {
+            let member = self.holders.get(written).and_then(|member| named(member));
+            match (holder, member) {
+                (_, Some(member)) if asked.verb == Some(Verb::Delete) => self.custodian.left(&member),
+                (Some(holder), _) => self.custodian.belongs(&holder, record.at),
+                _ => {}
+            }
         }
         None
     }
@@ -287,7 +335,7 @@ impl State {
     fn lease_answered(&mut self, who: &Who, id: u64, code: u16) {
         let Some((sent, Some((lease, holder)))) = self.leases.remove(&id) else { return };
         let Some(candidate) = self.elected.get(&who.instance) else { return };
-        if code < 300 && holder == identity(who) {
+        if code < 300 && candidate.is_named(who, &lease, &holder) {
             let until = sent + candidate.deadline;
             let term = self.terms.entry((who.clone(), lease)).or_insert(until);
             *term = until.max(*term);
@@ -309,4 +357,120 @@ fn created(asked: &Asked, body: &[u8]) -> String {
     let meta = &object["metadata"];
     let name = meta["generateName"].as_str().or(meta["name"].as_str()).unwrap_or_default();
     format!("{}/{}/{name}", asked.resource, asked.namespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+
+    use super::*;
+
+    const LEASE: &str = "windlass";
+
+    /// A process that stands for its main Lease and for a group, and for shards in the place of both.
+    fn state(shares: bool) -> State {
+        let team = |agent: &str| Team { suffix: String::new(), agents: [agent.to_owned()].into() };
+        let groups = [(LEASE.to_owned(), team("main")), (format!("{LEASE}-web"), team("web"))];
+        let candidate = Candidate {
+            deadline: Duration::from_secs(10),
+            lease: ("kube-system".into(), LEASE.into()),
+            shares,
+            teams: if shares { BTreeMap::new() } else { groups.into() },
+        };
+        let mut state = State::default();
+        state.judged.insert("a".into());
+        state.elected.insert("a".into(), candidate);
+        state
+    }
+
+    fn record(at: u64, what: Happening) -> Record {
+        Record { at: Duration::from_secs(at), who: Who { instance: "a".into(), life: 0 }, what }
+    }
+
+    fn asked(verb: Verb, resource: &str, (namespace, name): (&str, &str), agent: &str) -> Arc<Asked> {
+        Arc::new(Asked {
+            method: if verb == Verb::Create { Method::POST } else { Method::PUT },
+            uri: format!("/{resource}"),
+            verb: Some(verb),
+            group: String::new(),
+            resource: resource.into(),
+            subresource: String::new(),
+            namespace: namespace.into(),
+            name: name.into(),
+            user_agent: format!("windlass/1/{agent}"),
+        })
+    }
+
+    /// Somebody is the holder of a Lease from now on, by a renewal of `a`.
+    fn holds(state: &mut State, at: u64, lease: &str, holder: &str) {
+        let asked = asked(Verb::Update, "leases", ("kube-system", lease), ELECTION);
+        let body = serde_json::json!({
+            "metadata": { "annotations": { RANGES_ANNOTATION: "0x0000000000000000-0x10000000000000000" } },
+            "spec": { "holderIdentity": holder },
+        });
+        let body = body.to_string().into_bytes().into();
+        let sent = Happening::Sent { id: at, asked: Arc::clone(&asked) };
+        let served = Happening::Served { id: at, asked: Arc::clone(&asked), code: 200, body };
+        for what in [sent, served, Happening::Answered { id: at, asked, code: 200 }] {
+            assert_eq!(state.saw(&record(at, what)), None);
+        }
+    }
+
+    /// What is said when `agent` sends one.
+    fn sends(state: &mut State, at: u64, resource: &str, agent: &str) -> Option<Flaw> {
+        let asked = asked(Verb::Create, resource, ("shop", ""), agent);
+        state.saw(&record(at, Happening::Sent { id: 1_000, asked }))
+    }
+
+    #[test]
+    fn an_event_needs_a_lease_as_any_write_does() {
+        for (shares, lease) in [(false, LEASE), (true, "windlass-shard-3")] {
+            for resource in ["events", "pods"] {
+                let state = &mut state(shares);
+                let never = sends(state, 1, resource, "main");
+                assert!(matches!(never, Some(Flaw::Unfenced { until: None, .. })), "{never:?}");
+                holds(state, 2, lease, "a-0");
+                assert_eq!(sends(state, 12, resource, "main"), None, "until its deadline");
+                let late = sends(state, 13, resource, "main");
+                assert!(matches!(late, Some(Flaw::Unfenced { until: Some(_), .. })), "{late:?}");
+                holds(state, 14, lease, "a-0");
+                holds(state, 15, lease, "b-0");
+                let twice = sends(state, 16, resource, "main");
+                assert!(matches!(twice, Some(Flaw::SplitBrain { .. })), "{twice:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_election_tells_of_itself_needs_no_lease() {
+        for shares in [false, true] {
+            assert_eq!(sends(&mut state(shares), 1, "events", ELECTION), None);
+        }
+    }
+
+    #[test]
+    fn who_is_in_a_group_writes_under_its_lease_alone() {
+        for resource in ["events", "pods"] {
+            let state = &mut state(false);
+            holds(state, 1, "windlass-web", "a-0");
+            assert_eq!(sends(state, 2, resource, "web"), None);
+            assert!(sends(state, 2, resource, "main").is_some());
+            assert_eq!(sends(state, 2, resource, "unknown"), None, "it may be in the group");
+            holds(state, 3, "windlass-other", "a-0");
+            holds(state, 12, LEASE, "a-0");
+            assert_eq!(sends(state, 12, resource, "main"), None);
+            assert!(sends(state, 12, resource, "web").is_some());
+        }
+    }
+
+    #[test]
+    fn a_team_that_stands_under_another_name_is_known_by_it() {
+        let state = &mut state(false);
+        let candidate = state.elected.values_mut().next().expect("there is one");
+        candidate.teams.get_mut("windlass-web").expect("there is such a group").suffix = "-web".to_owned();
+        holds(state, 1, "windlass-web", "a-0");
+        assert!(sends(state, 2, "pods", "web").is_some());
+        holds(state, 3, "windlass-web", "a-0-web");
+        assert_eq!(sends(state, 4, "pods", "web"), None);
+    }
 }

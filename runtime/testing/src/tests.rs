@@ -16,6 +16,7 @@ use windlass_controller::{
     by_self,
 };
 use windlass_env::{Env, caught};
+use windlass_events::{EventType, reference};
 use windlass_informer::TypedLister;
 use windlass_object::{ObjectKey, Verb};
 
@@ -53,6 +54,8 @@ enum Habit {
     Undeclared,
     /// Takes two minutes for a write.
     Slow,
+    /// Writes nothing, and tells of it every two seconds.
+    Tells,
 }
 
 impl Mirror {
@@ -124,6 +127,11 @@ impl Controller for Mirror {
         let Some(map) = self.maps.get(key) else { return Ok(Outcome::Done) };
         if !key.name().starts_with("web") {
             return Ok(Outcome::Done);
+        }
+        if self.habit == Habit::Tells {
+            let told = format!("seen at {}", cx.env().wall());
+            cx.events().event(&reference(&*map), EventType::Normal, "Seen", &told);
+            return Ok(Outcome::RequeueAfter(Duration::from_secs(2)));
         }
         if self.habit == Habit::Leaks {
             let env = cx.env().clone();
@@ -414,6 +422,30 @@ fn two_leaders_are_found_where_clocks_differ_by_more_than_a_lease_allows_for() {
     assert_eq!(judged((1, 1), (1, 1)), None);
     assert_eq!(judged((4, 5), (6, 5)), None, "the limit");
     assert!(matches!(judged((1, 2), (2, 1)), Some(Flaw::SplitBrain { .. })), "far beyond it");
+}
+
+#[test]
+fn an_event_that_is_sent_after_the_lease_is_lost_is_found() {
+    let script = async |cluster: Cluster| {
+        cluster.run([Mirror::registration(Habit::Tells)]);
+        cluster.pass(Duration::from_secs(20)).await;
+        let metadata = ObjectMeta {
+            name: Some("web".into()),
+            namespace: Some("default".into()),
+            ..ObjectMeta::default()
+        };
+        cluster.create(&ConfigMap { metadata, ..ConfigMap::default() }).await;
+        cluster.pass(Duration::from_secs(100)).await;
+    };
+    let lost = Fault::during(Duration::from_secs(90), What::RequestLost { silently: false });
+    let plan = Plan { seed: 3, faults: vec![lost.from(Duration::from_secs(25)).on("leases")] };
+    let simulation = Simulation::of(3).plan(plan);
+    let sound = simulation.clone().run(script).unwrap_or_else(|failure| panic!("{failure}"));
+    assert_eq!(sound.writes, 0, "it tells of things, and that is all");
+    let goes_on = simulation.machines(|env| env.with_planted("write after lease loss"));
+    let flaw = goes_on.run(script).expect_err("nobody may tell of anything").flaw;
+    let Flaw::Unfenced { request, .. } = &flaw else { panic!("{flaw}") };
+    assert!(request.contains("/events"), "{request}");
 }
 
 /// An Arc is what a run needs to be given a server of the test's own.

@@ -14,7 +14,8 @@
 //! lost silently are given up first. It does not run while something lets a part of the requests about Leases through,
 //! late, unheard or refused: one that renews its membership and cannot write the Leases of shards keeps its share, as
 //! the election says of itself. Nor while the plan of shards changes hands: ranges of a dead holder stay blocked until
-//! its Lease is out of time.
+//! its Lease is out of time. What keeps nobody from a Lease that is there does not stop it: events of a watch that come
+//! twice, bookmarks that do not come, and creates that are refused once the Lease of the shard was created.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -100,10 +101,14 @@ struct Trouble {
     whole: bool,
     /// Whether it is a pause, which ends with the life it began in.
     pause: bool,
+    /// Whether it keeps it from creating Leases alone.
+    creates: bool,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
+    /// Whether its Lease was ever there.
+    created: bool,
     holder: Option<Who>,
     renewed: Duration,
     ranges: Option<Ranges>,
@@ -155,6 +160,13 @@ impl Custodian {
         }
     }
 
+    /// It does so no longer, by the server's account: its membership was swept away.
+    pub(crate) fn left(&mut self, who: &Who) {
+        if let Some(living) = self.living(who) {
+            living.member = None;
+        }
+    }
+
     /// It is told to stop in order.
     pub(crate) fn stops(&mut self, instance: &str, at: Duration) {
         let Some((instance, replica)) = self.replicas.get_key_value(instance) else { return };
@@ -195,7 +207,7 @@ impl Custodian {
         let calm = self.is_calm(at);
         let Some(leased) = self.shards.get_mut(&shard) else { return flaw };
         let named = std::mem::replace(&mut leased.holder, holder);
-        (leased.renewed, leased.ranges) = (at, ranges);
+        (leased.created, leased.renewed, leased.ranges) = (true, at, ranges);
         let given_back = leased.holder.is_none() && leased.vacant.is_none();
         if let Some(who) = named.filter(|_| given_back) {
             let clean = calm.then(|| self.told.get(&who).copied().unwrap_or(at));
@@ -232,7 +244,7 @@ impl Custodian {
                 let clean = named.as_ref().and_then(|named| self.told.get(named).copied());
                 Vacancy { since: at, named, clean, judged: true }
             });
-            flaw = flaw.or(self.overdue(*number, vacancy, terms, at));
+            flaw = flaw.or(self.overdue((*number, shard.created), vacancy, terms, at));
         }
         self.shards = shards;
         flaw
@@ -253,12 +265,18 @@ impl Custodian {
         lives && at <= shard.renewed + replica.deadline && !replica.is_out(at)
     }
 
-    fn overdue(&self, shard: ShardId, vacancy: &mut Vacancy, terms: Terms, at: Duration) -> Option<Flaw> {
+    fn overdue(
+        &self,
+        (shard, created): (ShardId, bool),
+        vacancy: &mut Vacancy,
+        terms: Terms,
+        at: Duration,
+    ) -> Option<Flaw> {
         vacancy.clean = vacancy.clean.filter(|_| self.is_calm(at));
         let (since, from, within) = if let Some(begun) = vacancy.clean {
             (begun, begun, HAND_OVER)
         } else {
-            let from = self.counts_from(vacancy.since, at);
+            let from = self.counts_from(vacancy.since, created, at);
             vacancy.judged &= from == Some(vacancy.since);
             let silent = if self.somebody_falls_silent(vacancy.since, at) { NOTICED } else { 0 };
             (vacancy.since, from?, terms.lease + terms.retry * (1 + silent) + SLACK)
@@ -267,27 +285,31 @@ impl Custodian {
         (at > from + within).then_some(Flaw::Vacant { shard, since, counted_from: from, within, at })
     }
 
-    /// From when on the time to end a vacancy runs; nothing while it does not.
-    fn counts_from(&self, since: Duration, at: Duration) -> Option<Duration> {
+    /// From when on the time to end a vacancy of a shard, whose Lease was `created` or not, runs; nothing while it does
+    /// not.
+    fn counts_from(&self, since: Duration, created: bool, at: Duration) -> Option<Duration> {
+        let troubles = || self.troubles().filter(|trouble| !(trouble.creates && created));
         let partly = |trouble: Trouble| !trouble.whole && trouble.is_on(at);
-        if !self.is_settled() || self.troubles().any(partly) {
+        if !self.is_settled() || troubles().any(partly) {
             return None;
         }
         let able = self.replicas.values().filter_map(|replica| replica.able(at)).min()?;
-        let over = self.troubles().filter(|trouble| trouble.until <= at).map(|trouble| trouble.over).max();
+        let over = troubles().filter(|trouble| trouble.until <= at).map(|trouble| trouble.over).max();
         Some(since.max(able).max(over.unwrap_or_default()).max(self.settled))
     }
 
     /// Whether somebody dies, or something begins to keep somebody away, after this.
     fn somebody_falls_silent(&self, since: Duration, at: Duration) -> bool {
-        let mut begun = self.troubles().map(|trouble| trouble.from).chain(self.died);
+        let troubles = self.troubles().filter(|trouble| !trouble.creates);
+        let mut begun = troubles.map(|trouble| trouble.from).chain(self.died);
         begun.any(|begun| since < begun && begun <= at)
     }
 
     /// Whether nothing has been wrong with anybody for a while, and somebody is there to take shards.
     fn is_calm(&self, at: Duration) -> bool {
         let recently = at.saturating_sub(CALM);
-        let wrong = |trouble: &Trouble| trouble.from <= at && recently <= trouble.over;
+        // What is handed over is there.
+        let wrong = |trouble: &Trouble| !trouble.creates && trouble.from <= at && recently <= trouble.over;
         let able = |replica: &Replica| replica.able(at).is_some_and(|since| since <= recently);
         at > CALM
             && self.is_settled()
@@ -332,6 +354,8 @@ impl Trouble {
             What::Crash | What::CrashAtWrite { .. } | What::ClockRate { .. } | What::WallStep { .. } => {
                 return None;
             }
+            // The election takes in a state as often as it is told of it, and asks for no bookmark.
+            What::EventDuplicated | What::BookmarksMissing | What::EndBookmarkMissing => return None,
             // Whatever it sent has been answered when it goes on.
             What::Pause => (true, SLACK),
             What::Partition => (always, recovery),
@@ -344,7 +368,8 @@ impl Trouble {
         };
         let (from, until) = (Duration::from_millis(fault.from_ms), Duration::from_millis(fault.until_ms));
         let pause = fault.what == What::Pause;
-        Some(Trouble { from, until, over: until + lingers, whole, pause })
+        let creates = matches!(fault.what, What::QuotaExceeded | What::NamespaceTerminating);
+        Some(Trouble { from, until, over: until + lingers, whole, pause, creates })
     }
 
     fn is_on(&self, at: Duration) -> bool {
@@ -357,7 +382,7 @@ impl Vacancies {
         if let Some(begun) = vacancy.clean {
             self.hand_overs += 1;
             self.longest_hand_over = self.longest_hand_over.max(at.saturating_sub(begun));
-        } else if vacancy.judged {
+        } else if vacancy.judged && vacancy.named.is_some() {
             self.filled += 1;
             self.longest = self.longest.max(at.saturating_sub(vacancy.since));
         }
@@ -415,7 +440,11 @@ mod tests {
         custodian.ended(&who("a"), seconds(101));
         assert_eq!(renew(&mut custodian, "b", 118, 300), None);
         let vacancies = custodian.vacancies();
-        assert_eq!((vacancies.filled, vacancies.longest), (2, seconds(17)), "the first time, and this");
+        assert_eq!(
+            (vacancies.filled, vacancies.longest),
+            (1, seconds(17)),
+            "the first holder followed nobody"
+        );
     }
 
     #[test]
@@ -470,6 +499,39 @@ mod tests {
         renew(&mut custodian, "a", 0, 100);
         custodian.ended(&who("a"), seconds(101));
         assert_eq!(found(&mut custodian, 101), Some(101_000 + 17_600), "the election knows nothing of pods");
+    }
+
+    #[test]
+    fn what_keeps_nobody_from_a_lease_that_is_there_stops_no_clock() {
+        let harmless = [
+            What::EventDuplicated,
+            What::BookmarksMissing,
+            What::EndBookmarkMissing,
+            What::QuotaExceeded,
+            What::NamespaceTerminating,
+        ];
+        for what in harmless {
+            let fault = Fault::during(seconds(400), what.clone());
+            for fault in [fault.clone(), fault.clone().on("leases"), fault.from(seconds(105))] {
+                let mut custodian = shared(&[fault]);
+                renew(&mut custodian, "a", 0, 100);
+                custodian.ended(&who("a"), seconds(101));
+                assert_eq!(found(&mut custodian, 101), Some(101_000 + 17_600), "{what:?}");
+            }
+        }
+        let mut custodian = shared(&[Fault::during(seconds(200), What::QuotaExceeded)]);
+        assert_eq!(found(&mut custodian, 0), Some(200_000 + 10_000 + 17_600), "it cannot be created");
+    }
+
+    #[test]
+    fn nothing_is_expected_of_one_whose_membership_was_swept_away() {
+        let mut custodian = shared(&[]);
+        renew(&mut custodian, "a", 0, 100);
+        custodian.left(&who("b"));
+        custodian.ended(&who("a"), seconds(101));
+        assert_eq!(found(&mut custodian, 101), None);
+        custodian.belongs(&who("b"), seconds(500));
+        assert_eq!(found(&mut custodian, 500), Some(500_000 + 17_600));
     }
 
     #[test]

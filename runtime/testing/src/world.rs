@@ -10,11 +10,13 @@ use windlass_api_server::faults::{Fault, Network, Plan, What, Who};
 use windlass_client::{Clients, Fence};
 use windlass_controller::Registration;
 use windlass_env::{Env, Instant, Task, TaskError};
-use windlass_manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger};
+use windlass_manager::{
+    ElectionGroup, Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger,
+};
 use windlass_metrics::Metrics;
 
 use crate::flaw::Flaw;
-use crate::judge::{Candidate, Judge, identity};
+use crate::judge::{Candidate, Judge, Team, identity};
 use crate::probe::{self, Caches, Look};
 use crate::rights::undeclared;
 use crate::vacancies::Terms;
@@ -75,18 +77,49 @@ struct Living {
     terminated: u32,
 }
 
+impl Process {
+    /// What it stands for, if it is elected, on a clock of this rate.
+    fn candidate(&self, rate: (u32, u32)) -> Option<Candidate> {
+        let election = self.config.election.as_ref()?;
+        let shares = self.config.shards.is_some();
+        Some(Candidate {
+            deadline: true_time(election.renew_deadline, rate),
+            lease: (election.lease_namespace.clone(), election.lease_name.clone()),
+            shares,
+            teams: self.teams(&election.lease_name, election.coordinated.is_some()),
+        })
+    }
+
+    /// Who is elected under which Lease.
+    fn teams(&self, main: &str, coordinated: bool) -> BTreeMap<String, Team> {
+        let lease = |group: &ElectionGroup| format!("{main}-{}", group.name);
+        let suffix = |group: &ElectionGroup| {
+            if coordinated { format!("-{}", group.name) } else { String::new() }
+        };
+        let of_groups = self.config.groups.iter().map(|group| {
+            let team = Team { suffix: suffix(group), ..Team::default() };
+            (lease(group), team)
+        });
+        let of_main = (main.to_owned(), Team::default());
+        let mut teams: BTreeMap<String, Team> = of_groups.chain([of_main]).collect();
+        for registration in &self.registrations {
+            let one = registration.descriptor();
+            let is_it = |name: &String| name == one.name || one.aliases.contains(&name.as_str());
+            let group = self.config.groups.iter().find(|group| group.controllers.iter().any(is_it));
+            let under = group.map_or_else(|| main.to_owned(), lease);
+            teams.entry(under).or_default().agents.insert(one.client_name.to_owned());
+        }
+        teams
+    }
+}
+
 impl World {
     /// Lets a process run for as long as the world does.
     pub(crate) fn start(self: &Arc<Self>, process: Process) {
         let machine = self.machine(&process.name, process.tested);
         if process.tested {
             let rate = self.rate(&process.name);
-            let candidate = process.config.election.as_ref().map(|election| Candidate {
-                deadline: true_time(election.renew_deadline, rate),
-                lease: (election.lease_namespace.clone(), election.lease_name.clone()),
-                shares: process.config.shards.is_some(),
-            });
-            self.judge.judge(&process.name, candidate);
+            self.judge.judge(&process.name, process.candidate(rate));
             self.look_after_shards(&process);
         }
         self.schedule(&process.name, &machine);

@@ -79,9 +79,13 @@ fn seeds() -> impl Iterator<Item = u64> {
 /// How many plans may fail before the others are spared.
 const ENOUGH: usize = 5;
 
+/// From how many plans on they have to show that shards that lost their holder were judged: one in two plans at least,
+/// where about two in each are usual.
+const MANY: u64 = 20;
+
 /// Runs the plans of all seeds. Each has to end as this run did, if one is given.
 fn campaign(faults: &Faults, quiet: Option<&Report>) {
-    let (mut failed, mut plans, mut all) = (0, 0, Vacancies::default());
+    let (mut failed, mut plans, mut all) = (0, 0_u64, Vacancies::default());
     for seed in seeds() {
         plans += 1;
         let simulation = simulation(seed).faults(faults.clone());
@@ -101,6 +105,11 @@ fn campaign(faults: &Faults, quiet: Option<&Report>) {
     }
     println!("{plans} plans, {failed} failed, {all:?}");
     assert_eq!(failed, 0, "plans failed; they are printed above");
+    // A plan may have nobody die, so a few together are asked.
+    assert!(
+        plans < MANY || 2 * all.filled >= plans,
+        "vacancies were hardly judged: {all:?} in {plans} plans"
+    );
 }
 
 fn add(all: &mut Vacancies, one: &Vacancies) {
@@ -171,7 +180,7 @@ fn a_shard_whose_holder_crashes_pauses_or_is_cut_off_is_anothers_within_a_lease_
     for what in [What::Crash, What::Pause, What::Partition] {
         let vacancies = struck(what.clone(), None).unwrap_or_else(|flaw| panic!("{what:?}: {flaw}"));
         println!("{what:?}: {vacancies:?}");
-        assert!(vacancies.filled > 3 * 4, "{vacancies:?}");
+        assert!(vacancies.filled >= 3, "{vacancies:?}");
         assert!(vacancies.longest > Duration::from_secs(10), "{vacancies:?}");
     }
 }

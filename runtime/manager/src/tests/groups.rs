@@ -60,13 +60,6 @@ impl World {
         self.run(env, manager)
     }
 
-    fn run(&self, env: Env, manager: Manager) -> Replica {
-        let (trigger, signals) = ShutdownSignals::manual();
-        let (health, metrics) = (manager.health().clone(), manager.metrics().clone());
-        let run = self.env.spawn("manager", manager.run(signals));
-        Replica { env, health, metrics, trigger, run }
-    }
-
     fn leader_of(&self, group: &str) -> Value {
         self.api.object(&lease(group)).map_or(Value::Null, |lease| lease["spec"]["holderIdentity"].clone())
     }
@@ -96,11 +89,13 @@ async fn replicas_share_groups_and_each_goes_on_with_the_work_of_one_that_dies()
         assert_eq!(world.fields(), [done(&left), done(&right)], "and does its work, and no other");
         let dead = if dies_first { "one" } else { "two" };
         let survivor = if dies_first { "two" } else { "one" };
-        replicas.iter().find(|one| one.env.instance() == dead).expect("both run").env.kill();
+        replicas.iter().find(|one| one.env.instance() == dead).expect("both run").dies().await;
         world.pass(30).await;
         assert_eq!(world.leaders(), [json!(survivor), json!(survivor)]);
         assert_eq!(world.fields(), [json!(done_by(survivor)), json!(done_by(survivor))]);
-        replicas.iter().for_each(|one| one.env.kill());
+        for one in &replicas {
+            one.dies().await;
+        }
     }
 }
 
@@ -205,7 +200,7 @@ async fn liveness_tells_of_each_election_by_its_name() {
         assert!(names.contains(&name), "{names:?}");
     }
     assert!(report.passed());
-    one.env.kill();
+    one.stops().await;
 }
 
 #[tokio::test(start_paused = true)]

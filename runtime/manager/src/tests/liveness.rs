@@ -92,7 +92,7 @@ async fn a_watch_that_gets_nowhere_for_two_windows_fails_liveness_by_its_kind_un
     let recovered = replica.recovers(&world).await;
     assert!((WINDOW..=WINDOW * 2 + PROBED_EVERY).contains(&recovered), "as the request ends: {recovered:?}");
     assert_eq!(replica.first_ailment(&world, WINDOW * 4).await, None, "and it stays well");
-    replica.env.kill();
+    replica.stops().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,7 +112,7 @@ async fn a_quiet_watch_never_fails_liveness_with_bookmarks_or_without_stalled_or
         }
         let ailment = replica.first_ailment(&world, WINDOW * 10).await;
         assert_eq!(ailment, None, "{what:?}");
-        replica.env.kill();
+        replica.dies().await;
     }
 }
 
@@ -135,7 +135,7 @@ async fn a_worker_that_outlasts_its_reconcile_timeout_fails_liveness_by_controll
     world.pass(1).await;
     assert_eq!(replica.ailing(), [], "its timeout has ended it");
     assert_eq!(replica.metrics.reconcile("sluggish").timeouts.get(), 1);
-    replica.env.kill();
+    replica.dies().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -145,7 +145,7 @@ async fn a_reconcile_that_its_timeout_ends_never_fails_liveness_however_often() 
     let replica = world.start_controller(alone(), sluggish(Duration::from_secs(3600), Some(limit)));
     assert_eq!(replica.first_ailment(&world, Duration::from_secs(3600)).await, None);
     assert!(replica.metrics.reconcile("sluggish").timeouts.get() > 10);
-    replica.env.kill();
+    replica.dies().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -154,7 +154,7 @@ async fn a_long_reconcile_without_a_timeout_fails_liveness_after_the_limit_of_th
     let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
     let replica = world.start_controller(alone(), sluggish(minutes(29), None));
     assert_eq!(replica.first_ailment(&world, minutes(60)).await, None, "29 minutes are not too long");
-    replica.env.kill();
+    replica.dies().await;
 
     let world = World::new();
     let replica = world.start_controller(alone(), sluggish(minutes(40), None));
@@ -164,5 +164,5 @@ async fn a_long_reconcile_without_a_timeout_fails_liveness_after_the_limit_of_th
     assert!(why.starts_with("shop/web has been reconciled for "), "{why}");
     let recovered = replica.recovers(&world).await;
     assert!(recovered <= minutes(10) + PROBED_EVERY, "as it ends: {recovered:?}");
-    replica.env.kill();
+    replica.dies().await;
 }

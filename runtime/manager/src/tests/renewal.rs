@@ -1,6 +1,8 @@
 //! Code of users that leaves nobody a turn, on real threads and in real time: renewals go on beside it, and a stop does
 //! not wait for it without end.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,6 +33,16 @@ impl Controller for Hog {
     }
 }
 
+/// Elected by leases that are lost within three seconds.
+fn of_short_leases() -> ManagerConfig {
+    let mut config = ManagerConfig::new("one");
+    let election = config.election.as_mut().expect("elected");
+    election.lease_duration = Duration::from_secs(3);
+    election.renew_deadline = Duration::from_millis(2_500);
+    election.retry_period = Duration::from_millis(400);
+    config
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_lease_is_renewed_while_workers_burn_every_thread_of_the_runtime_for_longer_than_its_deadline() {
     let env = Env::system("one");
@@ -39,13 +51,8 @@ async fn the_lease_is_renewed_while_workers_burn_every_thread_of_the_runtime_for
     for name in ["a", "b", "c", "d"] {
         api.put(&format!("/api/v1/namespaces/shop/configmaps/{name}"), json!({}));
     }
-    let world = World { env: env.clone(), api };
-    let mut config = ManagerConfig::new("one");
-    let election = config.election.as_mut().expect("elected");
-    election.lease_duration = Duration::from_secs(3);
-    election.renew_deadline = Duration::from_millis(2_500);
-    election.retry_period = Duration::from_millis(400);
-    let manager = world.manager(&env, config).register(Registration::of::<Hog>());
+    let world = World::of(env.clone(), api);
+    let manager = world.manager(&env, of_short_leases()).register(Registration::of::<Hog>());
     let (trigger, signals) = ShutdownSignals::manual();
     let (metrics, begun) = (manager.metrics().clone(), env.now());
     let run = env.spawn("manager", manager.run(signals));
@@ -57,6 +64,60 @@ async fn the_lease_is_renewed_while_workers_burn_every_thread_of_the_runtime_for
     }
     trigger.fire();
     assert!(matches!(run.await, Ok(Ok(()))), "it led to the end");
+}
+
+impl World {
+    /// The shards that a replica holds and its membership: their Leases by name. Nobody renews the plan.
+    fn held_by(&self, replica: &str) -> BTreeMap<String, Value> {
+        let leases = self.api.all("/apis/coordination.k8s.io/v1/leases").into_iter();
+        let held = leases.filter(|lease| lease["spec"]["holderIdentity"] == replica);
+        let named = held.map(|lease| {
+            let name = lease["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            (name, lease["spec"].clone())
+        });
+        named.filter(|(name, _)| *name != "windlass-shards").collect()
+    }
+}
+
+/// Waits for this, for as long as it may take on a machine that is busy.
+async fn until(env: &Env, what: &str, holds: impl Fn() -> bool) {
+    let begun = env.now();
+    while !holds() {
+        assert!(since(env, begun) < Duration::from_secs(60), "{what}");
+        env.sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_shard_and_the_membership_are_renewed_while_workers_burn_every_thread_for_longer() {
+    let env = Env::system("one");
+    let world = World::of(env.clone(), Scene::new(&env, Plan { seed: 3, faults: Vec::new() }));
+    let config = ManagerConfig { shards: NonZeroU16::new(2), ..of_short_leases() };
+    let manager = world.manager(&env, config).register(Registration::of::<Hog>());
+    let (trigger, signals) = ShutdownSignals::manual();
+    let metrics = manager.metrics().clone();
+    let run = env.spawn("manager", manager.run(signals));
+    until(&env, "it holds both and is a member", || world.held_by("one").len() == 3).await;
+    let before = world.held_by("one");
+    // Enough for both, and for more threads than there are.
+    for number in 0..8 {
+        world.api.put(&format!("/api/v1/namespaces/shop-{number}"), json!({}));
+        world.api.put(&format!("/api/v1/namespaces/shop-{number}/configmaps/web"), json!({}));
+    }
+    let done = metrics.reconcile("hog").total.success;
+    until(&env, "the reconciles end", || done.get() >= 8).await;
+    let after = world.held_by("one");
+    assert!(!run.is_finished() && before.keys().eq(after.keys()), "{after:?}");
+    for (lease, then) in &before {
+        let now = &after[lease];
+        for term in ["acquireTime", "leaseTransitions"] {
+            assert_eq!(then[term], now[term], "{lease} was never lost");
+        }
+        assert_ne!(then["renewTime"], now["renewTime"], "{lease} was renewed");
+    }
+    assert_eq!(done.get(), 8, "no key was begun with again");
+    trigger.fire();
+    assert!(matches!(run.await, Ok(Ok(()))), "it worked to the end");
 }
 
 /// Has a mapper that returns once it is let go, and not before.
@@ -79,7 +140,7 @@ async fn a_stop_gives_up_on_a_handler_that_does_not_return_and_gives_the_lease_b
     let env = Env::system("one");
     let api = Scene::new(&env, Plan { seed: 3, faults: Vec::new() });
     api.put("/api/v1/namespaces/shop", json!({}));
-    let world = World { env: env.clone(), api };
+    let world = World::of(env.clone(), api);
     let (gate, called) = (Arc::new(Barrier::new(2)), Arc::default());
     let config = ManagerConfig { shutdown_timeout: Duration::from_secs(1), ..ManagerConfig::new("one") };
     let manager = world.manager(&env, config).register(blocked_by(&gate, &called));

@@ -80,7 +80,7 @@ async fn runnables_start_in_the_place_of_their_group_and_end_in_the_reverse_orde
 #[tokio::test(start_paused = true)]
 async fn a_standby_runs_what_needs_no_leadership_and_nothing_else() {
     let world = World::new();
-    let _one = world.start("one");
+    let one = world.start("one");
     world.pass(5).await;
     let story = Story::default();
     let (env, manager) = world.manager_of_scribe("two");
@@ -95,6 +95,7 @@ async fn a_standby_runs_what_needs_no_leadership_and_nothing_else() {
     two.trigger.fire();
     assert!(two.ended().await.is_ok());
     assert_eq!(story.told(), ["everywhere starts", "everywhere ends"]);
+    one.stops().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -317,7 +318,7 @@ async fn what_declares_its_requests_sends_no_other_and_is_told_with_the_controll
 #[tokio::test(start_paused = true)]
 async fn what_needs_leadership_writes_behind_the_fence_and_what_does_not_writes_from_every_replica() {
     let world = World::new();
-    let _one = world.start("one");
+    let one = world.start("one");
     world.pass(15).await;
     let story = Story::default();
     let (env, manager) = world.manager_of_scribe("two");
@@ -327,6 +328,7 @@ async fn what_needs_leadership_writes_behind_the_fence_and_what_does_not_writes_
     assert_eq!((&map["data"]["writer"], world.holder()), (&json!("two"), json!("one")));
     two.trigger.fire();
     assert!(two.ended().await.is_ok());
+    one.stops().await;
 
     let world = World::new();
     let (env, manager) = world.manager_of_scribe("one");

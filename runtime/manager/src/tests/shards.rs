@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
-use std::sync::Mutex;
 
 use k8s_openapi::api::core::v1::Node;
 use windlass_election::shards::DIVISION_ANNOTATION;
@@ -222,8 +221,8 @@ async fn two_replicas_share_four_shards_and_each_key_is_reconciled_by_one_of_the
     assert_eq!(done, both.into_iter().collect(), "all is done, and by both");
     assert!(one.ready() && two.ready());
     tenants.never_two_at_once();
-    one.env.kill();
-    two.env.kill();
+    one.stops().await;
+    two.stops().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -249,8 +248,8 @@ async fn a_replica_that_ends_hands_all_over_within_a_second_and_one_that_comes_g
     let done: BTreeSet<_> = tenants.done().into_iter().collect();
     assert_eq!(done, [Some("three".to_owned()), Some("two".to_owned())].into_iter().collect());
     tenants.never_two_at_once();
-    two.env.kill();
-    three.env.kill();
+    two.stops().await;
+    three.stops().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -258,12 +257,12 @@ async fn what_one_held_that_dies_is_worked_on_again_within_a_lease_and_a_moment(
     let mut tenants = Tenants::new();
     let (one, two) = (tenants.start(four_shards("one")), tenants.start(four_shards("two")));
     tenants.world.pass(60).await;
-    one.env.kill();
+    one.dies().await;
     tenants.ask();
     tenants.world.env.sleep(LEASE_DURATION + Duration::from_secs(6)).await;
     assert_eq!(tenants.shares(), even(&[("two", 4)]));
     assert_eq!(tenants.done(), vec![Some("two".to_owned()); NAMESPACES]);
-    two.env.kill();
+    two.stops().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -309,8 +308,8 @@ async fn a_replica_that_is_cut_off_writes_nothing_that_others_do_and_goes_on_wit
     assert!(tenants.done().iter().all(Option::is_some), "{:?}", tenants.holders());
     assert_eq!(tenants.shares(), even(&[("one", 2), ("two", 2)]), "neither process has ended");
     tenants.never_two_at_once();
-    one.env.kill();
-    two.env.kill();
+    one.stops().await;
+    two.stops().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -319,8 +318,7 @@ async fn explain_names_the_holder_of_a_key_in_another_shard_and_a_page_shows_all
     let env = tenants.world.env.incarnation("one", 0);
     let manager = tenants.world.manager(&env, four_shards("one")).register(porter(&tenants.diary));
     let (explainer, pages) = (manager.explainer().clone(), manager.pages().clone());
-    let (_trigger, signals) = ShutdownSignals::manual();
-    let _run = tenants.world.env.spawn("manager", manager.run(signals));
+    let one = tenants.world.run(env, manager);
     let two = tenants.start(four_shards("two"));
     tenants.world.pass(60).await;
     let mut elsewhere = 0;
@@ -345,8 +343,8 @@ async fn explain_names_the_holder_of_a_key_in_another_shard_and_a_page_shows_all
     };
     let text = String::from_utf8(page(&request).body.to_vec()).expect("text");
     assert!(text.contains("members: one, two") && text.matches("working here").count() == 2, "{text}");
-    env.kill();
-    two.env.kill();
+    one.stops().await;
+    two.stops().await;
 }
 
 /// What this thread's code warned of, as text.
@@ -397,11 +395,8 @@ impl Observed {
     fn start(tenants: &Tenants) -> Self {
         let env = tenants.world.env.incarnation("one", 0);
         let manager = tenants.world.manager(&env, four_calm_shards("one")).register(porter(&tenants.diary));
-        let (trigger, signals) = ShutdownSignals::manual();
-        let (pages, health, metrics) =
-            (manager.pages().clone(), manager.health().clone(), manager.metrics().clone());
-        let run = tenants.world.env.spawn("manager", manager.run(signals));
-        Self { replica: Replica { env, health, metrics, trigger, run }, pages }
+        let pages = manager.pages().clone();
+        Self { replica: tenants.world.run(env, manager), pages }
     }
 
     fn page(&self) -> String {
@@ -436,7 +431,7 @@ async fn shards_are_cut_between_the_namespaces_that_there_are_and_a_heavy_one_is
     assert_eq!(one.heavy(), "1");
     let told = warnings.about("heavier than a fair share");
     assert!(told.len() == 1 && told[0].contains("namespace=\"tenant-0\""), "{told:?}");
-    one.replica.env.kill();
+    one.replica.stops().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -459,7 +454,7 @@ async fn a_namespace_that_grows_heavy_later_is_named_within_minutes_and_moves_no
     assert_eq!(warnings.about("heavier than a fair share").len(), 1, "once is enough");
     tenants.never_two_at_once();
     tenants.each_turn_once();
-    one.replica.env.kill();
+    one.replica.stops().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -493,8 +488,8 @@ async fn a_division_that_became_lopsided_is_cut_anew_while_work_goes_on_and_all_
     assert!(tenants.done().iter().all(Option::is_some));
     tenants.never_two_at_once();
     tenants.each_turn_once();
-    one.env.kill();
-    two.env.kill();
+    one.stops().await;
+    two.stops().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -508,7 +503,7 @@ async fn a_slight_imbalance_moves_nothing() {
     assert_ne!(tenants.loads(), load);
     tenants.world.pass(1_300).await;
     assert_eq!(tenants.plan(), before);
-    one.env.kill();
+    one.stops().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -536,7 +531,7 @@ async fn a_look_at_the_namespaces_that_failed_is_made_again_and_one_where_nothin
     tenants.world.api.meddle(|_| None);
     tenants.world.pass(40).await;
     assert_eq!(one.heavy(), "1", "{}", one.page());
-    one.replica.env.kill();
+    one.replica.stops().await;
 }
 
 #[test]
@@ -615,10 +610,10 @@ async fn objects_without_a_namespace_are_divided_by_name_and_those_of_one_that_d
     world.pass(60).await;
     let seen = seen_by();
     assert!(seen.len() == 2 && seen.values().all(|nodes| *nodes >= 8), "{seen:?}");
-    one.env.kill();
+    one.dies().await;
     world.env.sleep(LEASE_DURATION + Duration::from_secs(6)).await;
     assert_eq!(seen_by(), even(&[("two", 24)]), "nothing of them has changed, and all were queued");
-    two.env.kill();
+    two.stops().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -641,7 +636,7 @@ async fn what_needs_a_leader_or_watches_kinds_without_namespaces_by_shard_is_ref
     let two = world.start_controller(four_shards("two"), registration(true));
     world.pass(30).await;
     assert!(two.ready());
-    two.env.kill();
+    two.dies().await;
     let env = world.env.incarnation("three", 0);
     let led = crate::runnable("led", crate::RunnableGroup::Leader, |_| async { Ok(()) });
     let manager = world.manager(&env, four_shards("three")).add(led);

@@ -19,11 +19,8 @@ impl World {
         let env = self.env.incarnation(&config.identity, 0);
         let manager = self.manager(&env, ManagerConfig { admin: Some(admin), ..config });
         let manager = manager.register(Registration::of::<Scribe>());
-        let (trigger, signals) = ShutdownSignals::manual();
-        let (pages, health, metrics) =
-            (manager.pages().clone(), manager.health().clone(), manager.metrics().clone());
-        let run = self.env.spawn("manager", manager.run(signals));
-        Shown { replica: Replica { env, health, metrics, trigger, run }, pages }
+        let pages = manager.pages().clone();
+        Shown { replica: self.run(env, manager), pages }
     }
 }
 
@@ -53,8 +50,7 @@ impl Shown {
     }
 
     async fn stop(self) {
-        self.replica.trigger.fire();
-        assert!(self.replica.ended().await.is_ok());
+        self.replica.stops().await;
     }
 }
 
@@ -84,7 +80,7 @@ async fn a_replica_that_lost_its_lease_says_so_for_as_long_as_it_is_there() {
     world.pass(5).await;
     world.api.put(LEASE, json!({ "spec": { "holderIdentity": "other" } }));
     let Shown { replica, pages } = one;
-    assert!(matches!(replica.run.await, Ok(Err(ManagerError::LeaseLost { .. }))));
+    assert!(matches!(replica.ended().await, Err(ManagerError::LeaseLost { .. })));
     assert_eq!(held(&pages), ["Lease kube-system/windlass: lost"]);
 }
 
@@ -124,7 +120,7 @@ async fn a_replica_that_shares_and_holds_nothing_says_so() {
     let one = world.show(ManagerConfig { shards: NonZeroU16::new(4), ..ManagerConfig::new("one") });
     world.pass(5).await;
     assert_eq!(one.held(), ["Shards: none, of 4"]);
-    one.replica.env.kill();
+    one.replica.dies().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -134,5 +130,5 @@ async fn a_replica_that_is_always_alone_shows_neither() {
     world.pass(5).await;
     assert_eq!(world.scribbled(), json!(begun_by("one")), "it works");
     assert_eq!(one.held(), Vec::<String>::new());
-    one.replica.env.kill();
+    one.replica.stops().await;
 }

@@ -3,48 +3,42 @@
 //! The process itself is `system:kube-controller-manager`, by certificate. Its role permits to read everything and to
 //! make accounts and tokens, and no write that a controller needs: what works here works as somebody else.
 
-#![expect(clippy::print_stdout, reason = "how long a recovery took is part of the result")]
-
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::{
     apps::v1::ReplicaSet,
     core::v1::{Endpoints, Event, Pod, ReplicationController, Service, ServiceAccount},
-    rbac::v1::ClusterRole,
 };
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, PostParams},
-};
+use kube::{Api, ResourceExt as _, api::DeleteParams};
 use windlass_black_box::{
     audit::{Audit, Write},
     fixtures,
     stage::on_plane,
     subject::ready,
-    wait::{eventually, eventually_within},
+    wait::eventually,
     workload::Workload as _,
     world::World,
 };
 use windlass_harness::{Manager, Plane, PlaneOptions};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Who the process is.
 const PROCESS: &str = "system:kube-controller-manager";
 
 /// Who controllers are, but for their names.
-const ACCOUNT: &str = "system:serviceaccount:kube-system:";
+pub(crate) const ACCOUNT: &str = "system:serviceaccount:kube-system:";
 
 /// A process on a plane of its own.
-struct Scene<'a> {
-    plane: &'a Plane,
-    audit: &'a Audit,
-    world: World,
-    manager: Manager,
+pub(crate) struct Scene<'a> {
+    pub(crate) plane: &'a Plane,
+    pub(crate) audit: &'a Audit,
+    pub(crate) world: World,
+    pub(crate) manager: Manager,
 }
 
-async fn with_accounts(body: impl AsyncFnOnce(Scene<'_>) -> Result<()>) -> Result<()> {
+pub(crate) async fn with_accounts(body: impl AsyncFnOnce(Scene<'_>) -> Result<()>) -> Result<()> {
     on_plane(PlaneOptions::default().nodes(0).scheduler(false), async |plane, audit| {
         let kubeconfig = plane.kubeconfig_for("process", PROCESS, None)?;
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
@@ -58,7 +52,7 @@ async fn with_accounts(body: impl AsyncFnOnce(Scene<'_>) -> Result<()>) -> Resul
 }
 
 impl Scene<'_> {
-    fn log(&self) -> Result<String> {
+    pub(crate) fn log(&self) -> Result<String> {
         std::fs::read_to_string(self.manager.log()).context("reading the log")
     }
 
@@ -195,73 +189,4 @@ async fn an_account_that_is_deleted_is_made_again_and_its_controller_goes_on() -
         anyhow::bail!("the account was not made again in a minute")
     })
     .await
-}
-
-#[tokio::test]
-async fn with_one_rule_taken_away_only_who_needs_it_waits_says_so_and_goes_on_when_it_is_back() -> Result<()>
-{
-    with_accounts(async |scene| {
-        let world = &scene.world;
-        world.create(&ReplicaSet::new("before", 3)).await?;
-        scene.has_pods("before", 3).await?;
-        let pid = scene.manager.pid();
-        let taken = without_creating_pods(scene.plane).await?;
-
-        world.create(&ReplicaSet::new("needy", 2)).await?;
-        let line = format!(
-            "{ACCOUNT}replicaset-controller may not create pods in namespace {}; add to a role there, or to a \
-             cluster role: - {{ apiGroups: [\"\"], resources: [\"pods\"], verbs: [create] }}",
-            world.namespace
-        );
-        let said = |log: &String| log.lines().any(|said| said.replace('\\', "").contains(&line));
-        eventually("the log says which rule lacks", async || scene.log(), said).await?;
-
-        // Other controllers go on, and so does this one where it needs no such rule.
-        world.create(&ReplicationController::new("other", 2)).await?;
-        scene.has_pods("other", 2).await?;
-        scene.has_endpoints("service").await?;
-        world.update::<ReplicaSet>("before", |set| set.set_desired(1)).await?;
-        scene.has_pods("before", 1).await?;
-        let (code, answer) = scene.manager.get("/livez").await?;
-        ensure!(code == 200, "{answer}");
-        ensure!(scene.pods_of("needy").await?.is_empty(), "nobody may make its pods");
-
-        // By now the back-off of the key has grown; with it alone, the next try may be far away.
-        tokio::time::sleep(Duration::from_secs(20)).await;
-        give_back(scene.plane, &taken).await?;
-        let began = Instant::now();
-        let look = || scene.pods_of("needy");
-        eventually_within(PATIENCE, "the needy one has its pods", look, |pods| pods.len() == 2).await?;
-        println!("the controller went on {:.1?} after the rule came back", began.elapsed());
-        ensure!(scene.manager.exited().is_none() && scene.manager.pid() == pid, "the process is the same");
-        let told = scene.log()?.lines().filter(|said| said.contains("may not create pods")).count();
-        ensure!(told <= 5, "told once a minute, not with each try: {told}");
-        Ok(())
-    })
-    .await
-}
-
-const ROLE: &str = "system:controller:replicaset-controller";
-
-/// Takes the rule away, and returns the role as it was.
-async fn without_creating_pods(plane: &Plane) -> Result<ClusterRole> {
-    let roles: Api<ClusterRole> = Api::all(plane.client().await);
-    let whole = roles.get(ROLE).await?;
-    let mut role = whole.clone();
-    role.annotations_mut().insert("rbac.authorization.kubernetes.io/autoupdate".into(), "false".into());
-    for rule in role.rules.iter_mut().flatten() {
-        if rule.resources.iter().flatten().any(|resource| resource == "pods") {
-            rule.verbs.retain(|verb| verb != "create");
-        }
-    }
-    roles.replace(ROLE, &PostParams::default(), &role).await?;
-    Ok(whole)
-}
-
-async fn give_back(plane: &Plane, whole: &ClusterRole) -> Result<()> {
-    let roles: Api<ClusterRole> = Api::all(plane.client().await);
-    let mut role = roles.get(ROLE).await?;
-    role.rules.clone_from(&whole.rules);
-    roles.replace(ROLE, &PostParams::default(), &role).await?;
-    Ok(())
 }

@@ -8,4 +8,5 @@ mod groups;
 mod identities;
 mod planted;
 mod rights;
+mod rules;
 mod shards;

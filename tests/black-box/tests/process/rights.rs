@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::{Endpoints, Event, Pod, ReplicationController, Service};
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::PostParams;
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding, Subject};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use windlass_black_box::audit::{AUDITED, Audit, Write};
@@ -20,6 +20,7 @@ use windlass_black_box::subject::ready;
 use windlass_black_box::wait::{eventually, eventually_within};
 use windlass_black_box::workload::Workload as _;
 use windlass_black_box::world::World;
+use windlass_client::Identities;
 use windlass_controllers::{Options, registrations};
 use windlass_election::CoordinatedConfig;
 use windlass_env::Env;
@@ -28,6 +29,7 @@ use windlass_manager::{ElectionGroup, ManagerConfig, Registry};
 use windlass_object::{Rule, Verb};
 
 use crate::admin::grant;
+use crate::identities::ACCOUNT;
 
 /// The API server's coordinator takes some seconds to elect.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -48,7 +50,7 @@ struct Way {
     named: bool,
 }
 
-const WAYS: [Way; 5] = [
+const WAYS: [Way; 7] = [
     Way { name: "alone", flags: &["--leader-elect=false"], configure: alone, leases: &[], named: true },
     Way { name: "elected", flags: &[], configure: |_| {}, leases: &[""], named: true },
     Way {
@@ -72,6 +74,23 @@ const WAYS: [Way; 5] = [
         leases: &[""],
         named: true,
     },
+    Way {
+        name: "accounts",
+        flags: &["--use-service-account-credentials"],
+        configure: with_accounts,
+        leases: &[""],
+        named: true,
+    },
+    Way {
+        name: "accounts-in-shards",
+        flags: &["--use-service-account-credentials", "--shards=2"],
+        configure: |config| {
+            with_accounts(config);
+            config.shards = NonZeroU16::new(2);
+        },
+        leases: &["-shard-0", "-shard-1"],
+        named: false,
+    },
 ];
 
 fn alone(config: &mut ManagerConfig) {
@@ -89,32 +108,92 @@ fn coordinated(config: &mut ManagerConfig) {
     }
 }
 
-impl Way {
-    fn lease_names(&self) -> Vec<String> {
-        self.leases.iter().map(|lease| format!("{}{lease}", self.name)).collect()
-    }
+fn with_accounts(config: &mut ManagerConfig) {
+    config.client.identities = Identities::service_accounts();
+}
 
-    /// Makes roles of what is declared, and binds them to the user.
-    async fn grant(&self, plane: &Plane) -> Result<()> {
+/// What a way to run asks, by who asks it.
+struct Asked {
+    /// The process itself, where Leases and accounts are.
+    in_system: Vec<Rule>,
+    /// The process itself, everywhere.
+    everywhere: Vec<Rule>,
+    /// Each account, if controllers have some; everywhere.
+    accounts: Vec<(&'static str, Vec<Rule>)>,
+}
+
+impl Way {
+    /// What is declared for it.
+    fn declared(&self) -> Result<Asked> {
         let mut config = ManagerConfig::new(self.name);
         (self.configure)(&mut config);
         let mut registry = Registry::new();
         for registration in registrations(&Options::default()) {
             registry.register(registration)?;
         }
-        let declarations = registry.declarations_for(&Env::system("rights"), &config)?;
-        let (own, of_controllers): (Vec<_>, Vec<_>) =
-            declarations.iter().partition(|one| one.descriptor.name == Registry::PROCESS.name);
-        let everywhere = of_controllers.iter().flat_map(|one| &one.rules).map(|rule| item(rule, &[]));
+        let with_accounts = config.client.identities != Identities::Shared;
+        let mut asked = Asked { in_system: Vec::new(), everywhere: Vec::new(), accounts: Vec::new() };
+        for one in registry.declarations_for(&Env::system("rights"), &config)? {
+            if [Registry::PROCESS.name, Registry::ACCOUNTS.name].contains(&one.descriptor.name) {
+                asked.in_system.extend(one.rules);
+            } else if with_accounts {
+                // What is watched is read by the process.
+                let (watched, own): (Vec<_>, Vec<_>) = one.rules.iter().map(watched_or_own).unzip();
+                asked.everywhere.extend(watched.into_iter().flatten());
+                asked.accounts.push((one.descriptor.client_name, own.into_iter().flatten().collect()));
+            } else {
+                asked.everywhere.extend(one.rules);
+            }
+        }
+        Ok(asked)
+    }
+
+    /// The accounts of its controllers, as the API server knows them.
+    fn users_of_accounts(&self) -> Result<Vec<String>> {
+        Ok(self.declared()?.accounts.iter().map(|(name, _)| format!("{ACCOUNT}{name}")).collect())
+    }
+
+    fn lease_names(&self) -> Vec<String> {
+        self.leases.iter().map(|lease| format!("{}{lease}", self.name)).collect()
+    }
+
+    /// Makes roles of what is declared, and binds them to the user and to the accounts.
+    async fn grant(&self, plane: &Plane) -> Result<()> {
+        let asked = self.declared()?;
         let names = if self.named { self.lease_names() } else { Vec::new() };
-        let in_system = own.iter().flat_map(|one| &one.rules).flat_map(|rule| cut_down(rule, &names));
+        let in_system = asked.in_system.iter().flat_map(|rule| cut_down(rule, &names));
         let user = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": self.name });
-        grant(plane, self.name, everywhere.collect(), user.clone()).await?;
+        let items = |rules: &[Rule]| rules.iter().map(|rule| item(rule, &[])).collect();
+        grant(plane, self.name, items(&asked.everywhere), user.clone()).await?;
         self.grant_in_system(plane, in_system.collect(), &user).await?;
         for (verb, resource, namespace) in [("list", "pods", ""), ("create", "events", SYSTEM)] {
-            let may = || may(plane, self.name, verb, resource, namespace);
+            let what = json!({ "verb": verb, "resource": resource, "namespace": namespace });
+            let may = || may(plane, self.name, what.clone());
             eventually("the roles are in effect", may, |may| *may).await?;
         }
+        for (account, rules) in &asked.accounts {
+            self.grant_to_account(plane, account, items(rules)).await?;
+        }
+        Ok(())
+    }
+
+    /// Binds a role of these rules to an account, in place of all that was bound to it: every API server binds upstream's
+    /// roles at its start.
+    async fn grant_to_account(&self, plane: &Plane, account: &str, rules: Value) -> Result<()> {
+        let bindings: Api<ClusterRoleBinding> = Api::all(plane.client().await);
+        let is_its = |it: &Subject| it.kind == "ServiceAccount" && it.name == account;
+        for binding in bindings.list(&ListParams::default()).await? {
+            if binding.subjects.iter().flatten().any(is_its) {
+                bindings.delete(&binding.name_any(), &DeleteParams::default()).await?;
+            }
+        }
+        let user = format!("{ACCOUNT}{account}");
+        let events = json!({ "verb": "create", "resource": "events" });
+        let may = || may(plane, &user, events.clone());
+        eventually("the account may do nothing", may, |may| !may).await?;
+        let subject = json!({ "kind": "ServiceAccount", "name": account, "namespace": SYSTEM });
+        grant(plane, &format!("{}-{account}", self.name), rules, subject).await?;
+        eventually("the account's role is in effect", may, |may| *may).await?;
         Ok(())
     }
 
@@ -145,6 +224,12 @@ impl Way {
 
     /// Starts it, has it work and ends it. It follows another that is elected in the same way, which ends before.
     async fn run(&self, plane: &Plane, audit: &Audit) -> Result<()> {
+        let heard = Heard {
+            way: self,
+            accounts: self.users_of_accounts()?,
+            audit,
+            before: audit.all_writes("")?.len(),
+        };
         let kubeconfig = plane.kubeconfig_for(self.name, self.name, Some(AUDITED))?;
         let manager = self.start(plane, &kubeconfig).await?;
         let manager = if self.leases.is_empty() {
@@ -157,40 +242,74 @@ impl Way {
         let world = World { client: plane.client().await, namespace: plane.namespace(self.name).await? };
         let worked = all_work_is_done(&world).await;
         // What it was refused says more than what was not done.
-        self.was_refused_nothing(audit)?;
+        heard.refused_nothing()?;
         worked?;
         ends_in_order(&manager).await?;
-        self.was_refused_nothing(audit)?;
-        self.did_all(audit)
+        heard.refused_nothing()?;
+        // Reads of accounts are not in the API server's record, but a refusal is told.
+        let log = std::fs::read_to_string(manager.log()).context("reading the log")?;
+        ensure!(!log.contains(" may not "), "it says that it lacks a rule: see {}", manager.log().display());
+        heard.it_did_all()?;
+        heard.each_wrote_its_own()
     }
+}
 
+/// What the API server was asked by one way to run.
+struct Heard<'a> {
+    way: &'a Way,
+    /// The users that its controllers are, if not the process.
+    accounts: Vec<String>,
+    audit: &'a Audit,
+    /// How much had been asked before.
+    before: usize,
+}
+
+impl Heard<'_> {
     /// What it asked of the API server so far, to read and to write.
-    fn asked(&self, audit: &Audit) -> Result<Vec<Write>> {
-        let mut asked = audit.all_writes("")?;
-        asked.retain(|request| request.user.username == self.name);
+    fn asked(&self) -> Result<Vec<Write>> {
+        let mut asked = self.audit.all_writes("")?.split_off(self.before);
+        asked.retain(|request| {
+            request.user.username == self.way.name || self.accounts.contains(&request.user.username)
+        });
         Ok(asked)
     }
 
-    fn was_refused_nothing(&self, audit: &Audit) -> Result<()> {
-        let mut refused = self.asked(audit)?;
+    fn refused_nothing(&self) -> Result<()> {
+        let mut refused = self.asked()?;
         refused.retain(|request| request.response_status.is_some_and(|answer| answer.code == 403));
-        ensure!(refused.is_empty(), "{} was refused {refused:#?}", self.name);
+        ensure!(refused.is_empty(), "{} was refused {refused:#?}", self.way.name);
         Ok(())
     }
 
     /// It did all that controllers do, and ran in this way.
-    fn did_all(&self, audit: &Audit) -> Result<()> {
-        let asked = self.asked(audit)?;
+    fn it_did_all(&self) -> Result<()> {
+        let (asked, name) = (self.asked()?, self.way.name);
         // What is there comes with the watch.
         for verb in ["watch", "create", "patch", "update", "delete"] {
             let done = asked.iter().any(|request| request.verb == verb && request.succeeded());
-            ensure!(done, "{} was to {verb}", self.name);
+            ensure!(done, "{name} was to {verb}");
         }
-        for lease in self.lease_names() {
-            ensure!(asked.iter().any(|request| wrote(request, &lease)), "{} was to hold {lease}", self.name);
+        for lease in self.way.lease_names() {
+            ensure!(asked.iter().any(|request| wrote(request, &lease)), "{name} was to hold {lease}");
         }
         let candidate = asked.iter().any(|request| request.resource() == "leasecandidates");
-        ensure!(candidate == (self.name == "coordinated"), "{} is a candidate: {candidate}", self.name);
+        ensure!(candidate == (name == "coordinated"), "{name} is a candidate: {candidate}");
+        Ok(())
+    }
+
+    /// Where controllers have accounts, each of them wrote, and the process nothing that is theirs.
+    fn each_wrote_its_own(&self) -> Result<()> {
+        let asked = self.asked()?;
+        for account in &self.accounts {
+            let wrote = asked.iter().any(|it| it.user.username == *account && it.succeeded());
+            ensure!(wrote, "{account} wrote nothing");
+        }
+        let theirs = |it: &&Write| {
+            let own = ["leases", "events", "serviceaccounts"].contains(&it.resource());
+            it.user.username == self.way.name && it.verb != "watch" && it.verb != "list" && !own
+        };
+        let written: Vec<_> = asked.iter().filter(theirs).filter(|it| !it.resource().is_empty()).collect();
+        ensure!(self.accounts.is_empty() || written.is_empty(), "the process itself asked {written:#?}");
         Ok(())
     }
 }
@@ -222,6 +341,16 @@ fn cut_down(rule: &Rule, names: &[String]) -> Vec<Value> {
     vec![item(&of(create), &[]), item(&of(rest), names)]
 }
 
+/// What of a rule is for informers, and what is for the controller itself.
+fn watched_or_own(rule: &Rule) -> (Option<Rule>, Option<Rule>) {
+    let (watched, own): (Vec<Verb>, Vec<Verb>) =
+        rule.verbs.iter().partition(|verb| matches!(verb, Verb::List | Verb::Watch));
+    let some = |verbs: Vec<Verb>| {
+        (!verbs.is_empty()).then(|| Rule::new(rule.group.clone(), rule.resource.clone(), verbs))
+    };
+    (some(watched), some(own))
+}
+
 async fn ends_in_order(manager: &Manager) -> Result<()> {
     manager.terminate();
     let status = manager.wait_exit(PATIENCE).await?;
@@ -229,9 +358,8 @@ async fn ends_in_order(manager: &Manager) -> Result<()> {
     Ok(())
 }
 
-/// Whether the API server lets `user` do so.
-async fn may(plane: &Plane, user: &str, verb: &str, resource: &str, namespace: &str) -> Result<bool> {
-    let what = json!({ "verb": verb, "resource": resource, "namespace": namespace });
+/// Whether the API server lets `user` do `what`, as `resourceAttributes` have it.
+pub(crate) async fn may(plane: &Plane, user: &str, what: Value) -> Result<bool> {
     let review = json!({ "metadata": {}, "spec": { "user": user, "resourceAttributes": what } });
     let reviews: Api<SubjectAccessReview> = Api::all(plane.client().await);
     let answer = reviews.create(&PostParams::default(), &serde_json::from_value(review)?).await?;
@@ -249,10 +377,14 @@ async fn all_work_is_done(world: &World) -> Result<()> {
         let what = format!("{owner} has {count} pods");
         eventually_within(PATIENCE, &what, || owned(owner), |pods| pods.len() == count).await
     };
-    world.create(&fixtures::pod("orphan")).await?;
     world.create(&ReplicaSet::new("set", 3)).await?;
-    let pods = has("set", 3).await?;
-    ensure!(pods.iter().any(|pod| pod.name_any() == "orphan"), "it was adopted");
+    has("set", 3).await?;
+    // There is one too many then, which may be this.
+    world.create(&fixtures::pod("orphan")).await?;
+    let look = || world.find::<Pod>("orphan");
+    let adopted = |pod: &Option<Pod>| pod.as_ref().is_none_or(|pod| !pod.owner_references().is_empty());
+    eventually("it is adopted", look, adopted).await?;
+    has("set", 3).await?;
     world.create(&ReplicationController::new("controller", 2)).await?;
     let pods = has("controller", 2).await?;
     let strangers = json!({ "metadata": { "labels": { "foo": "strange" } } });

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 use windlass_client::{ClientOptions, Clients, RawClient};
@@ -39,10 +40,11 @@ const REGRESSIONS: &[&str] = &[];
 /// How long faults and writes go on.
 const SPAN: Duration = Duration::from_secs(240);
 /// How long after that a cache may take to be the server's again: a watch that is stalled is given up half a minute
-/// after its own time is up, four minutes at most, and the wait after a few failures is about as long.
-const CONVERGES: Duration = Duration::from_secs(10 * 60);
-/// Longer than any watch lasts.
-const LONGEST_WATCH: Duration = Duration::from_secs(300);
+/// after its own time is up, four minutes at most, and the wait after a few failures is about as long. A slow clock
+/// takes a quarter more.
+const CONVERGES: Duration = Duration::from_secs(12 * 60 + 30);
+/// Longer than any watch lasts, by the slowest clock.
+const LONGEST_WATCH: Duration = Duration::from_secs(375);
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 const NAMESPACES: [&str; 2] = ["default", "other"];
 
@@ -57,7 +59,7 @@ fn draw(seed: u64) -> Plan {
         let until = from + Duration::from_millis(rng.below(40_000));
         plan.faults.push(Fault::during(until, What::Poison { name }).from(from).permille(500));
     }
-    with_gaps(plan, "configmaps")
+    with_clock(with_gaps(plan, "configmaps"))
 }
 
 /// Perhaps watches of this resource expire while nothing can be asked of it, so that what happens meanwhile is not told
@@ -71,6 +73,32 @@ fn with_gaps(mut plan: Plan, resource: &str) -> Plan {
         plan.faults.extend(gap.map(|what| Fault::during(until, what).from(from).on(resource)));
     }
     plan
+}
+
+/// Perhaps the informer's clock runs fast or slow, and the server's does not.
+fn with_clock(mut plan: Plan) -> Plan {
+    let rates = [(1, 1), (4, 5), (6, 5), (99, 100), (101, 100)];
+    let mut rng = Env::virtual_time(plan.seed).rng("clock");
+    let (numerator, denominator) = rates[index(&mut rng, rates.len())];
+    if numerator != denominator {
+        plan.faults.push(Fault::during(Duration::ZERO, What::ClockRate { numerator, denominator }));
+    }
+    plan
+}
+
+/// Whom the informer belongs to: `a`, on a machine whose clock is as the plan says.
+fn process(world: &Env, plan: &Plan) -> Env {
+    let mut rates = plan.faults.iter().filter_map(|fault| match fault.what {
+        What::ClockRate { numerator, denominator } => Some((numerator, denominator)),
+        _ => None,
+    });
+    let machine = match rates.next_back() {
+        Some((numerator, denominator)) => {
+            world.clone().with_wall_offset(SignedDuration::ZERO).with_rate(numerator, denominator)
+        }
+        None => world.clone(),
+    };
+    machine.incarnation("a", 0)
 }
 
 /// Ways in which informers are got wrong.
@@ -123,6 +151,18 @@ pub(crate) const BUGS: &[Bug] = &[
         betrays: &["it happened before what was told before", "not from what was told", "not told"],
         within: 40,
     },
+    Bug {
+        name: "an index is not kept up",
+        defects: &["index left behind"],
+        betrays: &["files", "a late index differs"],
+        within: 3,
+    },
+    Bug {
+        name: "nobody hears of what cannot be decoded",
+        defects: &["quarantine forgotten"],
+        betrays: &["in quarantine are"],
+        within: 10,
+    },
 ];
 
 fn run(plan: &Plan, defects: Defects) -> Result<u64, String> {
@@ -134,7 +174,10 @@ fn run(plan: &Plan, defects: Defects) -> Result<u64, String> {
 }
 
 struct World {
+    /// Of the script and the server.
     env: Env,
+    /// Of the informer.
+    process: Env,
     hand: Hand,
     plan: Plan,
     rng: Rng,
@@ -154,20 +197,20 @@ const REMOVABLE: usize = 4;
 
 impl World {
     fn new(world: &Env, plan: &Plan) -> World {
-        let env = world.incarnation("a", 0);
+        let (env, process) = (world.incarnation("a", 0), process(world, plan));
         let mut rng = env.rng("script");
         let (scene, metrics) = (Scene::new(&env, plan.clone()), Metrics::new());
         let options = FactoryOptions {
             resync: (rng.below(4) == 0).then_some(Duration::from_secs(30)),
             ..FactoryOptions::default()
         };
-        let factory = InformerFactory::new(env.clone(), metrics.clone(), options);
+        let factory = InformerFactory::new(process.clone(), metrics.clone(), options);
         let informer = factory.typed::<ConfigMap>();
         informer.add_index("value", |map| map.values()).expect("a fresh name");
         let hand = Hand::new(&scene, "/api/v1", "configmaps");
         let judge = judge(informer.lister(), &hand, plan).filed_in("value");
         let crowd = Crowd::new(informer, judge, &hand.history);
-        World { env, hand, plan: plan.clone(), rng, factory, crowd, metrics, late_index: false }
+        World { env, process, hand, plan: plan.clone(), rng, factory, crowd, metrics, late_index: false }
     }
 
     async fn play(&mut self) -> Result<(), String> {
@@ -178,7 +221,8 @@ impl World {
             }
         }
         self.watch();
-        self.factory.start(Arc::new(ApiSources::new(reader(&self.env, &self.hand.scene, &self.metrics)?)));
+        let reader = reader(&self.process, &self.hand.scene, &self.metrics)?;
+        self.factory.start(Arc::new(ApiSources::new(reader)));
         while self.env.now().since_origin() < SPAN.max(self.plan.end()) {
             let pause = *self.one_of(&[0, 1, 40, 700, 5_000, 15_000]);
             self.env.sleep(Duration::from_millis(pause)).await;

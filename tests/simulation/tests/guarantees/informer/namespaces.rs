@@ -97,7 +97,7 @@ impl World {
         let judge = judge(informer.lister(), &hand, plan).deselects();
         let crowd = Crowd::new(informer, judge, &hand.history);
         let left = NAMESPACES[FIRST.len()..].iter().map(|name| (*name, Instant::ORIGIN)).collect();
-        let (stayed, rights) = (BTreeSet::from(FIRST), Rights::default());
+        let (stayed, rights) = (BTreeSet::from(FIRST), Rights::of(&env));
         World { env, hand, plan: plan.clone(), rng, set, rights, factory, crowd, metrics, left, stayed }
     }
 

@@ -16,8 +16,10 @@ use windlass_testing::{FaultKind, Faults, Plan, What};
 use super::crowd::Crowd;
 use super::hand::Hand;
 use super::rights::Rights;
+use super::told::version as version_in;
 use super::{
-    CONVERGES, LONGEST_WATCH, NAMES, SPAN, converge, index, judge, key_of, reader, version_of, with_gaps,
+    CONVERGES, LONGEST_WATCH, NAMES, SPAN, converge, index, judge, key_of, process, reader, version_of,
+    with_clock, with_gaps,
 };
 use crate::campaign::{Bug, Defects, Family, play};
 
@@ -39,6 +41,18 @@ pub(crate) const BUGS: &[Bug] = &[
         betrays: &["the cache holds", "knows", "the store is at"],
         within: 30,
     },
+    Bug {
+        name: "who must not be read holds up the others",
+        defects: &["a denial holds up others"],
+        betrays: &["ConfigMaps wait for Widgets"],
+        within: 3,
+    },
+    Bug {
+        name: "what is not served is said to be",
+        defects: &["said to be served"],
+        betrays: &["Served is said, not", "what is said is Served"],
+        within: 3,
+    },
 ];
 
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com";
@@ -48,7 +62,8 @@ const MOMENT: Duration = Duration::from_secs(5);
 fn draw(seed: u64) -> Plan {
     let faults = [FaultKind::Crash, FaultKind::Clock, FaultKind::Quota, FaultKind::Pause];
     let faults = faults.into_iter().fold(Faults::all(), Faults::without);
-    with_gaps(faults.plan(seed, SPAN, 1, &["configmaps".to_owned(), "widgets".to_owned()]), "widgets")
+    let plan = faults.plan(seed, SPAN, 1, &["configmaps".to_owned(), "widgets".to_owned()]);
+    with_clock(with_gaps(plan, "widgets"))
 }
 
 fn run(plan: &Plan, defects: Defects) -> Result<u64, String> {
@@ -60,7 +75,10 @@ fn run(plan: &Plan, defects: Defects) -> Result<u64, String> {
 }
 
 struct World {
+    /// Of the script and the server.
     env: Env,
+    /// Of the informers.
+    process: Env,
     maps: Hand,
     widgets: Hand,
     plan: Plan,
@@ -75,11 +93,11 @@ struct World {
 
 impl World {
     fn new(world: &Env, plan: &Plan) -> World {
-        let env = world.incarnation("a", 0);
+        let (env, process) = (world.incarnation("a", 0), process(world, plan));
         let (mut rng, metrics) = (env.rng("script"), Metrics::new());
         let scene = Scene::new(&env, plan.clone());
         let options = FactoryOptions { follow_definitions: rng.below(2) == 0, ..FactoryOptions::default() };
-        let factory = InformerFactory::new(env.clone(), metrics.clone(), options);
+        let factory = InformerFactory::new(process.clone(), metrics.clone(), options);
         let (maps, widgets) = (
             Hand::new(&scene, "/api/v1", "configmaps"),
             Hand::new(&scene, "/apis/example.com/v1", "widgets"),
@@ -89,8 +107,21 @@ impl World {
         let informer = factory.informer(Dynamic::new(kind()), Selection::default());
         let of_widgets =
             Crowd::new(informer.clone(), judge(informer.lister(), &widgets, plan), &widgets.history);
-        let (rights, plan, defined) = (Rights::default(), plan.clone(), false);
-        World { env, maps, widgets, plan, rng, rights, factory, of_maps, of_widgets, metrics, defined }
+        let (rights, plan, defined) = (Rights::of(&env), plan.clone(), false);
+        World {
+            env,
+            process,
+            maps,
+            widgets,
+            plan,
+            rng,
+            rights,
+            factory,
+            of_maps,
+            of_widgets,
+            metrics,
+            defined,
+        }
     }
 
     async fn play(&mut self) -> Result<(), String> {
@@ -104,7 +135,7 @@ impl World {
         for name in ["plain", "to be removed"] {
             self.of_widgets.watch(name, None);
         }
-        let reader = reader(&self.env, &self.maps.scene, &self.metrics)?;
+        let reader = reader(&self.process, &self.maps.scene, &self.metrics)?;
         self.factory.start(self.rights.guard(reader));
         while self.env.now().since_origin() < SPAN.max(self.plan.end()) {
             let pause = *self.one_of(&[0, 1, 40, 700, 5_000, 15_000, 40_000]);
@@ -191,6 +222,7 @@ impl World {
             } else {
                 self.undefine_unseen().await;
             }
+            self.others_are_told("which are not served").await?;
             self.settle(&Presence::Absent).await?;
             let waited = self.factory.wait_for_sync(Some(MOMENT)).await;
             waited.map_err(|error| format!("what is not there holds up the rest: {error}"))?;
@@ -235,9 +267,23 @@ impl World {
         if still != held {
             return Err(format!("of {held:?}, which must not be read any more, {still:?} are held"));
         }
+        self.others_are_told("which must not be read").await?;
         self.rights.give_all_back();
         self.widgets.scene.meddle(|_| None);
         self.settle(&Presence::Served).await
+    }
+
+    /// A failing watch slows nobody but itself: what is written of the other kind is held a moment later.
+    async fn others_are_told(&mut self, why: &str) -> Result<(), String> {
+        self.maps.put("default", "a", "x", 0);
+        self.env.sleep(MOMENT).await;
+        let key = ObjectKey::namespaced("default", "a");
+        let (version, held) =
+            (self.maps.history.at(&key, u64::MAX), self.of_maps.informer.lister().get(&key));
+        if held.map(|it| version_in(&*it)) != version {
+            return Err(format!("ConfigMaps wait for Widgets, {why}"));
+        }
+        self.look()
     }
 
     fn difference(&self) -> Option<String> {

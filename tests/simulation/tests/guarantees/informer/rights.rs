@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass_client::{FrameStream, RawClient, RequestError};
+use windlass_env::Env;
 use windlass_informer::{
     ApiSources, ListRequest, ListerWatcher, Selection, Sources, WatchListRequest, WatchRequest,
 };
@@ -14,8 +16,11 @@ use windlass_object::{RawList, ResourceKind, Verb, wire};
 type Right = (Verb, String, Option<String>);
 
 /// The rights of whoever runs the informers. Clones are one.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Rights(Arc<Mutex<BTreeSet<Right>>>);
+#[derive(Clone, Debug)]
+pub(super) struct Rights {
+    missing: Arc<Mutex<BTreeSet<Right>>>,
+    env: Env,
+}
 
 /// Sources that ask for rights first.
 struct Guarded {
@@ -31,6 +36,11 @@ struct Source {
 }
 
 impl Rights {
+    /// Every right, for a process of this Env.
+    pub(super) fn of(env: &Env) -> Self {
+        Rights { missing: Arc::default(), env: env.clone() }
+    }
+
     pub(super) fn take(&self, verb: Verb, resource: &str, namespace: Option<&str>) {
         self.lock().insert((verb, resource.to_owned(), namespace.map(str::to_owned)));
     }
@@ -44,8 +54,12 @@ impl Rights {
         Arc::new(Guarded { sources: ApiSources::new(client), rights: self.clone() })
     }
 
+    fn another_is_denied(&self, than: &Source) -> bool {
+        self.lock().iter().any(|(_, resource, _)| *resource != than.resource)
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeSet<Right>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -61,7 +75,11 @@ impl Sources for Guarded {
 }
 
 impl Source {
-    fn check(&self, verb: Verb) -> Result<(), RequestError> {
+    async fn check(&self, verb: Verb) -> Result<(), RequestError> {
+        // One that waits for its right makes the others wait.
+        while self.rights.env.is_planted("a denial holds up others") && self.rights.another_is_denied(self) {
+            self.rights.env.sleep(Duration::from_secs(1)).await;
+        }
         let right = (verb, self.resource.clone(), self.namespace.clone());
         if !self.rights.lock().contains(&right) {
             return Ok(());
@@ -74,18 +92,18 @@ impl Source {
 #[async_trait]
 impl ListerWatcher for Source {
     async fn list(&self, request: ListRequest) -> Result<RawList, RequestError> {
-        self.check(Verb::List)?;
+        self.check(Verb::List).await?;
         self.source.list(request).await
     }
 
     async fn watch_list(&self, request: WatchListRequest) -> Result<FrameStream, RequestError> {
-        self.check(Verb::List)?;
-        self.check(Verb::Watch)?;
+        self.check(Verb::List).await?;
+        self.check(Verb::Watch).await?;
         self.source.watch_list(request).await
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<FrameStream, RequestError> {
-        self.check(Verb::Watch)?;
+        self.check(Verb::Watch).await?;
         self.source.watch(request).await
     }
 }

@@ -1,0 +1,400 @@
+//! Each rule of each controller's role, taken away alone while the process runs: who needs it waits and says which it is,
+//! everybody else goes on, and so does who waited once the rule is back.
+
+#![expect(clippy::print_stdout, reason = "how long a recovery took is part of the result")]
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{Endpoints, Pod, ReplicationController, Service};
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::api::PostParams;
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+use windlass_black_box::fixtures;
+use windlass_black_box::wait::{eventually, eventually_within};
+use windlass_black_box::workload::{Workload, create_stable, stable};
+use windlass_black_box::world::World;
+use windlass_harness::Plane;
+
+use crate::identities::{ACCOUNT, PATIENCE, Scene, with_accounts};
+use crate::rights::may;
+
+/// A rule of one controller's role, and what cannot be done without it.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    /// The controller's account. Its role is `system:controller:` and this.
+    account: &'static str,
+    verb: &'static str,
+    group: &'static str,
+    /// With its subresource.
+    resource: &'static str,
+    needy: Need,
+}
+
+/// What is asked of the controller that takes the rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// It shows as pods that do not come.
+    MorePods,
+    /// As pods that do not go.
+    FewerPods,
+    /// As a pod that is kept though its labels are another's.
+    LetGo,
+    /// As an orphan that stays one.
+    Adoption,
+    /// As a status that does not follow.
+    Status,
+    /// As a Service without Endpoints.
+    NewEndpoints,
+    /// As Endpoints without the labels of their Service.
+    OtherEndpoints,
+    /// As a deletion that is never accepted; the API server itself removes the Endpoints of a Service that goes.
+    NoEndpoints,
+}
+
+const REPLICA_SETS: &str = "replicaset-controller";
+const CONTROLLERS: &str = "replication-controller";
+const ENDPOINTS: &str = "endpoint-controller";
+
+const CASES: [Case; 13] = [
+    case(REPLICA_SETS, "create", "", "pods", Need::MorePods),
+    case(REPLICA_SETS, "delete", "", "pods", Need::FewerPods),
+    case(REPLICA_SETS, "patch", "", "pods", Need::LetGo),
+    case(REPLICA_SETS, "get", "apps", "replicasets", Need::Adoption),
+    case(REPLICA_SETS, "update", "apps", "replicasets/status", Need::Status),
+    case(CONTROLLERS, "create", "", "pods", Need::MorePods),
+    case(CONTROLLERS, "delete", "", "pods", Need::FewerPods),
+    case(CONTROLLERS, "patch", "", "pods", Need::LetGo),
+    case(CONTROLLERS, "get", "", "replicationcontrollers", Need::Adoption),
+    case(CONTROLLERS, "update", "", "replicationcontrollers/status", Need::Status),
+    case(ENDPOINTS, "create", "", "endpoints", Need::NewEndpoints),
+    case(ENDPOINTS, "update", "", "endpoints", Need::OtherEndpoints),
+    case(ENDPOINTS, "delete", "", "endpoints", Need::NoEndpoints),
+];
+
+const fn case(
+    account: &'static str,
+    verb: &'static str,
+    group: &'static str,
+    resource: &'static str,
+    needy: Need,
+) -> Case {
+    Case { account, verb, group, resource, needy }
+}
+
+/// Where a case happens: what needs the rule, and what does not.
+struct Place<'a> {
+    scene: &'a Scene<'a>,
+    case: Case,
+    needy: World,
+    others: World,
+}
+
+impl Case {
+    fn user(&self) -> String {
+        format!("{ACCOUNT}{}", self.account)
+    }
+
+    /// What the log is to say of it.
+    fn line(&self, namespace: &str) -> String {
+        let Self { verb, group, resource, .. } = self;
+        let dot = if group.is_empty() { "" } else { "." };
+        format!(
+            "{} may not {verb} {resource}{dot}{group} in namespace {namespace}; add to a role there, or to a cluster \
+             role: - {{ apiGroups: [\"{group}\"], resources: [\"{resource}\"], verbs: [{verb}] }}",
+            self.user()
+        )
+    }
+
+    fn role(&self) -> String {
+        format!("system:controller:{}", self.account)
+    }
+
+    async fn is_allowed(&self, plane: &Plane, namespace: &str) -> Result<bool> {
+        let (resource, subresource) = self.resource.split_once('/').unwrap_or((self.resource, ""));
+        let what = json!({ "verb": self.verb, "group": self.group, "resource": resource,
+                           "subresource": subresource, "namespace": namespace });
+        may(plane, &self.user(), what).await
+    }
+
+    /// Takes the rule away, and returns the role as it was.
+    async fn take(&self, plane: &Plane, namespace: &str) -> Result<ClusterRole> {
+        ensure!(self.is_allowed(plane, namespace).await?, "there is such a rule");
+        let roles: Api<ClusterRole> = Api::all(plane.client().await);
+        let whole = roles.get(&self.role()).await?;
+        let mut role = whole.clone();
+        role.annotations_mut().insert("rbac.authorization.kubernetes.io/autoupdate".into(), "false".into());
+        for rule in role.rules.iter_mut().flatten() {
+            if rule.resources.iter().flatten().any(|resource| resource == self.resource) {
+                rule.verbs.retain(|verb| verb != self.verb);
+            }
+        }
+        // A rule without verbs is none.
+        role.rules.iter_mut().for_each(|rules| rules.retain(|rule| !rule.verbs.is_empty()));
+        roles.replace(&self.role(), &PostParams::default(), &role).await?;
+        let look = || self.is_allowed(plane, namespace);
+        eventually("the rule is gone", look, |allowed| !allowed).await?;
+        Ok(whole)
+    }
+
+    async fn give_back(&self, plane: &Plane, whole: &ClusterRole) -> Result<()> {
+        let roles: Api<ClusterRole> = Api::all(plane.client().await);
+        let mut role = roles.get(&self.role()).await?;
+        role.rules.clone_from(&whole.rules);
+        roles.replace(&self.role(), &PostParams::default(), &role).await?;
+        Ok(())
+    }
+
+    /// From a whole role to a whole role.
+    async fn run(self, number: usize, scene: &Scene<'_>) -> Result<()> {
+        let (client, plane) = (scene.world.client.clone(), scene.plane);
+        let world = async |name: &str| {
+            let namespace = plane.namespace(&format!("{name}-{number}")).await?;
+            anyhow::Ok(World { client: client.clone(), namespace })
+        };
+        let place = Place { scene, case: self, needy: world("needy").await?, others: world("others").await? };
+        place.prepare().await.context("before")?;
+        let taken = self.take(plane, &place.needy.namespace).await?;
+        let outcome = place.without_it().await;
+        let said = outcome.and(self.give_back(plane, &taken).await);
+        said?;
+        place.goes_on().await
+    }
+}
+
+impl Place<'_> {
+    async fn prepare(&self) -> Result<()> {
+        match self.case.account {
+            REPLICA_SETS => self.prepare_workloads::<ReplicaSet>().await,
+            CONTROLLERS => self.prepare_workloads::<ReplicationController>().await,
+            _ => {
+                has_endpoints(&self.others, "modest").await?;
+                if self.case.needy == Need::NewEndpoints {
+                    return Ok(());
+                }
+                has_endpoints(&self.needy, "needy").await
+            }
+        }
+    }
+
+    async fn prepare_workloads<W: Workload>(&self) -> Result<()> {
+        create_stable(&self.needy, &W::new("needy", 2)).await?;
+        create_stable(&self.others, &W::new("modest", 2)).await?;
+        Ok(())
+    }
+
+    /// The rule is gone: who needs it waits and says so, and nobody else.
+    async fn without_it(&self) -> Result<()> {
+        let scene = self.scene;
+        match self.case.account {
+            REPLICA_SETS => self.ask_workload::<ReplicaSet>().await?,
+            CONTROLLERS => self.ask_workload::<ReplicationController>().await?,
+            _ => self.ask_endpoints().await?,
+        }
+        let told = async || self.told();
+        eventually("the log says which rule lacks", told, |times| *times > 0).await?;
+        // The others do all that they do; this one does what takes other rules.
+        if self.case.account != REPLICA_SETS {
+            all_is_done::<ReplicaSet>(&self.others).await?;
+        }
+        if self.case.account != CONTROLLERS {
+            all_is_done::<ReplicationController>(&self.others).await?;
+        }
+        if self.case.account != ENDPOINTS {
+            all_endpoints_are_done(&self.others).await?;
+        }
+        match self.case.account {
+            REPLICA_SETS => self.modest_workload::<ReplicaSet>().await?,
+            CONTROLLERS => self.modest_workload::<ReplicationController>().await?,
+            _ => self.modest_endpoints().await?,
+        }
+        let (code, answer) = scene.manager.get("/livez").await?;
+        ensure!(code == 200, "{answer}");
+        ensure!(!self.is_done().await?, "nobody may do so");
+        Ok(())
+    }
+
+    /// The rule is back: what was asked for is done by the same process.
+    async fn goes_on(&self) -> Result<()> {
+        let (began, manager) = (Instant::now(), &self.scene.manager);
+        eventually_within(PATIENCE, "it is done", || self.is_done(), |done| *done).await?;
+        println!("{:?} went on {:.1?} after the rule came back", self.case, began.elapsed());
+        ensure!(manager.exited().is_none(), "the process is the same");
+        let told = self.told()?;
+        ensure!(told <= 5, "told once a minute, not with each try: {told}");
+        Ok(())
+    }
+
+    /// How often the log said which rule is missing.
+    fn told(&self) -> Result<usize> {
+        let line = self.case.line(&self.needy.namespace);
+        Ok(self.scene.log()?.lines().filter(|said| said.replace('\\', "").contains(&line)).count())
+    }
+
+    async fn ask_workload<W: Workload>(&self) -> Result<()> {
+        let world = &self.needy;
+        let scale = async |count| world.update::<W>("needy", |it| it.set_desired(count)).await.map(drop);
+        match self.case.needy {
+            Need::MorePods | Need::Status => scale(4).await,
+            Need::FewerPods => scale(1).await,
+            Need::LetGo => {
+                let pods = pods_of(world, "needy").await?;
+                let pod = pods.first().context("it has pods")?.name_any();
+                let labels = json!({ "metadata": { "labels": { "foo": "strange" } } });
+                world.merge::<Pod>(&pod, labels).await.map(drop)
+            }
+            _ => world.create(&fixtures::pod("orphan")).await.map(drop),
+        }
+    }
+
+    async fn ask_endpoints(&self) -> Result<()> {
+        let world = &self.needy;
+        match self.case.needy {
+            Need::NewEndpoints => world.create(&fixtures::service("needy", &[80])).await.map(drop),
+            Need::OtherEndpoints => {
+                let labels = json!({ "metadata": { "labels": { "seen": "later" } } });
+                world.merge::<Service>("needy", labels).await.map(drop)
+            }
+            _ => world.delete::<Service>("needy").await,
+        }
+    }
+
+    /// What was asked for is done.
+    async fn is_done(&self) -> Result<bool> {
+        let world = &self.needy;
+        let pods = world.list::<Pod>().await?;
+        Ok(match self.case.needy {
+            Need::MorePods => pods.len() == 4,
+            Need::FewerPods => pods.len() == 1,
+            Need::LetGo => pods.iter().any(|pod| pod.owner_references().is_empty()) && pods.len() == 3,
+            // One too many once it is adopted, it may be the one that goes.
+            Need::Adoption => pods.len() == 2 && pods.iter().all(|pod| !pod.owner_references().is_empty()),
+            Need::Status => pods.len() == 4 && self.counted().await? == 4,
+            Need::NewEndpoints => world.find::<Endpoints>("needy").await?.is_some(),
+            Need::OtherEndpoints => world.get::<Endpoints>("needy").await?.labels().contains_key("seen"),
+            Need::NoEndpoints => self.was_deleted()?,
+        })
+    }
+
+    /// What the status of the needy one says of its pods.
+    async fn counted(&self) -> Result<i32> {
+        Ok(match self.case.account {
+            REPLICA_SETS => self.needy.get::<ReplicaSet>("needy").await?.counts().replicas,
+            _ => self.needy.get::<ReplicationController>("needy").await?.counts().replicas,
+        })
+    }
+
+    /// The controller's own deletion was accepted, or came too late.
+    fn was_deleted(&self) -> Result<bool> {
+        let (user, namespace) = (self.case.user(), &self.needy.namespace);
+        Ok(self.scene.audit.all_writes("windlass/")?.iter().any(|write| {
+            let target = write.object_ref.clone().unwrap_or_default();
+            let code = write.response_status.map_or(0, |answer| answer.code);
+            write.verb == "delete"
+                && write.resource() == "endpoints"
+                && write.user.username == user
+                && target.namespace == *namespace
+                && matches!(code, 200 | 404)
+        }))
+    }
+
+    /// What the controller does without the rule.
+    async fn modest_workload<W: Workload>(&self) -> Result<()> {
+        let count = if self.case.needy == Need::FewerPods { 3 } else { 1 };
+        self.others.update::<W>("modest", |modest| modest.set_desired(count)).await?;
+        let what = format!("modest has {count} pods");
+        let expected = usize::try_from(count)?;
+        eventually(&what, || pods_of(&self.others, "modest"), |pods| pods.len() == expected).await?;
+        if self.case.needy != Need::Status {
+            stable::<W>(&self.others, "modest").await?;
+            return Ok(());
+        }
+        let look = || self.needy.list::<Pod>();
+        eventually("needy has its pods, if no status of them", look, |pods| pods.len() == 4).await?;
+        Ok(())
+    }
+
+    async fn modest_endpoints(&self) -> Result<()> {
+        if self.case.needy != Need::NewEndpoints {
+            return has_endpoints(&self.others, "new").await;
+        }
+        let labels = json!({ "metadata": { "labels": { "seen": "later" } } });
+        self.others.merge::<Service>("modest", labels).await?;
+        let look = || self.others.get::<Endpoints>("modest");
+        eventually("they follow", look, |endpoints| endpoints.labels().contains_key("seen")).await?;
+        Ok(())
+    }
+}
+
+async fn pods_of(world: &World, owner: &str) -> Result<Vec<Pod>> {
+    let mut pods = world.list::<Pod>().await?;
+    pods.retain(|pod| pod.owner_references().iter().any(|reference| reference.name == owner));
+    Ok(pods)
+}
+
+/// Makes a Service and waits for its Endpoints.
+async fn has_endpoints(world: &World, service: &str) -> Result<()> {
+    world.create(&fixtures::service(service, &[80])).await?;
+    let look = || world.find::<Endpoints>(service);
+    eventually(&format!("{service} has Endpoints"), look, Option::is_some).await?;
+    Ok(())
+}
+
+/// Pods are made and deleted, and counted in the status.
+async fn all_is_done<W: Workload>(world: &World) -> Result<()> {
+    let name = W::KIND.to_lowercase();
+    create_stable(world, &W::new(&name, 2)).await?;
+    world.update::<W>(&name, |workload| workload.set_desired(1)).await?;
+    stable::<W>(world, &name).await?;
+    eventually("one is deleted", || pods_of(world, &name), |pods| pods.len() == 1).await?;
+    Ok(())
+}
+
+/// Endpoints are made, and follow their Service to its end.
+async fn all_endpoints_are_done(world: &World) -> Result<()> {
+    has_endpoints(world, "service").await?;
+    let labels = json!({ "metadata": { "labels": { "seen": "later" } } });
+    world.merge::<Service>("service", labels).await?;
+    let look = || world.get::<Endpoints>("service");
+    eventually("they follow", look, |endpoints| endpoints.labels().contains_key("seen")).await?;
+    world.delete::<Service>("service").await?;
+    eventually("they go", || world.find::<Endpoints>("service"), Option::is_none).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn whichever_rule_is_taken_away_only_who_needs_it_waits_says_so_and_goes_on_when_it_is_back()
+-> Result<()> {
+    with_accounts(async |scene| {
+        let pid = scene.manager.pid();
+        for (number, case) in CASES.into_iter().enumerate() {
+            case.run(number, &scene).await.with_context(|| format!("{case:?}"))?;
+            ensure!(scene.manager.pid() == pid, "the process is the same");
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Long without a rule, a key is tried as soon again as after a moment.
+#[tokio::test]
+async fn however_long_a_rule_was_missing_its_controller_goes_on_within_a_minute_of_its_return() -> Result<()>
+{
+    with_accounts(async |scene| {
+        let [case, ..] = CASES;
+        let world = World { client: scene.world.client.clone(), namespace: scene.world.namespace.clone() };
+        let others = scene.plane.namespace("others").await?;
+        let others = World { client: scene.world.client.clone(), namespace: others };
+        let place = Place { scene: &scene, case, needy: world, others };
+        place.prepare().await?;
+        let taken = case.take(scene.plane, &place.needy.namespace).await?;
+        place.without_it().await?;
+        // By now the back-off of the key has grown; with it alone, the next try may be far away.
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        case.give_back(scene.plane, &taken).await?;
+        place.goes_on().await
+    })
+    .await
+}
