@@ -41,8 +41,9 @@ const IDLE: Duration = Duration::from_secs(20);
 
 /// How many sets each tenant gets at once right before a replica is told to end.
 const BURST: usize = 3;
-/// For how long a shard may be nobody's that is handed over in order.
-const HAND_OVER: Duration = Duration::from_secs(1);
+/// For how long a shard may be nobody's that is handed over in order: the second that is promised where machines keep up,
+/// and a retry period after which anybody takes what one who should has not, on a machine that is busy.
+const HAND_OVER: Duration = Duration::from_secs(1 + 1);
 /// How long after the signal all may be held by others: what was in hands is ended first, at the pace of a machine where
 /// everybody is being asked for more.
 const ENDED: Duration = Duration::from_secs(1 + 2);
