@@ -39,8 +39,8 @@ const UNOWNED: Duration = Duration::from_secs(5 + 3);
 /// How long anything else may take.
 const IDLE: Duration = Duration::from_secs(20);
 
-/// How many sets each tenant gets at once right before a replica is told to end.
-const BURST: usize = 3;
+/// How many sets each tenant gets at once right before a replica is told to end: so many that no replica keeps up with them.
+const BURST: usize = 6;
 /// For how long a shard may be nobody's that is handed over in order: the second that is promised where machines keep up,
 /// and a retry period after which anybody takes what one who should has not, on a machine that is busy.
 const HAND_OVER: Duration = Duration::from_secs(1 + 1);
