@@ -176,7 +176,8 @@ async fn every_pod_was_made_once(tenants: &Tenants, audit: &Audit, sets: usize) 
 }
 
 /// Holds every write against the Lease of its shard, and says how long shards were nobody's. `terminated` is when the last
-/// hand-over in order began, of the user `by`, and how many writes came from there afterwards is told too.
+/// hand-over in order began, of the user `by`, and how many writes came from there afterwards is told too: a machine that is
+/// quick may have ended them all before.
 fn every_write_was_its_holders(audit: &Audit, terminated: Timestamp, by: &str) -> Result<()> {
     let writes = audit.all_writes("windlass/")?;
     let tenures = Tenures::of(&writes, "windlass", TERMS)?;
@@ -210,7 +211,6 @@ fn every_write_was_its_holders(audit: &Audit, terminated: Timestamp, by: &str) -
         longest(&last)
     );
     ensure!(!last.is_empty() && longest(&last) <= HAND_OVER, "{last:#?}");
-    ensure!(in_hands > 0, "it had its hands full");
     Ok(())
 }
 
