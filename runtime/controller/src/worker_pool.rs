@@ -635,8 +635,9 @@ impl Workers {
     }
 
     /// A check that fails when a worker has had one key for longer than `stuck_after`, or has ended without being
-    /// told to, or what follows a source of the controller's own has died, of a panic in the source, for instance. Of a controller with a reconcile timeout it fails a minute after that, if this is sooner: a reconcile
-    /// that outlasts its timeout never awaits, and keeps its thread.
+    /// told to, or what follows a source of the controller's own has died, of a panic in the source, for instance. Of
+    /// a controller with a reconcile timeout it fails a minute after that, if this is sooner: a reconcile that outlasts
+    /// its timeout never awaits, and keeps its thread.
     pub fn health(
         &self,
         stuck_after: Duration,

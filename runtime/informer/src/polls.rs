@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use windlass_env::{Env, Instant};
 
+use crate::reflector::millis;
+
 /// Since when the polls of tasks last that are under way. Clones are one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Polls(Arc<Mutex<Vec<Weak<AtomicU64>>>>);
@@ -48,10 +50,6 @@ impl Polls {
         let since = under_way.filter(|since| *since != AT_REST).min()?;
         Some(Duration::from_millis(millis(now).saturating_sub(since)))
     }
-}
-
-fn millis(at: Instant) -> u64 {
-    u64::try_from(at.since_origin().as_millis()).unwrap_or(AT_REST - 1)
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ use windlass_object::{Extent, Frame, RawList, Representation, ResourceVersion, V
 pub(crate) use self::failure::Trouble;
 pub use self::failure::{During, LogWatchErrors, NextStep, WatchErrorHandler, WatchFailure};
 use self::intake::{Intake, Told};
-pub(crate) use self::pulse::Pulse;
+pub(crate) use self::pulse::{Pulse, millis};
 use self::refresh::Wishes;
 pub(crate) use self::refresh::{Fresh, Refresh};
 use self::state::{Fault, Freshness, Next, Patience, State, WatchEnd};

@@ -36,7 +36,8 @@ impl Default for Pulse {
     }
 }
 
-fn millis(at: Instant) -> u64 {
+/// A time as what is timed here stores it: never the largest number, which stands for none.
+pub(crate) fn millis(at: Instant) -> u64 {
     u64::try_from(at.since_origin().as_millis()).unwrap_or(NEVER - 1)
 }
 
