@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use windlass_harness::{Manager, Plane, Process};
 
 /// The controllers under test, by their canonical names.
@@ -87,6 +87,17 @@ impl Running {
             Running::Upstream(process) => process.log(),
         }
     }
+}
+
+/// Tells `manager` to end, and waits until it has, in order.
+///
+/// # Errors
+/// When it does not end within `patience`, or with another code than 0.
+pub async fn ends_in_order(manager: &Manager, patience: Duration) -> Result<()> {
+    manager.terminate();
+    let status = manager.wait_exit(patience).await?;
+    ensure!(status.code() == Some(0), "it ended with {status}");
+    Ok(())
 }
 
 /// Waits until `manager` answers `/readyz` with 200.

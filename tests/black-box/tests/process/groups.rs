@@ -13,6 +13,7 @@ use windlass_black_box::audit::{Audit, Write};
 use windlass_black_box::fixtures::{LABEL, service};
 use windlass_black_box::stage::on_plane;
 use windlass_black_box::subject;
+use windlass_black_box::subject::ends_in_order;
 use windlass_black_box::wait::{eventually, eventually_within};
 use windlass_black_box::workload::Workload as _;
 use windlass_black_box::world::World;
@@ -192,13 +193,6 @@ async fn leads(process: &harness::Manager, groups: usize) -> Result<Vec<&'static
     eventually_within(IDLE, "it leads its share", led, |led| led.len() == groups).await
 }
 
-async fn ends_in_order(process: &harness::Manager) -> Result<()> {
-    process.terminate();
-    let status = process.wait_exit(IDLE).await?;
-    ensure!(status.code() == Some(0), "it ended with {status}");
-    Ok(())
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_processes_with_groups_by_flag_lead_one_each_and_one_leads_both_when_the_other_has_ended()
 -> Result<()> {
@@ -209,15 +203,15 @@ async fn two_processes_with_groups_by_flag_lead_one_each_and_one_leads_both_when
         leads(&zero, 2).await?;
         all_work_goes_on(&world, "alone").await?;
         let (one, two) = (process(plane, "one").await?, process(plane, "two").await?);
-        ends_in_order(&zero).await?;
+        ends_in_order(&zero, IDLE).await?;
         let (of_one, of_two) = (leads(&one, 1).await?, leads(&two, 1).await?);
         ensure!(of_one != of_two, "both lead {of_one:?}");
         all_work_goes_on(&world, "shared").await?;
 
-        ends_in_order(&one).await?;
+        ends_in_order(&one, IDLE).await?;
         leads(&two, 2).await?;
         all_work_goes_on(&world, "taken-over").await?;
-        ends_in_order(&two).await?;
+        ends_in_order(&two, IDLE).await?;
         ensure!(leaders(&world).await? == ["", ""], "both leases are released");
         for (group, _, writer) in GROUPS {
             let writes = audit.writes("windlass/", &[writer])?;

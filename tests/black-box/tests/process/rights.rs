@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use windlass_black_box::audit::{AUDITED, Audit, Write};
 use windlass_black_box::fixtures;
 use windlass_black_box::stage::on_plane;
-use windlass_black_box::subject::ready;
+use windlass_black_box::subject::{ends_in_order, ready};
 use windlass_black_box::wait::{eventually, eventually_within};
 use windlass_black_box::workload::Workload as _;
 use windlass_black_box::world::World;
@@ -236,7 +236,7 @@ impl Way {
             manager
         } else {
             let next = self.start(plane, &kubeconfig).await?;
-            ends_in_order(&manager).await?;
+            ends_in_order(&manager, PATIENCE).await?;
             next
         };
         let world = World { client: plane.client().await, namespace: plane.namespace(self.name).await? };
@@ -244,7 +244,7 @@ impl Way {
         // What it was refused says more than what was not done.
         heard.refused_nothing()?;
         worked?;
-        ends_in_order(&manager).await?;
+        ends_in_order(&manager, PATIENCE).await?;
         heard.refused_nothing()?;
         // Reads of accounts are not in the API server's record, but a refusal is told.
         let log = std::fs::read_to_string(manager.log()).context("reading the log")?;
@@ -349,13 +349,6 @@ fn watched_or_own(rule: &Rule) -> (Option<Rule>, Option<Rule>) {
         (!verbs.is_empty()).then(|| Rule::new(rule.group.clone(), rule.resource.clone(), verbs))
     };
     (some(watched), some(own))
-}
-
-async fn ends_in_order(manager: &Manager) -> Result<()> {
-    manager.terminate();
-    let status = manager.wait_exit(PATIENCE).await?;
-    ensure!(status.code() == Some(0), "it ended with {status}");
-    Ok(())
 }
 
 /// Whether the API server lets `user` do `what`, as `resourceAttributes` have it.
