@@ -17,7 +17,10 @@ use windlass_object::{Extent, Frame, FrameDecoder, RawList, ResourceKind, Status
 
 use crate::{
     error::{LONGEST_REFUSAL, RequestError, advised_by_headers},
-    stack::deadline::{Limit, SILENCE_GRACE, TimedBody},
+    stack::{
+        deadline::{Limit, SILENCE_GRACE, TimedBody},
+        limit::Unthrottled,
+    },
 };
 
 /// The frames of one watch. Ends when the server ends the watch, or with its first error; a watch that is silent for
@@ -56,6 +59,9 @@ pub struct ListQuery {
     pub extent: Extent,
     /// How long the answer may be, in bytes, before it is read no further. None for no bound: a server sends what it has.
     pub most_bytes: Option<u64>,
+    /// Whether the request skips the rate limit of its identity. The caller must bound such requests by other means. They
+    /// are counted, and the bound on requests in flight holds for them.
+    pub unthrottled: bool,
 }
 
 /// What the version of a list request means.
@@ -117,7 +123,11 @@ impl RawClient {
         namespace: Option<&str>,
         query: &ListQuery,
     ) -> Result<RawList, RequestError> {
-        let response = self.get(kind, namespace, &query.encode(), form_of_lists(query.extent)).await?;
+        let mut request = get(kind, namespace, &query.encode(), form_of_lists(query.extent))?;
+        if query.unthrottled {
+            request.extensions_mut().insert(Unthrottled);
+        }
+        let response = self.send(request).await?;
         Ok(wire::list(collect(response.into_body(), query.most_bytes).await?)?)
     }
 
@@ -136,28 +146,30 @@ impl RawClient {
         namespace: Option<&str>,
         query: &WatchQuery,
     ) -> Result<FrameStream, RequestError> {
-        let response = self.get(kind, namespace, &query.encode(), form_of_objects(query.extent)).await?;
+        let request = get(kind, namespace, &query.encode(), form_of_objects(query.extent))?;
+        let response = self.send(request).await?;
         let silence = Limit::Silence(query.timeout_or_least() + SILENCE_GRACE);
         Ok(frames(TimedBody::new(response.into_body(), self.env.clone(), silence)))
     }
 
-    async fn get(
-        &self,
-        kind: &ResourceKind,
-        namespace: Option<&str>,
-        query: &str,
-        form: &'static str,
-    ) -> Result<Response<Body>, RequestError> {
-        let uri = format!("{}?{query}", kind.url_path(namespace));
-        let request = Request::get(uri)
-            .header(header::ACCEPT, form)
-            // Servers compress watches as many streams in a row, which few readers understand.
-            .header(header::ACCEPT_ENCODING, "identity")
-            .body(Body::empty())
-            .map_err(|error| RequestError::Transport(error.to_string()))?;
+    async fn send(&self, request: Request<Body>) -> Result<Response<Body>, RequestError> {
         let response = self.client.send(request).await?;
         if response.status().is_success() { Ok(response) } else { Err(refusal(response).await) }
     }
+}
+
+fn get(
+    kind: &ResourceKind,
+    namespace: Option<&str>,
+    query: &str,
+    form: &'static str,
+) -> Result<Request<Body>, RequestError> {
+    Request::get(format!("{}?{query}", kind.url_path(namespace)))
+        .header(header::ACCEPT, form)
+        // Servers compress watches as many streams in a row, which few readers understand.
+        .header(header::ACCEPT_ENCODING, "identity")
+        .body(Body::empty())
+        .map_err(|error| RequestError::Transport(error.to_string()))
 }
 
 impl std::fmt::Debug for RawClient {

@@ -16,6 +16,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
+use windlass_env::cell::{Publisher, cell};
 use windlass_object::{Head, ObjectKey, ResourceVersion};
 
 use crate::partition::{Departure, Partition};
@@ -122,16 +123,24 @@ pub trait KnownObjects {
 #[error("the queue is closed")]
 pub struct Closed;
 
+/// How many entries had entered the queue at some time: all of them have been processed once the queue has come to it.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Position(u64);
+
 /// The queue. Shared by one producer (the reflector), one consumer (the processing loop) and a resync timer.
 pub struct DeltaFifo<S> {
     state: Mutex<State<S>>,
     capacity: usize,
     arrived: Notify,
     space: Notify,
+    /// How far the consumer has come.
+    processed: Publisher<Position>,
 }
 
 struct State<S> {
     entries: VecDeque<Entry<S>>,
+    /// How many entries there have been.
+    entered: u64,
     first: First,
     closed: bool,
 }
@@ -169,8 +178,9 @@ impl<S> DeltaFifo<S> {
 
     /// An empty queue that is full with so many entries.
     pub(crate) fn holding(capacity: usize) -> Self {
-        let state = State { entries: VecDeque::new(), first: First::Awaited, closed: false };
-        Self { state: Mutex::new(state), capacity, arrived: Notify::new(), space: Notify::new() }
+        let state = State { entries: VecDeque::new(), entered: 0, first: First::Awaited, closed: false };
+        let processed = cell(Position::default()).0;
+        Self { state: Mutex::new(state), capacity, arrived: Notify::new(), space: Notify::new(), processed }
     }
 
     /// Queues the arrival of an object.
@@ -265,9 +275,9 @@ impl<S> DeltaFifo<S> {
     ) -> Result<R, Closed> {
         loop {
             let arrived = self.arrived.notified();
-            if let Some(taken) = self.take()? {
+            if let Some((taken, position)) = self.take()? {
                 let result = process(taken.unfold(known));
-                self.processed();
+                self.processed(position);
                 return Ok(result);
             }
             arrived.await;
@@ -297,6 +307,25 @@ impl<S> DeltaFifo<S> {
         let state = self.lock();
         // A replacement that was taken but not yet processed still counts as queued.
         state.first == First::Processed
+    }
+
+    /// Returns the position behind everything that has entered by now.
+    pub(crate) fn end(&self) -> Position {
+        Position(self.lock().entered)
+    }
+
+    /// Whether everything before `position` has been processed.
+    pub(crate) fn has_come_to(&self, position: Position) -> bool {
+        self.processed.get() >= position
+    }
+
+    /// Waits until everything before `position` has been processed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the wait.
+    pub(crate) async fn comes_to(&self, position: Position) {
+        // The cell closes only with this queue.
+        let _come = self.processed.observe().wait_until(|processed| *processed >= position).await;
     }
 
     /// Closes the queue: what is queued is still handed out, what comes later is dropped.
@@ -329,21 +358,24 @@ impl<S> DeltaFifo<S> {
 
     fn push(&self, state: &mut State<S>, entry: Entry<S>) {
         if !state.closed {
+            state.entered += 1;
             state.entries.push_back(entry);
             self.arrived.notify_one();
         }
     }
 
-    fn take(&self) -> Result<Option<Taken<S>>, Closed> {
+    /// Takes the next entries out, with the position behind them.
+    fn take(&self) -> Result<Option<(Taken<S>, Position)>, Closed> {
         let mut state = self.lock();
-        let taken = Taken::from(&mut state.entries);
-        match taken {
-            None if state.closed => Err(Closed),
-            taken => Ok(taken),
-        }
+        let Some(taken) = Taken::from(&mut state.entries) else {
+            return if state.closed { Err(Closed) } else { Ok(None) };
+        };
+        let waiting = u64::try_from(state.entries.len()).unwrap_or(u64::MAX);
+        Ok(Some((taken, Position(state.entered - waiting))))
     }
 
-    fn processed(&self) {
+    fn processed(&self, position: Position) {
+        self.processed.set(position);
         let mut state = self.lock();
         let replacement_waits = state.entries.iter().any(Entry::is_initial);
         if state.first == First::Queued && !replacement_waits {

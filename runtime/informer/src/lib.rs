@@ -84,5 +84,5 @@ pub use crate::partition::{Departure, Partition, Site};
 pub use crate::presence::{Denial, Presence};
 pub use crate::reflector::{During, LogWatchErrors, NextStep, WatchErrorHandler, WatchFailure};
 pub use crate::shards::{Shard, ShardSet, Shards, ShardsOverlap};
-pub use crate::shared_informer::{SharedInformer, VersionSource};
+pub use crate::shared_informer::{RefreshState, RefreshTicket, SharedInformer, VersionSource};
 pub use crate::store::{Coverage, Progress, Quarantined};

@@ -60,6 +60,8 @@ pub struct ListRequest {
     /// A page of more bytes is of no use: a source need not read it to its end, and says [`RequestError::NoRoom`] then.
     /// It may pass over this: what does not fit is refused anyway.
     pub most_bytes: Option<u64>,
+    /// Whether the source sends the request without waiting for its own rate limit. A source can ignore this.
+    pub unthrottled: bool,
 }
 
 /// A watch.

@@ -81,6 +81,15 @@ impl Partition {
         }
     }
 
+    /// Whether something at `site` can belong to this part.
+    pub(crate) fn can_hold(&self, site: Site<'_>) -> bool {
+        match self {
+            Partition::Whole => true,
+            Partition::Namespace(own) => site.namespace.is_none_or(|namespace| namespace == &**own),
+            Partition::Shard(shard) => site.hash(shard.field).is_none_or(|hash| shard.ranges.contains(hash)),
+        }
+    }
+
     /// Whether an object of that key and identity belongs to this part.
     pub fn holds(&self, key: &ObjectKey, uid: Option<&Uid>) -> bool {
         match self {

@@ -10,8 +10,8 @@
 //! - It never gives up and never spins: every failure costs a wait ([`Backoff`]), the server's own wish
 //!   included. A watch that worked for a good while before its connection was lost costs hardly any.
 //! - It does not run ahead of the store by more than the queue's bound.
-//! - Asked for a fresh look ([`Refresh`]) it leaves its watch, or the list it awaits, and lists consistently, whatever
-//!   the watch seemed to tell. Each wish costs one list at most.
+//! - A request for a fresh list ([`Refresh`]) makes it leave its watch and list consistently, whatever the watch sent.
+//!   Requests coalesce, and lists on request are spaced. Their pages bypass the client's rate limit.
 //!
 //! It refuses to know about handlers, indexes and readers.
 
@@ -43,7 +43,7 @@ pub use self::failure::{During, LogWatchErrors, NextStep, WatchErrorHandler, Wat
 use self::intake::{Intake, Told};
 pub(crate) use self::pulse::{Pulse, millis};
 use self::refresh::Wishes;
-pub(crate) use self::refresh::{Fresh, Refresh};
+pub(crate) use self::refresh::{Refresh, Urgency};
 use self::state::{Fault, Freshness, Next, Patience, State, WatchEnd};
 use self::streaming::Streams;
 use crate::backoff::{self, Backoff};
@@ -163,7 +163,7 @@ impl<R: Representation> Reflector<R> {
         };
         let [windows, backoff] = chance.names.each_ref().map(|name| env.rng(name));
         let backoff = Backoff::new(backoff);
-        let wishes = refresh.wishes();
+        let wishes = refresh.wishes(&env);
         Self {
             informer,
             partition,
@@ -212,7 +212,9 @@ impl<R: Representation> Reflector<R> {
         self.metrics.lists.inc();
         let ticket = self.wishes.look();
         self.sighting.looks();
-        match self.fetch(&freshness).await {
+        let fetched = self.fetch(&freshness).await;
+        self.wishes.looked();
+        match fetched {
             Ok(Some(listing)) => self.replace(&freshness, listing, ticket),
             Ok(None) => {
                 self.intake.give_up_list();
@@ -242,7 +244,7 @@ impl<R: Representation> Reflector<R> {
         self.intake.list_fits();
         self.fifo.replace(&self.partition, items, version.clone(), consistent);
         if consistent {
-            self.wishes.grant(ticket, Fresh::At(version.clone()));
+            self.wishes.grant(ticket, self.fifo.end());
         }
         self.passed_on = Some(version);
         self.sighting.listed();
@@ -251,18 +253,20 @@ impl<R: Representation> Reflector<R> {
         next
     }
 
-    /// Every page of a list; nothing if a look is asked for that this list cannot grant, since it began before that. A
-    /// request that was lost in a partition is not answered before its deadline, for which nobody who takes over can
+    /// Fetches every page of a list; `None` if an urgent request comes that this list cannot grant because it began
+    /// earlier. A request that was lost in a partition is not answered before its deadline, for which a takeover cannot
     /// wait. A page whose token has expired turns the whole into one unpaged, consistent list.
     async fn fetch(&mut self, freshness: &Freshness) -> Result<Option<Listing<R::Stored>>, RequestError> {
-        let mut request = self.fitting(first_page(freshness));
+        // Coalescing bounds lists on request; at the limiter's pace a large list would take longer than its readers wait.
+        let unthrottled = self.wishes.are_pending();
+        let mut request = self.fitting(first_page(freshness), unthrottled);
         let (mut items, mut version, mut unpaged) = (Vec::new(), None, false);
         loop {
             let token_in_use = request.continue_token.is_some();
             if !token_in_use {
                 self.intake.begin_list();
             }
-            let page = unless_overtaken(&mut self.wishes, self.source.list(request)).await;
+            let page = unless_overtaken(&self.wishes, self.source.list(request)).await;
             let Some(page) = page else { return Ok(None) };
             match page {
                 Ok(page) => {
@@ -270,13 +274,13 @@ impl<R: Representation> Reflector<R> {
                     version = version.or_else(|| page.version.clone());
                     self.take_page(&page, version.as_ref(), &mut items).await?;
                     let Some(token) = page.continue_token else { break };
-                    request = self.fitting(next_page(token));
+                    request = self.fitting(next_page(token), unthrottled);
                 }
                 Err(error) if error.is_expired() && token_in_use && !unpaged => {
                     unpaged = true;
                     version = None;
                     items.clear();
-                    request = self.fitting(ListRequest::default());
+                    request = self.fitting(ListRequest::default(), unthrottled);
                 }
                 Err(RequestError::NoRoom(_)) => return Err(self.intake.page_too_long()),
                 Err(error) => return Err(error),
@@ -287,8 +291,8 @@ impl<R: Representation> Reflector<R> {
     }
 
     /// Asks for no more of each object than is decoded, and for no page that could not be held anyway.
-    fn fitting(&self, page: ListRequest) -> ListRequest {
-        ListRequest { extent: self.extent, most_bytes: self.intake.longest_page(), ..page }
+    fn fitting(&self, page: ListRequest, unthrottled: bool) -> ListRequest {
+        ListRequest { extent: self.extent, most_bytes: self.intake.longest_page(), unthrottled, ..page }
     }
 
     async fn take_page(
@@ -315,7 +319,7 @@ impl<R: Representation> Reflector<R> {
         };
         let mut reached = version;
         let source = Arc::clone(&self.source);
-        let end = match unless_asked(&mut self.wishes, source.watch(request)).await {
+        let end = match unless_asked(&self.wishes, source.watch(request)).await {
             Some(Ok(stream)) => self.follow(stream, &mut reached).await,
             Some(Err(error)) => self.watch_failed(During::OpeningWatch, &error),
             None => WatchEnd::Distrusted,
@@ -332,7 +336,7 @@ impl<R: Representation> Reflector<R> {
         for count in 1_usize.. {
             let next = async {
                 self.fifo.space().await;
-                unless_asked(&mut self.wishes, stream.next()).await
+                unless_asked(&self.wishes, stream.next()).await
             };
             let (next, waited) = noting_waits(next).await;
             // Of frames that come together one look at the clock is enough.
@@ -477,8 +481,8 @@ impl<R: Representation> Reflector<R> {
     }
 }
 
-/// What `wait` comes to; nothing if a fresh look is asked for before that.
-async fn unless_asked<T>(wishes: &mut Wishes, wait: impl Future<Output = T>) -> Option<T> {
+/// Returns the outcome of `wait`; `None` if a request for a fresh list is due before that.
+async fn unless_asked<T>(wishes: &Wishes, wait: impl Future<Output = T>) -> Option<T> {
     if wishes.are_open() {
         return None;
     }
@@ -488,9 +492,9 @@ async fn unless_asked<T>(wishes: &mut Wishes, wait: impl Future<Output = T>) -> 
     }
 }
 
-/// What `page` comes to; nothing if a fresh look is asked for that began after the last one.
-async fn unless_overtaken<T>(wishes: &mut Wishes, page: impl Future<Output = T>) -> Option<T> {
-    match future::select(pin!(wishes.opened_since_look()), pin!(page)).await {
+/// Returns the outcome of `page`; `None` if an urgent request comes that is younger than the list.
+async fn unless_overtaken<T>(wishes: &Wishes, page: impl Future<Output = T>) -> Option<T> {
+    match future::select(pin!(wishes.overtaken()), pin!(page)).await {
         Either::Left(((), _)) => None,
         Either::Right((come, _)) => Some(come),
     }

@@ -37,13 +37,14 @@ use crate::partition::{Members, Partition, Site};
 use crate::polls::Polls;
 use crate::presence::Presence;
 use crate::processor::{Listener, Processor, Replay};
-use crate::reflector::{STUCK_AFTER, WatchErrorHandler};
+use crate::reflector::{STUCK_AFTER, Urgency, WatchErrorHandler};
 use crate::settings::{Admission, Settings, Transform};
 use crate::shards::ShardSet;
 use crate::share::Share;
 use crate::store::{Applied, Change, Known, Progress, Snapshot, Store, StoreWriter};
 use crate::sync::{self, yield_now};
 
+pub use self::following::RefreshTicket;
 use self::following::{Feed, Following};
 
 mod following;
@@ -103,10 +104,38 @@ pub trait VersionSource: Send + Sync {
     /// begins meanwhile, which makes the question meaningless, and for a version that cannot be compared.
     fn reached(&self, wanted: ResourceVersion, within: Duration) -> BoxFuture<'_, bool>;
 
-    /// Reads everything anew, consistently, and waits until it is in the store, at most for `within`: for who must
-    /// know that nothing is missing, since a watch that is silent may be stalled. True if it got there. Of an
-    /// informer that does not run nothing is to be expected: false after `within`.
+    /// Requests a consistent list of the part that holds `site`, or of every part for the default site, and returns
+    /// without waiting. The list begins after this call.
+    ///
+    /// Requests coalesce: one list serves all requests that came before it began. Lists on request are spaced: after a
+    /// list that took `t`, the next one begins no earlier than `10 * t` later, at least 1 s and at most 60 s. Their pages
+    /// bypass the client's rate limit.
+    fn request_refresh(&self, site: Site<'_>) -> RefreshTicket;
+
+    /// Returns whether the lists of a ticket are in the store.
+    fn refresh_state(&self, ticket: &RefreshTicket) -> RefreshState;
+
+    /// Waits until [`refresh_state`](Self::refresh_state) of the ticket is [`RefreshState::Done`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the wait, and not the request.
+    fn refreshed_since(&self, ticket: &RefreshTicket) -> BoxFuture<'_, ()>;
+
+    /// Requests a consistent list of everything and waits until it is in the store, at most for `within`. Returns whether
+    /// it is. An informer that does not run lists nothing.
+    ///
+    /// This request is urgent, for a takeover: it waits for no pause between lists, and abandons a list that is in flight.
     fn refreshed(&self, within: Duration) -> BoxFuture<'_, bool>;
+}
+
+/// How far a requested refresh has come.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum RefreshState {
+    /// The store might not contain the list yet.
+    Pending,
+    /// A consistent list that began after the request is in the store, and handlers have it queued. Also if nothing old
+    /// can be held: the namespace or shard was left, or the kind is absent or forbidden and nothing is held.
+    Done,
 }
 
 struct Inner<R: Representation> {
@@ -721,12 +750,6 @@ impl<R: Representation> Inner<R> {
         sync::reached_in(self.progress.observe(), site, wanted, joins).await
     }
 
-    /// Waits until everything up to `wanted` is in the store of one part.
-    async fn reached_of(&self, partition: &Partition, wanted: ResourceVersion) -> bool {
-        let joins = || self.members.as_ref().is_some_and(|members| members.current().contains(partition));
-        sync::reached_of(self.progress.observe(), partition, wanted, joins).await
-    }
-
     fn spawn_processing_loop(self: &Arc<Self>) -> Task<()> {
         let (inner, alive) = (Arc::clone(self), self.unfollowed.clone().drop_guard());
         self.spawn("processing loop", async move {
@@ -987,22 +1010,36 @@ impl<R: Representation> VersionSource for SharedInformer<R> {
         self.inner.env.timeout(within, reached).map(|outcome| outcome == Ok(true)).boxed()
     }
 
-    fn refreshed(&self, within: Duration) -> BoxFuture<'_, bool> {
-        let fresh = async {
-            if !self.is_running() {
-                return future::pending().await;
+    fn request_refresh(&self, site: Site<'_>) -> RefreshTicket {
+        self.inner.request_refresh(site, Urgency::Spaced)
+    }
+
+    fn refresh_state(&self, RefreshTicket(parts): &RefreshTicket) -> RefreshState {
+        match parts.iter().all(|part| self.inner.is_refreshed(part)) {
+            true => RefreshState::Done,
+            false => RefreshState::Pending,
+        }
+    }
+
+    fn refreshed_since(&self, RefreshTicket(parts): &RefreshTicket) -> BoxFuture<'_, ()> {
+        let parts = Arc::clone(parts);
+        async move {
+            for part in &*parts {
+                self.inner.refreshed(part).await;
             }
-            // Not those that are followed: one that has joined just now may not be followed yet.
-            let parts: Vec<Partition> = match &self.inner.members {
-                Some(members) => members.current().into_iter().collect(),
-                None => vec![Partition::Whole],
-            };
-            future::join_all(parts.iter().map(|partition| self.inner.refresh(partition)))
-                .await
-                .into_iter()
-                .all(|fresh| fresh)
+        }
+        .boxed()
+    }
+
+    fn refreshed(&self, within: Duration) -> BoxFuture<'_, bool> {
+        let ticket = self.inner.request_refresh(Site::default(), Urgency::Urgent);
+        let fresh = async move {
+            match self.is_running() {
+                true => self.refreshed_since(&ticket).await,
+                false => future::pending().await,
+            }
         };
-        self.inner.env.timeout(within, fresh).map(|outcome| outcome == Ok(true)).boxed()
+        self.inner.env.timeout(within, fresh).map(|outcome| outcome.is_ok()).boxed()
     }
 }
 

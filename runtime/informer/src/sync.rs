@@ -6,7 +6,7 @@ use std::task::Poll;
 use windlass_env::cell::Observer;
 use windlass_object::ResourceVersion;
 
-use crate::partition::{Partition, Site};
+use crate::partition::Site;
 use crate::store::Progress;
 
 /// Lets other tasks run before the caller goes on. Writers and handlers that find work without end call it,
@@ -42,21 +42,6 @@ pub(crate) async fn reached_in(
     let reached = |now: &Progress| {
         let joining = !now.has_listed(site) && joins(site);
         !joining && now.has_reached_in(site, &wanted)
-    };
-    progress.wait_until(|now| now.epoch != epoch || reached(now)).await.is_ok()
-}
-
-/// Waits until everything up to `wanted` is held of one part, in the same way.
-pub(crate) async fn reached_of(
-    mut progress: Observer<Progress>,
-    partition: &Partition,
-    wanted: ResourceVersion,
-    joins: impl Fn() -> bool,
-) -> bool {
-    let epoch = progress.get().epoch;
-    let reached = |now: &Progress| {
-        let joining = !now.has_come(partition) && joins();
-        !joining && now.has_reached_of(partition, &wanted)
     };
     progress.wait_until(|now| now.epoch != epoch || reached(now)).await.is_ok()
 }

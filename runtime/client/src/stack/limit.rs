@@ -2,7 +2,8 @@
 //!
 //! The budget is a token bucket over the environment's clock. Whoever comes first waits first: waiters queue behind
 //! a fair lock, and only the one at the head looks at the bucket. Opening a watch costs nothing, so that a caller
-//! that must reconnect a hundred watches is not held back when it is furthest behind.
+//! that must reconnect a hundred watches is not held back when it is furthest behind. A request that carries
+//! [`Unthrottled`] costs nothing either.
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -18,6 +19,10 @@ use tokio::sync::Mutex;
 use windlass_env::Env;
 
 use super::{Answer, Next, Notes, Step, count::Meter};
+
+/// An extension of a request that skips the limiter, because its caller bounds such requests by other means.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Unthrottled;
 
 /// A budget of requests: `burst` at once, then `qps` each second.
 #[derive(Clone)]
@@ -86,7 +91,8 @@ pub(crate) struct Limit {
 impl Step for Limit {
     async fn handle(self, mut request: Request<Body>, next: Next) -> Answer {
         let notes = Notes::of(&mut request);
-        if !notes.info().is_watch() {
+        let exempt = notes.info().is_watch() || request.extensions().get::<Unthrottled>().is_some();
+        if !exempt {
             let waited = self.limiter.admit().await;
             notes.held_back(waited);
             self.meter.throttled(&request, &notes, waited);

@@ -244,3 +244,15 @@ async fn a_busy_servers_retry_after_is_handed_on() {
     let RequestError::TooManyRequests { retry_after, status } = error.await else { panic!() };
     assert_eq!((retry_after, status.message.as_str()), (Some(seconds(4)), "busy"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn unthrottled_list_skips_the_rate_limit() {
+    let options = ClientOptions { qps: 1.0, burst: 1, ..ClientOptions::default() };
+    let world = World::with(options, |_| Arc::new(OpenFence), answer(200, r#"{"metadata":{},"items":[]}"#));
+    let client = raw(&world);
+    for unthrottled in [false, true, true, true, false] {
+        let query = ListQuery { unthrottled, ..Default::default() };
+        client.list(&kind(), None, &query).await.unwrap();
+    }
+    assert_eq!(world.arrivals(), [0, 0, 0, 0, 1000], "they use up nothing, either");
+}

@@ -107,10 +107,11 @@ fn selector(shards: &Shards) -> Option<String> {
 #[async_trait]
 impl ListerWatcher for ApiSource {
     async fn list(&self, request: ListRequest) -> Result<RawList, RequestError> {
-        let ListRequest { limit, continue_token, version, version_match, extent, most_bytes } = request;
+        let ListRequest { limit, continue_token, version, version_match, extent, most_bytes, unthrottled } =
+            request;
         let Selection { namespace, labels, fields, shards } = self.selection.clone();
         let shards = selector(&shards);
-        let of = ListQuery { labels, fields, shards, ..ListQuery::default() };
+        let of = ListQuery { labels, fields, shards, unthrottled, ..ListQuery::default() };
         let query = ListQuery { limit, continue_token, version, version_match, extent, most_bytes, ..of };
         self.client.list(&self.kind, namespace.as_deref(), &query).await
     }

@@ -7,7 +7,7 @@ use futures_util::future::{self, Either};
 use windlass_client::RequestError;
 use windlass_object::{Representation, Verb};
 
-use super::{Fresh, Reflector};
+use super::Reflector;
 use crate::partition::Departure;
 
 impl<R: Representation> Reflector<R> {
@@ -22,7 +22,7 @@ impl<R: Representation> Reflector<R> {
         }
         let answered = error.is_not_found() || error.is_forbidden();
         if self.passed_on.is_none() && answered {
-            self.wishes.grant(ticket, Fresh::Nothing);
+            self.wishes.grant(ticket, self.fifo.end());
         }
     }
 

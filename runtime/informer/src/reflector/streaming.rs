@@ -22,7 +22,7 @@ use windlass_object::{Frame, ObjectKey, Representation, ResourceVersion};
 
 use super::intake::Told;
 use super::state::{self, Freshness, State, StreamEnd};
-use super::{CHUNK, During, LONGEST_WINDOW, Listing, Reflector, unless_asked};
+use super::{CHUNK, During, LONGEST_WINDOW, Listing, Reflector, unless_overtaken};
 use crate::delta_fifo::Item;
 use crate::list_watch::{STREAMLESS, WatchListRequest};
 use crate::sync::yield_now;
@@ -52,9 +52,10 @@ pub(super) enum Streams {
 type Pending<S> = BTreeMap<ObjectKey, Item<S>>;
 
 impl<R: Representation> Reflector<R> {
-    /// Whether to read by a stream or in pages.
+    /// Whether to read by a stream or in pages. A request for a fresh list is seen to in pages: these are bounded.
     pub(super) fn choose(&self, freshness: Freshness) -> State {
         match self.streams {
+            _ if self.wishes.are_open() => State::Listing(Freshness::Consistent),
             Streams::NotBefore(until) if self.env.now() < until => State::Listing(freshness),
             Streams::Untried | Streams::Closed | Streams::NotBefore(_) => State::Streaming(freshness),
         }
@@ -68,6 +69,7 @@ impl<R: Representation> Reflector<R> {
             Ok(stream) => self.gather(stream).await,
             Err(end) => Err(end),
         };
+        self.wishes.looked();
         match end {
             Ok((listing, stream)) => self.go_on(&freshness, listing, stream, ticket).await,
             Err(end) => {
@@ -88,7 +90,7 @@ impl<R: Representation> Reflector<R> {
             extent: self.extent,
         };
         let source = Arc::clone(&self.source);
-        let opened = unless_asked(&mut self.wishes, source.watch_list(request)).await;
+        let opened = unless_overtaken(&self.wishes, source.watch_list(request)).await;
         let opened = opened.ok_or(StreamEnd::Distrusted)?;
         if !matches!(opened, Err(RequestError::Unsupported(_))) {
             self.metrics.lists.inc();
@@ -145,7 +147,7 @@ impl<R: Representation> Reflector<R> {
     async fn next_before(&mut self, until: Instant, stream: &mut FrameStream) -> Result<Frame, StreamEnd> {
         let asleep = pin!(self.env.sleep_until(until));
         let next = future::select(stream.next(), asleep);
-        let next = unless_asked(&mut self.wishes, next).await.ok_or(StreamEnd::Distrusted)?;
+        let next = unless_overtaken(&self.wishes, next).await.ok_or(StreamEnd::Distrusted)?;
         match next {
             Either::Left((Some(Ok(frame)), _)) => Ok(frame),
             Either::Left((Some(Err(error)), _)) => Err(match self.stream_failed(&error) {

@@ -1,5 +1,6 @@
 //! The reflector as its source sees it: what is asked, when, and what is made of the answers.
 
+mod requests;
 mod streams;
 
 use std::sync::Arc;
@@ -19,6 +20,11 @@ use crate::{FactoryOptions, VersionSource as _};
 
 fn consistent() -> Asked {
     Asked::List(ListRequest { limit: Some(500), ..ListRequest::default() })
+}
+
+/// The same because of a request for a fresh list.
+fn on_request() -> Asked {
+    Asked::List(ListRequest { limit: Some(500), unthrottled: true, ..ListRequest::default() })
 }
 
 fn unpaged() -> Asked {
@@ -465,7 +471,7 @@ async fn a_watch_that_says_nothing_is_left_for_a_consistent_list_when_a_fresh_lo
     let (rig, script) = play(vec![listed(5, &["a"]), stalls(), listed(9, &["a", "b"]), stalls()]).await;
     assert_eq!(rig.held(), ["a@5=v"]);
     assert!(rig.informer.refreshed(Duration::from_secs(1)).await);
-    assert_eq!(script.asked(), [consistent(), watch(5), consistent(), watch(9)]);
+    assert_eq!(script.asked(), [consistent(), watch(5), on_request(), watch(9)]);
     assert_eq!(rig.held(), ["a@9=v", "b@9=v"], "what the watch withheld is there before the answer");
 }
 
@@ -490,7 +496,7 @@ async fn a_fresh_look_is_granted_by_no_list_that_began_before_it_was_asked_for_a
     rig.settle().await;
     assert_eq!(
         script.asked()[3..],
-        [consistent(), watch(6)],
+        [on_request(), watch(6)],
         "what was asked for meanwhile is seen to at once"
     );
 }
@@ -533,7 +539,7 @@ async fn a_list_that_is_not_answered_is_given_up_for_a_fresh_look_and_for_no_oth
             "it is the deadline of the request that ends it, if nobody asks"
         );
         assert!(rig.informer.refreshed(Duration::from_secs(1)).await);
-        assert_eq!(script.asked()[pages..], [consistent(), watch(10)]);
+        assert_eq!(script.asked()[pages..], [on_request(), watch(10)]);
         assert_eq!(rig.held(), ["a@10=v"], "of the list that was given up nothing is kept");
     }
 }

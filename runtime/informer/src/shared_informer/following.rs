@@ -19,9 +19,9 @@ use windlass_object::{Extent, Representation};
 
 use super::Inner;
 use crate::list_watch::{ListerWatcher, Selection, Sources};
-use crate::partition::{Departure, Members, Partition};
+use crate::partition::{Departure, Members, Partition, Site};
 use crate::presence::Board;
-use crate::reflector::{Fresh, Parts, Pulse, Reflector, Refresh, STUCK_AFTER, Trouble};
+use crate::reflector::{Parts, Pulse, Reflector, Refresh, STUCK_AFTER, Trouble, Urgency};
 use crate::settings::Admission;
 use crate::shards::Shards;
 use crate::store::Progress;
@@ -51,6 +51,28 @@ pub(super) struct Follower {
     pub(super) trouble: Trouble,
     pub(super) refresh: Refresh,
     pulse: Pulse,
+}
+
+/// A request for fresh lists of an informer, or of the parts of it that can hold what is at one site
+/// ([`VersionSource::request_refresh`](crate::VersionSource::request_refresh)). Cheap to clone. Valid for the informer
+/// that issued it. The default is a request for nothing, which is done.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct RefreshTicket(pub(super) Arc<[PartTicket]>);
+
+/// A request for a fresh list of one part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PartTicket {
+    partition: Partition,
+    /// Which reflector of the informer was asked; the next one if the part had none.
+    number: u64,
+    ticket: u64,
+}
+
+impl PartTicket {
+    /// The ticket as this reflector counts. A reflector that began after the request has listed after it, too.
+    fn ticket_of(&self, follower: &Follower) -> u64 {
+        if follower.number == self.number { self.ticket } else { 0 }
+    }
 }
 
 /// Where an informer's objects come from, and what stands between them and the store.
@@ -107,8 +129,19 @@ impl Following {
     pub(super) fn distrust_old_epochs(&self, progress: &Progress) {
         for (partition, follower) in &self.lock().followers {
             if !progress.trusts(partition) {
-                follower.refresh.ask();
+                follower.refresh.ask(Urgency::Urgent);
             }
+        }
+    }
+
+    /// Requests a fresh list of a part. The first list of a reflector that begins later is as good.
+    fn ask(&self, partition: Partition, urgency: Urgency) -> PartTicket {
+        let state = self.lock();
+        match state.followers.get(&partition) {
+            Some(Follower { number, refresh, .. }) => {
+                PartTicket { number: *number, ticket: refresh.ask(urgency), partition }
+            }
+            None => PartTicket { number: state.begun, ticket: 0, partition },
         }
     }
 
@@ -238,35 +271,47 @@ impl<R: Representation> Inner<R> {
         })
     }
 
-    /// Reads one part anew, consistently, and waits until it is in the store. One that leaves meanwhile is as fresh as it
-    /// will ever be; one that is about to join is waited for.
-    pub(super) async fn refresh(&self, partition: &Partition) -> bool {
+    /// Requests fresh lists of the parts that can hold what is at `site`.
+    pub(super) fn request_refresh(&self, site: Site<'_>, urgency: Urgency) -> RefreshTicket {
+        // Not those that are followed: one that has joined just now might not be followed yet.
+        let parts = match &self.members {
+            Some(members) => members.current(),
+            None => BTreeSet::from([Partition::Whole]),
+        };
+        let parts = parts.into_iter().filter(|part| part.can_hold(site));
+        RefreshTicket(parts.map(|part| self.following.ask(part, urgency)).collect())
+    }
+
+    /// Whether the list of a ticket is in the store, or the part is followed no longer.
+    pub(super) fn is_refreshed(&self, part: &PartTicket) -> bool {
+        let left = self.members.as_ref().is_some_and(|members| !members.current().contains(&part.partition));
+        let follower = self.following.lock().followers.get(&part.partition).cloned();
+        let given = follower.and_then(|follower| follower.refresh.given(part.ticket_of(&follower)));
+        left || given.is_some_and(|position| self.fifo.has_come_to(position))
+    }
+
+    /// Waits until the list of a ticket is in the store. A part that leaves meanwhile holds nothing that is old; a part
+    /// that is about to join is waited for.
+    pub(super) async fn refreshed(&self, part: &PartTicket) {
         let leaves = async {
             match &self.members {
-                Some(members) => members.lack(partition).await,
+                Some(members) => members.lack(&part.partition).await,
                 None => future::pending().await,
             }
         };
-        match future::select(pin!(leaves), pin!(self.read_anew(partition))).await {
-            Either::Left(((), _)) => true,
-            Either::Right((fresh, _)) => fresh,
-        }
+        future::select(pin!(leaves), pin!(self.listed_since(part))).await;
     }
 
-    async fn read_anew(&self, partition: &Partition) -> bool {
+    async fn listed_since(&self, part: &PartTicket) {
         loop {
-            let Follower { number, refresh, .. } = self.following.follower(partition).await;
-            let gone = self.following.gone(partition, number);
-            let granted = match future::select(pin!(refresh.granted()), pin!(gone)).await {
-                Either::Left((granted, _)) => granted,
-                // It left and may be back: its successor is asked.
-                Either::Right(((), _)) => continue,
-            };
-            return match granted {
-                Some(Fresh::At(version)) => self.reached_of(partition, version).await,
-                Some(Fresh::Nothing) => true,
-                None => false,
-            };
+            let follower = self.following.follower(&part.partition).await;
+            let granted = follower.refresh.granted(part.ticket_of(&follower));
+            let gone = self.following.gone(&part.partition, follower.number);
+            match future::select(pin!(granted), pin!(gone)).await {
+                Either::Left((position, _)) => return self.fifo.comes_to(position).await,
+                // It left and might be back: its successor lists anyway.
+                Either::Right(((), _)) => {}
+            }
         }
     }
 

@@ -69,16 +69,6 @@ impl Progress {
         }
     }
 
-    /// Whether everything up to `wanted` has arrived of one part. Of one that is not followed nothing will ever arrive.
-    pub(crate) fn has_reached_of(&self, partition: &Partition, wanted: &ResourceVersion) -> bool {
-        match (&self.coverage.0, partition) {
-            (Parts::Many(parts), Partition::Namespace(_) | Partition::Shard(_)) => parts
-                .get(partition)
-                .is_none_or(|part| part.counts(self.epoch) && reached(part.version.as_ref(), wanted)),
-            (Parts::Many(_), Partition::Whole) | (Parts::Whole { .. }, _) => self.has_reached(wanted),
-        }
-    }
-
     /// Up to which version everything has arrived of the part that holds what is at `site`. `None` also if that part is
     /// not followed or has not been listed.
     pub fn version_in<'a>(&self, site: impl Into<Site<'a>>) -> Option<&ResourceVersion> {

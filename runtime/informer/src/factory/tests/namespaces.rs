@@ -6,7 +6,7 @@ use windlass_object::{ResourceKind, ResourceVersion, Typed, Verb};
 use super::world::*;
 use super::*;
 use crate::presence::Presence;
-use crate::{Cause, Event, NamespaceSet, Observation};
+use crate::{Cause, Event, NamespaceSet, Observation, RefreshState};
 
 /// What was told of our objects: `+a/x InitialList`, `~a/x Watch`, `-a/x Deselected Inferred`.
 fn told(log: &Log) -> Vec<String> {
@@ -375,4 +375,33 @@ async fn a_fresh_look_does_not_wait_for_a_namespace_that_leaves() {
     assert!(fresh && left);
     world.pass(SECOND).await;
     assert_eq!(held(&informer), ["a/x=first"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requested_refresh_reads_only_the_namespace_of_its_site() {
+    let (world, namespaces, informer, _) = followed().await;
+    let lists = |namespace: &str| world.asked(Verb::List, "configmaps", namespace);
+    let state = |ticket| VersionSource::refresh_state(&informer, ticket);
+    let before = (lists("a"), lists("b"));
+    let ticket = VersionSource::request_refresh(&informer, Some("a").into());
+    assert_eq!(state(&ticket), RefreshState::Pending);
+    VersionSource::refreshed_since(&informer, &ticket).await;
+    assert_eq!((lists("a"), lists("b")), (before.0 + 1, before.1));
+    let unfollowed = VersionSource::request_refresh(&informer, Some("c").into());
+    assert_eq!(state(&unfollowed), RefreshState::Done, "nothing of it is held");
+    let leaving = VersionSource::request_refresh(&informer, Some("b").into());
+    namespaces.remove("b");
+    assert_eq!(state(&leaving), RefreshState::Done);
+    VersionSource::refreshed_since(&informer, &leaving).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn ticket_for_a_joining_namespace_is_done_with_its_first_list() {
+    let (world, namespaces, informer, _) = followed().await;
+    namespaces.insert("c");
+    let ticket = VersionSource::request_refresh(&informer, Some("c").into());
+    assert_eq!(VersionSource::refresh_state(&informer, &ticket), RefreshState::Pending);
+    VersionSource::refreshed_since(&informer, &ticket).await;
+    assert_eq!(held(&informer), ["a/x=first", "b/x=first", "c/x=first"]);
+    assert_eq!(world.asked(Verb::List, "configmaps", "c"), 1);
 }

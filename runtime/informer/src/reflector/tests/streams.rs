@@ -293,7 +293,7 @@ async fn a_fresh_look_leaves_a_stream_that_goes_on_as_a_watch_for_a_list_in_page
     let (rig, script) =
         play(vec![streamed(7, &["a"], vec![Play::Stall]), listed(9, &["a", "b"]), stalls()]).await;
     assert!(rig.informer.refreshed(Duration::from_secs(1)).await);
-    assert_eq!(script.asked(), [newest(), consistent(), watch(9)]);
+    assert_eq!(script.asked(), [newest(), on_request(), watch(9)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,139 @@
+//! Requests for fresh lists: how many lists they lead to, when, and when their tickets are done.
+
+use super::*;
+use crate::{RefreshState, Site};
+
+fn request(rig: &Rig) -> crate::RefreshTicket {
+    rig.informer.request_refresh(Site::default())
+}
+
+fn state(rig: &Rig, ticket: &crate::RefreshTicket) -> RefreshState {
+    rig.informer.refresh_state(ticket)
+}
+
+fn lists(script: &Script) -> usize {
+    script.asked().iter().filter(|asked| matches!(asked, Asked::List(_))).count()
+}
+
+/// A source whose lists always succeed, each followed by a silent watch.
+fn always(version: u64, names: &'static [&'static str]) -> impl Iterator<Item = Answer> {
+    std::iter::repeat_with(move || [listed(version, names), stalls()]).take(200).flatten()
+}
+
+#[tokio::test(start_paused = true)]
+async fn thousand_requests_lead_to_two_lists() {
+    let rig = Rig::new();
+    let script = Script::new(&rig.env, always(5, &["a"]));
+    rig.start(&script);
+    rig.settle().await;
+    let mut tickets: Vec<_> = (0..500).map(|_| request(&rig)).collect();
+    rig.settle().await;
+    assert_eq!(lists(&script), 2, "the first list and one on request");
+    tickets.extend((0..500).map(|_| request(&rig)));
+    assert_eq!(state(&rig, tickets.last().unwrap()), RefreshState::Pending);
+    for ticket in &tickets {
+        rig.informer.refreshed_since(ticket).await;
+        assert_eq!(state(&rig, ticket), RefreshState::Done);
+    }
+    assert_eq!(lists(&script), 3);
+    rig.env.sleep(LONG).await;
+    assert_eq!(lists(&script), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_during_a_list_on_request_lead_to_one_further_list() {
+    let rig = Rig::new();
+    let silent = [listed(5, &["a"]), stalls(), first_page_of(6, "more", &["a"]), Answer::Silent];
+    let script = Script::new(&rig.env, silent);
+    rig.start(&script);
+    rig.settle().await;
+    let first = request(&rig);
+    rig.settle().await;
+    for _ in 0..100 {
+        request(&rig);
+        rig.settle().await;
+    }
+    assert_eq!(
+        script.asked(),
+        [
+            consistent(),
+            watch(5),
+            on_request(),
+            Asked::List(ListRequest {
+                limit: Some(500),
+                continue_token: Some("more".into()),
+                unthrottled: true,
+                ..ListRequest::default()
+            })
+        ],
+        "no request abandons the list in flight"
+    );
+    assert_eq!(state(&rig, &first), RefreshState::Pending);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ticket_is_done_only_after_the_store_has_applied_the_list() {
+    let lagging = played(vec![Play::Tell(bookmark(9)), Play::Stall]);
+    let rig = Rig::new();
+    let script = Script::new(&rig.env, [listed(5, &["a"]), lagging, listed(9, &["a", "b"]), stalls()]);
+    rig.start(&script);
+    rig.settle().await;
+    assert_eq!(rig.informer.version(), Some(at(9)), "the version alone proves nothing");
+    let ticket = request(&rig);
+    for _ in 0..1_000 {
+        if state(&rig, &ticket) == RefreshState::Done {
+            break;
+        }
+        assert_eq!(rig.held(), ["a@5=v"], "the list is not in the store");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(
+        (state(&rig, &ticket), rig.held()),
+        (RefreshState::Done, vec!["a@9=v".into(), "b@9=v".into()])
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_on_request_are_spaced_and_urgent_ones_are_not() {
+    let rig = Rig::new();
+    let script = Script::new(&rig.env, always(5, &["a"]));
+    rig.start(&script);
+    rig.settle().await;
+    for _ in 0..100 {
+        request(&rig);
+        rig.env.sleep(Duration::from_millis(100)).await;
+    }
+    let spaced = lists(&script);
+    assert!((10..=12).contains(&spaced), "{spaced} lists in 10 s");
+    for _ in 0..5 {
+        assert!(rig.informer.refreshed(Duration::from_millis(10)).await);
+    }
+    assert_eq!(lists(&script), spaced + 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_do_not_press_a_source_that_fails() {
+    let rig = Rig::new();
+    let failing = std::iter::repeat_with(|| Answer::List(Err(refusal(500, "StoreReadError")))).take(1_000);
+    let script = Script::new(&rig.env, [listed(5, &["a"]), stalls()].into_iter().chain(failing));
+    rig.start(&script);
+    rig.settle().await;
+    let ticket = request(&rig);
+    for _ in 0..600 {
+        request(&rig);
+        rig.env.sleep(Duration::from_millis(100)).await;
+    }
+    assert!(lists(&script) <= 62, "{} lists in a minute", lists(&script));
+    assert_eq!(state(&rig, &ticket), RefreshState::Pending);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ticket_is_pending_until_the_informer_runs_and_has_listed() {
+    let rig = Rig::new();
+    let script = Script::new(&rig.env, [listed(5, &["a"]), stalls()]);
+    let early = request(&rig);
+    assert_eq!(state(&rig, &early), RefreshState::Pending);
+    rig.start(&script);
+    rig.informer.refreshed_since(&early).await;
+    assert_eq!((rig.held(), lists(&script)), (vec!["a@5=v".to_owned()], 1));
+}
