@@ -14,6 +14,7 @@
 //! `tests/regressions.rs` once its cause is gone.
 
 pub mod fixtures;
+pub mod generator;
 pub mod planted;
 pub mod scripts;
 

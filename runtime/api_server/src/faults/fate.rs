@@ -105,7 +105,7 @@ fn end(what: What, asked: &Asked) -> Option<End> {
             refused(refusals::too_many_requests(retry_after_seconds))
         }
         What::InternalError => refused(Status::internal("a fault")),
-        What::Unavailable => refused(refusals::unavailable()),
+        What::Unavailable | What::ReadsUnavailable => refused(refusals::unavailable()),
         What::TimedOut => Some(End::RefusedAfter(Box::new(refusals::timed_out()))),
         What::Expired => refused(refusals::expired()),
         What::NamespaceTerminating => refused(refusals::namespace_terminating(asked)),
@@ -136,7 +136,9 @@ fn concerns(what: &What, asked: &Asked) -> bool {
             _ => false,
         },
         What::NamespaceTerminating | What::QuotaExceeded => creates(),
-        What::StaleReplica | What::Poison { .. } => matches!(asked.verb, Some(Verb::List | Verb::Watch)),
+        What::StaleReplica | What::Poison { .. } | What::ReadsUnavailable => {
+            matches!(asked.verb, Some(Verb::List | Verb::Watch))
+        }
         _ => false,
     }
 }

@@ -72,6 +72,8 @@ pub enum What {
     InternalError,
     /// 503, without effect.
     Unavailable,
+    /// 503 for lists and new watches, as from a server whose watch cache is not ready. Writes are executed.
+    ReadsUnavailable,
     /// 504: the server gave up waiting for its own storage, and the write took effect all the same.
     TimedOut,
     /// 410 for watches, and for lists that name a version or go on from a page.

@@ -1,0 +1,194 @@
+//! A controller that creates one Secret with a generated name for each generation of a ConfigMap, over each form of cache.
+//!
+//! The server accepts every create with `generateName`, so only read-your-writes prevents a second child: no conflict of
+//! names hides a reconcile that runs on an old cache.
+
+use std::num::NonZeroU16;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::json;
+use windlass_controller::{
+    Context, Controller, Descriptor, Outcome, ReconcileError, Registration, Setup, SetupError, by_self, retry,
+};
+use windlass_env::Instant;
+use windlass_informer::{NamespaceSet, Selection, TypedLister};
+use windlass_object::{ObjectKey, Verb};
+use windlass_testing::{Cluster, Simulation, Snapshot};
+
+use crate::fixtures::{NAMESPACE, object};
+
+/// The label of every child. The selected cache selects it.
+const MADE: (&str, &str) = ("made-by", "generator");
+/// The label that names the parent.
+const PARENT: &str = "parent";
+/// The label that names the generation.
+const GENERATION: &str = "generation";
+/// How long after a create the controller reconciles the key again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What the cache of the children holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheForm {
+    /// All objects of the kind.
+    Plain,
+    /// The namespaces that the process is configured with.
+    Namespaced,
+    /// The objects that a label selector matches.
+    Selected,
+    /// The shards that the replica holds.
+    Sharded,
+}
+
+impl CacheForm {
+    /// All forms.
+    pub const ALL: [CacheForm; 4] =
+        [CacheForm::Plain, CacheForm::Namespaced, CacheForm::Selected, CacheForm::Sharded];
+
+    /// A simulation whose processes cache in this form: one process without an election, or two that share shards.
+    pub fn simulation(self, seed: u64) -> Simulation {
+        let simulation = Simulation::of(seed).resources(["secrets", "configmaps"]);
+        match self {
+            CacheForm::Plain | CacheForm::Selected => simulation.replicas(1),
+            CacheForm::Namespaced => simulation
+                .replicas(1)
+                .configured(|config| config.namespaces = Some(NamespaceSet::of([NAMESPACE]))),
+            CacheForm::Sharded => simulation.configured(|config| config.shards = NonZeroU16::new(2)),
+        }
+    }
+
+    fn selection(self) -> Selection {
+        let labels = (self == CacheForm::Selected).then(|| format!("{}={}", MADE.0, MADE.1));
+        Selection { labels, ..Selection::default() }
+    }
+}
+
+/// What the reconciles of one run did, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Turns(Arc<Mutex<Vec<Turn>>>);
+
+/// One reconcile.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    /// The key.
+    pub key: ObjectKey,
+    /// When it began.
+    pub begun: Instant,
+    /// Whether it sent a create.
+    pub creates: bool,
+}
+
+impl Turns {
+    /// How long after the first create of `key` began the next reconcile of `key` began.
+    pub fn resumed_after(&self, key: &ObjectKey) -> Option<Duration> {
+        let turns = self.lock();
+        let mut turns = turns.iter().filter(|turn| turn.key == *key).skip_while(|turn| !turn.creates);
+        let created = turns.next()?.begun;
+        Some(turns.next()?.begun.saturating_duration_since(created))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Turn>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Generator {
+    parents: TypedLister<ConfigMap>,
+    children: TypedLister<Secret>,
+    turns: Turns,
+}
+
+/// The controller over caches of this form. It appends its reconciles to `turns`.
+pub fn registration(form: CacheForm, turns: &Turns) -> Registration {
+    let turns = turns.clone();
+    Registration::with(Generator::DESCRIPTOR, move |setup: &mut Setup| -> Result<Generator, SetupError> {
+        setup.uses::<Secret>([Verb::Create]);
+        let parents = setup.watch::<ConfigMap>().enqueue(by_self).lister();
+        let children = setup.watch_selected::<Secret>(form.selection()).enqueue(parent_of).lister();
+        Ok(Generator { parents, children, turns: turns.clone() })
+    })
+}
+
+#[async_trait]
+impl Controller for Generator {
+    const NAME: &'static str = "generator-controller";
+    const DESCRIPTOR: Descriptor = Descriptor::new(Self::NAME);
+
+    fn setup(_: &mut Setup) -> Result<Self, SetupError> {
+        Err(SetupError::invalid("it is registered with a log of its reconciles"))
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let parent = self.parents.get(key);
+        let generation = parent.as_ref().and_then(|parent| parent.data.as_ref()?.get(GENERATION).cloned());
+        let missing = generation.filter(|generation| !self.has_child(key, generation));
+        self.turns.lock().push(Turn { key: key.clone(), begun: cx.env().now(), creates: missing.is_some() });
+        let Some(generation) = missing else { return Ok(Outcome::Done) };
+        let api: Api<Secret> = Api::namespaced(cx.client().clone(), NAMESPACE);
+        api.create(&PostParams::default(), &child(key.name(), &generation)).await.map_err(retry)?;
+        Ok(Outcome::RequeueAfter(AGAIN))
+    }
+}
+
+impl Generator {
+    fn has_child(&self, key: &ObjectKey, generation: &str) -> bool {
+        self.children.list().iter().any(|child| {
+            let labels = child.metadata.labels.as_ref();
+            let label = |name: &str| labels.and_then(|labels| labels.get(name)).map(String::as_str);
+            label(PARENT) == Some(key.name()) && label(GENERATION) == Some(generation)
+        })
+    }
+}
+
+fn parent_of(child: &Secret) -> Vec<ObjectKey> {
+    let parent = child.metadata.labels.as_ref().and_then(|labels| labels.get(PARENT));
+    parent.map(|name| key(name)).into_iter().collect()
+}
+
+fn child(parent: &str, generation: &str) -> Secret {
+    object(json!({
+        "metadata": {
+            "generateName": format!("{parent}-{generation}-"),
+            "labels": { (MADE.0): MADE.1, (PARENT): parent, (GENERATION): generation },
+        },
+    }))
+}
+
+/// The key of a parent.
+pub fn key(parent: &str) -> ObjectKey {
+    ObjectKey::namespaced(NAMESPACE, parent)
+}
+
+/// How many children a parent has at the server.
+pub fn children(world: &Snapshot, parent: &str) -> usize {
+    world.all("Secret").filter(|child| child["metadata"]["labels"][PARENT] == *parent).count()
+}
+
+/// Creates the namespace of the parents.
+pub async fn namespace(cluster: &Cluster) {
+    let namespace: Namespace = object(json!({ "metadata": { "name": NAMESPACE } }));
+    cluster.create(&namespace).await;
+}
+
+/// Creates a parent of this generation.
+pub async fn parent(cluster: &Cluster, name: &str, generation: u64) {
+    let parent: ConfigMap = object(json!({
+        "metadata": { "name": name, "namespace": NAMESPACE },
+        "data": { (GENERATION): generation.to_string() },
+    }));
+    cluster.create(&parent).await;
+}
+
+/// Changes the generation of a parent.
+///
+/// # Panics
+/// When the server rejects the change.
+pub async fn regenerate(cluster: &Cluster, name: &str, generation: u64) {
+    let parents: Api<ConfigMap> = Api::namespaced(cluster.client(), NAMESPACE);
+    let patch = Patch::Merge(json!({ "data": { (GENERATION): generation.to_string() } }));
+    parents.patch(name, &PatchParams::default(), &patch).await.expect("no fault affects the user");
+}

@@ -1,0 +1,113 @@
+//! One logical create, under each way in which its answer and its watch event can fail, over each form of cache: the
+//! server executes it once.
+//!
+//! Each test prints a table (`--nocapture`): how many creates took effect within a minute and until the end of the run,
+//! and how long after the create the controller reconciled the key again.
+
+#![expect(clippy::print_stdout, reason = "the tables are the result")]
+
+use std::time::Duration;
+
+use windlass_simulation::generator::{self, CacheForm, Turns};
+use windlass_testing::{Cluster, Fault, Plan, What};
+
+/// When the user creates the parent: every watch is open by then.
+const CREATED: Duration = Duration::from_secs(60);
+/// How long the faults of a row last, and the first count is taken.
+const MINUTE: Duration = Duration::from_secs(60);
+const PARENT: &str = "web";
+
+/// One way in which a create, its answer and its watch event fare.
+struct Row {
+    name: &'static str,
+    faults: fn() -> Vec<Fault>,
+}
+
+const ROWS: &[Row] = &[
+    Row { name: "answered, watch sound", faults: Vec::new },
+    Row { name: "answered, watch silent", faults: || vec![silent()] },
+    Row { name: "answered, watch broken, reads fail for 60 s", faults: || broken().to_vec() },
+    Row { name: "answered, watch 12 s late", faults: || vec![late()] },
+    Row { name: "answer lost, watch sound", faults: || vec![answer_lost()] },
+    Row { name: "answer lost, watch silent", faults: || vec![answer_lost(), silent()] },
+    Row { name: "answer lost, watch broken, reads fail for 60 s", faults: answer_lost_and_broken },
+    Row { name: "answer lost, watch 12 s late", faults: || vec![answer_lost(), late()] },
+    Row { name: "request lost, watch silent", faults: || vec![request_lost(), silent()] },
+];
+
+/// The watch that is open sends no data any more, and does not end.
+fn silent() -> Fault {
+    at_the_watch(What::WatchStalled)
+}
+
+/// The watch that is open breaks, and the server answers no list and no watch for a minute.
+fn broken() -> [Fault; 2] {
+    let unreadable = Fault::during(CREATED + MINUTE, What::ReadsUnavailable).on("secrets");
+    [at_the_watch(What::WatchReset), unreadable.from(CREATED - Duration::from_secs(1))]
+}
+
+/// Each event of the next minute arrives 12 s late.
+fn late() -> Fault {
+    let late = Fault::during(CREATED + MINUTE, What::Coalesced { within_ms: 12_000 });
+    late.from(CREATED - Duration::from_secs(1)).on("secrets")
+}
+
+fn answer_lost() -> Fault {
+    at_the_create(What::ResponseLost { silently: false })
+}
+
+fn request_lost() -> Fault {
+    at_the_create(What::RequestLost { silently: false })
+}
+
+fn answer_lost_and_broken() -> Vec<Fault> {
+    [answer_lost()].into_iter().chain(broken()).collect()
+}
+
+fn at_the_watch(what: What) -> Fault {
+    let at = CREATED - Duration::from_secs(1);
+    Fault::during(at + Duration::from_millis(1), what).from(at).on("secrets")
+}
+
+fn at_the_create(what: What) -> Fault {
+    Fault::during(CREATED + Duration::from_millis(50), what).from(CREATED).on("secrets")
+}
+
+/// Runs one row over one form of cache: creates within a minute, creates in all, time until the next reconcile.
+fn run(row: &Row, form: CacheForm) -> (usize, usize, Option<Duration>) {
+    let turns = Turns::default();
+    let mut within_a_minute = 0;
+    let mut in_all = 0;
+    let script = async |cluster: Cluster| {
+        cluster.run([generator::registration(form, &turns)]);
+        generator::namespace(&cluster).await;
+        cluster.pass(CREATED.saturating_sub(cluster.env().now().since_origin())).await;
+        generator::parent(&cluster, PARENT, 1).await;
+        cluster.pass(MINUTE).await;
+        within_a_minute = generator::children(&cluster.snapshot(), PARENT);
+        cluster.pass(10 * MINUTE).await;
+        in_all = generator::children(&cluster.snapshot(), PARENT);
+    };
+    let plan = Plan { seed: 1, faults: (row.faults)() };
+    let run = form.simulation(1).plan(plan).run(script);
+    run.unwrap_or_else(|failure| panic!("{} over {form:?}: {failure}", row.name));
+    (within_a_minute, in_all, turns.resumed_after(&generator::key(PARENT)))
+}
+
+#[test]
+fn server_executes_a_create_once_over_each_form_of_cache() {
+    let mut repeated = Vec::new();
+    println!("{:<48} {:<10} {:>6} {:>6} {:>10}", "row", "cache", "60 s", "in all", "resumed");
+    for row in ROWS {
+        for form in CacheForm::ALL {
+            let (within_a_minute, in_all, resumed) = run(row, form);
+            let resumed = resumed.map_or_else(|| "never".to_owned(), |after| format!("{after:.1?}"));
+            let form = format!("{form:?}");
+            println!("{:<48} {form:<10} {within_a_minute:>6} {in_all:>6} {resumed:>10}", row.name);
+            if in_all != 1 {
+                repeated.push(format!("{} over {form}: {in_all}", row.name));
+            }
+        }
+    }
+    assert!(repeated.is_empty(), "creates that did not take effect exactly once: {repeated:#?}");
+}
