@@ -141,29 +141,48 @@ impl<R: Observed> Cache for SharedInformer<R> {
     }
 }
 
+/// Identifies one cache among those of a controller.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CacheId(u64);
+
 /// The caches of one controller, by resource. Some may come and go while it runs. Clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Caches(Arc<Mutex<ByResource>>);
+pub(crate) struct Caches(Arc<Mutex<Registered>>);
 
-type ByResource = BTreeMap<GroupResource, Vec<Arc<dyn Cache>>>;
+#[derive(Default)]
+struct Registered {
+    by_resource: ByResource,
+    /// How many caches have been added.
+    added: u64,
+}
+
+type ByResource = BTreeMap<GroupResource, Vec<(CacheId, Arc<dyn Cache>)>>;
 
 impl Caches {
     pub(crate) fn add(&self, cache: Arc<dyn Cache>) {
-        self.lock().entry(cache.kind().group_resource()).or_default().push(cache);
+        let mut caches = self.lock();
+        let id = CacheId(caches.added);
+        caches.added += 1;
+        caches.by_resource.entry(cache.kind().group_resource()).or_default().push((id, cache));
     }
 
     /// Forgets one that [`add`](Self::add) was given.
     pub(crate) fn remove(&self, cache: &Arc<dyn Cache>) {
         let mut caches = self.lock();
         let resource = cache.kind().group_resource();
-        if let Some(of_resource) = caches.get_mut(&resource) {
-            of_resource.retain(|one| !Arc::ptr_eq(one, cache));
+        if let Some(of_resource) = caches.by_resource.get_mut(&resource) {
+            of_resource.retain(|(_, one)| !Arc::ptr_eq(one, cache));
         }
-        caches.retain(|_, of_resource| !of_resource.is_empty());
+        caches.by_resource.retain(|_, of_resource| !of_resource.is_empty());
     }
 
     pub(crate) fn of(&self, resource: &GroupResource) -> Vec<Arc<dyn Cache>> {
-        self.lock().get(resource).cloned().unwrap_or_default()
+        self.identified(resource).into_iter().map(|(_, cache)| cache).collect()
+    }
+
+    /// Returns the caches of `resource`, each with what identifies it.
+    pub(crate) fn identified(&self, resource: &GroupResource) -> Vec<(CacheId, Arc<dyn Cache>)> {
+        self.lock().by_resource.get(resource).cloned().unwrap_or_default()
     }
 
     /// Whether some hold shards of `resource` that are told apart by the identity of their objects.
@@ -173,16 +192,19 @@ impl Caches {
 
     /// All of them, in order.
     pub(crate) fn all(&self) -> Vec<Arc<dyn Cache>> {
-        self.lock().values().flatten().cloned().collect()
+        self.lock().by_resource.values().flatten().map(|(_, cache)| Arc::clone(cache)).collect()
     }
 
     /// The epoch of the caches of `resource`: none if it is not watched. Epochs only grow, so their sum changes when
     /// any of them does.
     pub(crate) fn epoch(&self, resource: &GroupResource) -> Option<u64> {
-        self.lock().get(resource).map(|caches| caches.iter().map(|cache| cache.epoch()).sum())
+        self.lock()
+            .by_resource
+            .get(resource)
+            .map(|caches| caches.iter().map(|(_, cache)| cache.epoch()).sum())
     }
 
-    fn lock(&self) -> MutexGuard<'_, ByResource> {
+    fn lock(&self) -> MutexGuard<'_, Registered> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -199,6 +221,6 @@ pub(crate) fn behind(caches: &[Arc<dyn Cache>]) -> Result<(), NotSynced> {
 
 impl fmt::Debug for Caches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.lock().keys()).finish()
+        f.debug_set().entries(self.lock().by_resource.keys()).finish()
     }
 }

@@ -1,16 +1,20 @@
 //! What a reconcile is handed: the means to write, to tell, and to wait.
 
+use std::sync::{Arc, OnceLock};
+
+use windlass_client::{ControllerClients, DeclaredVerbs};
 use windlass_env::Env;
 use windlass_events::Recorder;
 use windlass_workqueue::Priority;
 
 use crate::watches::Watches;
+use crate::writes::KeyLog;
 
-/// The means of one reconcile. Cheap to clone into tasks that the reconcile spawns and awaits: their writes are
-/// logged for the same key.
+/// The means of one reconcile. Cheap to clone into tasks that the reconcile spawns: their writes are logged for the same
+/// key, also those of a task that outlives the reconcile.
 #[derive(Clone)]
 pub struct Context {
-    client: kube::Client,
+    client: Arc<ReconcileClient>,
     events: Recorder,
     env: Env,
     attempts: u32,
@@ -26,22 +30,47 @@ pub(crate) struct About {
     pub(crate) span: tracing::Span,
 }
 
+/// The client of one reconcile. It is built at its first use, because most reconciles change nothing.
+pub(crate) struct ReconcileClient {
+    clients: ControllerClients,
+    declared: Arc<dyn DeclaredVerbs>,
+    log: Arc<KeyLog>,
+    built: OnceLock<kube::Client>,
+}
+
+impl ReconcileClient {
+    pub(crate) fn new(clients: ControllerClients, declared: Arc<dyn DeclaredVerbs>, log: KeyLog) -> Self {
+        Self { clients, declared, log: Arc::new(log), built: OnceLock::new() }
+    }
+
+    fn get(&self) -> &kube::Client {
+        let build = || self.clients.worker(Arc::clone(&self.log) as _, Some(Arc::clone(&self.declared)));
+        self.built.get_or_init(build)
+    }
+}
+
 impl Context {
     pub(crate) fn new(
-        client: kube::Client,
+        client: ReconcileClient,
         events: Recorder,
         env: Env,
         watches: Watches,
         about: About,
     ) -> Self {
         let About { attempts, priority, span } = about;
-        Self { client, events, env, attempts, span, watches, priority }
+        Self { client: Arc::new(client), events, env, attempts, span, watches, priority }
     }
 
-    /// The client of this worker: limited, fenced by leadership, refused what was not declared, and its writes
-    /// remembered so that the next reconcile of this key waits until the cache shows them.
+    /// Returns the client of this reconcile. It is rate-limited, fenced by leadership, and rejects requests that the
+    /// controller did not declare. The next reconcile of this key waits until the caches reflect what the client wrote.
+    ///
+    /// The client belongs to the key for as long as it or a clone of it exists: a write that a task sends after the
+    /// reconcile has returned is credited to this key, whichever key the worker has by then.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
     pub fn client(&self) -> &kube::Client {
-        &self.client
+        self.client.get()
     }
 
     /// Tells users what happened. Never waits and never fails the reconcile.

@@ -1,15 +1,21 @@
-//! Read-your-writes, the waiting: a reconcile starts only when the caches show what its key wrote last.
+//! Read-your-writes, the waiting: a reconcile starts only when the caches reflect what its key wrote last.
+//!
+//! A cache reflects a write when its version has reached that of the write and the deleted objects are gone. A cache that
+//! does not do so within [`LATE`] is listed again, because its watch can be stalled, its selection can exclude the object
+//! that was written, and a server can accept a deletion and keep the object. A consistent list that began after the write
+//! reflects it in any case. The informer bounds how many such lists it makes. While none succeeds, the key waits: nothing
+//! is decided by elapsed time alone.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_client::{ListQuery, RawClient, RequestError};
 use windlass_env::{Env, Instant};
-use windlass_informer::Lag;
+use windlass_informer::{Lag, Progress, RefreshState};
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion};
 
-use crate::caches::{Cache, Caches};
-use crate::writes::{Doubt, Place, SharedLedger, Wanted};
+use crate::caches::{Cache, CacheId, Caches};
+use crate::writes::{KeyLog, Place, SharedLedger, Wanted};
 
 /// How long a worker waits for its caches before it turns to another key. Watches usually show a write within a few
 /// milliseconds; beyond this the worker's time is better spent elsewhere. A key that was put off once is only looked
@@ -19,14 +25,9 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// The longest a key is put off before it is looked at again: once the cache is back, its keys should be too.
 const LONGEST_DELAY: Duration = Duration::from_secs(1);
 
-/// How long a write is waited for that may never show: one on a cache that holds only some objects, since a write that
-/// moves its object out of the selection yields no event with its version; and a deletion, since a server of its own
-/// kind may say yes and keep the object. These waits must end.
-const DOUBTFUL_PATIENCE: Duration = Duration::from_secs(10);
-
-/// How long a read that tells whether a write happened may keep a worker. A server that answers at all does so in far
-/// less; without an answer the worker turns to other keys, and asks again with the key's next turn.
-const READ_PATIENCE: Duration = Duration::from_secs(3);
+/// How long a cache may take to reflect a write before it is listed again. A watch delivers a write within milliseconds; a
+/// list sooner than this would only burden a server that is slow because it is busy.
+const LATE: Duration = Duration::from_secs(2);
 
 /// How a controller comes to read its own writes.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -55,25 +56,17 @@ impl Caches {
         }
         let caches = self.showing(place);
         // Of what is not followed nothing will ever show, so there is nothing to wait for.
-        let has_passed = |cache: &Arc<dyn Cache>, bound: &ResourceVersion| {
-            cache.progress().get().has_reached_in(place.site(), bound)
-        };
-        let bounded = caches.is_empty()
-            || wanted.bound().map_or(wanted.doubt == Doubt::None, |bound| {
-                caches.iter().all(|cache| has_passed(cache, &bound))
-            });
-        bounded && caches.iter().all(|cache| shows_ends(&**cache, wanted))
+        caches.is_empty()
+            || wanted.doubt.is_none()
+                && caches.iter().all(|(id, cache)| reflects(*id, &**cache, place, wanted))
     }
 
     /// The caches that can show what is written to `place`. Not those that hold nothing of it because their kind is not
     /// served or must not be read: they show nothing old either, and their next list is a consistent one.
-    fn showing(&self, place: &Place) -> Vec<Arc<dyn Cache>> {
-        self.of(&place.resource).into_iter().filter(|cache| !is_barred(&**cache, place)).collect()
-    }
-
-    /// Whether all caches of what is written to `place` follow their source.
-    fn follow(&self, place: &Place) -> bool {
-        self.showing(place).iter().all(|cache| cache.follows())
+    pub(crate) fn showing(&self, place: &Place) -> Vec<(CacheId, Arc<dyn Cache>)> {
+        let mut caches = self.identified(&place.resource);
+        caches.retain(|(_, cache)| !is_barred(&**cache, place));
+        caches
     }
 }
 
@@ -91,10 +84,20 @@ fn is_barred(cache: &dyn Cache, place: &Place) -> bool {
         })
 }
 
-/// Whether the cache has passed `version`. Versions that cannot be compared fail open: nobody could say when the wait
-/// would end.
-fn shows(cache: &dyn Cache, place: &Place, version: &ResourceVersion) -> bool {
-    cache.version_in(place.site()).is_some_and(|store| store.reached(version).unwrap_or(true))
+/// Whether the cache reflects everything that is wanted of it, unknown outcomes aside.
+fn reflects(id: CacheId, cache: &dyn Cache, place: &Place, wanted: &Wanted) -> bool {
+    is_listed(id, cache, wanted) || shows(cache, &cache.progress().get(), place, wanted)
+}
+
+/// Whether the cache, which has come to `progress`, shows what was written and the end of what was deleted.
+fn shows(cache: &dyn Cache, progress: &Progress, place: &Place, wanted: &Wanted) -> bool {
+    let reached = |version: &ResourceVersion| progress.has_reached_in(place.site(), version);
+    wanted.version.as_ref().is_none_or(reached) && shows_ends(cache, wanted)
+}
+
+/// Whether the list is in the cache that was requested because the cache was late.
+fn is_listed(id: CacheId, cache: &dyn Cache, wanted: &Wanted) -> bool {
+    wanted.lists.get(&id).is_some_and(|list| cache.refresh_state(list) == RefreshState::Done)
 }
 
 /// Whether the cache shows the end of everything that was deleted.
@@ -122,11 +125,15 @@ pub(crate) struct Gate {
     pub(crate) env: Env,
     pub(crate) ledger: SharedLedger,
     pub(crate) caches: Caches,
-    pub(crate) reader: RawClient,
     pub(crate) mode: ReadYourWrites,
 }
 
 impl Gate {
+    /// Returns the write log of one reconcile of `key`.
+    pub(crate) fn log(&self, key: &ObjectKey) -> KeyLog {
+        KeyLog::new(self.env.clone(), self.ledger.clone(), self.caches.clone(), key.clone())
+    }
+
     /// Waits a little for every cache that `key` wrote to.
     ///
     /// # Cancel safety
@@ -170,102 +177,65 @@ impl Gate {
     }
 
     async fn visible(&self, key: &ObjectKey, place: &Place, wanted: Wanted, patience: Duration) -> bool {
-        if self.caches.epoch(&place.resource) != Some(wanted.epoch) {
-            tracing::debug!(resource = %place.resource, "the cache began a new epoch: own writes are not waited for");
+        let caches = self.caches.showing(place);
+        if self.caches.epoch(&place.resource) != Some(wanted.epoch) || caches.is_empty() {
+            tracing::debug!(resource = %place.resource, "no cache of this epoch can show own writes: not waiting");
             self.ledger.lock().satisfied(key, place, &wanted);
             return true;
         }
-        if self.caches.showing(place).is_empty() {
-            tracing::debug!(resource = %place.resource, "no cache can have it: own writes are not waited for");
-            self.ledger.lock().satisfied(key, place, &wanted);
-            return true;
+        if wanted.doubt.is_some() {
+            return false;
         }
-        let Some(wanted) = self.resolved(key, place, wanted).await else { return false };
-        let visible = self.caught_up(place, &wanted, self.env.now() + patience).await;
-        if visible {
-            self.ledger.lock().satisfied(key, place, &wanted);
-        } else if !self.caches.follow(place) {
-            self.ledger.lock().unfollowed(key, place, &wanted, self.env.now());
-        }
-        visible
-    }
-
-    /// `wanted` with every unknown fate bounded by a read that surely came after it. None while no such read
-    /// succeeds.
-    async fn resolved(&self, key: &ObjectKey, place: &Place, wanted: Wanted) -> Option<Wanted> {
-        if wanted.doubt != Doubt::Open {
-            return Some(wanted);
-        }
-        let read = self.consistent_version(place).await?;
-        Some(self.ledger.lock().resolve(key, place, &wanted, read, self.env.now()))
-    }
-
-    /// The version of the resource's collection now. A list without a version is answered from a quorum; one object
-    /// is enough, the list's own version is what counts. Asked within the informer's selection, as rights allow.
-    async fn consistent_version(&self, place: &Place) -> Option<ResourceVersion> {
-        let cache = self.caches.showing(place).into_iter().next()?;
-        let selection = cache.selection();
-        let query = ListQuery {
-            labels: selection.labels.clone(),
-            fields: selection.fields.clone(),
-            limit: Some(1),
-            ..ListQuery::default()
-        };
-        // The collection written to lies within what the cache lists, and whoever may write there may list there.
-        let namespace = selection.namespace.as_deref().or(place.namespace());
-        let read = self.reader.list(cache.kind(), namespace, &query);
-        match self.env.timeout(READ_PATIENCE, read).await.unwrap_or(Err(RequestError::Deadline)) {
-            Ok(list) => list.version,
-            Err(error) => {
-                tracing::debug!(resource = %place.resource, %error, "cannot tell yet whether a write happened");
-                None
+        let (deadline, mut behind) = (self.env.now() + patience, Vec::new());
+        for (id, cache) in caches {
+            if !self.reached(id, &*cache, place, &wanted, deadline).await {
+                behind.push((id, cache));
             }
         }
-    }
-
-    async fn caught_up(&self, place: &Place, wanted: &Wanted, deadline: Instant) -> bool {
-        for cache in self.caches.showing(place) {
-            if !self.reached(&*cache, place, wanted, deadline).await {
-                return false;
-            }
+        match behind.is_empty() {
+            true => self.ledger.lock().satisfied(key, place, &wanted),
+            false => self.relist_late(key, place, &wanted, &behind),
         }
-        true
+        behind.is_empty()
     }
 
-    async fn reached(&self, cache: &dyn Cache, place: &Place, wanted: &Wanted, deadline: Instant) -> bool {
-        let left = || deadline.saturating_duration_since(self.env.now());
-        let reached = match wanted.bound() {
-            Some(bound) => cache.reached_in(place.site(), bound, left()).await,
-            None => true,
-        };
-        if reached && self.ended(cache, wanted, left()).await {
-            return true;
+    /// Has the caches listed again that have been behind for too long.
+    fn relist_late(
+        &self,
+        key: &ObjectKey,
+        place: &Place,
+        wanted: &Wanted,
+        behind: &[(CacheId, Arc<dyn Cache>)],
+    ) {
+        if self.env.now().saturating_duration_since(wanted.since) < LATE {
+            return;
         }
-        let now = self.env.now();
-        let met = wanted.is_met(|version| shows(cache, place, version), cache.follows(), now);
-        met && shows_ends(cache, wanted) || given_up(cache, wanted, met, now)
+        let unlisted = behind.iter().filter(|(id, _)| !wanted.lists.contains_key(id));
+        let lists: BTreeMap<_, _> =
+            unlisted.map(|(id, cache)| (*id, cache.request_refresh(place.site()))).collect();
+        if !lists.is_empty() {
+            tracing::debug!(resource = %place.resource, %key, "own writes do not show in the cache: listing again");
+            self.ledger.lock().requested(key, place, wanted, lists);
+        }
     }
 
-    /// Waits until the cache shows the end of everything deleted.
-    async fn ended(&self, cache: &dyn Cache, wanted: &Wanted, within: Duration) -> bool {
-        if shows_ends(cache, wanted) {
+    /// Waits until the cache reflects what is wanted, or `deadline`.
+    async fn reached(
+        &self,
+        id: CacheId,
+        cache: &dyn Cache,
+        place: &Place,
+        wanted: &Wanted,
+        deadline: Instant,
+    ) -> bool {
+        if reflects(id, cache, place, wanted) {
             return true;
         }
         let mut progress = cache.progress();
-        let ended = progress.wait_until(|_| shows_ends(cache, wanted));
-        self.env.timeout(within, ended).await.is_ok_and(|shown| shown.is_ok())
+        let shown = progress.wait_until(|progress| shows(cache, progress, place, wanted));
+        let left = deadline.saturating_duration_since(self.env.now());
+        self.env.timeout(left, shown).await.is_ok_and(|shown| shown.is_ok())
     }
-}
-
-/// Whether a write would have shown by now if it ever did: in a cache that holds only some objects it has left the
-/// selection, and an object whose end alone is missing was kept by its server. `met` says that nothing else is.
-fn given_up(cache: &dyn Cache, wanted: &Wanted, met: bool, now: Instant) -> bool {
-    let late = now.saturating_duration_since(wanted.since) >= DOUBTFUL_PATIENCE;
-    let given_up = late && (cache.filtered() || met && cache.follows());
-    if given_up {
-        tracing::debug!(kind = %cache.kind().kind, "an own write never showed in the cache: it is waited for no more");
-    }
-    given_up
 }
 
 /// How long a key is put off that was put off `skips` times in a row before.

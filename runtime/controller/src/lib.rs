@@ -9,11 +9,16 @@
 //!   backed off, and after fifteen in a row rests until its next change. It takes down neither its worker nor its
 //!   process.
 //! - A key that keeps failing backs off alone: other keys go on at full speed.
-//! - A reconcile never runs on a cache older than its own key's last write (read-your-writes). A write whose fate is
-//!   unknown holds its key until the cache has passed a fresh consistent read, or has followed its source for 5 s
-//!   after one, in which the write would have shown. Deletions are waited for by UID. A controller may choose to block
-//!   for it, or to do without ([`ReadYourWrites`]). A cache that holds nothing, because its kind is not served or must not
-//!   be read, is not waited for: ask [`Watches::has_synced`] before acting on what one that was added at run time lacks.
+//! - A reconcile never runs on a cache older than its own key's last write (read-your-writes), whatever the cache selects.
+//!   Nothing is decided by elapsed time alone: a cache that does not reflect a write after 2 s is listed again, and the key
+//!   waits until a list that began after the write is in the cache. A write whose answer was lost counts as settled after
+//!   1 s; then one consistent read of the collection yields the version that the caches must reach. What remains possible:
+//!   a server that applies a write more than 1 s after its connection was closed. Deletions are waited for by UID. A
+//!   controller can choose to block for its writes, or to do without ([`ReadYourWrites`]). A cache that holds nothing,
+//!   because its kind is absent or forbidden, is not waited for: check [`Watches::has_synced`] before acting on what a watch
+//!   that was added at run time lacks.
+//! - A write belongs to the key whose reconcile was handed the client, also if a task sends it after that reconcile has
+//!   returned ([`Context::client`]).
 //! - A controller waits for the caches it declared and for no others ([`Prepared::start`]); a watch that is added at run
 //!   time keeps nobody waiting ([`Watches`]).
 //! - What changed comes before what nothing happened to: keys of the initial list and of resyncs have low priority.
@@ -35,6 +40,7 @@ mod context;
 mod declared;
 mod denials;
 mod descriptor;
+mod doubts;
 mod enqueue;
 mod error;
 mod explain;

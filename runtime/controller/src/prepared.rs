@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use windlass_client::DeclaredVerbs;
 use windlass_env::{Env, Instant, caught_now};
 use windlass_informer::{HandlerHandle, NotSynced};
 
@@ -17,6 +16,7 @@ use crate::caches::{Cache, behind};
 use crate::declared::Enforced;
 use crate::denials::Denials;
 use crate::descriptor::Descriptor;
+use crate::doubts::DoubtResolver;
 use crate::error::SetupError;
 use crate::explain::{Inner, Insight, Standing, Started};
 use crate::freshness::Gate;
@@ -26,8 +26,8 @@ use crate::setup::{CacheSync, Setup};
 use crate::stale_skips::StaleSkips;
 use crate::steward::{Handover, Steward};
 use crate::trigger::Trigger;
-use crate::worker_pool::{Activity, Fenced, Shared, Worker, Workers};
-use crate::writes::{SharedLedger, WorkerLog};
+use crate::worker_pool::{Activity, Shared, Worker, Workers};
+use crate::writes::SharedLedger;
 
 /// How often the caches that hold up a controller are told of.
 const TELL_INTERVAL: Duration = Duration::from_secs(30);
@@ -273,7 +273,9 @@ fn run(
         activity: shared.activity.clone(),
         scope: Arc::clone(&shared.scope),
     });
-    let mut running = Workers::start(&shared, workers, insight);
+    let Gate { env, ledger, caches, .. } = shared.gate.clone();
+    let resolver = DoubtResolver { env, ledger, caches, reader: resources.reader.clone() };
+    let mut running = Workers::start(&shared, workers, resolver, insight);
     let wiring = setup.wiring();
     for (number, clockwork) in setup.timers.into_iter().enumerate() {
         running.run_timer(number, clockwork, &wiring);
@@ -292,7 +294,6 @@ fn share(
         env: resources.env.clone(),
         ledger: SharedLedger::default(),
         caches: setup.caches.clone(),
-        reader: resources.reader.clone(),
         mode: setup.read_your_writes,
     };
     let activity = Activity::new(setup.workers);
@@ -341,13 +342,9 @@ fn steward(descriptor: Descriptor, setup: &Setup, gate: &Gate, activity: &Activi
 }
 
 fn worker(shared: &Arc<Shared>, number: usize, setup: &Setup, resources: &Resources) -> Worker {
-    let Gate { env, ledger, caches, .. } = &shared.gate;
-    let log = Arc::new(WorkerLog::new(env.clone(), ledger.clone(), caches.clone()));
-    let declared: Arc<dyn DeclaredVerbs> =
-        Arc::new(Enforced::new(setup.rules.clone(), shared.name, setup.metrics().clone()));
-    let client = resources.clients.worker(Arc::clone(&log) as _, Some(Arc::clone(&declared)));
-    let fenced = Fenced { clients: resources.clients.clone(), declared, made: OnceLock::new() };
-    Worker { shared: Arc::clone(shared), number, client, log, fenced }
+    let declared = Enforced::new(setup.rules.clone(), shared.name, setup.metrics().clone());
+    let clients = resources.clients.clone();
+    Worker { shared: Arc::clone(shared), number, clients, declared: Arc::new(declared) }
 }
 
 fn insight(descriptor: Descriptor, setup: &Setup, begun: Arc<AtomicBool>) -> Insight {

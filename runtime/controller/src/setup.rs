@@ -267,7 +267,7 @@ impl Setup {
     }
 
     /// How long one reconcile may take. Then it is dropped at the await where it is, counted, and its key backed off
-    /// like one that failed. Writes it had under way are of unknown fate, and the key waits until that is known.
+    /// like one that failed. The outcome of writes it had in flight is unknown, and the key waits until it is known.
     /// Default `None`, as upstream: every single request has its own deadline.
     pub fn reconcile_timeout(&mut self, limit: Option<Duration>) {
         self.reconcile_timeout = limit;

@@ -83,8 +83,20 @@ impl Steward {
     }
 
     /// See [`Workers::written`](crate::Workers::written).
-    pub fn written(&self) -> BTreeMap<GroupResource, ResourceVersion> {
-        self.gate.ledger.lock().written(|resource| self.gate.caches.epoch(resource))
+    pub fn written(&self) -> Option<BTreeMap<GroupResource, ResourceVersion>> {
+        let ledger = self.gate.ledger.lock();
+        (!ledger.is_in_doubt()).then(|| ledger.written(|resource| self.gate.caches.epoch(resource)))
+    }
+
+    /// Waits until writes of unknown outcome have settled: each has taken effect, or never will.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn writes_settled(&self) {
+        let settled_at = self.gate.ledger.lock().settled_at();
+        if let Some(settled_at) = settled_at {
+            self.gate.env.sleep_until(settled_at).await;
+        }
     }
 
     /// Queues the keys that were put aside and are to be reconciled by now. Call it when the scope has said so.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -21,8 +21,9 @@ use windlass_metrics::ReconcileMetrics;
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion};
 use windlass_workqueue::{Add, Item, Priority, Queue};
 
-use crate::context::{About, Context};
+use crate::context::{About, Context, ReconcileClient};
 use crate::denials::Denials;
+use crate::doubts::{DoubtResolver, STOP_TIMEOUT};
 use crate::error::{LeaseLost, Loudness, ReconcileError, ReconcileTimeout, retry};
 use crate::explain::{Explanation, Insight, Standing};
 use crate::freshness::{Freshness, Gate};
@@ -39,7 +40,6 @@ use crate::timer::Clockwork;
 use crate::trigger::Trigger;
 use crate::watch::Wiring;
 use crate::watches::Watches;
-use crate::writes::WorkerLog;
 
 /// How long a key waits for its next turn after a panic outside of its reconcile: with a limiter that panics there is
 /// no back-off to go by, and a defect does not pass within milliseconds.
@@ -80,33 +80,12 @@ pub(crate) struct Shared {
 /// The fence of a key; none for the process's own.
 type KeyFence = Option<Arc<dyn Fence>>;
 
-/// One worker, with a client of its own so that its writes are told apart from those of its siblings.
+/// One worker.
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) number: usize,
-    pub(crate) client: kube::Client,
-    pub(crate) log: Arc<WorkerLog>,
-    pub(crate) fenced: Fenced,
-}
-
-/// The client for keys that have a fence of their own, made when the first of them comes.
-pub(crate) struct Fenced {
     pub(crate) clients: ControllerClients,
     pub(crate) declared: Arc<dyn DeclaredVerbs>,
-    pub(crate) made: OnceLock<(FenceSlot, kube::Client)>,
-}
-
-impl Fenced {
-    /// A client whose writes leave while `fence` is open.
-    fn behind(&self, fence: Arc<dyn Fence>, log: &Arc<WorkerLog>) -> kube::Client {
-        let (slot, client) = self.made.get_or_init(|| {
-            let slot = FenceSlot::new(Arc::clone(&fence));
-            let (clients, log) = (self.clients.behind(slot.clone()), Arc::clone(log));
-            (slot, clients.worker(log, Some(Arc::clone(&self.declared))))
-        });
-        slot.set(fence);
-        client.clone()
-    }
 }
 
 impl Worker {
@@ -239,9 +218,8 @@ impl Worker {
         let Shared { env, events, watches, quarantine, history, .. } = &*self.shared;
         let span = about.span.clone();
         let lost = fence.as_ref().map(|fence| fence.closed());
-        let client = fence.map_or_else(|| self.client.clone(), |fence| self.fenced.behind(fence, &self.log));
-        let context = Context::new(client, events.clone(), env.clone(), watches.clone(), about);
-        self.log.begin(key);
+        let context =
+            Context::new(self.client(key, fence), events.clone(), env.clone(), watches.clone(), about);
         let begun = env.now();
         history.started(key, begun);
         // Inside an async block, so that a panic before the first await is caught as well.
@@ -260,6 +238,15 @@ impl Worker {
             }
         };
         (attempt, ended)
+    }
+
+    /// Returns a client for one reconcile of `key`, behind the fence of the key if it has one.
+    fn client(&self, key: &ObjectKey, fence: KeyFence) -> ReconcileClient {
+        let clients = match fence {
+            Some(fence) => self.clients.behind(FenceSlot::new(fence)),
+            None => self.clients.clone(),
+        };
+        ReconcileClient::new(clients, Arc::clone(&self.declared), self.shared.gate.log(key))
     }
 
     /// What `reconcile` comes to, or an error once it has taken longer than the controller allows.
@@ -504,13 +491,22 @@ pub struct Workers {
     triggers: Vec<Trigger>,
     watches: Watches,
     tasks: Vec<Task<()>>,
+    /// Resolves unknown outcomes of writes, of the last reconciles too.
+    resolver: Task<()>,
+    /// Until when [`Workers::ended`] waits for such outcomes.
+    resolve_until: Option<Instant>,
     /// Informers of the controller's own, which end after it.
     own: Vec<InformerFactory>,
 }
 
 impl Workers {
     /// Starts `workers`, each as a task of its own.
-    pub(crate) fn start(shared: &Arc<Shared>, workers: Vec<Worker>, insight: Insight) -> Self {
+    pub(crate) fn start(
+        shared: &Arc<Shared>,
+        workers: Vec<Worker>,
+        resolver: DoubtResolver,
+        insight: Insight,
+    ) -> Self {
         let spawn = |worker: Worker| {
             let name = format!("{} worker {}", shared.name, worker.number);
             shared.env.spawn(name, worker.run())
@@ -529,6 +525,8 @@ impl Workers {
             triggers: shared.triggers.clone(),
             watches: shared.watches.clone(),
             tasks: workers.into_iter().map(spawn).collect(),
+            resolver: shared.env.spawn(format!("{} write outcomes", shared.name), resolver.run()),
+            resolve_until: None,
             own: Vec::new(),
         }
     }
@@ -563,7 +561,8 @@ impl Workers {
         self.watches.close();
     }
 
-    /// Waits until every worker has ended.
+    /// Waits until every worker has ended and the outcome of each of their writes is known. An outcome that is unknown 5 s
+    /// after the last worker has ended stays unknown ([`Workers::written`]).
     ///
     /// # Cancel safety
     /// May be dropped and called again.
@@ -573,22 +572,38 @@ impl Workers {
             let _ended = task.await;
             self.tasks.pop();
         }
+        self.outcomes_resolved().await;
         while let Some(own) = self.own.last() {
             own.shutdown().await;
             self.own.pop();
         }
     }
 
+    /// Waits for unknown outcomes as long as there is time, then ends the task that resolves them.
+    async fn outcomes_resolved(&mut self) {
+        let until = *self.resolve_until.get_or_insert(self.env.now() + STOP_TIMEOUT);
+        if !self.resolver.is_finished() {
+            let left = until.saturating_duration_since(self.env.now());
+            if self.env.timeout(left, self.gate.ledger.resolved()).await.is_err() {
+                tracing::warn!(controller = self.name, "stopping with writes of unknown outcome");
+            }
+            self.resolver.abort();
+        }
+        // It was aborted, or has panicked, which is logged under its name.
+        let _ended = (&mut self.resolver).await;
+    }
+
     /// Ends every worker at its next await, and what it reconciles with it.
     pub fn abort(&self) {
         self.stop();
         self.tasks.iter().for_each(Task::abort);
+        self.resolver.abort();
     }
 
-    /// The highest version that a write of this controller returned, by resource: what the caches of whoever goes on
-    /// with its work must show first. Final once the workers have [ended](Self::ended).
-    pub fn written(&self) -> BTreeMap<GroupResource, ResourceVersion> {
-        self.gate.ledger.lock().written(|resource| self.gate.caches.epoch(resource))
+    /// Returns the highest version that a write of this controller returned, by resource: what the caches of a successor
+    /// must reflect first. `None` if the outcome of a write is unknown. Final once the workers have [ended](Self::ended).
+    pub fn written(&self) -> Option<BTreeMap<GroupResource, ResourceVersion>> {
+        self.steward.written()
     }
 
     /// See [`Steward::retire`].

@@ -1,11 +1,16 @@
-//! Read-your-writes, the bookkeeping: which versions each key's cache must have passed before the next reconcile.
+//! Read-your-writes, the bookkeeping: which versions each key's cache must reflect before the next reconcile.
 //!
-//! [`Ledger`] is pure. Per key and collection it keeps the highest version written, or that a write's fate is unknown,
-//! and which objects were deleted, by UID: a deletion may be answered without any version. A write that is answered with
-//! neither, as an eviction is, counts as one of unknown fate: both are bounded by a consistent read. With them goes the
-//! epoch of the cache in which that happened: a new epoch (a restored etcd) voids the entry, since versions of two epochs
-//! cannot be compared. Per resource it keeps the highest version of all, for a successor whose caches must show it.
-//! [`WorkerLog`] feeds it from the client's write log.
+//! [`Ledger`] is pure. Per key and collection it keeps the highest version written, the UIDs of deleted objects (the answer
+//! to a deletion can lack a version), and since when the outcome of a write is unknown. An answer with neither version nor
+//! UID, as to an eviction, counts as an unknown outcome. With each entry goes the epoch of the cache: a new epoch (a
+//! restored etcd) voids the entry, because versions of two epochs cannot be compared. Per resource the ledger keeps the
+//! highest version of all keys, for a successor whose caches must reflect it.
+//!
+//! Nothing is decided by elapsed time alone. An unknown outcome becomes a version by a consistent read of the collection
+//! ([`crate::doubts`]). A version or deletion that a cache does not reflect is settled by a list of the cache that began
+//! after the write was recorded ([`crate::freshness`]).
+//!
+//! [`KeyLog`] feeds the ledger from the client's write log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -13,16 +18,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use windlass_client::{Write, WriteLog, WriteTarget};
+use windlass_env::cell::{Observer, Publisher, cell};
 use windlass_env::{Env, Instant};
-use windlass_informer::Site;
+use windlass_informer::{RefreshTicket, Site};
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Uid, Verb};
 
-use crate::caches::Caches;
+use crate::caches::{CacheId, Caches};
 
-/// For how long after a consistent read a write of unknown fate may still show, on a cache that follows its source.
-/// A watch tells of a write within milliseconds, so a thousandfold of that has told whether it happened. The cache's
-/// *version* may take up to a minute to pass that of the read, where nothing changes and only bookmarks move it.
-const SHOWS_WITHIN: Duration = Duration::from_secs(5);
+/// How long a write of unknown outcome can still take effect. The client has closed its connection, and a server stops
+/// working on a request whose connection is closed; what it had sent to its storage by then is applied within
+/// milliseconds. A consistent read that begins after this time therefore reflects the write, if it happened.
+pub(crate) const SETTLING_TIME: Duration = Duration::from_secs(1);
 
 /// A collection that is written to: a resource, in one namespace if it has any. With many namespaces as one source each
 /// has a version of its own. So has each shard: where those are told apart by the identity of objects, an object is a
@@ -55,85 +61,37 @@ impl Place {
     }
 }
 
-/// What one key's cache of one collection must show before the key is reconciled again.
+/// What the caches of one collection must reflect before the key is reconciled again.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Wanted {
     /// The highest version written, if a version is known.
     pub(crate) version: Option<ResourceVersion>,
-    /// Whether there may be a write beyond it.
-    pub(crate) doubt: Doubt,
     /// The objects that were deleted.
     pub(crate) deleted: BTreeSet<(ObjectKey, Uid)>,
+    /// Since when the outcome of a write is unknown.
+    pub(crate) doubt: Option<Instant>,
     /// The epoch of the cache when this was recorded.
     pub(crate) epoch: u64,
     /// When this was last recorded.
     pub(crate) since: Instant,
-}
-
-/// Whether there may be a write whose version is not known.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Doubt {
-    /// Every write was answered.
-    None,
-    /// A write may or may not have happened.
-    Open,
-    /// It happened, if at all, before a consistent read.
-    Before {
-        /// The version of the read.
-        read: ResourceVersion,
-        /// When it was answered, or when the cache was last seen not to follow its source, if that was later.
-        at: Instant,
-    },
+    /// The lists that late caches were asked for since then. One that is done reflects everything above.
+    pub(crate) lists: BTreeMap<CacheId, RefreshTicket>,
 }
 
 impl Wanted {
-    fn known(version: ResourceVersion, epoch: u64, since: Instant) -> Self {
-        Self { version: Some(version), doubt: Doubt::None, deleted: BTreeSet::new(), epoch, since }
+    fn new(epoch: u64, since: Instant) -> Self {
+        Self { version: None, deleted: BTreeSet::new(), doubt: None, epoch, since, lists: BTreeMap::new() }
     }
 
-    fn unknown(epoch: u64, since: Instant) -> Self {
-        Self { version: None, doubt: Doubt::Open, deleted: BTreeSet::new(), epoch, since }
-    }
-
-    fn ended(object: (ObjectKey, Uid), epoch: u64, since: Instant) -> Self {
-        Self { version: None, doubt: Doubt::None, deleted: BTreeSet::from([object]), epoch, since }
-    }
-
-    /// Both this and `later`, unless they are of different epochs: then only `later` still means anything.
+    /// Returns the union of this and `later`. Of two epochs only the later one still means anything.
     fn and(self, mut later: Self) -> Self {
         if self.epoch != later.epoch {
             return later;
         }
         later.deleted.extend(self.deleted);
-        let doubt = if later.doubt == Doubt::None { self.doubt } else { later.doubt };
+        // A list that was asked for before `later` was written may not reflect it.
+        let doubt = later.doubt.or(self.doubt);
         Self { version: higher(self.version, later.version), doubt, ..later }
-    }
-
-    /// The version beyond which nothing is waited for; none while there is no such version.
-    pub(crate) fn bound(&self) -> Option<ResourceVersion> {
-        match &self.doubt {
-            Doubt::None => self.version.clone(),
-            Doubt::Open => None,
-            Doubt::Before { read, .. } => higher(self.version.clone(), Some(read.clone())),
-        }
-    }
-
-    /// Whether a cache that has `shown` some versions need not be waited for at `now`, deletions aside. One that `follows`
-    /// its source and has not shown a doubtful write for long enough never will: it did not happen, or has been shown.
-    pub(crate) fn is_met(
-        &self,
-        shown: impl Fn(&ResourceVersion) -> bool,
-        follows: bool,
-        now: Instant,
-    ) -> bool {
-        let settled = match &self.doubt {
-            Doubt::None => true,
-            Doubt::Open => false,
-            Doubt::Before { read, at } => {
-                shown(read) || follows && now.saturating_duration_since(*at) >= SHOWS_WITHIN
-            }
-        };
-        settled && self.version.as_ref().is_none_or(shown)
     }
 }
 
@@ -153,9 +111,20 @@ const SWEPT_PER_WRITE: usize = 2;
 pub(crate) struct Ledger {
     keys: BTreeMap<ObjectKey, BTreeMap<Place, Wanted>>,
     highest: BTreeMap<GroupResource, Highest>,
+    /// The collections with writes of unknown outcome, also of keys that are no longer here.
+    doubts: BTreeMap<Place, Doubt>,
     skips: BTreeMap<ObjectKey, u32>,
     /// The key that was looked at last.
     swept: Option<ObjectKey>,
+}
+
+/// Writes of unknown outcome to one collection.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+struct Doubt {
+    /// When the latest of them was recorded.
+    since: Instant,
+    /// When the collection is to be read.
+    due: Instant,
 }
 
 /// The highest version written of a resource.
@@ -178,7 +147,8 @@ impl Ledger {
         now: Instant,
     ) {
         if version.is_comparable() {
-            self.record(key, place, Wanted::known(version.clone(), epoch, now));
+            let version = Some(version.clone());
+            self.record(key, place, Wanted { version, ..Wanted::new(epoch, now) });
         }
     }
 
@@ -191,12 +161,16 @@ impl Ledger {
         epoch: u64,
         now: Instant,
     ) {
-        self.record(key, place, Wanted::ended(object, epoch, now));
+        let deleted = BTreeSet::from([object]);
+        self.record(key, place, Wanted { deleted, ..Wanted::new(epoch, now) });
     }
 
-    /// Records a write whose fate is unknown.
+    /// Records a write of unknown outcome.
     pub(crate) fn ambiguous(&mut self, key: &ObjectKey, place: &Place, epoch: u64, now: Instant) {
-        self.record(key, place, Wanted::unknown(epoch, now));
+        self.record(key, place, Wanted { doubt: Some(now), ..Wanted::new(epoch, now) });
+        // A read that is due stays due: doubts that keep arriving must not postpone the resolution of earlier ones.
+        let due = self.doubts.get(place).map_or(now + SETTLING_TIME, |doubt| doubt.due);
+        self.doubts.insert(place.clone(), Doubt { since: now, due });
     }
 
     fn record(&mut self, key: &ObjectKey, place: &Place, wanted: Wanted) {
@@ -247,27 +221,69 @@ impl Ledger {
         present.map(|(resource, highest)| (resource.clone(), highest.version.clone())).collect()
     }
 
-    /// Puts the version of a consistent read in the place of an unknown fate, unless something was recorded since.
-    pub(crate) fn resolve(
+    /// Records that a list of one cache was requested for `key`, unless something was recorded since `wanted` was read.
+    pub(crate) fn requested(
         &mut self,
         key: &ObjectKey,
         place: &Place,
         wanted: &Wanted,
-        read: ResourceVersion,
-        now: Instant,
-    ) -> Wanted {
-        let resolved = Wanted { doubt: Doubt::Before { read, at: now }, ..wanted.clone() };
+        lists: BTreeMap<CacheId, RefreshTicket>,
+    ) {
         let slot = self.keys.get_mut(key).and_then(|places| places.get_mut(place));
         if let Some(slot) = slot.filter(|slot| *slot == wanted) {
-            slot.clone_from(&resolved);
+            slot.lists.extend(lists);
         }
-        resolved
     }
 
-    /// The cache does not follow its source: the time in which a doubtful write would have shown begins anew.
-    pub(crate) fn unfollowed(&mut self, key: &ObjectKey, place: &Place, wanted: &Wanted, now: Instant) {
-        if let Doubt::Before { read, .. } = &wanted.doubt {
-            self.resolve(key, place, wanted, read.clone(), now);
+    /// Returns when the next collection with writes of unknown outcome is to be read.
+    pub(crate) fn next_doubt(&self) -> Option<Instant> {
+        self.doubts.values().map(|doubt| doubt.due).min()
+    }
+
+    /// Returns the collections with writes of unknown outcome that are to be read by now.
+    pub(crate) fn due_doubts(&self, now: Instant) -> Vec<Place> {
+        let due = self.doubts.iter().filter(|(_, doubt)| doubt.due <= now);
+        due.map(|(place, _)| place.clone()).collect()
+    }
+
+    /// Whether a write of unknown outcome has not been resolved.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        !self.doubts.is_empty()
+    }
+
+    /// Returns when the last of the recorded writes can no longer take effect; `None` if all outcomes are known.
+    pub(crate) fn settled_at(&self) -> Option<Instant> {
+        self.doubts.values().map(|doubt| doubt.since + SETTLING_TIME).max()
+    }
+
+    /// Resolves the unknown outcomes in a collection by a consistent read that was sent at `sent`: writes that had settled
+    /// by then are reflected at the version of the read, if they happened. Without a version nothing can be waited for.
+    pub(crate) fn resolve(
+        &mut self,
+        place: &Place,
+        sent: Instant,
+        read: Option<&ResourceVersion>,
+        now: Instant,
+    ) {
+        let settled = |since: Instant| since + SETTLING_TIME <= sent;
+        let entries = self.keys.values_mut().filter_map(|places| places.get_mut(place));
+        for wanted in entries.filter(|wanted| wanted.doubt.is_some_and(settled)) {
+            wanted.version =
+                higher(wanted.version.take(), read.cloned().filter(ResourceVersion::is_comparable));
+            (wanted.doubt, wanted.since) = (None, now);
+            wanted.lists.clear();
+        }
+        match self.doubts.get_mut(place) {
+            Some(doubt) if settled(doubt.since) => drop(self.doubts.remove(place)),
+            Some(doubt) => doubt.due = doubt.since + SETTLING_TIME,
+            None => {}
+        }
+    }
+
+    /// Postpones the read of a collection to `due`.
+    pub(crate) fn postpone(&mut self, place: &Place, due: Instant) {
+        if let Some(doubt) = self.doubts.get_mut(place) {
+            doubt.due = doubt.due.max(due);
         }
     }
 
@@ -322,33 +338,59 @@ impl Ledger {
     }
 }
 
-/// The ledger of one controller, shared by its workers: a key may meet another worker next time.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct SharedLedger(Arc<Mutex<Ledger>>);
+/// The ledger of one controller, shared by its workers: a key can have another worker next time.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedLedger {
+    ledger: Arc<Mutex<Ledger>>,
+    /// Changes whenever an outcome becomes unknown, or known.
+    doubts: Publisher<()>,
+}
+
+impl Default for SharedLedger {
+    fn default() -> Self {
+        Self { ledger: Arc::default(), doubts: cell(()).0 }
+    }
+}
 
 impl SharedLedger {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Ledger> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns an observer of unknown outcomes.
+    pub(crate) fn doubts(&self) -> Observer<()> {
+        self.doubts.observe()
+    }
+
+    /// Notifies the observers that an outcome has become unknown, or known.
+    pub(crate) fn doubts_changed(&self) {
+        self.doubts.set(());
+    }
+
+    /// Waits until the outcome of every write is known.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub(crate) async fn resolved(&self) {
+        let mut doubts = self.doubts();
+        while self.lock().is_in_doubt() {
+            // The publisher is in `self`, so the cell cannot close.
+            let _changed = doubts.changed().await;
+        }
     }
 }
 
-/// The write log of one worker: its client's writes belong to the key the worker has, or had last if a task outlived
-/// its reconcile.
-pub(crate) struct WorkerLog {
+/// The write log of one reconcile: what its client writes belongs to this key, however long the client is kept.
+pub(crate) struct KeyLog {
     env: Env,
     ledger: SharedLedger,
     caches: Caches,
-    current: Mutex<Option<ObjectKey>>,
+    key: ObjectKey,
 }
 
-impl WorkerLog {
-    pub(crate) fn new(env: Env, ledger: SharedLedger, caches: Caches) -> Self {
-        Self { env, ledger, caches, current: Mutex::new(None) }
-    }
-
-    /// From here on writes belong to `key`.
-    pub(crate) fn begin(&self, key: &ObjectKey) {
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(key.clone());
+impl KeyLog {
+    pub(crate) fn new(env: Env, ledger: SharedLedger, caches: Caches, key: ObjectKey) -> Self {
+        Self { env, ledger, caches, key }
     }
 
     fn record(
@@ -357,10 +399,9 @@ impl WorkerLog {
         object: Option<&Uid>,
         write: impl FnOnce(&mut Ledger, &ObjectKey, &Place, u64, Instant),
     ) {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // A resource this controller does not watch has no cache that could be stale.
         let resource = changed(target);
-        let (Some(key), Some(epoch)) = (current, self.caches.epoch(&resource)) else { return };
+        let Some(epoch) = self.caches.epoch(&resource) else { return };
         let object = object.filter(|_| self.caches.sharded_by_uid(&resource));
         let place = Place::new(resource, target.namespace.as_deref());
         let place = match object {
@@ -368,12 +409,12 @@ impl WorkerLog {
             None => place,
         };
         let mut ledger = self.ledger.lock();
-        write(&mut ledger, &key, &place, epoch, self.env.now());
+        write(&mut ledger, &self.key, &place, epoch, self.env.now());
         ledger.sweep_some(|place, wanted| self.caches.passed(place, wanted));
     }
 }
 
-impl WriteLog for WorkerLog {
+impl WriteLog for KeyLog {
     fn wrote(&self, write: Write) {
         let resource = &write.target.resource;
         if let Some(version) = &write.version {
@@ -399,6 +440,7 @@ impl WriteLog for WorkerLog {
 
     fn ambiguous(&self, target: WriteTarget) {
         self.record(&target, None, |ledger, key, place, epoch, now| ledger.ambiguous(key, place, epoch, now));
+        self.ledger.doubts_changed();
     }
 }
 
@@ -422,9 +464,9 @@ fn ended(write: &Write) -> Option<(ObjectKey, Uid)> {
     object.filter(|_| deletes)
 }
 
-impl std::fmt::Debug for WorkerLog {
+impl std::fmt::Debug for KeyLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WorkerLog").field("current", &self.current).finish_non_exhaustive()
+        f.debug_struct("KeyLog").field("key", &self.key).finish_non_exhaustive()
     }
 }
 
@@ -477,50 +519,59 @@ mod tests {
         let mut ledger = Ledger::default();
         ledger.wrote(&key(), &place(), &version(500), 0, now);
         ledger.wrote(&key(), &place(), &version(7), 1, now);
-        assert_eq!(only(&ledger), Wanted::known(version(7), 1, now));
+        assert_eq!(only(&ledger), Wanted { version: Some(version(7)), ..Wanted::new(1, now) });
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_unknown_fate_stays_until_a_read_resolves_it() {
+    async fn unknown_outcome_becomes_version_of_a_read_sent_after_it_settled() {
+        let begun = Env::virtual_time(1).now();
+        let (mut ledger, at) = (Ledger::default(), |millis| begun + Duration::from_millis(millis));
+        ledger.wrote(&key(), &place(), &version(5), 0, begun);
+        ledger.ambiguous(&key(), &place(), 0, begun);
+        assert_eq!((ledger.next_doubt(), ledger.settled_at()), (Some(at(1000)), Some(at(1000))));
+        ledger.resolve(&place(), at(999), Some(&version(9)), at(999));
+        assert!(ledger.is_in_doubt() && only(&ledger).doubt.is_some(), "the read was sent too soon");
+        ledger.resolve(&place(), at(1000), Some(&version(9)), at(1001));
+        let resolved = Wanted { version: Some(version(9)), ..Wanted::new(0, at(1001)) };
+        assert_eq!(only(&ledger), resolved);
+        assert!(!ledger.is_in_doubt() && ledger.next_doubt().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn read_resolves_settled_writes_while_new_unknown_outcomes_arrive() {
+        let begun = Env::virtual_time(1).now();
+        let (mut ledger, at) = (Ledger::default(), |millis| begun + Duration::from_millis(millis));
+        let late = ObjectKey::namespaced("shop", "late");
+        ledger.ambiguous(&key(), &place(), 0, begun);
+        ledger.ambiguous(&late, &place(), 0, at(600));
+        assert_eq!(ledger.due_doubts(at(1000)), [place()], "later doubts do not postpone the read");
+        ledger.resolve(&place(), at(1000), Some(&version(9)), at(1000));
+        assert_eq!(only(&ledger).doubt, None);
+        assert!(ledger.wanted(&late)[0].1.doubt.is_some());
+        assert_eq!(ledger.next_doubt(), Some(at(1600)), "one more read is needed");
+        ledger.postpone(&place(), at(2000));
+        assert_eq!(ledger.due_doubts(at(1999)), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unknown_outcome_outlives_its_key() {
         let now = Env::virtual_time(1).now();
         let mut ledger = Ledger::default();
         ledger.ambiguous(&key(), &place(), 0, now);
+        ledger.forget_if(|_| true);
+        assert!(ledger.wanted(&key()).is_empty() && ledger.is_in_doubt());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn write_after_a_requested_list_voids_the_request() {
+        let now = Env::virtual_time(1).now();
+        let mut ledger = Ledger::default();
         ledger.wrote(&key(), &place(), &version(5), 0, now);
-        let wanted = only(&ledger);
-        assert_eq!((wanted.doubt.clone(), wanted.bound()), (Doubt::Open, None));
-        ledger.resolve(&key(), &place(), &wanted, version(9), now);
-        let resolved = only(&ledger);
-        assert_eq!((&resolved.version, resolved.bound()), (&Some(version(5)), Some(version(9))));
-        ledger.wrote(&key(), &place(), &version(7), 0, now);
-        assert_eq!((only(&ledger).version, only(&ledger).doubt), (Some(version(7)), resolved.doubt));
-        ledger.ambiguous(&key(), &place(), 0, now);
-        assert_eq!(only(&ledger).doubt, Doubt::Open, "another one needs another read");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_doubtful_write_is_waited_for_until_it_is_passed_or_would_long_have_shown() {
-        let now = Env::virtual_time(1).now();
-        let doubt = Doubt::Before { read: version(9), at: now };
-        let wanted = Wanted { doubt, ..Wanted::known(version(5), 0, now) };
-        let (early, late) = (now + SHOWS_WITHIN - Duration::from_nanos(1), now + SHOWS_WITHIN);
-        let at = |number: u64| move |wanted: &ResourceVersion| version(number) >= *wanted;
-        assert!(wanted.is_met(at(9), false, now), "passed");
-        assert!(wanted.is_met(at(5), true, late), "it did not happen, or has been shown");
-        assert!(!wanted.is_met(at(8), true, early) && !wanted.is_met(at(8), false, late));
-        assert!(!wanted.is_met(at(4), true, late), "a write that surely happened is waited for all the same");
-        assert!(!Wanted::unknown(0, now).is_met(at(100), true, late), "a read comes first");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_cache_that_does_not_follow_its_source_is_given_the_whole_time_again() {
-        let now = Env::virtual_time(1).now();
-        let mut ledger = Ledger::default();
-        ledger.ambiguous(&key(), &place(), 0, now);
-        let open = only(&ledger);
-        let resolved = ledger.resolve(&key(), &place(), &open, version(9), now);
-        let later = now + Duration::from_secs(4);
-        ledger.unfollowed(&key(), &place(), &resolved, later);
-        assert_eq!(only(&ledger).doubt, Doubt::Before { read: version(9), at: later });
+        let lists = BTreeMap::from([(CacheId::default(), RefreshTicket::default())]);
+        ledger.requested(&key(), &place(), &only(&ledger), lists);
+        assert_eq!(only(&ledger).lists.len(), 1);
+        ledger.wrote(&key(), &place(), &version(6), 0, now);
+        assert_eq!(only(&ledger).lists.len(), 0, "the list may have begun before the second write");
     }
 
     #[tokio::test(start_paused = true)]
@@ -558,7 +609,7 @@ mod tests {
         let now = Env::virtual_time(1).now();
         let (mut ledger, web) = (Ledger::default(), ObjectKey::namespaced("shop", "web-1"));
         ledger.deleted(&key(), &place(), (web.clone(), "u1".into()), 0, now);
-        assert_eq!((only(&ledger).bound(), only(&ledger).doubt), (None, Doubt::None), "no version is known");
+        assert_eq!((only(&ledger).version, only(&ledger).doubt), (None, None), "no version is known");
         ledger.wrote(&key(), &place(), &version(5), 0, now);
         ledger.deleted(&key(), &place(), (web.clone(), "u2".into()), 0, now);
         let wanted = only(&ledger);

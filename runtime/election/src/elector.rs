@@ -229,8 +229,9 @@ impl Elector {
     /// Closes the fence, then gives the lease back if the configuration says so and the Lease, fetched anew, still
     /// names this replica. Call it after the work has ended: the next leader may start while this runs.
     ///
-    /// `written` is what this term wrote, for the successor to wait for. `None` if it did nothing, not even wait for
-    /// what its own predecessor wrote: then that is handed on, if it was told.
+    /// `written` is what this term wrote, for the successor to wait for. `None` says nothing, as after a crash: the
+    /// successor must expect anything. A term that did nothing, and did not wait for the writes of its own
+    /// [predecessor](Self::predecessor), hands these on.
     ///
     /// Conflicts are tried again; the whole is bounded by the renew deadline.
     ///
@@ -248,8 +249,7 @@ impl Elector {
             return Ok(());
         }
         let within = self.config.renew_deadline;
-        let written = written.or(self.tenure.predecessor().written()).cloned();
-        match self.env.clone().timeout(within, self.give_back(written.as_ref())).await {
+        match self.env.clone().timeout(within, self.give_back(written)).await {
             Ok(outcome) => outcome.map_err(|error| ElectionError::Release { message: error.to_string() }),
             Err(_) => Err(ElectionError::ReleaseTimedOut { within }),
         }

@@ -558,7 +558,7 @@ async fn a_take_over_whose_answer_was_lost_still_knows_its_predecessor() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_term_that_did_nothing_hands_on_what_its_predecessor_wrote() {
+async fn release_without_versions_tells_the_successor_nothing() {
     let world = Env::virtual_time(1);
     let server = LeaseServer::new(&world);
     for (name, wrote) in [("first", Some(written("130"))), ("second", None)] {
@@ -568,7 +568,7 @@ async fn a_term_that_did_nothing_hands_on_what_its_predecessor_wrote() {
     }
     let mut third = Replica::new(world.incarnation("third", 0), &server, prompt);
     third.elector.acquire().await.expect("acquired");
-    assert_eq!(third.elector.predecessor(), &Predecessor::Released(written("130")));
+    assert_eq!(third.elector.predecessor(), &Predecessor::Silent);
 }
 
 #[tokio::test(start_paused = true)]

@@ -41,8 +41,8 @@ impl Predecessor {
         }
     }
 
-    /// The versions, if any were told.
-    pub(crate) fn written(&self) -> Option<&Written> {
+    /// Returns the versions that the previous holder left; `None` if it left none.
+    pub fn written(&self) -> Option<&Written> {
         match self {
             Self::Released(written) => Some(written),
             Self::Silent => None,

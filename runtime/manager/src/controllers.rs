@@ -18,6 +18,7 @@ use crate::config::ManagerConfig;
 use crate::error::ManagerError;
 use crate::health::Health;
 use crate::shards::Sharers;
+use crate::takeover::Takeover;
 
 /// How often stragglers are told of when they are waited for without end.
 const PATIENT_INTERVAL: Duration = Duration::from_secs(10);
@@ -36,7 +37,8 @@ pub(crate) struct Controllers {
     working: Vec<Workers>,
     /// What is left of each, whether it ever worked or not.
     remains: Vec<Remains>,
-    written: Written,
+    /// What those wrote that have been drained; `None` if the outcome of a write is unknown.
+    written: Option<Written>,
     recorders: Recorders,
     spread: Rng,
 }
@@ -73,24 +75,25 @@ impl Controllers {
             remains: prepared.iter().map(Prepared::remains).collect(),
             waiting: prepared,
             working: Vec::new(),
-            written: Written::new(),
+            written: Some(Written::new()),
             recorders: Recorders::default(),
             spread,
         }
     }
 
-    /// Starts every controller, each after a wait of its own, and returns when all work.
+    /// Starts every controller, each after a wait of its own and once its caches reflect what the last leader wrote, and
+    /// returns when all work.
     ///
     /// # Cancel safety
     /// Dropping it leaves some controllers working, and others half-way; [`Controllers::drain`] and
     /// [`Controllers::abort`] end both.
-    pub(crate) async fn start(&mut self) -> Result<(), ManagerError> {
+    pub(crate) async fn start(&mut self, takeover: Option<&Takeover>) -> Result<(), ManagerError> {
         let mut starts = FuturesUnordered::new();
         for prepared in self.waiting.drain(..) {
             let descriptor = prepared.descriptor();
             let resources = self.recorders.resources(&self.parts, descriptor)?;
             let wait = self.spread.jitter(self.parts.config.start_interval, 1.0);
-            starts.push(start_one(self.parts.env.clone(), wait, prepared, resources));
+            starts.push(start_one(self.parts.env.clone(), wait, takeover.cloned(), prepared, resources));
         }
         // Each is kept as soon as it works, so that whoever drops this future can still stop it.
         while let Some(started) = starts.next().await {
@@ -104,9 +107,10 @@ impl Controllers {
         Ok(())
     }
 
-    /// The highest version written of each resource by the controllers that have been drained.
-    pub(crate) fn written(&self) -> &Written {
-        &self.written
+    /// Returns the highest version written of each resource by the controllers that have been drained; `None` if the
+    /// outcome of a write is unknown.
+    pub(crate) fn written(&self) -> Option<&Written> {
+        self.written.as_ref()
     }
 
     /// Takes no more keys, lets no request wait for its turn any more, and waits for running reconciles; aborts what is
@@ -149,7 +153,7 @@ impl Controllers {
     fn retire(&mut self) {
         for workers in self.working.drain(..) {
             running(&self.parts, workers.name(), false);
-            merge(&mut self.written, workers.written());
+            self.written = merged(self.written.take(), workers.written());
         }
     }
 
@@ -186,14 +190,16 @@ impl fmt::Debug for Controllers {
     }
 }
 
-/// Keeps the higher version of each resource.
-pub(crate) fn merge(into: &mut Written, written: Written) {
-    for (resource, version) in written {
-        let highest = into.entry(resource).or_insert_with(|| version.clone());
+/// Returns the higher version of each resource; `None` if either is unknown.
+pub(crate) fn merged(one: Option<Written>, other: Option<Written>) -> Option<Written> {
+    let mut merged = one?;
+    for (resource, version) in other? {
+        let highest = merged.entry(resource).or_insert_with(|| version.clone());
         if *highest < version {
             *highest = version;
         }
     }
+    Some(merged)
 }
 
 /// Waits until no worker is left, nor anything of a controller whose start was dropped.
@@ -209,11 +215,16 @@ async fn ended(working: &mut [Workers], remains: &[Remains]) {
 async fn start_one(
     env: Env,
     wait: Duration,
+    takeover: Option<Takeover>,
     prepared: Prepared,
     resources: Resources,
 ) -> Result<Workers, ManagerError> {
     let controller = prepared.descriptor().name;
     env.sleep(wait).await;
+    if let Some(takeover) = takeover {
+        let watches = prepared.declaration().watches;
+        takeover.caught_up(controller, |kind| watches.iter().any(|(watched, _)| watched == kind)).await;
+    }
     let workers =
         prepared.start(resources).await.map_err(|source| ManagerError::Setup { controller, source })?;
     tracing::info!(controller, "started");

@@ -19,6 +19,17 @@ use crate::error::ManagerError;
 use crate::process::first;
 use crate::shards::Sharing;
 
+/// What a term tells its successor of its writes.
+#[derive(Debug)]
+pub(crate) enum TermWrites {
+    /// It began no work, and did not wait for the writes of its own predecessor: what is known of these is handed on.
+    NotBegun,
+    /// It wrote up to these versions.
+    UpTo(Written),
+    /// The outcome of a write is unknown: the successor lists its caches again.
+    Unknown,
+}
+
 /// How a team comes to act.
 #[derive(Debug)]
 pub(crate) enum Leadership {
@@ -130,13 +141,15 @@ impl Leadership {
         }
     }
 
-    /// Gives the lease back, with what was written; `None` if nothing was begun. Only after everything that writes has
-    /// ended.
-    pub(crate) async fn release(&mut self, written: Option<&Written>) -> Result<(), ManagerError> {
+    /// Gives the lease back, with what was written. Only after everything that writes has ended.
+    pub(crate) async fn release(&mut self, writes: TermWrites) -> Result<(), ManagerError> {
         match self {
             Self::Unopposed => Ok(()),
-            Self::Elected(elected) => elected.release(written).await,
-            Self::Sharded(sharing) => sharing.leave(written).await,
+            Self::Elected(elected) => elected.release(writes).await,
+            Self::Sharded(sharing) => match writes {
+                TermWrites::UpTo(written) => sharing.leave(Some(written)).await,
+                TermWrites::NotBegun | TermWrites::Unknown => sharing.leave(None).await,
+            },
         }
     }
 
@@ -228,13 +241,18 @@ impl Elected {
         ended
     }
 
-    async fn release(&mut self, written: Option<&Written>) -> Result<(), ManagerError> {
+    async fn release(&mut self, writes: TermWrites) -> Result<(), ManagerError> {
         if let Seat::Standing(stand) = &self.seat {
             stand.stop.cancel();
         }
         match (self.ended().await, &mut self.seat) {
             (Ended::Stopped | Ended::Failed(_), Seat::Resting(elector)) => {
-                Ok(elector.release(written).await?)
+                let written = match writes {
+                    TermWrites::NotBegun => elector.predecessor().written().cloned(),
+                    TermWrites::UpTo(written) => Some(written),
+                    TermWrites::Unknown => None,
+                };
+                Ok(elector.release(written.as_ref()).await?)
             }
             (ended, _) => Err(self.failure(ended)),
         }

@@ -9,8 +9,10 @@
 //!   ends the process, not even when the lease is lost.
 //! - The first signal drains: no key is taken any more, running reconciles are awaited while the lease is still being
 //!   renewed, and only then is it released. The second signal aborts.
-//! - A new leader acts only on caches that show what the last one wrote: a release says up to which versions, and a
-//!   lease that expires leaves a cache that follows its source the time. The wait is bounded by 10 s.
+//! - A controller of a new leader acts only on caches that reflect what the last leader wrote. A release records up to which
+//!   versions it wrote; a cache that does not reach them within 500 ms is listed again. After a lease that expired, and
+//!   after a release with a write of unknown outcome, every cache is listed again. Each controller waits for its own caches,
+//!   without a limit. Runnables wait for all caches, for 10 s at most. Writes of runnables are not recorded.
 //! - When a lease is lost, its fence is closed and everything that works under it stopped at once: nothing is written
 //!   after that. What this process leads beside it is drained and released in order; then `run` returns
 //!   [`ManagerError::LeaseLost`].

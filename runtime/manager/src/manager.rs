@@ -421,6 +421,7 @@ fn assemble_team(
         runnables,
         fence,
         predecessor: None,
+        takeover: None,
         caught_up: false,
         load: None,
         started: Vec::new(),

@@ -368,6 +368,11 @@ impl Runnables {
         let _told = self.wanted.observe().wait_until(|wanted| wanted.contains(group)).await;
     }
 
+    /// Whether a runnable waits for this group to start.
+    pub(crate) fn has_waiting(&self, group: &RunnableGroup) -> bool {
+        matches!(self.lock().groups.get(group), Some(Group::Waiting(waiting)) if !waiting.is_empty())
+    }
+
     /// How many are kept of a group that has started, ended or not.
     #[cfg(test)]
     pub(crate) fn kept(&self, group: &RunnableGroup) -> usize {

@@ -58,10 +58,10 @@ use windlass_object::{ObjectKey, Scope};
 use self::seat::Seat;
 use self::survey::{Found, Survey};
 use self::table::{Held, hash_of};
-use crate::controllers::merge;
+use crate::controllers::merged;
 use crate::error::ManagerError;
 use crate::process::first;
-use crate::takeover;
+use crate::takeover::Takeover;
 
 pub(crate) use self::page::{add_page, held};
 pub(crate) use self::table::Table;
@@ -97,11 +97,9 @@ impl Roster {
         self.lock().clone()
     }
 
-    /// What all controllers have written.
-    fn written(&self) -> Written {
-        let mut written = Written::new();
-        self.lock().iter().for_each(|steward| merge(&mut written, steward.written()));
-        written
+    /// Returns what all controllers have written; `None` if the outcome of a write is unknown.
+    fn written(&self) -> Option<Written> {
+        self.lock().iter().map(Steward::written).fold(Some(Written::new()), merged)
     }
 
     /// Nothing else runs under this lock, so poison cannot mean a broken list.
@@ -181,9 +179,9 @@ impl Sharing {
     }
 
     /// Gives everything back that is held, after all work has ended.
-    pub(crate) async fn leave(&mut self, written: Option<&Written>) -> Result<(), ManagerError> {
+    pub(crate) async fn leave(&mut self, written: Option<Written>) -> Result<(), ManagerError> {
         self.leaving = true;
-        match self.seat.leave(written.cloned()).await {
+        match self.seat.leave(written).await {
             Some(left) => Ok(left?),
             None => Err(self.failure()),
         }
@@ -290,6 +288,8 @@ impl Sharing {
         self.moves.push(Box::pin(async move {
             let gone = |key: &ObjectKey| ranges.contains(hash_of(key));
             future::join_all(stewards.iter().map(|steward| steward.retire(gone))).await;
+            // Whoever reads after this reads every write, though the answer to one may have been lost.
+            future::join_all(stewards.iter().map(Steward::writes_settled)).await;
             Moved::Retired(shard)
         }));
     }
@@ -316,7 +316,8 @@ impl Sharing {
         // Before the Lease is: whoever is the next to hold these hashes may be this replica.
         self.sharers.set.leave(shard);
         let lost = self.sharers.table.leave(shard);
-        let written = (!lost).then(|| self.sharers.roster.written());
+        // Without versions the next holder lists its caches again.
+        let written = if lost { None } else { self.sharers.roster.written() };
         let released = self.seat.release(shard, written);
         self.moves.push(Box::pin(async move {
             released.await.map_or(Moved::Nothing, |released| Moved::Released(shard, released))
@@ -350,7 +351,8 @@ async fn ready(env: &Env, shard: ShardId, steward: &Steward, predecessor: &Prede
             }
         }
     }
-    takeover::caught_up_in(env, &steward.caches(), predecessor).await;
+    let takeover = Takeover::new(env.clone(), steward.caches(), predecessor);
+    takeover.caught_up(steward.name(), |_| true).await;
     true
 }
 

@@ -1,95 +1,126 @@
-//! The barrier of a takeover: what the last leader wrote is in this replica's caches before this one acts.
+//! The barrier of a takeover: the caches reflect what the last leader wrote before anything of this replica acts on them.
 //!
-//! A standby that is told of a release within milliseconds may have caches that do not show the last writes yet: it
-//! would count no pods where five hundred have just been created, and create them again. Which writes to wait for:
+//! A standby that observes a release within milliseconds can have caches that do not reflect the last writes yet: it would
+//! count no pods where five hundred have just been created, and create them again. Which writes to wait for:
 //!
-//! - Of a predecessor that *released* the lease, the Lease says up to which version of each resource it wrote. Every
-//!   cache of those resources has to reach them, which takes as long as its watch does. One that does not get there
-//!   within [`GRACE`] is listed anew: its watch may be stalled, or its selection may leave out the last write, which
-//!   then never moves it. A resource without a cache here is read by nobody, and versions that cannot be compared are
-//!   not waited for.
-//! - One that *fell silent* tells nothing, and a watch that is stalled, or that is fed by an API server whose own
-//!   cache has stopped, looks like one of a quiet cluster. The predecessor has not written since its renew deadline,
-//!   and its lease expired seconds later; so every cache is read anew, consistently, which then shows everything. A
-//!   leader that starts only after its election pays the same.
+//! - A predecessor that *released* the lease recorded in the Lease up to which version of each resource it wrote. Every
+//!   cache of those resources must reach them, which takes as long as its watch does. A cache that does not within
+//!   [`GRACE`] is listed again: its watch can be stalled, or its selection can exclude the last write, which then never
+//!   moves it. A resource without a cache here is not read, and versions that cannot be compared are not waited for.
+//! - A predecessor that *fell silent*, or released with a write of unknown outcome, recorded nothing, and a watch that is
+//!   stalled looks like one of a quiet cluster. Its fence closed seconds before its lease expired, or its writes have
+//!   settled; so every cache is listed again, consistently, and then reflects everything.
 //!
-//! What it refuses: to hold a replica back for good. After [`PATIENCE`] it says what is missing and lets go: a cluster
-//! without a leader is worse than one with caches that are behind, and each write of a key still waits for the last.
+//! Each controller waits for the caches that it declared, and for no others: a kind that cannot be listed delays only the
+//! controllers that read it. These waits have no limit, because a controller that acts on a stale cache repeats what its
+//! predecessor did; what is missing is logged every [`LOG_INTERVAL`]. Runnables do not declare what they read: they wait for
+//! all caches, for [`RUNNABLE_TIMEOUT`] at most, and start with a warning after that.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future;
+use futures_util::FutureExt as _;
+use futures_util::future::{self, BoxFuture, Shared};
 use windlass_election::{Predecessor, Written};
 use windlass_env::Env;
-use windlass_informer::{InformerFactory, VersionSource};
-use windlass_object::{GroupResource, ResourceKind, ResourceVersion};
+use windlass_informer::VersionSource;
+use windlass_object::{ResourceKind, ResourceVersion};
 
-/// How long the barrier holds at most: a list takes seconds where there are a hundred thousand objects.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long runnables wait.
+const RUNNABLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often the caches that delay a start are logged.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How long a watch is given to show what it should: it takes milliseconds, unless something is the matter.
 const GRACE: Duration = Duration::from_millis(500);
 
+/// Longer than any process runs.
+const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// A cache, by its kind.
 type Cache = (ResourceKind, Arc<dyn VersionSource>);
 
-/// Returns once the caches show what `predecessor` wrote, or after [`PATIENCE`].
-///
-/// # Cancel safety
-/// Changes nothing; may be dropped and called again.
-pub(crate) async fn caught_up(env: &Env, factory: &InformerFactory, predecessor: &Predecessor) {
-    caught_up_in(env, &factory.running(), predecessor).await;
+/// The caches of one takeover, each with the wait for what it must reflect. Clones share the waits, so that a cache is
+/// listed once for everything that reads it.
+#[derive(Clone)]
+pub(crate) struct Takeover {
+    env: Env,
+    waits: Vec<(ResourceKind, Shared<BoxFuture<'static, ()>>)>,
 }
 
-/// The same for these caches alone.
-///
-/// # Cancel safety
-/// Changes nothing; may be dropped and called again.
-pub(crate) async fn caught_up_in(env: &Env, caches: &[Cache], predecessor: &Predecessor) {
-    let begun = env.now();
-    let behind = match predecessor {
-        Predecessor::Released(written) => behind(caches, written).await,
-        Predecessor::Silent => not_refreshed(caches).await,
-    };
-    let waited = env.now().saturating_duration_since(begun);
-    if behind.is_empty() {
-        tracing::debug!(?waited, "the caches show what the last leader wrote");
-    } else {
-        tracing::warn!(?waited, ?behind, "going on although caches may not show what the last leader wrote");
+impl Takeover {
+    /// A takeover from `predecessor` by what reads these caches. The waits begin when they are first polled.
+    pub(crate) fn new(env: Env, caches: Vec<Cache>, predecessor: &Predecessor) -> Self {
+        let wait = |(kind, cache)| {
+            let wait = match predecessor {
+                Predecessor::Released(written) => {
+                    reached(cache, version_of(&kind, written)?).boxed().shared()
+                }
+                Predecessor::Silent => refreshed(cache).boxed().shared(),
+            };
+            Some((kind, wait))
+        };
+        Self { env, waits: caches.into_iter().filter_map(wait).collect() }
+    }
+
+    /// Waits until the caches that `reads` selects reflect what the last leader wrote. `waiting` names who waits.
+    ///
+    /// # Cancel safety
+    /// Can be dropped and called again.
+    pub(crate) async fn caught_up(&self, waiting: &str, reads: impl Fn(&ResourceKind) -> bool) {
+        let begun = self.env.now();
+        let of_these = || self.waits.iter().filter(|(kind, _)| reads(kind));
+        loop {
+            let all = future::join_all(of_these().map(|(_, wait)| wait.clone()));
+            if self.env.timeout(LOG_INTERVAL, all).await.is_ok() {
+                break;
+            }
+            let waited = self.env.now().saturating_duration_since(begun);
+            let behind = of_these().filter(|(_, wait)| wait.peek().is_none());
+            let behind: Vec<String> = behind.map(|(kind, _)| kind.to_string()).collect();
+            tracing::warn!(
+                waiting,
+                ?waited,
+                ?behind,
+                "waiting for caches to reflect what the last leader wrote"
+            );
+        }
+        let waited = self.env.now().saturating_duration_since(begun);
+        tracing::debug!(waiting, ?waited, "the caches reflect what the last leader wrote");
+    }
+
+    /// Waits for all caches on behalf of runnables.
+    ///
+    /// # Cancel safety
+    /// Can be dropped and called again.
+    pub(crate) async fn caught_up_for_runnables(&self) {
+        let all = self.caught_up("runnables", |_| true);
+        if self.env.timeout(RUNNABLE_TIMEOUT, all).await.is_err() {
+            tracing::warn!("starting runnables although caches might not reflect what the last leader wrote");
+        }
     }
 }
 
-/// Waits for every cache of what was written; tells which did not get there.
-async fn behind(caches: &[Cache], written: &Written) -> Vec<String> {
-    let waits = written.iter().flat_map(|(resource, version)| {
-        let of_resource = caches.iter().filter(move |(kind, _)| kind.group_resource() == *resource);
-        of_resource.map(move |(_, cache)| reached(Arc::clone(cache), resource, version))
-    });
-    future::join_all(waits).await.into_iter().flatten().collect()
+/// Returns the version that a cache of `kind` must reach, if there is one.
+fn version_of(kind: &ResourceKind, written: &Written) -> Option<ResourceVersion> {
+    written.get(&kind.group_resource()).cloned()
 }
 
-/// Waits for one cache; tells of it if it did not get there.
-async fn reached(
-    cache: Arc<dyn VersionSource>,
-    resource: &GroupResource,
-    version: &ResourceVersion,
-) -> Option<String> {
-    // A consistent list shows every write that was made before it, whatever its version says.
-    if cache.reached(version.clone(), GRACE).await || cache.refreshed(PATIENCE - GRACE).await {
-        return None;
+/// Waits until the cache has reached `version`, or has been listed again: a consistent list reflects every write that was
+/// made before it, whatever its version is.
+async fn reached(cache: Arc<dyn VersionSource>, version: ResourceVersion) {
+    if !cache.reached(version, GRACE).await {
+        let _listed = cache.refreshed(UNLIMITED).await;
     }
-    let at = cache.version();
-    Some(format!("{resource} at {}, not {version}", at.as_ref().map_or("nothing", ResourceVersion::as_str)))
 }
 
-/// Has every cache read anew; tells which could not be. One without its initial list, for want of a right, say, is
-/// asked and not waited for: whoever needs it does not act before it has one.
-async fn not_refreshed(caches: &[Cache]) -> Vec<String> {
-    let waits = caches.iter().map(|(kind, cache)| async move {
-        let within = if cache.has_synced() { PATIENCE } else { Duration::ZERO };
-        let fresh = cache.refreshed(within).await || within.is_zero();
-        (!fresh).then(|| format!("{kind}: it could not be listed anew"))
-    });
-    future::join_all(waits).await.into_iter().flatten().collect()
+/// Waits until the cache has been listed again. A cache without its initial list, because a permission is missing, say, is
+/// not waited for: what reads it does not act before it has one, and that list is consistent.
+async fn refreshed(cache: Arc<dyn VersionSource>) {
+    let synced = cache.has_synced();
+    let refreshed = cache.refreshed(UNLIMITED);
+    if synced {
+        let _listed = refreshed.await;
+    }
 }

@@ -23,16 +23,16 @@ use windlass_env::Env;
 use windlass_events::{EventType, Recorder};
 use windlass_informer::InformerFactory;
 
-use crate::controllers::Controllers;
+use crate::controllers::{Controllers, merged};
 use crate::error::ManagerError;
 use crate::groups::{Burden, Load};
-use crate::leadership::Leadership;
+use crate::leadership::{Leadership, TermWrites};
 use crate::lifecycle::{START, Step, stop_order};
 use crate::needs::Needs;
 use crate::process::{Budget, first};
 use crate::runnables::{Means, RunnableGroup, Runnables};
 use crate::shutdown::ShutdownSignals;
-use crate::takeover;
+use crate::takeover::Takeover;
 
 /// What every team takes from its process.
 pub(crate) struct Common {
@@ -60,7 +60,9 @@ pub(crate) struct Team {
     pub(crate) fence: Option<FenceSlot>,
     /// Whom it follows, once it leads.
     pub(crate) predecessor: Option<Predecessor>,
-    /// Whether the caches show what the last leader wrote, so that what controllers write is built on it.
+    /// What its controllers wait for, once it leads.
+    pub(crate) takeover: Option<Takeover>,
+    /// Whether all controllers have caches that reflect what the last leader wrote.
     pub(crate) caught_up: bool,
     pub(crate) load: Option<Load>,
     pub(crate) started: Vec<Step>,
@@ -108,7 +110,11 @@ impl Team {
                 let means = Means { fence: self.fence.clone(), ..common.means.clone() };
                 self.leadership.during(common.runnables.start(&self.runnables, means)).await
             }
-            Step::Controllers => self.leadership.during(self.controllers.start()).await?,
+            Step::Controllers => {
+                self.leadership.during(self.controllers.start(self.takeover.as_ref())).await??;
+                self.caught_up = true;
+                Ok(())
+            }
             // Not a team's.
             Step::AdminServer
             | Step::ApiServer
@@ -145,14 +151,16 @@ impl Team {
         }
     }
 
-    /// Waits for caches that show what the last leader wrote. The lease is renewed meanwhile.
+    /// Begins to wait for caches that reflect what the last leader wrote, and waits on behalf of the runnables. The lease is
+    /// renewed meanwhile.
     async fn catch_up(&mut self, common: &Common) -> Result<(), ManagerError> {
-        if let Some(predecessor) = &self.predecessor {
-            let caught_up = takeover::caught_up(&common.env, &common.factory, predecessor);
-            self.leadership.during(caught_up).await?;
+        let Some(predecessor) = &self.predecessor else { return Ok(()) };
+        let takeover = Takeover::new(common.env.clone(), common.factory.running(), predecessor);
+        self.takeover = Some(takeover.clone());
+        if !common.runnables.has_waiting(&self.runnables) {
+            return Ok(());
         }
-        self.caught_up = true;
-        Ok(())
+        self.leadership.during(takeover.caught_up_for_runnables()).await
     }
 
     /// Stops what was started, in reverse, through to the end; the first failure is told.
@@ -202,13 +210,26 @@ impl Team {
             self.tell(common, "stopped leading");
         }
         if clean {
-            // Whoever was told to stop before its caches had caught up hands on what it was to wait for.
-            let written = self.caught_up.then(|| self.controllers.written());
-            return self.leadership.release(written).await;
+            return self.leadership.release(self.writes()).await;
         }
         tracing::warn!("the lease is left to expire");
         self.leadership.abandon().await;
         Ok(())
+    }
+
+    /// Returns what the successor is told of this term's writes. While a controller still waits for what the last leader
+    /// wrote, the successor must wait for that as well.
+    fn writes(&self) -> TermWrites {
+        let Some(predecessor) = &self.predecessor else { return TermWrites::NotBegun };
+        let written = self.controllers.written().cloned();
+        if written.is_none() {
+            tracing::warn!(team = %self.runnables, "releasing with a write of unknown outcome; the successor relists");
+        }
+        let written = match self.caught_up {
+            true => written,
+            false => merged(written, predecessor.written().cloned()),
+        };
+        written.map_or(TermWrites::Unknown, TermWrites::UpTo)
     }
 
     /// Ends all of it at once if its lease was lost.

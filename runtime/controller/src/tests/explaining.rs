@@ -13,6 +13,7 @@ use windlass_object::shard::ShardId;
 use windlass_object::{RawList, ResourceKind, Scope as Reach, Status, Typed};
 
 use super::*;
+use crate::ReadYourWrites;
 use crate::{CacheSync, Explanation, Held, Insight, Scope, Standing, Verdict, generation_changed};
 
 const PAUSED: &str = "example.com/paused";
@@ -473,17 +474,15 @@ async fn keys_that_are_taken_away_are_forgotten_and_the_hand_over_waits_for_thos
 #[tokio::test(start_paused = true)]
 async fn a_key_whose_cache_is_waited_for_is_handed_over_at_once() {
     let world = World::with(&["counter"]);
-    let (mut refuse, mut refused) = (first_write(What::InternalError), false);
-    world.api.meddle(move |asked| {
-        let what = refuse(asked).or(refused.then_some(What::Partition));
-        refused |= what.is_some();
-        what
-    });
     let (scope, diary) = (Gatekeeper::with('z'), world.diary.clone());
-    let registration = Registration::with(Obedient::DESCRIPTOR, move |setup| obedient(setup, diary.clone()));
+    let registration = Registration::with(Obedient::DESCRIPTOR, move |setup| {
+        setup.read_your_writes(ReadYourWrites::Block { at_most: Duration::from_secs(60) });
+        obedient(setup, diary.clone())
+    });
     let workers = start_in(&world, &scope, registration).await;
+    world.api.meddle(|_| Some(What::Coalesced { within_ms: 60_000 }));
     world.pass(1).await;
-    assert_eq!(workers.busy().len(), 1, "the worker asks whether the write happened");
+    assert_eq!(workers.busy().len(), 1, "the worker waits for the cache");
     let begun = world.env.now();
     scope.keep_up_to('a');
     workers.retire(|key| scope.is_gone(key)).await;

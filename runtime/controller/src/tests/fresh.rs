@@ -14,7 +14,7 @@ use windlass_object::shard::{self, Division, ShardId};
 use super::*;
 use crate::ReadYourWrites;
 use crate::caches::{Cache, Caches};
-use crate::writes::{Doubt, Place, Wanted};
+use crate::writes::{Place, Wanted};
 
 fn counting(mode: ReadYourWrites) -> impl Fn(&mut Setup) -> Result<Obedient, SetupError> + Send + Sync {
     move |setup| {
@@ -165,6 +165,18 @@ async fn lessor(world: &World) -> Workers {
     world.start_with(world.scripted(wire, act)).await
 }
 
+/// A write that no cache has reached.
+fn far(world: &World) -> Wanted {
+    Wanted {
+        version: Some(ResourceVersion::new("9999")),
+        deleted: Default::default(),
+        doubt: None,
+        epoch: 0,
+        since: world.env.now(),
+        lists: Default::default(),
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_not_served_is_waited_for_by_nobody() {
     let world = World::with(&["m"]);
@@ -181,9 +193,8 @@ async fn a_kind_that_is_not_served_is_waited_for_by_nobody() {
     let caches = Caches::default();
     caches.add(Arc::new(informer));
     let place = Place::new(GroupResource::new("example.com", "widgets"), Some("shop"));
-    for doubt in [Doubt::None, Doubt::Open] {
-        let version = Some(ResourceVersion::new("9999"));
-        let wanted = Wanted { version, doubt, deleted: Default::default(), epoch: 0, since: world.env.now() };
+    for doubt in [None, Some(world.env.now())] {
+        let wanted = Wanted { doubt, ..far(&world) };
         world.pass(5).await;
         assert!(caches.passed(&place, &wanted), "{wanted:?}");
     }
@@ -215,13 +226,7 @@ async fn what_was_written_to_a_namespace_that_is_not_followed_is_swept() {
     assert!(informer.synced().await);
     let caches = Caches::default();
     caches.add(Arc::new(informer));
-    let far = Wanted {
-        version: Some(ResourceVersion::new("9999")),
-        doubt: Doubt::None,
-        deleted: Default::default(),
-        epoch: 0,
-        since: world.env.now(),
-    };
+    let far = far(&world);
     let place = |namespace| Place::new(GroupResource::new("", "configmaps"), Some(namespace));
     assert!(caches.passed(&place("elsewhere"), &far), "nothing will ever show there");
     assert!(!caches.passed(&place("shop"), &far));

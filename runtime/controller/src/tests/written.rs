@@ -2,12 +2,14 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use windlass_client::{Write, WriteLog as _, WriteTarget};
+use windlass_env::Task;
 
 use super::*;
 use crate::ReadYourWrites;
 use crate::caches::Caches;
+use crate::doubts::DoubtResolver;
 use crate::freshness::{Freshness, Gate};
-use crate::writes::{SharedLedger, WorkerLog};
+use crate::writes::SharedLedger;
 
 /// Binds the Pod that its key names by posting to `place`, if the cache shows it unbound, and comes back at once.
 async fn binder(world: &World, resource: &'static str, place: fn(&str) -> String) -> Workers {
@@ -71,10 +73,12 @@ async fn a_deletion_whose_answer_names_no_uid_is_waited_for_by_a_fresh_read() {
     world.api.meddle(|_| Some(LATE));
     let (env, ledger, caches) = (world.env.clone(), SharedLedger::default(), Caches::default());
     caches.add(Arc::new(informer.clone()));
-    let log = WorkerLog::new(env.clone(), ledger.clone(), caches.clone());
-    let gate = Gate { env, ledger, caches, reader: resources.reader, mode: ReadYourWrites::Requeue };
+    let gate = Gate { env, ledger, caches, mode: ReadYourWrites::Requeue };
+    let Gate { env, ledger, caches, .. } = gate.clone();
+    let resolver = DoubtResolver { env, ledger, caches, reader: resources.reader };
+    let _resolver = world.env.spawn("write outcomes", resolver.run());
     let key = ObjectKey::namespaced("shop", "m");
-    log.begin(&key);
+    let log = gate.log(&key);
     world.api.delete(&path("m"));
     let target = WriteTarget {
         verb: Verb::Delete,
@@ -89,4 +93,54 @@ async fn a_deletion_whose_answer_names_no_uid_is_waited_for_by_a_fresh_read() {
     world.pass(10).await;
     assert_eq!(gate.pass(&key).await, Freshness::Fresh);
     assert!(informer.lister().get(&key).is_none());
+}
+
+/// Key `first` spawns a task that writes two seconds later, while the only worker has key `second`.
+async fn late_writer(world: &World) -> (Workers, Arc<Mutex<Vec<Task<()>>>>) {
+    let tasks: Arc<Mutex<Vec<Task<()>>>> = Arc::default();
+    let kept = Arc::clone(&tasks);
+    let wire = |setup: &mut Setup| {
+        setup.uses::<ConfigMap>([Verb::Patch]);
+        setup.workers(1);
+        setup.watch::<ConfigMap>().enqueue(by_self);
+    };
+    let act = move |key: ObjectKey, cx: Context| {
+        let tasks = Arc::clone(&kept);
+        async move {
+            if key.name() == "second" {
+                cx.env().sleep(Duration::from_secs(3)).await;
+                return Ok(Outcome::RequeueAfter(Duration::from_millis(1)));
+            }
+            let (env, api) = (cx.env().clone(), api_of(&cx));
+            let is_first = tasks.lock().expect("whole").is_empty();
+            if !is_first {
+                return Ok(Outcome::Done);
+            }
+            let task = cx.env().spawn("late write", async move {
+                env.sleep(Duration::from_secs(2)).await;
+                let patch = Patch::Merge(json!({ "data": { "late": "yes" } }));
+                api.patch("first", &PatchParams::default(), &patch).await.expect("patched");
+            });
+            tasks.lock().expect("whole").push(task);
+            Ok(Outcome::RequeueAfter(Duration::from_millis(2500)))
+        }
+    };
+    (world.start_with(world.scripted(wire, act)).await, tasks)
+}
+
+#[tokio::test(start_paused = true)]
+async fn write_of_a_task_that_outlives_its_reconcile_delays_its_own_key_alone() {
+    let world = World::with(&["first", "second"]);
+    let (_workers, _tasks) = late_writer(&world).await;
+    world.api.meddle(|_| Some(What::Coalesced { within_ms: 60_000 }));
+    let begun = world.env.now();
+    world.pass(10).await;
+    assert_eq!(world.work().len(), 1, "{:?}", world.work());
+    let second = |name: &str| world.diary.times(name)[1].saturating_duration_since(begun);
+    assert!(
+        second("first") >= Duration::from_secs(4),
+        "the cache is listed again first: {:?}",
+        second("first")
+    );
+    assert!(second("second") < Duration::from_millis(3200), "it wrote nothing: {:?}", second("second"));
 }
