@@ -85,6 +85,8 @@ impl DoubtResolver {
             labels: selection.labels.clone(),
             fields: selection.fields.clone(),
             limit: Some(1),
+            // One read per collection and second at most, and a key waits for it.
+            unthrottled: true,
             ..ListQuery::default()
         };
         // The collection written to lies within what the cache lists, and whoever may write there may list there.

@@ -1,0 +1,140 @@
+//! A takeover from a leader that fell silent, by a standby with many cached objects: every cache is listed once, outside of
+//! the client's rate limit, and nothing is written before.
+//!
+//! `WINDLASS_OBJECTS` sets the number of objects (default 5,000). With `--nocapture` the test prints how long the takeover
+//! took, in virtual and in real time.
+
+#![expect(clippy::print_stdout, reason = "the durations are the result")]
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+use windlass_api_server::faults::{Plan, Scene};
+use windlass_client::Clients;
+use windlass_controller::{Context, Controller, Outcome, ReconcileError, Setup, SetupError, by_self};
+use windlass_env::Env;
+use windlass_informer::TypedLister;
+use windlass_manager::{Manager, ManagerConfig, ShutdownSignals};
+use windlass_metrics::Metrics;
+use windlass_object::{ObjectKey, Verb};
+use windlass_simulation::wanted;
+
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windlass";
+const MARKED: &str = "/api/v1/namespaces/shop/configmaps/marked";
+/// How many objects a page of a list has.
+const PAGE: usize = 500;
+
+/// Marks one ConfigMap of all that it caches.
+struct Marker {
+    maps: TypedLister<ConfigMap>,
+}
+
+#[async_trait]
+impl Controller for Marker {
+    const NAME: &'static str = "marker";
+
+    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+        setup.uses::<ConfigMap>([Verb::Patch]);
+        Ok(Self { maps: setup.watch::<ConfigMap>().enqueue(by_self).lister() })
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let is_marked = self.maps.get(key).is_some_and(|map| map.data.is_some());
+        if key.name() == "marked" && !is_marked {
+            let maps: Api<ConfigMap> = Api::namespaced(cx.client().clone(), "shop");
+            let patch = Patch::Merge(json!({ "data": { "marked": "yes" } }));
+            maps.patch(key.name(), &PatchParams::default(), &patch).await?;
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+/// Reads the same cache, and writes nothing.
+struct Reader;
+
+#[async_trait]
+impl Controller for Reader {
+    const NAME: &'static str = "reader";
+
+    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+        setup.watch::<ConfigMap>().enqueue(|_| Vec::new());
+        Ok(Self)
+    }
+
+    async fn reconcile(&self, _: &ObjectKey, _: &Context) -> Result<Outcome, ReconcileError> {
+        Ok(Outcome::Done)
+    }
+}
+
+/// A server with this many ConfigMaps, and a Lease that another process holds.
+fn server(env: &Env, objects: usize) -> Scene {
+    let api = Scene::new(env, Plan::quiet(1));
+    api.put("/api/v1/namespaces/shop", json!({}));
+    for number in 0..objects {
+        api.put(&format!("/api/v1/namespaces/shop/configmaps/map-{number}"), json!({}));
+    }
+    let spec = json!({ "holderIdentity": "other", "leaseDurationSeconds": 15, "leaseTransitions": 1 });
+    api.put(LEASE, json!({ "spec": spec }));
+    api
+}
+
+fn manager(env: &Env, api: &Scene) -> Manager {
+    let line = api.line();
+    let connect = move |env: &Env, config: &ManagerConfig, metrics: &Metrics, fence| {
+        let uri = http::Uri::from_static("http://api");
+        Clients::over_service(env.clone(), line, uri, config.client.clone(), metrics, fence)
+    };
+    let manager = Manager::with_clients(env.clone(), ManagerConfig::new("one"), connect).expect("a manager");
+    manager
+        .register(windlass_controller::Registration::of::<Marker>())
+        .register(windlass_controller::Registration::of::<Reader>())
+}
+
+fn lists(api: &Scene) -> usize {
+    let lists = |verb| matches!(verb, Some(Verb::List));
+    api.served().iter().filter(|asked| asked.resource == "configmaps" && lists(asked.verb)).count()
+}
+
+/// Waits until `done`, for at most ten virtual minutes.
+async fn until(env: &Env, done: impl Fn() -> bool) {
+    for _ in 0..600_000 {
+        if done() {
+            return;
+        }
+        env.sleep(Duration::from_millis(1)).await;
+    }
+    panic!("not within ten minutes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn takeover_lists_a_large_cache_once_before_the_first_write() {
+    let objects = wanted("WINDLASS_OBJECTS", 5_000);
+    let env = Env::virtual_time(1);
+    let api = server(&env, objects);
+    let (trigger, signals) = ShutdownSignals::manual();
+    let run = env.spawn("manager", manager(&env.incarnation("one", 0), &api).run(signals));
+    env.sleep(Duration::from_secs(10)).await;
+    // The object to write appears while the other process leads.
+    api.put(MARKED, json!({}));
+    let listed_before = lists(&api);
+    let holder = || api.object(LEASE).map(|lease| lease["spec"]["holderIdentity"].clone());
+    until(&env, || holder() == Some(json!("one"))).await;
+    let (acquired, clock) = (env.now(), std::time::Instant::now());
+    until(&env, || api.object(MARKED).is_some_and(|map| map["data"]["marked"] == "yes")).await;
+    let (virtually, really) = (env.now().saturating_duration_since(acquired), clock.elapsed());
+    let listed = lists(&api) - listed_before;
+    println!(
+        "{objects} objects: first write {virtually:?} (virtual), {really:?} (real) after the lease; {listed} pages"
+    );
+    assert_eq!(
+        listed,
+        (objects + 1).div_ceil(PAGE),
+        "one list for all controllers, complete before the write"
+    );
+    assert!(virtually < Duration::from_secs(5), "the rate limit does not delay a takeover: {virtually:?}");
+    trigger.fire();
+    assert!(run.await.expect("no panic").is_ok());
+}
