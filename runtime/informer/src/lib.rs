@@ -21,8 +21,8 @@
 //! - A handler that asked for every event is told every one, or ended with a reason.
 //! - A resync is told to who asked for it; a list that is read anew tells only what differs.
 //! - A cache over its byte budget says so, serves what it holds and recovers; it never holds a part of a list.
-//! - An object that cannot be decoded is counted, reported with its name, quarantined and retried when it
-//!   changes, and never hides its neighbours.
+//! - An object that cannot be decoded is counted, reported with its name, quarantined, and retried when it
+//!   changes and in every list. It never hides its neighbours.
 //! - After any fault stops, cache equals server.
 //! - Readers never block the writer.
 //! - Namespaces may join and leave an informer while it runs ([`NamespaceSet`]); one that fails holds up no other,

@@ -11,7 +11,8 @@
 //! - What a server repeats undoes nothing: a state older than what is held of its part is passed over, be it of an
 //!   object that is held or of one that was deleted.
 //! - What cannot be decoded is not served: neither under its key nor as an older state of itself. It stands
-//!   in quarantine with its version and the reason until it changes, vanishes or is deleted.
+//!   in quarantine with its version and the reason until it changes, vanishes or is deleted, or a list has it readable,
+//!   be it at the same version.
 //!
 //! Why an object that turned undecodable is taken out instead of being kept as last known: what a cache holds
 //! then follows from the server's state alone and not from when this process was started, for after a

@@ -1,8 +1,9 @@
 //! Bytes in, items out: where objects are decoded, one by one.
 //!
 //! An object that cannot be decoded becomes an item that says so, with the head read off its bytes; it never
-//! fails its neighbours. So does one that the transform of its user refuses. What is already held at the same version
-//! is not decoded again, and not transformed again. A page of any length is decoded a few objects at a time, with room
+//! fails its neighbours. So does one that the transform of its user refuses. An object that is already held at the same
+//! version is not decoded again, and not transformed again; a quarantined object is, in every list, and a failure at a
+//! version that was reported is not reported again. A page of any length is decoded a few objects at a time, with room
 //! for other tasks in between. What would pass the byte budget is refused before it is decoded; what is of another part,
 //! because the source sent more than it was asked for, is left out before that, by what its beginning says: whether the
 //! rest of it is sound is for those to judge who keep it.
@@ -167,8 +168,7 @@ impl<R: Representation> Intake<R> {
         }
         self.list(raw).map_err(no_room)?;
         let held = trust.then(|| self.store.snapshot());
-        let body = held.and_then(|held| already_held::<R>(&held, &head));
-        let body = body.unwrap_or_else(|| self.decode_or_report(&head, raw));
+        let body = self.body(&head, raw, held.as_deref());
         Ok(Told::Ours(Item { head, body, bytes: size(raw) }))
     }
 
@@ -242,8 +242,7 @@ impl<R: Representation> Intake<R> {
     ) -> Result<Option<Item<R::Stored>>, OverBudget> {
         let Ok(Look::Ours(head)) = self.look(raw) else { return Ok(None) };
         self.list(raw)?;
-        let body = held.and_then(|held| already_held::<R>(held, &head));
-        let body = body.unwrap_or_else(|| self.decode_or_report(&head, raw));
+        let body = self.body(&head, raw, held);
         Ok(Some(Item { head, body, bytes: size(raw) }))
     }
 
@@ -254,6 +253,17 @@ impl<R: Representation> Intake<R> {
             self.give_up_list();
         }
         listed
+    }
+
+    /// Returns what a list says of an object: what is held at its version, or else what its bytes decode to.
+    fn body(&mut self, head: &Head, raw: &Bytes, held: Option<&Snapshot<R::Stored>>) -> Body<R::Stored> {
+        match held {
+            Some(held) if is_quarantined(held, head) => self.decode(head, raw),
+            held => match held.and_then(|held| already_held::<R>(held, head)) {
+                Some(object) => Body::Decoded(object),
+                None => self.decode_or_report(head, raw),
+            },
+        }
     }
 
     fn decode_or_report(&mut self, head: &Head, raw: &Bytes) -> Body<R::Stored> {
@@ -309,16 +319,17 @@ fn size(raw: &Bytes) -> u32 {
     u32::try_from(raw.len()).unwrap_or(u32::MAX)
 }
 
-/// What is held of the object, if it is held at the very version that was told, decodable or not.
-fn already_held<R: Representation>(held: &Snapshot<R::Stored>, told: &Head) -> Option<Body<R::Stored>> {
+/// Returns the object that is held, if it is held at the version that was told. A quarantined object is decoded again: a
+/// server that converts objects can send other bytes at the same version.
+fn already_held<R: Representation>(held: &Snapshot<R::Stored>, told: &Head) -> Option<R::Stored> {
     // Without a version nobody can say that nothing changed.
     told.version.as_ref()?;
-    if let Some(object) = held.objects().get(&told.key) {
-        return (R::head(object) == *told).then(|| Body::Decoded(object.clone()));
-    }
-    let quarantined = held.quarantined().get(&told.key)?;
-    let same = quarantined.uid == told.uid && quarantined.version == told.version;
-    same.then(|| Body::Undecodable(Arc::clone(&quarantined.error)))
+    held.objects().get(&told.key).filter(|object| R::head(object) == *told).cloned()
+}
+
+/// Whether the object is in quarantine at the version that was told, so that its failure was reported.
+fn is_quarantined<S>(held: &Snapshot<S>, told: &Head) -> bool {
+    held.quarantined().get(&told.key).is_some_and(|it| it.uid == told.uid && it.version == told.version)
 }
 
 #[cfg(test)]

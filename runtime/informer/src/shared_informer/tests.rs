@@ -305,6 +305,27 @@ async fn a_handler_may_add_handlers_and_indexes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn quarantined_object_returns_when_a_list_has_it_readable() {
+    let (rig, log) = (Rig::new(), Log::default());
+    let stalls = || Answer::Watch(Ok(vec![Play::Stall]));
+    let list = |item| Answer::List(Ok(page(5, &[item])));
+    let broken = || list(undecodable("a", "uid-a", 2));
+    let mended = list(object("a", "uid-a", 2, "first"));
+    let answers = [broken(), stalls(), broken(), stalls(), mended, stalls()];
+    let script = Script::new(&rig.env, answers);
+    log.attach(&rig.informer, "log");
+    rig.start(&script);
+    rig.settle().await;
+    assert!(rig.informer.refreshed(LONG).await);
+    assert!(rig.lister.is_quarantined(&key("a")));
+    assert_eq!(rig.counts().decode_failures.get(), 1, "a failure at one version is reported once");
+    assert!(rig.informer.refreshed(LONG).await);
+    rig.settle().await;
+    assert_eq!((rig.held(), rig.lister.quarantined().len()), (vec!["a@2=first".to_owned()], 0));
+    assert_eq!(log.take(), ["+a@2=first Relist"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_undecodable_object_is_counted_named_quarantined_retried_when_it_changes_and_hides_no_neighbour() {
     let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
     log.attach(&rig.informer, "log");
