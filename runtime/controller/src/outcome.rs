@@ -63,7 +63,8 @@ pub(crate) enum Settlement {
     ForgetThenAfter(Duration, Option<Priority>),
     /// Back in the queue as late as its failures ask.
     BackOff,
-    /// The same, but soon in any case: what failed is no fault of the key's, and is mended elsewhere.
+    /// Back in the queue by its own failures, but soon in any case. The key draws on nothing that keys share: the
+    /// missing permission is no fault of the key, and an operator adds it at any time.
     AwaitRole,
     /// Forgotten until something changes, because it failed too often.
     GiveUp,

@@ -418,8 +418,8 @@ impl RateLimiter<ObjectKey> for Touchy {
         self.0.when(now, key)
     }
 
-    fn forget(&mut self, key: &ObjectKey) {
-        self.0.forget(key);
+    fn forget(&mut self, now: Instant, key: &ObjectKey) {
+        self.0.forget(now, key);
     }
 
     fn attempts(&self, key: &ObjectKey) -> u32 {

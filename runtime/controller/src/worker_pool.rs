@@ -267,9 +267,8 @@ impl Worker {
         match settlement {
             Settlement::BackOff => queue.add_with(key.clone(), Add::rate_limited().priority(priority)),
             Settlement::AwaitRole => {
-                // The earlier of the two counts.
-                queue.add_with(key.clone(), Add::rate_limited().priority(priority));
-                queue.add_with(key.clone(), Add::after(AFTER_DENIAL).priority(priority));
+                // Other keys do not pay for a role that lacks a rule.
+                queue.add_with(key.clone(), Add::rate_limited_per_key(AFTER_DENIAL).priority(priority));
             }
             Settlement::Forget | Settlement::GiveUp => queue.forget(key),
             Settlement::ForgetThenAfter(delay, asked) => {

@@ -37,6 +37,9 @@ pub enum When {
     After(Duration),
     /// As soon as the limiter allows. Counts as an attempt.
     RateLimited,
+    /// As soon as the key's own failures allow, and after this long at the latest. Counts as an attempt, and draws on
+    /// nothing that keys share: for a key that waits for something that is no fault of its own.
+    RateLimitedPerKey(Duration),
 }
 
 impl Add {
@@ -53,6 +56,11 @@ impl Add {
     /// As soon as the limiter allows, with normal priority.
     pub fn rate_limited() -> Add {
         Add { when: When::RateLimited, ..Add::default() }
+    }
+
+    /// As soon as the key's own failures allow, after `max` at the latest, with normal priority.
+    pub fn rate_limited_per_key(max: Duration) -> Add {
+        Add { when: When::RateLimitedPerKey(max), ..Add::default() }
     }
 
     /// The same with another priority.

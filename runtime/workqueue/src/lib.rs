@@ -14,6 +14,8 @@
 //! - A delayed add keeps the earliest of the times asked for, and can be cancelled.
 //! - Draining ends only when nothing is queued and nothing is in flight, and what is queued when the queue shuts down
 //!   is still handed out, also when the worker that held it is gone.
+//! - By [`default_limiter`], failing keys delay the retry of another key by at most one slot each (100 ms) and 1000 s in
+//!   all, and keys that are limited on their own ([`Add::rate_limited_per_key`]) by nothing.
 //! - An [`Item`] releases its key when it is dropped, so neither a panic nor a cancelled worker can leak one.
 //! - A cancelled [`Queue::get`] takes nothing with it: the key goes to the next who waits.
 //!

@@ -61,7 +61,7 @@ pub(crate) struct Changing<'a, K> {
 
 impl<K: Key> Queue<K> {
     /// An empty queue. `name` shows in [`fmt::Debug`]; the label of `metrics` is the business of whoever made them.
-    /// A queue without metrics (`None`), ageing and delayed keys does not read the clock.
+    /// A queue without metrics (`None`), ageing and delayed keys reads the clock for its limiter only.
     pub fn new(
         env: Env,
         name: &str,
@@ -114,6 +114,10 @@ impl<K: Key> Queue<K> {
                 let now = self.shared.env.now();
                 (self.shared.limiter().when(now, &key), Reason::Retry)
             }
+            When::RateLimitedPerKey(max) => {
+                let now = self.shared.env.now();
+                (self.shared.limiter().when_per_key(now, &key).min(max), Reason::Retry)
+            }
         };
         let delay = Delay { length, reason };
         let postpones = self.shared.env.is_planted("latest time kept");
@@ -154,7 +158,8 @@ impl<K: Key> Queue<K> {
 
     /// Clears what the limiter holds against `key`: call it when the key has succeeded or is given up on.
     pub fn forget(&self, key: &K) {
-        self.shared.limiter().forget(key);
+        let now = self.shared.env.now();
+        self.shared.limiter().forget(now, key);
     }
 
     /// How often `key` has been added with the limiter since it was last forgotten.

@@ -285,7 +285,7 @@ mod delays {
             fn when(&mut self, _now: Instant, _key: &&'static str) -> Duration {
                 panic!("broken")
             }
-            fn forget(&mut self, _key: &&'static str) {}
+            fn forget(&mut self, _now: Instant, _key: &&'static str) {}
             fn attempts(&self, _key: &&'static str) -> u32 {
                 0
             }

@@ -7,6 +7,7 @@ use kube::api::DeleteParams;
 use kube::core::Status;
 use windlass_api_server::{ApiServer, ApiServerOptions};
 use windlass_client::Identities;
+use windlass_workqueue::Priority;
 
 use super::*;
 
@@ -105,4 +106,32 @@ async fn on_a_server_in_the_process_controllers_have_accounts_too_and_a_seed_rep
     assert_eq!(wrote, ["system:serviceaccount:kube-system:scripted"]);
     assert!(uids[0] != uids[1] && uids[1] == uids[2], "made again once: {uids:?}");
     assert_eq!(under_an_account().await, (wrote, uids));
+}
+
+#[tokio::test(start_paused = true)]
+async fn forbidden_keys_do_not_delay_the_retry_of_another_key() {
+    let (world, failed) = (World::with(&["other"]), Arc::new(AtomicBool::new(false)));
+    let wire = |setup: &mut Setup| {
+        setup.watch::<ConfigMap>().enqueue(by_self);
+        let forbidden = (0..600).map(|number| ObjectKey::namespaced("shop", &format!("forbidden-{number}")));
+        setup.queue().add_all(forbidden, Priority::NORMAL);
+    };
+    let fails = Arc::clone(&failed);
+    let act = move |key: ObjectKey, _| {
+        let fails = key.name() == "other" && fails.swap(false, Ordering::Relaxed);
+        async move {
+            match key.name() {
+                "other" if fails => Err(retry("once")),
+                "other" => Ok(Outcome::Done),
+                _ => Err(retry(forbidden())),
+            }
+        }
+    };
+    let _workers = world.start_with(world.scripted(wire, act)).await;
+    world.pass(600).await;
+    failed.store(true, Ordering::Relaxed);
+    world.put("other");
+    world.pass(1).await;
+    let gap = gaps(&world.diary.times("other")).pop();
+    assert_eq!(gap, Some(Duration::from_millis(5)), "its own back-off, and no more");
 }

@@ -1,5 +1,6 @@
 //! The limiters against upstream's numbers.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use windlass_env::Instant;
@@ -26,16 +27,24 @@ fn forgetting_starts_over_and_frees_the_room() {
     }
     assert_eq!(limiter.attempts(&7), 1);
     for key in 0..100 {
-        limiter.forget(&key);
+        limiter.forget(Instant::ORIGIN, &key);
     }
     assert!(limiter.failures.is_empty());
     assert_eq!((limiter.attempts(&7), limiter.when(Instant::ORIGIN, &7)), (0, ms(5)));
 }
 
+/// A bucket around keys that do not wait for themselves.
+fn bucket(qps: f64, burst: u32, max_wait: Duration) -> Bucket<u32> {
+    Bucket::new(Box::new(Exponential::new(Duration::ZERO, Duration::ZERO)), qps, burst, max_wait)
+}
+
 #[test]
 fn a_bucket_lets_its_burst_through_and_then_books_future_slots() {
-    let mut bucket = Bucket::new(10.0, 3);
-    let mut when = |at: u64| RateLimiter::<u8>::when(&mut bucket, Instant::ORIGIN + ms(at), &0);
+    let (mut bucket, mut key) = (bucket(10.0, 3, Duration::MAX), 0);
+    let mut when = |at: u64| {
+        key += 1;
+        bucket.when(Instant::ORIGIN + ms(at), &key)
+    };
     let delays: Vec<Duration> = (0..6).map(|_| when(1_000)).collect();
     assert_eq!(delays, [ms(0), ms(0), ms(0), ms(100), ms(200), ms(300)]);
     assert_eq!(when(1_250), ms(150), "what is booked stays booked");
@@ -50,7 +59,8 @@ fn a_bucket_lets_its_burst_through_and_then_books_future_slots() {
 #[test]
 fn a_bucket_that_could_let_nothing_through_is_refused() {
     for (qps, burst) in [(0.0, 1), (-1.0, 1), (f64::NAN, 1), (f64::INFINITY, 1), (1.0, 0)] {
-        assert!(windlass_env::caught_now(|| Bucket::new(qps, burst)).is_err(), "{qps} {burst}");
+        let refused = windlass_env::caught_now(|| bucket(qps, burst, Duration::MAX));
+        assert!(refused.is_err(), "{qps} {burst}");
     }
 }
 
@@ -61,7 +71,7 @@ fn the_longest_of_several_delays_counts_and_all_of_them_count_the_attempt() {
     assert_eq!((delays[0], delays[99]), (ms(5), ms(5)));
     assert_eq!(delays[100], ms(100), "the shared bucket is empty");
     assert_eq!((limiter.attempts(&0), limiter.attempts(&200)), (1, 0));
-    limiter.forget(&0);
+    limiter.forget(Instant::ORIGIN, &0);
     assert_eq!(limiter.attempts(&0), 0);
 }
 
@@ -72,7 +82,7 @@ fn fast_attempts_come_before_slow_ones_and_a_maximum_cuts_off() {
     let delays: Vec<Duration> = (0..4).map(|_| limiter.when(Instant::ORIGIN, &'k')).collect();
     assert_eq!(delays, [ms(1), ms(1), ms(20), ms(20)]);
     assert_eq!(limiter.attempts(&'k'), 4);
-    limiter.forget(&'k');
+    limiter.forget(Instant::ORIGIN, &'k');
     assert_eq!(limiter.when(Instant::ORIGIN, &'k'), ms(1));
 }
 
@@ -112,7 +122,7 @@ fn the_longest_of_fast_slow_and_exponential_follows_upstreams_steps() {
     assert_eq!(asked(&mut limiter, "one", 5), [ms(5), ms(5), ms(5), slow, slow]);
     assert_eq!(limiter.attempts(&"one"), 5);
     assert_eq!((asked(&mut limiter, "two", 2), limiter.attempts(&"two")), (vec![ms(5), ms(5)], 2));
-    limiter.forget(&"one");
+    limiter.forget(Instant::ORIGIN, &"one");
     assert_eq!((limiter.attempts(&"one"), asked(&mut limiter, "one", 1)), (0, vec![ms(5)]));
 }
 
@@ -127,4 +137,84 @@ fn a_limiter_per_key_knows_no_budget_of_all_keys() {
     let mut limiter = per_key_limiter::<u32>();
     let delays = (0..1_000).map(|key| limiter.when(Instant::ORIGIN, &key));
     assert!(delays.into_iter().all(|delay| delay == ms(5)));
+}
+
+/// `keys` fail at every attempt, each as soon as its retry comes due or, sooner, after `changed_every`. Returns the
+/// longest delay, asked for once a minute, of a key that has not failed before.
+fn longest_delay_of_new_failure(keys: u32, changed_every: Option<Duration>) -> Duration {
+    let (mut limiter, mut longest) = (default_limiter(), Duration::ZERO);
+    let mut next: BTreeSet<(Instant, u32)> = (0..keys).map(|key| (Instant::ORIGIN, key)).collect();
+    for minute in 1..=20 {
+        let end = Instant::ORIGIN + Duration::from_secs(60 * minute);
+        while let Some((now, key)) = next.pop_first().filter(|(now, _)| *now < end) {
+            let delay = limiter.when(now, &key);
+            next.insert((now + changed_every.map_or(delay, |every| every.min(delay)), key));
+        }
+        longest = longest.max(limiter.when(end, &u32::MAX));
+        limiter.forget(end, &u32::MAX);
+    }
+    longest
+}
+
+#[test]
+fn new_failure_waits_for_one_slot_per_failing_key_at_most() {
+    let (soon, often) = (Some(Duration::from_secs(10)), Some(ms(10)));
+    for (keys, changed_every) in [(1, often), (90, None), (2_000, None), (2_000, soon)] {
+        let longest = longest_delay_of_new_failure(keys, changed_every);
+        let one_slot_each = ms(100) * keys;
+        assert!(longest <= one_slot_each, "{keys} keys changed every {changed_every:?}: {longest:?}");
+    }
+}
+
+#[test]
+fn key_keeps_its_slot_when_it_fails_before_its_retry() {
+    let mut bucket = bucket(10.0, 1, Duration::MAX);
+    let at = |millis: u64| Instant::ORIGIN + ms(millis);
+    assert_eq!([0, 1, 2].map(|key| bucket.when(at(0), &key)), [ms(0), ms(100), ms(200)]);
+    assert_eq!([10, 50, 199].map(|now| bucket.when(at(now), &2)), [ms(190), ms(150), ms(1)]);
+    assert_eq!(bucket.when(at(199), &3), ms(101), "the slot after it was not booked");
+    assert_eq!(bucket.when(at(200), &2), ms(200), "its retry has come, so the slot is used");
+}
+
+#[test]
+fn next_failure_takes_slot_of_key_forgotten_before_its_retry() {
+    let mut bucket = bucket(10.0, 1, Duration::MAX);
+    let at = |millis: u64| Instant::ORIGIN + ms(millis);
+    assert_eq!([0, 1, 2, 3].map(|key| bucket.when(at(0), &key)), [ms(0), ms(100), ms(200), ms(300)]);
+    bucket.forget(at(10), &1);
+    bucket.when_per_key(at(10), &2);
+    assert_eq!([4, 5, 6].map(|key| bucket.when(at(10), &key)), [ms(90), ms(190), ms(390)]);
+    bucket.forget(at(100), &4);
+    assert_eq!(bucket.when(at(100), &7), ms(400), "a retry that has come returns nothing");
+    bucket.forget(at(150), &5);
+    assert_eq!(bucket.when(at(400), &8), ms(200), "a slot that is over has flowed back already");
+}
+
+#[test]
+fn bucket_adds_no_more_than_its_maximum() {
+    let mut bucket = bucket(10.0, 5, ms(1_000));
+    let longest = (0..1_000).map(|key| bucket.when(Instant::ORIGIN, &key)).max();
+    assert_eq!(longest, Some(ms(1_000)));
+    (0..1_000).for_each(|key| bucket.forget(Instant::ORIGIN, &key));
+    assert_eq!(bucket.when(Instant::ORIGIN, &1_000), ms(100), "only the burst is used");
+}
+
+#[test]
+fn key_limited_on_its_own_draws_on_no_shared_slot() {
+    let mut limiter = default_limiter();
+    for round in 0..120 {
+        let now = Instant::ORIGIN + Duration::from_secs(30) * round;
+        (0..2_000).for_each(|key| assert!(limiter.when_per_key(now, &key) >= ms(5)));
+    }
+    assert_eq!(
+        (limiter.attempts(&0), limiter.when(Instant::ORIGIN + Duration::from_secs(3600), &u32::MAX)),
+        (120, ms(5))
+    );
+}
+
+#[test]
+fn default_limiter_delays_no_key_longer_than_the_maximum_of_one_key() {
+    let mut limiter = default_limiter();
+    let longest = (0..50_000).map(|key| limiter.when(Instant::ORIGIN, &key)).max();
+    assert_eq!(longest, Some(Duration::from_secs(1000)));
 }

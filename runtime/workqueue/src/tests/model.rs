@@ -77,7 +77,7 @@ impl RateLimiter<u8> for Stairs {
         ms(3) * *attempts
     }
 
-    fn forget(&mut self, key: &u8) {
+    fn forget(&mut self, _now: Instant, key: &u8) {
         self.0.remove(key);
     }
 

@@ -89,7 +89,7 @@ impl RateLimiter<ObjectKey> for Unforgetting {
         self.0.when(now, key)
     }
 
-    fn forget(&mut self, _key: &ObjectKey) {}
+    fn forget(&mut self, _now: Instant, _key: &ObjectKey) {}
 
     /// Nobody gives up on a key because of it: the key is only late.
     fn attempts(&self, _key: &ObjectKey) -> u32 {
