@@ -12,7 +12,8 @@
 //! - A key is aside, or has a place kept, in one class at most. If it is in another class when it comes back, what it
 //!   had in the old one is given back.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -44,14 +45,23 @@ struct State {
 struct Class {
     /// Places that are taken, those kept for `called` included.
     taken: usize,
-    /// Put aside.
-    aside: BTreeMap<ObjectKey, Aside>,
-    /// Back in the queue at this priority, each with a place that is kept for it.
+    aside: Line,
+    /// Back in the queue at this priority, each with a place that is kept for it. As many as there are places at most.
     called: BTreeMap<ObjectKey, Priority>,
-    /// How many were ever put aside.
-    arrivals: u64,
     /// How many were ever called.
     calls: u64,
+}
+
+/// The keys that were put aside. Each operation costs the logarithm of their number: a class can hold all keys of a
+/// controller, and workers wait for the lock.
+#[derive(Debug, Default)]
+struct Line {
+    keys: BTreeMap<ObjectKey, Aside>,
+    by_arrival: BTreeMap<u64, ObjectKey>,
+    /// The most urgent first, and of those the one that came first.
+    by_urgency: BTreeSet<(Reverse<Priority>, u64)>,
+    /// How many were ever put aside.
+    arrivals: u64,
 }
 
 /// A key that was put aside.
@@ -88,11 +98,7 @@ impl Limit {
     pub(crate) fn aside(&self, key: &ObjectKey) -> Option<(String, usize)> {
         let state = self.lock();
         let class = state.class_of.get(key)?;
-        state
-            .classes
-            .get(class)
-            .filter(|it| it.aside.contains_key(key))
-            .map(|_| (class.clone(), self.at_most))
+        state.classes.get(class).filter(|it| it.aside.contains(key)).map(|_| (class.clone(), self.at_most))
     }
 
     /// Forgets keys of which `gone` says so: that they are aside, and the places that are kept for them.
@@ -190,7 +196,7 @@ impl State {
     /// The same, unless a place is kept for it.
     fn part_with_aside(&mut self, key: &ObjectKey) {
         let class = self.class_of.get(key).and_then(|name| self.classes.get(name));
-        if class.is_some_and(|class| class.aside.contains_key(key)) {
+        if class.is_some_and(|class| class.aside.contains(key)) {
             self.part_with(key);
         }
     }
@@ -225,10 +231,7 @@ impl State {
 impl Class {
     /// Puts a key aside, or makes one that is more urgent. Gives those to whom places are kept and who are less so.
     fn put_aside(&mut self, key: &ObjectKey, priority: Priority) -> Vec<ObjectKey> {
-        let arrival = self.arrivals;
-        let aside = self.aside.entry(key.clone()).or_insert(Aside { priority, arrival });
-        aside.priority = aside.priority.max(priority);
-        self.arrivals += 1;
+        self.aside.put(key, priority);
         let less_urgent = self.called.iter_mut().filter(|(_, called)| **called < priority);
         less_urgent
             .map(|(key, called)| {
@@ -240,20 +243,47 @@ impl Class {
 
     /// Who has the place that has become free.
     fn call(&mut self) -> Option<(ObjectKey, Priority)> {
-        let first = |one: &Aside| std::cmp::Reverse(one.arrival);
-        let in_turn = (self.calls + 1).is_multiple_of(FAIR_SHARE);
-        let next = if in_turn {
-            self.aside.iter().max_by_key(|(_, one)| first(one))
-        } else {
-            self.aside.iter().max_by_key(|(_, one)| (one.priority, first(one)))
-        };
-        let key = next?.0.clone();
         // Who is called in turn goes before those that it was preferred to: its place must not stand idle.
-        let urgent = self.aside.values().map(|one| one.priority).max()?;
+        let (most_urgent, priority) = self.aside.most_urgent()?;
+        let in_turn = (self.calls + 1).is_multiple_of(FAIR_SHARE);
+        let key = if in_turn { self.aside.oldest()? } else { most_urgent }.clone();
         self.aside.remove(&key);
         self.calls += 1;
-        self.called.insert(key.clone(), urgent);
-        Some((key, urgent))
+        self.called.insert(key.clone(), priority);
+        Some((key, priority))
+    }
+}
+
+impl Line {
+    /// Adds a key at the end, or makes one that is here more urgent.
+    fn put(&mut self, key: &ObjectKey, priority: Priority) {
+        let known = self.remove(key);
+        let arrival = known.map_or(self.arrivals, |aside| aside.arrival);
+        let priority = known.map_or(priority, |aside| aside.priority.max(priority));
+        self.arrivals += 1;
+        self.keys.insert(key.clone(), Aside { priority, arrival });
+        self.by_arrival.insert(arrival, key.clone());
+        self.by_urgency.insert((Reverse(priority), arrival));
+    }
+
+    fn remove(&mut self, key: &ObjectKey) -> Option<Aside> {
+        let aside = self.keys.remove(key)?;
+        self.by_arrival.remove(&aside.arrival);
+        self.by_urgency.remove(&(Reverse(aside.priority), aside.arrival));
+        Some(aside)
+    }
+
+    fn contains(&self, key: &ObjectKey) -> bool {
+        self.keys.contains_key(key)
+    }
+
+    fn oldest(&self) -> Option<&ObjectKey> {
+        self.by_arrival.values().next()
+    }
+
+    fn most_urgent(&self) -> Option<(&ObjectKey, Priority)> {
+        let (Reverse(priority), arrival) = self.by_urgency.first()?;
+        Some((self.by_arrival.get(arrival)?, *priority))
     }
 }
 
@@ -300,7 +330,7 @@ mod tests {
 
         /// Who has come back to the queue.
         fn back(&self) -> Option<(String, Priority)> {
-            let item = self.queue.get().now_or_never()??;
+            let item = tokio::task::unconstrained(self.queue.get()).now_or_never()??;
             Some((item.key().name().to_owned(), item.priority()))
         }
 
@@ -433,5 +463,30 @@ mod tests {
             assert_eq!(room.leave(first), None);
             assert!(room.limits[0].lock().class_of.is_empty());
         }
+    }
+
+    /// How long it takes until each of `count` keys of one full class was put aside and had its place.
+    fn duration_of_full_class(count: u32) -> std::time::Duration {
+        let (env, room) = (Env::system("limits"), Room::of(one_class));
+        let begun = env.now();
+        let mut place = room.enter("first", Priority::NORMAL);
+        let names: Vec<String> = (0..count).map(|number| format!("k{number}")).collect();
+        assert!(names.iter().all(|name| room.enter(name, Priority::NORMAL).is_none()));
+        for _ in 0..count {
+            let (next, priority) = room.leave(place).expect("a key is aside");
+            place = room.enter(&next, priority);
+        }
+        assert_eq!(room.leave(place), None);
+        env.now() - begun
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cost_of_a_full_class_grows_with_its_keys_and_not_with_their_square() {
+        let [mut few, mut many] = [std::time::Duration::MAX; 2];
+        for _ in 0..3 {
+            few = few.min(duration_of_full_class(5_000));
+            many = many.min(duration_of_full_class(20_000));
+        }
+        assert!(many < few * 8, "four times as many keys took {many:?} instead of {few:?}");
     }
 }

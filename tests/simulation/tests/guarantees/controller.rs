@@ -191,8 +191,8 @@ impl RateLimiter<ObjectKey> for OneForAll {
         self.0.when(now, &ObjectKey::cluster("all"))
     }
 
-    fn forget(&mut self, _key: &ObjectKey) {
-        self.0.forget(&ObjectKey::cluster("all"));
+    fn forget(&mut self, now: Instant, _key: &ObjectKey) {
+        self.0.forget(now, &ObjectKey::cluster("all"));
     }
 
     fn attempts(&self, _key: &ObjectKey) -> u32 {
