@@ -29,6 +29,7 @@ use crate::{
 mod groups;
 mod liveness;
 mod renewal;
+mod resync;
 mod runnables;
 mod shards;
 mod statusz;

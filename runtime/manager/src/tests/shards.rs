@@ -313,6 +313,27 @@ async fn a_replica_that_is_cut_off_writes_nothing_that_others_do_and_goes_on_wit
 }
 
 #[tokio::test(start_paused = true)]
+async fn replica_that_loses_one_shard_continues_with_its_other_shards() {
+    let mut tenants = Tenants::new();
+    let one = tenants.start(four_shards("one"));
+    tenants.world.pass(30).await;
+    let division = tenants.division();
+    let lost = |tenant: usize| division.shard_of(hash(&format!("tenant-{tenant}"))) == ShardId(1);
+    assert!((0..NAMESPACES).any(lost) && !(0..NAMESPACES).all(lost), "both sides have tenants");
+    tenants.world.api.meddle(|asked| (asked.name == "windlass-shard-1").then_some(What::Partition));
+    tenants.world.pass(20).await;
+    tenants.ask();
+    tenants.world.pass(20).await;
+    for (tenant, done) in tenants.done().into_iter().enumerate() {
+        assert_eq!(done.is_none(), lost(tenant), "tenant-{tenant}");
+    }
+    tenants.world.api.meddle(|_| None);
+    tenants.world.pass(60).await;
+    assert_eq!(tenants.done(), vec![Some("one".to_owned()); NAMESPACES], "the shard is acquired again");
+    one.stops().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn explain_names_the_holder_of_a_key_in_another_shard_and_a_page_shows_all() {
     let tenants = Tenants::new();
     let env = tenants.world.env.incarnation("one", 0);

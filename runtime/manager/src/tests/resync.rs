@@ -1,0 +1,45 @@
+//! The resync period of a manager.
+
+use windlass_informer::FactoryOptions;
+
+use super::*;
+
+const HOUR: u64 = 60 * 60;
+
+/// Records the time of each reconcile.
+struct Recorder {
+    times: Arc<Mutex<Vec<Instant>>>,
+}
+
+#[async_trait]
+impl Controller for Recorder {
+    const NAME: &'static str = "recorder";
+
+    fn setup(_: &mut Setup) -> Result<Self, SetupError> {
+        Err(SetupError::invalid("the test creates the recorder"))
+    }
+
+    async fn reconcile(&self, _: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        self.times.lock().expect("not poisoned").push(cx.env().now());
+        Ok(Outcome::Done)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn manager_resyncs_after_12_to_24_hours_and_plain_factory_never() {
+    assert_eq!(FactoryOptions::default().resync, None);
+    let world = World::new();
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let recorded = Arc::clone(&times);
+    let registration = Registration::with(Descriptor::new("recorder"), move |setup: &mut Setup| {
+        setup.watch::<ConfigMap>().enqueue(by_self);
+        Ok(Recorder { times: Arc::clone(&recorded) })
+    });
+    let one =
+        world.start_controller(ManagerConfig { election: None, ..ManagerConfig::new("one") }, registration);
+    world.pass(12 * HOUR - 1).await;
+    assert_eq!(times.lock().expect("not poisoned").len(), 1, "the initial list only");
+    world.pass(12 * HOUR + 60).await;
+    assert_eq!(times.lock().expect("not poisoned").len(), 2, "the initial list and one resync");
+    one.stops().await;
+}
