@@ -1,24 +1,43 @@
-//! Whether `docs/parity.md` tells the truth about which tests there are.
+//! Checks the tests that `docs/parity.md` and `docs/guarantees.md` name.
 //!
-//! Every test on the page is a link whose text is its name and whose target is its file, so that readers get there and
-//! this can be checked: the file has a test of that name. Every row of a table names a test or says in a word why not.
+//! A page names a test by a link: the text is the name of the test, the target is its file. The file must have a test of
+//! that name. Each row of a table has three cells; the last cell names a test or begins with a marker of its page.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What a row may begin its last cell with instead of a test.
-const WORDS: &[&str] = &["not done:", "otherwise:", "shown by its type:"];
+/// A page of tables whose last column names tests.
+struct Page {
+    path: &'static str,
+    /// Markers that can replace a test at the start of the last cell.
+    markers: &'static [&'static str],
+    /// Minimum number of links to tests.
+    min_links: usize,
+}
+
+const PARITY: Page = Page {
+    path: "docs/parity.md",
+    markers: &["not done:", "otherwise:", "shown by its type:"],
+    min_links: 100,
+};
+
+/// `PENDING(n)` stands for a test that does not exist yet: the test of hole `n`.
+const GUARANTEES: Page = Page { path: "docs/guarantees.md", markers: &["PENDING("], min_links: 50 };
+
+const PAGES: [Page; 2] = [PARITY, GUARANTEES];
+
+impl Page {
+    fn text(&self) -> String {
+        fs::read_to_string(root().join(self.path)).expect("the page is readable")
+    }
+}
 
 /// The tests of client-go that concern informers and queues, by file.
 const UPSTREAM: &str = include_str!("../../client-go-tests.txt");
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn page() -> String {
-    fs::read_to_string(root().join("docs/parity.md")).expect("the page")
 }
 
 /// A link to a file of Rust: what it says, and where it leads from the root.
@@ -30,10 +49,11 @@ fn links(text: &str) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// The tests of a file: functions right below an attribute that makes them tests.
+/// The tests of a file: functions right below an attribute that turns them into tests.
 fn tests_of(source: &str) -> BTreeSet<String> {
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
-    let is_test = |line: &str| line.starts_with("#[test") || line.starts_with("#[tokio::test");
+    let attributes = ["#[test", "#[tokio::test", "#[windlass::simulation"];
+    let is_test = |line: &str| attributes.iter().any(|attribute| line.starts_with(attribute));
     let after = |at: usize| lines[at..].iter().take(6).find_map(|line| name_of(line));
     let found = lines.iter().enumerate().filter(|(_, line)| is_test(line));
     found.filter_map(|(at, _)| after(at)).collect()
@@ -57,43 +77,45 @@ fn rows(text: &str) -> Vec<(usize, Vec<&str>)> {
 
 #[test]
 fn every_test_on_the_page_exists() {
-    let page = page();
-    let mut known: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let mut missing = Vec::new();
-    for (name, path) in links(&page) {
-        let tests = known.entry(path.clone()).or_insert_with(|| {
-            let source = fs::read_to_string(root().join(&path)).unwrap_or_default();
-            tests_of(&source)
-        });
-        if !tests.contains(&name) {
-            missing.push(format!("{path}: {name}"));
+    for page in &PAGES {
+        let text = page.text();
+        let mut known: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut missing = Vec::new();
+        for (name, path) in links(&text) {
+            let tests = known.entry(path.clone()).or_insert_with(|| {
+                let source = fs::read_to_string(root().join(&path)).unwrap_or_default();
+                tests_of(&source)
+            });
+            if !tests.contains(&name) {
+                missing.push(format!("{path}: {name}"));
+            }
         }
+        assert!(missing.is_empty(), "{} names tests that do not exist:\n{}", page.path, missing.join("\n"));
+        assert!(links(&text).count() >= page.min_links, "{} has lost its tests", page.path);
     }
-    assert!(missing.is_empty(), "the page names tests that do not exist:\n{}", missing.join("\n"));
-    assert!(links(&page).count() > 100, "the page has lost its tests");
 }
 
 #[test]
 fn every_row_names_a_test_or_says_why_not() {
-    let page = page();
-    let silent = |(_, cells): &&(usize, Vec<&str>)| {
-        let last = cells.last().copied().unwrap_or_default();
-        links(last).next().is_none() && !WORDS.iter().any(|word| last.starts_with(word))
-    };
-    let rows = rows(&page);
-    let silent: Vec<String> =
-        rows.iter().filter(silent).map(|(line, cells)| format!("{line}: {}", cells[0])).collect();
-    assert!(silent.is_empty(), "these rows neither name a test nor say why not:\n{}", silent.join("\n"));
-    let ragged: Vec<_> = rows.iter().filter(|(_, cells)| cells.len() != 3).map(|(line, _)| line).collect();
-    assert!(
-        ragged.is_empty(),
-        "rows have three cells: what it is there, what it is here, and what shows it: {ragged:?}"
-    );
+    for page in &PAGES {
+        let text = page.text();
+        let is_bare = |(_, cells): &&(usize, Vec<&str>)| {
+            let last = cells.last().copied().unwrap_or_default();
+            links(last).next().is_none() && !page.markers.iter().any(|marker| last.starts_with(marker))
+        };
+        let rows = rows(&text);
+        let bare: Vec<String> =
+            rows.iter().filter(is_bare).map(|(line, cells)| format!("{line}: {}", cells[0])).collect();
+        assert!(bare.is_empty(), "{}: rows without a test or a marker:\n{}", page.path, bare.join("\n"));
+        let ragged: Vec<_> =
+            rows.iter().filter(|(_, cells)| cells.len() != 3).map(|(line, _)| line).collect();
+        assert!(ragged.is_empty(), "{}: rows without exactly three cells: {ragged:?}", page.path);
+    }
 }
 
 #[test]
 fn every_test_of_this_suite_is_on_the_page() {
-    let named: BTreeSet<(String, String)> = links(&page()).collect();
+    let named: BTreeSet<(String, String)> = links(&PARITY.text()).collect();
     let folder = root().join("tests/parity/tests/parity");
     let mut unnamed = Vec::new();
     for entry in fs::read_dir(folder).expect("this folder") {
@@ -111,7 +133,7 @@ fn every_test_of_this_suite_is_on_the_page() {
 
 #[test]
 fn every_test_of_client_go_is_on_the_page() {
-    let page = page();
+    let page = PARITY.text();
     let files =
         UPSTREAM.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(": "));
     let tests: Vec<&str> = files.flat_map(|(_, tests)| tests.split(' ')).collect();
@@ -127,6 +149,6 @@ fn what_is_read_off_a_page_and_off_a_file_is_what_stands_there() {
     assert_eq!(links(text).collect::<Vec<_>>(), [("is_so".to_owned(), "a/b.rs".to_owned())]);
     assert_eq!(rows(text).len(), 1);
     assert_eq!(rows(text)[0].1.len(), 3);
-    let source = "    #[tokio::test(start_paused = true)]\n    async fn one_is() {}\n#[test]\nfn two_are() {}\nfn three() {}\n";
-    assert_eq!(tests_of(source), ["one_is", "two_are"].map(str::to_owned).into());
+    let source = "    #[tokio::test(start_paused = true)]\n    async fn one_is() {}\n#[test]\nfn two_are() {}\nfn three() {}\n#[windlass::simulation(crashes = all)]\nasync fn four_is() {}\n";
+    assert_eq!(tests_of(source), ["four_is", "one_is", "two_are"].map(str::to_owned).into());
 }
