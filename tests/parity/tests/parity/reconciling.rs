@@ -379,6 +379,8 @@ async fn what_waits_in_a_queue_and_how_reconciles_ended_shows_in_the_metrics() {
         "windlass_reconcile_total{controller=\"obedient\",result=\"requeue_after\"} 1",
         "windlass_reconcile_total{controller=\"obedient\",result=\"success\"} 3",
         "windlass_active_workers{controller=\"obedient\"} 1",
+        "windlass_max_concurrent_reconciles{controller=\"obedient\"} 1",
+        "windlass_reconcile_panics_total{controller=\"obedient\"} 0",
         "windlass_reconcile_duration_seconds_count{controller=\"obedient\"} 8",
         "windlass_reconcile_duration_seconds_sum{controller=\"obedient\"} 2",
     ] {
