@@ -4,7 +4,7 @@
 //! that reaches the world only through it runs unchanged on a real machine and inside a simulation, where one seed
 //! replays one history.
 //!
-//! Guarantees, each with a test of that name:
+//! Guarantees (`docs/guarantees.md` lists conditions, limits and tests):
 //! - No sleep ends early in local time, whatever the rate of the clock.
 //! - The system clock also runs while the machine sleeps, so a deadline that passed meanwhile has passed.
 //! - A stream of random numbers depends on its own name only: draws on one stream never shift another.

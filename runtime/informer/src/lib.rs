@@ -7,7 +7,7 @@
 //! ListerWatcher -> reflector -> DeltaFifo -> processing loop -> store -> processor -> handlers
 //! ```
 //!
-//! Guarantees, each with a test of that name:
+//! Guarantees (`docs/guarantees.md` lists conditions, limits and tests):
 //! - Handlers for one key see states in an order the API server produced.
 //! - A handler is told every state the store went through, however slow it is, up to sixteen that wait of one
 //!   object.

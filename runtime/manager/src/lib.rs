@@ -13,9 +13,8 @@
 //!   versions it wrote; a cache that does not reach them within 500 ms is listed again. After a lease that expired, and
 //!   after a release with a write of unknown outcome, every cache is listed again. Each controller waits for its own caches,
 //!   without a limit. Runnables wait for all caches, for 10 s at most. Writes of runnables are not recorded.
-//! - When a lease is lost, its fence is closed and everything that works under it stopped at once: nothing is written
-//!   after that. What this process leads beside it is drained and released in order; then `run` returns
-//!   [`ManagerError::LeaseLost`].
+//! - When a lease is lost, its fence closes and the work under it stops: the client sends no more writes. The other teams
+//!   of the process are drained and their leases released; then `run` returns [`ManagerError::LeaseLost`].
 //! - Groups of controllers are elected apart ([`ElectionGroup`]), each under its own Lease and fence; they acquire, take
 //!   over and hand over independently of each other.
 //! - Replicas may share the keys of all controllers instead ([`ManagerConfig::shards`]): each acts on a fair share of the
@@ -29,8 +28,10 @@
 //! - A controller waits for its own caches only: a permission or a kind that one lacks holds up nobody else, and
 //!   readiness and the log say which controller waits, for what and why.
 //! - Keys in quarantine are shown on the health pages.
-//! - The admin server shows nothing to a network without TLS and leave, and answers probes whatever is done to it.
-//! - Every task is spawned through `windlass_env::Env` and has ended when `run` returns.
+//! - The admin server serves no other machine without TLS, and no path without a review unless the path is always
+//!   allowed. It answers probes whatever other clients do.
+//! - Every task is spawned through `windlass_env::Env` and has ended when `run` returns, except the task of a handler that
+//!   never returns ([`ManagerError::InformersStuck`]).
 //!
 //! What it refuses: arguments and environment variables (those are `cmd/`'s), more than one configuration of one
 //! controller, and to go on with a controller it does not know.

@@ -1,6 +1,6 @@
 //! Fair, deduplicating, delayed, rate-limited work. Knows nothing of Kubernetes.
 //!
-//! Guarantees, each with a test of that name:
+//! Guarantees (`docs/guarantees.md` lists conditions, limits and tests):
 //! - A key is never handed to two workers at once.
 //! - An add during processing is not lost: the key runs once more when its worker is done.
 //! - Adds before processing collapse into one.
