@@ -10,8 +10,10 @@
 //! Guarantees:
 //! - One plan and one seed give one history: every draw comes from a stream of random numbers named after sender, life
 //!   and fault, so that a fault taken out of a plan leaves the draws of the others alone.
-//! - What was sent belongs to the wire: it takes effect, or not, whatever becomes of its sender meanwhile. Of a sender
-//!   that was killed nothing leaves any more.
+//! - A request passes transit, arrival, processing and the point at which it takes effect. A sender that drops the
+//!   request, or is killed, resets the connection: a request in transit then arrives within 100 ms or never, one in
+//!   processing takes effect within 500 ms or never. A sender that stands still resets nothing.
+//! - The parameter `timeout` counts from arrival: a write whose processing takes longer is answered 504, without effect.
 //! - Within one watch events keep their order: no server reorders what it tells one watcher, and clients rely on it.
 //!   Two watches may be delayed by different times, which is the reordering that the API allows.
 //! - What is refused here is refused in the server's own words ([`Status`](crate::Status)), and never after it took
@@ -21,6 +23,7 @@
 //! What it refuses: sockets, real time, and faults that no server or network shows.
 
 mod asked;
+mod connection;
 mod fate;
 mod journal;
 mod line;

@@ -14,7 +14,7 @@ mod media;
 mod options;
 mod pretty;
 mod protobuf;
-mod query;
+pub(crate) mod query;
 #[cfg(test)]
 mod tests;
 

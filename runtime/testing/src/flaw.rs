@@ -50,8 +50,8 @@ pub enum Flaw {
     /// The state was reached and then changed again.
     #[error("the state was reached and not kept: {0}")]
     NotKept(String),
-    /// A write was sent without a lease, or later than a lease permits.
-    #[error("{who} sent {request} at {at:?}, {}", allowed(*.until))]
+    /// A write was sent, or took effect, without a lease, or later than a lease permits.
+    #[error("{who} wrote {request} at {at:?}, {}", allowed(*.until))]
     Unfenced {
         /// Who.
         who: String,
@@ -62,8 +62,8 @@ pub enum Flaw {
         /// Until when it was allowed to; `None` if it never was.
         until: Option<Duration>,
     },
-    /// A write was sent while somebody else held the lease.
-    #[error("{who} sent {request} at {at:?} while {holder:?} held the lease")]
+    /// A write was sent, or took effect, while another replica held the lease.
+    #[error("{who} wrote {request} at {at:?} while {holder:?} held the lease")]
     SplitBrain {
         /// Who.
         who: String,

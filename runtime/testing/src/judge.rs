@@ -1,7 +1,11 @@
 //! The judge: looks at everything that passes, and objects at once.
 //!
-//! It stands outside of the processes it judges, at the client's edge, and knows nothing of their code: only what was
-//! sent, by whom and when, and what was answered.
+//! It stands outside of the processes it judges, and knows nothing of their code: only what was sent, by whom and when,
+//! what took effect at the server and when, and what was answered.
+//!
+//! A fence is judged twice. A write must be sent before the renew deadline after the sender's last renewal. It must take
+//! effect before the lease can end, and not after another holder's write of the Lease: a sound fence keeps both, however
+//! late the network, within the bounds of its connections, is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,6 +26,8 @@ use crate::vacancies::{Custodian, Vacancies};
 pub(crate) struct Candidate {
     /// The renew deadline in true time, given the rate of its clock.
     pub(crate) deadline: Duration,
+    /// The lease duration in true time, by the fastest clock of all: another can hold the lease from then on.
+    pub(crate) lease_duration: Duration,
     /// What it stands for; where it shares shards, the name that begins those of their Leases.
     pub(crate) lease: LeaseName,
     /// Whether it shares shards: each write then needs the Lease of its namespace's shard.
@@ -96,8 +102,10 @@ struct State {
     ranges: BTreeMap<LeaseName, Ranges>,
     /// Lease writes under way, with the time they were sent and the holder that the server noted.
     leases: BTreeMap<u64, (Duration, Option<(LeaseName, String)>)>,
-    /// Until when each life may write under which Lease.
-    terms: BTreeMap<(Who, LeaseName), Duration>,
+    /// When each life sent its last answered renewal of which Lease.
+    renewed: BTreeMap<(Who, LeaseName), Duration>,
+    /// Writes on their way, with the Leases under which they were sent.
+    on_their_way: BTreeMap<u64, Vec<LeaseName>>,
 }
 
 /// What a replica calls itself in the election.
@@ -201,12 +209,18 @@ impl State {
         let judged = self.judged.contains(&record.who.instance);
         match &record.what {
             Happening::Sent { id, asked } if judged => return self.sent(record, *id, asked),
-            Happening::Served { id, asked, code, body } if *code < 300 => {
+            Happening::Served { id, asked, code, body } => {
+                let sent_under = self.on_their_way.remove(id);
+                if *code >= 300 {
+                    return None;
+                }
                 if is_lease_write(asked) {
                     return self.lease_served(record, *id, asked, body);
-                } else if judged && asked.verb == Some(Verb::Create) && asked.is_work() {
+                }
+                if judged && asked.verb == Some(Verb::Create) && asked.is_work() {
                     *self.created.entry(created(asked, body)).or_default() += 1;
                 }
+                return sent_under.and_then(|leases| self.took_effect(record, asked, &leases));
             }
             Happening::Answered { id, asked, code } if is_lease_write(asked) => {
                 self.lease_answered(&record.who, *id, *code);
@@ -232,43 +246,73 @@ impl State {
         if asked.is_work() {
             self.last_work = record.at;
             self.work += 1;
-            // What has no namespace is shared by name.
-            let place = if asked.namespace.is_empty() { &asked.name } else { &asked.namespace };
-            self.unfenced(record, asked, Some(place))
+            self.fenced(record, id, asked, Some(place(asked)))
         } else if asked.is_write() {
             // An Event belongs to no shard: it leaves while any is held.
-            self.unfenced(record, asked, None)
+            self.fenced(record, id, asked, None)
         } else {
             None
         }
     }
 
-    /// What is wrong with a write that is sent, to this place if there is one, by somebody who stands for election.
-    fn unfenced(&self, record: &Record, asked: &Asked, place: Option<&str>) -> Option<Flaw> {
+    /// What is wrong with a write that is sent, to this place if there is one, by a process that is elected.
+    fn fenced(&mut self, record: &Record, id: u64, asked: &Asked, place: Option<&str>) -> Option<Flaw> {
         let candidate = self.elected.get(&record.who.instance)?;
-        let agent = asked.user_agent.rsplit('/').next().unwrap_or_default();
+        let agent = agent(asked);
         if agent == ELECTION {
             return None;
         }
-        let request = format!("{} {}", asked.method, asked.uri);
-        let who = &record.who;
         let needed = self.needed(candidate, agent, place);
-        let term = |lease: &LeaseName| self.terms.get(&(who.clone(), lease.clone())).copied();
-        let renewed =
-            needed.iter().copied().filter(|lease| term(lease).is_some_and(|until| record.at <= until));
-        let renewed: Vec<(&LeaseName, &str)> = renewed.map(|lease| (lease, &*self.holders[lease])).collect();
-        if renewed.is_empty() {
-            let until = needed.into_iter().filter_map(term).max();
-            return Some(Flaw::Unfenced { who: who.to_string(), request, at: record.at, until });
+        let valid = self.valid(record, &needed, candidate.deadline);
+        let flaw = if valid.is_empty() {
+            Some(unfenced(record, asked, self.until(record, &needed, candidate.deadline)))
+        } else {
+            let holders = self.holders_of(&valid);
+            let holds = holders.iter().any(|(lease, holder)| candidate.is_named(&record.who, lease, holder));
+            (!holds).then(|| split_brain(record, asked, &holders))
+        };
+        let sent_under = valid.into_iter().cloned().collect();
+        self.on_their_way.insert(id, sent_under);
+        flaw
+    }
+
+    /// What is wrong with a write that takes effect now, and was sent under these Leases.
+    fn took_effect(&self, record: &Record, asked: &Asked, sent_under: &[LeaseName]) -> Option<Flaw> {
+        let candidate = self.elected.get(&record.who.instance)?;
+        let sent_under: Vec<&LeaseName> = sent_under.iter().collect();
+        let valid = self.valid(record, &sent_under, candidate.lease_duration);
+        if valid.is_empty() {
+            return Some(unfenced(record, asked, self.until(record, &sent_under, candidate.lease_duration)));
         }
-        let holds = renewed.iter().any(|(lease, holder)| candidate.is_named(who, lease, holder));
-        let holders: BTreeSet<&str> = renewed.into_iter().map(|(_, holder)| holder).collect();
-        (!holds).then(|| Flaw::SplitBrain {
-            who: who.to_string(),
-            holder: holders.into_iter().collect::<Vec<_>>().join(", "),
-            request,
-            at: record.at,
-        })
+        // The object may belong to another shard by now, whose holder acts on it.
+        let now = self.needed(candidate, agent(asked), asked.is_work().then(|| place(asked)));
+        let holders = self.holders_of(if now.is_empty() { &valid } else { &now });
+        // A Lease that its holder released is held by no other.
+        let held_by_another = |(lease, holder): &(&LeaseName, &str)| {
+            !holder.is_empty() && !candidate.is_named(&record.who, lease, holder)
+        };
+        holders.iter().all(held_by_another).then(|| split_brain(record, asked, &holders))
+    }
+
+    /// Those of these Leases that the sender renewed less than `within` ago.
+    fn valid<'l>(&self, record: &Record, leases: &[&'l LeaseName], within: Duration) -> Vec<&'l LeaseName> {
+        let is_valid = |lease: &&LeaseName| {
+            let renewed = self.renewed.get(&(record.who.clone(), LeaseName::clone(lease)));
+            renewed.is_some_and(|renewed| record.at <= *renewed + within)
+        };
+        leases.iter().copied().filter(is_valid).collect()
+    }
+
+    /// Until when the sender was allowed to, under any of these Leases.
+    fn until(&self, record: &Record, leases: &[&LeaseName], within: Duration) -> Option<Duration> {
+        let renewed = leases
+            .iter()
+            .filter_map(|lease| self.renewed.get(&(record.who.clone(), LeaseName::clone(lease))));
+        renewed.max().map(|renewed| *renewed + within)
+    }
+
+    fn holders_of<'l>(&'l self, leases: &[&'l LeaseName]) -> Vec<(&'l LeaseName, &'l str)> {
+        leases.iter().map(|lease| (*lease, &*self.holders[*lease])).collect()
     }
 
     /// The Leases that a write of this agent can be sent under: in this namespace, or to an object of this name without
@@ -336,15 +380,39 @@ impl State {
         let Some((sent, Some((lease, holder)))) = self.leases.remove(&id) else { return };
         let Some(candidate) = self.elected.get(&who.instance) else { return };
         if code < 300 && candidate.is_named(who, &lease, &holder) {
-            let until = sent + candidate.deadline;
-            let term = self.terms.entry((who.clone(), lease)).or_insert(until);
-            *term = until.max(*term);
+            let renewed = self.renewed.entry((who.clone(), lease)).or_insert(sent);
+            *renewed = sent.max(*renewed);
         }
     }
 }
 
 fn ranges(lease: &Value) -> Option<Ranges> {
     lease["metadata"]["annotations"][RANGES_ANNOTATION].as_str()?.parse().ok()
+}
+
+/// What a write is shared by: its namespace, or its object's name if that has none.
+fn place(asked: &Asked) -> &str {
+    if asked.namespace.is_empty() { &asked.name } else { &asked.namespace }
+}
+
+/// The controller that sends a request.
+fn agent(asked: &Asked) -> &str {
+    asked.user_agent.rsplit('/').next().unwrap_or_default()
+}
+
+fn unfenced(record: &Record, asked: &Asked, until: Option<Duration>) -> Flaw {
+    let request = format!("{} {}", asked.method, asked.uri);
+    Flaw::Unfenced { who: record.who.to_string(), request, at: record.at, until }
+}
+
+fn split_brain(record: &Record, asked: &Asked, holders: &[(&LeaseName, &str)]) -> Flaw {
+    let holders: BTreeSet<&str> = holders.iter().map(|(_, holder)| *holder).collect();
+    Flaw::SplitBrain {
+        who: record.who.to_string(),
+        holder: holders.into_iter().collect::<Vec<_>>().join(", "),
+        request: format!("{} {}", asked.method, asked.uri),
+        at: record.at,
+    }
 }
 
 fn is_lease_write(asked: &Asked) -> bool {
@@ -373,6 +441,7 @@ mod tests {
         let groups = [(LEASE.to_owned(), team("main")), (format!("{LEASE}-web"), team("web"))];
         let candidate = Candidate {
             deadline: Duration::from_secs(10),
+            lease_duration: Duration::from_secs(15),
             lease: ("kube-system".into(), LEASE.into()),
             shares,
             teams: if shares { BTreeMap::new() } else { groups.into() },
@@ -439,6 +508,34 @@ mod tests {
                 assert!(matches!(twice, Some(Flaw::SplitBrain { .. })), "{twice:?}");
             }
         }
+    }
+
+    /// What is said when a write takes effect at `at` that `main` sent at 2, under a Lease renewed at 1.
+    fn takes_effect(at: u64, meanwhile: impl FnOnce(&mut State)) -> Option<Flaw> {
+        let state = &mut state(false);
+        holds(state, 1, LEASE, "a-0");
+        assert_eq!(sends(state, 2, "pods", "main"), None);
+        meanwhile(state);
+        let asked = asked(Verb::Create, "pods", ("shop", ""), "main");
+        state.saw(&record(at, Happening::Served { id: 1_000, asked, code: 201, body: Default::default() }))
+    }
+
+    #[test]
+    fn write_takes_effect_until_its_lease_can_end() {
+        assert_eq!(takes_effect(16, |_| ()), None, "after the renew deadline, within the lease duration");
+        let late = takes_effect(17, |_| ());
+        assert!(matches!(late, Some(Flaw::Unfenced { until: Some(_), .. })), "{late:?}");
+    }
+
+    #[test]
+    fn write_takes_no_effect_after_another_holder_is_stored() {
+        let taken = takes_effect(5, |state| holds(state, 4, LEASE, "b-0"));
+        assert!(matches!(taken, Some(Flaw::SplitBrain { .. })), "{taken:?}");
+        assert_eq!(
+            takes_effect(5, |state| holds(state, 4, LEASE, "")),
+            None,
+            "a released Lease has no holder"
+        );
     }
 
     #[test]

@@ -78,12 +78,13 @@ struct Living {
 }
 
 impl Process {
-    /// What it stands for, if it is elected, on a clock of this rate.
-    fn candidate(&self, rate: (u32, u32)) -> Option<Candidate> {
+    /// What it stands for, if it is elected, on a clock of this rate, beside others of which this is the fastest.
+    fn candidate(&self, rate: (u32, u32), fastest: (u32, u32)) -> Option<Candidate> {
         let election = self.config.election.as_ref()?;
         let shares = self.config.shards.is_some();
         Some(Candidate {
             deadline: true_time(election.renew_deadline, rate),
+            lease_duration: true_time(election.lease_duration, fastest),
             lease: (election.lease_namespace.clone(), election.lease_name.clone()),
             shares,
             teams: self.teams(&election.lease_name, election.coordinated.is_some()),
@@ -119,7 +120,7 @@ impl World {
         let machine = self.machine(&process.name, process.tested);
         if process.tested {
             let rate = self.rate(&process.name);
-            self.judge.judge(&process.name, process.candidate(rate));
+            self.judge.judge(&process.name, process.candidate(rate, self.fastest()));
             self.look_after_shards(&process);
         }
         self.schedule(&process.name, &machine);
@@ -158,12 +159,28 @@ impl World {
 
     /// The rate of the slowest clock of all.
     fn slowest(&self) -> (u32, u32) {
+        self.rates().min_by(|one, other| part(*one).total_cmp(&part(*other))).unwrap_or((1, 1))
+    }
+
+    /// The rate of the fastest clock of all.
+    fn fastest(&self) -> (u32, u32) {
+        self.rates().max_by(|one, other| part(*one).total_cmp(&part(*other))).unwrap_or((1, 1))
+    }
+
+    fn rates(&self) -> impl Iterator<Item = (u32, u32)> {
         let rates = self.plan.faults.iter().filter_map(|fault| match fault.what {
             What::ClockRate { numerator, denominator } => Some((numerator, denominator)),
             _ => None,
         });
-        let part = |(numerator, denominator): (u32, u32)| f64::from(numerator) / f64::from(denominator);
-        rates.chain([(1, 1)]).min_by(|one, other| part(*one).total_cmp(&part(*other))).unwrap_or((1, 1))
+        rates.chain([(1, 1)])
+    }
+
+    /// How late the network of a process can be between the end of its fence and the end of its lease: five seconds by
+    /// default, and less on clocks of different rates.
+    fn lateness(&self, process: &Process) -> Duration {
+        let Some(election) = &process.config.election else { return Duration::MAX };
+        let fence = true_time(election.renew_deadline, self.rate(&process.name));
+        true_time(election.lease_duration, self.fastest()).saturating_sub(fence)
     }
 
     /// Kills a process as a crash does. It comes back.
@@ -396,7 +413,11 @@ impl World {
     }
 
     fn manager(&self, process: &Process, env: &Env, caches: &Caches) -> Result<Manager, ManagerError> {
-        let line = if process.tested { self.network.line(env) } else { self.network.sound_line(env) };
+        let line = if process.tested {
+            self.network.line_within(env, self.lateness(process))
+        } else {
+            self.network.sound_line(env)
+        };
         let mut config = process.config.clone();
         let who = Who { instance: env.instance().into(), life: env.life() };
         config.identity = identity(&who);
@@ -438,6 +459,10 @@ impl World {
             state: Mutex::default(),
         })
     }
+}
+
+fn part((numerator, denominator): (u32, u32)) -> f64 {
+    f64::from(numerator) / f64::from(denominator)
 }
 
 /// How long a time on a clock of this rate truly takes, rounded up.

@@ -20,11 +20,20 @@ pub(super) struct Threat {
     pub(super) rng: Rng,
 }
 
+/// How late a request on a half-open connection can arrive: `TCP_USER_TIMEOUT`.
+const HALF_OPEN_MS: u64 = 5_000;
+
 /// What becomes of a request.
 #[derive(Debug, Default)]
 pub(super) struct Fate {
+    pub(super) connect_delay: Duration,
     pub(super) request_delay: Duration,
+    pub(super) processing: Duration,
     pub(super) response_delay: Duration,
+    /// How long the answer takes for each megabyte.
+    pub(super) ms_per_megabyte: u64,
+    /// The reset by the sender does not reach the server.
+    pub(super) half_open: bool,
     pub(super) end: End,
     /// The place in the plan of the stale replica that serves it.
     pub(super) stale: Option<usize>,
@@ -82,14 +91,28 @@ impl Fate {
         match threat.fault.what.clone() {
             What::RequestDelayed { by_ms } => self.request_delay += threat.delay(by_ms),
             What::ResponseDelayed { by_ms } => self.response_delay += threat.delay(by_ms),
+            What::SlowConnect { by_ms } => self.connect_delay += threat.delay(by_ms),
+            What::SlowServer { by_ms } => self.processing += threat.delay(by_ms),
+            What::SlowTransfer { ms_per_megabyte } => self.ms_per_megabyte += ms_per_megabyte,
+            What::HalfOpen => {
+                self.half_open = true;
+                self.request_delay += threat.delay(HALF_OPEN_MS);
+                self.meet(End::LostAfter { silently: true });
+            }
             What::StaleReplica => self.stale = Some(threat.index),
             What::Poison { name } => self.poisoned.push(name),
             what => {
-                // The first end counts: a request that was lost is refused by nobody.
-                if let (End::Through, Some(end)) = (&self.end, end(what, asked)) {
-                    self.end = end;
+                if let Some(end) = end(what, asked) {
+                    self.meet(end);
                 }
             }
+        }
+    }
+
+    /// The first end counts: a request that was lost is refused by nobody.
+    fn meet(&mut self, end: End) {
+        if matches!(self.end, End::Through) {
+            self.end = end;
         }
     }
 }
@@ -98,6 +121,8 @@ fn end(what: What, asked: &Asked) -> Option<End> {
     let refused = |status: Status| Some(End::Refused(Box::new(status)));
     match what {
         What::RequestLost { silently } => Some(End::LostBefore { silently }),
+        What::ServerDies => Some(End::LostAfter { silently: true }),
+        What::Unauthorized => refused(refusals::unauthorized()),
         What::ResponseLost { silently } => Some(End::LostAfter { silently }),
         What::Partition => Some(End::LostBefore { silently: true }),
         What::Conflict => refused(refusals::conflict(asked)),
@@ -125,9 +150,14 @@ fn concerns(what: &What, asked: &Asked) -> bool {
         | What::TooManyRequests { .. }
         | What::InternalError
         | What::Unavailable
+        | What::SlowConnect { .. }
+        | What::SlowServer { .. }
+        | What::Unauthorized
         | What::Partition => true,
         // A stream has no single answer to lose.
-        What::ResponseLost { .. } => !asked.is_watch(),
+        What::ResponseLost { .. } | What::SlowTransfer { .. } | What::HalfOpen | What::ServerDies => {
+            !asked.is_watch()
+        }
         What::TimedOut | What::Forbidden => asked.is_write(),
         What::Conflict => asked.is_write() && asked.method != Method::POST && !asked.name.is_empty(),
         What::Expired => match asked.verb {

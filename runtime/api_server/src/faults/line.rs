@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::future::pending;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -18,6 +19,7 @@ use tower::Service;
 use windlass_env::{Env, Rng, caught};
 
 use super::asked::Asked;
+use super::connection::{Bounds, Times, Way, timeout_of};
 use super::fate::{End, Fate, Threat};
 use super::journal::{Happening, Who};
 use super::network::Shared;
@@ -44,6 +46,7 @@ pub(super) struct SenderEnd {
     sender: Env,
     chance: Mutex<Chance>,
     counted: bool,
+    bounds: Bounds,
 }
 
 /// Where everything random about a line comes from.
@@ -73,12 +76,19 @@ struct Sent {
     id: u64,
     asked: Arc<Asked>,
     fate: Fate,
+    /// Its parameter `timeout`.
+    timeout: Option<Duration>,
     /// Its sender dies of it: once it has taken effect, or when it is sure that it never will.
     fatal: bool,
 }
 
 impl Line {
-    pub(super) fn new(network: &Arc<Shared>, sender: &Env, threats: Vec<Threat>, counted: bool) -> Line {
+    pub(super) fn new(
+        network: &Arc<Shared>,
+        sender: &Env,
+        threats: Vec<Threat>,
+        (counted, bounds): (bool, Bounds),
+    ) -> Line {
         let latency = network.stream(sender, "latency");
         let end = SenderEnd {
             network: Arc::clone(network),
@@ -86,6 +96,7 @@ impl Line {
             sender: sender.clone(),
             chance: Mutex::new(Chance { latency, threats, hand: None, cut: false }),
             counted,
+            bounds,
         };
         Line { end: Arc::new(end) }
     }
@@ -174,7 +185,8 @@ impl SenderEnd {
             fate
         };
         let (answer, answered) = oneshot::channel();
-        let sent = Sent { id, asked: Arc::clone(&asked), fate, fatal: dies == Some(true) };
+        let timeout = timeout_of(&parts.uri);
+        let sent = Sent { id, asked: Arc::clone(&asked), fate, timeout, fatal: dies == Some(true) };
         let carried = Arc::clone(&self).carry(sent, Request::from_parts(parts, body), answer);
         drop(self.network.world.spawn("wire", carried));
         match answered.await {
@@ -189,19 +201,32 @@ impl SenderEnd {
         }
     }
 
-    async fn carry(self: Arc<Self>, sent: Sent, request: Request<Bytes>, answer: oneshot::Sender<Answer>) {
+    async fn carry(
+        self: Arc<Self>,
+        sent: Sent,
+        request: Request<Bytes>,
+        mut answer: oneshot::Sender<Answer>,
+    ) {
         let world = &self.network.world;
-        world.sleep(sent.fate.request_delay).await;
-        let arrived = match &sent.fate.end {
-            End::LostBefore { silently } => {
+        let way = self.bounds.carry(world, self.times(&sent), pin!(answer.closed())).await;
+        let arrived = match (way, &sent.fate.end) {
+            (Way::Reset(why), _) => {
+                self.struck(sent.id, why);
+                Err(true)
+            }
+            (_, End::LostBefore { silently }) => {
                 self.struck(sent.id, "lost before it took effect");
                 Err(*silently)
             }
-            End::Refused(status) => {
+            (_, End::Refused(status)) => {
                 self.struck(sent.id, format!("refused with {} {}", status.code, status.reason));
                 Ok(refusals::response(status))
             }
-            _ => Ok(self.serve(&sent, request).await),
+            (Way::TimedOut, _) => {
+                self.struck(sent.id, "timed out at the server without effect");
+                Ok(refusals::response(&refusals::timed_out()))
+            }
+            (Way::Through, _) => Ok(self.serve(&sent, request).await),
         };
         if sent.fatal {
             return self.die_of(&sent, &arrived);
@@ -210,7 +235,7 @@ impl SenderEnd {
             Ok(response) => response,
             Err(silently) => return lose(silently, answer),
         };
-        world.sleep(sent.fate.response_delay).await;
+        world.sleep(sent.fate.response_delay + transfer_time(&response, sent.fate.ms_per_megabyte)).await;
         match sent.fate.end {
             End::LostAfter { silently } => {
                 self.struck(sent.id, "lost after it took effect");
@@ -223,6 +248,20 @@ impl SenderEnd {
             _ if self.is_cut_off() => self.struck(sent.id, "answered into a partition"),
             // A sender that lost patience is gone.
             _ => drop(answer.send(Ok(response))),
+        }
+    }
+
+    fn times(&self, Sent { fate, timeout, asked, .. }: &Sent) -> Times {
+        let is_bounded = timeout.is_some() && asked.is_write();
+        let transit = fate.request_delay;
+        // TCP gives a connection up whose data is not acknowledged for longer.
+        let transit = if is_bounded { transit.min(self.bounds.user_timeout) } else { transit };
+        Times {
+            connect: fate.connect_delay,
+            transit,
+            processing: fate.processing,
+            timeout: *timeout,
+            half_open: fate.half_open,
         }
     }
 
@@ -274,6 +313,15 @@ impl SenderEnd {
         cuts.filter(|cut| cut.is_on(at)).map(|cut| cut.ends()).max().unwrap_or(at)
     }
 
+    /// When a watch of `asked` delivers what it could deliver at `at`.
+    pub(super) fn delivered_at(&self, asked: &Asked, at: Duration) -> Duration {
+        let open = self.open_at(at);
+        let chance = self.chance();
+        let held = chance.threats.iter().map(|threat| &threat.fault).filter(|it| it.what == What::WatchHeld);
+        let held = held.filter(|it| it.is_on(open) && it.matches(asked));
+        held.map(|it| it.ends()).max().unwrap_or(open)
+    }
+
     pub(super) fn record(&self, what: Happening) {
         self.network.record(self.who.clone(), what);
     }
@@ -308,6 +356,12 @@ impl Chance {
         hand.threat.fault.what = (hand.choose)(asked)?;
         Some(&mut hand.threat)
     }
+}
+
+/// How long a whole answer takes at this pace.
+fn transfer_time(response: &Response<Body>, ms_per_megabyte: u64) -> Duration {
+    let bytes = http_body::Body::size_hint(response.body()).exact().unwrap_or_default();
+    Duration::from_millis(bytes.saturating_mul(ms_per_megabyte) / 1_000_000)
 }
 
 fn lose(silently: bool, answer: oneshot::Sender<Answer>) {

@@ -13,6 +13,7 @@ use serde_json::Value;
 use windlass_env::Env;
 
 use super::asked::Asked;
+use super::connection::Bounds;
 use super::fate::Threat;
 use super::journal::{Happening, Journal, Record, Who};
 use super::line::Line;
@@ -92,7 +93,16 @@ impl Network {
     /// # Panics
     /// If this life has a line already: both would draw the same random numbers.
     pub fn line(&self, sender: &Env) -> Line {
-        Line::new(&self.shared, sender, self.shared.threats(sender), true)
+        self.line_within(sender, Duration::MAX)
+    }
+
+    /// The same, in a network that delivers fenced writes, and resets, at most `lateness` late: what clocks of different
+    /// rates leave between the end of a fence and the end of its lease.
+    ///
+    /// # Panics
+    /// As [`Network::line`].
+    pub fn line_within(&self, sender: &Env, lateness: Duration) -> Line {
+        Line::new(&self.shared, sender, self.shared.threats(sender), (true, Bounds::within(lateness)))
     }
 
     /// A line that no fault strikes, for the user who looks on. Its writes are not counted.
@@ -100,7 +110,7 @@ impl Network {
     /// # Panics
     /// As [`Network::line`].
     pub fn sound_line(&self, sender: &Env) -> Line {
-        Line::new(&self.shared, sender, Vec::new(), false)
+        Line::new(&self.shared, sender, Vec::new(), (false, Bounds::default()))
     }
 
     /// How many writes left processes so far, without leases and events.

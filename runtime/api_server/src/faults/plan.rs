@@ -61,6 +61,29 @@ pub enum What {
         /// At most how long.
         by_ms: u64,
     },
+    /// The client takes up to this much longer to connect. Of a request that it drops before that no byte is sent.
+    SlowConnect {
+        /// At most how long.
+        by_ms: u64,
+    },
+    /// The server processes a request for up to this much longer before it takes effect.
+    SlowServer {
+        /// At most how long.
+        by_ms: u64,
+    },
+    /// An answer takes this long for each megabyte.
+    SlowTransfer {
+        /// How long.
+        ms_per_megabyte: u64,
+    },
+    /// The connection is half-open: a request arrives up to 5 s late, the reset by its sender does not, and the answer
+    /// is lost silently.
+    HalfOpen,
+    /// One server behind the load balancer dies at `from_ms` without closing its connections: watches that are open
+    /// send no data any more and stay open, and requests until `until_ms` take effect and lose their answers silently.
+    ServerDies,
+    /// 401: the credentials of the sender have expired.
+    Unauthorized,
     /// 409 for updates, patches and deletes: somebody else was faster.
     Conflict,
     /// 429 with `Retry-After`.
@@ -86,6 +109,8 @@ pub enum What {
     Forbidden,
     /// A watch goes silent and stays open: no end, no error.
     WatchStalled,
+    /// Events of watches are held back until `until_ms`, without an end or an error. Requests are answered.
+    WatchHeld,
     /// A watch ends, as when its time is up.
     WatchClosed,
     /// A watch breaks off with an error.

@@ -22,6 +22,10 @@ pub(super) fn too_many_requests(after_seconds: u32) -> Status {
     Status::too_many_requests("too many requests, please try again later", after_seconds)
 }
 
+pub(super) fn unauthorized() -> Status {
+    Status::new(401, "Unauthorized", "Unauthorized")
+}
+
 pub(super) fn unavailable() -> Status {
     Status::new(503, "ServiceUnavailable", "apiserver is shutting down")
 }

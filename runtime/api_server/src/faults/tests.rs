@@ -178,8 +178,56 @@ async fn a_timeout_of_the_server_is_told_after_the_effect() {
     assert!(world.exists("one"));
 }
 
+/// Whether a create takes effect whose sender drops it after `dropped_after`, under this fault.
+async fn takes_effect(fault: What, path: &str, dropped_after: Duration) -> bool {
+    let world = World::with(hour_of(fault));
+    let sending = world.send("POST", path, map("one"));
+    assert!(world.env.timeout(dropped_after, sending).await.is_err(), "nothing is answered by then");
+    world.env.sleep(seconds(60)).await;
+    world.exists("one")
+}
+
 #[tokio::test(start_paused = true)]
-async fn what_was_sent_takes_effect_although_its_sender_died() {
+async fn reset_stops_a_request_in_transit_unless_it_is_in_the_network() {
+    let delayed = What::RequestDelayed { by_ms: 20_000 };
+    let arrives = arrival(&delayed).await;
+    let almost = arrives - Duration::from_millis(90);
+    assert!(!takes_effect(delayed.clone(), MAPS, Duration::from_millis(1)).await);
+    assert!(takes_effect(delayed, MAPS, almost).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_stops_processing_unless_it_ends_within_half_a_second() {
+    let slow = What::SlowServer { by_ms: 5_000 };
+    let effect = arrival(&slow).await;
+    assert!(!takes_effect(slow.clone(), MAPS, effect - Duration::from_millis(600)).await);
+    assert!(takes_effect(slow, MAPS, effect - Duration::from_millis(400)).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_of_a_half_open_connection_stops_nothing() {
+    assert!(takes_effect(What::HalfOpen, MAPS, Duration::from_millis(1)).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_that_does_not_connect_in_time_sends_nothing() {
+    let slow = What::SlowConnect { by_ms: 5_000 };
+    let arrives = arrival(&slow).await;
+    assert!(!takes_effect(slow, MAPS, arrives - Duration::from_millis(50)).await);
+}
+
+/// When a create takes effect under this fault, if its sender waits.
+async fn arrival(fault: &What) -> Duration {
+    let world = World::with(hour_of(fault.clone()));
+    assert_eq!(world.create("one").await, 201);
+    let served = |record: &Record| matches!(record.what, Happening::Served { .. }).then_some(record.at);
+    let at = world.network.journal().records().iter().find_map(served).expect("it was served");
+    assert!((seconds(1)..seconds(50)).contains(&at), "the seed draws a long time: {at:?}");
+    at
+}
+
+#[tokio::test(start_paused = true)]
+async fn killed_sender_leaves_only_what_is_in_the_network() {
     let world = World::with(hour_of(What::RequestDelayed { by_ms: 5_000 }));
     let (line, request) =
         (world.line.clone(), Request::post(MAPS).header("content-type", "application/json"));
@@ -187,11 +235,87 @@ async fn what_was_sent_takes_effect_although_its_sender_died() {
     drop(world.sender.spawn("sends", line.oneshot(request)));
     world.env.sleep(Duration::from_millis(1)).await;
     world.sender.kill();
-    assert!(!world.exists("one"), "{}", world.network.journal().lines());
     world.env.sleep(seconds(6)).await;
-    assert!(world.exists("one"));
+    assert!(!world.exists("one"), "{}", world.network.journal().lines());
     assert!(world.env.timeout(seconds(60), world.create("two")).await.is_err(), "the dead send nothing");
     assert!(!world.exists("two"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn paused_sender_resets_nothing() {
+    let world = World::with(hour_of(What::RequestDelayed { by_ms: 5_000 }));
+    let (line, request) =
+        (world.line.clone(), Request::post(MAPS).header("content-type", "application/json"));
+    let request = request.body(Full::new(Bytes::from(map("one").to_string()))).expect("a request");
+    drop(world.sender.spawn("sends", line.oneshot(request)));
+    world.env.sleep(Duration::from_millis(1)).await;
+    let _pause = world.sender.pause();
+    world.env.sleep(seconds(6)).await;
+    assert!(world.exists("one"), "{}", world.network.journal().lines());
+}
+
+#[tokio::test(start_paused = true)]
+async fn write_times_out_without_effect_when_processing_outlasts_its_timeout() {
+    let world = World::with(hour_of(What::SlowServer { by_ms: 5_000 }));
+    let (_, sent) = (world.env.now(), world.env.now());
+    assert_eq!(world.code("POST", &format!("{MAPS}?timeout=500ms"), map("one")).await, 504);
+    let took = world.env.now().saturating_duration_since(sent);
+    assert!((Duration::from_millis(500)..Duration::from_millis(510)).contains(&took), "{took:?}");
+    assert!(!world.exists("one"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn write_with_a_timeout_is_never_later_than_tcp_permits() {
+    let world = World::with(hour_of(What::RequestDelayed { by_ms: 600_000 }));
+    let sent = world.env.now();
+    assert_eq!(world.code("POST", &format!("{MAPS}?timeout=10s"), map("one")).await, 201);
+    assert!(world.env.now().saturating_duration_since(sent) < seconds(6));
+}
+
+#[tokio::test(start_paused = true)]
+async fn answer_takes_longer_the_larger_it_is() {
+    let took = async |ms_per_megabyte| {
+        let world = World::with(hour_of(What::SlowTransfer { ms_per_megabyte }));
+        let mut large = map("large");
+        large["data"] = json!({ "value": "x".repeat(500_000) });
+        let sent = world.env.now();
+        assert_eq!(world.code("POST", MAPS, large).await, 201);
+        world.env.now().saturating_duration_since(sent)
+    };
+    assert!(took(0).await < seconds(1));
+    assert!((seconds(5)..seconds(6)).contains(&took(10_000).await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_server_loses_answers_and_silences_watches() {
+    let dies = Fault::during(seconds(30), What::ServerDies).from(seconds(10));
+    let world = World::with(vec![dies]);
+    let others = world.network.sound_line(&world.env.incarnation("user", 0));
+    let changes = async {
+        world.env.sleep(seconds(20)).await;
+        let answer = world.env.timeout(seconds(5), world.create("one")).await;
+        assert!(answer.is_err() && world.exists("one"), "{answer:?}");
+        let request = Request::post(MAPS).header("content-type", "application/json");
+        let request = request.body(Full::new(Bytes::from(map("two").to_string()))).expect("a request");
+        others.clone().oneshot(request).await.expect("an answer");
+    };
+    let ((), (told, end)) = tokio::join!(changes, world.watch(seconds(600)));
+    assert_eq!((told, end), (Vec::new(), None), "the watch is silent for ever");
+    assert_eq!(world.create("three").await, 201, "another server answers");
+}
+
+#[tokio::test(start_paused = true)]
+async fn held_watch_delivers_late_while_requests_are_answered() {
+    let held = Fault::during(seconds(240), What::WatchHeld).on("configmaps");
+    let world = World::with(vec![held]);
+    let changes = async {
+        world.env.sleep(seconds(10)).await;
+        assert_eq!(world.create("one").await, 201);
+    };
+    let ((), (told, end)) = tokio::join!(changes, world.follow("", seconds(300)));
+    let [(at, event)] = &*told else { panic!("not one event: {told:?}") };
+    assert_eq!((&**event, end), ("ADDED one", None));
+    assert!((seconds(240)..seconds(241)).contains(at), "{at:?}");
 }
 
 #[tokio::test(start_paused = true)]

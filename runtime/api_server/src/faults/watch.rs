@@ -218,7 +218,7 @@ impl Watched {
     /// Nothing overtakes what was sent before it.
     fn send(&mut self, cargo: Cargo, late: Duration) {
         let leg = self.line.chance().leg();
-        let arrival = self.line.open_at(self.line.network.now() + leg + late);
+        let arrival = self.line.delivered_at(&self.asked, self.line.network.now() + leg + late);
         let arrival = self.under_way.back().map_or(arrival, |(last, _)| arrival.max(*last));
         self.under_way.push_back((arrival, cargo));
     }
@@ -354,7 +354,7 @@ fn ends_watches(what: &What) -> bool {
 /// The first fault that ends or silences a watch opened now.
 fn first_strike(threats: &mut [Threat], asked: &Asked, now: Duration) -> Option<(Duration, What)> {
     let ending = |fault: &Fault| {
-        ends_watches(&fault.what)
+        (ends_watches(&fault.what) || fault.what == What::ServerDies)
             && fault.matches(asked)
             && fault.ends() > now
             && fault.begins() < now + HORIZON
@@ -362,6 +362,14 @@ fn first_strike(threats: &mut [Threat], asked: &Asked, now: Duration) -> Option<
     let mut first: Option<(Duration, What)> = None;
     for threat in threats.iter_mut().filter(|threat| ending(&threat.fault)) {
         if !threat.strikes() {
+            continue;
+        }
+        if threat.fault.what == What::ServerDies {
+            if threat.fault.begins() >= now
+                && first.as_ref().is_none_or(|(at, _)| threat.fault.begins() < *at)
+            {
+                first = Some((threat.fault.begins(), What::WatchStalled));
+            }
             continue;
         }
         let begin = threat.fault.begins().max(now);

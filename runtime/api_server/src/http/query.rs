@@ -143,14 +143,14 @@ impl Query {
         }
     }
 
-    /// The parameter `timeout`, which every request but a watch may carry. A server in the process answers at once, so
-    /// that only a wrong one matters.
+    /// Rejects an invalid parameter `timeout`, which every request but a watch may carry. The server in the process
+    /// answers at once; the wires of a simulation apply the value.
     pub(crate) fn check_timeout(&self) -> Result<(), Status> {
         let value = self.text("timeout");
         if value.is_empty() {
             return Ok(());
         }
-        check_duration(value).map_err(|why| {
+        go_duration(value).map(|_| ()).map_err(|why| {
             Status::bad_request(format!("invalid timeout specified in the request URL - {why}"))
         })
     }
@@ -239,12 +239,13 @@ pub(crate) fn not_supported(field: &str, shown: &str, supported: &[&str]) -> Cau
     cause("FieldValueNotSupported", field, message)
 }
 
-/// Whether a text is a duration as Go writes them: `1h15m30.918s`.
-fn check_duration(text: &str) -> Result<(), String> {
+/// Parses a duration in the format of Go: `1h15m30.918s`. A negative duration counts as zero.
+pub(crate) fn go_duration(text: &str) -> Result<Duration, String> {
     let invalid = || format!("time: invalid duration {text:?}");
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let mut seconds = 0.0;
     if rest == "0" {
-        return Ok(());
+        return Ok(Duration::ZERO);
     }
     if rest.is_empty() {
         return Err(invalid());
@@ -257,13 +258,21 @@ fn check_duration(text: &str) -> Result<(), String> {
         }
         let unit = after.len() - after.trim_start_matches(|it: char| !it.is_ascii_digit() && it != '.').len();
         let (unit, after) = after.split_at(unit);
-        match unit {
+        let unit = match unit {
             "" => return Err(format!("time: missing unit in duration {text:?}")),
-            "ns" | "us" | "\u{b5}s" | "\u{3bc}s" | "ms" | "s" | "m" | "h" => rest = after,
+            "ns" => 1e-9,
+            "us" | "\u{b5}s" | "\u{3bc}s" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
             unit => return Err(format!("time: unknown unit {unit:?} in duration {text:?}")),
-        }
+        };
+        seconds += digits.parse::<f64>().map_err(|_| invalid())? * unit;
+        rest = after;
     }
-    Ok(())
+    let is_negative = text.starts_with('-');
+    Ok(Duration::try_from_secs_f64(if is_negative { 0.0 } else { seconds }).unwrap_or(Duration::MAX))
 }
 
 #[cfg(test)]
@@ -310,6 +319,9 @@ mod tests {
             let refused = Query::parse(Some(&format!("timeout={bad}"))).check_timeout();
             let expected = format!("invalid timeout specified in the request URL - {why}");
             assert_eq!(refused.map_err(|it| it.message), Err(expected));
+        }
+        for (text, millis) in [("1h2m3.5s", 3_723_500), ("1500ms", 1_500), ("-1s", 0), ("0", 0)] {
+            assert_eq!(go_duration(text), Ok(Duration::from_millis(millis)), "{text}");
         }
     }
 
