@@ -26,6 +26,7 @@ use crate::{
     Health, Manager, ManagerConfig, ManagerError, Probe, Registry, ShutdownSignals, ShutdownTrigger,
 };
 
+mod construction;
 mod groups;
 mod liveness;
 mod renewal;

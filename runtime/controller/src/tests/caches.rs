@@ -79,6 +79,24 @@ async fn one_controllers_missing_cache_holds_up_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn queue_stays_empty_until_the_controller_starts() {
+    let world = World::with(&["a", "b"]);
+    let wire = |setup: &mut Setup| drop(setup.watch::<ConfigMap>().enqueue(by_self));
+    let Readied { prepared, factory, resources } =
+        world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
+    assert!(factory.typed::<ConfigMap>().synced().await);
+    for _ in 0..10 {
+        world.put("a");
+        world.pass(6).await;
+    }
+    let adds = world.metrics.workqueue("scripted").adds;
+    assert_eq!(adds.get(), 0, "a standby queues nothing");
+    let _workers = prepared.start(resources).await.expect("started");
+    world.pass(1).await;
+    assert_eq!((world.diary.names(), adds.get()), (vec!["a".to_owned(), "b".to_owned()], 2));
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_key_is_reconciled_before_every_handler_has_seen_what_exists() {
     let world = World::with(&["m"]);
     world.api.put("/api/v1/namespaces/shop/secrets/s", json!({}));
