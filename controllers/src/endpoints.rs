@@ -8,7 +8,8 @@
 //! its pods changes. A key that fails 15 times in a row is dropped until then as well.
 //!
 //! Refuses to write what changes nothing: both sides are packed and sorted before they are compared. Refuses to act on
-//! not knowing: Services and Endpoints that cannot be decoded are left alone, and so are the addresses of such pods.
+//! not knowing: the runtime withholds keys whose Service or Endpoints cannot be decoded, and the addresses of such pods
+//! stay as they are.
 
 mod addresses;
 mod apply;
@@ -78,6 +79,7 @@ impl EndpointsController {
         let owning = services.clone();
         let endpoints = setup
             .watch::<Endpoints>()
+            .primary()
             .on_event(move |event, queue| enqueue_deleted(event, &owning, queue))
             .lister();
         Ok(Self { services, pods, endpoints, trigger_times: Mutex::default() })
@@ -128,11 +130,6 @@ impl Controller for EndpointsController {
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
         let api = EndpointsApi::new(cx, key);
-        if self.services.is_quarantined(key) || self.endpoints.is_quarantined(key) {
-            // It is there, and what it says is not known: neither a reason to delete nor a base to write on.
-            tracing::warn!(%key, "left alone: the Service or its Endpoints cannot be decoded");
-            return Ok(Outcome::RequeueAfter(LOOK_AGAIN));
-        }
         match self.services.get(key) {
             Some(service) => self.sync(key, &service, &api).await,
             None => self.clean_up(key, &api).await,

@@ -112,6 +112,7 @@ impl<R: Replicated> ReplicaSync<R> {
         let deaf = setup.env().is_planted("status events ignored");
         let owners = setup
             .watch::<R>()
+            .primary()
             .index(SIBLINGS, |owner| siblings_of(&**owner).into_iter().collect())
             .on_event(move |event, queue| {
                 if !(deaf && is_of_status_alone(event)) {

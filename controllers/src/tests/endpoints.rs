@@ -265,7 +265,7 @@ async fn endpoints_go_soon_after_a_service_that_could_not_be_decoded() {
     world.api.plant(&service_path("web"), |service| service["spec"]["ports"] = json!("not a list"));
     world.pass(60).await;
     world.api.remove(&service_path("web"));
-    world.pass(31).await;
+    world.pass(1).await;
     assert_eq!(world.requests(), [format!("DELETE {}", endpoints_path("web"))]);
 }
 

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use kube::Resource;
 use windlass_env::cell::Observer;
 use windlass_informer::{
-    Laggard, NotSynced, Presence, Progress, Quarantined, Selection, SharedInformer, VersionSource,
+    Laggard, NotSynced, Presence, Progress, Selection, SharedInformer, UndecodableObjects, VersionSource,
 };
 use windlass_object::shard::ShardField;
 use windlass_object::{GroupResource, ObjectKey, Representation, ResourceKind, Uid};
@@ -50,8 +50,8 @@ pub(crate) trait Cache: VersionSource {
     fn presence(&self) -> Presence;
     /// Version and UID of the object of this name, if it is there.
     fn held(&self, key: &ObjectKey) -> Option<(Option<String>, Option<String>)>;
-    /// The object of this name, if it is there and cannot be decoded.
-    fn undecoded(&self, key: &ObjectKey) -> Option<Quarantined>;
+    /// The objects that are there and cannot be decoded.
+    fn undecodable(&self) -> UndecodableObjects;
     /// What may leave out an object of this name, which is not there.
     fn leaves_out(&self, key: &ObjectKey) -> Option<String>;
     /// Why there is no initial list, for each part that has none.
@@ -100,10 +100,8 @@ impl<R: Observed> Cache for SharedInformer<R> {
         Some((object.meta().resource_version.clone(), object.meta().uid.clone()))
     }
 
-    fn undecoded(&self, key: &ObjectKey) -> Option<Quarantined> {
-        let lister = self.lister();
-        let quarantined = lister.is_quarantined(key).then(|| lister.quarantined())?;
-        quarantined.into_iter().find(|one| one.key == *key)
+    fn undecodable(&self) -> UndecodableObjects {
+        self.lister().undecodable()
     }
 
     fn leaves_out(&self, key: &ObjectKey) -> Option<String> {

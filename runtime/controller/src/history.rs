@@ -124,6 +124,8 @@ pub(crate) enum Ending {
     Paused(&'static str),
     /// Not reconciled, since its object has this annotation.
     Annotated(&'static str),
+    /// Not reconciled, since its object cannot be decoded.
+    Withheld,
     /// Failed; to be tried again.
     Failed,
     /// Failed for good.
@@ -262,10 +264,19 @@ impl History {
 
     /// `key` was taken and is not reconciled, because of an annotation.
     pub(crate) fn paused(&self, key: &ObjectKey, annotation: &'static str) {
+        self.dropped(key, Ending::Annotated(annotation));
+    }
+
+    /// `key` was taken and is not reconciled, because its object cannot be decoded.
+    pub(crate) fn withheld(&self, key: &ObjectKey) {
+        self.dropped(key, Ending::Withheld);
+    }
+
+    fn dropped(&self, key: &ObjectKey, end: Ending) {
         let now = self.env.now();
         self.lock().records.change(key, |record| {
             (record.waits, record.failing) = (false, false);
-            (record.ended, record.end) = (Some(now), Some(Ending::Annotated(annotation)));
+            (record.ended, record.end) = (Some(now), Some(end));
             record.keep()
         });
     }
@@ -370,9 +381,13 @@ impl Record {
             return Keep::Hold;
         }
         Keep::LetGo(match self.end {
-            Some(Ending::Terminal | Ending::GivenUp | Ending::Paused(_) | Ending::Annotated(_)) => {
-                Line::Stuck
-            }
+            Some(
+                Ending::Terminal
+                | Ending::GivenUp
+                | Ending::Paused(_)
+                | Ending::Annotated(_)
+                | Ending::Withheld,
+            ) => Line::Stuck,
             _ => Line::Idle,
         })
     }

@@ -60,6 +60,7 @@ mod stale_skips;
 mod steward;
 mod timer;
 mod trigger;
+mod undecodable;
 mod watch;
 mod watches;
 mod worker_pool;

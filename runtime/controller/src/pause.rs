@@ -3,7 +3,8 @@
 //! While the object that a key names has the annotation, with any value but `false`, the key is not reconciled, whatever
 //! asks for it. When the annotation goes, or the object, the key is queued at once, also where the watch was not told
 //! that it had come: states that follow each other fast may be told as one. A reconcile that runs when the annotation
-//! comes goes on to its end.
+//! comes goes on to its end. The annotation of an object that cannot be decoded cannot be seen, but such a key is
+//! [withheld](crate::Setup::reconcile_undecodable) by default, so a paused object stays paused.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -20,12 +20,14 @@ use crate::doubts::DoubtResolver;
 use crate::error::SetupError;
 use crate::explain::{Inner, Insight, Standing, Started};
 use crate::freshness::Gate;
+use crate::history::Asker;
 use crate::registration::{Declaration, Reconcile, Resources};
 use crate::remains::Remains;
 use crate::setup::{CacheSync, Setup};
 use crate::stale_skips::StaleSkips;
 use crate::steward::{Handover, Steward};
 use crate::trigger::Trigger;
+use crate::undecodable::Undecodable;
 use crate::worker_pool::{Activity, Shared, Worker, Workers};
 use crate::writes::SharedLedger;
 
@@ -276,6 +278,7 @@ fn run(
     let Gate { env, ledger, caches, .. } = shared.gate.clone();
     let resolver = DoubtResolver { env, ledger, caches, reader: resources.reader.clone() };
     let mut running = Workers::start(&shared, workers, resolver, insight);
+    running.follow(&shared.undecodable);
     let wiring = setup.wiring();
     for (number, clockwork) in setup.timers.into_iter().enumerate() {
         running.run_timer(number, clockwork, &wiring);
@@ -297,8 +300,10 @@ fn share(
         mode: setup.read_your_writes,
     };
     let activity = Activity::new(setup.workers);
+    let steward = steward(descriptor, setup, &gate, &activity);
     Shared {
-        steward: steward(descriptor, setup, &gate, &activity),
+        undecodable: steward.undecodable.clone(),
+        steward,
         name: descriptor.name,
         controller,
         queue: setup.queue(),
@@ -323,7 +328,10 @@ fn share(
 }
 
 fn steward(descriptor: Descriptor, setup: &Setup, gate: &Gate, activity: &Activity) -> Steward {
+    let own = if setup.reconcile_undecodable { Vec::new() } else { setup.own.clone() };
+    let wiring = setup.wiring();
     Steward {
+        undecodable: Undecodable::new(descriptor.name, wiring.queue.of(Asker::Event), own),
         name: descriptor.name,
         queue: setup.queue(),
         activity: activity.clone(),
@@ -337,7 +345,7 @@ fn steward(descriptor: Descriptor, setup: &Setup, gate: &Gate, activity: &Activi
         scope: Arc::clone(&setup.scope),
         aside: Arc::default(),
         replays: setup.replays.clone(),
-        wiring: setup.wiring(),
+        wiring,
     }
 }
 
@@ -358,7 +366,7 @@ fn insight(descriptor: Descriptor, setup: &Setup, begun: Arc<AtomicBool>) -> Ins
         needed: setup.needed.clone(),
         limits: setup.limits.clone(),
         pauses: setup.pauses.clone(),
-        own_kinds: setup.own_kinds.clone(),
+        own_kinds: setup.own.iter().map(|cache| cache.kind().clone()).collect(),
         workers: setup.workers,
         begun,
         standing: Mutex::new(Standing::NotStarted),

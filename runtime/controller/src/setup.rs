@@ -72,8 +72,9 @@ pub struct Setup {
     pub(crate) timers: Vec<Clockwork>,
     pub(crate) limits: Vec<Limit>,
     pub(crate) pauses: Vec<Pause>,
-    /// The watched kinds whose objects this controller's keys name.
-    pub(crate) own_kinds: Vec<ResourceKind>,
+    /// The caches of the objects that this controller's keys name.
+    pub(crate) own: Vec<Arc<dyn Cache>>,
+    pub(crate) reconcile_undecodable: bool,
     pub(crate) history: History,
     /// Every key is this controller's until its process says otherwise.
     pub(crate) scope: Arc<dyn Scope>,
@@ -123,7 +124,8 @@ impl Setup {
             timers: Vec::new(),
             limits: Vec::new(),
             pauses: Vec::new(),
-            own_kinds: Vec::new(),
+            own: Vec::new(),
+            reconcile_undecodable: false,
             workers: 1,
             max_retries: None,
             reconcile_timeout: None,
@@ -282,6 +284,17 @@ impl Setup {
     /// With `None` a panic is no more than a failure that never uses up its retries: it is tried again for ever.
     pub fn quarantine_after(&mut self, panics: Option<u32>) {
         self.quarantine.limit(panics);
+    }
+
+    /// Whether keys are reconciled while their own object exists and cannot be decoded. Default `false`: such a key waits
+    /// until its object is readable or deleted, and whoever asks is told why. For a lister the object is absent, so with
+    /// `true` a reconcile must ask [`Lister::is_quarantined`](windlass_informer::Lister::is_quarantined) before it takes
+    /// absence for a deletion, and an annotation of [`Watch::paused_by`] cannot be seen.
+    ///
+    /// An object is a key's own if its watch enqueues [`by_self`](crate::by_self), is [`primary`](Watch::primary) or has
+    /// [`paused_by`](Watch::paused_by).
+    pub fn reconcile_undecodable(&mut self, yes: bool) {
+        self.reconcile_undecodable = yes;
     }
 
     /// How many keys are remembered that nothing is the matter with, for whoever asks what became of them

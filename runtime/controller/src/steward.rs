@@ -22,6 +22,7 @@ use crate::limits::Limit;
 use crate::quarantine::Quarantine;
 use crate::scope::{Scope, Verdict};
 use crate::trigger::Trigger;
+use crate::undecodable::Undecodable;
 use crate::watch::{Replay, Wiring};
 use crate::worker_pool::Activity;
 
@@ -44,6 +45,7 @@ pub struct Steward {
     pub(crate) activity: Activity,
     pub(crate) gate: Gate,
     pub(crate) quarantine: Quarantine,
+    pub(crate) undecodable: Undecodable,
     pub(crate) history: History,
     pub(crate) limits: Vec<Limit>,
     pub(crate) triggers: Vec<Trigger>,
@@ -150,6 +152,7 @@ impl Steward {
         self.limits.iter().for_each(|limit| limit.forget_if(gone, &self.queue));
         self.triggers.iter().for_each(|trigger| trigger.forget_if(gone));
         self.quarantine.forget_if(gone);
+        self.undecodable.forget_if(gone);
         self.history.forget_if(gone);
     }
 

@@ -7,6 +7,7 @@ mod queueing;
 mod rights;
 mod sources;
 mod threads;
+mod undecodable;
 mod watching;
 mod written;
 

@@ -64,11 +64,24 @@ pub struct Watch<'s, R: Observed> {
     informer: SharedInformer<R>,
     predicates: Vec<Predicate<R::Object>>,
     priority: Option<Priority>,
+    is_primary: bool,
 }
 
 impl<'s, R: Observed> Watch<'s, R> {
     pub(crate) fn new(setup: &'s mut Setup, informer: SharedInformer<R>) -> Self {
-        Self { setup, informer, predicates: Vec::new(), priority: None }
+        Self { setup, informer, predicates: Vec::new(), priority: None, is_primary: false }
+    }
+
+    /// Says that the controller's keys name the objects of this watch. While such an object exists and cannot be decoded,
+    /// its key is [not reconciled](Setup::reconcile_undecodable). [`enqueue`](Self::enqueue) with
+    /// [`by_self`](crate::by_self) and [`paused_by`](Self::paused_by) imply it.
+    #[must_use]
+    pub fn primary(mut self) -> Self {
+        if !self.is_primary {
+            self.setup.own.push(Arc::new(self.informer.clone()));
+        }
+        self.is_primary = true;
+        self
     }
 
     /// From here on only events that `predicate` lets pass reach this watch's mappers and handlers. Several must all
@@ -95,9 +108,9 @@ impl<'s, R: Observed> Watch<'s, R> {
     /// Where replicas share shards and this watch is of [every shard](Setup::watch_every_shard), the keys of one that is
     /// taken over are enqueued too: the cache has had their objects all the time. What [`on_event`](Self::on_event) queued
     /// is not.
-    pub fn enqueue(self, map: impl Fn(&R::Object) -> Vec<ObjectKey> + Send + Sync + 'static) -> Self {
+    pub fn enqueue(mut self, map: impl Fn(&R::Object) -> Vec<ObjectKey> + Send + Sync + 'static) -> Self {
         if map.type_id() == by_self::<R::Object>.type_id() {
-            self.setup.own_kinds.push(self.informer.kind().clone());
+            self = self.primary();
         }
         let map = Arc::new(map);
         if self.informer.shards().is_none() {
@@ -148,12 +161,12 @@ impl<'s, R: Observed> Watch<'s, R> {
 
     /// Pauses the keys of this watch's own objects: while the object that a key names has this annotation, with any value
     /// but `false`, the key is not reconciled, whatever asks for it. Once the annotation goes, or the object, the key
-    /// is queued at once, whatever predicates say. A reconcile that runs when it comes goes on to its end. The
+    /// is queued at once, whatever predicates say. A reconcile that runs when it comes goes on to its end. While the object
+    /// cannot be decoded, its key is [not reconciled](Setup::reconcile_undecodable) either. The
     /// annotation is the controller author's to choose; `windlass.dev/paused` is one.
     pub fn paused_by(self, annotation: &'static str) -> Self {
-        self.setup.own_kinds.push(self.informer.kind().clone());
         self.setup.pauses.push(Pause::new(annotation, self.informer.lister()));
-        self.join(resume(annotation))
+        self.primary().join(resume(annotation))
     }
 
     fn join(self, handle: impl FnMut(&Event<Arc<R::Object>>, &Enqueuer) + Send + 'static) -> Self {

@@ -38,6 +38,7 @@ use crate::stale_skips::StaleSkips;
 use crate::steward::Steward;
 use crate::timer::Clockwork;
 use crate::trigger::Trigger;
+use crate::undecodable::Undecodable;
 use crate::watch::Wiring;
 use crate::watches::Watches;
 
@@ -68,6 +69,7 @@ pub(crate) struct Shared {
     pub(crate) quarantine: Quarantine,
     pub(crate) limits: Vec<Limit>,
     pub(crate) pauses: Vec<Pause>,
+    pub(crate) undecodable: Undecodable,
     pub(crate) scope: Arc<dyn Scope>,
     pub(crate) history: History,
     pub(crate) triggers: Vec<Trigger>,
@@ -155,7 +157,7 @@ impl Worker {
 
     /// Whether `key` is to be reconciled here and now; if so, behind which fence.
     fn admit(&self, key: &ObjectKey, priority: Priority) -> Option<KeyFence> {
-        let Shared { name, scope, pauses, history, queue, steward, .. } = &*self.shared;
+        let Shared { name, scope, pauses, undecodable, history, queue, steward, .. } = &*self.shared;
         let fence = loop {
             match scope.verdict(key) {
                 scope::Verdict::Mine(fence) => break fence,
@@ -176,6 +178,14 @@ impl Worker {
             history.paused(key, annotation);
             // Whoever was told that the annotation went before this was noted has left the key to this worker.
             if Pause::of(pauses, key).is_some() {
+                return None;
+            }
+        }
+        if undecodable.contains(key) {
+            queue.forget(key);
+            history.withheld(key);
+            // From here on its object's next state queues it.
+            if undecodable.withhold(key, priority) {
                 return None;
             }
         }
@@ -539,6 +549,17 @@ impl Workers {
         self.tasks.push(self.env.spawn(name, async move {
             stop.run_until_cancelled(run).await;
         }));
+    }
+
+    /// Queues keys that are withheld, once they need not be, until the workers are told to stop.
+    pub(crate) fn follow(&mut self, undecodable: &Undecodable) {
+        for number in 0..undecodable.caches() {
+            let (stop, follow) = (self.stop.clone(), undecodable.clone().follow(number));
+            let name = format!("{} undecodable {number}", self.name);
+            self.tasks.push(self.env.spawn(name, async move {
+                stop.run_until_cancelled(follow).await;
+            }));
+        }
     }
 
     /// Keeps informers that end with the controller.

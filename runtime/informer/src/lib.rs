@@ -64,6 +64,7 @@ mod sync;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod undecodable;
 
 pub use crate::budget::OverBudget;
 pub use crate::error::{InformerError, Lag, Laggard, NotSynced};
@@ -86,3 +87,4 @@ pub use crate::reflector::{During, LogWatchErrors, NextStep, WatchErrorHandler, 
 pub use crate::shards::{Shard, ShardSet, Shards, ShardsOverlap};
 pub use crate::shared_informer::{RefreshState, RefreshTicket, SharedInformer, VersionSource};
 pub use crate::store::{Coverage, Progress, Quarantined};
+pub use crate::undecodable::UndecodableObjects;

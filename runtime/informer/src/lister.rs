@@ -13,6 +13,7 @@ use windlass_object::{LabelSelector, ObjectKey, Representation, ResourceVersion,
 use crate::factory::Hold;
 use crate::indexer::Index;
 use crate::store::{Progress, Quarantined, Snapshot, Store};
+use crate::undecodable::UndecodableObjects;
 
 /// The objects of one informer, for reading. Cheap to clone.
 pub struct Lister<R: Representation> {
@@ -149,6 +150,11 @@ impl<R: Representation> Lister<R> {
     /// The objects that exist but cannot be decoded, and are therefore in none of the other answers.
     pub fn quarantined(&self) -> Vec<Quarantined> {
         self.snapshot().quarantined().values().cloned().collect()
+    }
+
+    /// The same, to look up in and to compare with a later moment.
+    pub fn undecodable(&self) -> UndecodableObjects {
+        UndecodableObjects::new(self.snapshot().quarantined().clone())
     }
 
     /// Whether the object of that key exists but cannot be decoded: what seems to be absence is ignorance.

@@ -18,8 +18,8 @@
 //! then follows from the server's state alone and not from when this process was started, for after a
 //! restart, or on a standby that takes over, the older state would be missing too. Keeping it would also let
 //! the store claim a version at which the object was no longer that. Handlers are told of a deletion that was
-//! *inferred*; a controller to which absence is dangerous asks
-//! [`Lister::quarantined`](crate::Lister::quarantined) first.
+//! *inferred*. The controller runtime does not reconcile a key whose own object is in quarantine; a controller to which
+//! the absence of another object is dangerous asks [`Lister::quarantined`](crate::Lister::quarantined) first.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -255,7 +255,7 @@ impl Inner {
     /// The objects of that name which cannot be decoded; first those that the key names.
     fn undecoded(&self, caches: &[Arc<dyn Cache>], key: &ObjectKey) -> Vec<Spoilt> {
         let of = |cache: &Arc<dyn Cache>| {
-            let (kind, what) = (cache.kind().clone(), cache.undecoded(key)?);
+            let (kind, what) = (cache.kind().clone(), cache.undecodable().get(key)?.clone());
             Some(Spoilt { is_own: self.own_kinds.contains(&kind), kind, what })
         };
         let mut undecoded: Vec<Spoilt> = caches.iter().filter_map(of).collect();
@@ -357,6 +357,7 @@ fn outcome(end: Ending) -> &'static str {
         Ending::Again => "asked for another look",
         Ending::Paused(_) => "paused",
         Ending::Annotated(_) => "not reconciled: paused",
+        Ending::Withheld => "not reconciled: its object could not be decoded",
         Ending::Failed => "failed",
         Ending::Terminal => "failed for good",
         Ending::GivenUp => "failed too often",

@@ -1,0 +1,167 @@
+//! Keys whose own object cannot be decoded.
+
+use windlass_workqueue::Priority;
+
+use super::*;
+use crate::Trigger;
+
+const PAUSED: &str = "example.com/paused";
+
+/// Makes the data of a ConfigMap something that no ConfigMap can hold.
+fn break_map(world: &World, name: &str) {
+    world.api.plant(&path(name), |object| object["data"] = json!({ "count": 17 }));
+}
+
+fn mend_map(world: &World, name: &str) {
+    world.api.plant(&path(name), |object| object["data"] = json!({ "count": "17" }));
+}
+
+fn watch_maps(setup: &mut Setup) {
+    setup.watch::<ConfigMap>().enqueue(by_self);
+}
+
+/// A controller that waits for changes, and a trigger for its keys. The map `m` is reconciled, and then broken.
+async fn broken_map(wire: fn(&mut Setup)) -> (World, Workers, Trigger) {
+    let (world, trigger) = (World::with(&["m", "n"]), Trigger::new(10));
+    let sent = trigger.clone();
+    let wire = move |setup: &mut Setup| {
+        setup.triggered_by(&sent);
+        wire(setup);
+    };
+    let workers = world.watcher(wire).await;
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["m", "n"]);
+    break_map(&world, "m");
+    world.pass(1).await;
+    (world, workers, trigger)
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::namespaced("shop", name)
+}
+
+#[tokio::test(start_paused = true)]
+async fn key_of_undecodable_object_is_reconciled_once_it_is_readable() {
+    let (world, workers, trigger) = broken_map(watch_maps).await;
+    for name in ["m", "n"] {
+        trigger.try_send(key(name)).expect("room");
+    }
+    world.pass(3600).await;
+    assert_eq!(world.diary.names(), ["n"], "whatever asks for it");
+    let told = workers.explain(&key("m")).cause;
+    assert!(told.starts_with("quarantined object: configmaps.v1 at version "), "{told}");
+    break_map(&world, "m");
+    world.pass(3600).await;
+    assert_eq!(world.diary.names(), Vec::<String>::new(), "another version that cannot be decoded");
+    mend_map(&world, "m");
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["m"]);
+    assert_eq!(workers.explain(&key("m")).cause, "done: nothing to do until something changes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn key_of_undecodable_object_is_reconciled_once_it_is_deleted() {
+    let (world, workers, _trigger) = broken_map(watch_maps).await;
+    assert_eq!(world.diary.names(), Vec::<String>::new());
+    world.api.remove(&path("m"));
+    world.pass(3600).await;
+    assert_eq!(world.diary.names(), ["m"], "once, as deleted");
+    assert_eq!(
+        workers.explain(&key("m")).cause,
+        "done: nothing left to do, and no cache holds an object of that name"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn undecodable_object_that_nobody_asked_for_brings_no_key_when_deleted() {
+    let world = World::with(&["m", "n"]);
+    break_map(&world, "m");
+    let _workers = world.watcher(watch_maps).await;
+    world.pass(1).await;
+    world.api.remove(&path("m"));
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["n"], "as no handler is told of its end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn key_that_failed_forgets_its_failures_while_undecodable() {
+    let world = World::with(&["fails"]);
+    let workers = world.start().await;
+    world.pass(60).await;
+    assert!(workers.explain(&key("fails")).failures > 10);
+    break_map(&world, "fails");
+    world.pass(3600).await;
+    world.diary.names();
+    assert_eq!(workers.explain(&key("fails")).failures, 0);
+    world.pass(3600).await;
+    assert_eq!(world.diary.names(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn paused_object_stays_paused_when_it_becomes_undecodable() {
+    fn pausable(setup: &mut Setup) {
+        setup.watch::<ConfigMap>().paused_by(PAUSED).enqueue(by_self);
+    }
+    let annotate = |value: Option<&str>| json!({ "metadata": { "annotations": { PAUSED: value } } });
+    let (world, _workers, trigger) = broken_map(pausable).await;
+    mend_map(&world, "m");
+    world.api.put(&path("m"), annotate(Some("by hand")));
+    world.pass(1).await;
+    world.diary.names();
+    break_map(&world, "m");
+    trigger.try_send(key("m")).expect("room");
+    world.pass(60).await;
+    mend_map(&world, "m");
+    world.pass(60).await;
+    assert_eq!(world.diary.names(), Vec::<String>::new(), "paused before, meanwhile and after");
+    world.api.put(&path("m"), annotate(None));
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["m"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn controller_that_asks_for_it_reconciles_undecodable_objects() {
+    let (world, _workers, trigger) = broken_map(|setup| {
+        setup.reconcile_undecodable(true);
+        watch_maps(setup);
+    })
+    .await;
+    assert_eq!(world.diary.names(), ["m"]);
+    trigger.try_send(key("m")).expect("room");
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["m"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn watch_with_its_own_handler_says_that_keys_name_its_objects() {
+    fn by_hand(setup: &mut Setup) {
+        let watch = setup.watch::<ConfigMap>().primary();
+        watch.on_event(|event, queue| queue.add(ObjectKey::of(&event.object().metadata)));
+    }
+    let (world, _workers, _trigger) = broken_map(by_hand).await;
+    assert_eq!(world.diary.names(), Vec::<String>::new());
+    world.api.remove(&path("m"));
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["m"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn withheld_key_comes_back_as_urgent_as_it_was() {
+    let world = World::with(&["m"]);
+    let seen: Arc<Mutex<Vec<Priority>>> = Arc::default();
+    let noted = Arc::clone(&seen);
+    let wire = |setup: &mut Setup| {
+        setup.watch::<ConfigMap>().priority(Priority(42)).enqueue(by_self);
+    };
+    let act = move |_, cx: Context| {
+        noted.lock().expect("whole").push(cx.priority());
+        async { Ok(Outcome::Done) }
+    };
+    let _workers = world.start_with(world.scripted(wire, act)).await;
+    world.pass(1).await;
+    break_map(&world, "m");
+    world.pass(1).await;
+    world.api.remove(&path("m"));
+    world.pass(1).await;
+    assert_eq!(*seen.lock().expect("whole"), [Priority(42), Priority(42)]);
+}
