@@ -37,6 +37,7 @@ use crate::{
         limit::{Limit, Limiter},
         over,
         repeat::Repeat,
+        wire::{self, Wire},
         write_log::{Log, WriteLog},
     },
 };
@@ -58,6 +59,9 @@ pub struct ClientOptions {
     /// How long a connection may take to be made, TLS and all. Default 10 s: within a lease's renew deadline, so
     /// that another address can still be tried.
     pub connect_timeout: Duration,
+    /// How long sent data can stay unacknowledged before the connection is closed (`TCP_USER_TIMEOUT`; Linux). Default
+    /// 30 s. With leader election at most lease duration minus renew deadline: so long can a write arrive late.
+    pub unacknowledged_timeout: Duration,
     /// Whose credentials the requests of controllers carry. Default: those of the process.
     pub identities: Identities,
 }
@@ -70,6 +74,7 @@ impl Default for ClientOptions {
             user_agent: concat!("windlass/", env!("CARGO_PKG_VERSION")).into(),
             request_timeout: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(10),
+            unacknowledged_timeout: Duration::from_secs(30),
             identities: Identities::Shared,
         }
     }
@@ -146,25 +151,25 @@ enum Wires {
     /// To the server: this pool, and one more for the election.
     Pool {
         /// For the process, whose certificate may be what opens them.
-        process: Next,
+        process: Arc<dyn Wire>,
         /// For accounts. The same as the other where there are none.
-        anonymous: Next,
+        anonymous: Arc<dyn Wire>,
     },
     /// Into a service of the caller's.
-    Service(Next),
+    Service(Arc<dyn Wire>),
 }
 
 impl Wires {
-    fn pool(config: &Config, options: &ClientOptions) -> Result<Self, ClientError> {
-        let process = connect(config, options.connect_timeout)?;
+    fn pool(env: &Env, config: &Config, options: &ClientOptions) -> Result<Self, ClientError> {
+        let process = connect(env, config, options)?;
         let anonymous = match options.identities {
             Identities::Shared => Arc::clone(&process),
-            Identities::ServiceAccounts { .. } => connect(&anonymous(config), options.connect_timeout)?,
+            Identities::ServiceAccounts { .. } => connect(env, &anonymous(config), options)?,
         };
         Ok(Self::Pool { process, anonymous })
     }
 
-    fn of(&self, whose: Whose) -> &Next {
+    fn of(&self, whose: Whose) -> &Arc<dyn Wire> {
         match (self, whose) {
             (Wires::Pool { process: next, .. }, Whose::Process)
             | (Wires::Pool { anonymous: next, .. }, Whose::Account)
@@ -217,7 +222,7 @@ impl Clients {
         metrics: &Metrics,
         fence: Arc<dyn Fence>,
     ) -> Result<Self, ClientError> {
-        let wires = Wires::pool(&config, &options)?;
+        let wires = Wires::pool(&env, &config, &options)?;
         Self::build(env, config, options, metrics, fence, wires)
     }
 
@@ -242,7 +247,14 @@ impl Clients {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        Self::build(env, Config::new(base_uri), options, metrics, fence, Wires::Service(over(service)))
+        Self::build(
+            env,
+            Config::new(base_uri),
+            options,
+            metrics,
+            fence,
+            Wires::Service(wire::service(service)),
+        )
     }
 
     fn build(
@@ -259,11 +271,11 @@ impl Clients {
         }
         let auth = config.auth_layer().map_err(unauthenticated)?;
         let metrics = metrics.clone();
-        let gate = Gate { env: env.clone(), fence: None, request_timeout: options.request_timeout };
         let deadline = Deadline { env: env.clone(), within: options.request_timeout };
         let headers = identified(&config, &options.user_agent)?;
-        let wire = before(gate, Arc::clone(wires.of(Whose::Process)));
-        let health = before(deadline, addressed(&headers, Credentials::Process(auth.as_ref()), wire)?);
+        let gate = Gate { env: env.clone(), fence: None, wire: Arc::clone(wires.of(Whose::Process)) };
+        let gate: Next = Arc::new(gate);
+        let health = before(deadline, addressed(&headers, Credentials::Process(auth.as_ref()), gate)?);
         let (identities, draining) = (Mutex::default(), cell(false).0);
         let shared =
             Shared { env, config, options, metrics, fence, auth, wires, health, identities, draining };
@@ -337,7 +349,7 @@ impl Clients {
     /// Outside of a tokio runtime.
     pub fn for_election(&self) -> Result<kube::Client, ClientError> {
         let wire = match &self.shared.wires {
-            Wires::Pool { .. } => connect(&self.shared.config, self.shared.options.connect_timeout)?,
+            Wires::Pool { .. } => connect(&self.shared.env, &self.shared.config, &self.shared.options)?,
             Wires::Service(service) => Arc::clone(service),
         };
         let within = self.shared.options.request_timeout;
@@ -396,7 +408,7 @@ impl Shared {
         name: &str,
         auth: Option<&AuthLayer>,
         within: Duration,
-        wire: &Next,
+        wire: &Arc<dyn Wire>,
     ) -> Result<Next, ClientError> {
         self.inner(name, &self.config, Credentials::Process(auth), None, within, wire)
     }
@@ -408,12 +420,12 @@ impl Shared {
         credentials: Credentials<'_>,
         fence: Option<Arc<dyn Fence>>,
         within: Duration,
-        wire: &Next,
+        wire: &Arc<dyn Wire>,
     ) -> Result<Next, ClientError> {
         let Self { env, options, .. } = self;
-        let gate = Gate { env: env.clone(), fence, request_timeout: within };
+        let gate: Next = Arc::new(Gate { env: env.clone(), fence, wire: Arc::clone(wire) });
         let config = identified(config, &format!("{}/{name}", options.user_agent))?;
-        let addressed = addressed(&config, credentials, before(gate, Arc::clone(wire)))?;
+        let addressed = addressed(&config, credentials, gate)?;
         Ok(before(Deadline { env: env.clone(), within }, addressed))
     }
 

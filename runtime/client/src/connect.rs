@@ -1,61 +1,76 @@
 //! The wire: connections to the server, with TLS, over a proxy where one is named.
 //!
 //! HTTP/1.1 only: each watch has a connection of its own and cannot stall another request, which a shared HTTP/2
-//! connection does beyond a hundred streams. The timeout covers everything up to the end of the TLS handshake; it
-//! and the connections' own tasks are hyper's, and so the one place where time is not the environment's.
+//! connection does beyond a hundred streams. The connect timeout covers everything up to the end of the TLS handshake.
+//!
+//! Every connection is closed with a reset (`SO_LINGER` 0). A request that is dropped in flight therefore takes its
+//! unsent and unacknowledged bytes with it: the kernel discards them instead of retransmitting them. The reset of an
+//! idle connection is harmless: the server has answered every request on it, and reads an error instead of an end.
 
-use std::time::Duration;
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
+use futures_util::future::{BoxFuture, FutureExt as _};
 use http::Uri;
-use hyper_timeout::TimeoutConnector;
 use hyper_util::{
-    client::legacy::{
-        Client,
-        connect::{
-            Connect, Connection, HttpConnector,
-            proxy::{SocksV5, Tunnel},
-        },
+    client::legacy::connect::{
+        Connection, HttpConnector,
+        proxy::{SocksV5, Tunnel},
     },
-    rt::{TokioExecutor, TokioTimer},
+    rt::TokioIo,
 };
-use kube::{
-    Config,
-    client::{Body, ConfigExt as _},
-};
-use tower::{BoxError, Service};
+use kube::{Config, client::ConfigExt as _};
+use tokio::net::TcpStream;
+use tower::{BoxError, Service, ServiceExt as _};
+use windlass_env::Env;
 
 use crate::{
+    clients::ClientOptions,
     error::ClientError,
-    stack::{Next, over},
+    pool::{Dial, Pool, Stream},
+    stack::wire::Wire,
 };
 
-/// How long an idle connection is kept: less than the 3 minutes after which servers and balancers drop theirs.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// TCP's own probes, which find a peer that is gone while nobody asks it anything.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 /// Between two probes without an answer; with the retries, a dead peer is known for one within a minute.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// How many probes may go unanswered.
 const KEEPALIVE_RETRIES: u32 = 3;
-/// How long what was sent may go unacknowledged. Probes do not run then, and the kernel's own patience is 15 minutes.
-#[cfg(target_os = "linux")]
-const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(30);
-/// How many idle connections are kept: enough for the next burst, and not what the worst moment once needed.
-const MOST_IDLE: usize = 32;
+
+/// The server could not be connected to: nothing was sent.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot connect to the server")]
+pub(crate) struct ConnectError(#[source] BoxError);
+
+/// A connection was not established in time.
+#[derive(Debug, thiserror::Error)]
+#[error("no connection within {0:?}")]
+struct ConnectTimeout(Duration);
 
 /// A pool of connections to the server. Connects when first used.
-pub(crate) fn connect(config: &Config, timeout: Duration) -> Result<Next, ClientError> {
-    let tcp = tcp(timeout);
+pub(crate) fn connect(
+    env: &Env,
+    config: &Config,
+    options: &ClientOptions,
+) -> Result<Arc<dyn Wire>, ClientError> {
+    let dial = dialer(config, tcp(options))?;
+    let dial = Arc::new(TimedDial { env: env.clone(), within: options.connect_timeout, dial });
+    Ok(Arc::new(Pool::new(env.clone(), config.cluster_url.clone(), dial)))
+}
+
+fn dialer(config: &Config, tcp: Resetting) -> Result<Arc<dyn Dial>, ClientError> {
     match config.proxy_url.as_ref() {
-        None => secure(config, tcp, timeout),
+        None => secure(config, tcp),
         Some(proxy) if proxy.authority().is_some_and(|it| it.as_str().contains('@')) => {
             Err(unsupported(proxy))
         }
-        Some(proxy) if proxy.scheme_str() == Some("http") => {
-            secure(config, Tunnel::new(proxy.clone(), tcp), timeout)
-        }
+        Some(proxy) if proxy.scheme_str() == Some("http") => secure(config, Tunnel::new(proxy.clone(), tcp)),
         Some(proxy) if proxy.scheme_str() == Some("socks5") => {
-            secure(config, SocksV5::new(proxy.clone(), tcp), timeout)
+            secure(config, SocksV5::new(proxy.clone(), tcp))
         }
         Some(proxy) => Err(unsupported(proxy)),
     }
@@ -65,7 +80,7 @@ fn unsupported(proxy: &Uri) -> ClientError {
     ClientError::Proxy { scheme: proxy.scheme_str().unwrap_or_default().into() }
 }
 
-fn tcp(timeout: Duration) -> HttpConnector {
+fn tcp(options: &ClientOptions) -> Resetting {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -73,44 +88,88 @@ fn tcp(timeout: Duration) -> HttpConnector {
     tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
     tcp.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
     #[cfg(target_os = "linux")]
-    tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED_TIMEOUT));
-    tcp.set_connect_timeout(Some(timeout));
-    tcp
+    tcp.set_tcp_user_timeout(Some(options.unacknowledged_timeout));
+    tcp.set_connect_timeout(Some(options.connect_timeout));
+    Resetting(tcp)
 }
 
 /// TLS for `https` servers. Others need none, and so no certificates either.
-fn secure<C>(config: &Config, connector: C, timeout: Duration) -> Result<Next, ClientError>
+fn secure<C>(config: &Config, connector: C) -> Result<Arc<dyn Dial>, ClientError>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
-    C::Response: hyper::rt::Read + hyper::rt::Write + Connection + Send + Unpin + 'static,
+    C::Response: Stream + Connection,
     C::Future: Send + 'static,
     C::Error: Into<BoxError>,
 {
     if config.cluster_url.scheme_str() == Some("http") {
-        return Ok(pool(connector, timeout));
+        return Ok(Arc::new(Dialer(connector)));
     }
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         return Err(ClientError::NoCryptoProvider);
     }
     let tls = config.rustls_https_connector_with_connector(connector).map_err(ClientError::Tls)?;
-    Ok(pool(tls, timeout))
+    Ok(Arc::new(Dialer(tls)))
 }
 
-fn pool<C>(connector: C, timeout: Duration) -> Next
+/// TCP connections that are reset when they are closed.
+#[derive(Clone)]
+struct Resetting(HttpConnector);
+
+impl Service<Uri> for Resetting {
+    type Response = TokioIo<TcpStream>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<TokioIo<TcpStream>, BoxError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.0.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, server: Uri) -> Self::Future {
+        let connecting = self.0.call(server);
+        async move {
+            let stream = connecting.await?;
+            stream.inner().set_zero_linger()?;
+            Ok(stream)
+        }
+        .boxed()
+    }
+}
+
+/// A connector of any kind.
+struct Dialer<C>(C);
+
+impl<C> Dial for Dialer<C>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
-    C::Response: hyper::rt::Read + hyper::rt::Write + Connection + Send + Unpin + 'static,
+    C::Response: Stream,
     C::Future: Send + 'static,
     C::Error: Into<BoxError>,
-    TimeoutConnector<C>: Connect,
 {
-    let mut connector = TimeoutConnector::new(connector);
-    connector.set_connect_timeout(Some(timeout));
-    // Reading and writing are bounded by the stack's deadline, which knows a watch from a list.
-    let client: Client<_, Body> = Client::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(IDLE_TIMEOUT)
-        .pool_max_idle_per_host(MOST_IDLE)
-        .build(connector);
-    over(client)
+    fn dial(&self, server: Uri) -> BoxFuture<'static, Result<Box<dyn Stream>, BoxError>> {
+        let connector = self.0.clone();
+        async move {
+            let stream = connector.oneshot(server).await.map_err(Into::into)?;
+            Ok(Box::new(stream) as Box<dyn Stream>)
+        }
+        .boxed()
+    }
+}
+
+/// Bounds the time that a connection takes to be established.
+struct TimedDial {
+    env: Env,
+    within: Duration,
+    dial: Arc<dyn Dial>,
+}
+
+impl Dial for TimedDial {
+    fn dial(&self, server: Uri) -> BoxFuture<'static, Result<Box<dyn Stream>, BoxError>> {
+        let (env, within, dialing) = (self.env.clone(), self.within, self.dial.dial(server));
+        async move {
+            let dialed = env.timeout(within, dialing).await;
+            let dialed = dialed.unwrap_or_else(|_| Err(ConnectTimeout(within).into()));
+            Ok(dialed.map_err(ConnectError)?)
+        }
+        .boxed()
+    }
 }

@@ -251,12 +251,6 @@ fn was_refused(error: &(dyn Error + 'static)) -> bool {
     kinds.into_iter().any(|kind| kind == io::ErrorKind::ConnectionRefused)
 }
 
-/// Whether no connection was made, so that nothing can have been sent on it.
-pub(crate) fn never_connected(error: &(dyn Error + 'static)) -> bool {
-    find::<hyper_util::client::legacy::Error>(error)
-        .is_some_and(hyper_util::client::legacy::Error::is_connect)
-}
-
 /// The first error of a type among an error and its causes.
 pub(crate) fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
     causes(error).find_map(<dyn Error>::downcast_ref)

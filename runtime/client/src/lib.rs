@@ -5,8 +5,9 @@
 //! - Every request is counted by verb, resource and code, also one that was refused here or given up by its caller.
 //! - Every request ends: answered, or failed at its deadline. A watch never stays silent for longer than its own
 //!   timeout and 30 s.
-//! - No write leaves without the fence's consent, and one under way is dropped when the fence closes ([`Fence`]).
-//!   Where the fence has a deadline, the server is told not to work beyond it.
+//! - No write leaves without the fence's consent, asked once its connection is established, and one in flight is dropped
+//!   with its connection when the fence closes ([`Fence`]). The server is told not to work on a write beyond the fence's
+//!   deadline or the caller's.
 //! - A worker learns of every write it made: that it took effect, or that nobody knows ([`WriteLog`]).
 //! - Nothing that may have taken effect is retried here: only the caller knows whether doing it twice does harm. What
 //!   a busy server turned away (429) and asks for again is sent again, up to ten times and never faster than it asks,
@@ -31,6 +32,7 @@ mod connect;
 mod denial;
 mod error;
 mod identities;
+mod pool;
 mod raw;
 mod stack;
 #[cfg(test)]

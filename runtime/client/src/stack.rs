@@ -1,7 +1,8 @@
 //! The steps every request passes, and how they are put together.
 //!
 //! From outer to inner: count, fence slot, declared verbs, write log, drain, repeat, limiter, in flight, deadline, base URI,
-//! credentials, extra headers, gate, wire. The first five belong to one user of the stack; everything from there
+//! credentials, extra headers, gate, wire. The gate acquires a connection from the wire before it lets a request leave. The
+//! first five belong to one user of the stack; everything from there
 //! inwards is shared by all users of an identity. The election's stack has neither drain nor repeat, limiter or bound.
 //!
 //! Credentials are kube's layer for those of the process, or the tokens of a controller's account: outside of the gate,
@@ -19,6 +20,7 @@ pub(crate) mod gate;
 pub(crate) mod in_flight;
 pub(crate) mod limit;
 pub(crate) mod repeat;
+pub(crate) mod wire;
 pub(crate) mod write_log;
 
 use std::{

@@ -4,6 +4,7 @@ mod drained;
 mod fenced;
 mod identities;
 mod logged;
+mod paused;
 mod raw;
 mod repeated;
 mod secrets;

@@ -142,6 +142,12 @@ impl ElectionConfig {
         Ok(())
     }
 
+    /// Returns how long a standby waits at least between the end of this replica's fence and its own first write: lease
+    /// duration minus renew deadline. What the holder sends before the fence ends must not arrive later than that.
+    pub fn allowance(&self) -> Duration {
+        self.lease_duration.saturating_sub(self.renew_deadline)
+    }
+
     /// The lease duration as the Lease states it.
     pub(crate) fn lease_seconds(&self) -> i32 {
         i32::try_from(self.lease_duration.as_secs()).unwrap_or(i32::MAX)

@@ -13,6 +13,7 @@ use windlass_env::cell::{self, Observer, Publisher};
 use windlass_env::{Env, Instant, Rng};
 use windlass_metrics::{ElectionMetrics, Metrics};
 
+use crate::clocks::Clocks;
 use crate::config::{ElectionConfig, ElectionConfigError};
 use crate::coordinated::Candidate;
 use crate::decide::Step;
@@ -40,6 +41,7 @@ pub struct Elector {
     /// What stands for election beside this, where the API server's coordinator elects.
     candidate: Option<Candidate>,
     fence: Arc<LeaderFence>,
+    clocks: Arc<Clocks>,
     leadership: Publisher<Leadership>,
     /// Whom a coordinator wants to hold the lease that this replica holds.
     preferred: Publisher<Option<String>>,
@@ -91,6 +93,8 @@ impl Elector {
         let metrics = metrics.election(&config.lease_name);
         metrics.master_status.set(0);
         let tenure = Tenure::new(Terms::of(&config), &config.lease_name);
+        let clocks = Arc::new(Clocks::new(env.clone(), config.allowance()));
+        fence.watch(Arc::clone(&clocks));
         Ok(Self {
             candidate: Candidate::of(&env, &client, &config),
             api: LeaseApi::new(env.clone(), client, watch, &config),
@@ -101,6 +105,7 @@ impl Elector {
             env,
             config,
             fence,
+            clocks,
             last_renewal: LastRenewal::default(),
             metrics,
             role: Role::Standby,
@@ -171,7 +176,7 @@ impl Elector {
     }
 
     async fn acquire_beside(&mut self) -> Result<(), ElectionError> {
-        if matches!(self.role, Role::Leading { .. }) && self.fence.open_until().is_none() {
+        if matches!(self.role, Role::Leading { .. }) && self.fence.held_until().is_none() {
             self.lose(self.missed_deadline());
         }
         while matches!(self.role, Role::Standby) {
@@ -213,9 +218,9 @@ impl Elector {
             let Role::Leading { renew_at, .. } = self.role else {
                 return LeaseLost { reason: LossReason::NotHeld };
             };
-            let Some(deadline) = self.fence.open_until() else { return self.lose(self.missed_deadline()) };
+            let Some(deadline) = self.fence.held_until() else { return self.lose(self.missed_deadline()) };
             self.env.sleep_until(renew_at.min(deadline)).await;
-            if self.fence.open_until().is_none() {
+            if self.fence.held_until().is_none() {
                 continue;
             }
             match self.renew_before(deadline).await {
@@ -347,7 +352,7 @@ impl Elector {
     /// Writes ourselves into the Lease and, if that succeeds, leads from the moment it was sent.
     async fn claim(&mut self, writing: Writing) -> Result<(), LeaseError> {
         let sent = self.write(writing, None).await?;
-        if !self.fence.open(sent + self.config.renew_deadline) {
+        if !self.fence.open(sent, sent + self.config.renew_deadline) {
             self.tenure.step_down();
             return Err(LeaseError::TooLate);
         }
@@ -417,7 +422,7 @@ impl Elector {
             Err(LeaseError::TooLate) => return Err(LeaseError::Lost(self.missed_deadline())),
             outcome => outcome?,
         };
-        if !self.fence.extend(sent + self.config.renew_deadline) {
+        if !self.fence.extend(sent, sent + self.config.renew_deadline) {
             return Err(LeaseError::Lost(self.missed_deadline()));
         }
         self.last_renewal.set(Some(sent));
@@ -483,6 +488,7 @@ impl Elector {
 
     /// Writes over the state last seen, and says when the request was sent.
     async fn write(&mut self, writing: Writing, written: Option<&Written>) -> Result<Instant, LeaseError> {
+        self.clocks.compare();
         let write = self.tenure.begin(writing, written, &Moment::of(&self.env));
         let lease = self.api.write(&write).await?;
         self.tenure.landed(write.ticket, lease, self.env.now())?;

@@ -11,6 +11,9 @@
 //!   times written in the Lease are never compared with it.
 //! - **The holder counts from when it sent**, a standby from when it received. Whatever the wire delays, the holder's
 //!   [fence](LeaderFence) is closed before a standby may take over, because the renew deadline is the shorter one.
+//! - **A paused machine does not write**: a wall clock that runs ahead of the monotonic clock by more than lease duration
+//!   minus renew deadline closes the fence until the next renewal succeeds. The machine may have been paused for longer
+//!   than its lease; if somebody set the clock instead, that costs one renewal.
 //! - **Every renewal changes the record**, and counts only if the server gave the object a new resource version. A
 //!   renewal that changes nothing is invisible to standbys, and so must not prolong anything.
 //! - **A release is taken over at once and an expiry on time**: standbys watch the Lease, and sleep until the very
@@ -44,6 +47,7 @@
 //! elector.release(Some(&written)).await?;               // or, after the work has ended: give it back
 //! ```
 
+mod clocks;
 mod config;
 mod coordinated;
 mod decide;

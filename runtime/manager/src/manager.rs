@@ -54,7 +54,7 @@ impl Manager {
     /// When the configuration contradicts itself.
     pub fn new(env: Env, config: ManagerConfig, cluster: kube::Config) -> Result<Self, ManagerError> {
         Self::with_clients(env, config, move |env, config, metrics, fence| {
-            Clients::new(env.clone(), cluster, config.client.clone(), metrics, fence)
+            Clients::new(env.clone(), cluster, config.client_options(), metrics, fence)
         })
     }
 

@@ -17,7 +17,7 @@ use tower::BoxError;
 use windlass_env::{Env, Instant};
 use windlass_object::request::parameter;
 
-use super::{Answer, Next, Notes, Step};
+use super::{Answer, Next, Notes, Step, gate::Due};
 
 /// The server did not answer in time. A write may have taken effect.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,6 +54,7 @@ impl Step for Deadline {
         } else {
             Limit::Total { at: self.env.now() + self.within, within: self.within }
         };
+        request.extensions_mut().insert(Due(self.env.now() + self.within));
         let answer = self.env.timeout(self.within, next.send(request)).await;
         let response = answer.map_err(|_| DeadlineError { within: self.within })??;
         Ok(response.map(|body| TimedBody::new(body, self.env, limit).boxed_unsync()))

@@ -2,6 +2,33 @@
 //!
 //! Which fence that is may differ from request to request: a process can lead in some things and not in others. Whoever
 //! sends says so with a [`FenceSlot`], whose fence is noted on the request as it sets out and asked here, at the end.
+//! A client has a fence or none, whatever it writes: the clients of the election, of accounts' tokens and of reviews
+//! have none.
+//!
+//! # When a fenced write can take effect
+//!
+//! Let the fence end at E and a standby write at E + A at the earliest, where A is the allowance: lease duration minus
+//! renew deadline. A write takes effect by E + A, for these reasons:
+//!
+//! - The gate decides once a connection is established, so the time for DNS, TCP and TLS is spent before. A write
+//!   that leaves at t with r left until E carries `timeout=r`. With less than a second left it does not leave.
+//! - It arrives by t + A: the kernel closes a connection whose data is unacknowledged for longer
+//!   ([`ClientOptions::unacknowledged_timeout`](crate::ClientOptions)). The server stops working on it r later, at
+//!   t + r + A = E + A.
+//! - At E the gate drops a write that is still in flight. Its connection is closed by a reset: the kernel discards the
+//!   bytes that it has not delivered, and the server's own kernel reports the reset.
+//!
+//! What remains possible:
+//!
+//! - A server that is paused as a whole while a complete request lies in its receive buffer counts `timeout=` from
+//!   when it reads. kube-apiserver cancels a request when it detects the reset, usually before it writes; a server that
+//!   does not look applies a write of a deposed leader.
+//! - The same holds for bytes that a proxy or load balancer between has acknowledged, and for other systems than Linux,
+//!   where no limit on unacknowledged data is set.
+//! - While the machine is paused by its hypervisor nothing here runs. The election's fence detects the jump of the wall
+//!   clock before the next write leaves; what the kernel sent before the pause it may retransmit after it.
+//!
+//! A write without a fence carries the time that is left until its caller stops waiting.
 
 use std::{
     fmt,
@@ -16,10 +43,11 @@ use http::{Request, Uri, uri::PathAndQuery};
 use kube::client::Body;
 use tower::BoxError;
 use windlass_env::{Env, Instant};
-use windlass_object::Verb;
-use windlass_object::request::{RequestInfo, ResourceRequest};
 
-use super::{Answer, Next, Notes, Step};
+use super::{
+    Answer, Carry, Next, Notes, Step,
+    wire::{SendError, Wire},
+};
 
 /// Whether writes may leave: held by whoever knows about leadership.
 pub trait Fence: Send + Sync + fmt::Debug + 'static {
@@ -112,49 +140,46 @@ pub enum FencedError {
 pub struct KilledError;
 
 /// With less than this left before the fence closes, nothing is sent: the request could not be answered in time.
-const LEAST_REMAINING: Duration = Duration::from_secs(1);
+const MIN_REMAINING: Duration = Duration::from_secs(1);
+
+/// When the caller of a request stops waiting for its answer.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Due(pub(crate) Instant);
 
 #[derive(Clone)]
 pub(crate) struct Gate {
     pub(crate) env: Env,
     /// For requests that set out with none of their own; `None` for clients that are not fenced at all.
     pub(crate) fence: Option<Arc<dyn Fence>>,
-    pub(crate) request_timeout: Duration,
+    pub(crate) wire: Arc<dyn Wire>,
 }
 
-impl Step for Gate {
-    async fn handle(self, mut request: Request<Body>, next: Next) -> Answer {
-        if !self.env.alive() {
-            return Err(KilledError.into());
-        }
-        let notes = Notes::of(&mut request);
-        let under = request.extensions_mut().remove::<Under>().map(|Under(fence)| fence);
-        let fence = self.fence.clone().map(|of_all| under.unwrap_or(of_all));
-        match fence {
-            Some(fence) if is_fenced(notes.info()) => self.fenced(&fence, request, notes, next).await,
-            _ => pass(request, &notes, &next).await,
-        }
+impl Carry for Gate {
+    fn send(&self, request: Request<Body>) -> BoxFuture<'static, Answer> {
+        let gate = self.clone();
+        async move { gate.handle(request).await }.boxed()
     }
 }
 
 impl Gate {
-    async fn fenced(
-        &self,
-        fence: &Arc<dyn Fence>,
-        request: Request<Body>,
-        notes: Notes,
-        next: Next,
-    ) -> Answer {
-        let request = match fence.state() {
-            FenceState::Open => return pass(request, &notes, &next).await,
-            FenceState::Closed => return Err(FencedError::NotSent.into()),
-            FenceState::Until(deadline) => self.bounded(request, deadline)?,
-        };
-        let mut answer = pass(request, &notes, &next).boxed();
+    async fn handle(self, mut request: Request<Body>) -> Answer {
+        let notes = Notes::of(&mut request);
+        let under = request.extensions_mut().remove::<Under>().map(|Under(fence)| fence);
+        let fence = self.fence.clone().map(|of_all| under.unwrap_or(of_all));
+        match fence.filter(|_| notes.info().is_mutating()) {
+            Some(fence) => self.fenced(fence.as_ref(), request, notes).await,
+            None => self.depart(request, &notes, None).await,
+        }
+    }
+
+    async fn fenced(&self, fence: &dyn Fence, request: Request<Body>, notes: Notes) -> Answer {
+        // No connection is made for a write that cannot leave.
+        self.remaining(fence)?;
+        let mut answer = self.depart(request, &notes, Some(fence)).boxed();
         // Timers may not run while a machine sleeps, and the clock does: on waking, the answer may be there before the
         // fence's own timer fires. So the fence is asked again at every step of the way.
         let watched = poll_fn(|cx| {
-            if self.is_over(fence.as_ref()) {
+            if self.is_over(fence) {
                 return Poll::Ready(None);
             }
             answer.poll_unpin(cx).map(Some)
@@ -169,6 +194,32 @@ impl Gate {
         }
     }
 
+    /// Acquires a connection, then decides whether the request leaves on it and how long the server may take.
+    ///
+    /// A connection that the server closed while it was idle gives the request back unsent; the next is tried with a
+    /// new decision. Each such connection is gone after that, and a new one is not idle, so the loop ends.
+    async fn depart(&self, mut request: Request<Body>, notes: &Notes, fence: Option<&dyn Fence>) -> Answer {
+        loop {
+            self.check_alive()?;
+            let line = self.wire.acquire().await?;
+            self.check_alive()?;
+            if notes.info().is_mutating() {
+                request = self.bounded(request, fence)?;
+            }
+            notes.mark_sent();
+            match line.send(request).await {
+                Ok(response) => return Ok(response),
+                Err(SendError::Failed(error)) => return Err(error),
+                Err(SendError::Unsent(returned)) => request = *returned,
+            }
+            notes.mark_refused();
+        }
+    }
+
+    fn check_alive(&self) -> Result<(), KilledError> {
+        if self.env.alive() { Ok(()) } else { Err(KilledError) }
+    }
+
     fn is_over(&self, fence: &dyn Fence) -> bool {
         match fence.state() {
             FenceState::Open => false,
@@ -177,42 +228,31 @@ impl Gate {
         }
     }
 
-    /// Tells the server to give up when the fence will have closed.
-    fn bounded(&self, mut request: Request<Body>, deadline: Instant) -> Result<Request<Body>, BoxError> {
-        let remaining = deadline.saturating_duration_since(self.env.now());
-        if remaining < LEAST_REMAINING {
-            return Err(FencedError::NotSent.into());
+    /// Returns how long a write may take by the fence; `None` for a fence without a deadline.
+    fn remaining(&self, fence: &dyn Fence) -> Result<Option<Duration>, FencedError> {
+        match fence.state() {
+            FenceState::Open => Ok(None),
+            FenceState::Closed => Err(FencedError::NotSent),
+            FenceState::Until(deadline) => {
+                let remaining = deadline.saturating_duration_since(self.env.now());
+                if remaining < MIN_REMAINING { Err(FencedError::NotSent) } else { Ok(Some(remaining)) }
+            }
         }
-        *request.uri_mut() = with_timeout(request.uri(), remaining.min(self.request_timeout))?;
-        Ok(request)
     }
-}
 
-async fn pass(request: Request<Body>, notes: &Notes, next: &Next) -> Answer {
-    notes.mark_sent();
-    next.send(request).await
-}
-
-/// Reads pass, and so do writes that must work without leadership.
-fn is_fenced(info: &RequestInfo) -> bool {
-    info.is_mutating() && !info.resource().is_some_and(is_exempt)
-}
-
-/// Writes that gain, prove or ask for something without changing what controllers control.
-fn is_exempt(request: &ResourceRequest) -> bool {
-    let ResourceRequest { verb, path } = request;
-    match (path.group.as_str(), path.resource.as_str()) {
-        ("coordination.k8s.io", "leases" | "leasecandidates") => true,
-        ("", "serviceaccounts") => path.subresource.as_deref() == Some("token"),
-        ("authentication.k8s.io", "tokenreviews" | "selfsubjectreviews") => *verb == Verb::Create,
-        (
-            "authorization.k8s.io",
-            "subjectaccessreviews"
-            | "localsubjectaccessreviews"
-            | "selfsubjectaccessreviews"
-            | "selfsubjectrulesreviews",
-        ) => *verb == Verb::Create,
-        _ => false,
+    /// Tells the server to give up when the fence will have closed, or when the caller will have given up.
+    fn bounded(
+        &self,
+        mut request: Request<Body>,
+        fence: Option<&dyn Fence>,
+    ) -> Result<Request<Body>, BoxError> {
+        let fenced = fence.map(|fence| self.remaining(fence)).transpose()?.flatten();
+        let due = request.extensions().get::<Due>();
+        let awaited = due.map(|Due(at)| at.saturating_duration_since(self.env.now()));
+        if let Some(within) = fenced.into_iter().chain(awaited).min() {
+            *request.uri_mut() = with_timeout(request.uri(), within)?;
+        }
+        Ok(request)
     }
 }
 
@@ -229,40 +269,7 @@ fn with_timeout(uri: &Uri, within: Duration) -> Result<Uri, BoxError> {
 
 #[cfg(test)]
 mod tests {
-    use http::Method;
-
     use super::*;
-
-    fn fenced(method: Method, path: &str) -> bool {
-        is_fenced(&RequestInfo::classify(&method, path, None))
-    }
-
-    #[test]
-    fn writes_are_fenced_and_reads_are_not() {
-        assert!(!fenced(Method::GET, "/api/v1/pods"));
-        assert!(!fenced(Method::GET, "/healthz"));
-        assert!(fenced(Method::POST, "/api/v1/namespaces/web/pods"));
-        assert!(fenced(Method::PATCH, "/apis/apps/v1/namespaces/web/replicasets/a/status"));
-        assert!(fenced(Method::DELETE, "/api/v1/namespaces/web/pods"));
-        assert!(fenced(Method::POST, "/unheard/of"));
-    }
-
-    #[test]
-    fn what_must_work_without_leadership_is_exempt_by_type() {
-        assert!(!fenced(Method::PUT, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windlass"));
-        assert!(!fenced(
-            Method::POST,
-            "/apis/coordination.k8s.io/v1beta1/namespaces/kube-system/leasecandidates"
-        ));
-        assert!(!fenced(Method::POST, "/api/v1/namespaces/web/serviceaccounts/a/token"));
-        assert!(fenced(Method::POST, "/api/v1/namespaces/web/serviceaccounts"));
-        assert!(!fenced(Method::POST, "/apis/authentication.k8s.io/v1/tokenreviews"));
-        assert!(!fenced(Method::POST, "/apis/authorization.k8s.io/v1/subjectaccessreviews"));
-        assert!(
-            fenced(Method::POST, "/apis/example.com/v1/namespaces/web/leases"),
-            "only the API's own Lease"
-        );
-    }
 
     #[test]
     fn the_timeout_joins_or_replaces_what_is_in_the_query() {

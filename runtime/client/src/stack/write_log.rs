@@ -7,12 +7,10 @@ use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde::Deserialize;
-use tower::BoxError;
 use windlass_object::request::{ResourceRequest, parameter};
 use windlass_object::{GroupResource, Head, ObjectKey, ResourceVersion, Uid, Verb, wire};
 
 use super::{Answer, Next, Notes, ResponseBody, Step, full};
-use crate::error::never_connected;
 
 /// Told of every write of one worker, as its answer comes in.
 pub trait WriteLog: Send + Sync + fmt::Debug + 'static {
@@ -79,13 +77,8 @@ impl Step for Log {
             return next.send(request).await;
         };
         let mut open = OpenWrite { log: self.0, target: Some(WriteTarget::of(about)), notes: notes.clone() };
-        match next.send(request).await {
-            Ok(response) => open.answered(response).await,
-            Err(error) => {
-                open.failed(&error);
-                Err(error)
-            }
-        }
+        let response = next.send(request).await?;
+        open.answered(response).await
     }
 }
 
@@ -131,13 +124,6 @@ impl OpenWrite {
         let Some(target) = self.target.take() else { return };
         let Written { key, uid, version } = written;
         self.log.wrote(Write { key: key.or_else(|| target.key()), uid, version, target });
-    }
-
-    /// A connection that was never made carried nothing.
-    fn failed(&mut self, error: &BoxError) {
-        if never_connected(error.as_ref()) {
-            self.target = None;
-        }
     }
 }
 

@@ -1,4 +1,4 @@
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::{authorization::v1::SelfSubjectAccessReview, coordination::v1::Lease};
 
 use super::*;
 use crate::{FenceSlot, FencedError, killed, refusal};
@@ -95,15 +95,21 @@ async fn a_renewal_moves_the_deadline_and_drops_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reads_and_exempt_writes_pass_a_closed_fence() {
+async fn reads_pass_closed_fence_and_writes_of_every_kind_do_not() {
     let fence = TestFence::new(FenceState::Closed);
     let world = World::fenced(&fence, answer(200, r#"{"metadata":{"name":"a"}}"#));
     let client = world.client();
     assert!(config_maps(client.clone()).get("a").await.is_ok());
-    let leases: Api<Lease> = Api::namespaced(client, "kube-system");
-    assert!(leases.create(&Default::default(), &Lease::default()).await.is_ok());
-    assert_eq!(world.seen().len(), 2);
-    assert!(world.seen().iter().all(|seen| seen.uri.query().unwrap_or_default().is_empty()));
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
+    let error = leases.create(&Default::default(), &Lease::default()).await.unwrap_err();
+    assert_eq!(refusal(&error), Some(&FencedError::NotSent), "a controller's Lease is not the election's");
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(client);
+    let error = reviews.create(&Default::default(), &SelfSubjectAccessReview::default()).await.unwrap_err();
+    assert_eq!(refusal(&error), Some(&FencedError::NotSent));
+    assert_eq!(world.seen().len(), 1);
+    assert_eq!(world.seen()[0].uri.query().unwrap_or_default(), "");
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(world.clients.for_reviews().unwrap());
+    reviews.create(&Default::default(), &SelfSubjectAccessReview::default()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,10 +124,11 @@ async fn the_election_passes_a_closed_fence_and_an_empty_bucket() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_open_fence_adds_nothing_to_a_write() {
+async fn unfenced_write_names_time_left_until_its_own_deadline() {
     let world = World::new(answer(201, CREATED));
     create(&world.client()).await.unwrap();
-    assert_eq!(world.seen()[0].uri.query().unwrap_or_default(), "");
+    create(&world.clients.for_election().unwrap()).await.unwrap();
+    assert_eq!(world.seen().iter().map(timeout_of).collect::<Vec<_>>(), [seconds(60); 2]);
 }
 
 #[tokio::test(start_paused = true)]

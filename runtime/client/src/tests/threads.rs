@@ -10,7 +10,7 @@ use std::sync::{
 use super::*;
 use crate::stack::gate::{Behind, Gate};
 use crate::stack::limit::Limiter;
-use crate::stack::{Next, before, over};
+use crate::stack::{Next, before, wire};
 use crate::{FenceSlot, FencedError};
 
 /// How many requests there are. An interpreter takes a thousand times as long; it is to see many orders of a few requests
@@ -32,14 +32,14 @@ struct Arrived(Arc<AtomicBool>);
 
 /// Behind the fence of a slot, a wire that answers after other tasks had their turn.
 fn stack(env: &Env, slot: &FenceSlot) -> Next {
-    let wire = service_fn(|request: Request<Body>| async move {
+    let service = service_fn(|request: Request<Body>| async move {
         let arrived = request.extensions().get::<Arrived>().expect("it is told apart").clone();
         arrived.0.store(true, Ordering::Relaxed);
         tokio::task::yield_now().await;
         Ok::<_, BoxError>(Response::new(full(Bytes::new())))
     });
-    let gate = Gate { env: env.clone(), fence: Some(Arc::new(OpenFence)), request_timeout: LIMIT };
-    before(Behind(slot.clone()), before(gate, over(wire)))
+    let gate = Gate { env: env.clone(), fence: Some(Arc::new(OpenFence)), wire: wire::service(service) };
+    before(Behind(slot.clone()), Arc::new(gate))
 }
 
 #[test]

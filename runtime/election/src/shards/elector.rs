@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
@@ -21,6 +22,7 @@ use windlass_object::wire::Frame;
 use super::config::{ShardsConfig, ShardsConfigError};
 use super::engine::{Answer, Effect, Engine, Proposal, Request, Target, Told};
 use super::names::Names;
+use crate::clocks::Clocks;
 use crate::error::{ElectionError, LeaseError, LeaseLost};
 use crate::fence::LeaderFence;
 use crate::leadership::{HealthCheck, LastRenewal};
@@ -103,6 +105,8 @@ pub struct ShardElector {
     flights: FuturesUnordered<Flight>,
     watch: Option<FrameStream>,
     fences: BTreeMap<ShardId, Term>,
+    clocks: Arc<Clocks>,
+    renew_deadline: Duration,
     events: VecDeque<ShardEvent>,
     /// Releases whose end is to be told as an event.
     releasing: BTreeSet<ShardId>,
@@ -154,6 +158,8 @@ impl ShardElector {
             flights: FuturesUnordered::new(),
             watch: None,
             fences: BTreeMap::new(),
+            clocks: Arc::new(Clocks::new(env.clone(), election.allowance())),
+            renew_deadline: election.renew_deadline,
             events: VecDeque::new(),
             releasing: BTreeSet::new(),
             overview: cell::cell(ShardsOverview::default()).0,
@@ -292,6 +298,7 @@ impl ShardElector {
     /// Does what is to be done now, and says when to look again.
     fn act(&mut self) -> Instant {
         loop {
+            self.clocks.compare();
             let turn = self.engine.turn(&Moment::of(&self.env));
             for effect in turn.effects {
                 self.perform(effect);
@@ -347,7 +354,8 @@ impl ShardElector {
                 self.acquired(shard, ranges, deadline, predecessor);
             }
             Effect::Extend { shard, deadline } => {
-                let open = self.fences.get(&shard).is_some_and(|term| term.fence.extend(deadline));
+                let sent = self.sent(deadline);
+                let open = self.fences.get(&shard).is_some_and(|term| term.fence.extend(sent, deadline));
                 if !open {
                     self.engine.fence_closed(shard, self.env.now());
                 }
@@ -366,12 +374,18 @@ impl ShardElector {
         let lease = self.names.shard(shard);
         let term = Term { fence: LeaderFence::new(self.env.clone()), metrics: self.metrics.election(&lease) };
         // A deadline that passes this very moment is noticed as any other.
-        term.fence.open(deadline);
+        term.fence.watch(Arc::clone(&self.clocks));
+        term.fence.open(self.sent(deadline), deadline);
         term.metrics.master_status.set(1);
         tracing::info!(%lease, %ranges, "became leader");
         let fence = term.fence.clone();
         self.fences.insert(shard, term);
         self.events.push_back(ShardEvent::Acquired { shard, ranges, fence, predecessor });
+    }
+
+    /// When the write was sent that grants this deadline.
+    fn sent(&self, deadline: Instant) -> Instant {
+        deadline - self.renew_deadline
     }
 
     fn close(&mut self, shard: ShardId) {

@@ -115,13 +115,22 @@ fn group(group: &ElectionGroup) -> (String, Vec<String>) {
 }
 
 fn client(options: &ClientOptions) -> Value {
-    let ClientOptions { qps, burst, user_agent, request_timeout, connect_timeout, identities } = options;
+    let ClientOptions {
+        qps,
+        burst,
+        user_agent,
+        request_timeout,
+        connect_timeout,
+        unacknowledged_timeout,
+        identities,
+    } = options;
     json!({
         "qps": qps,
         "burst": burst,
         "userAgent": user_agent,
         "requestTimeout": text(*request_timeout),
         "connectTimeout": text(*connect_timeout),
+        "unacknowledgedTimeout": text(*unacknowledged_timeout),
         "identities": match identities {
             Identities::Shared => json!("shared"),
             Identities::ServiceAccounts { namespace } => json!({ "serviceAccountsIn": namespace }),

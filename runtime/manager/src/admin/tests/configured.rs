@@ -109,6 +109,7 @@ const CHANGES: &[Change] = &[
     ("client.user_agent", |config| config.client.user_agent = "other".to_owned()),
     ("client.request_timeout", |config| config.client.request_timeout = OTHER),
     ("client.connect_timeout", |config| config.client.connect_timeout = OTHER),
+    ("client.unacknowledged_timeout", |config| config.client.unacknowledged_timeout = OTHER),
     ("client.identities", |config| config.client.identities = Identities::Shared),
     ("client.identities.namespace", |config| {
         config.client.identities = Identities::ServiceAccounts { namespace: "other".to_owned() };

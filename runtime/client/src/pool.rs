@@ -1,0 +1,246 @@
+//! Connections to one server that are reused.
+//!
+//! Own code instead of hyper-util's client, for three reasons: a connection is acquired before the request is handed to
+//! it ([`Wire`]); nothing is retried below the gate; and the future that waits for the answer also drives the
+//! connection. No task owns a connection, so dropping that future, or the body of the answer, closes the socket at
+//! once and in the same call.
+//!
+//! Guarantees:
+//! - A connection carries one request at a time, and is reused only after its answer has been read to the end.
+//! - An idle connection is reused for at most [`IDLE_TIMEOUT`], and only if it is still open.
+
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt as _};
+use http::{HeaderValue, Request, Response, Uri, header};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use hyper::{
+    body::Incoming,
+    client::conn::http1::{Connection, SendRequest, handshake},
+};
+use kube::client::Body;
+use tower::BoxError;
+use windlass_env::{Env, Instant};
+
+use crate::stack::{
+    ResponseBody,
+    wire::{Line, SendError, Wire},
+};
+
+/// How long an idle connection is kept: less than the 3 minutes after which servers and balancers drop theirs.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// How many idle connections are kept: enough for the next burst, and not what the worst moment once needed.
+const MAX_IDLE: usize = 32;
+
+/// A byte stream to the server.
+pub(crate) trait Stream: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static {}
+
+impl<S: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static> Stream for S {}
+
+/// Establishes byte streams to the server.
+pub(crate) trait Dial: Send + Sync {
+    fn dial(&self, server: Uri) -> BoxFuture<'static, Result<Box<dyn Stream>, BoxError>>;
+}
+
+/// A pool of connections. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Pool {
+    env: Env,
+    server: Uri,
+    dial: Arc<dyn Dial>,
+    idle: Arc<Mutex<Vec<IdleConnection>>>,
+}
+
+struct IdleConnection {
+    connection: PooledConnection,
+    since: Instant,
+}
+
+/// A connection and the handle that passes requests to it.
+struct PooledConnection {
+    /// `None` once the connection is closed; what waited for it has been woken then.
+    driver: Option<Connection<Box<dyn Stream>, Body>>,
+    sender: SendRequest<Body>,
+}
+
+impl PooledConnection {
+    async fn establish(stream: Box<dyn Stream>) -> Result<Self, BoxError> {
+        let (sender, driver) = handshake(stream).await?;
+        Ok(Self { driver: Some(driver), sender })
+    }
+
+    /// Moves bytes. The answer that waits for them, if any, is told of a connection that ends.
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        let ended = self.driver.as_mut().is_some_and(|driver| driver.poll_unpin(cx).is_ready());
+        if ended {
+            self.driver = None;
+        }
+    }
+
+    /// Returns whether the connection is open and the previous request is over.
+    fn is_reusable(&mut self, cx: &mut Context<'_>) -> bool {
+        self.drive(cx);
+        self.driver.is_some() && self.sender.is_ready()
+    }
+}
+
+impl Pool {
+    pub(crate) fn new(env: Env, server: Uri, dial: Arc<dyn Dial>) -> Self {
+        Self { env, server, dial, idle: Arc::default() }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<IdleConnection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the idle connection that was used last.
+    fn take(&self) -> Option<PooledConnection> {
+        let expired = self.env.now().checked_sub(IDLE_TIMEOUT);
+        let mut idle = self.lock();
+        idle.retain(|connection| Some(connection.since) > expired);
+        idle.pop().map(|idle| idle.connection)
+    }
+
+    fn put(&self, connection: PooledConnection) {
+        let mut idle = self.lock();
+        if idle.len() == MAX_IDLE {
+            idle.remove(0);
+        }
+        idle.push(IdleConnection { connection, since: self.env.now() });
+    }
+
+    async fn checkout(self) -> Result<Box<dyn Line>, BoxError> {
+        while let Some(mut connection) = self.take() {
+            if poll_fn(|cx| Poll::Ready(connection.is_reusable(cx))).await {
+                return Ok(Box::new(Checkout { connection, pool: self }));
+            }
+        }
+        let stream = self.dial.dial(self.server.clone()).await?;
+        let connection = PooledConnection::establish(stream).await?;
+        Ok(Box::new(Checkout { connection, pool: self }))
+    }
+}
+
+impl Wire for Pool {
+    fn acquire(&self) -> BoxFuture<'static, Result<Box<dyn Line>, BoxError>> {
+        self.clone().checkout().boxed()
+    }
+}
+
+/// A connection that one request has to itself.
+struct Checkout {
+    connection: PooledConnection,
+    pool: Pool,
+}
+
+impl Line for Checkout {
+    fn send(
+        self: Box<Self>,
+        request: Request<Body>,
+    ) -> BoxFuture<'static, Result<Response<ResponseBody>, SendError>> {
+        self.exchange(request).boxed()
+    }
+}
+
+impl Checkout {
+    async fn exchange(mut self, request: Request<Body>) -> Result<Response<ResponseBody>, SendError> {
+        let request = addressed(request).map_err(SendError::Failed)?;
+        let mut answer = Box::pin(self.connection.sender.try_send_request(request));
+        let answer = poll_fn(|cx| {
+            self.connection.drive(cx);
+            answer.poll_unpin(cx)
+        })
+        .await;
+        match answer {
+            Ok(response) => Ok(response.map(|body| PooledBody { body, line: Some(self) }.boxed_unsync())),
+            Err(mut error) => Err(match error.take_message() {
+                Some(request) => SendError::Unsent(Box::new(request)),
+                None => SendError::Failed(error.into_error().into()),
+            }),
+        }
+    }
+
+    /// Returns the connection to the pool, or closes it if it cannot be reused.
+    fn release(mut self, cx: &mut Context<'_>) {
+        if self.connection.is_reusable(cx) {
+            self.pool.put(self.connection);
+        }
+    }
+}
+
+/// The request as it goes over the wire: the host is a header, and the URI has none.
+fn addressed(mut request: Request<Body>) -> Result<Request<Body>, BoxError> {
+    let uri = std::mem::take(request.uri_mut());
+    let host = uri.host().unwrap_or_default();
+    let is_default_port =
+        matches!((uri.scheme_str(), uri.port_u16()), (Some("https"), Some(443)) | (Some("http"), Some(80)));
+    let host = match uri.port_u16().filter(|_| !is_default_port) {
+        Some(port) => HeaderValue::try_from(format!("{host}:{port}"))?,
+        None => HeaderValue::from_str(host)?,
+    };
+    request.headers_mut().entry(header::HOST).or_insert(host);
+    *request.uri_mut() = uri.path_and_query().map_or_else(Uri::default, |path| Uri::from(path.clone()));
+    Ok(request)
+}
+
+/// The body of an answer, whose reader drives the connection.
+struct PooledBody {
+    body: Incoming,
+    line: Option<Checkout>,
+}
+
+impl PooledBody {
+    fn release(&mut self, cx: &mut Context<'_>) {
+        if let Some(line) = self.line.take() {
+            line.release(cx);
+        }
+    }
+}
+
+impl HttpBody for PooledBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.get_mut();
+        let mut frame = Pin::new(&mut this.body).poll_frame(cx);
+        if let (Poll::Pending, Some(line)) = (&frame, &mut this.line) {
+            line.connection.drive(cx);
+            frame = Pin::new(&mut this.body).poll_frame(cx);
+        }
+        match &frame {
+            Poll::Ready(None) => this.release(cx),
+            Poll::Ready(Some(Err(_))) => this.line = None,
+            Poll::Ready(Some(Ok(_))) | Poll::Pending => {}
+        }
+        frame.map_err(Into::into)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Not every reader asks for more than there is: a body that was read to the end leaves a reusable connection.
+impl Drop for PooledBody {
+    fn drop(&mut self) {
+        if self.body.is_end_stream() {
+            self.release(&mut Context::from_waker(Waker::noop()));
+        }
+    }
+}
