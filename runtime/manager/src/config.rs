@@ -151,16 +151,16 @@ impl ManagerConfig {
     }
 }
 
-/// Returns the options of the clients: what is sent before a fence ends arrives before a standby acts.
-pub(crate) fn client_options(&self) -> ClientOptions {
-    let mut options = self.client.clone();
-    if let Some(election) = &self.election {
-        options.unacknowledged_timeout = options.unacknowledged_timeout.min(election.allowance());
-    }
-    options
-}
-
 impl ManagerConfig {
+    /// Returns the options of the clients: what is sent before a fence ends arrives before a standby acts.
+    pub(crate) fn client_options(&self) -> ClientOptions {
+        let mut options = self.client.clone();
+        if let Some(election) = &self.election {
+            options.unacknowledged_timeout = options.unacknowledged_timeout.min(election.allowance());
+        }
+        options
+    }
+
     /// How replicas share shards, if they do.
     ///
     /// # Errors
