@@ -501,7 +501,7 @@ pub struct Workers {
     watches: Watches,
     tasks: Vec<Task<()>>,
     /// Resolves unknown outcomes of writes, of the last reconciles too.
-    resolver: Task<()>,
+    resolver: Option<Task<()>>,
     /// Until when [`Workers::ended`] waits for such outcomes.
     resolve_until: Option<Instant>,
     /// Informers of the controller's own, which end after it.
@@ -534,7 +534,7 @@ impl Workers {
             triggers: shared.triggers.clone(),
             watches: shared.watches.clone(),
             tasks: workers.into_iter().map(spawn).collect(),
-            resolver: shared.env.spawn(format!("{} write outcomes", shared.name), resolver.run()),
+            resolver: Some(shared.env.spawn(format!("{} write outcomes", shared.name), resolver.run())),
             resolve_until: None,
             own: Vec::new(),
         }
@@ -601,23 +601,25 @@ impl Workers {
 
     /// Waits for unknown outcomes as long as there is time, then ends the task that resolves them.
     async fn outcomes_resolved(&mut self) {
+        let Some(resolver) = &mut self.resolver else { return };
         let until = *self.resolve_until.get_or_insert(self.env.now() + STOP_TIMEOUT);
-        if !self.resolver.is_finished() {
+        if !resolver.is_finished() {
             let left = until.saturating_duration_since(self.env.now());
             if self.env.timeout(left, self.gate.ledger.resolved()).await.is_err() {
                 tracing::warn!(controller = self.name, "stopping with writes of unknown outcome");
             }
-            self.resolver.abort();
+            resolver.abort();
         }
         // It was aborted, or has panicked, which is logged under its name.
-        let _ended = (&mut self.resolver).await;
+        let _ended = resolver.await;
+        self.resolver = None;
     }
 
     /// Ends every worker at its next await, and what it reconciles with it.
     pub fn abort(&self) {
         self.stop();
         self.tasks.iter().for_each(Task::abort);
-        self.resolver.abort();
+        self.resolver.iter().for_each(Task::abort);
     }
 
     /// Returns the highest version that a write of this controller returned, by resource: what the caches of a successor
