@@ -25,6 +25,7 @@ use crate::{
     error::ClientError,
     identities::{Identities, account::Account, anonymous::anonymous, bearer::Bearer, tokens::Tokens},
     raw::RawClient,
+    reachability::{Reachability, Sense},
     stack::{
         AsService, Next, before,
         count::{Count, Meter},
@@ -144,6 +145,7 @@ struct Shared {
     health: Next,
     identities: Mutex<BTreeMap<(Whose, String), ControllerClients>>,
     draining: Publisher<bool>,
+    reachability: Reachability,
 }
 
 /// Where requests go.
@@ -275,10 +277,23 @@ impl Clients {
         let headers = identified(&config, &options.user_agent)?;
         let gate = Gate { env: env.clone(), fence: None, wire: Arc::clone(wires.of(Whose::Process)) };
         let gate: Next = Arc::new(gate);
+        let reachability = Reachability::new(env.clone());
         let health = before(deadline, addressed(&headers, Credentials::Process(auth.as_ref()), gate)?);
+        let health = before(Sense(reachability.clone()), health);
         let (identities, draining) = (Mutex::default(), cell(false).0);
-        let shared =
-            Shared { env, config, options, metrics, fence, auth, wires, health, identities, draining };
+        let shared = Shared {
+            env,
+            config,
+            options,
+            metrics,
+            fence,
+            auth,
+            wires,
+            health,
+            identities,
+            draining,
+            reachability,
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -322,7 +337,8 @@ impl Clients {
         Ok(clients)
     }
 
-    /// Lists and watches for informers, standby or leading. Lists have a budget of their own; watches start at once.
+    /// Lists and watches for informers, standby or leading. Lists have a budget of their own; watches start at once. A 429
+    /// is returned to the informer, which waits as long as it says and stays visible while it does.
     ///
     /// # Errors
     ///
@@ -333,7 +349,8 @@ impl Clients {
     /// Outside of a tokio runtime.
     pub fn for_informers(&self) -> Result<RawClient, ClientError> {
         let clients = self.identity(INFORMERS, Whose::Process)?;
-        Ok(RawClient::new(clients.client(), self.shared.env.clone()))
+        let reachability = self.shared.reachability.clone();
+        Ok(RawClient::new(clients.client(), self.shared.env.clone()).with_reachability(reachability))
     }
 
     /// A client that neither fence nor limiter can hold back, on connections of its own and with credentials that it
@@ -426,7 +443,8 @@ impl Shared {
         let gate: Next = Arc::new(Gate { env: env.clone(), fence, wire: Arc::clone(wire) });
         let config = identified(config, &format!("{}/{name}", options.user_agent))?;
         let addressed = addressed(&config, credentials, gate)?;
-        Ok(before(Deadline { env: env.clone(), within }, addressed))
+        let bounded = before(Deadline { env: env.clone(), within }, addressed);
+        Ok(before(Sense(self.reachability.clone()), bounded))
     }
 
     /// The tokens of a controller's account.
@@ -444,6 +462,9 @@ impl Shared {
         let bounded = before(InFlight::new(self.env.clone()), inner);
         let limiter = Limiter::new(self.env.clone(), self.options.qps, self.options.burst);
         let limited = before(Limit { limiter, meter: self.meter(name) }, bounded);
+        if name == INFORMERS {
+            return limited;
+        }
         before(Repeat { env: self.env.clone(), meter: self.meter(name) }, limited)
     }
 

@@ -34,6 +34,7 @@ mod error;
 mod identities;
 mod pool;
 mod raw;
+mod reachability;
 mod stack;
 #[cfg(test)]
 mod tests;
@@ -47,6 +48,7 @@ pub use self::{
     },
     identities::{Identities, IdentityCause, IdentityError},
     raw::{FrameStream, ListQuery, RawClient, VersionMatch, WatchQuery},
+    reachability::{Reachability, Resumption},
     stack::{
         credentials::CredentialsError,
         deadline::{DeadlineError, SilentError},

@@ -17,6 +17,7 @@ use windlass_object::{Extent, Frame, FrameDecoder, RawList, ResourceKind, Status
 
 use crate::{
     error::{LONGEST_REFUSAL, RequestError, advised_by_headers},
+    reachability::Reachability,
     stack::{
         deadline::{Limit, SILENCE_GRACE, TimedBody},
         limit::Unthrottled,
@@ -29,12 +30,12 @@ pub type FrameStream = BoxStream<'static, Result<Frame, RequestError>>;
 
 /// Sends lists and watches over a `kube::Client`, and hands out bytes.
 ///
-/// Nothing is retried here: what to do after an error, and when, is the caller's decision. A list that a busy server
-/// turned away is sent again by the client beneath, if it is one of [`Clients`](crate::Clients).
+/// Nothing is retried here: what to do after an error, and when, is the caller's decision.
 #[derive(Clone)]
 pub struct RawClient {
     client: kube::Client,
     env: Env,
+    reachability: Option<Reachability>,
 }
 
 /// Which objects a list is to hold, and how fresh.
@@ -99,7 +100,17 @@ pub struct WatchQuery {
 impl RawClient {
     /// Over any client. The environment times the silence of watches.
     pub fn new(client: kube::Client, env: Env) -> Self {
-        Self { client, env }
+        Self { client, env, reachability: None }
+    }
+
+    pub(crate) fn with_reachability(self, reachability: Reachability) -> Self {
+        Self { reachability: Some(reachability), ..self }
+    }
+
+    /// Returns what is known about the process's way to the server; `None` unless the client is from
+    /// [`Clients`](crate::Clients).
+    pub fn reachability(&self) -> Option<&Reachability> {
+        self.reachability.as_ref()
     }
 
     /// The environment of this client.

@@ -6,6 +6,9 @@
 //!   itself, so that clients cut off together do not return together.
 //! - A watch that was cut off after a good while costs the first step and no more, every time: the ramp is for
 //!   sources that do not work.
+//! - A reflector that waits because it was not answered can go on early when others are answered
+//!   ([`Backoff::resume_early`]): up to [`Backoff::EARLY`] times without a further pause, then with ever longer ones. After
+//!   an outage of everything it starts over.
 //! - The ramp starts anew only after [`Backoff::HEALTHY_AFTER`] of proven health. An attempt proves nothing:
 //!   a server that accepts a list and breaks every watch still sees ever longer waits.
 
@@ -19,6 +22,8 @@ pub(crate) struct Backoff {
     rng: Rng,
     unreachable: Duration,
     refused: Duration,
+    /// How many times it went on early.
+    early: u32,
     /// Since when everything has gone well; `None` from a failure to the next success.
     healthy_since: Option<Instant>,
 }
@@ -42,11 +47,15 @@ impl Backoff {
     pub(crate) const LONGEST: Duration = Duration::from_secs(30);
     /// How long things must have gone well for the past to be forgotten.
     pub(crate) const HEALTHY_AFTER: Duration = Duration::from_secs(120);
+    /// How many times a reflector goes on early without a further pause.
+    const EARLY: u32 = 8;
+    /// How long nobody was answered if that was an outage of everything, and not of one reflector alone.
+    const OUTAGE: Duration = Duration::from_secs(3);
     /// The largest share of itself by which a wait is prolonged.
     const JITTER: f64 = 1.0;
 
     pub(crate) fn new(rng: Rng) -> Self {
-        Self { rng, unreachable: Self::FIRST, refused: Self::FIRST, healthy_since: None }
+        Self { rng, unreachable: Self::FIRST, refused: Self::FIRST, early: 0, healthy_since: None }
     }
 
     /// Notes that things have gone well since `since`. Only a list that arrived and a watch that delivered
@@ -58,6 +67,19 @@ impl Backoff {
     /// Starts every ramp anew: what was in the way is said to be out of it.
     pub(crate) fn forget(&mut self) {
         (self.unreachable, self.refused) = (Self::FIRST, Self::FIRST);
+    }
+
+    /// Returns the further pause of a reflector that could go on early, because the server answered another request after
+    /// it had `waited`. A reflector that alone is not answered, be it for the size of its lists, must not press the server.
+    pub(crate) fn resume_early(&mut self, waited: Duration) -> Duration {
+        if waited >= Self::OUTAGE {
+            self.early = 0;
+        }
+        self.early = self.early.saturating_add(1);
+        match self.early.checked_sub(Self::EARLY + 1) {
+            None => Duration::ZERO,
+            Some(beyond) => Self::FIRST.saturating_mul(2_u32.saturating_pow(beyond + 1)).min(Self::LONGEST),
+        }
     }
 
     /// The wait after trouble at `now`: between one and two steps of its ramp. For a watch that was cut off that
@@ -75,7 +97,7 @@ impl Backoff {
     fn after_health(&mut self, now: Instant) -> &mut Self {
         let healthy = self.healthy_since.take();
         if healthy.is_some_and(|since| now.saturating_duration_since(since) >= Self::HEALTHY_AFTER) {
-            (self.unreachable, self.refused) = (Self::FIRST, Self::FIRST);
+            (self.unreachable, self.refused, self.early) = (Self::FIRST, Self::FIRST, 0);
         }
         self
     }
@@ -180,5 +202,17 @@ mod tests {
         backoff.after_failure(Trouble::CutOff, env.now());
         env.sleep(Backoff::HEALTHY_AFTER / 2).await;
         assert!(backoff.after_failure(Trouble::Refused, env.now()) <= Backoff::FIRST * 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reflector_that_alone_fails_resumes_early_with_ever_longer_pauses() {
+        let (_env, mut backoff) = backoff();
+        let blip = Duration::from_millis(500);
+        for _ in 0..Backoff::EARLY {
+            assert_eq!(backoff.resume_early(blip), Duration::ZERO);
+        }
+        let pauses: Vec<_> = (0..7).map(|_| backoff.resume_early(blip).as_millis()).collect();
+        assert_eq!(pauses, [1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000]);
+        assert_eq!(backoff.resume_early(Backoff::OUTAGE), Duration::ZERO, "nobody was answered");
     }
 }

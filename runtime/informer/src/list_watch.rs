@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use windlass_client::{FrameStream, RequestError, VersionMatch};
+use windlass_client::{FrameStream, Reachability, RequestError, VersionMatch};
 use windlass_object::{Extent, RawList, ResourceKind};
 
 pub use self::api::ApiSources;
@@ -168,6 +168,12 @@ pub trait ListerWatcher: Send + Sync + 'static {
     /// A stream of [`watch_list`](Self::watch_list) did not keep its promise. The reflector that found out asks for
     /// none for a good while; a source that has siblings on the same server may remember it for them.
     fn watch_list_failed(&self) {}
+
+    /// Returns what is known about the way to the source from other requests of the process. With it an informer that
+    /// waits after a lost connection goes on as soon as the source answers any request; without it, after its own pause.
+    fn reachability(&self) -> Option<&Reachability> {
+        None
+    }
 }
 
 /// Finds the source for a kind and a selection. Functions are such finders.

@@ -9,6 +9,10 @@
 //!   it offers; otherwise it lists in pages, within a bounded time.
 //! - It never gives up and never spins: every failure costs a wait ([`Backoff`]), the server's own wish
 //!   included. A watch that worked for a good while before its connection was lost costs hardly any.
+//! - A wait after a lost connection ends early when the server answers any request of the process, or when it is this
+//!   reflector's turn to find out whether it does ([`windlass_client::Reachability`]). After an outage a request that is still unanswered is
+//!   sent again, and a watch that has been silent since is reopened.
+//! - A list at a version that fails is read in pages from then on: one answer might be too large to arrive in time.
 //! - It does not run ahead of the store by more than the queue's bound.
 //! - A request for a fresh list ([`Refresh`]) makes it leave its watch and list consistently, whatever the watch sent.
 //!   Requests coalesce, and lists on request are spaced. Their pages bypass the client's rate limit.
@@ -33,7 +37,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::future::{self, Either};
-use windlass_client::{FrameStream, RequestError, VersionMatch};
+use windlass_client::{FrameStream, RequestError, Resumption, VersionMatch};
 use windlass_env::{Env, Instant, Rng};
 use windlass_metrics::InformerMetrics;
 use windlass_object::{Extent, Frame, RawList, Representation, ResourceVersion, Verb, WireError};
@@ -41,6 +45,7 @@ use windlass_object::{Extent, Frame, RawList, Representation, ResourceVersion, V
 pub(crate) use self::failure::Trouble;
 pub use self::failure::{During, LogWatchErrors, NextStep, WatchErrorHandler, WatchFailure};
 use self::intake::{Intake, Told};
+use self::pulse::Attempt;
 pub(crate) use self::pulse::{Pulse, millis};
 use self::refresh::Wishes;
 pub(crate) use self::refresh::{Refresh, Urgency};
@@ -66,8 +71,8 @@ const SHORTEST_WINDOW: Duration = Duration::from_secs(100);
 /// its own, so that watches opened together do not end together.
 const LONGEST_WINDOW: Duration = Duration::from_secs(200);
 
-/// How long a reflector may take no step before it is stuck: two windows. Every watch ends within one, whether or not
-/// anything was heard, and every request and every wait is shorter.
+/// After how long without a sign of life ([`pulse`]) a reflector is stuck: two windows. Every watch ends within one, whether
+/// or not anything was heard, and every request and every wait is shorter.
 pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(2 * LONGEST_WINDOW.as_secs());
 
 /// The list-and-watch loop of one informer.
@@ -93,6 +98,10 @@ pub(crate) struct Reflector<R: Representation> {
     pulse: Pulse,
     /// The newest version that was passed on.
     passed_on: Option<ResourceVersion>,
+    /// When the last request was sent.
+    sent: Instant,
+    /// How many pages the longest list had that failed since the last list that arrived.
+    furthest: usize,
 }
 
 /// What a reflector is made of.
@@ -164,6 +173,7 @@ impl<R: Representation> Reflector<R> {
         let [windows, backoff] = chance.names.each_ref().map(|name| env.rng(name));
         let backoff = Backoff::new(backoff);
         let wishes = refresh.wishes(&env);
+        let sent = env.now();
         Self {
             informer,
             partition,
@@ -184,6 +194,8 @@ impl<R: Representation> Reflector<R> {
             sighting,
             pulse,
             passed_on: None,
+            sent,
+            furthest: 0,
         }
     }
 
@@ -193,8 +205,8 @@ impl<R: Representation> Reflector<R> {
     /// May be dropped at any await; what was passed on is whole.
     pub(crate) async fn run(mut self) {
         let mut state = State::Reading(Freshness::Consistent);
+        self.pulse.beat(self.env.now());
         loop {
-            self.pulse.beat(self.env.now());
             state = match state {
                 State::Reading(freshness) => self.choose(freshness),
                 State::Streaming(freshness) => self.stream(freshness).await,
@@ -247,6 +259,8 @@ impl<R: Representation> Reflector<R> {
             self.wishes.grant(ticket, self.fifo.end());
         }
         self.passed_on = Some(version);
+        self.furthest = 0;
+        self.pulse.beat(self.env.now());
         self.sighting.listed();
         self.backoff.healthy(self.env.now());
         self.trouble.clear();
@@ -261,16 +275,19 @@ impl<R: Representation> Reflector<R> {
         let unthrottled = self.wishes.are_pending();
         let mut request = self.fitting(first_page(freshness), unthrottled);
         let (mut items, mut version, mut unpaged) = (Vec::new(), None, false);
-        loop {
+        let source = Arc::clone(&self.source);
+        for pages in 1_usize.. {
             let token_in_use = request.continue_token.is_some();
             if !token_in_use {
                 self.intake.begin_list();
             }
-            let page = unless_overtaken(&self.wishes, self.source.list(request)).await;
+            self.sent = self.env.now();
+            let page = answered(&*source, || source.list(request.clone()));
+            let page = unless_overtaken(&self.wishes, page).await;
             let Some(page) = page else { return Ok(None) };
             match page {
                 Ok(page) => {
-                    self.pulse.beat(self.env.now());
+                    self.get_to_page(pages);
                     version = version.or_else(|| page.version.clone());
                     self.take_page(&page, version.as_ref(), &mut items).await?;
                     let Some(token) = page.continue_token else { break };
@@ -288,6 +305,14 @@ impl<R: Representation> Reflector<R> {
             yield_now().await;
         }
         Ok(Some(Listing { items, version: version.ok_or_else(unversioned)? }))
+    }
+
+    /// Notes that a page of a list arrived. A list that fails at the same page every time gets nowhere.
+    fn get_to_page(&mut self, page: usize) {
+        if page > self.furthest {
+            self.furthest = page;
+            self.pulse.beat(self.env.now());
+        }
     }
 
     /// Asks for no more of each object than is decoded, and for no page that could not be held anyway.
@@ -319,7 +344,9 @@ impl<R: Representation> Reflector<R> {
         };
         let mut reached = version;
         let source = Arc::clone(&self.source);
-        let end = match unless_asked(&self.wishes, source.watch(request)).await {
+        self.sent = self.env.now();
+        let opened = answered(&*source, || source.watch(request.clone()));
+        let end = match unless_asked(&self.wishes, opened).await {
             Some(Ok(stream)) => self.follow(stream, &mut reached).await,
             Some(Err(error)) => self.watch_failed(During::OpeningWatch, &error),
             None => WatchEnd::Distrusted,
@@ -331,17 +358,21 @@ impl<R: Representation> Reflector<R> {
     async fn follow(&mut self, mut stream: FrameStream, reached: &mut ResourceVersion) -> WatchEnd {
         self.trouble.clear();
         self.sighting.watched();
+        let source = Arc::clone(&self.source);
         let opened = self.env.now();
-        let mut moved = false;
+        self.pulse.beat(opened);
+        let (mut moved, mut heard) = (false, opened);
         for count in 1_usize.. {
             let next = async {
                 self.fifo.space().await;
                 unless_asked(&self.wishes, stream.next()).await
             };
-            let (next, waited) = noting_waits(next).await;
+            let (next, waited) = noting_waits(unless_recovered(&*source, heard, next)).await;
+            let Some(next) = next else { return WatchEnd::Doubted };
             // Of frames that come together one look at the clock is enough.
             if waited || count.is_multiple_of(CHUNK) {
-                self.pulse.beat(self.env.now());
+                heard = self.env.now();
+                self.pulse.beat(heard);
             }
             let Some(next) = next else { return WatchEnd::Distrusted };
             match next {
@@ -414,6 +445,7 @@ impl<R: Representation> Reflector<R> {
         let end = WatchEnd::Closed { lasted: self.since(opened), moved };
         if end.is_healthy() {
             self.backoff.healthy(opened);
+            self.pulse.beat(self.env.now());
         }
         end
     }
@@ -426,6 +458,7 @@ impl<R: Representation> Reflector<R> {
         }
         self.metrics.watch_errors.inc();
         self.untold = Some((During::Watch, error.clone()));
+        self.note_attempt(error);
         end
     }
 
@@ -448,6 +481,9 @@ impl<R: Representation> Reflector<R> {
         match at_least {
             // A server that says when it may be asked again is not pressed.
             Some(_) => self.rest(wait).await,
+            None if trouble == backoff::Trouble::Unreachable => {
+                self.rest_unless_answered(wait).await;
+            }
             None => self.rest_unless_asked(wait).await,
         }
         next
@@ -464,10 +500,39 @@ impl<R: Representation> Reflector<R> {
         future::select(pin!(self.wishes.opened_since_look()), pin!(nap)).await;
     }
 
+    /// Waits as [`rest_unless_asked`](Self::rest_unless_asked), but no longer once the source answers somebody, or once it
+    /// is this reflector's turn to find out whether it does.
+    async fn rest_unless_answered(&mut self, wait: Duration) {
+        let source = Arc::clone(&self.source);
+        let Some(reachability) = source.reachability() else { return self.rest_unless_asked(wait).await };
+        let until = self.env.now() + wait;
+        let resumed =
+            match future::select(pin!(reachability.resumption()), pin!(self.rest_unless_asked(wait))).await {
+                Either::Left((resumption, _)) => resumption,
+                Either::Right(((), _)) => return,
+            };
+        if let Resumption::Answered(waited) = resumed {
+            let pause = self.backoff.resume_early(waited);
+            let left = until.saturating_duration_since(self.env.now());
+            if !pause.is_zero() {
+                self.rest_unless_asked(pause.min(left)).await;
+            }
+        }
+    }
+
     /// Notes what went wrong; it is told once it is known what is done about it.
     fn report(&mut self, during: During, error: &RequestError) {
         self.trouble.set(format!("{during}: {error}"));
         self.untold = Some((during, error.clone()));
+        self.note_attempt(error);
+    }
+
+    /// Notes that an attempt failed, which is a sign of life unless it should not have.
+    fn note_attempt(&self, error: &RequestError) {
+        let answers = self.source.reachability().is_some_and(|it| it.has_answered_since(self.sent));
+        if Attempt::of(error, answers).is_life() {
+            self.pulse.beat(self.env.now());
+        }
     }
 
     /// Tells what went wrong, if something did, and what comes next.
@@ -497,6 +562,35 @@ async fn unless_overtaken<T>(wishes: &Wishes, page: impl Future<Output = T>) -> 
     match future::select(pin!(wishes.overtaken()), pin!(page)).await {
         Either::Left(((), _)) => None,
         Either::Right((come, _)) => Some(come),
+    }
+}
+
+/// Sends a request, and again after an outage that it has not survived, as far as is known: it is still unanswered.
+async fn answered<T, F: Future<Output = T>>(source: &dyn ListerWatcher, mut send: impl FnMut() -> F) -> T {
+    loop {
+        match future::select(pin!(send()), pin!(recovered(source, None))).await {
+            Either::Left((answer, _)) => return answer,
+            Either::Right(((), _)) => {}
+        }
+    }
+}
+
+/// Returns the outcome of `next`; `None` if the source recovers before that from an outage in which nothing was heard.
+async fn unless_recovered<T>(
+    source: &dyn ListerWatcher,
+    heard: Instant,
+    next: impl Future<Output = T>,
+) -> Option<T> {
+    match future::select(pin!(next), pin!(recovered(source, Some(heard)))).await {
+        Either::Left((come, _)) => Some(come),
+        Either::Right(((), _)) => None,
+    }
+}
+
+async fn recovered(source: &dyn ListerWatcher, heard: Option<Instant>) {
+    match source.reachability() {
+        Some(reachability) => reachability.recovered(heard).await,
+        None => future::pending().await,
     }
 }
 

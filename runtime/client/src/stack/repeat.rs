@@ -6,7 +6,8 @@
 //! few callers would. Errors of the server (5xx) may have taken effect and are never repeated. Nor are refusals that
 //! name no time, as an eviction's that a disruption budget forbids: they stand until something changes.
 //!
-//! Each try passes limiter, deadline and fence anew. Watches are exempt: their readers have a pace of their own.
+//! Each try passes limiter, deadline and fence anew. Watches and the lists of informers are exempt: their readers have a
+//! pace of their own.
 
 use std::time::Duration;
 

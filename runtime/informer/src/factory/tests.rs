@@ -12,6 +12,7 @@ use crate::testing::*;
 mod definitions;
 mod in_use;
 mod namespaces;
+mod recovery;
 mod selectors;
 mod shards;
 mod stop;

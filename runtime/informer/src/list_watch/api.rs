@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use windlass_client::{FrameStream, ListQuery, RawClient, RequestError, WatchQuery};
+use windlass_client::{FrameStream, ListQuery, RawClient, Reachability, RequestError, WatchQuery};
 use windlass_env::Instant;
 use windlass_object::{GroupResource, RawList, ResourceKind};
 
@@ -131,6 +131,10 @@ impl ListerWatcher for ApiSource {
 
     fn watch_list_failed(&self) {
         self.streams.disappointed(self.kind.group_resource(), self.client.env().now());
+    }
+
+    fn reachability(&self) -> Option<&Reachability> {
+        self.client.reachability()
     }
 }
 

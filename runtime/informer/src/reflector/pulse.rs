@@ -1,13 +1,67 @@
-//! When a reflector last got anywhere: what tells one that is stuck from one whose source is quiet, or away.
+//! When a reflector last gave a sign of life: what distinguishes one that is stuck from one whose source is quiet or away.
+//!
+//! Signs of life are progress, and failures that a new process would not mend:
+//!
+//! | attempt | sign of life |
+//! |---|---|
+//! | a list arrived, or got to a page that no failed one got to before it | yes |
+//! | a watch was opened, sent a frame, or closed as watches do | yes |
+//! | the server answered with an error, 429 with its wait included | yes |
+//! | the source has more than fits | yes |
+//! | no complete answer arrived, and nobody else in the process got one either: the server is away | yes |
+//! | no complete answer arrived although the server answers others, or began to answer this one | no |
+//!
+//! So an informer is stuck whose lists never arrive completely while the server is there; an outage, a broken conversion
+//! webhook and an overloaded server are for readiness to tell.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use windlass_client::RequestError;
 use windlass_env::Instant;
+use windlass_object::WireError;
 
-/// The last time that a reflector took a step: began or ended a request, heard of something, waited for its turn. Clones
-/// share it. It is beaten with every frame of a watch, so it costs a store and no lock; it is told by the millisecond, and
+/// How an attempt to read the source failed.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Attempt {
+    /// The source refused.
+    Refused,
+    /// No complete answer arrived.
+    Unfinished {
+        /// Whether the source answers the requests of this process, as far as is known.
+        answers: bool,
+    },
+}
+
+impl Attempt {
+    pub(super) fn of(error: &RequestError, answers: bool) -> Self {
+        match error {
+            RequestError::ConnectionRefused(_)
+            | RequestError::Transport(_)
+            | RequestError::Deadline
+            | RequestError::Silent
+            | RequestError::Wire(WireError::Truncated { .. }) => Attempt::Unfinished { answers },
+            RequestError::Api(_)
+            | RequestError::TooManyRequests { .. }
+            | RequestError::Wire(_)
+            | RequestError::Unsupported(_)
+            | RequestError::NoRoom(_)
+            | RequestError::Fenced(_)
+            | RequestError::NotDeclared(_) => Attempt::Refused,
+        }
+    }
+
+    /// Whether a new process would fare no better.
+    pub(super) fn is_life(self) -> bool {
+        match self {
+            Attempt::Refused | Attempt::Unfinished { answers: false } => true,
+            Attempt::Unfinished { answers: true } => false,
+        }
+    }
+}
+
+/// The last time that a reflector gave a sign of life. Clones share it. It is beaten with every frame of a watch, so it costs a store and no lock; it is told by the millisecond, and
 /// publishes nothing but itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Pulse(Arc<AtomicU64>);
@@ -16,7 +70,7 @@ pub(crate) struct Pulse(Arc<AtomicU64>);
 const NEVER: u64 = u64::MAX;
 
 impl Pulse {
-    /// A step was taken.
+    /// Notes a sign of life.
     pub(crate) fn beat(&self, now: Instant) {
         self.0.store(millis(now), Ordering::Relaxed);
     }
@@ -43,7 +97,28 @@ pub(crate) fn millis(at: Instant) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use windlass_object::wire;
+
     use super::*;
+
+    #[test]
+    fn failure_is_a_sign_of_life_unless_the_server_answers_others() {
+        let status = |code| RequestError::from_status(wire::status(code, b"{}"), None);
+        let refused = [status(429), status(500), status(503), status(404), RequestError::NoRoom("".into())];
+        let unfinished = [
+            RequestError::ConnectionRefused("".into()),
+            RequestError::Transport("".into()),
+            RequestError::Deadline,
+            RequestError::Silent,
+        ];
+        for answers in [false, true] {
+            assert!(refused.iter().all(|error| Attempt::of(error, answers).is_life()), "{answers}");
+            assert!(
+                unfinished.iter().all(|error| Attempt::of(error, answers).is_life() != answers),
+                "{answers}"
+            );
+        }
+    }
 
     #[test]
     fn silence_begins_with_the_last_beat_of_any_clone_and_not_before_the_first() {

@@ -68,7 +68,8 @@ pub(crate) enum Fault {
     VersionUnavailable,
     /// The server wants to be asked later.
     Throttled(Option<Duration>),
-    /// Nobody answered, or the connection was lost: nothing follows about the state of the server.
+    /// No server answered (503 and 504 come from proxies and starting servers), or the connection was lost: nothing
+    /// follows about the objects.
     Unreachable,
     /// The server, or its storage, stumbled, and does not say that anything was lost.
     Stumbled,
@@ -113,6 +114,8 @@ pub(crate) enum WatchEnd {
     CutOff,
     /// Somebody asked for a fresh look, whatever it told.
     Distrusted,
+    /// The source recovered from an outage in which the watch was silent: it might not have survived.
+    Doubted,
     /// It failed.
     Failed(Fault),
 }
@@ -129,6 +132,9 @@ impl Fault {
             // The connection was cut in the middle of a frame; what was cut off comes again.
             RequestError::Wire(WireError::Truncated { .. }) => Fault::Unreachable,
             RequestError::NoRoom(_) => Fault::NoRoom,
+            error if error.status().is_some_and(|status| matches!(status.code, 503 | 504)) => {
+                Fault::Unreachable
+            }
             error if error.status().is_some_and(|status| status.reason == reason::INTERNAL_ERROR) => {
                 Fault::Stumbled
             }
@@ -187,7 +193,7 @@ impl WatchEnd {
             // What was told before proves nothing: who replays one old change and closes would be asked again
             // without end and without a wait.
             WatchEnd::Closed { lasted, moved } => *moved || *lasted >= SHORTEST_WATCH,
-            WatchEnd::CutOff | WatchEnd::Distrusted | WatchEnd::Failed(_) => false,
+            WatchEnd::CutOff | WatchEnd::Distrusted | WatchEnd::Doubted | WatchEnd::Failed(_) => false,
         }
     }
 }
@@ -197,8 +203,9 @@ pub(crate) fn after_stream(freshness: Freshness, end: StreamEnd) -> State {
     match end {
         StreamEnd::NotOffered | StreamEnd::Broken => State::Listing(freshness),
         StreamEnd::Distrusted => State::Listing(Freshness::Consistent),
-        // What cuts connections after a while would cut the next stream at the same place; pages are short.
-        StreamEnd::CutOff => back_off(&Fault::Unreachable, Next::List(freshness)),
+        // What cuts connections after a while would cut the next stream at the same place; pages are short, and only
+        // consistent lists come in pages.
+        StreamEnd::CutOff => back_off(&Fault::Unreachable, Next::List(Freshness::Consistent)),
         // Even the newest state is too new for the cache that streams come from; pages come from further behind.
         StreamEnd::Failed(Fault::VersionUnavailable) if freshness == Freshness::Consistent => {
             State::Listing(freshness)
@@ -220,7 +227,10 @@ pub(crate) fn after_failed_list(freshness: Freshness, fault: Fault) -> State {
         // Asked at once, for the question was at fault and not the server; the new one cannot fail that way
         // again.
         (Freshness::NotOlderThan(_), Fault::VersionUnavailable) => State::Listing(Freshness::Consistent),
-        (freshness, fault) => back_off(&fault, Next::Read(freshness)),
+        (freshness, fault @ Fault::Throttled(_)) => back_off(&fault, Next::Read(freshness)),
+        // The whole at once, from the server's memory, is the cheapest list if it arrives. If it does not, it might be too
+        // large to arrive in time, and would fail the same way again.
+        (_, fault) => back_off(&fault, Next::Read(Freshness::Consistent)),
     }
 }
 
@@ -237,6 +247,7 @@ pub(crate) fn after_list(freshness: &Freshness, version: ResourceVersion) -> Sta
 pub(crate) fn after_watch(version: ResourceVersion, end: WatchEnd) -> State {
     match end {
         WatchEnd::Closed { .. } if end.is_healthy() => State::Watching(version),
+        WatchEnd::Doubted => State::Watching(version),
         WatchEnd::Closed { .. } => back_off(&Fault::Other, Next::Watch(version)),
         WatchEnd::Distrusted => State::Listing(Freshness::Consistent),
         WatchEnd::CutOff => {
@@ -319,6 +330,17 @@ mod tests {
     }
 
     #[test]
+    fn list_at_a_version_that_fails_is_read_in_pages_unless_the_server_was_busy() {
+        for fault in [Fault::Unreachable, Fault::Stumbled, Fault::Other, Fault::NoRoom] {
+            let state = after_failed_list(not_older_than("5"), fault.clone());
+            assert_eq!(state, back_off(&fault, Next::Read(Freshness::Consistent)));
+        }
+        let busy = Fault::Throttled(Some(Duration::from_secs(7)));
+        let state = after_failed_list(not_older_than("5"), busy.clone());
+        assert_eq!(state, back_off(&busy, Next::Read(not_older_than("5"))));
+    }
+
+    #[test]
     fn a_consistent_list_that_fails_is_never_repeated_without_a_wait() {
         for fault in [Fault::VersionUnavailable, Fault::Throttled(None), Fault::Unreachable, Fault::Other] {
             let state = after_failed_list(Freshness::Consistent, fault.clone());
@@ -392,7 +414,7 @@ mod tests {
     #[test]
     fn a_stream_cut_off_before_its_list_was_complete_gives_way_to_pages_after_a_wait() {
         let state = after_stream(not_older_than("5"), StreamEnd::CutOff);
-        assert_eq!(state, back_off(&Fault::Unreachable, Next::List(not_older_than("5"))));
+        assert_eq!(state, back_off(&Fault::Unreachable, Next::List(Freshness::Consistent)));
     }
 
     #[test]

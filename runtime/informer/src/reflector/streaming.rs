@@ -22,7 +22,7 @@ use windlass_object::{Frame, ObjectKey, Representation, ResourceVersion};
 
 use super::intake::Told;
 use super::state::{self, Freshness, State, StreamEnd};
-use super::{CHUNK, During, LONGEST_WINDOW, Listing, Reflector, unless_overtaken};
+use super::{CHUNK, During, LONGEST_WINDOW, Listing, Reflector, answered, unless_overtaken};
 use crate::delta_fifo::Item;
 use crate::list_watch::{STREAMLESS, WatchListRequest};
 use crate::sync::yield_now;
@@ -90,7 +90,9 @@ impl<R: Representation> Reflector<R> {
             extent: self.extent,
         };
         let source = Arc::clone(&self.source);
-        let opened = unless_overtaken(&self.wishes, source.watch_list(request)).await;
+        self.sent = self.env.now();
+        let opened = answered(&*source, || source.watch_list(request.clone()));
+        let opened = unless_overtaken(&self.wishes, opened).await;
         let opened = opened.ok_or(StreamEnd::Distrusted)?;
         if !matches!(opened, Err(RequestError::Unsupported(_))) {
             self.metrics.lists.inc();
@@ -115,7 +117,6 @@ impl<R: Representation> Reflector<R> {
             if now >= deadline {
                 return Err(self.stream_failed(&NO_END));
             }
-            self.pulse.beat(now);
             let until = deadline.min(heard + LONGEST_SILENCE);
             let frame = self.next_before(until, &mut stream).await?;
             now = self.env.now();

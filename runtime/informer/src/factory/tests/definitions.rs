@@ -155,7 +155,7 @@ async fn where_lists_come_as_streams_kinds_come_and_go_all_the_same() {
 
 /// A list, then a watch that ends, then 404 for a while.
 fn gone_for(lists: usize) -> Vec<Answer> {
-    let lost = Answer::Watch(Ok(vec![Play::Fail(refusal(503, "ServiceUnavailable"))]));
+    let lost = Answer::Watch(Ok(vec![Play::Fail(refusal(500, "StoreReadError"))]));
     let mut answers = vec![Answer::List(Ok(page(5, &[object("a", "u", 4, "v")]))), lost];
     answers.extend((0..lists).map(|_| Answer::List(Err(not_found()))));
     answers.push(Answer::List(Ok(page(9, &[object("a", "u", 4, "v")]))));

@@ -1,0 +1,293 @@
+//! Whether the server answers this process, known from every request of every identity.
+//!
+//! Guarantees:
+//! - Any answer counts, except 429, 503 and 504, which busy servers, starting servers and proxies send. A request counts
+//!   as unanswered if its connection fails, if its deadline passes, or if its sender drops it after [`OUTAGE`].
+//! - An **outage** is a time of at least [`OUTAGE`] without an answer, in which a request was unanswered. Its end, the
+//!   first answer, is a **recovery**.
+//! - Callers that wait for the server go on after the first answer, evenly spread over [`SPREAD`] and no more than one
+//!   per [`GAP`] unless more than 75 of them wait.
+//! - After [`OUTAGE`] without an answer one waiting caller goes on every [`PROBE_EVERY`], in turn. So whatever pauses the
+//!   callers chose, the process sends a request within a second after the server can be reached again, and no more than
+//!   one per second for it.
+//!
+//! It refuses to send anything: the probes are requests that callers want to send anyway.
+
+use std::{
+    fmt,
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures_util::future::{self, Either};
+use http::{Request, StatusCode};
+use kube::client::Body;
+use windlass_env::{
+    Env, Instant,
+    cell::{Publisher, cell},
+};
+
+use crate::{
+    identities::IdentityError,
+    stack::{
+        Answer, Next, Step,
+        credentials::CredentialsError,
+        gate::{FencedError, KilledError},
+    },
+};
+
+/// The shortest silence that is an outage: longer than what a restarted connection or a lost packet costs.
+const OUTAGE: Duration = Duration::from_secs(3);
+/// How long it takes until all callers that waited have gone on.
+const SPREAD: Duration = Duration::from_millis(1_500);
+/// The least time between two callers that go on, while no more wait than fit into the spread.
+const GAP: Duration = Duration::from_millis(20);
+/// How often one of the callers that wait goes on although nothing is known.
+const PROBE_EVERY: Duration = Duration::from_secs(1);
+
+/// What is known about a process's way to its server. Cheap to clone; clones are one.
+#[derive(Clone)]
+pub struct Reachability {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    env: Env,
+    state: Mutex<State>,
+    answers: Publisher<u64>,
+    recovery: Publisher<Recovery>,
+    /// Held by the caller that goes on next. Fair: tokio's mutex hands over in the order of arrival.
+    prober: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    last_answer: Option<Instant>,
+    /// Since when nothing was answered, if a request was unanswered since the last answer.
+    silent_since: Option<Instant>,
+    /// How many callers wait.
+    waiting: u32,
+    /// When the next caller can go on after an answer.
+    next_slot: Instant,
+    next_probe: Instant,
+}
+
+impl State {
+    /// When a caller that waits can probe, as far as is known now.
+    fn probe_at(&self, now: Instant) -> Instant {
+        let silent_since = self.last_answer.or(self.silent_since).unwrap_or(now);
+        self.next_probe.max(silent_since + OUTAGE)
+    }
+}
+
+/// The last recovery.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+struct Recovery {
+    number: u64,
+    at: Instant,
+}
+
+/// Why a caller that waited for the server goes on.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Resumption {
+    /// The server answered a request of the process, this long after the caller began to wait.
+    Answered(Duration),
+    /// It is this caller's turn to find out.
+    Probe,
+}
+
+impl Reachability {
+    pub(crate) fn new(env: Env) -> Self {
+        let state = State {
+            last_answer: None,
+            silent_since: None,
+            waiting: 0,
+            next_slot: Instant::ORIGIN,
+            next_probe: Instant::ORIGIN,
+        };
+        let answers = cell(0).0;
+        let recovery = cell(Recovery { number: 0, at: Instant::ORIGIN }).0;
+        let inner =
+            Inner { env, state: Mutex::new(state), answers, recovery, prober: tokio::sync::Mutex::new(()) };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Returns whether a request of the process was answered at `then` or later.
+    pub fn has_answered_since(&self, then: Instant) -> bool {
+        self.lock().last_answer.is_some_and(|last| last >= then)
+    }
+
+    /// Waits until it is worth while to send a request that was unanswered: until the server answers another one and this
+    /// caller's slot has come, or until it is this caller's turn to probe.
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the wait.
+    pub async fn resumption(&self) -> Resumption {
+        let Inner { env, answers, .. } = &*self.inner;
+        let (began, seen, _waiting) = (env.now(), answers.get(), Waiting::begin(self));
+        let answered = async {
+            self.more_answers_than(seen).await;
+            let waited = env.now().saturating_duration_since(began);
+            self.slot().await;
+            waited
+        };
+        match future::select(pin!(answered), pin!(self.probe())).await {
+            Either::Left((waited, _)) => Resumption::Answered(waited),
+            Either::Right(((), _)) => Resumption::Probe,
+        }
+    }
+
+    /// Waits for the next recovery, and then for this caller's slot: for a caller whose connection might not have survived
+    /// the outage. A connection on which something was `heard` less than [`OUTAGE`] before the recovery has.
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the wait.
+    pub async fn recovered(&self, heard: Option<Instant>) {
+        let recovery = &self.inner.recovery;
+        let seen = recovery.get().number;
+        // From the beginning, so that the slots after a recovery are of a size that fits all.
+        let _waiting = Waiting::begin(self);
+        let silent = |it: &Recovery| heard.is_none_or(|heard| heard + OUTAGE <= it.at);
+        let concerns = |it: &Recovery| it.number > seen && silent(it);
+        if recovery.observe().wait_until(concerns).await.is_err() {
+            // Nothing is left that could recover.
+            future::pending::<()>().await;
+        }
+        self.slot().await;
+    }
+
+    async fn more_answers_than(&self, seen: u64) {
+        if self.inner.answers.observe().wait_until(|answers| *answers > seen).await.is_err() {
+            future::pending::<()>().await;
+        }
+    }
+
+    /// Waits for the slot of one of those who go on after the same answer.
+    async fn slot(&self) {
+        let env = &self.inner.env;
+        let at = {
+            let mut state = self.lock();
+            let slot = state.next_slot.max(env.now());
+            state.next_slot = slot + GAP.min(SPREAD / state.waiting.max(1));
+            slot
+        };
+        if at > env.now() {
+            env.sleep_until(at).await;
+        }
+    }
+
+    /// Waits for this caller's turn to probe.
+    async fn probe(&self) {
+        let Inner { env, prober, .. } = &*self.inner;
+        let _turn = prober.lock().await;
+        loop {
+            // It moves with every answer.
+            let at = self.lock().probe_at(env.now());
+            if at <= env.now() {
+                break;
+            }
+            env.sleep_until(at).await;
+        }
+        self.lock().next_probe = env.now() + PROBE_EVERY;
+    }
+
+    fn answered(&self) {
+        let now = self.inner.env.now();
+        let silent_since = {
+            let mut state = self.lock();
+            state.last_answer = Some(now);
+            state.silent_since.take()
+        };
+        self.inner.answers.update(|answers| *answers += 1);
+        if let Some(since) = silent_since
+            && now.saturating_duration_since(since) >= OUTAGE
+        {
+            tracing::info!(silent_for = ?now.saturating_duration_since(since), "server answers again");
+            self.inner.recovery.update(|last| *last = Recovery { number: last.number + 1, at: now });
+        }
+    }
+
+    /// A request that was sent at `sent` has not been answered.
+    fn unanswered(&self, sent: Instant) {
+        let mut state = self.lock();
+        let since = state.last_answer.map_or(sent, |last| last.max(sent));
+        state.silent_since.get_or_insert(since);
+    }
+
+    /// No code of others runs under this lock, so poison cannot mean a broken state.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Reachability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reachability").field("state", &*self.lock()).finish_non_exhaustive()
+    }
+}
+
+/// One caller that waits.
+struct Waiting<'a>(&'a Reachability);
+
+impl<'a> Waiting<'a> {
+    fn begin(of: &'a Reachability) -> Self {
+        of.lock().waiting += 1;
+        Self(of)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.lock().waiting -= 1;
+    }
+}
+
+/// The step that reports answers and their absence.
+#[derive(Clone)]
+pub(crate) struct Sense(pub(crate) Reachability);
+
+impl Step for Sense {
+    async fn handle(self, request: Request<Body>, next: Next) -> Answer {
+        let mut pending = Pending { sent: self.0.inner.env.now(), reachability: Some(self.0) };
+        let answer = next.send(request).await;
+        if let Some(reachability) = pending.reachability.take() {
+            match &answer {
+                Ok(response) if is_answer(response.status()) => reachability.answered(),
+                Err(error) if is_ours(error.as_ref()) => {}
+                Ok(_) | Err(_) => reachability.unanswered(pending.sent),
+            }
+        }
+        answer
+    }
+}
+
+/// A request that is not answered yet. One that its sender drops after a long wait was unanswered, too.
+struct Pending {
+    sent: Instant,
+    reachability: Option<Reachability>,
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let Some(reachability) = self.reachability.take() else { return };
+        if reachability.inner.env.now().saturating_duration_since(self.sent) >= OUTAGE {
+            reachability.unanswered(self.sent);
+        }
+    }
+}
+
+fn is_answer(status: StatusCode) -> bool {
+    !matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
+    )
+}
+
+/// Whether the request failed within this process, so that nothing follows about the server.
+fn is_ours(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.is::<FencedError>()
+        || error.is::<KilledError>()
+        || error.is::<IdentityError>()
+        || error.is::<CredentialsError>()
+}

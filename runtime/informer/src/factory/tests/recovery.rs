@@ -1,0 +1,239 @@
+//! Informers behind a wire that fails, over the stack of clients that a process has.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{self, BoxFuture};
+use http::{Request, Uri};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::client::Body;
+use serde_json::json;
+use tower::{BoxError, Service as _, service_fn};
+use windlass_api_server::faults::{Fault, Line, Plan, Scene, What};
+use windlass_client::{ClientOptions, Clients, OpenFence};
+use windlass_env::{Env, Instant};
+use windlass_metrics::Metrics;
+use windlass_object::Typed;
+
+use super::world::{MINUTE, SECOND};
+use crate::{ApiSources, FactoryOptions, InformerFactory, Selection, SharedInformer};
+
+/// When a request was sent, and when it was answered with a success.
+type Traffic = Arc<Mutex<Vec<(Instant, Option<Instant>)>>>;
+
+/// What becomes of a request before it reaches the line.
+type Detour = Arc<dyn Fn(&Request<Body>) -> Option<BoxFuture<'static, ()>> + Send + Sync>;
+
+struct Process {
+    env: Env,
+    api: Scene,
+    clients: Clients,
+    factory: InformerFactory,
+    traffic: Traffic,
+}
+
+impl Process {
+    fn new(faults: Vec<Fault>) -> Self {
+        Self::with(faults, Arc::new(|_| None))
+    }
+
+    /// Requests wait for what `detour` returns for them.
+    fn with(faults: Vec<Fault>, detour: Detour) -> Self {
+        let (env, metrics, traffic) = (Env::virtual_time(1), Metrics::new(), Traffic::default());
+        let api = Scene::new(&env, Plan { seed: 1, faults });
+        let service = service(&env, &api, &traffic, detour);
+        let options = ClientOptions { qps: 0.0, ..ClientOptions::default() };
+        let base = Uri::from_static("http://api.test");
+        let fence = Arc::new(OpenFence);
+        let clients = Clients::over_service(env.clone(), service, base, options, &metrics, fence);
+        let clients = clients.expect("clients");
+        let factory = InformerFactory::new(env.clone(), metrics, FactoryOptions::default());
+        Self { env, api, clients, factory, traffic }
+    }
+
+    fn start(&self) {
+        let reader = self.clients.for_informers().expect("a reader");
+        self.factory.start(Arc::new(ApiSources::new(reader).paged()));
+    }
+
+    fn put(&self, namespace: &str, value: &str) {
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps/x");
+        self.api.put(&path, json!({ "data": { "value": value } }));
+    }
+
+    /// Sends a request of no informer every few seconds, as elections do.
+    fn chatter(&self) -> windlass_env::Task<()> {
+        let (client, env) = (self.clients.for_health(), self.env.clone());
+        self.env.spawn("chatter", async move {
+            loop {
+                let request = Request::get("/api/v1/namespaces/n0").body(Vec::new()).expect("a request");
+                let _answered = env.timeout(SECOND, client.request_text(request)).await;
+                env.sleep(SECOND * 2).await;
+            }
+        })
+    }
+}
+
+fn service(
+    env: &Env,
+    api: &Scene,
+    traffic: &Traffic,
+    detour: Detour,
+) -> impl tower::Service<
+    Request<Body>,
+    Response = <Line as tower::Service<Request<Body>>>::Response,
+    Error = BoxError,
+    Future: Send + 'static,
+> + Clone
++ Send
++ Sync
++ 'static {
+    let (env, line, traffic) = (env.clone(), api.line(), Arc::clone(traffic));
+    service_fn(move |request: Request<Body>| {
+        let (env, mut line, traffic) = (env.clone(), line.clone(), Arc::clone(&traffic));
+        let wait = detour(&request).unwrap_or_else(|| future::ready(()).boxed());
+        async move {
+            let number = {
+                let mut traffic = traffic.lock().unwrap();
+                traffic.push((env.now(), None));
+                traffic.len() - 1
+            };
+            wait.await;
+            let answer = line.call(request).await.map_err(BoxError::from)?;
+            if answer.status().is_success() {
+                traffic.lock().unwrap()[number].1 = Some(env.now());
+            }
+            Ok::<_, BoxError>(answer)
+        }
+    })
+}
+
+fn value(informer: &SharedInformer<Typed<ConfigMap>>) -> Option<String> {
+    informer.lister().list().first().and_then(|it| it.data.as_ref()?.get("value").cloned())
+}
+
+/// Two minutes in which nothing passes: watches stall or break, requests are refused or never answered.
+fn outage(silent_permille: u16) -> Vec<Fault> {
+    let (from, until) = (SECOND * 10, SECOND * 130);
+    let fault = |what| Fault::during(until, what).from(from);
+    vec![
+        fault(What::WatchStalled).permille(500),
+        fault(What::WatchReset),
+        fault(What::RequestLost { silently: true }).permille(silent_permille),
+        fault(What::RequestLost { silently: false }),
+    ]
+}
+
+async fn recover_from(faults: Vec<Fault>) {
+    const INFORMERS: usize = 50;
+    let process = Process::new(faults);
+    let namespaces: Vec<String> = (0..INFORMERS).map(|number| format!("n{number}")).collect();
+    for namespace in &namespaces {
+        process.api.put(&format!("/api/v1/namespaces/{namespace}"), json!({}));
+        process.put(namespace, "first");
+    }
+    let select =
+        |it: &String| process.factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace(it));
+    let informers: Vec<_> = namespaces.iter().map(select).collect();
+    process.start();
+    process.env.sleep(SECOND * 20).await;
+    // Each watch has an event to tell, and stalls or breaks at it.
+    namespaces.iter().for_each(|namespace| process.put(namespace, "second"));
+    process.env.sleep(SECOND * 109).await;
+    namespaces.iter().for_each(|namespace| process.put(namespace, "third"));
+    process.env.sleep(SECOND).await;
+    let healed = process.env.now();
+    let mut current = None;
+    while current.is_none() {
+        process.env.sleep(Duration::from_millis(10)).await;
+        let now = process.env.now();
+        assert!(now < healed + MINUTE * 5, "some informers are never current");
+        let all = informers.iter().all(|informer| value(informer).as_deref() == Some("third"));
+        current = all.then_some(now);
+    }
+    let traffic = process.traffic.lock().unwrap().clone();
+    let answers = traffic.iter().filter_map(|(sent, answered)| answered.filter(|_| *sent >= healed));
+    let first = answers.min().expect("an answer");
+    let current = current.expect("current").saturating_duration_since(first);
+    let found = first.saturating_duration_since(healed);
+    let sent: Vec<Instant> = traffic.iter().map(|(sent, _)| *sent).filter(|sent| *sent >= healed).collect();
+    let within = |from: Instant| sent.iter().filter(|it| (from..from + SECOND / 10).contains(*it)).count();
+    let burst = sent.iter().map(|from| within(*from)).max().unwrap_or_default();
+    println!("first answer after {found:?}, current {current:?} later, {burst} requests in 100 ms");
+    assert!(found <= SECOND + SECOND / 10, "the first request is answered after {found:?}");
+    assert!(current <= SECOND * 2, "all are current {current:?} after the first answer");
+    assert!(burst <= 12, "{burst} requests in 100 ms");
+}
+
+#[tokio::test(start_paused = true)]
+async fn informers_are_current_2_s_after_the_first_answer_when_all_is_refused() {
+    recover_from(outage(0)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn informers_are_current_2_s_after_the_first_answer_when_requests_hang() {
+    recover_from(outage(500)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn informers_are_current_2_s_after_the_first_answer_when_some_requests_pass() {
+    let mut faults = outage(300);
+    faults.last_mut().expect("refusals").permille = 800;
+    recover_from(faults).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn process_probes_a_server_that_is_away_about_once_a_second() {
+    let process = Process::new(vec![Fault::during(MINUTE * 60, What::RequestLost { silently: false })]);
+    for number in 0..50 {
+        process.factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace(format!("n{number}")));
+    }
+    process.start();
+    process.env.sleep(MINUTE * 10).await;
+    let begin = process.traffic.lock().unwrap().len();
+    process.env.sleep(MINUTE * 10).await;
+    let sent: Vec<Instant> = process.traffic.lock().unwrap()[begin..].iter().map(|(sent, _)| *sent).collect();
+    let longest = sent.windows(2).map(|pair| pair[1].saturating_duration_since(pair[0])).max();
+    assert!(longest.is_some_and(|gap| gap <= SECOND + SECOND / 10), "{longest:?}");
+    // One probe a second, and the ramps of 50 informers that reach 30 to 60 s.
+    assert!(sent.len() <= 600 * 3, "{} requests in ten minutes", sent.len());
+    assert_eq!(process.factory.silent(), [], "a server that is away leaves nothing stuck");
+}
+
+#[tokio::test(start_paused = true)]
+async fn server_that_answers_429_for_15_minutes_leaves_no_informer_stuck() {
+    let env = Env::virtual_time(2);
+    let slow: Detour = Arc::new(move |_| {
+        let env = env.clone();
+        Some(async move { env.sleep(SECOND * 20).await }.boxed())
+    });
+    let busy = What::TooManyRequests { retry_after_seconds: 60 };
+    let process = Process::with(vec![Fault::during(MINUTE * 15, busy)], slow);
+    process.api.put("/api/v1/namespaces/n0", json!({}));
+    process.put("n0", "first");
+    let informer = process.factory.typed::<ConfigMap>();
+    process.start();
+    for minute in 0..15 {
+        assert_eq!(process.factory.silent(), [], "after {minute} minutes");
+        process.env.sleep(MINUTE).await;
+    }
+    informer.wait_for_sync(Some(MINUTE * 3)).await.expect("it syncs once it is let in");
+    assert_eq!(value(&informer).as_deref(), Some("first"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn informer_is_stuck_when_its_lists_never_arrive_while_others_are_answered() {
+    let hangs: Detour = Arc::new(|request| {
+        let of_list = request.uri().path().ends_with("/configmaps");
+        of_list.then(|| future::pending().boxed())
+    });
+    let process = Process::with(Vec::new(), hangs);
+    process.api.put("/api/v1/namespaces/n0", json!({}));
+    process.factory.typed::<ConfigMap>();
+    process.start();
+    let chatter = process.chatter();
+    process.env.sleep(MINUTE * 15).await;
+    assert_eq!(process.factory.silent().len(), 1, "the server is there, and its lists never arrive");
+    chatter.abort();
+}
