@@ -46,6 +46,7 @@ mod error;
 mod explain;
 mod freshness;
 mod history;
+mod layer;
 mod limits;
 mod outcome;
 mod pause;
@@ -84,6 +85,7 @@ pub use crate::explain::{
     Queued, SeenObject, Situation, Standing, State, UndecodedObject, WaitingKey,
 };
 pub use crate::freshness::ReadYourWrites;
+pub use crate::layer::{CacheVersions, ReconcileLayer};
 pub use crate::outcome::Outcome;
 pub use crate::predicate::{
     Predicate, annotations_changed, generation_changed, labels_changed, resource_version_changed,

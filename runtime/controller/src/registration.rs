@@ -21,6 +21,7 @@ use crate::context::Context;
 use crate::declared::{DeclaredRules, Enforced};
 use crate::descriptor::Descriptor;
 use crate::error::{ReconcileError, SetupError};
+use crate::layer::{Layered, ReconcileLayer};
 use crate::outcome::Outcome;
 use crate::prepared::Prepared;
 use crate::scope::Scope;
@@ -121,6 +122,17 @@ impl Registration {
             let controller = set_up(setup)?;
             tune(setup);
             Ok(controller)
+        };
+        Self { descriptor, set_up: Arc::new(set_up) }
+    }
+
+    /// Puts a layer around every reconcile of the controller. `layer` makes it from the finished setup.
+    #[must_use]
+    pub fn layered(self, layer: impl Fn(&Setup) -> Arc<dyn ReconcileLayer> + Send + Sync + 'static) -> Self {
+        let Self { descriptor, set_up } = self;
+        let set_up = move |setup: &mut Setup| -> Result<Arc<dyn Reconcile>, SetupError> {
+            let inner = set_up(setup)?;
+            Ok(Arc::new(Layered { inner, layer: layer(setup) }))
         };
         Self { descriptor, set_up: Arc::new(set_up) }
     }

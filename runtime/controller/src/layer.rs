@@ -1,0 +1,73 @@
+//! Code around every reconcile of a controller, for tracing, audits and tests.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+use windlass_informer::VersionSource;
+use windlass_object::{GroupResource, ObjectKey};
+use windlass_workqueue::Queue;
+
+use crate::caches::{Cache, Caches};
+use crate::context::Context;
+use crate::error::ReconcileError;
+use crate::freshness::ReadYourWrites;
+use crate::outcome::Outcome;
+use crate::registration::Reconcile;
+use crate::setup::Setup;
+
+/// A layer around every reconcile of a controller ([`Registration::layered`](crate::Registration::layered)).
+pub trait ReconcileLayer: Send + Sync + 'static {
+    /// Runs `reconcile`, which reconciles `key`.
+    ///
+    /// # Cancel safety
+    /// The future is dropped at any await, as that of [`Controller::reconcile`](crate::Controller::reconcile) is.
+    fn around<'a>(
+        &'a self,
+        key: &'a ObjectKey,
+        reconcile: BoxFuture<'a, Result<Outcome, ReconcileError>>,
+    ) -> BoxFuture<'a, Result<Outcome, ReconcileError>>;
+}
+
+/// The caches that one controller reads, as far as their versions go.
+#[derive(Clone)]
+pub struct CacheVersions(Caches);
+
+impl CacheVersions {
+    /// Returns the caches of `resource`, with those of watches that were added at run time.
+    pub fn of(&self, resource: &GroupResource) -> Vec<Arc<dyn VersionSource>> {
+        self.0.of(resource).into_iter().map(|cache: Arc<dyn Cache>| cache as Arc<dyn VersionSource>).collect()
+    }
+}
+
+impl Setup {
+    /// Returns the versions of the caches that this controller reads. `None` if it does not
+    /// [read its own writes](Setup::read_your_writes).
+    pub fn cache_versions(&self) -> Option<CacheVersions> {
+        (self.read_your_writes != ReadYourWrites::Off).then(|| CacheVersions(self.caches.clone()))
+    }
+}
+
+/// A controller inside a layer.
+pub(crate) struct Layered {
+    pub(crate) inner: Arc<dyn Reconcile>,
+    pub(crate) layer: Arc<dyn ReconcileLayer>,
+}
+
+#[async_trait]
+impl Reconcile for Layered {
+    async fn reconcile(&self, key: &ObjectKey, context: &Context) -> Result<Outcome, ReconcileError> {
+        self.layer.around(key, self.inner.reconcile(key, context)).await
+    }
+
+    fn started(&self, queue: &Queue<ObjectKey>) {
+        self.inner.started(queue);
+    }
+}
+
+impl fmt::Debug for CacheVersions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheVersions").finish_non_exhaustive()
+    }
+}
