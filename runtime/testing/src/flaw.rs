@@ -74,6 +74,18 @@ pub enum Flaw {
         /// When.
         at: Duration,
     },
+    /// A reconcile began on a cache that does not contain what its key wrote before.
+    #[error("{who} reconciles {key}, which wrote {written}, on a cache at {cache:?}")]
+    StaleRead {
+        /// Which process.
+        who: String,
+        /// Which controller and key.
+        key: String,
+        /// The resource that was written to, and the version of the write.
+        written: String,
+        /// The version of the cache.
+        cache: String,
+    },
     /// Nobody worked on a shard for longer than the election promises.
     #[error(
         "nobody works on {shard} at {at:?}, and nobody has since {since:?}: within {within:?} of {counted_from:?} \

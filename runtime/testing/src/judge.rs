@@ -19,6 +19,7 @@ use windlass_object::shard::{Ranges, ShardId, hash};
 
 use crate::flaw::Flaw;
 use crate::openings::Openings;
+use crate::reads::Reads;
 use crate::vacancies::{Custodian, Vacancies};
 
 /// What is known of one instance that stands for election.
@@ -97,6 +98,7 @@ struct State {
     /// Who holds which Lease, as the server has it.
     holders: BTreeMap<LeaseName, String>,
     openings: Openings,
+    reads: Reads,
     custodian: Custodian,
     /// What the holder of a Lease of a shard acts on.
     ranges: BTreeMap<LeaseName, Ranges>,
@@ -136,6 +138,11 @@ impl Judge {
     /// Tells whoever looks after vacant shards something, if there are any.
     pub(crate) fn of_shards(&self, tell: impl FnOnce(&mut Custodian)) {
         tell(&mut self.lock().custodian);
+    }
+
+    /// Looks at what keys wrote.
+    pub(crate) fn reads<T>(&self, look: impl FnOnce(&Reads) -> T) -> T {
+        look(&self.lock().reads)
     }
 
     /// Looks at shards that nobody works on.
@@ -211,6 +218,7 @@ impl State {
             Happening::Sent { id, asked } if judged => return self.sent(record, *id, asked),
             Happening::Served { id, asked, code, body } => {
                 let sent_under = self.on_their_way.remove(id);
+                self.reads.served(*id, asked, *code, body);
                 if *code >= 300 {
                     return None;
                 }
@@ -246,6 +254,7 @@ impl State {
         if asked.is_work() {
             self.last_work = record.at;
             self.work += 1;
+            self.reads.sent(id);
             self.fenced(record, id, asked, Some(place(asked)))
         } else if asked.is_write() {
             // An Event belongs to no shard: it leaves while any is held.

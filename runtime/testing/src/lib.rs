@@ -41,7 +41,9 @@
 //!   where there is one to compare with ([`random_plans`], [`exhaustive_crash`]);
 //! - nothing is created more often than there, unless a leader took over from one that fell silent while watches
 //!   withheld what that one had done;
-//! - no write is sent without a lease, later than the lease permits, or while another holds it;
+//! - no write is sent, or takes effect, without a lease, later than the lease permits, or while another replica holds it;
+//! - no reconcile begins on a cache that does not contain what its key wrote before, by the server's account
+//!   ([`Simulation::judging_reads`]);
 //! - no shard is without a holder who works on it for longer than the election of shards promises;
 //! - caches hold what the server holds ([`Simulation::caches_of`]);
 //! - no more requests are sent than the faults explain, and no watch is opened again without a wait;
@@ -59,6 +61,7 @@ pub mod nodes;
 mod openings;
 mod plans;
 mod probe;
+mod reads;
 mod rights;
 mod simulation;
 mod state;

@@ -33,6 +33,15 @@ pub enum FaultKind {
     Quota,
     /// A process stands still for a while, often for longer than a lease lasts, and then goes on.
     Pause,
+    /// Watches of one resource are silent for up to 4 minutes, or a server dies without closing its connections: answers
+    /// are lost and watches are silent together.
+    Silence,
+    /// Connections are half-open or slow to establish, the server is slow, and answers take time by their size.
+    Connection,
+    /// 429 with `Retry-After` of up to a minute.
+    Overload,
+    /// The credentials of one process have expired for a while.
+    Credentials,
 }
 
 /// Which faults a random plan may have. All of them are of a sort that a sound controller gets over by itself. Two are
@@ -43,8 +52,11 @@ pub struct Faults {
     kinds: BTreeSet<FaultKind>,
 }
 
+/// Whether [`Faults::all`] draws [`FaultKind::COMBINED`].
+const DRAWS_COMBINED: bool = false;
+
 impl FaultKind {
-    /// Every kind.
+    /// Kinds whose faults are drawn one by one.
     pub const ALL: [FaultKind; 11] = [
         FaultKind::Loss,
         FaultKind::Delay,
@@ -58,12 +70,21 @@ impl FaultKind {
         FaultKind::Quota,
         FaultKind::Pause,
     ];
+
+    /// Kinds whose faults are drawn beside those of [`FaultKind::ALL`], so that they meet them.
+    pub const COMBINED: [FaultKind; 4] =
+        [FaultKind::Silence, FaultKind::Connection, FaultKind::Overload, FaultKind::Credentials];
 }
 
 impl Faults {
     /// Every kind of fault.
     pub fn all() -> Self {
-        Self::only(FaultKind::ALL)
+        if DRAWS_COMBINED { Self::every() } else { Self::only(FaultKind::ALL) }
+    }
+
+    /// Every kind of fault, with those of [`FaultKind::COMBINED`].
+    pub fn every() -> Self {
+        Self::only(FaultKind::ALL.into_iter().chain(FaultKind::COMBINED))
     }
 
     /// None.
@@ -83,11 +104,13 @@ impl Faults {
         self
     }
 
-    /// A random plan: between one and eight faults in every ten minutes of `span`, and one or two pauses beside them.
+    /// A random plan: between one and eight faults in every ten minutes of `span`, and beside them one or two pauses and
+    /// up to four combined faults.
     pub fn plan(&self, seed: u64, span: Duration, replicas: usize, resources: &[String]) -> Plan {
         let env = Env::virtual_time(seed);
         let mut draw = Draw { rng: env.rng("plan"), span_ms: millis(span), replicas, resources };
-        let apart = |kind: &FaultKind| matches!(kind, FaultKind::Clock | FaultKind::Pause);
+        let combined = |kind: &FaultKind| FaultKind::COMBINED.contains(kind);
+        let apart = |kind: &FaultKind| matches!(kind, FaultKind::Clock | FaultKind::Pause) || combined(kind);
         let kinds: Vec<FaultKind> = self.kinds.iter().copied().filter(|kind| !apart(kind)).collect();
         let mut faults = Vec::new();
         if self.kinds.contains(&FaultKind::Clock) {
@@ -106,6 +129,11 @@ impl Faults {
             // From numbers of their own: what else a seed draws is the same with pauses and without.
             let mut draw = Draw { rng: env.rng("pauses"), ..draw };
             faults.extend(draw.pauses());
+        }
+        let kinds: Vec<FaultKind> = self.kinds.iter().copied().filter(combined).collect();
+        if !kinds.is_empty() {
+            let mut draw = Draw { rng: env.rng("combined"), ..draw };
+            faults.extend(draw.combined(&kinds));
         }
         Plan { seed, faults }
     }
@@ -186,7 +214,62 @@ impl Draw<'_> {
             FaultKind::Clock => What::WallStep { by_ms: 0 },
             FaultKind::Quota => What::QuotaExceeded,
             FaultKind::Pause => What::Pause,
+            FaultKind::Silence => What::WatchHeld,
+            FaultKind::Connection => What::HalfOpen,
+            FaultKind::Overload => What::TooManyRequests { retry_after_seconds: 60 },
+            FaultKind::Credentials => What::Unauthorized,
         }
+    }
+
+    /// Up to four in every ten minutes.
+    fn combined(&mut self, kinds: &[FaultKind]) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        for window in 0..self.span_ms.div_ceil(TEN_MINUTES_MS) {
+            let begin_ms = window * TEN_MINUTES_MS;
+            let room = self.span_ms.saturating_sub(begin_ms).min(TEN_MINUTES_MS);
+            for _ in 0..self.rng.below(5) {
+                let kind = *self.one_of(kinds);
+                let from_ms = begin_ms + self.rng.below(room.max(1));
+                faults.push(self.combined_fault(kind, from_ms));
+            }
+        }
+        faults
+    }
+
+    fn combined_fault(&mut self, kind: FaultKind, from_ms: u64) -> Fault {
+        let (what, longest) = match kind {
+            FaultKind::Silence if self.rng.below(2) == 0 => (What::ServerDies, 2_000),
+            FaultKind::Silence => (What::WatchHeld, 240_000),
+            FaultKind::Connection => (self.connection(), 60_000),
+            FaultKind::Overload => {
+                let retry_after_seconds = u32::try_from(self.up_to(60)).unwrap_or(60);
+                (What::TooManyRequests { retry_after_seconds }, 60_000)
+            }
+            _ => (What::Unauthorized, 120_000),
+        };
+        let until_ms = (from_ms + self.up_to(longest)).min(self.span_ms);
+        let everybody = self.rng.below(2) == 0 && what != What::Unauthorized;
+        let instance = (!everybody).then(|| self.replica());
+        let resource = match what {
+            What::Unauthorized => None,
+            What::WatchHeld => self.resource(),
+            _ if self.rng.below(2) == 0 => None,
+            _ => self.resource(),
+        };
+        let permille = if what == What::WatchHeld { 1000 } else { *self.one_of(&[1000, 500, 200, 50]) };
+        Fault { from_ms, until_ms, instance, resource, permille, what }
+    }
+
+    fn connection(&mut self) -> What {
+        let by_ms = *self.one_of(&[5, 200, 2_000, 10_000]);
+        let ms_per_megabyte = *self.one_of(&[1_000, 20_000, 300_000]);
+        let connections = [
+            What::HalfOpen,
+            What::SlowConnect { by_ms },
+            What::SlowServer { by_ms },
+            What::SlowTransfer { ms_per_megabyte },
+        ];
+        self.one_of(&connections).clone()
     }
 
     /// One or two of single processes in every ten minutes: as long as a lease is held without being renewed, as long as
@@ -304,6 +387,24 @@ mod tests {
         assert!(pauses.iter().all(|fault| fault.what == What::Pause && fault.instance.is_some()));
         let longer = pauses.iter().filter(|fault| fault.until_ms - fault.from_ms > 15_000).count();
         assert!((20..80).contains(&longer), "{longer} of {} outlast 15 s", pauses.len());
+    }
+
+    #[test]
+    fn combined_faults_leave_other_draws_of_a_seed_alone() {
+        let resources = ["pods".to_owned(), "leases".to_owned()];
+        let mut drawn = std::collections::BTreeSet::new();
+        for seed in 0..200 {
+            let of_all = Faults::only(FaultKind::ALL).plan(seed, TEN_MINUTES, 2, &resources).faults;
+            let mut of_every = Faults::every().plan(seed, TEN_MINUTES, 2, &resources).faults;
+            let combined = of_every.split_off(of_all.len());
+            assert_eq!(of_every, of_all);
+            for fault in combined {
+                assert!(fault.until_ms <= 600_000 && fault.until_ms - fault.from_ms <= 240_000, "{fault}");
+                let what = format!("{:?}", fault.what);
+                drawn.insert(what.split(' ').next().unwrap_or_default().to_owned());
+            }
+        }
+        assert_eq!(drawn.len(), 8, "{drawn:?}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::{self, Either, LocalBoxFuture};
 use tokio::runtime::{Builder, Handle};
-use windlass_api_server::faults::{Journal, Network, Plan, Server};
+use windlass_api_server::faults::{Journal, Network, Plan, Server, What};
 use windlass_api_server::{ApiServer, ApiServerOptions};
 use windlass_env::{Env, Vigil, caught};
 use windlass_manager::ManagerConfig;
@@ -27,7 +27,8 @@ use crate::world::{MakeMachine, World};
 /// How long after the last fault a cluster may take to come to rest: the longest back-off of a key is 1000 s, twice
 /// over if its next attempt meets a cache that is still behind, and some.
 const CONVERGES: Duration = Duration::from_secs(45 * 60);
-/// For how long nothing is written by then: longer than a write may be on its way under the last fault.
+/// For how long nothing is written by then: longer than a write is on its way under the last fault, unless the server
+/// told its client to wait longer.
 const REST: Duration = Duration::from_secs(25);
 /// For how long the state that was reached has to be kept.
 const KEPT: Duration = Duration::from_secs(60);
@@ -35,6 +36,9 @@ const KEPT: Duration = Duration::from_secs(60);
 const STOPS: Duration = Duration::from_secs(60);
 /// How many records a run keeps by default: those of the last hour or so.
 const KEPT_RECORDS: usize = 20_000;
+
+/// Whether simulations judge reads unless they say otherwise.
+const JUDGES_READS: bool = false;
 
 type Script<'a> = Box<dyn FnOnce(Cluster) -> LocalBoxFuture<'a, ()> + 'a>;
 type MakeServer = Arc<dyn Fn(&Env) -> Arc<dyn Server> + Send + Sync>;
@@ -52,6 +56,7 @@ pub struct Simulation {
     looks: Vec<Look>,
     machines: Option<MakeMachine>,
     converges: Duration,
+    judges_reads: bool,
     server: MakeServer,
     kept_records: usize,
     longest: Duration,
@@ -96,6 +101,7 @@ impl Simulation {
             looks: Vec::new(),
             machines: None,
             converges: CONVERGES,
+            judges_reads: JUDGES_READS,
             server: Arc::new(server),
             kept_records: KEPT_RECORDS,
             longest: Duration::from_secs(6 * 3600),
@@ -187,6 +193,13 @@ impl Simulation {
         Simulation { converges: time, ..self }
     }
 
+    /// Whether each reconcile is judged by what its key wrote before: when it begins, the caches of its controller must
+    /// contain each of these writes that took effect.
+    #[must_use]
+    pub fn judging_reads(self, judges_reads: bool) -> Self {
+        Simulation { judges_reads, ..self }
+    }
+
     /// Keeps the whole trace for [`Report::trace`]. By default only the end of it is kept, for failures.
     #[must_use]
     pub fn traced(self) -> Self {
@@ -256,7 +269,7 @@ impl Simulation {
             network,
             Arc::clone(judge),
             self.looks.clone(),
-            (self.machines.clone(), self.converges),
+            (self.machines.clone(), self.converges, self.judges_reads),
             others,
         );
         let result = {
@@ -331,6 +344,7 @@ async fn conclude(world: &Arc<World>, expected: Option<&Report>) -> Result<Repor
 async fn reach(world: &Arc<World>, expected: Option<&Report>) -> Result<ClusterState, Flaw> {
     let begun = world.env.now().since_origin();
     let work = world.judge.work();
+    let longest_rest = REST + longest_retry_after(&world.plan);
     loop {
         let now = world.env.now().since_origin();
         let over = now.saturating_sub(begun);
@@ -338,7 +352,7 @@ async fn reach(world: &Arc<World>, expected: Option<&Report>) -> Result<ClusterS
         if let Some(flaw) = expected.and_then(|expected| created_twice(world, expected)) {
             return Err(flaw);
         }
-        let objection = if rest < REST {
+        let objection = if rest < longest_rest {
             let writes = world.judge.work() - work;
             Some(Flaw::Restless { writes, over })
         } else {
@@ -355,9 +369,19 @@ async fn reach(world: &Arc<World>, expected: Option<&Report>) -> Result<ClusterS
             return Err(objection);
         }
         // Looking costs more than waiting: what is not there soon takes minutes.
-        let pause = if rest < REST { REST - rest } else { (over / 4).max(Duration::from_secs(5)) };
+        let pause =
+            if rest < longest_rest { longest_rest - rest } else { (over / 4).max(Duration::from_secs(5)) };
         world.env.sleep(pause.max(Duration::from_millis(1))).await;
     }
+}
+
+/// The longest wait that a fault tells clients of. Plans of a few seconds are within [`REST`].
+fn longest_retry_after(plan: &Plan) -> Duration {
+    let waits = plan.faults.iter().filter_map(|fault| match fault.what {
+        What::TooManyRequests { retry_after_seconds } => Some(u64::from(retry_after_seconds)),
+        _ => None,
+    });
+    Duration::from_secs(waits.max().filter(|seconds| *seconds > 5).unwrap_or_default())
 }
 
 async fn keep(world: &Arc<World>, state: &ClusterState) -> Result<(), Flaw> {

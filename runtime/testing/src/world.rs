@@ -18,6 +18,7 @@ use windlass_metrics::Metrics;
 use crate::flaw::Flaw;
 use crate::judge::{Candidate, Judge, Team, identity};
 use crate::probe::{self, Caches, Look};
+use crate::reads::judged;
 use crate::rights::undeclared;
 use crate::vacancies::Terms;
 
@@ -43,6 +44,7 @@ pub(crate) struct World {
     pub(crate) looks: Vec<Look>,
     machines: Option<MakeMachine>,
     pub(crate) converges: Duration,
+    judges_reads: bool,
     /// Of the server and of the user, who live as long as the world.
     others: Vec<Env>,
     state: Mutex<State>,
@@ -429,7 +431,12 @@ impl World {
             Clients::over_service(env.clone(), line, uri, config.client.clone(), metrics, fence)
         };
         let manager = Manager::with_clients(env.clone(), config, connect)?;
-        let manager = process.registrations.iter().cloned().fold(manager, Manager::register);
+        let judges_reads = process.tested && self.judges_reads;
+        let judged = |registration: Registration| {
+            if judges_reads { judged(registration, &self.judge, env) } else { registration }
+        };
+        let registrations = process.registrations.iter().cloned().map(judged);
+        let manager = registrations.fold(manager, Manager::register);
         let probed = process.tested && !self.looks.is_empty();
         Ok(if probed { manager.register(probe::registration(&self.looks, caches)) } else { manager })
     }
@@ -443,7 +450,7 @@ impl World {
         network: Network,
         judge: Arc<Judge>,
         looks: Vec<Look>,
-        (machines, converges): (Option<MakeMachine>, Duration),
+        (machines, converges, judges_reads): (Option<MakeMachine>, Duration, bool),
         others: Vec<Env>,
     ) -> Arc<Self> {
         let plan = network.plan().clone();
@@ -455,6 +462,7 @@ impl World {
             looks,
             machines,
             converges,
+            judges_reads,
             others,
             state: Mutex::default(),
         })

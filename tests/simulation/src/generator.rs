@@ -192,3 +192,30 @@ pub async fn regenerate(cluster: &Cluster, name: &str, generation: u64) {
     let patch = Patch::Merge(json!({ "data": { (GENERATION): generation.to_string() } }));
     parents.patch(name, &PatchParams::default(), &patch).await.expect("no fault affects the user");
 }
+
+/// How many parents there are.
+const PARENTS: usize = 3;
+/// How many generations each of them has.
+const GENERATIONS: u64 = 5;
+
+/// Parents that change their generation for ten minutes, and get one child for each.
+pub fn generations(form: CacheForm) -> impl AsyncFn(Cluster) {
+    async move |cluster: Cluster| {
+        cluster.run([registration(form, &Turns::default())]);
+        namespace(&cluster).await;
+        let names: Vec<String> = (0..PARENTS).map(|number| format!("parent-{number}")).collect();
+        for generation in 1..=GENERATIONS {
+            for name in &names {
+                if generation == 1 {
+                    parent(&cluster, name, generation).await;
+                } else {
+                    regenerate(&cluster, name, generation).await;
+                }
+                // The controller creates nothing for a generation that it does not observe.
+                let has_child = |world: &Snapshot| children(world, name) as u64 >= generation;
+                cluster.eventually("the generation has a child", has_child).await;
+                cluster.pass(Duration::from_secs(30)).await;
+            }
+        }
+    }
+}

@@ -1,4 +1,4 @@
-//! Planted bugs: ten ways in which people get controllers wrong, and what it takes to see each of them.
+//! Planted bugs: ways in which people get controllers, and what runs them, wrong, and what it takes to see each of them.
 //!
 //! A test of the tests. Each bug comes with a script and a family of fault plans in which it matters, and is to be
 //! caught by an oracle within so many plans; the sound controllers get over the very same plans.
@@ -10,6 +10,8 @@ mod hunt;
 mod plans;
 mod scripts;
 mod wrappers;
+
+use std::time::Duration;
 
 use windlass_controller::{Controller as _, Descriptor, Registration};
 use windlass_controllers::{
@@ -31,6 +33,8 @@ pub struct Bug {
     /// The plan that follows from a seed.
     plan: fn(u64) -> Plan,
     how: How,
+    /// Whether reconciles are judged by what their key wrote before.
+    judges_reads: bool,
     /// Whether this is what the bug looks like to an oracle, and not a bug of another sort.
     betrays: fn(&Flaw) -> bool,
 }
@@ -42,6 +46,8 @@ enum How {
     Env(&'static [&'static str]),
     /// The controllers are other ones.
     Controllers(fn() -> Vec<Registration>),
+    /// The server executes the creates of pods this much later, and heeds neither timeouts nor resets.
+    LateServer(Duration),
 }
 
 /// Nothing waits for what it asked for: neither the controller for its pods, nor the runtime for its writes.
@@ -50,6 +56,7 @@ pub const NO_EXPECTATIONS: Bug = Bug {
     script: Script::Alone,
     plan: plans::late_pods,
     how: How::Env(&["no expectations", "no read-your-writes"]),
+    judges_reads: false,
     betrays: |flaw| matches!(flaw, Flaw::CreatedTwice { .. }),
 };
 
@@ -59,6 +66,7 @@ pub const ADOPTION_WITHOUT_UID: Bug = Bug {
     script: Script::Succession,
     plan: plans::late_owners,
     how: How::Env(&["adoption without UID"]),
+    judges_reads: false,
     betrays: |flaw| matches!(flaw, Flaw::Never { .. } | Flaw::CreatedTwice { .. }),
 };
 
@@ -68,6 +76,7 @@ pub const STATUS_FROM_STALE_CACHE: Bug = Bug {
     script: Script::Flicker,
     plan: plans::late_owners,
     how: How::Env(&["no read-your-writes", "status events ignored"]),
+    judges_reads: false,
     betrays: |flaw| matches!(flaw, Flaw::Differs { .. }),
 };
 
@@ -77,6 +86,7 @@ pub const WRITE_AFTER_LEASE_LOSS: Bug = Bug {
     script: Script::Busy,
     plan: plans::partitions,
     how: How::Env(&["write after lease loss"]),
+    judges_reads: false,
     betrays: |flaw| matches!(flaw, Flaw::Unfenced { .. } | Flaw::SplitBrain { .. }),
 };
 
@@ -86,6 +96,7 @@ pub const LOST_ENQUEUE: Bug = Bug {
     script: Script::Busy,
     plan: plans::slow_requests,
     how: How::Env(&["lost enqueue during processing"]),
+    judges_reads: false,
     betrays: |flaw| matches!(flaw, Flaw::Never { .. } | Flaw::Differs { .. }),
 };
 
@@ -95,6 +106,7 @@ pub const DROPPED_DELETE: Bug = Bug {
     script: Script::Busy,
     plan: plans::relists,
     how: How::Env(&["dropped delete on relist"]),
+    judges_reads: false,
     betrays: |flaw| matches!(flaw, Flaw::CacheDiffers { .. } | Flaw::Never { .. } | Flaw::Differs { .. }),
 };
 
@@ -104,6 +116,7 @@ pub const BACKOFF_NEVER_RESET: Bug = Bug {
     script: Script::Bursts,
     plan: plans::bursts,
     how: How::Controllers(resentful),
+    judges_reads: false,
     betrays: |flaw| matches!(flaw, Flaw::Never { .. } | Flaw::Differs { .. }),
 };
 
@@ -113,6 +126,7 @@ pub const NO_REQUEUE_ON_CONFLICT: Bug = Bug {
     script: Script::Busy,
     plan: plans::conflicts,
     how: How::Controllers(forgiving),
+    judges_reads: false,
     betrays: |flaw| matches!(flaw, Flaw::Never { .. } | Flaw::Differs { .. }),
 };
 
@@ -122,6 +136,7 @@ pub const LEAKED_TASK: Bug = Bug {
     script: Script::Busy,
     plan: plans::anything,
     how: How::Controllers(leaking),
+    judges_reads: false,
     betrays: |flaw| matches!(flaw, Flaw::LeftBehind { .. }),
 };
 
@@ -131,7 +146,28 @@ pub const DOUBLE_START: Bug = Bug {
     script: Script::Busy,
     plan: plans::anything,
     how: How::Controllers(twice),
+    judges_reads: false,
     betrays: |flaw| matches!(flaw, Flaw::CreatedTwice { .. }),
+};
+
+/// No reconcile waits for the writes of the one before it.
+pub const NO_READ_YOUR_WRITES: Bug = Bug {
+    name: "no read-your-writes",
+    script: Script::Busy,
+    plan: plans::late_pods,
+    how: How::Env(&["no read-your-writes"]),
+    judges_reads: true,
+    betrays: |flaw| matches!(flaw, Flaw::StaleRead { .. }),
+};
+
+/// Writes take effect long after they were sent, when another replica may lead.
+pub const LATE_EFFECTS: Bug = Bug {
+    name: "late effects",
+    script: Script::Busy,
+    plan: plans::partitions,
+    how: How::LateServer(Duration::from_secs(20)),
+    judges_reads: false,
+    betrays: |flaw| matches!(flaw, Flaw::Unfenced { until: Some(_), .. } | Flaw::SplitBrain { .. }),
 };
 
 fn sound() -> Vec<Registration> {

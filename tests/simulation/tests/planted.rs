@@ -1,4 +1,4 @@
-//! The oracles bite: ten bugs, each planted in controllers that are sound without it, are caught.
+//! The oracles bite: twelve bugs, each planted in controllers that are sound without it, are caught.
 //!
 //! How many plans each took, and what gave it away, is printed (`--nocapture` shows it). The bounds leave room: a
 //! change elsewhere shifts what a seed draws. `WINDLASS_SEED` says which seed is the first (default 1).
@@ -61,4 +61,14 @@ fn a_leaked_task_is_caught() {
 #[test]
 fn controllers_that_are_started_twice_are_caught() {
     caught(&planted::DOUBLE_START, 30);
+}
+
+#[test]
+fn reconcile_on_a_cache_without_its_own_writes_is_caught() {
+    caught(&planted::NO_READ_YOUR_WRITES, 30);
+}
+
+#[test]
+fn write_that_takes_effect_after_its_lease_is_caught() {
+    caught(&planted::LATE_EFFECTS, 30);
 }

@@ -1,12 +1,20 @@
-//! Controllers around controllers, each with one bad habit.
+//! Controllers around controllers, and a server around a server, each with one bad habit.
 
 use std::future::pending;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{Method, Request, Response};
+use serde_json::Value;
 use windlass_controller::{Context, Controller, Descriptor, Outcome, ReconcileError, Setup, SetupError};
-use windlass_env::Instant;
+use windlass_env::{Env, Instant};
 use windlass_object::ObjectKey;
+use windlass_testing::Server;
+use windlass_testing::api_server::body::Body;
+use windlass_testing::api_server::{ApiServer, ApiServerOptions};
 use windlass_workqueue::{Queue, RateLimiter, default_limiter};
 
 /// Takes a conflict for success.
@@ -16,6 +24,45 @@ pub(super) struct Forgiving<C>(C);
 /// Leaves a task behind with every reconcile.
 #[derive(Debug)]
 pub(super) struct Leaking<C>(C);
+
+/// Executes creates of pods late.
+#[derive(Debug)]
+pub(super) struct LateServer {
+    server: ApiServer,
+    env: Env,
+    late: Duration,
+}
+
+impl LateServer {
+    pub(super) fn new(env: &Env, late: Duration) -> Self {
+        LateServer { server: ApiServer::new(env, ApiServerOptions::default()), env: env.clone(), late }
+    }
+}
+
+impl Server for LateServer {
+    fn answer(&self, request: Request<Bytes>) -> BoxFuture<'static, Response<Body>> {
+        let creates_pod = request.method() == Method::POST && request.uri().path().ends_with("/pods");
+        let (server, env, late) = (self.server.clone(), self.env.clone(), self.late);
+        Box::pin(async move {
+            if creates_pod {
+                env.sleep(late).await;
+            }
+            server.answer(request).await
+        })
+    }
+
+    fn stale(&self) -> Arc<dyn Server> {
+        self.server.stale()
+    }
+
+    fn objects(&self) -> Vec<Value> {
+        self.server.objects()
+    }
+
+    fn revision(&self) -> Option<u64> {
+        self.server.revision()
+    }
+}
 
 /// Never forgives a key its failures.
 #[derive(Debug)]

@@ -1,0 +1,146 @@
+//! Read-your-writes, judged: when a reconcile begins, each cache of its controller contains what its key wrote before.
+//!
+//! Which key sent a request follows from the task that polls it: a layer around each reconcile notes its key for as long
+//! as the reconcile is polled, and the wire records a request within that poll. What was written, and at which version,
+//! is the server's own record, so that a write whose answer was lost counts exactly if it took effect.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+use windlass_api_server::faults::{Asked, Who};
+use windlass_controller::{CacheVersions, Outcome, ReconcileError, ReconcileLayer, Registration};
+use windlass_env::Env;
+use windlass_informer::Site;
+use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Verb};
+
+use crate::flaw::Flaw;
+use crate::judge::Judge;
+
+/// One key of one controller in one life of a process.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Subject {
+    who: Who,
+    controller: &'static str,
+    key: ObjectKey,
+}
+
+/// A collection that was written to: its resource and namespace.
+type Collection = (GroupResource, Option<String>);
+
+/// What each key wrote, by the server's account.
+#[derive(Default)]
+pub(crate) struct Reads {
+    in_flight: BTreeMap<u64, Subject>,
+    written: BTreeMap<Subject, BTreeMap<Collection, u64>>,
+}
+
+thread_local! {
+    /// Whose reconcile is polled now.
+    static POLLED: RefCell<Option<Subject>> = const { RefCell::new(None) };
+}
+
+impl Reads {
+    /// A write left.
+    pub(crate) fn sent(&mut self, id: u64) {
+        if let Some(subject) = POLLED.with_borrow(Option::clone) {
+            self.in_flight.insert(id, subject);
+        }
+    }
+
+    /// The server executed a write, or rejected it.
+    pub(crate) fn served(&mut self, id: u64, asked: &Asked, code: u16, body: &[u8]) {
+        let Some(subject) = self.in_flight.remove(&id).filter(|_| code < 300) else { return };
+        // The end of an object is known by its UID and not by a version.
+        if !matches!(asked.verb, Some(Verb::Create | Verb::Update | Verb::Patch)) {
+            return;
+        }
+        let object: Value = serde_json::from_slice(body).unwrap_or_default();
+        let version = object["metadata"]["resourceVersion"].as_str().and_then(|it| it.parse::<u64>().ok());
+        let Some(version) = version.filter(|_| asked.subresource != "token") else { return };
+        let resource = GroupResource::new(asked.group.clone(), asked.resource.clone());
+        let namespace = Some(asked.namespace.clone()).filter(|it| !it.is_empty());
+        let last = self.written.entry(subject).or_default().entry((resource, namespace)).or_default();
+        *last = version.max(*last);
+    }
+
+    fn begins(&self, subject: &Subject, caches: &CacheVersions) -> Option<Flaw> {
+        let written = self.written.get(subject)?;
+        written.iter().find_map(|((resource, namespace), version)| {
+            // Objects of the cluster belong to shards by a UID that the collection does not tell.
+            let site = Site { namespace: namespace.as_deref(), uid: None };
+            let wanted = ResourceVersion::new(&version.to_string());
+            let held = |cache: Option<ResourceVersion>| cache.map(|it| it.as_str().to_owned());
+            let stale = caches.of(resource).into_iter().find_map(|cache| {
+                let version = cache.version_in(site);
+                let is_fresh = version.as_ref().is_none_or(|it| it.reached(&wanted).unwrap_or(true));
+                (!is_fresh).then(|| held(version).unwrap_or_default())
+            })?;
+            Some(Flaw::StaleRead {
+                who: subject.who.to_string(),
+                key: format!("{} {}", subject.controller, subject.key),
+                written: format!("{resource} at version {version}"),
+                cache: stale,
+            })
+        })
+    }
+}
+
+/// The layer around the reconciles of one controller in one process.
+struct Watcher {
+    judge: Arc<Judge>,
+    who: Who,
+    controller: &'static str,
+    caches: Option<CacheVersions>,
+}
+
+/// The same controller, whose reconciles are judged.
+pub(crate) fn judged(registration: Registration, judge: &Arc<Judge>, env: &Env) -> Registration {
+    let (judge, who) = (Arc::clone(judge), Who { instance: env.instance().into(), life: env.life() });
+    registration.layered(move |setup| {
+        let (judge, who) = (Arc::clone(&judge), who.clone());
+        Arc::new(Watcher { judge, who, controller: setup.descriptor().name, caches: setup.cache_versions() })
+    })
+}
+
+impl ReconcileLayer for Watcher {
+    fn around<'a>(
+        &'a self,
+        key: &'a ObjectKey,
+        reconcile: BoxFuture<'a, Result<Outcome, ReconcileError>>,
+    ) -> BoxFuture<'a, Result<Outcome, ReconcileError>> {
+        let subject = Subject { who: self.who.clone(), controller: self.controller, key: key.clone() };
+        Box::pin(async move {
+            if let Some(caches) = &self.caches {
+                let flaw = self.judge.reads(|reads| reads.begins(&subject, caches));
+                flaw.into_iter().for_each(|flaw| self.judge.object(flaw));
+            }
+            let mut reconcile = pin!(reconcile);
+            poll_fn(|cx| {
+                let _polled = Polled::by(&subject);
+                reconcile.as_mut().poll(cx)
+            })
+            .await
+        })
+    }
+}
+
+/// Notes whose reconcile is polled, until it is dropped: also when the reconcile panics.
+struct Polled;
+
+impl Polled {
+    fn by(subject: &Subject) -> Polled {
+        POLLED.set(Some(subject.clone()));
+        Polled
+    }
+}
+
+impl Drop for Polled {
+    fn drop(&mut self) {
+        POLLED.set(None);
+    }
+}
