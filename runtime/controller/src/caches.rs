@@ -35,6 +35,8 @@ pub(crate) trait Cache: VersionSource {
     fn shows_end(&self, key: &ObjectKey, uid: &Uid) -> bool;
     /// Whether it holds shards that are told apart by the identity of their objects.
     fn is_sharded_by_uid(&self) -> bool;
+    /// Whether namespaces are listed one by one, because a role can be limited to them.
+    fn is_by_namespace(&self) -> bool;
     /// Moves whenever what is cached changes.
     fn progress(&self) -> Observer<Progress>;
     /// Waits for the initial list; `false` if the informer was shut down first.
@@ -77,6 +79,10 @@ impl<R: Observed> Cache for SharedInformer<R> {
 
     fn is_sharded_by_uid(&self) -> bool {
         self.sharded_by() == Some(ShardField::Uid)
+    }
+
+    fn is_by_namespace(&self) -> bool {
+        self.namespaces().is_some()
     }
 
     fn progress(&self) -> Observer<Progress> {

@@ -2,29 +2,33 @@
 //!
 //! A write whose answer was lost either happened before the read or not at all, once it had time to settle
 //! ([`SETTLING_TIME`]). So a key waits until its caches have reached the version of a read that began after that. However
-//! many keys and writes are concerned, a collection is read once at a time, and apart from the workers: a server that does
-//! not answer delays no other key.
+//! many keys, namespaces and writes are concerned, a cache that holds a whole resource needs one read, and no more than
+//! [`MAX_READS`] are in flight. They run apart from the workers: a server that does not answer delays no other key.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future;
+use futures_util::{StreamExt as _, stream};
 use windlass_client::{ListQuery, RawClient, RequestError};
 use windlass_env::Env;
 use windlass_object::ResourceVersion;
 
-use crate::caches::Caches;
+use crate::caches::{Cache, CacheId, Caches};
 use crate::writes::{Place, SETTLING_TIME, SharedLedger};
 
-/// How long a read may take. A server that answers at all does so in far less.
-const READ_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a read may take. A server that selects by fields can have to look at many objects for one.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// After how long a read that failed is repeated.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a controller that stops waits for the outcome of its writes: until they have settled and a read has had its
-/// time, and a retry after that.
-pub(crate) const STOP_TIMEOUT: Duration =
-    Duration::from_secs(SETTLING_TIME.as_secs() + READ_TIMEOUT.as_secs() + RETRY_INTERVAL.as_secs());
+/// How many reads are in flight.
+const MAX_READS: usize = 4;
+
+/// How long a controller that stops waits for the outcome of its writes. They settle within 1 s, and a server that is well
+/// answers at once; beyond that a successor that lists its caches again is better than one that waits.
+pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(SETTLING_TIME.as_secs() + 4);
 
 /// Resolves the unknown outcomes of one controller.
 pub(crate) struct DoubtResolver {
@@ -50,49 +54,71 @@ impl DoubtResolver {
             };
             self.env.sleep_until(due).await;
             let due = self.ledger.lock().due_doubts(self.env.now());
-            future::join_all(due.iter().map(|place| self.resolve(place))).await;
+            stream::iter(self.reads(due)).for_each_concurrent(MAX_READS, |read| self.resolve(read)).await;
             self.ledger.doubts_changed();
         }
     }
 
+    /// Returns the reads that resolve the unknown outcomes at these places. Those that no cache can show need none.
+    fn reads(&self, due: Vec<Place>) -> Vec<Read> {
+        let mut reads: BTreeMap<(CacheId, Option<String>), Read> = BTreeMap::new();
+        for place in due {
+            let Some((id, cache)) = self.caches.showing(&place).into_iter().next() else {
+                self.ledger.lock().abandon_doubt(&place);
+                continue;
+            };
+            let namespace = match (&cache.selection().namespace, cache.is_by_namespace()) {
+                (Some(namespace), _) => Some(namespace.clone()),
+                (None, true) => place.namespace().map(str::to_owned),
+                (None, false) => None,
+            };
+            let read = || Read { cache, namespace: namespace.clone(), places: Vec::new() };
+            reads.entry((id, namespace.clone())).or_insert_with(read).places.push(place);
+        }
+        reads.into_values().collect()
+    }
+
     /// Reads one collection, and applies what the read says to every key that waits for it.
-    async fn resolve(&self, place: &Place) {
+    async fn resolve(&self, read: Read) {
         let sent = self.env.now();
-        let read = self.version(place).await;
-        let (now, epoch) = (self.env.now(), self.caches.epoch(&place.resource));
-        let mut ledger = self.ledger.lock();
-        match read {
-            Ok(version) => {
-                if let Some(version) = &version {
-                    ledger.reached(&place.resource, version, epoch);
+        let version = self.version(&read).await;
+        let (now, mut ledger) = (self.env.now(), self.ledger.lock());
+        for place in &read.places {
+            match &version {
+                Ok(version) => {
+                    if let Some(version) = version {
+                        ledger.reached(&place.resource, version, self.caches.epoch(&place.resource), now);
+                    }
+                    ledger.resolve(place, sent, version.as_ref(), now);
                 }
-                ledger.resolve(place, sent, version.as_ref(), now);
-            }
-            Err(error) => {
-                tracing::debug!(resource = %place.resource, %error, "outcome of a write still unknown");
-                ledger.postpone(place, now + RETRY_INTERVAL);
+                Err(error) => {
+                    tracing::debug!(resource = %place.resource, %error, "outcome of a write still unknown");
+                    ledger.postpone(place, now + RETRY_INTERVAL);
+                }
             }
         }
     }
 
     /// Returns the version of the collection now. A list without a version is answered from a quorum; one object is enough,
-    /// because the version of the list itself counts. It is sent within the informer's selection, as roles allow. `None` if
-    /// no cache can show the collection.
-    async fn version(&self, place: &Place) -> Result<Option<ResourceVersion>, RequestError> {
-        let Some((_, cache)) = self.caches.showing(place).into_iter().next() else { return Ok(None) };
-        let selection = cache.selection();
+    /// because the version of the list itself counts. Labels are left out: roles do not depend on them, and a server would
+    /// look for an object that has them. Fields stay, because a role can be granted for one name.
+    async fn version(&self, read: &Read) -> Result<Option<ResourceVersion>, RequestError> {
         let query = ListQuery {
-            labels: selection.labels.clone(),
-            fields: selection.fields.clone(),
+            fields: read.cache.selection().fields.clone(),
             limit: Some(1),
-            // One read per collection and second at most, and a key waits for it.
+            // The reads are bounded, and keys wait for them.
             unthrottled: true,
             ..ListQuery::default()
         };
-        // The collection written to lies within what the cache lists, and whoever may write there may list there.
-        let namespace = selection.namespace.as_deref().or(place.namespace());
-        let read = self.reader.list(cache.kind(), namespace, &query);
-        let list = self.env.timeout(READ_TIMEOUT, read).await.unwrap_or(Err(RequestError::Deadline))?;
+        let list = self.reader.list(read.cache.kind(), read.namespace.as_deref(), &query);
+        let list = self.env.timeout(READ_TIMEOUT, list).await.unwrap_or(Err(RequestError::Deadline))?;
         Ok(list.version)
     }
+}
+
+/// One consistent read, and the places whose outcomes it resolves.
+struct Read {
+    cache: Arc<dyn Cache>,
+    namespace: Option<String>,
+    places: Vec<Place>,
 }

@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use windlass_env::{Env, Instant};
-use windlass_informer::{Lag, Progress, RefreshState};
+use windlass_informer::{Lag, RefreshState};
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion};
 
 use crate::caches::{Cache, CacheId, Caches};
@@ -51,14 +52,12 @@ pub enum ReadYourWrites {
 impl Caches {
     /// Whether nothing need be waited for any more, without waiting.
     pub(crate) fn passed(&self, place: &Place, wanted: &Wanted) -> bool {
-        if self.epoch(&place.resource) != Some(wanted.epoch) {
-            return true;
-        }
-        let caches = self.showing(place);
+        let (epoch, caches) = (self.epoch(&place.resource), self.showing(place));
         // Of what is not followed nothing will ever show, so there is nothing to wait for.
-        caches.is_empty()
-            || wanted.doubt.is_none()
-                && caches.iter().all(|(id, cache)| reflects(*id, &**cache, place, wanted))
+        let reflects = |(id, cache): &(CacheId, Arc<dyn Cache>)| {
+            is_listed(*id, &**cache, wanted) || epoch == Some(wanted.epoch) && shows(&**cache, place, wanted)
+        };
+        caches.is_empty() || wanted.doubt.is_none() && caches.iter().all(reflects)
     }
 
     /// The caches that can show what is written to `place`. Not those that hold nothing of it because their kind is not
@@ -74,6 +73,10 @@ impl Caches {
 /// what is old, and is waited for.
 fn is_barred(cache: &dyn Cache, place: &Place) -> bool {
     let namespace = place.namespace();
+    let selected = cache.selection().namespace.as_deref();
+    if selected.is_some() && namespace.is_some() && selected != namespace {
+        return true;
+    }
     if cache.progress().get().has_listed(place.site()) {
         return false;
     }
@@ -84,14 +87,12 @@ fn is_barred(cache: &dyn Cache, place: &Place) -> bool {
         })
 }
 
-/// Whether the cache reflects everything that is wanted of it, unknown outcomes aside.
-fn reflects(id: CacheId, cache: &dyn Cache, place: &Place, wanted: &Wanted) -> bool {
-    is_listed(id, cache, wanted) || shows(cache, &cache.progress().get(), place, wanted)
-}
-
-/// Whether the cache, which has come to `progress`, shows what was written and the end of what was deleted.
-fn shows(cache: &dyn Cache, progress: &Progress, place: &Place, wanted: &Wanted) -> bool {
-    let reached = |version: &ResourceVersion| progress.has_reached_in(place.site(), version);
+/// Whether the cache, of the epoch of the writes, shows what was written and the end of what was deleted.
+fn shows(cache: &dyn Cache, place: &Place, wanted: &Wanted) -> bool {
+    // The future is ready when it is first polled, if the version is reached.
+    let reached = |version: &ResourceVersion| {
+        cache.reached_in(place.site(), version.clone(), Duration::ZERO).now_or_never() == Some(true)
+    };
     wanted.version.as_ref().is_none_or(reached) && shows_ends(cache, wanted)
 }
 
@@ -178,8 +179,8 @@ impl Gate {
 
     async fn visible(&self, key: &ObjectKey, place: &Place, wanted: Wanted, patience: Duration) -> bool {
         let caches = self.caches.showing(place);
-        if self.caches.epoch(&place.resource) != Some(wanted.epoch) || caches.is_empty() {
-            tracing::debug!(resource = %place.resource, "no cache of this epoch can show own writes: not waiting");
+        if caches.is_empty() {
+            tracing::debug!(resource = %place.resource, "no cache can show own writes: not waiting");
             self.ledger.lock().satisfied(key, place, &wanted);
             return true;
         }
@@ -187,29 +188,25 @@ impl Gate {
             return false;
         }
         let (deadline, mut behind) = (self.env.now() + patience, Vec::new());
+        let is_of_epoch = self.caches.epoch(&place.resource) == Some(wanted.epoch);
         for (id, cache) in caches {
-            if !self.reached(id, &*cache, place, &wanted, deadline).await {
+            let listed = is_listed(id, &*cache, &wanted);
+            if !listed && !(is_of_epoch && self.shown(&*cache, place, &wanted, deadline).await) {
                 behind.push((id, cache));
             }
         }
+        let is_late = self.env.now().saturating_duration_since(wanted.since) >= LATE;
         match behind.is_empty() {
             true => self.ledger.lock().satisfied(key, place, &wanted),
-            false => self.relist_late(key, place, &wanted, &behind),
+            // Versions of another epoch cannot be compared, so waiting for one is in vain.
+            false if is_late || !is_of_epoch => self.relist(key, place, &wanted, &behind),
+            false => {}
         }
         behind.is_empty()
     }
 
-    /// Has the caches listed again that have been behind for too long.
-    fn relist_late(
-        &self,
-        key: &ObjectKey,
-        place: &Place,
-        wanted: &Wanted,
-        behind: &[(CacheId, Arc<dyn Cache>)],
-    ) {
-        if self.env.now().saturating_duration_since(wanted.since) < LATE {
-            return;
-        }
+    /// Has those of the caches listed again that have not been requested to.
+    fn relist(&self, key: &ObjectKey, place: &Place, wanted: &Wanted, behind: &[(CacheId, Arc<dyn Cache>)]) {
         let unlisted = behind.iter().filter(|(id, _)| !wanted.lists.contains_key(id));
         let lists: BTreeMap<_, _> =
             unlisted.map(|(id, cache)| (*id, cache.request_refresh(place.site()))).collect();
@@ -219,22 +216,20 @@ impl Gate {
         }
     }
 
-    /// Waits until the cache reflects what is wanted, or `deadline`.
-    async fn reached(
-        &self,
-        id: CacheId,
-        cache: &dyn Cache,
-        place: &Place,
-        wanted: &Wanted,
-        deadline: Instant,
-    ) -> bool {
-        if reflects(id, cache, place, wanted) {
+    /// Waits until the cache shows what is wanted, or `deadline`.
+    async fn shown(&self, cache: &dyn Cache, place: &Place, wanted: &Wanted, deadline: Instant) -> bool {
+        let left = || deadline.saturating_duration_since(self.env.now());
+        if let Some(version) = &wanted.version
+            && !cache.reached_in(place.site(), version.clone(), left()).await
+        {
+            return false;
+        }
+        if shows_ends(cache, wanted) {
             return true;
         }
         let mut progress = cache.progress();
-        let shown = progress.wait_until(|progress| shows(cache, progress, place, wanted));
-        let left = deadline.saturating_duration_since(self.env.now());
-        self.env.timeout(left, shown).await.is_ok_and(|shown| shown.is_ok())
+        let ended = progress.wait_until(|_| shows_ends(cache, wanted));
+        self.env.timeout(left(), ended).await.is_ok_and(|shown| shown.is_ok())
     }
 }
 

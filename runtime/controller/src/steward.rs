@@ -86,8 +86,7 @@ impl Steward {
 
     /// See [`Workers::written`](crate::Workers::written).
     pub fn written(&self) -> Option<BTreeMap<GroupResource, ResourceVersion>> {
-        let ledger = self.gate.ledger.lock();
-        (!ledger.is_in_doubt()).then(|| ledger.written(|resource| self.gate.caches.epoch(resource)))
+        self.gate.ledger.lock().written(|resource| self.gate.caches.epoch(resource))
     }
 
     /// Waits until writes of unknown outcome have settled: each has taken effect, or never will.

@@ -603,15 +603,16 @@ impl Workers {
     async fn outcomes_resolved(&mut self) {
         let Some(resolver) = &mut self.resolver else { return };
         let until = *self.resolve_until.get_or_insert(self.env.now() + STOP_TIMEOUT);
-        if !resolver.is_finished() {
-            let left = until.saturating_duration_since(self.env.now());
-            if self.env.timeout(left, self.gate.ledger.resolved()).await.is_err() {
+        let left = until.saturating_duration_since(self.env.now());
+        let resolved = pin!(self.env.timeout(left, self.gate.ledger.resolved()));
+        // A resolver that has ended was aborted, or has panicked, which is logged under its name.
+        if let Either::Right((resolved, _)) = future::select(&mut *resolver, resolved).await {
+            if resolved.is_err() {
                 tracing::warn!(controller = self.name, "stopping with writes of unknown outcome");
             }
             resolver.abort();
+            let _aborted = resolver.await;
         }
-        // It was aborted, or has panicked, which is logged under its name.
-        let _ended = resolver.await;
         self.resolver = None;
     }
 

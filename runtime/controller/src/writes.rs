@@ -2,9 +2,9 @@
 //!
 //! [`Ledger`] is pure. Per key and collection it keeps the highest version written, the UIDs of deleted objects (the answer
 //! to a deletion can lack a version), and since when the outcome of a write is unknown. An answer with neither version nor
-//! UID, as to an eviction, counts as an unknown outcome. With each entry goes the epoch of the cache: a new epoch (a
-//! restored etcd) voids the entry, because versions of two epochs cannot be compared. Per resource the ledger keeps the
-//! highest version of all keys, for a successor whose caches must reflect it.
+//! UID, as to an eviction, counts as an unknown outcome. With each entry goes the epoch of the cache: versions of two epochs
+//! (before and after the restore of an etcd) cannot be compared, so an entry of another epoch is settled only by a list. Per
+//! resource the ledger keeps the highest version of all keys, for a successor whose caches must reflect it.
 //!
 //! Nothing is decided by elapsed time alone. An unknown outcome becomes a version by a consistent read of the collection
 //! ([`crate::doubts`]). A version or deletion that a cache does not reflect is settled by a list of the cache that began
@@ -83,15 +83,13 @@ impl Wanted {
         Self { version: None, deleted: BTreeSet::new(), doubt: None, epoch, since, lists: BTreeMap::new() }
     }
 
-    /// Returns the union of this and `later`. Of two epochs only the later one still means anything.
+    /// Returns the union of this and `later`. Versions of two epochs cannot be compared: the earlier epoch is kept, so that
+    /// no cache reflects the union before it is listed again.
     fn and(self, mut later: Self) -> Self {
-        if self.epoch != later.epoch {
-            return later;
-        }
         later.deleted.extend(self.deleted);
         // A list that was asked for before `later` was written may not reflect it.
         let doubt = later.doubt.or(self.doubt);
-        Self { version: higher(self.version, later.version), doubt, ..later }
+        Self { version: higher(self.version, later.version), doubt, epoch: self.epoch, ..later }
     }
 }
 
@@ -113,6 +111,8 @@ pub(crate) struct Ledger {
     highest: BTreeMap<GroupResource, Highest>,
     /// The collections with writes of unknown outcome, also of keys that are no longer here.
     doubts: BTreeMap<Place, Doubt>,
+    /// The resources with a write of unknown outcome that no cache here can show, and when the write was recorded.
+    unseen: BTreeMap<GroupResource, Instant>,
     skips: BTreeMap<ObjectKey, u32>,
     /// The key that was looked at last.
     swept: Option<ObjectKey>,
@@ -199,26 +199,44 @@ impl Ledger {
         }
     }
 
-    /// Notes that something of `resource` was written, by whichever key, watched or not.
+    /// Records a write of unknown outcome that no cache can show: its key does not wait for it, and a successor does.
+    pub(crate) fn ambiguous_unseen(&mut self, resource: &GroupResource, now: Instant) {
+        self.unseen.insert(resource.clone(), now);
+    }
+
+    /// Records that `resource` had `version` at `now`, by whichever key, watched or not.
     pub(crate) fn reached(
         &mut self,
         resource: &GroupResource,
         version: &ResourceVersion,
         epoch: Option<u64>,
+        now: Instant,
     ) {
+        // A later version covers a write that had settled before.
+        if self.unseen.get(resource).is_some_and(|since| *since + SETTLING_TIME <= now)
+            && version.is_comparable()
+        {
+            self.unseen.remove(resource);
+        }
         let passed = |last: &Highest| last.epoch == epoch && last.version >= *version;
         if version.is_comparable() && !self.highest.get(resource).is_some_and(passed) {
             self.highest.insert(resource.clone(), Highest { version: version.clone(), epoch });
         }
     }
 
-    /// The highest version written of each resource, but for those written before the cache's present epoch.
+    /// Returns the highest version written of each resource; `None` if the versions do not cover every write: the outcome
+    /// of one is unknown, or one was made in another epoch of its cache.
     pub(crate) fn written(
         &self,
         epoch: impl Fn(&GroupResource) -> Option<u64>,
-    ) -> BTreeMap<GroupResource, ResourceVersion> {
-        let present = self.highest.iter().filter(|(resource, highest)| highest.epoch == epoch(resource));
-        present.map(|(resource, highest)| (resource.clone(), highest.version.clone())).collect()
+    ) -> Option<BTreeMap<GroupResource, ResourceVersion>> {
+        let is_present = |(resource, highest): (&GroupResource, &Highest)| highest.epoch == epoch(resource);
+        if self.is_in_doubt() || !self.unseen.is_empty() || !self.highest.iter().all(is_present) {
+            return None;
+        }
+        let versions =
+            self.highest.iter().map(|(resource, highest)| (resource.clone(), highest.version.clone()));
+        Some(versions.collect())
     }
 
     /// Records that a list of one cache was requested for `key`, unless something was recorded since `wanted` was read.
@@ -277,6 +295,13 @@ impl Ledger {
             Some(doubt) if settled(doubt.since) => drop(self.doubts.remove(place)),
             Some(doubt) => doubt.due = doubt.since + SETTLING_TIME,
             None => {}
+        }
+    }
+
+    /// No cache can show the writes of unknown outcome at `place` any more.
+    pub(crate) fn abandon_doubt(&mut self, place: &Place) {
+        if let Some(doubt) = self.doubts.remove(place) {
+            self.ambiguous_unseen(&place.resource, doubt.since);
         }
     }
 
@@ -418,7 +443,8 @@ impl WriteLog for KeyLog {
     fn wrote(&self, write: Write) {
         let resource = &write.target.resource;
         if let Some(version) = &write.version {
-            self.ledger.lock().reached(resource, version, self.caches.epoch(resource));
+            let (epoch, now) = (self.caches.epoch(resource), self.env.now());
+            self.ledger.lock().reached(resource, version, epoch, now);
         }
         if changes_nothing(&write.target) {
             return;
@@ -439,6 +465,10 @@ impl WriteLog for KeyLog {
     }
 
     fn ambiguous(&self, target: WriteTarget) {
+        let resource = changed(&target);
+        if self.caches.epoch(&resource).is_none() {
+            return self.ledger.lock().ambiguous_unseen(&resource, self.env.now());
+        }
         self.record(&target, None, |ledger, key, place, epoch, now| ledger.ambiguous(key, place, epoch, now));
         self.ledger.doubts_changed();
     }
@@ -514,12 +544,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_of_a_new_epoch_voids_those_of_the_old() {
+    async fn write_of_a_new_epoch_keeps_its_key_waiting_for_a_list() {
         let now = Env::virtual_time(1).now();
         let mut ledger = Ledger::default();
         ledger.wrote(&key(), &place(), &version(500), 0, now);
         ledger.wrote(&key(), &place(), &version(7), 1, now);
-        assert_eq!(only(&ledger), Wanted { version: Some(version(7)), ..Wanted::new(1, now) });
+        assert_eq!(only(&ledger).epoch, 0, "no cache of the new epoch can reflect both by its version");
     }
 
     #[tokio::test(start_paused = true)]
@@ -575,19 +605,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_highest_version_of_each_resource_is_told_unless_the_server_went_back_since() {
+    async fn highest_versions_are_named_unless_they_do_not_cover_every_write() {
+        let now = Env::virtual_time(1).now();
         let (mut ledger, sets) = (Ledger::default(), GroupResource::new("apps", "replicasets"));
         for number in [9, 100, 11] {
-            ledger.reached(&pods(), &version(number), Some(0));
+            ledger.reached(&pods(), &version(number), Some(0), now);
         }
-        ledger.reached(&sets, &version(7), None);
-        ledger.reached(&sets, &ResourceVersion::new("opaque"), None);
+        ledger.reached(&sets, &version(7), None, now);
+        ledger.reached(&sets, &ResourceVersion::new("opaque"), None, now);
         let epoch = |of_pods: u64| move |resource: &GroupResource| (*resource == pods()).then_some(of_pods);
         let all = BTreeMap::from([(pods(), version(100)), (sets.clone(), version(7))]);
-        assert_eq!(ledger.written(epoch(0)), all);
-        assert_eq!(ledger.written(epoch(1)), BTreeMap::from([(sets, version(7))]));
-        ledger.reached(&pods(), &version(3), Some(1));
-        assert_eq!(ledger.written(epoch(1))[&pods()], version(3));
+        assert_eq!(ledger.written(epoch(0)), Some(all));
+        assert_eq!(ledger.written(epoch(1)), None, "the server went back since");
+        ledger.reached(&pods(), &version(3), Some(1), now);
+        assert_eq!(ledger.written(epoch(1)).expect("known")[&pods()], version(3));
+        ledger.ambiguous_unseen(&sets, now);
+        ledger.reached(&sets, &version(8), None, now);
+        assert_eq!(ledger.written(epoch(1)), None, "the write can still take effect");
+        ledger.reached(&sets, &version(9), None, now + SETTLING_TIME);
+        assert_eq!(ledger.written(epoch(1)).expect("known")[&sets], version(9));
+        ledger.ambiguous(&key(), &place(), 1, now);
+        assert_eq!(ledger.written(epoch(1)), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -615,8 +653,6 @@ mod tests {
         let wanted = only(&ledger);
         assert_eq!(wanted.version, Some(version(5)));
         assert_eq!(wanted.deleted, BTreeSet::from([(web.clone(), "u1".into()), (web, "u2".into())]));
-        ledger.wrote(&key(), &place(), &version(1), 1, now);
-        assert_eq!(only(&ledger).deleted, BTreeSet::new(), "a new epoch voids them");
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
 use windlass_client::{Clients, FenceSlot, RawClient};
@@ -204,9 +205,7 @@ pub(crate) fn merged(one: Option<Written>, other: Option<Written>) -> Option<Wri
 
 /// Waits until no worker is left, nor anything of a controller whose start was dropped.
 async fn ended(working: &mut [Workers], remains: &[Remains]) {
-    for workers in working {
-        workers.ended().await;
-    }
+    future::join_all(working.iter_mut().map(Workers::ended)).await;
     for one in remains {
         one.end().await;
     }

@@ -315,9 +315,14 @@ impl Sharing {
         }
         // Before the Lease is: whoever is the next to hold these hashes may be this replica.
         self.sharers.set.leave(shard);
-        let lost = self.sharers.table.leave(shard);
+        let Some(left) = self.sharers.table.leave(shard) else { return };
         // Without versions the next holder lists its caches again.
-        let written = if lost { None } else { self.sharers.roster.written() };
+        let written = match (left.lost, left.is_caught_up()) {
+            (true, _) => None,
+            (false, true) => self.sharers.roster.written(),
+            // A controller here still waited for what the last holder wrote, so the next one must.
+            (false, false) => merged(self.sharers.roster.written(), left.predecessor.written().cloned()),
+        };
         let released = self.seat.release(shard, written);
         self.moves.push(Box::pin(async move {
             released.await.map_or(Moved::Nothing, |released| Moved::Released(shard, released))

@@ -111,16 +111,13 @@ fn version_of(kind: &ResourceKind, written: &Written) -> Option<ResourceVersion>
 /// made before it, whatever its version is.
 async fn reached(cache: Arc<dyn VersionSource>, version: ResourceVersion) {
     if !cache.reached(version, GRACE).await {
-        let _listed = cache.refreshed(UNLIMITED).await;
+        refreshed(cache).await;
     }
 }
 
-/// Waits until the cache has been listed again. A cache without its initial list, because a permission is missing, say, is
-/// not waited for: what reads it does not act before it has one, and that list is consistent.
+/// Waits until the cache has been listed again: also one whose initial list is in flight, because that list can have begun
+/// before the last write of the leader. A cache that cannot be listed, because its kind is absent or a permission is missing,
+/// and that holds nothing is not waited for.
 async fn refreshed(cache: Arc<dyn VersionSource>) {
-    let synced = cache.has_synced();
-    let refreshed = cache.refreshed(UNLIMITED);
-    if synced {
-        let _listed = refreshed.await;
-    }
+    let _listed = cache.refreshed(UNLIMITED).await;
 }

@@ -44,9 +44,11 @@ pub(crate) struct Held {
     ranges: Ranges,
     fence: Arc<LeaderFence>,
     stage: Stage,
-    lost: bool,
+    pub(super) lost: bool,
     /// The controllers that work on it.
     open: BTreeSet<&'static str>,
+    /// Whether all controllers have worked on it.
+    caught_up: bool,
     pub(crate) predecessor: Predecessor,
     /// Cancelled when it begins to leave.
     pub(crate) over: CancellationToken,
@@ -55,7 +57,13 @@ pub(crate) struct Held {
 impl Held {
     pub(crate) fn new(ranges: Ranges, fence: Arc<LeaderFence>, predecessor: Predecessor) -> Self {
         let (open, over) = (BTreeSet::new(), CancellationToken::new());
-        Self { ranges, fence, stage: Stage::Joining, lost: false, open, predecessor, over }
+        let (stage, lost, caught_up) = (Stage::Joining, false, false);
+        Self { ranges, fence, stage, lost, open, caught_up, predecessor, over }
+    }
+
+    /// Whether the caches of all controllers have reflected what the last holder wrote.
+    pub(super) fn is_caught_up(&self) -> bool {
+        self.caught_up
     }
 
     /// Whether a key is in it.
@@ -117,6 +125,7 @@ impl Table {
             if let Some(held) = held {
                 held.open.insert(controller);
                 held.stage = if held.open.len() >= all { Stage::Working } else { Stage::Joining };
+                held.caught_up = held.stage == Stage::Working;
             }
         });
         opened
@@ -145,13 +154,11 @@ impl Table {
         ranges
     }
 
-    /// Nothing of the shard runs any more; whether it was lost.
-    pub(super) fn leave(&self, shard: ShardId) -> bool {
-        let lost = self.0.load().held.get(&shard).is_some_and(|held| held.lost);
-        self.change(|book| {
-            book.held.remove(&shard);
-        });
-        lost
+    /// Nothing of the shard runs any more. Returns the shard as it was, if it was held.
+    pub(super) fn leave(&self, shard: ShardId) -> Option<Held> {
+        let mut left = None;
+        self.change(|book| left = book.held.remove(&shard));
+        left
     }
 
     fn change(&self, mut change: impl FnMut(&mut Book)) {
