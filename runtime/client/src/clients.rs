@@ -54,8 +54,9 @@ pub struct ClientOptions {
     pub burst: u32,
     /// The name servers log. Identities append theirs: `windlass/0.1.0/replicaset-controller`.
     pub user_agent: String,
-    /// How long a request may take from leaving the limiter to the last byte of its answer. Default 60 s, what API
-    /// servers allow themselves.
+    /// How long a request may take from leaving the limiter to the last byte of its answer; a list, to the first, from
+    /// where on it must make progress. Also how long a busy server is waited for. Default 60 s, what API servers allow
+    /// themselves.
     pub request_timeout: Duration,
     /// How long a connection may take to be made, TLS and all. Default 10 s: within a lease's renew deadline, so
     /// that another address can still be tried.
@@ -465,7 +466,8 @@ impl Shared {
         if name == INFORMERS {
             return limited;
         }
-        before(Repeat { env: self.env.clone(), meter: self.meter(name) }, limited)
+        let within = self.options.request_timeout;
+        before(Repeat { env: self.env.clone(), meter: self.meter(name), within }, limited)
     }
 
     fn clients(&self, name: &str, inner: Next) -> ControllerClients {

@@ -4,14 +4,15 @@
 //! - Limits are per identity, and first come is first served.
 //! - Every request is counted by verb, resource and code, also one that was refused here or given up by its caller.
 //! - Every request ends: answered, or failed at its deadline. A watch never stays silent for longer than its own
-//!   timeout and 30 s.
+//!   timeout and 30 s. A list whose answer has begun within the deadline can take longer while bytes arrive: at most 30 s
+//!   without one, and 16 KiB per second on average.
 //! - No write leaves without the fence's consent, asked once its connection is established, and one in flight is dropped
 //!   with its connection when the fence closes ([`Fence`]). The server is told not to work on a write beyond the fence's
 //!   deadline or the caller's.
 //! - A worker learns of every write it made: that it took effect, or that nobody knows ([`WriteLog`]).
 //! - Nothing that may have taken effect is retried here: only the caller knows whether doing it twice does harm. What
-//!   a busy server turned away (429) and asks for again is sent again, up to ten times and never faster than it asks,
-//!   but for watches and the election; what it then still says is handed to the caller ([`retry_after`],
+//!   a busy server turned away (429) and asks for again is sent again, up to ten times within a minute and never faster than it
+//!   asks, but for watches and the election; what it then still says is handed to the caller ([`retry_after`],
 //!   [`RequestError::TooManyRequests`]).
 //! - No identity has more than 64 requests on the wire, watches apart.
 //! - After [`Clients::drain`] no worker's request waits: it leaves at once or fails.

@@ -1,5 +1,9 @@
 //! An end to every wait: a request is answered, to the last byte, within its deadline, and a watch is never silent
 //! for longer than its own timeout and some grace.
+//!
+//! The deadline of a list covers the head of the answer and then makes way for one of progress: a large collection takes
+//! longer than any fixed time, and a repetition takes as long again. Its body fails when no chunk arrives for
+//! [`MAX_STALL`], or when it is slower than [`MIN_BYTES_PER_SECOND`] on average.
 
 use std::{
     pin::Pin,
@@ -15,7 +19,10 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use tower::BoxError;
 use windlass_env::{Env, Instant};
-use windlass_object::request::parameter;
+use windlass_object::{
+    Verb,
+    request::{RequestInfo, parameter},
+};
 
 use super::{Answer, Next, Notes, Step, gate::Due};
 
@@ -41,6 +48,13 @@ pub(crate) const SILENCE_GRACE: Duration = Duration::from_secs(30);
 /// How long API servers keep a watch that names no timeout: twice their `--min-request-timeout`, at most.
 const SERVER_WATCH_TIMEOUT: Duration = Duration::from_secs(3600);
 
+/// How far apart two chunks of a list can be.
+const MAX_STALL: Duration = Duration::from_secs(30);
+
+/// How many bytes of a list arrive per second at least, on average after its deadline: a server that trickles cannot hold
+/// a request, and no link that a control plane can work over is as slow.
+const MIN_BYTES_PER_SECOND: u64 = 16 * 1024;
+
 #[derive(Clone)]
 pub(crate) struct Deadline {
     pub(crate) env: Env,
@@ -49,16 +63,23 @@ pub(crate) struct Deadline {
 
 impl Step for Deadline {
     async fn handle(self, mut request: Request<Body>, next: Next) -> Answer {
-        let limit = if Notes::of(&mut request).info().is_watch() {
+        let (notes, sent) = (Notes::of(&mut request), self.env.now());
+        let limit = if notes.info().is_watch() {
             Limit::Silence(watch_timeout(request.uri().query()) + SILENCE_GRACE)
+        } else if is_list(notes.info()) {
+            Limit::Progress { sent, within: self.within }
         } else {
-            Limit::Total { at: self.env.now() + self.within, within: self.within }
+            Limit::Total { sent, within: self.within }
         };
-        request.extensions_mut().insert(Due(self.env.now() + self.within));
+        request.extensions_mut().insert(Due(sent + self.within));
         let answer = self.env.timeout(self.within, next.send(request)).await;
         let response = answer.map_err(|_| DeadlineError { within: self.within })??;
         Ok(response.map(|body| TimedBody::new(body, self.env, limit).boxed_unsync()))
     }
+}
+
+fn is_list(info: &RequestInfo) -> bool {
+    info.resource().is_some_and(|resource| resource.verb == Verb::List)
 }
 
 fn watch_timeout(query: Option<&str>) -> Duration {
@@ -69,8 +90,11 @@ fn watch_timeout(query: Option<&str>) -> Duration {
 /// How long a body may take.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Limit {
-    /// The whole of it must be here at this point, `within` after the request was sent.
-    Total { at: Instant, within: Duration },
+    /// The whole of it must be here `within` after the request was sent.
+    Total { sent: Instant, within: Duration },
+    /// The whole of it must be here `within` after the request was sent, and later by what it takes at the least rate; no
+    /// two chunks may be further apart than [`MAX_STALL`].
+    Progress { sent: Instant, within: Duration },
     /// No two chunks may be further apart than this.
     Silence(Duration),
 }
@@ -81,6 +105,7 @@ pub(crate) struct TimedBody<B> {
     env: Env,
     limit: Limit,
     heard: Instant,
+    bytes: u64,
     state: State,
 }
 
@@ -92,12 +117,16 @@ enum State {
 
 impl<B> TimedBody<B> {
     pub(crate) fn new(inner: B, env: Env, limit: Limit) -> Self {
-        Self { heard: env.now(), inner, env, limit, state: State::Reading }
+        Self { heard: env.now(), bytes: 0, inner, env, limit, state: State::Reading }
     }
 
     fn due(&self) -> Instant {
         match self.limit {
-            Limit::Total { at, .. } => at,
+            Limit::Total { sent, within } => sent + within,
+            Limit::Progress { sent, within } => {
+                let earned = Duration::from_secs(self.bytes / MIN_BYTES_PER_SECOND);
+                (self.heard + MAX_STALL).min(sent + within + earned)
+            }
             Limit::Silence(bound) => self.heard + bound,
         }
     }
@@ -125,9 +154,17 @@ impl<B> TimedBody<B> {
     fn expiry(&self) -> BoxError {
         match self.limit {
             Limit::Total { within, .. } => DeadlineError { within }.into(),
+            Limit::Progress { sent, .. } => {
+                DeadlineError { within: self.env.now().saturating_duration_since(sent) }.into()
+            }
             Limit::Silence(bound) => SilentError { bound }.into(),
         }
     }
+}
+
+fn length<E>(frame: &Option<Result<Frame<Bytes>, E>>) -> u64 {
+    let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
+    data.map_or(0, |data| u64::try_from(data.len()).unwrap_or(u64::MAX))
 }
 
 impl<B> HttpBody for TimedBody<B>
@@ -148,6 +185,7 @@ where
         }
         if let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) {
             this.heard = this.env.now();
+            this.bytes += length(&frame);
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
         this.poll_expired(cx).map(|()| Some(Err(this.expiry())))

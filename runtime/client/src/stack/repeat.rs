@@ -6,6 +6,9 @@
 //! few callers would. Errors of the server (5xx) may have taken effect and are never repeated. Nor are refusals that
 //! name no time, as an eviction's that a disruption budget forbids: they stand until something changes.
 //!
+//! All of it is over soon enough for a caller to remain alive: a try that would begin later than the request's own
+//! deadline after the first is left to the caller, who gets the server's words and the time that it asks for.
+//!
 //! Each try passes limiter, deadline and fence anew. Watches and the lists of informers are exempt: their readers have a
 //! pace of their own.
 
@@ -24,13 +27,13 @@ use crate::error::{advised_by_headers, advised_by_status};
 const MOST_TRIES: usize = 10;
 /// A server that says "at once" is busy all the same.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
-/// No answer keeps a worker for longer than this between two tries.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 #[derive(Clone)]
 pub(crate) struct Repeat {
     pub(crate) env: Env,
     pub(crate) meter: Meter,
+    /// How long after the first try the last can begin.
+    pub(crate) within: Duration,
 }
 
 impl Step for Repeat {
@@ -39,6 +42,7 @@ impl Step for Repeat {
         if notes.info().is_watch() {
             return next.send(request).await;
         }
+        let until = self.env.now() + self.within;
         for _ in 1..MOST_TRIES {
             // A body that is a stream can be sent once only.
             let Some(again) = copy(&request) else { break };
@@ -48,8 +52,9 @@ impl Step for Repeat {
             }
             notes.mark_refused();
             match advice(response).await? {
-                Advice::ComeBack(wait) => self.wait(wait, &notes).await,
-                Advice::None(response) => return Ok(response),
+                (Some(wait), response) if self.env.now() + wait > until => return Ok(response),
+                (Some(wait), _) => self.wait(wait, &notes).await,
+                (None, response) => return Ok(response),
             }
             self.meter.retried(&again, &notes, StatusCode::TOO_MANY_REQUESTS);
             request = again;
@@ -60,29 +65,22 @@ impl Step for Repeat {
 
 impl Repeat {
     async fn wait(&self, wait: Duration, notes: &Notes) {
-        let wait = wait.clamp(SHORTEST_WAIT, LONGEST_WAIT);
         self.env.sleep(wait).await;
         notes.held_back(wait);
     }
 }
 
-/// What a busy server wants.
-enum Advice {
-    ComeBack(Duration),
-    /// It does not say. Its answer is handed on.
-    None(Response<ResponseBody>),
-}
-
+/// Returns how long a busy server wants the client to wait, if it says so, and its answer.
+///
 /// Reads the body only where the headers do not tell, as behind a proxy that drops them.
-async fn advice(response: Response<ResponseBody>) -> Result<Advice, BoxError> {
+async fn advice(
+    response: Response<ResponseBody>,
+) -> Result<(Option<Duration>, Response<ResponseBody>), BoxError> {
     if let Some(wait) = advised_by_headers(response.headers()) {
-        return Ok(Advice::ComeBack(wait));
+        return Ok((Some(wait.max(SHORTEST_WAIT)), response));
     }
     let (parts, body) = response.into_parts();
     let body = read(body).await?;
-    let status = wire::status(parts.status.as_u16(), &body);
-    Ok(match advised_by_status(&status) {
-        Some(wait) => Advice::ComeBack(wait),
-        None => Advice::None(Response::from_parts(parts, full(body))),
-    })
+    let wait = advised_by_status(&wire::status(parts.status.as_u16(), &body));
+    Ok((wait.map(|wait| wait.max(SHORTEST_WAIT)), Response::from_parts(parts, full(body))))
 }

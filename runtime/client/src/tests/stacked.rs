@@ -96,19 +96,53 @@ async fn a_request_that_is_never_answered_ends_at_its_deadline() {
     assert_eq!(world.env.now().since_origin(), seconds(60));
 }
 
+/// A body of so many chunks of this size, each `apart` from the last.
+fn chunks(count: usize, size: usize, apart: Duration) -> BoxStream<'static, Bytes> {
+    let clock = Env::virtual_time(0);
+    let chunk = Bytes::from(vec![b' '; size]);
+    let steps = stream::iter(std::iter::repeat_n(chunk, count));
+    steps.then(move |chunk| clock.sleep(apart).map(|()| chunk)).boxed()
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_deadline_covers_the_body() {
     // Bytes trickle in for ever: each comes soon after the last, and the whole never.
-    let world = World::new(|_| {
-        let env = Env::virtual_time(0);
-        let trickle = stream::unfold(env, |env| async move {
-            env.sleep(Duration::from_secs(7)).await;
-            Some((Bytes::from_static(b" "), env))
-        });
-        streamed(trickle.boxed())
-    });
-    assert!(timed_out(&config_maps(world.client()).list(&Default::default()).await.unwrap_err()));
-    assert_eq!(world.env.now().since_origin(), seconds(60));
+    for list in [false, true] {
+        let world = World::new(|_| streamed(chunks(usize::MAX, 1, seconds(7))));
+        let api = config_maps(world.client());
+        let error = if list {
+            api.list(&Default::default()).await.unwrap_err()
+        } else {
+            api.get("a").await.unwrap_err()
+        };
+        assert!(timed_out(&error), "{error:?}");
+        assert_eq!(world.env.now().since_origin(), seconds(60));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn list_takes_longer_than_deadline_while_it_makes_progress() {
+    const EMPTY: &str = r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{},"items":[]}"#;
+    let slow = |_: &Seen| {
+        let rest = chunks(20, 512 * 1024, seconds(25));
+        streamed(stream::iter([Bytes::from_static(EMPTY.as_bytes())]).chain(rest).boxed())
+    };
+    let world = World::new(slow);
+    let list = config_maps(world.client()).list(&Default::default()).await.unwrap();
+    assert!(list.items.is_empty());
+    assert_eq!(world.env.now().since_origin(), seconds(500));
+    let error = config_maps(world.client()).get("a").await.unwrap_err();
+    assert!(timed_out(&error), "an object is short: {error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn list_fails_when_it_stalls_or_its_head_is_late() {
+    let stalled = World::new(|_| streamed(chunks(2, 8 * 1024 * 1024, seconds(31))));
+    assert!(timed_out(&config_maps(stalled.client()).list(&Default::default()).await.unwrap_err()));
+    assert_eq!(stalled.env.now().since_origin(), seconds(30));
+    let late = World::new(hang);
+    assert!(timed_out(&config_maps(late.client()).list(&Default::default()).await.unwrap_err()));
+    assert_eq!(late.env.now().since_origin(), seconds(60));
 }
 
 #[tokio::test(start_paused = true)]
