@@ -372,6 +372,15 @@ mod tests {
     }
 
     #[test]
+    fn floats_are_unchanged_by_decoding_and_encoding() {
+        for float in ["31.245270191439438", "121.48791951161945", "1e-323", "2.2250738585072014e-308"] {
+            let pod = POD.replace("\"containers\":[]", &format!("\"weight\":{float}"));
+            let dynamic = Dynamic::new(ResourceKind::of::<Pod>()).decoder().decode(&pod.into()).unwrap();
+            assert_eq!(serde_json::to_string(&dynamic.data["spec"]["weight"]).unwrap(), float);
+        }
+    }
+
+    #[test]
     fn managed_fields_are_kept_by_a_decoder_that_was_asked_to() {
         let mut typed = Typed::<Pod>::new().decoder();
         typed.keep_managed_fields();
