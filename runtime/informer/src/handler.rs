@@ -94,8 +94,9 @@ pub enum Resync {
 /// What becomes of changes while a handler is busy.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Delivery {
-    /// They are gathered by object, in order and with the states between, of which at most sixteen wait. What waits is
-    /// bounded by the number of objects. The default: right for whoever acts on the state of things.
+    /// They are gathered by object, in order and with the states between, of which at most sixteen wait. The number of
+    /// waiting objects is bounded by the number of objects that exist or that the handler knows, and 4,096 that came and
+    /// went meanwhile ([`Handler::missed`]). The default: right for handlers that act on the state of things.
     #[default]
     Coalesced,
     /// Every change is told, in the order in which they happened across all objects. If more than `bound` changes (at
@@ -138,11 +139,16 @@ pub struct WaitsForItself {
 /// The store already holds what a handler is told of, or something newer. A handler runs in a task of its own
 /// and delays only itself; while it is busy its changes are gathered, in order per key and with every state
 /// between. Only if more than sixteen states of one object (by UID) wait are some of those in between dropped,
-/// the oldest first; never the deletion. Who cannot miss any asks for [`Delivery::EveryEvent`]. If it panics the
+/// the oldest first; never the deletion. Only if more than 4,096 objects wait that came and went before the handler
+/// received an event for them are the oldest of these dropped ([`missed`](Self::missed)). Who cannot miss any asks for [`Delivery::EveryEvent`]. If it panics the
 /// panic is counted and the next change is told.
 pub trait Handler<T>: Send + 'static {
     /// Takes notice of a change.
     fn handle(&mut self, event: &Event<T>);
+
+    /// Takes notice that objects came and went of which the handler will receive no event. The store contained them for
+    /// a time, so a caller that read it might have acted on them: a handler that wakes such callers must wake all of them.
+    fn missed(&mut self) {}
 }
 
 impl<T, F: FnMut(&Event<T>) + Send + 'static> Handler<T> for F {
@@ -194,6 +200,10 @@ impl<T: Clone, P: Fn(&T) -> bool + Send + 'static, H: Handler<T>> Handler<T> for
             }
             (false, false) => {}
         }
+    }
+
+    fn missed(&mut self) {
+        self.handler.missed();
     }
 }
 

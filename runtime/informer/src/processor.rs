@@ -6,10 +6,13 @@
 //! - Gathered changes keep the path of their object, that is of one key and UID: a handler is told every
 //!   state the store went through, each from the one before it. A label that came and went, and a label that
 //!   went before its object did, are told however late.
-//! - What waits is bounded by the number of objects and not by the number of changes: of one object at most
-//!   sixteen states wait. Beyond that the oldest in between are dropped, which is logged; see [`pending`].
+//! - The number of waiting states does not depend on the number of changes: of one object at most sixteen states wait.
+//!   Beyond that the oldest in between are dropped, which is logged; see [`pending`].
+//! - The number of waiting objects is bounded by the number of objects that exist or that the handler knows, and
+//!   [`MOST_UNSEEN`] objects that came and went before the handler received an event for them. Beyond that the oldest of
+//!   these are dropped, which is logged, and the handler is [told](Handler::missed) that it missed some.
 //! - Changes of different UIDs are never merged: a recreated object is a deletion and an addition.
-//! - A deletion is always told.
+//! - The deletion of an object that the handler knows is always told.
 //! - For one key, changes are told in the order they happened; an object that waits keeps its place in the
 //!   queue when it changes again, so nothing is put off for ever.
 //! - A handler that asked for every event is told every change in the order of all of them, or ended with a
@@ -20,7 +23,7 @@
 //!   one waits, and none before the handler is synced.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError};
 
@@ -42,6 +45,9 @@ mod pending;
 
 /// How many changes a handler is told before it lets other tasks run.
 const BURST: usize = 64;
+
+/// How many objects wait that came and went unseen: more than come and go while a handler is merely slow.
+const MOST_UNSEEN: usize = 4_096;
 
 /// The objects of a snapshot, made one by one as they are told.
 pub(crate) type Replay<T> = Box<dyn Iterator<Item = T> + Send>;
@@ -100,6 +106,10 @@ struct Queue<T> {
     no_news: usize,
     /// The place of what waits last for each key. Only that may be continued, and only if no snapshot waits behind it.
     latest: BTreeMap<ObjectKey, u64>,
+    /// The places of objects that came and went unseen.
+    unseen: BTreeSet<u64>,
+    /// Whether such an object was dropped since the handler was last told so.
+    missed: bool,
     next_place: u64,
     /// The first place behind the initial list, once that has been queued.
     initial_list_ends: Option<u64>,
@@ -115,6 +125,8 @@ enum Work<T> {
     Resync(Replay<T>),
     /// This changed.
     Tell(Pending<T>),
+    /// Objects that came and went were dropped.
+    Missed,
 }
 
 /// What became of a change that was to be queued.
@@ -123,6 +135,8 @@ enum Push {
     Queued,
     /// It took the place of a state in between.
     QueuedForAnother,
+    /// It is the end of an object that nobody saw, for which another such object was dropped.
+    Missed,
     /// As many wait as may.
     Full,
 }
@@ -224,6 +238,9 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
             Push::QueuedForAnother => {
                 tracing::debug!(handler = self.name, %key, "a slow handler misses a state in between");
             }
+            Push::Missed => {
+                tracing::warn!(handler = self.name, "slow handler misses objects that came and went");
+            }
             Push::Full => self.fell_behind(),
         }
     }
@@ -295,6 +312,7 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
                     Work::Tell(pending) => {
                         listener.tell_each(handler, pending.into_events(), &mut told).await;
                     }
+                    Work::Missed => listener.call(|| handler.missed()),
                 }
             }
         }
@@ -318,11 +336,16 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
 
     /// Tells the handler one event, unless it was removed meanwhile.
     fn tell(&self, handler: &mut dyn Handler<T>, event: &Event<T>) {
+        self.call(|| handler.handle(event));
+    }
+
+    /// Calls the handler, unless it was removed meanwhile.
+    fn call(&self, call: impl FnOnce()) {
         if self.is_removed() {
             return;
         }
         let outer = CALLING.replace(Some(self.address()));
-        let outcome = caught_now(|| handler.handle(event));
+        let outcome = caught_now(call);
         CALLING.set(outer);
         if let Err(message) = outcome {
             self.metrics.handler_panics.inc();
@@ -369,6 +392,8 @@ impl<T: Clone + Send + Sync + 'static> Listener<T> {
             let mut queue = self.lock();
             queue.no_news = 0;
             queue.latest.clear();
+            queue.unseen.clear();
+            queue.missed = false;
             std::mem::take(&mut queue.waiting)
         };
         drop(waiting);
@@ -442,8 +467,15 @@ impl<T: Clone> Queue<T> {
             if event.cause() != Cause::InitialList && self.changes() >= bound.max(1) {
                 return Push::Full;
             }
-        } else if let Some(waiting) = self.continued(key, uid) {
-            return if waiting.add(event) { Push::Queued } else { Push::QueuedForAnother };
+        } else if let Some((place, waiting)) = self.continued(key, uid) {
+            let fits = waiting.add(event);
+            let unseen = waiting.is_unseen_and_gone();
+            let missed = self.note_unseen(place, unseen);
+            return match (missed, fits) {
+                (true, _) => Push::Missed,
+                (false, true) => Push::Queued,
+                (false, false) => Push::QueuedForAnother,
+            };
         }
         let place = self.append(Work::Tell(Pending::new(key.clone(), uid.cloned(), event)));
         if delivery == Delivery::Coalesced {
@@ -453,11 +485,28 @@ impl<T: Clone> Queue<T> {
     }
 
     /// What waits of the object and may be continued.
-    fn continued(&mut self, key: &ObjectKey, uid: Option<&Uid>) -> Option<&mut Pending<T>> {
-        match self.waiting.get_mut(self.latest.get(key)?)? {
-            Work::Tell(pending) if pending.takes(uid) => Some(pending),
-            Work::Tell(_) | Work::Replay(_) | Work::Resync(_) => None,
+    fn continued(&mut self, key: &ObjectKey, uid: Option<&Uid>) -> Option<(u64, &mut Pending<T>)> {
+        let place = *self.latest.get(key)?;
+        match self.waiting.get_mut(&place)? {
+            Work::Tell(pending) if pending.takes(uid) => Some((place, pending)),
+            Work::Tell(_) | Work::Replay(_) | Work::Resync(_) | Work::Missed => None,
         }
+    }
+
+    /// Notes whether what waits at a place came and went unseen. Drops the oldest of such if there are too many; `true` if
+    /// it is the first since the handler was told that it missed some.
+    fn note_unseen(&mut self, place: u64, unseen: bool) -> bool {
+        match unseen {
+            true => self.unseen.insert(place),
+            false => self.unseen.remove(&place),
+        };
+        if self.unseen.len() <= MOST_UNSEEN {
+            return false;
+        }
+        let Some(oldest) = self.unseen.first().copied() else { return false };
+        // States of users' types are dropped here, under the lock, as those in between are.
+        let _dropped = self.take_at(oldest);
+        !std::mem::replace(&mut self.missed, true)
     }
 
     /// How many changes wait, if each waits for itself. What was there before does not count.
@@ -480,7 +529,16 @@ impl<T: Clone> Queue<T> {
     }
 
     fn take(&mut self) -> Option<Work<T>> {
-        let (place, work) = self.waiting.pop_first()?;
+        if std::mem::take(&mut self.missed) {
+            return Some(Work::Missed);
+        }
+        let place = *self.waiting.first_key_value()?.0;
+        self.take_at(place)
+    }
+
+    fn take_at(&mut self, place: u64) -> Option<Work<T>> {
+        let work = self.waiting.remove(&place)?;
+        self.unseen.remove(&place);
         self.no_news -= usize::from(work.is_no_news());
         if let Work::Tell(pending) = &work
             && self.latest.get(pending.key()) == Some(&place)
@@ -503,6 +561,7 @@ impl<T: Clone> Work<T> {
         match self {
             Work::Replay(_) | Work::Resync(_) => true,
             Work::Tell(pending) => pending.is_initial(),
+            Work::Missed => false,
         }
     }
 }
@@ -513,6 +572,8 @@ impl<T> Default for Queue<T> {
             waiting: BTreeMap::new(),
             no_news: 0,
             latest: BTreeMap::new(),
+            unseen: BTreeSet::new(),
+            missed: false,
             next_place: 0,
             initial_list_ends: None,
             runs: false,

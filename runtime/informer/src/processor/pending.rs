@@ -62,6 +62,12 @@ impl<T: Clone> Pending<T> {
         self.uid.as_ref() == uid && (uid.is_some() || !self.path.iter().any(Step::is_gone))
     }
 
+    /// Whether the object came and went without the handler having received an event for it.
+    pub(super) fn is_unseen_and_gone(&self) -> bool {
+        let came = self.path.front().is_some_and(|step| !step.is_gone());
+        self.told.is_none() && came && self.path.back().is_some_and(Step::is_gone)
+    }
+
     /// Continues the path; `false` if a state in between had to be dropped for it.
     pub(super) fn add(&mut self, event: Event<T>) -> bool {
         let step = Step::of(event);

@@ -71,6 +71,7 @@ fn work<T: Clone + Send + Sync + 'static>(listener: &Listener<T>) -> Option<Vec<
         Work::Tell(pending) => pending.into_events().collect(),
         Work::Replay(objects) => additions(objects).collect(),
         Work::Resync(objects) => resyncs(objects).collect(),
+        Work::Missed => Vec::new(),
     })
 }
 
@@ -543,9 +544,66 @@ fn most_states(listener: &Listener<u32>) -> usize {
     let queue = listener.lock();
     let states = queue.waiting.values().map(|work| match work {
         Work::Tell(pending) => pending.states(),
-        Work::Replay(_) | Work::Resync(_) => 0,
+        Work::Replay(_) | Work::Resync(_) | Work::Missed => 0,
     });
     states.max().unwrap_or_default()
+}
+
+#[test]
+fn blocked_handler_keeps_a_bounded_number_of_objects_that_came_and_went() {
+    let listener = synced_listener(Delivery::Coalesced);
+    enqueue(&listener, "known", "known", added(1));
+    assert_eq!(next(&listener), [added(1)]);
+    enqueue(&listener, "known", "known", deleted(1));
+    enqueue(&listener, "stays", "stays", added(2));
+    for number in 0..100_000_u32 {
+        let name = number.to_string();
+        enqueue(&listener, &name, &name, added(number));
+        enqueue(&listener, &name, &name, updated(number, number + 1));
+        enqueue(&listener, &name, &name, deleted(number + 1));
+        let queue = listener.lock();
+        assert!(queue.waiting.len() <= MOST_UNSEEN + 3 && queue.latest.len() <= MOST_UNSEEN + 3);
+    }
+    let told = everything(&listener);
+    assert!(told.contains(&deleted(1)) && told.contains(&added(2)));
+    assert_eq!(told.len(), 2 + 3 * MOST_UNSEEN, "the newest are told in full");
+    assert_eq!(told.last(), Some(&deleted(100_000)));
+}
+
+#[test]
+fn handler_is_told_once_that_it_missed_objects_and_then_of_the_rest() {
+    struct Counting(std::sync::mpsc::Sender<&'static str>);
+    impl Handler<u32> for Counting {
+        fn handle(&mut self, _: &Event<u32>) {
+            self.0.send("event").expect("somebody counts");
+        }
+
+        fn missed(&mut self) {
+            self.0.send("missed").expect("somebody counts");
+        }
+    }
+    let (sender, told) = std::sync::mpsc::channel();
+    let listener = synced_listener(Delivery::Coalesced);
+    for number in 0..2 * u32::try_from(MOST_UNSEEN).expect("a few") {
+        let name = number.to_string();
+        enqueue(&listener, &name, &name, added(number));
+        enqueue(&listener, &name, &name, deleted(number));
+    }
+    let mut running =
+        Box::pin(Arc::clone(&listener).run(Box::new(crate::filtered(|_: &u32| true, Counting(sender)))));
+    while running.as_mut().now_or_never().is_none() && !listener.lock().waiting.is_empty() {}
+    let told: Vec<_> = told.try_iter().collect();
+    assert_eq!((told[0], told.len()), ("missed", 1 + 2 * MOST_UNSEEN));
+}
+
+#[test]
+fn object_that_returns_after_it_went_unseen_is_told() {
+    let listener = synced_listener(Delivery::Coalesced);
+    for event in [added(1), deleted(1), added(2)] {
+        enqueue(&listener, "a", "a", event);
+    }
+    assert!(listener.lock().unseen.is_empty());
+    assert_eq!(everything(&listener), [added(1), deleted(1), added(2)]);
 }
 
 proptest! {
