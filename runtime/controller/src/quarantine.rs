@@ -43,7 +43,9 @@ struct State {
     limit: Option<u32>,
     /// Keys whose last try panicked. One for each failing key, so as many as the queue's limiter remembers.
     panicked: BTreeMap<ObjectKey, Panicked>,
-    resting: Option<IntGauge>,
+    /// How many of them rest: counted, since every panic shows it.
+    resting: usize,
+    gauge: Option<IntGauge>,
 }
 
 #[derive(Debug)]
@@ -62,8 +64,8 @@ pub(crate) enum Verdict {
 }
 
 impl Quarantine {
-    pub(crate) fn new(resting: Option<IntGauge>) -> Self {
-        let state = State { limit: Some(PANICS), panicked: BTreeMap::new(), resting };
+    pub(crate) fn new(gauge: Option<IntGauge>) -> Self {
+        let state = State { limit: Some(PANICS), panicked: BTreeMap::new(), resting: 0, gauge };
         Self(Arc::new(Mutex::new(state)))
     }
 
@@ -80,16 +82,18 @@ impl Quarantine {
         let times = panicked.times;
         let rests = limit.is_some_and(|limit| times >= limit);
         if rests {
-            panicked.rest = Some((message.to_owned(), now));
+            let rested = panicked.rest.replace((message.to_owned(), now)).is_some();
+            state.resting += usize::from(!rested);
+            state.tell();
         }
-        state.tell();
         if rests { Verdict::Rest(times) } else { Verdict::TryAgain }
     }
 
     /// A try that did not panic, whatever else came of it.
     pub(crate) fn survived(&self, key: &ObjectKey) {
         let mut state = self.lock();
-        if state.panicked.remove(key).is_some() {
+        if state.panicked.remove(key).is_some_and(|panicked| panicked.rest.is_some()) {
+            state.resting -= 1;
             state.tell();
         }
     }
@@ -103,6 +107,7 @@ impl Quarantine {
     pub(crate) fn forget_if(&self, gone: impl Fn(&ObjectKey) -> bool) {
         let mut state = self.lock();
         state.panicked.retain(|key, _| !gone(key));
+        state.resting = state.panicked.values().filter(|panicked| panicked.rest.is_some()).count();
         state.tell();
     }
 
@@ -123,9 +128,8 @@ impl Quarantine {
 
 impl State {
     fn tell(&self) {
-        if let Some(gauge) = &self.resting {
-            let resting = self.panicked.values().filter(|panicked| panicked.rest.is_some()).count();
-            gauge.set(i64::try_from(resting).unwrap_or(i64::MAX));
+        if let Some(gauge) = &self.gauge {
+            gauge.set(i64::try_from(self.resting).unwrap_or(i64::MAX));
         }
     }
 }
@@ -159,5 +163,47 @@ mod tests {
         quarantine.limit(None);
         let key = ObjectKey::cluster("wild");
         assert!((0..1000).all(|_| quarantine.panicked(&key, "boom", now) == Verdict::TryAgain));
+    }
+
+    /// How long it takes until each of `count` keys has panicked twice, rests, and is free again.
+    fn duration_of_panics(count: u32) -> std::time::Duration {
+        let env = Env::system("quarantine");
+        let gauge = windlass_metrics::Metrics::new().reconcile("gauge").quarantined;
+        let (quarantine, begun) = (Quarantine::new(Some(gauge)), env.now());
+        quarantine.limit(Some(2));
+        let keys: Vec<_> = (0..count).map(|number| ObjectKey::cluster(&format!("k{number}"))).collect();
+        for _ in 0..2 {
+            keys.iter().for_each(|key| assert!(quarantine.panicked(key, "boom", begun) != Verdict::Rest(0)));
+        }
+        assert_eq!(quarantine.resting().len(), keys.len());
+        keys.iter().for_each(|key| quarantine.survived(key));
+        env.now() - begun
+    }
+
+    #[test]
+    fn cost_of_panics_grows_with_their_number_and_not_with_its_square() {
+        let [mut few, mut many] = [std::time::Duration::MAX; 2];
+        for _ in 0..3 {
+            few = few.min(duration_of_panics(2_000));
+            many = many.min(duration_of_panics(8_000));
+        }
+        assert!(many < few * 8, "four times as many keys took {many:?} instead of {few:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn gauge_shows_how_many_keys_rest() {
+        let gauge = windlass_metrics::Metrics::new().reconcile("gauge").quarantined;
+        let (quarantine, now) = (Quarantine::new(Some(gauge.clone())), Env::virtual_time(1).now());
+        quarantine.limit(Some(1));
+        let keys = ["a", "b", "c"].map(ObjectKey::cluster);
+        let panic =
+            |key: &ObjectKey| assert!(matches!(quarantine.panicked(key, "boom", now), Verdict::Rest(_)));
+        keys.iter().for_each(panic);
+        panic(&keys[0]);
+        assert_eq!(gauge.get(), 3, "a key that panics again is the same one");
+        quarantine.forget_if(|key| key.name() == "b");
+        assert_eq!(gauge.get(), 2);
+        keys.iter().for_each(|key| quarantine.survived(key));
+        assert_eq!((gauge.get(), quarantine.resting()), (0, Vec::new()));
     }
 }
