@@ -174,6 +174,12 @@ impl Tenants {
         })
     }
 
+    /// Returns when the holder of a shard acquired its Lease.
+    fn term(&self, shard: u16) -> Value {
+        let lease = self.world.api.object(&format!("{LEASE}-shard-{shard}")).expect("the Lease");
+        lease["spec"]["acquireTime"].clone()
+    }
+
     fn shares(&self) -> BTreeMap<String, usize> {
         let mut shares = BTreeMap::new();
         for holder in self.holders() {
@@ -320,6 +326,7 @@ async fn replica_that_loses_one_shard_continues_with_its_other_shards() {
     let division = tenants.division();
     let lost = |tenant: usize| division.shard_of(hash(&format!("tenant-{tenant}"))) == ShardId(1);
     assert!((0..NAMESPACES).any(lost) && !(0..NAMESPACES).all(lost), "both sides have tenants");
+    let terms = [0, 2, 3].map(|shard| tenants.term(shard));
     tenants.world.api.meddle(|asked| (asked.name == "windlass-shard-1").then_some(What::Partition));
     tenants.world.pass(20).await;
     tenants.ask();
@@ -327,6 +334,11 @@ async fn replica_that_loses_one_shard_continues_with_its_other_shards() {
     for (tenant, done) in tenants.done().into_iter().enumerate() {
         assert_eq!(done.is_none(), lost(tenant), "tenant-{tenant}");
     }
+    assert_eq!(
+        [0, 2, 3].map(|shard| tenants.term(shard)),
+        terms,
+        "the other shards are held without a break"
+    );
     tenants.world.api.meddle(|_| None);
     tenants.world.pass(60).await;
     assert_eq!(tenants.done(), vec![Some("one".to_owned()); NAMESPACES], "the shard is acquired again");
