@@ -8,7 +8,9 @@
 //! - A panic in a handler, a mapper, a start hook or a reconcile is caught, counted and logged; a reconcile's key is
 //!   backed off, and after fifteen in a row rests until its next change. It takes down neither its worker nor its
 //!   process.
-//! - A key that keeps failing backs off alone: other keys go on at full speed.
+//! - A key that keeps failing backs off alone: keys that do not fail go on at full speed. With the usual limiter the retry
+//!   of a key waits at most 100 ms longer for each other key that fails, and 1000 s at most
+//!   ([`Bucket`](windlass_workqueue::Bucket)).
 //! - A reconcile never runs on a cache older than its own key's last write (read-your-writes), whatever the cache selects.
 //!   Nothing is decided by elapsed time alone: a cache that does not reflect a write after 2 s is listed again, and the key
 //!   waits until a list that began after the write is in the cache. A write whose answer was lost counts as settled after
@@ -28,8 +30,10 @@
 //! - Of every key it can be said why it has not been reconciled, in one line that names the cause
 //!   ([`Workers::explain`]). That costs no allocation per reconcile, and memory for a bounded number of keys.
 //! - A key that is paused, or that is another replica's ([`Scope`]), is not reconciled.
+//! - A key whose own object exists and cannot be decoded is not reconciled until the object is readable or deleted
+//!   ([`Setup::reconcile_undecodable`]). A reconcile that is running when its object becomes undecodable continues.
 //! - A key whose write is forbidden is tried again within half a minute for as long as that lasts, and the rule that the
-//!   role lacks is told in one line. Keys that need no such write are not concerned.
+//!   role lacks is told in one line. Keys that need no such write are not concerned, and neither are their retries.
 //! - Once told to stop, a worker takes no new key and finishes the one it has.
 //!
 //! What it refuses: to retry a request inside a reconcile (the queue retries), to bound how long a reconcile runs unless

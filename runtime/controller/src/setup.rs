@@ -291,6 +291,8 @@ impl Setup {
     /// `true` a reconcile must ask [`Lister::is_quarantined`](windlass_informer::Lister::is_quarantined) before it takes
     /// absence for a deletion, and an annotation of [`Watch::paused_by`] cannot be seen.
     ///
+    /// If the keys name objects of several watches, a key waits while any object of its name cannot be decoded.
+    ///
     /// An object is a key's own if its watch enqueues [`by_self`](crate::by_self), is [`primary`](Watch::primary) or has
     /// [`paused_by`](Watch::paused_by).
     pub fn reconcile_undecodable(&mut self, yes: bool) {
