@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Response, Uri, header};
 use kube::{
     Config,
-    client::{Body, ConfigExt as _, middleware::AuthLayer},
+    client::{Body, ConfigExt as _},
 };
 use tower::{BoxError, Layer as _, Service, ServiceBuilder};
 use windlass_env::{
@@ -23,13 +23,16 @@ use windlass_metrics::Metrics;
 use crate::{
     connect::connect,
     error::ClientError,
-    identities::{Identities, account::Account, anonymous::anonymous, bearer::Bearer, tokens::Tokens},
+    identities::{
+        Identities, account::Account, anonymous::anonymous, bearer::Bearer, process::ProcessCredentials,
+        tokens::Tokens,
+    },
     raw::RawClient,
     reachability::{Reachability, Sense},
     stack::{
         AsService, Next, before,
         count::{Count, Meter},
-        credentials::{CredentialsError, HideSecrets},
+        credentials::CredentialsError,
         deadline::Deadline,
         declared::{Declared, DeclaredVerbs},
         drain::Drain,
@@ -141,7 +144,9 @@ struct Shared {
     options: ClientOptions,
     metrics: Metrics,
     fence: Arc<dyn Fence>,
-    auth: Option<AuthLayer>,
+    credentials: ProcessCredentials,
+    /// Those of the election's clients.
+    election: Mutex<Vec<ProcessCredentials>>,
     wires: Wires,
     health: Next,
     identities: Mutex<BTreeMap<(Whose, String), ControllerClients>>,
@@ -163,11 +168,16 @@ enum Wires {
 }
 
 impl Wires {
-    fn pool(env: &Env, config: &Config, options: &ClientOptions) -> Result<Self, ClientError> {
-        let process = connect(env, config, options)?;
+    fn pool(
+        env: &Env,
+        config: &Config,
+        options: &ClientOptions,
+        credentials: &ProcessCredentials,
+    ) -> Result<Self, ClientError> {
+        let process = connect(env, config, options, Some(credentials))?;
         let anonymous = match options.identities {
             Identities::Shared => Arc::clone(&process),
-            Identities::ServiceAccounts { .. } => connect(env, &anonymous(config), options)?,
+            Identities::ServiceAccounts { .. } => connect(env, &anonymous(config), options, None)?,
         };
         Ok(Self::Pool { process, anonymous })
     }
@@ -193,7 +203,7 @@ enum Whose {
 /// What adds credentials to a request.
 enum Credentials<'a> {
     /// kube's layer for those of the process; none if it has none, or only a certificate.
-    Process(Option<&'a AuthLayer>),
+    Process(&'a ProcessCredentials),
     /// The tokens of an account.
     Account(Bearer),
 }
@@ -225,8 +235,10 @@ impl Clients {
         metrics: &Metrics,
         fence: Arc<dyn Fence>,
     ) -> Result<Self, ClientError> {
-        let wires = Wires::pool(&env, &config, &options)?;
-        Self::build(env, config, options, metrics, fence, wires)
+        options.validate()?;
+        let credentials = ProcessCredentials::load(env.clone(), config.clone())?;
+        let wires = Wires::pool(&env, &config, &options, &credentials)?;
+        Self::build(env, config, options, metrics, fence, credentials, wires)
     }
 
     /// Clients whose requests go into a service instead of over the network: an API server in the process, or a
@@ -250,14 +262,10 @@ impl Clients {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        Self::build(
-            env,
-            Config::new(base_uri),
-            options,
-            metrics,
-            fence,
-            Wires::Service(wire::service(service)),
-        )
+        let config = Config::new(base_uri);
+        let credentials = ProcessCredentials::load(env.clone(), config.clone())?;
+        let wires = Wires::Service(wire::service(service));
+        Self::build(env, config, options, metrics, fence, credentials, wires)
     }
 
     fn build(
@@ -266,20 +274,20 @@ impl Clients {
         options: ClientOptions,
         metrics: &Metrics,
         fence: Arc<dyn Fence>,
+        credentials: ProcessCredentials,
         wires: Wires,
     ) -> Result<Self, ClientError> {
         options.validate()?;
         if let Identities::ServiceAccounts { namespace } = &options.identities {
             Account::check_namespace(namespace)?;
         }
-        let auth = config.auth_layer().map_err(unauthenticated)?;
         let metrics = metrics.clone();
         let deadline = Deadline { env: env.clone(), within: options.request_timeout };
         let headers = identified(&config, &options.user_agent)?;
         let gate = Gate { env: env.clone(), fence: None, wire: Arc::clone(wires.of(Whose::Process)) };
         let gate: Next = Arc::new(gate);
         let reachability = Reachability::new(env.clone());
-        let health = before(deadline, addressed(&headers, Credentials::Process(auth.as_ref()), gate)?);
+        let health = before(deadline, addressed(&headers, Credentials::Process(&credentials), gate)?);
         let health = before(Sense(reachability.clone()), health);
         let (identities, draining) = (Mutex::default(), cell(false).0);
         let shared = Shared {
@@ -288,7 +296,8 @@ impl Clients {
             options,
             metrics,
             fence,
-            auth,
+            credentials,
+            election: Mutex::default(),
             wires,
             health,
             identities,
@@ -366,13 +375,14 @@ impl Clients {
     ///
     /// Outside of a tokio runtime.
     pub fn for_election(&self) -> Result<kube::Client, ClientError> {
+        let Shared { env, config, options, .. } = &*self.shared;
+        let credentials = ProcessCredentials::load(env.clone(), config.clone())?;
         let wire = match &self.shared.wires {
-            Wires::Pool { .. } => connect(&self.shared.env, &self.shared.config, &self.shared.options)?,
+            Wires::Pool { .. } => connect(env, config, options, Some(&credentials))?,
             Wires::Service(service) => Arc::clone(service),
         };
-        let within = self.shared.options.request_timeout;
-        let auth = self.shared.config.auth_layer().map_err(unauthenticated)?;
-        let unlimited = self.shared.unfenced(ELECTION, auth.as_ref(), within, &wire)?;
+        let unlimited = self.shared.unfenced(ELECTION, &credentials, options.request_timeout, &wire)?;
+        self.shared.election.lock().unwrap_or_else(PoisonError::into_inner).push(credentials);
         Ok(self.shared.clients(ELECTION, unlimited).client())
     }
 
@@ -388,9 +398,16 @@ impl Clients {
     /// Outside of a tokio runtime.
     pub fn for_reviews(&self) -> Result<kube::Client, ClientError> {
         let (within, wire) = (self.shared.options.request_timeout, self.shared.wires.of(Whose::Process));
-        let unfenced = self.shared.unfenced(REVIEWS, self.shared.auth.as_ref(), within, wire)?;
+        let unfenced = self.shared.unfenced(REVIEWS, &self.shared.credentials, within, wire)?;
         let limited = self.shared.limited(REVIEWS, unfenced);
         Ok(self.shared.clients(REVIEWS, limited).client())
+    }
+
+    /// Returns why requests of the process or of its election are not authenticated, until one is again: credentials
+    /// that cannot be renewed, or that the server rejects.
+    pub fn credentials_error(&self) -> Option<CredentialsError> {
+        let election = self.shared.election.lock().unwrap_or_else(PoisonError::into_inner);
+        std::iter::once(&self.shared.credentials).chain(election.iter()).find_map(ProcessCredentials::problem)
     }
 
     /// A client for `/healthz` and its like, without limit or fence.
@@ -414,9 +431,7 @@ impl Shared {
                 let config = anonymous(&self.config);
                 self.inner(name, &config, Credentials::Account(bearer), fence, within, wire)
             }
-            _ => {
-                self.inner(name, &self.config, Credentials::Process(self.auth.as_ref()), fence, within, wire)
-            }
+            _ => self.inner(name, &self.config, Credentials::Process(&self.credentials), fence, within, wire),
         }
     }
 
@@ -424,11 +439,11 @@ impl Shared {
     fn unfenced(
         &self,
         name: &str,
-        auth: Option<&AuthLayer>,
+        credentials: &ProcessCredentials,
         within: Duration,
         wire: &Arc<dyn Wire>,
     ) -> Result<Next, ClientError> {
-        self.inner(name, &self.config, Credentials::Process(auth), None, within, wire)
+        self.inner(name, &self.config, Credentials::Process(credentials), None, within, wire)
     }
 
     fn inner(
@@ -451,7 +466,7 @@ impl Shared {
     /// The tokens of a controller's account.
     fn tokens(&self, namespace: &str, name: &str) -> Result<Tokens, ClientError> {
         let within = self.options.request_timeout.min(ACCOUNTS_TIMEOUT);
-        let root = self.unfenced(ACCOUNTS, self.auth.as_ref(), within, self.wires.of(Whose::Process))?;
+        let root = self.unfenced(ACCOUNTS, &self.credentials, within, self.wires.of(Whose::Process))?;
         let root = before(Count { env: self.env.clone(), meter: self.meter(ACCOUNTS) }, root);
         let account = Account::new(namespace, name, root)?;
         let rng = self.env.rng(&format!("identities/{name}"));
@@ -496,10 +511,6 @@ fn host_and_port(server: &Uri) -> String {
     server.port_u16().map_or_else(|| host.into(), |port| format!("{host}:{port}"))
 }
 
-fn unauthenticated(error: kube::Error) -> ClientError {
-    CredentialsError::among(&error).map_or(ClientError::Headers(error), ClientError::Credentials)
-}
-
 /// The configuration with a user agent among its headers.
 fn identified(config: &Config, user_agent: &str) -> Result<Config, ClientError> {
     let value = HeaderValue::from_str(user_agent).map_err(|_| ClientError::UserAgent(user_agent.into()))?;
@@ -514,8 +525,7 @@ fn addressed(config: &Config, credentials: Credentials<'_>, next: Next) -> Resul
     let headers = config.extra_headers_layer().map_err(ClientError::Headers)?;
     let next = over(headers.layer(AsService(next)));
     let next = match credentials {
-        Credentials::Process(Some(auth)) => before(HideSecrets, over(auth.layer(AsService(next)))),
-        Credentials::Process(None) => next,
+        Credentials::Process(credentials) => before(credentials.clone(), next),
         Credentials::Account(bearer) => before(bearer, next),
     };
     Ok(over(ServiceBuilder::new().layer(config.base_uri_layer()).service(AsService(next))))

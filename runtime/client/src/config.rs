@@ -104,23 +104,22 @@ fn has_userinfo(server: &Uri) -> bool {
 
 async fn from_file(path: &Path) -> Result<Config, ConfigError> {
     let kubeconfig = Kubeconfig::read_from(path).map_err(|error| unusable(path, error))?;
+    let authority = authority_file(&kubeconfig);
     let context = KubeConfigOptions::default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &context).await;
-    let config = config.map_err(|error| unusable(path, error))?;
-    match config.auth_info.token_file.as_deref().filter(|token| ends_in_white_space(Path::new(token))) {
-        None => Ok(config),
-        Some(token) => {
-            let reason = format!(
-                "its tokenFile {token} ends in white space: write the token alone, without a newline"
-            );
-            Err(ConfigError::Incomplete { path: path.to_path_buf(), reason })
-        }
-    }
+    let mut config = config.map_err(|error| unusable(path, error))?;
+    // kube reads a CA file again when it is told which one it is.
+    config.root_cert_file = authority.filter(|_| config.root_cert.is_some());
+    Ok(config)
 }
 
-/// Whether each request would fail, since kube sends what the file holds as it is. One that is not there yet may come.
-fn ends_in_white_space(token: &Path) -> bool {
-    std::fs::read(token).is_ok_and(|token| token.last().is_some_and(u8::is_ascii_whitespace))
+/// The CA file of the current context's cluster, unless the kubeconfig holds the certificates itself.
+fn authority_file(kubeconfig: &Kubeconfig) -> Option<PathBuf> {
+    let name = kubeconfig.current_context.as_ref()?;
+    let context = kubeconfig.contexts.iter().find(|it| it.name == *name)?.context.as_ref()?;
+    let cluster = kubeconfig.clusters.iter().find(|it| it.name == context.cluster)?.cluster.as_ref()?;
+    let file = cluster.certificate_authority.as_ref()?;
+    cluster.certificate_authority_data.is_none().then(|| PathBuf::from(file))
 }
 
 fn unusable(path: &Path, error: KubeconfigError) -> ConfigError {
@@ -224,21 +223,6 @@ users: [{name: u, user: {token: s3cr3t-token}}]
         let error = load_config(Some(path), None).await.unwrap_err().to_string();
         assert!(error.starts_with("cannot read kubeconfig /nonexistent/kubeconfig: "), "{error}");
         assert!(!error.contains('\n'), "{error}");
-    }
-
-    #[tokio::test]
-    async fn a_token_file_that_no_header_can_carry_is_named_and_not_quoted() {
-        let token = file("s3cr3t-token");
-        let with =
-            |token: &Path| WHOLE.replace("token: s3cr3t-token", &format!("tokenFile: {}", token.display()));
-        assert!(load_config(Some(file(&with(token.path())).path()), None).await.is_ok());
-        let token = file("s3cr3t-token\n");
-        let error = load_error(&with(token.path())).await.to_string();
-        assert!(
-            error.contains(&*token.path().to_string_lossy()) && error.contains("without a newline"),
-            "{error}"
-        );
-        assert!(!error.contains("s3cr3t"), "{error}");
     }
 
     #[tokio::test]

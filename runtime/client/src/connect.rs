@@ -8,7 +8,7 @@
 //! idle connection is harmless: the server has answered every request on it, and reads an error instead of an end.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
     time::Duration,
 };
@@ -30,8 +30,9 @@ use windlass_env::Env;
 use crate::{
     clients::ClientOptions,
     error::ClientError,
+    identities::process::ProcessCredentials,
     pool::{Dial, Pool, Stream},
-    stack::wire::Wire,
+    stack::{credentials::CredentialsError, wire::Wire},
 };
 
 /// TCP's own probes, which find a peer that is gone while nobody asks it anything.
@@ -51,15 +52,22 @@ pub(crate) struct ConnectError(#[source] BoxError);
 #[error("no connection within {0:?}")]
 struct ConnectTimeout(Duration);
 
-/// A pool of connections to the server. Connects when first used.
+/// A pool of connections to the server. Connects when first used, with the certificate that `credentials` then have.
 pub(crate) fn connect(
     env: &Env,
     config: &Config,
     options: &ClientOptions,
+    credentials: Option<&ProcessCredentials>,
 ) -> Result<Arc<dyn Wire>, ClientError> {
-    let dial = dialer(config, tcp(options))?;
-    let dial = Arc::new(TimedDial { env: env.clone(), within: options.connect_timeout, dial });
-    Ok(Arc::new(Pool::new(env.clone(), config.cluster_url.clone(), dial)))
+    let dialer = (0, dialer(config, tcp(options))?);
+    let dial = FollowingDial {
+        env: env.clone(),
+        config: config.clone(),
+        options: options.clone(),
+        credentials: credentials.cloned(),
+        dialer: Arc::new(Mutex::new(dialer)),
+    };
+    Ok(Arc::new(Pool::new(env.clone(), config.cluster_url.clone(), Arc::new(dial))))
 }
 
 fn dialer(config: &Config, tcp: Resetting) -> Result<Arc<dyn Dial>, ClientError> {
@@ -155,21 +163,58 @@ where
     }
 }
 
-/// Bounds the time that a connection takes to be established.
-struct TimedDial {
+/// Bounds the time that a connection takes to be established, and makes the dialer again when the certificate changes.
+#[derive(Clone)]
+struct FollowingDial {
     env: Env,
-    within: Duration,
-    dial: Arc<dyn Dial>,
+    config: Config,
+    options: ClientOptions,
+    credentials: Option<ProcessCredentials>,
+    /// The number of the certificate that it presents, and the dialer.
+    dialer: Arc<Mutex<(u64, Arc<dyn Dial>)>>,
 }
 
-impl Dial for TimedDial {
-    fn dial(&self, server: Uri) -> BoxFuture<'static, Result<Box<dyn Stream>, BoxError>> {
-        let (env, within, dialing) = (self.env.clone(), self.within, self.dial.dial(server));
-        async move {
-            let dialed = env.timeout(within, dialing).await;
-            let dialed = dialed.unwrap_or_else(|_| Err(ConnectTimeout(within).into()));
-            Ok(dialed.map_err(ConnectError)?)
+impl FollowingDial {
+    /// Returns the dialer for this identity; while its certificate cannot be used, the last one.
+    #[expect(clippy::disallowed_methods, reason = "files and plugins are no part of a simulation")]
+    async fn dialer(&self, identity: u64) -> Arc<dyn Dial> {
+        let (made_for, last) = self.dialer.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if made_for == identity {
+            return last;
         }
-        .boxed()
+        let Self { config, options, .. } = self.clone();
+        // A plugin that gives out certificates is a process that is waited for.
+        let made = tokio::task::spawn_blocking(move || dialer(&config, tcp(&options))).await;
+        match made {
+            Ok(Ok(made)) => {
+                *self.dialer.lock().unwrap_or_else(PoisonError::into_inner) = (identity, Arc::clone(&made));
+                made
+            }
+            Ok(Err(_)) | Err(_) => {
+                if let Some(credentials) = &self.credentials {
+                    credentials.set_problem(Some(CredentialsError::Certificate));
+                }
+                last
+            }
+        }
+    }
+
+    async fn dial_within(self, server: Uri) -> Result<Box<dyn Stream>, BoxError> {
+        let within = self.options.connect_timeout;
+        let identity = self.identity();
+        let dialing = async { self.dialer(identity).await.dial(server).await };
+        let dialed = self.env.timeout(within, dialing).await;
+        let dialed = dialed.unwrap_or_else(|_| Err(ConnectTimeout(within).into()));
+        Ok(dialed.map_err(ConnectError)?)
+    }
+}
+
+impl Dial for FollowingDial {
+    fn dial(&self, server: Uri) -> BoxFuture<'static, Result<Box<dyn Stream>, BoxError>> {
+        self.clone().dial_within(server).boxed()
+    }
+
+    fn identity(&self) -> u64 {
+        self.credentials.as_ref().map_or(0, ProcessCredentials::identity)
     }
 }

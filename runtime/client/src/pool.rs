@@ -7,7 +7,8 @@
 //!
 //! Guarantees:
 //! - A connection carries one request at a time, and is reused only after its answer has been read to the end.
-//! - An idle connection is reused for at most [`IDLE_TIMEOUT`], and only if it is still open.
+//! - An idle connection is reused for at most [`IDLE_TIMEOUT`], and only if it is still open and
+//!   was opened with the current client certificate.
 
 use std::{
     future::poll_fn,
@@ -48,6 +49,11 @@ impl<S: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static> Stream for 
 /// Establishes byte streams to the server.
 pub(crate) trait Dial: Send + Sync {
     fn dial(&self, server: Uri) -> BoxFuture<'static, Result<Box<dyn Stream>, BoxError>>;
+
+    /// Returns the number of the client certificate that the next stream presents.
+    fn identity(&self) -> u64 {
+        0
+    }
 }
 
 /// A pool of connections. Clones share them.
@@ -69,12 +75,13 @@ struct PooledConnection {
     /// `None` once the connection is closed; what waited for it has been woken then.
     driver: Option<Connection<Box<dyn Stream>, Body>>,
     sender: SendRequest<Body>,
+    identity: u64,
 }
 
 impl PooledConnection {
-    async fn establish(stream: Box<dyn Stream>) -> Result<Self, BoxError> {
+    async fn establish(stream: Box<dyn Stream>, identity: u64) -> Result<Self, BoxError> {
         let (sender, driver) = handshake(stream).await?;
-        Ok(Self { driver: Some(driver), sender })
+        Ok(Self { driver: Some(driver), sender, identity })
     }
 
     /// Moves bytes. The answer that waits for them, if any, is told of a connection that ends.
@@ -102,10 +109,10 @@ impl Pool {
     }
 
     /// Takes the idle connection that was used last.
-    fn take(&self) -> Option<PooledConnection> {
+    fn take(&self, identity: u64) -> Option<PooledConnection> {
         let expired = self.env.now().checked_sub(IDLE_TIMEOUT);
         let mut idle = self.lock();
-        idle.retain(|connection| Some(connection.since) > expired);
+        idle.retain(|idle| Some(idle.since) > expired && idle.connection.identity == identity);
         idle.pop().map(|idle| idle.connection)
     }
 
@@ -118,13 +125,14 @@ impl Pool {
     }
 
     async fn checkout(self) -> Result<Box<dyn Line>, BoxError> {
-        while let Some(mut connection) = self.take() {
+        let identity = self.dial.identity();
+        while let Some(mut connection) = self.take(identity) {
             if poll_fn(|cx| Poll::Ready(connection.is_reusable(cx))).await {
                 return Ok(Box::new(Checkout { connection, pool: self }));
             }
         }
         let stream = self.dial.dial(self.server.clone()).await?;
-        let connection = PooledConnection::establish(stream).await?;
+        let connection = PooledConnection::establish(stream, identity).await?;
         Ok(Box::new(Checkout { connection, pool: self }))
     }
 }

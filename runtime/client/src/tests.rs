@@ -7,6 +7,7 @@ mod logged;
 mod paused;
 mod raw;
 mod repeated;
+mod rotated;
 mod secrets;
 mod sockets;
 mod stacked;

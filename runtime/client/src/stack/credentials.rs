@@ -5,10 +5,8 @@
 
 use std::{error::Error, io, path::PathBuf};
 
-use http::Request;
-use kube::client::{AuthError, Body};
+use kube::client::AuthError;
 
-use super::{Answer, Next, Step};
 use crate::error::find;
 
 /// Credentials could not be obtained or cannot be sent. Names no secret, no command and no output.
@@ -40,6 +38,12 @@ pub enum CredentialsError {
     /// Name, password or token contain characters that no header may.
     #[error("name, password or token cannot be sent in a header")]
     Header,
+    /// The server rejects the credentials.
+    #[error("the server rejects the credentials (401); renew the certificate, token or plugin login")]
+    Rejected,
+    /// A client certificate or its key changed, and the new pair cannot be used.
+    #[error("client certificate and key cannot be used; write a matching pair in PEM")]
+    Certificate,
     /// Anything else.
     #[error("credentials could not be obtained")]
     Other,
@@ -70,17 +74,5 @@ impl CredentialsError {
             AuthError::InvalidBasicAuth(_) | AuthError::InvalidBearerToken(_) => Self::Header,
             _ => Self::Other,
         }
-    }
-}
-
-/// Sits just outside whatever adds credentials.
-#[derive(Copy, Clone)]
-pub(crate) struct HideSecrets;
-
-impl Step for HideSecrets {
-    async fn handle(self, request: Request<Body>, next: Next) -> Answer {
-        next.send(request)
-            .await
-            .map_err(|error| CredentialsError::among(error.as_ref()).map_or(error, Into::into))
     }
 }
