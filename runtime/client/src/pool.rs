@@ -128,12 +128,12 @@ impl Pool {
         let identity = self.dial.identity();
         while let Some(mut connection) = self.take(identity) {
             if poll_fn(|cx| Poll::Ready(connection.is_reusable(cx))).await {
-                return Ok(Box::new(Checkout { connection, pool: self }));
+                return Ok(Box::new(Checkout { connection, pool: self, is_reused: true }));
             }
         }
         let stream = self.dial.dial(self.server.clone()).await?;
         let connection = PooledConnection::establish(stream, identity).await?;
-        Ok(Box::new(Checkout { connection, pool: self }))
+        Ok(Box::new(Checkout { connection, pool: self, is_reused: false }))
     }
 }
 
@@ -147,6 +147,7 @@ impl Wire for Pool {
 struct Checkout {
     connection: PooledConnection,
     pool: Pool,
+    is_reused: bool,
 }
 
 impl Line for Checkout {
@@ -170,7 +171,10 @@ impl Checkout {
         match answer {
             Ok(response) => Ok(response.map(|body| PooledBody { body, line: Some(self) }.boxed_unsync())),
             Err(mut error) => Err(match error.take_message() {
-                Some(request) => SendError::Unsent(Box::new(request)),
+                Some(request) => SendError::Unsent {
+                    request: self.is_reused.then(|| Box::new(request)),
+                    error: error.into_error().into(),
+                },
                 None => SendError::Failed(error.into_error().into()),
             }),
         }

@@ -188,6 +188,7 @@ impl Manager {
         needs.add_checks(&health);
         tell_tasks(&env, &metrics);
         add_liveness(&health, &elections, &factory);
+        add_credentials(&health, &clients);
         let reader = clients.for_informers()?;
         let config = Arc::new(config);
         let parts = Parts {
@@ -426,6 +427,13 @@ fn assemble_team(
         load: None,
         started: Vec::new(),
     }
+}
+
+/// A replica whose requests are not authenticated can neither lead nor stand by; a restart does not help.
+pub(crate) fn add_credentials(health: &Health, clients: &Clients) {
+    let clients = clients.clone();
+    let check = move || clients.credentials_error().map_or(Ok(()), |error| Err(error.to_string()));
+    health.ready("credentials", Arc::new(check));
 }
 
 /// What only a restart can mend. An API server that is away is not among it.

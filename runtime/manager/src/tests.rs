@@ -27,6 +27,7 @@ use crate::{
 };
 
 mod construction;
+mod credentials;
 mod groups;
 mod liveness;
 mod renewal;

@@ -197,7 +197,7 @@ impl Gate {
     /// Acquires a connection, then decides whether the request leaves on it and how long the server may take.
     ///
     /// A connection that the server closed while it was idle gives the request back unsent; the next is tried with a
-    /// new decision. Each such connection is gone after that, and a new one is not idle, so the loop ends.
+    /// new decision. Each such connection is gone after that, so the loop ends with a new one.
     async fn depart(&self, mut request: Request<Body>, notes: &Notes, fence: Option<&dyn Fence>) -> Answer {
         loop {
             self.check_alive()?;
@@ -210,9 +210,11 @@ impl Gate {
             match line.send(request).await {
                 Ok(response) => return Ok(response),
                 Err(SendError::Failed(error)) => return Err(error),
-                Err(SendError::Unsent(returned)) => request = *returned,
+                Err(SendError::Unsent { request: returned, error }) => {
+                    notes.mark_refused();
+                    request = *returned.ok_or(error)?;
+                }
             }
-            notes.mark_refused();
         }
     }
 

@@ -31,8 +31,14 @@ pub(crate) trait Line: Send {
 
 /// Why a request has no answer.
 pub(crate) enum SendError {
-    /// The connection was closed before the first byte left: the request can be sent on another.
-    Unsent(Box<Request<Body>>),
+    /// The connection was closed before the first byte left.
+    Unsent {
+        /// The request, if the connection had been idle: it can be sent on another. A server that closes new
+        /// connections is not asked again.
+        request: Option<Box<Request<Body>>>,
+        /// Why the connection was closed.
+        error: BoxError,
+    },
     /// The server may have seen the request.
     Failed(BoxError),
 }

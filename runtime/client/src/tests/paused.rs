@@ -199,6 +199,25 @@ async fn write_succeeds_when_server_has_closed_idle_connection() {
     }
 }
 
+#[tokio::test]
+async fn write_fails_without_repetition_when_server_closes_new_connections() {
+    let (env, listener) = (Env::system("test"), TcpListener::bind("127.0.0.1:0").await.unwrap());
+    let client = client(&env, config(&listener), Arc::new(OpenFence));
+    let accepted = AtomicUsize::new(0);
+    let server = async {
+        loop {
+            drop(listener.accept().await.unwrap());
+            accepted.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    tokio::select! {
+        biased;
+        () = server => {}
+        result = create(&client) => drop(result.unwrap_err()),
+    }
+    assert!(accepted.into_inner() <= 1);
+}
+
 /// What the paused server of one round did.
 #[derive(Debug, PartialEq, Eq)]
 enum Effect {
