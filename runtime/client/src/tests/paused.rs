@@ -171,6 +171,7 @@ async fn connection_is_reused_for_requests_in_sequence() {
         }
     };
     tokio::select! {
+        biased;
         () = server => panic!("the connection was closed after {served:?} requests"),
         () = requests => {}
     }
@@ -194,6 +195,7 @@ async fn write_succeeds_when_server_has_closed_idle_connection() {
         }
     };
     tokio::select! {
+        biased;
         () = server => {}
         () = requests => {}
     }
