@@ -1,15 +1,16 @@
 //! Whether the server answers this process, known from every request of every identity.
 //!
 //! Guarantees:
-//! - Any answer counts, except 429, 503 and 504, which busy servers, starting servers and proxies send. A request counts
-//!   as unanswered if its connection fails, if its deadline passes, or if its sender drops it after [`OUTAGE`].
+//! - Any answer counts, except 429, 503 and 504, which busy servers, starting servers and proxies send: from these nothing
+//!   follows. A request counts as unanswered if its connection fails, if its deadline passes, or if its sender drops it
+//!   after [`OUTAGE`].
 //! - An **outage** is a time of at least [`OUTAGE`] without an answer, in which a request was unanswered. Its end, the
 //!   first answer, is a **recovery**.
 //! - Callers that wait for the server go on after the first answer, evenly spread over [`SPREAD`] and no more than one
 //!   per [`GAP`] unless more than 75 of them wait.
-//! - After [`OUTAGE`] without an answer one waiting caller goes on every [`PROBE_EVERY`], in turn. So whatever pauses the
-//!   callers chose, the process sends a request within a second after the server can be reached again, and no more than
-//!   one per second for it.
+//! - From [`OUTAGE`] after the first unanswered request on, as long as none is answered, one waiting caller goes on every
+//!   [`PROBE_EVERY`], in turn. So whatever pauses the callers chose, the process sends a request within a second after the
+//!   server can be reached again, and no more than one per second for it.
 //!
 //! It refuses to send anything: the probes are requests that callers want to send anyway.
 
@@ -74,10 +75,9 @@ struct State {
 }
 
 impl State {
-    /// When a caller that waits can probe, as far as is known now.
-    fn probe_at(&self, now: Instant) -> Instant {
-        let silent_since = self.last_answer.or(self.silent_since).unwrap_or(now);
-        self.next_probe.max(silent_since + OUTAGE)
+    /// When a caller that waits can probe, as far as is known now; `None` while nothing is unanswered.
+    fn probe_at(&self) -> Option<Instant> {
+        self.silent_since.map(|since| self.next_probe.max(since + OUTAGE))
     }
 }
 
@@ -183,7 +183,7 @@ impl Reachability {
         let _turn = prober.lock().await;
         loop {
             // It moves with every answer.
-            let at = self.lock().probe_at(env.now());
+            let at = self.lock().probe_at().unwrap_or(env.now() + PROBE_EVERY);
             if at <= env.now() {
                 break;
             }
@@ -254,8 +254,8 @@ impl Step for Sense {
         if let Some(reachability) = pending.reachability.take() {
             match &answer {
                 Ok(response) if is_answer(response.status()) => reachability.answered(),
-                Err(error) if is_ours(error.as_ref()) => {}
-                Ok(_) | Err(_) => reachability.unanswered(pending.sent),
+                Err(error) if !is_ours(error.as_ref()) => reachability.unanswered(pending.sent),
+                Ok(_) | Err(_) => {}
             }
         }
         answer

@@ -65,6 +65,10 @@ use crate::sync::yield_now;
 const PAGE: u32 = 500;
 /// How many frames are taken without a pause, or a look at the clock: few enough to be done in about a millisecond.
 const CHUNK: usize = 64;
+/// How often in a row a busy server can turn away one page of a list before the list is given up.
+const MOST_TURNED_AWAY: u32 = 10;
+/// A server that says "at once" is busy all the same.
+const SHORTEST_TURN: Duration = Duration::from_secs(1);
 /// A watch lasts at least this long: reopening is cheap, but not free.
 const SHORTEST_WINDOW: Duration = Duration::from_secs(100);
 /// And less than this, so that a watch that went dead without a word is found out within minutes. Each draws
@@ -276,7 +280,8 @@ impl<R: Representation> Reflector<R> {
         let mut request = self.fitting(first_page(freshness), unthrottled);
         let (mut items, mut version, mut unpaged) = (Vec::new(), None, false);
         let source = Arc::clone(&self.source);
-        for pages in 1_usize.. {
+        let (mut pages, mut turned_away) = (0, 0);
+        loop {
             let token_in_use = request.continue_token.is_some();
             if !token_in_use {
                 self.intake.begin_list();
@@ -287,6 +292,7 @@ impl<R: Representation> Reflector<R> {
             let Some(page) = page else { return Ok(None) };
             match page {
                 Ok(page) => {
+                    (pages, turned_away) = (pages + 1, 0);
                     self.get_to_page(pages);
                     version = version.or_else(|| page.version.clone());
                     self.take_page(&page, version.as_ref(), &mut items).await?;
@@ -298,6 +304,17 @@ impl<R: Representation> Reflector<R> {
                     version = None;
                     items.clear();
                     request = self.fitting(ListRequest::default(), unthrottled);
+                }
+                // A busy server that turns a page away does not take back those before it.
+                Err(RequestError::TooManyRequests { retry_after: Some(wait), .. })
+                    if token_in_use && turned_away < MOST_TURNED_AWAY =>
+                {
+                    turned_away += 1;
+                    self.pulse.beat(self.env.now());
+                    let wait = self.env.sleep(wait.max(SHORTEST_TURN));
+                    if unless_overtaken(&self.wishes, wait).await.is_none() {
+                        return Ok(None);
+                    }
                 }
                 Err(RequestError::NoRoom(_)) => return Err(self.intake.page_too_long()),
                 Err(error) => return Err(error),

@@ -101,6 +101,20 @@ async fn the_first_list_is_the_newest_state_in_pages_and_the_watch_goes_on_from_
 }
 
 #[tokio::test(start_paused = true)]
+async fn page_that_a_busy_server_turns_away_is_requested_again() {
+    let turned_away = || Answer::List(Err(busy(7)));
+    let answers =
+        [first_page_of(7, "two", &["a"]), turned_away(), turned_away(), listed(7, &["b"]), stalls()];
+    let (rig, script) = play(answers.into()).await;
+    let [two, again] = [continued("two"), continued("two")];
+    assert_eq!(script.asked(), [consistent(), two, again, continued("two"), watch(7)]);
+    assert_eq!(
+        (rig.held(), script.gaps()[1]),
+        (vec!["a@7=v".into(), "b@7=v".into()], Duration::from_secs(7))
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_window_is_drawn_anew_within_its_bounds() {
     let watches = (0..4).map(|_| played(vec![Play::Wait(Duration::from_secs(2))]));
     let (_rig, script) = play([listed(1, &[])].into_iter().chain(watches).chain([stalls()]).collect()).await;

@@ -160,7 +160,6 @@ async fn recover_from(faults: Vec<Fault>) {
     let sent: Vec<Instant> = traffic.iter().map(|(sent, _)| *sent).filter(|sent| *sent >= healed).collect();
     let within = |from: Instant| sent.iter().filter(|it| (from..from + SECOND / 10).contains(*it)).count();
     let burst = sent.iter().map(|from| within(*from)).max().unwrap_or_default();
-    println!("first answer after {found:?}, current {current:?} later, {burst} requests in 100 ms");
     assert!(found <= SECOND + SECOND / 10, "the first request is answered after {found:?}");
     assert!(current <= SECOND * 2, "all are current {current:?} after the first answer");
     assert!(burst <= 12, "{burst} requests in 100 ms");
