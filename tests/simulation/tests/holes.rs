@@ -1,15 +1,19 @@
 //! One logical create, under each way in which its answer and its watch event can fail, over each form of cache: the
 //! server executes it once.
 //!
-//! Each test prints a table (`--nocapture`): how many creates took effect within a minute and until the end of the run,
-//! and how long after the create the controller reconciled the key again.
+//! The table (`--nocapture` shows it) counts the creates that took effect within a minute and until the end of the run,
+//! and tells how long after the create the controller reconciled the key again. The random plans draw every fault beside
+//! each other, and judge each reconcile by what its key wrote before.
+//!
+//! `WINDLASS_PLANS` sets how many random plans each form of cache runs (default 20), `WINDLASS_SEED` the first (default 1).
 
 #![expect(clippy::print_stdout, reason = "the tables are the result")]
 
 use std::time::Duration;
 
 use windlass_simulation::generator::{self, CacheForm, Turns};
-use windlass_testing::{Cluster, Fault, Plan, What};
+use windlass_simulation::wanted;
+use windlass_testing::{Cluster, Fault, Faults, Plan, What, shorten};
 
 /// When the user creates the parent: every watch is open by then.
 const CREATED: Duration = Duration::from_secs(60);
@@ -110,4 +114,42 @@ fn server_executes_a_create_once_over_each_form_of_cache() {
         }
     }
     assert!(repeated.is_empty(), "creates that did not take effect exactly once: {repeated:#?}");
+}
+
+fn every_generation_has_one_child(form: CacheForm) {
+    let (plans, first) = (wanted("WINDLASS_PLANS", 20), wanted("WINDLASS_SEED", 1_u64));
+    assert!(plans > 0, "no plan proves nothing");
+    let simulation = |seed| form.simulation(seed).judging_reads(true);
+    let script = generator::generations(form);
+    let quiet = simulation(first).plan(Plan::quiet(first)).run(&script);
+    let quiet = quiet.unwrap_or_else(|failure| panic!("without any fault: {failure}"));
+    let mut failed = 0;
+    for seed in first..first + plans {
+        let simulation = simulation(seed).faults(Faults::every());
+        if let Err(failure) = simulation.run_like(Some(&quiet), &script) {
+            println!("{}", shorten(&simulation, &quiet, failure, &script));
+            failed += 1;
+        }
+    }
+    assert_eq!(failed, 0, "plans failed over {form:?}; they are printed above");
+}
+
+#[test]
+fn random_faults_repeat_no_create_over_a_plain_cache() {
+    every_generation_has_one_child(CacheForm::Plain);
+}
+
+#[test]
+fn random_faults_repeat_no_create_over_a_namespaced_cache() {
+    every_generation_has_one_child(CacheForm::Namespaced);
+}
+
+#[test]
+fn random_faults_repeat_no_create_over_a_selected_cache() {
+    every_generation_has_one_child(CacheForm::Selected);
+}
+
+#[test]
+fn random_faults_repeat_no_create_over_a_sharded_cache() {
+    every_generation_has_one_child(CacheForm::Sharded);
 }
