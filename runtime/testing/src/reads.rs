@@ -16,7 +16,7 @@ use windlass_api_server::faults::{Asked, Who};
 use windlass_controller::{CacheVersions, Outcome, ReconcileError, ReconcileLayer, Registration};
 use windlass_env::Env;
 use windlass_informer::Site;
-use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Verb};
+use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Uid, Verb};
 
 use crate::flaw::Flaw;
 use crate::judge::Judge;
@@ -29,8 +29,9 @@ pub(crate) struct Subject {
     key: ObjectKey,
 }
 
-/// A collection that was written to: its resource and namespace.
-type Collection = (GroupResource, Option<String>);
+/// A collection that was written to: its resource, and the namespace, or the UID of an object without one, since shards
+/// share such objects by their UID.
+type Collection = (GroupResource, Option<String>, Option<Uid>);
 
 /// What each key wrote, by the server's account.
 #[derive(Default)]
@@ -64,15 +65,16 @@ impl Reads {
         let Some(version) = version.filter(|_| asked.subresource != "token") else { return };
         let resource = GroupResource::new(asked.group.clone(), asked.resource.clone());
         let namespace = Some(asked.namespace.clone()).filter(|it| !it.is_empty());
-        let last = self.written.entry(subject).or_default().entry((resource, namespace)).or_default();
+        let uid = object["metadata"]["uid"].as_str().filter(|_| namespace.is_none()).map(Uid::from);
+        let collection = (resource, namespace, uid);
+        let last = self.written.entry(subject).or_default().entry(collection).or_default();
         *last = version.max(*last);
     }
 
     fn begins(&self, subject: &Subject, caches: &CacheVersions) -> Option<Flaw> {
         let written = self.written.get(subject)?;
-        written.iter().find_map(|((resource, namespace), version)| {
-            // Objects of the cluster belong to shards by a UID that the collection does not tell.
-            let site = Site { namespace: namespace.as_deref(), uid: None };
+        written.iter().find_map(|((resource, namespace, uid), version)| {
+            let site = Site { namespace: namespace.as_deref(), uid: uid.as_ref() };
             let wanted = ResourceVersion::new(&version.to_string());
             let held = |cache: Option<ResourceVersion>| cache.map(|it| it.as_str().to_owned());
             let stale = caches.of(resource).into_iter().find_map(|cache| {

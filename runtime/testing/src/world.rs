@@ -178,10 +178,11 @@ impl World {
     }
 
     /// How late the network of a process can be between the end of its fence and the end of its lease: five seconds by
-    /// default, and less on clocks of different rates.
+    /// default, and less on clocks of different rates. The server measures `timeout=` by a clock of its own.
     fn lateness(&self, process: &Process) -> Duration {
         let Some(election) = &process.config.election else { return Duration::MAX };
         let fence = true_time(election.renew_deadline, self.rate(&process.name));
+        let fence = fence.max(election.renew_deadline);
         true_time(election.lease_duration, self.fastest()).saturating_sub(fence)
     }
 

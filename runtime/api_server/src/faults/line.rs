@@ -260,7 +260,8 @@ impl SenderEnd {
             connect: fate.connect_delay,
             transit,
             processing: fate.processing,
-            timeout: *timeout,
+            // A fenced client computes its timeout on a connection that is established.
+            timeout: timeout.map(|timeout| timeout.saturating_sub(fate.connect_delay)),
             half_open: fate.half_open,
         }
     }
