@@ -11,6 +11,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use windlass_simulation::generator::{self, CacheForm, Turns};
 use windlass_simulation::wanted;
 use windlass_testing::{Cluster, Fault, Faults, Plan, What, shorten};
@@ -114,6 +115,31 @@ fn server_executes_a_create_once_over_each_form_of_cache() {
         }
     }
     assert!(repeated.is_empty(), "creates that did not take effect exactly once: {repeated:#?}");
+}
+
+/// A conversion fails for a minute in which the parent changes: the watch shows it undecodable, and the list after that
+/// minute shows it readable at the same version. Each list follows a watch that expires.
+#[test]
+fn cache_contains_an_object_that_turns_readable_at_its_old_version() {
+    let undecodable = Fault::during(CREATED + 2 * MINUTE, What::Poison { name: PARENT.into() });
+    let expires = |at: Duration| Fault::during(at + Duration::from_millis(1), What::WatchExpired).from(at);
+    let faults = vec![
+        undecodable.from(CREATED + MINUTE),
+        expires(CREATED + MINUTE + Duration::from_secs(10)),
+        expires(CREATED + 2 * MINUTE + Duration::from_secs(10)),
+    ];
+    let faults = faults.into_iter().map(|fault| fault.on("configmaps")).collect();
+    let simulation = CacheForm::Plain.simulation(1).plan(Plan { seed: 1, faults });
+    let simulation = simulation.caches_of::<ConfigMap>().converges_within(MINUTE);
+    let script = async |cluster: Cluster| {
+        cluster.run([generator::registration(CacheForm::Plain, &Turns::default())]);
+        generator::namespace(&cluster).await;
+        generator::parent(&cluster, PARENT, 1).await;
+        cluster.pass(CREATED + MINUTE + Duration::from_secs(30)).await;
+        generator::regenerate(&cluster, PARENT, 2).await;
+        cluster.pass(2 * MINUTE).await;
+    };
+    simulation.run(script).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 fn every_generation_has_one_child(form: CacheForm) {
