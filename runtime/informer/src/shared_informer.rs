@@ -580,10 +580,12 @@ impl<R: Representation> SharedInformer<R> {
         self.last_error().or_else(dead)
     }
 
-    /// For how long what follows its source has taken no step, or one of its tasks has been in code of others (an index
-    /// function, a handler, and what they call) that does not return, if that is longer than two windows of a watch. Each
-    /// step takes less, a quiet watch and a source that is away included: it is stuck, which only a new process mends.
-    /// Answered at once, whatever is stuck.
+    /// Returns for how long the informer has been stuck, if that is longer than two windows of a watch (400 s).
+    ///
+    /// It is stuck while one of its tasks is in code of others (an index function, a handler, and what they call) that
+    /// does not return, and while its lists and watches do not complete although the source answers other requests of the
+    /// process. A quiet watch, a source that is unreachable, and a source that answers with an error (429 included) do not
+    /// count: a new process would not help. This call never blocks.
     pub fn stuck_for(&self) -> Option<Duration> {
         self.inner.stuck_for(self.inner.env.now())
     }
