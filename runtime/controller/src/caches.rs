@@ -50,6 +50,8 @@ pub(crate) trait Cache: VersionSource {
     }
     /// Whether the kind can be had, as far as is known.
     fn presence(&self) -> Presence;
+    /// The keys of all objects.
+    fn keys(&self) -> Vec<ObjectKey>;
     /// Version and UID of the object of this name, if it is there.
     fn held(&self, key: &ObjectKey) -> Option<(Option<String>, Option<String>)>;
     /// The objects that are there and cannot be decoded.
@@ -99,6 +101,10 @@ impl<R: Observed> Cache for SharedInformer<R> {
 
     fn presence(&self) -> Presence {
         SharedInformer::presence(self)
+    }
+
+    fn keys(&self) -> Vec<ObjectKey> {
+        self.lister().list().iter().map(|object| ObjectKey::of(object.meta())).collect()
     }
 
     fn held(&self, key: &ObjectKey) -> Option<(Option<String>, Option<String>)> {

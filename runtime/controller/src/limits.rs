@@ -483,10 +483,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn cost_of_a_full_class_grows_with_its_keys_and_not_with_their_square() {
         let [mut few, mut many] = [std::time::Duration::MAX; 2];
-        for _ in 0..3 {
+        // The shortest of several runs counts, because other tests share the processors.
+        for _ in 0..10 {
             few = few.min(duration_of_full_class(5_000));
             many = many.min(duration_of_full_class(20_000));
+            if many < few * 8 {
+                return;
+            }
         }
-        assert!(many < few * 8, "four times as many keys took {many:?} instead of {few:?}");
+        panic!("four times as many keys took {many:?} instead of {few:?}");
     }
 }

@@ -165,31 +165,6 @@ mod tests {
         assert!((0..1000).all(|_| quarantine.panicked(&key, "boom", now) == Verdict::TryAgain));
     }
 
-    /// How long it takes until each of `count` keys has panicked twice, rests, and is free again.
-    fn duration_of_panics(count: u32) -> std::time::Duration {
-        let env = Env::system("quarantine");
-        let gauge = windlass_metrics::Metrics::new().reconcile("gauge").quarantined;
-        let (quarantine, begun) = (Quarantine::new(Some(gauge)), env.now());
-        quarantine.limit(Some(2));
-        let keys: Vec<_> = (0..count).map(|number| ObjectKey::cluster(&format!("k{number}"))).collect();
-        for _ in 0..2 {
-            keys.iter().for_each(|key| assert!(quarantine.panicked(key, "boom", begun) != Verdict::Rest(0)));
-        }
-        assert_eq!(quarantine.resting().len(), keys.len());
-        keys.iter().for_each(|key| quarantine.survived(key));
-        env.now() - begun
-    }
-
-    #[test]
-    fn cost_of_panics_grows_with_their_number_and_not_with_its_square() {
-        let [mut few, mut many] = [std::time::Duration::MAX; 2];
-        for _ in 0..3 {
-            few = few.min(duration_of_panics(2_000));
-            many = many.min(duration_of_panics(8_000));
-        }
-        assert!(many < few * 8, "four times as many keys took {many:?} instead of {few:?}");
-    }
-
     #[tokio::test(start_paused = true)]
     async fn gauge_shows_how_many_keys_rest() {
         let gauge = windlass_metrics::Metrics::new().reconcile("gauge").quarantined;

@@ -26,7 +26,7 @@ use crate::quarantine::Quarantine;
 use crate::scope::{Everything, Scope};
 use crate::timer::{Clockwork, Timer};
 use crate::trigger::Trigger;
-use crate::watch::{Attach, Replay, Watch, Watchable, Wiring};
+use crate::watch::{Attach, OwnCaches, Replay, Watch, Watchable, Wiring};
 use crate::watches::Watches;
 
 /// How long a controller waits at its start for the caches it needs.
@@ -390,6 +390,7 @@ impl Setup {
             queue: self.enqueuer(),
             background: self.background,
             panics: self.reconcile_metrics.panics.clone(),
+            own: OwnCaches(self.own.clone().into()),
         }
     }
 }

@@ -8,12 +8,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use windlass_env::caught_now;
-use windlass_informer::{Cause, Event, HandlerHandle, InformerError, Lister, SharedInformer};
+use windlass_informer::{Cause, Event, Handler, HandlerHandle, InformerError, Lister, SharedInformer};
 use windlass_metrics::IntCounter;
-use windlass_object::{ObjectKey, Scoped};
+use windlass_object::{ObjectKey, ResourceKind, Scoped};
 use windlass_workqueue::Priority;
 
-use crate::caches::Observed;
+use crate::caches::{Cache, Observed};
 use crate::enqueue::{Enqueuer, by_self, keys_of};
 use crate::error::SetupError;
 use crate::history::Sighting;
@@ -40,6 +40,17 @@ pub(crate) struct Wiring {
     /// The priority of keys that nothing happened to.
     pub(crate) background: Priority,
     pub(crate) panics: IntCounter,
+    pub(crate) own: OwnCaches,
+}
+
+/// The caches of the objects that a controller's keys name.
+#[derive(Clone)]
+pub(crate) struct OwnCaches(pub(crate) Arc<[Arc<dyn Cache>]>);
+
+impl fmt::Debug for OwnCaches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|cache| cache.kind())).finish()
+    }
 }
 
 impl Wiring {
@@ -218,19 +229,45 @@ pub fn to_keys<O>(
 pub(crate) fn attach<R: Observed>(
     informer: &SharedInformer<R>,
     wiring: &Wiring,
-    mut handle: impl FnMut(&Event<Arc<R::Object>>, &Enqueuer) + Send + 'static,
+    handle: impl FnMut(&Event<Arc<R::Object>>, &Enqueuer) + Send + 'static,
 ) -> Result<HandlerHandle, InformerError> {
-    let wiring = wiring.clone();
-    let kind = informer.kind().kind.clone();
-    let sighting = Sighting::of(&informer.kind().to_string());
-    let (controller, queue) = (wiring.controller, wiring.queue.of_watch(Arc::clone(&sighting)));
-    let guarded = move |event: &Event<Arc<R::Object>>| {
-        let queue = queue.caused_by(event.cause(), wiring.background);
-        sighting.told(event.object().meta(), event);
-        if let Err(message) = caught_now(|| handle(event, &queue)) {
-            wiring.panicked(&kind, event.object().meta(), &message);
+    informer.add_handler(wiring.controller, Guarded::new(informer.kind(), wiring, handle))
+}
+
+/// A handler of users' code, guarded against its panics.
+pub(crate) struct Guarded<F> {
+    wiring: Wiring,
+    kind: String,
+    sighting: Arc<Sighting>,
+    queue: Enqueuer,
+    handle: F,
+}
+
+impl<F> Guarded<F> {
+    pub(crate) fn new(kind: &ResourceKind, wiring: &Wiring, handle: F) -> Self {
+        let sighting = Sighting::of(&kind.to_string());
+        let queue = wiring.queue.of_watch(Arc::clone(&sighting));
+        Self { wiring: wiring.clone(), kind: kind.kind.clone().into_owned(), sighting, queue, handle }
+    }
+}
+
+impl<O, F> Handler<Arc<O>> for Guarded<F>
+where
+    O: Resource + Send + Sync + 'static,
+    F: FnMut(&Event<Arc<O>>, &Enqueuer) + Send + 'static,
+{
+    fn handle(&mut self, event: &Event<Arc<O>>) {
+        let queue = self.queue.caused_by(event.cause(), self.wiring.background);
+        self.sighting.told(event.object().meta(), event);
+        if let Err(message) = caught_now(|| (self.handle)(event, &queue)) {
+            self.wiring.panicked(&self.kind, event.object().meta(), &message);
         }
-        sighting.over();
-    };
-    informer.add_handler(controller, guarded)
+        self.sighting.over();
+    }
+
+    /// Queues every key of the controller: a reconcile may have acted on an object that the mapper will never see.
+    fn missed(&mut self) {
+        let queue = self.queue.caused_by(Cause::Resync, self.wiring.background);
+        self.wiring.own.0.iter().for_each(|cache| queue.add_all(cache.keys()));
+    }
 }

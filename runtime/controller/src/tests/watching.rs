@@ -3,11 +3,13 @@
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use serde_json::json;
-use windlass_informer::{Cause, Event, Selection};
+use windlass_informer::{Cause, Event, Handler as _, Selection};
 use windlass_object::{Dynamic, ResourceKind, Scope};
 
 use super::*;
+use crate::enqueue::Enqueuer;
 use crate::predicate::{annotations_changed, any, generation_changed, labels_changed, not};
+use crate::watch::{Guarded, Wiring};
 use crate::{Predicate, WatchError, by_any_owner, by_owner, by_owner_of, to_keys};
 
 fn secret(name: &str) -> String {
@@ -389,4 +391,24 @@ async fn several_controllers_watch_one_kind_in_one_cache() {
     names.sort();
     assert_eq!(names, ["m", "other-m"]);
     assert_eq!(factory.kinds().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn handler_that_missed_objects_queues_every_key() {
+    let world = World::with(&["a", "b"]);
+    let wiring: Arc<Mutex<Option<Wiring>>> = Arc::default();
+    let theirs = Arc::clone(&wiring);
+    let wire = move |setup: &mut Setup| {
+        setup.watch::<ConfigMap>().enqueue(by_self);
+        *theirs.lock().expect("whole") = Some(setup.wiring());
+    };
+    let _workers = world.watcher(wire).await;
+    world.pass(1).await;
+    world.diary.names();
+    let wiring = wiring.lock().expect("whole").clone().expect("wired");
+    let kind = ResourceKind::of::<Secret>();
+    let mut handler = Guarded::new(&kind, &wiring, |_: &Event<Arc<ConfigMap>>, _: &Enqueuer| {});
+    handler.missed();
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["a", "b"]);
 }
