@@ -52,9 +52,6 @@ pub struct Faults {
     kinds: BTreeSet<FaultKind>,
 }
 
-/// Whether [`Faults::all`] draws [`FaultKind::COMBINED`].
-const DRAWS_COMBINED: bool = false;
-
 impl FaultKind {
     /// Kinds whose faults are drawn one by one.
     pub const ALL: [FaultKind; 11] = [
@@ -77,13 +74,8 @@ impl FaultKind {
 }
 
 impl Faults {
-    /// Every kind of fault.
+    /// Every kind of fault: those of [`FaultKind::ALL`] and of [`FaultKind::COMBINED`].
     pub fn all() -> Self {
-        if DRAWS_COMBINED { Self::every() } else { Self::only(FaultKind::ALL) }
-    }
-
-    /// Every kind of fault, with those of [`FaultKind::COMBINED`].
-    pub fn every() -> Self {
         Self::only(FaultKind::ALL.into_iter().chain(FaultKind::COMBINED))
     }
 
@@ -376,9 +368,11 @@ mod tests {
     fn pauses_change_nothing_else_that_a_seed_draws_and_some_outlast_a_lease() {
         let pauses: Vec<Fault> = (0..100)
             .flat_map(|seed| {
-                let without = Faults::all().without(FaultKind::Pause);
+                let without = Faults::only(FaultKind::ALL).without(FaultKind::Pause);
                 let without = without.plan(seed, TEN_MINUTES, 2, &["pods".to_owned(), "leases".to_owned()]);
-                let mut faults = plan(seed).faults;
+                let of_all = Faults::only(FaultKind::ALL);
+                let mut faults =
+                    of_all.plan(seed, TEN_MINUTES, 2, &["pods".to_owned(), "leases".to_owned()]).faults;
                 let pauses = faults.split_off(without.faults.len());
                 assert_eq!(faults, without.faults);
                 pauses
@@ -395,7 +389,7 @@ mod tests {
         let mut drawn = std::collections::BTreeSet::new();
         for seed in 0..200 {
             let of_all = Faults::only(FaultKind::ALL).plan(seed, TEN_MINUTES, 2, &resources).faults;
-            let mut of_every = Faults::every().plan(seed, TEN_MINUTES, 2, &resources).faults;
+            let mut of_every = Faults::all().plan(seed, TEN_MINUTES, 2, &resources).faults;
             let combined = of_every.split_off(of_all.len());
             assert_eq!(of_every, of_all);
             for fault in combined {

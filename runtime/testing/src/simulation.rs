@@ -37,9 +37,6 @@ const STOPS: Duration = Duration::from_secs(60);
 /// How many records a run keeps by default: those of the last hour or so.
 const KEPT_RECORDS: usize = 20_000;
 
-/// Whether simulations judge reads unless they say otherwise.
-const JUDGES_READS: bool = false;
-
 type Script<'a> = Box<dyn FnOnce(Cluster) -> LocalBoxFuture<'a, ()> + 'a>;
 type MakeServer = Arc<dyn Fn(&Env) -> Arc<dyn Server> + Send + Sync>;
 
@@ -101,7 +98,7 @@ impl Simulation {
             looks: Vec::new(),
             machines: None,
             converges: CONVERGES,
-            judges_reads: JUDGES_READS,
+            judges_reads: true,
             server: Arc::new(server),
             kept_records: KEPT_RECORDS,
             longest: Duration::from_secs(6 * 3600),

@@ -61,11 +61,13 @@ pub const NO_EXPECTATIONS: Bug = Bug {
 };
 
 /// Adopting names neither the pod's UID nor looks at the owner's.
+///
+/// Read-your-writes is off as well: it lists late caches again, and so hides this bug.
 pub const ADOPTION_WITHOUT_UID: Bug = Bug {
     name: "adoption without UID",
     script: Script::Succession,
     plan: plans::late_owners,
-    how: How::Env(&["adoption without UID"]),
+    how: How::Env(&["adoption without UID", "no read-your-writes"]),
     judges_reads: false,
     betrays: |flaw| matches!(flaw, Flaw::Never { .. } | Flaw::CreatedTwice { .. }),
 };

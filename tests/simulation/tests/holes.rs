@@ -151,7 +151,7 @@ fn every_generation_has_one_child(form: CacheForm) {
     let quiet = quiet.unwrap_or_else(|failure| panic!("without any fault: {failure}"));
     let mut failed = 0;
     for seed in first..first + plans {
-        let simulation = simulation(seed).faults(Faults::every());
+        let simulation = simulation(seed).faults(Faults::all());
         if let Err(failure) = simulation.run_like(Some(&quiet), &script) {
             println!("{}", shorten(&simulation, &quiet, failure, &script));
             failed += 1;

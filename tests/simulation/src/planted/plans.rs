@@ -26,24 +26,23 @@ pub(super) fn anything(seed: u64) -> Plan {
 }
 
 /// What is told of pods is seconds behind, or nothing is told for a while.
+///
+/// No watch stalls: a sound controller acts on pods that a user has changed since, for as long as its watch is silent.
 pub(super) fn late_pods(seed: u64) -> Plan {
-    late(seed, "pods")
+    windows(seed, 20..80, |rng| vec![always(late(rng.below(2))).on("pods")])
 }
 
 /// The same of ReplicaSets, while what is told of pods comes in time.
 pub(super) fn late_owners(seed: u64) -> Plan {
-    late(seed, "replicasets")
+    windows(seed, 20..80, |rng| vec![always(late(rng.below(3))).on("replicasets")])
 }
 
-fn late(seed: u64, resource: &'static str) -> Plan {
-    windows(seed, 20..80, |rng| {
-        let what = match rng.below(3) {
-            0 => What::WatchDelayed { by_ms: 20_000 },
-            1 => What::Coalesced { within_ms: 10_000 },
-            _ => What::WatchStalled,
-        };
-        vec![always(what).on(resource)]
-    })
+fn late(choice: u64) -> What {
+    match choice {
+        0 => What::WatchDelayed { by_ms: 20_000 },
+        1 => What::Coalesced { within_ms: 10_000 },
+        _ => What::WatchStalled,
+    }
 }
 
 /// Requests and answers take long.
