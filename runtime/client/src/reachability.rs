@@ -139,7 +139,7 @@ impl Reachability {
     }
 
     /// Waits for the next recovery, and then for this caller's slot: for a caller whose connection might not have survived
-    /// the outage. A connection on which something was `heard` less than [`OUTAGE`] before the recovery has.
+    /// the outage. A connection on which something was `heard` less than 3 s before the recovery has.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.

@@ -190,8 +190,9 @@ impl Gate {
         let (deadline, mut behind) = (self.env.now() + patience, Vec::new());
         let is_of_epoch = self.caches.epoch(&place.resource) == Some(wanted.epoch);
         for (id, cache) in caches {
-            let listed = is_listed(id, &*cache, &wanted);
-            if !listed && !(is_of_epoch && self.shown(&*cache, place, &wanted, deadline).await) {
+            let reflects = is_listed(id, &*cache, &wanted)
+                || is_of_epoch && self.shown(&*cache, place, &wanted, deadline).await;
+            if !reflects {
                 behind.push((id, cache));
             }
         }

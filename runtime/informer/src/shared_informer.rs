@@ -121,8 +121,8 @@ pub trait VersionSource: Send + Sync {
     /// Dropping the future withdraws the wait, and not the request.
     fn refreshed_since(&self, ticket: &RefreshTicket) -> BoxFuture<'_, ()>;
 
-    /// Requests a consistent list of everything and waits until it is in the store, at most for `within`. Returns whether
-    /// it is. An informer that does not run lists nothing.
+    /// Requests a consistent list of everything and waits until it is in the store or the informer stops, at most for
+    /// `within`. Returns whether it is. An informer that was never started lists nothing.
     ///
     /// This request is urgent, for a takeover: it waits for no pause between lists, and abandons a list that is in flight.
     fn refreshed(&self, within: Duration) -> BoxFuture<'_, bool>;
@@ -1036,10 +1036,12 @@ impl<R: Representation> VersionSource for SharedInformer<R> {
     fn refreshed(&self, within: Duration) -> BoxFuture<'_, bool> {
         let ticket = self.inner.request_refresh(Site::default(), Urgency::Urgent);
         let fresh = async move {
-            match self.is_running() {
-                true => self.refreshed_since(&ticket).await,
-                false => future::pending().await,
+            if !self.is_running() {
+                return future::pending().await;
             }
+            // Nobody reads what an informer holds that stops.
+            let stopped = pin!(self.inner.stop.cancelled());
+            future::select(stopped, self.refreshed_since(&ticket)).await;
         };
         self.inner.env.timeout(within, fresh).map(|outcome| outcome.is_ok()).boxed()
     }

@@ -10,8 +10,13 @@ use k8s_openapi::api::{apps::v1::ReplicaSet, coordination::v1::Lease};
 use kube::Api;
 use rustix::process::{Pid, Signal, kill_process};
 use windlass_black_box::{
-    audit::Audit, fixtures::LABEL, stage::on_plane, subject::ready, wait::eventually,
-    workload::Workload as _, world::World,
+    audit::{Audit, Write},
+    fixtures::LABEL,
+    stage::on_plane,
+    subject::ready,
+    wait::{eventually, eventually_within},
+    workload::Workload as _,
+    world::World,
 };
 use windlass_harness::{Manager, PlaneOptions};
 
@@ -111,6 +116,35 @@ async fn a_leader_that_lost_its_lease_exits_with_failure_and_writes_nothing_more
         ensure!(log.contains("the lease is lost"), "the log does not say why:\n{log}");
         let after = audit.writes("windlass/", &[])?.len();
         ensure!(after == before, "{} writes after the lease was lost", after - before);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn leader_that_stands_still_amid_300_creates_leaves_exactly_300_pods() -> Result<()> {
+    const PODS: usize = 300;
+    let minute = Duration::from_secs(60);
+    with_a_pair(async |Pair { world, leader, standby: _standby }, audit| {
+        let wanted = world.pods(LABEL).await?.len() + PODS;
+        world.create(&ReplicaSet::new("many", i32::try_from(PODS)?)).await?;
+        eventually("a third of the pods exist", || world.pods(LABEL), |it| it.len() > PODS / 3).await?;
+        signal(&leader, Signal::STOP)?;
+        let made = world.pods(LABEL).await?.len();
+        ensure!(made < wanted, "the leader was stopped amid its creates, not after {made}");
+        let stopped = Instant::now();
+        eventually_within(minute, "all pods exist", || world.pods(LABEL), |it| it.len() >= wanted).await?;
+        println!("stopped after {made} pods; the standby had made the rest after {:?}", stopped.elapsed());
+        signal(&leader, Signal::CONT)?;
+        ensure!(!leader.wait_exit(PATIENCE).await?.success(), "the first leader lost its lease");
+        // What the first leader had sent would have taken effect by now.
+        let is_create = |write: &&Write| {
+            let done = write.response_status.is_some_and(|answer| answer.code == 201);
+            write.resource() == "pods" && write.verb == "create" && done
+        };
+        let creates = audit.writes("windlass/", &[])?.iter().filter(is_create).count();
+        ensure!(creates == wanted, "each pod is created once, not {creates} for {wanted}");
+        ensure!(world.pods(LABEL).await?.len() == wanted, "no pod too many");
         Ok(())
     })
     .await
