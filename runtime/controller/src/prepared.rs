@@ -108,6 +108,22 @@ impl Prepared {
     /// Dropping it tells everything that it began to end: no handler is told anything more and no worker runs.
     /// [`Remains::end`] waits until all is gone.
     pub async fn start(self, resources: Resources) -> Result<Workers, SetupError> {
+        self.start_after(resources, std::future::ready(())).await
+    }
+
+    /// As [`start`](Self::start), but no worker runs before `ready` has resolved. It is first polled when the caches are
+    /// complete.
+    ///
+    /// # Errors
+    /// See [`start`](Self::start).
+    ///
+    /// # Cancel safety
+    /// See [`start`](Self::start).
+    pub async fn start_after(
+        self,
+        resources: Resources,
+        ready: impl Future<Output = ()> + Send,
+    ) -> Result<Workers, SetupError> {
         let mut start = Start { remains: self.remains(), handles: Vec::new(), is_over: false };
         let Self { descriptor, controller, mut setup, begun, insight } = self;
         begun.store(true, Ordering::Relaxed);
@@ -123,6 +139,7 @@ impl Prepared {
             start.undo().await;
             return Err(error);
         }
+        ready.await;
         let queue = setup.queue();
         if let Err(message) = caught_now(|| controller.started(&queue)) {
             setup.reconcile_metrics.panics.inc();

@@ -220,12 +220,16 @@ async fn start_one(
 ) -> Result<Workers, ManagerError> {
     let controller = prepared.descriptor().name;
     env.sleep(wait).await;
-    if let Some(takeover) = takeover {
-        let watches = prepared.declaration().watches;
-        takeover.caught_up(controller, |kind| watches.iter().any(|(watched, _)| watched == kind)).await;
-    }
-    let workers =
-        prepared.start(resources).await.map_err(|source| ManagerError::Setup { controller, source })?;
+    let watches = prepared.declaration().watches;
+    let caught_up = async move {
+        if let Some(takeover) = takeover {
+            takeover.caught_up(controller, |kind| watches.iter().any(|(watched, _)| watched == kind)).await;
+        }
+    };
+    let workers = prepared
+        .start_after(resources, caught_up)
+        .await
+        .map_err(|source| ManagerError::Setup { controller, source })?;
     tracing::info!(controller, "started");
     Ok(workers)
 }

@@ -11,8 +11,8 @@
 //!   stalled looks like one of a quiet cluster. Its fence closed seconds before its lease expired, or its writes have
 //!   settled; so every cache is listed again, consistently, and then reflects everything.
 //!
-//! Each controller waits for the caches that it declared, and for no others: a kind that cannot be listed delays only the
-//! controllers that read it. These waits have no limit, because a controller that acts on a stale cache repeats what its
+//! Each controller waits for the caches that it declared, once they are complete, and for no others: a kind that cannot be
+//! listed delays only the controllers that read it. These waits have no limit, because a controller that acts on a stale cache repeats what its
 //! predecessor did; what is missing is logged every [`LOG_INTERVAL`]. Runnables do not declare what they read: they wait for
 //! all caches, for [`RUNNABLE_TIMEOUT`] at most, and start with a warning after that.
 

@@ -296,9 +296,17 @@ async fn a_new_object_can_be_read_at_once(case: Case) -> Outcome {
 }
 
 async fn the_manager_of_the_fields_is_the_user_agent(case: Case) -> Outcome {
-    let made = case.make("configmaps", config_map("a")).await?;
+    let mut made = case.make("configmaps", config_map("a")).await?;
     has!(made["metadata"]["managedFields"], [{ "manager": "contract", "operation": "Update", "apiVersion": "v1",
         "fieldsType": "FieldsV1", "fieldsV1": { "f:data": { ".": {}, "f:key": {} } } }]);
+    let is_same =
+        |made: &Value| made["metadata"]["managedFields"][0]["time"] == made["metadata"]["creationTimestamp"];
+    // The server reads its clock twice, so the two times can lie on both sides of a full second.
+    for again in ["b", "c"] {
+        if !is_same(&made) {
+            made = case.make("configmaps", config_map(again)).await?;
+        }
+    }
     same!(made["metadata"]["managedFields"][0]["time"], made["metadata"]["creationTimestamp"]);
     Ok(())
 }
