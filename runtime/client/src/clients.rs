@@ -41,7 +41,7 @@ use crate::{
         limit::{Limit, Limiter},
         over,
         repeat::Repeat,
-        wire::{self, Wire},
+        wire::{ServiceWire, Wire},
         write_log::{Log, WriteLog},
     },
 };
@@ -264,7 +264,7 @@ impl Clients {
     {
         let config = Config::new(base_uri);
         let credentials = ProcessCredentials::load(env.clone(), config.clone())?;
-        let wires = Wires::Service(wire::service(service));
+        let wires = Wires::Service(Arc::new(ServiceWire(over(service))));
         Self::build(env, config, options, metrics, fence, credentials, wires)
     }
 

@@ -3,16 +3,12 @@
 //! Two steps, so that the gate can decide between them: DNS, TCP and TLS take seconds, and what the fence says before
 //! them is not what it says after them.
 
-use std::sync::Arc;
-
-use bytes::Bytes;
-use futures_util::future::{BoxFuture, FutureExt as _, ready};
+use futures_util::future::{BoxFuture, FutureExt as _, TryFutureExt as _, ready};
 use http::{Request, Response};
-use http_body_util::BodyExt as _;
 use kube::client::Body;
-use tower::{BoxError, Service, ServiceExt as _};
+use tower::BoxError;
 
-use super::ResponseBody;
+use super::{Next, ResponseBody};
 
 /// Where requests go.
 pub(crate) trait Wire: Send + Sync {
@@ -43,50 +39,21 @@ pub(crate) enum SendError {
     Failed(BoxError),
 }
 
-/// A service that stands in for the network.
-pub(crate) fn service<S, B>(service: S) -> Arc<dyn Wire>
-where
-    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + Sync + 'static,
-    S::Future: Send + 'static,
-    S::Error: Into<BoxError>,
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
-    Arc::new(ServiceWire(service))
-}
-
+/// A service that stands in for the network. It has no connections, so acquiring one takes no time.
 #[derive(Clone)]
-struct ServiceWire<S>(S);
+pub(crate) struct ServiceWire(pub(crate) Next);
 
-impl<S, B> Wire for ServiceWire<S>
-where
-    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + Sync + 'static,
-    S::Future: Send + 'static,
-    S::Error: Into<BoxError>,
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
+impl Wire for ServiceWire {
     fn acquire(&self) -> BoxFuture<'static, Result<Box<dyn Line>, BoxError>> {
         ready(Ok(Box::new(self.clone()) as Box<dyn Line>)).boxed()
     }
 }
 
-impl<S, B> Line for ServiceWire<S>
-where
-    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + Sync + 'static,
-    S::Future: Send + 'static,
-    S::Error: Into<BoxError>,
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
+impl Line for ServiceWire {
     fn send(
         self: Box<Self>,
         request: Request<Body>,
     ) -> BoxFuture<'static, Result<Response<ResponseBody>, SendError>> {
-        async move {
-            let response = self.0.oneshot(request).await.map_err(|error| SendError::Failed(error.into()))?;
-            Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
-        }
-        .boxed()
+        self.0.send(request).map_err(SendError::Failed).boxed()
     }
 }

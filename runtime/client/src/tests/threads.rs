@@ -10,7 +10,8 @@ use std::sync::{
 use super::*;
 use crate::stack::gate::{Behind, Gate};
 use crate::stack::limit::Limiter;
-use crate::stack::{Next, before, wire};
+use crate::stack::wire::ServiceWire;
+use crate::stack::{Next, before, over};
 use crate::{FenceSlot, FencedError};
 
 /// How many requests there are. An interpreter takes a thousand times as long; it is to see many orders of a few requests
@@ -38,7 +39,8 @@ fn stack(env: &Env, slot: &FenceSlot) -> Next {
         tokio::task::yield_now().await;
         Ok::<_, BoxError>(Response::new(full(Bytes::new())))
     });
-    let gate = Gate { env: env.clone(), fence: Some(Arc::new(OpenFence)), wire: wire::service(service) };
+    let wire = Arc::new(ServiceWire(over(service)));
+    let gate = Gate { env: env.clone(), fence: Some(Arc::new(OpenFence)), wire };
     before(Behind(slot.clone()), Arc::new(gate))
 }
 
