@@ -76,10 +76,10 @@ async fn elsewhere(case: &Case, mine: &[&str], theirs: &[&str]) -> Result<String
     Ok(other)
 }
 
-async fn limited(case: &Case, version: &str) -> Outcome {
-    let other = elsewhere(case, &["a", "b"], &["c"]).await?;
+/// Lists both shards of the objects that [`elsewhere`] makes, with `version` as a further part of the query.
+async fn each_shard_has_its_objects(case: &Case, other: &str, version: &str) -> Outcome {
     let place = format!("/api/v1/configmaps?labelSelector=of={{ns}}{version}");
-    for (namespace, expected) in [(&case.namespace, vec!["a", "b"]), (&other, vec!["c"])] {
+    for (namespace, expected) in [(case.namespace.as_str(), vec!["a", "b"]), (other, vec!["c"])] {
         let list = case.read(&format!("{place}&{}", parameter(&only(namespace)))).await?;
         same!(names(&list), expected);
         same!(list["metadata"]["shardInfo"], json!({ "selector": only(namespace) }));
@@ -88,13 +88,15 @@ async fn limited(case: &Case, version: &str) -> Outcome {
 }
 
 async fn a_list_is_of_the_shard(case: Case) -> Outcome {
-    limited(&case, "").await
+    let other = elsewhere(&case, &["a", "b"], &["c"]).await?;
+    each_shard_has_its_objects(&case, &other, "").await
 }
 
 async fn a_list_from_the_cache_is_of_the_shard(case: Case) -> Outcome {
-    let made = case.make("configmaps", config_map("now")).await?;
-    let at = version(&made);
-    limited(&case, &format!("&resourceVersion={at}&resourceVersionMatch=NotOlderThan")).await
+    let other = elsewhere(&case, &["a", "b"], &["c"]).await?;
+    // The newest write: a cache that is not older than it has all of them.
+    let at = version(&case.make("configmaps", config_map("now")).await?);
+    each_shard_has_its_objects(&case, &other, &format!("&resourceVersion={at}&resourceVersionMatch=NotOlderThan")).await
 }
 
 async fn a_list_at_an_exact_version_is_of_the_shard(case: Case) -> Outcome {
