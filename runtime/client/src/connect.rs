@@ -59,15 +59,22 @@ pub(crate) fn connect(
     options: &ClientOptions,
     credentials: Option<&ProcessCredentials>,
 ) -> Result<Arc<dyn Wire>, ClientError> {
-    let dialer = (0, dialer(config, tcp(options))?);
+    let (server, config) = (config.cluster_url.clone(), presenting(config.clone(), credentials));
+    let dialer = (credentials.map_or(0, ProcessCredentials::identity), dialer(&config, tcp(options))?);
     let dial = FollowingDial {
         env: env.clone(),
-        config: config.clone(),
+        config,
         options: options.clone(),
         credentials: credentials.cloned(),
         dialer: Arc::new(Mutex::new(dialer)),
     };
-    Ok(Arc::new(Pool::new(env.clone(), config.cluster_url.clone(), Arc::new(dial))))
+    Ok(Arc::new(Pool::new(env.clone(), server, Arc::new(dial))))
+}
+
+/// The configuration with the client certificate that these credentials have now.
+fn presenting(mut config: Config, credentials: Option<&ProcessCredentials>) -> Config {
+    config.auth_info = credentials.map(ProcessCredentials::client_certificate).unwrap_or_default();
+    config
 }
 
 fn dialer(config: &Config, tcp: Resetting) -> Result<Arc<dyn Dial>, ClientError> {
@@ -176,14 +183,15 @@ struct FollowingDial {
 
 impl FollowingDial {
     /// Returns the dialer for this identity; while its certificate cannot be used, the last one.
-    #[expect(clippy::disallowed_methods, reason = "files and plugins are no part of a simulation")]
+    #[expect(clippy::disallowed_methods, reason = "files are no part of a simulation")]
     async fn dialer(&self, identity: u64) -> Arc<dyn Dial> {
         let (made_for, last) = self.dialer.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if made_for == identity {
             return last;
         }
-        let Self { config, options, .. } = self.clone();
-        // A plugin that gives out certificates is a process that is waited for.
+        let Self { config, options, credentials, .. } = self.clone();
+        let config = presenting(config, credentials.as_ref());
+        // It reads files.
         let made = tokio::task::spawn_blocking(move || dialer(&config, tcp(&options))).await;
         match made {
             Ok(Ok(made)) => {

@@ -22,6 +22,7 @@
 pub(crate) mod account;
 pub(crate) mod anonymous;
 pub(crate) mod bearer;
+mod plugin;
 pub(crate) mod process;
 pub(crate) mod tokens;
 

@@ -1,29 +1,39 @@
 //! The credentials of the process, which follow what they are read from.
 //!
 //! Guarantees:
-//! - A token file is read again each minute. While it cannot be read, the last token is used. White space around a token
-//!   is no part of it.
+//! - A token file is read again each minute, and a credential plugin is run again a minute before what it handed out
+//!   expires. While that takes long or fails, what was read last is used until it expires. White space around a token is
+//!   no part of it.
 //! - A client certificate and its key are read again within a second of a change, when a connection is acquired; from
-//!   then on requests use connections that were opened with the new pair. kube reads the CA file again itself.
-//! - After a 401 everything is read again, or the credential plugin run again, once for all requests that wait and at
-//!   most every ten seconds. Then the request is sent once more: what was refused so had no effect. kube itself runs a
-//!   plugin again a minute before its token expires; a plugin's certificate is replaced after the first 401.
-//! - A failure is kept for readiness ([`ProcessCredentials::problem`]) until a request is authenticated again.
+//!   then on requests use connections that were opened with the new pair. The same holds for the pair of a plugin. No
+//!   connection is opened without a certificate because a new one cannot be had. kube reads the CA file again itself.
+//! - After a 401 everything is read again, or the plugin run again, and the request is sent once more: what was
+//!   refused so had no effect.
+//! - One load at a time serves all requests that wait for it, and goes on when they give up. After a failure the next
+//!   begins 10 s later.
+//! - Why requests are not authenticated is kept for readiness ([`ProcessCredentials::problem`]) until one is again.
+//!
+//! It refuses to stop a plugin: one that does not end is reported, and no other is started.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
-use std::time::Duration;
 
 use http::{Request, StatusCode};
+use jiff::{SignedDuration, Timestamp};
 use kube::{
     Config,
     client::{Body, ConfigExt as _, middleware::AuthLayer},
+    config::AuthInfo,
 };
 use tower::Layer as _;
 use windlass_env::{Env, Instant};
 
+use super::plugin::{self, Pair};
 use crate::{
     error::ClientError,
     stack::{Answer, AsService, Next, Notes, Step, copy, credentials::CredentialsError, over},
@@ -31,10 +41,14 @@ use crate::{
 
 /// How old a token file's token can be, as client-go.
 const TOKEN_FILE_INTERVAL: Duration = Duration::from_secs(60);
+/// How long before its credential expires a plugin is run again, as kube.
+const EXPIRY_MARGIN: SignedDuration = SignedDuration::from_secs(60);
 /// How often certificate files are compared.
 const IDENTITY_INTERVAL: Duration = Duration::from_secs(1);
-/// How often credentials are renewed because they are rejected: a server that rejects all must not run a plugin each time.
-const REJECTION_INTERVAL: Duration = Duration::from_secs(10);
+/// The least time from one load to the next: a server that rejects everything must not run a plugin each time.
+const LOAD_INTERVAL: Duration = Duration::from_secs(10);
+/// After this long a plugin that has not ended is a problem.
+const SLOW: Duration = Duration::from_secs(30);
 
 /// The credentials of the process. Clones are the same.
 #[derive(Clone)]
@@ -44,8 +58,8 @@ struct Inner {
     env: Env,
     config: Config,
     loaded: Mutex<Loaded>,
-    /// Held while credentials are loaded, so that requests that need the same wait for one load.
-    loading: tokio::sync::Mutex<()>,
+    /// Held during a load.
+    loading: Arc<tokio::sync::Mutex<()>>,
     identity: Mutex<Identity>,
     identity_number: AtomicU64,
     problem: Mutex<Option<CredentialsError>>,
@@ -53,30 +67,61 @@ struct Inner {
 
 #[derive(Clone)]
 struct Loaded {
-    layer: Option<Arc<AuthLayer>>,
+    credentials: Arc<Credentials>,
+    /// How many loads succeeded.
     number: u64,
     at: Instant,
-    renewed_at: Option<Instant>,
+    /// When the last load ended, except the first.
+    tried_at: Option<Instant>,
+    /// Why the last load failed, if it did.
+    failure: Option<CredentialsError>,
+    loading_since: Option<Instant>,
+}
+
+/// What one load yields.
+struct Credentials {
+    /// What adds the token, or name and password, to a request.
+    layer: Option<AuthLayer>,
+    /// The client certificate that a plugin handed out.
+    pair: Option<Pair>,
+    expires_at: Option<Timestamp>,
 }
 
 /// The certificate files as they were when they were compared last.
 struct Identity {
-    compared_at: Instant,
+    /// `None` if they are to be compared at once.
+    compared_at: Option<Instant>,
     files: Vec<Option<Vec<u8>>>,
 }
 
+/// How urgently credentials are loaded again.
+enum Need {
+    None,
+    /// They are good for a while.
+    Soon,
+    /// They have expired.
+    Now,
+}
+
 impl ProcessCredentials {
-    /// Loads the credentials of this configuration.
+    /// Loads the credentials of this configuration: waits for a plugin to end.
     ///
     /// # Errors
     /// When they cannot be used.
     pub(crate) fn load(env: Env, config: Config) -> Result<Self, ClientError> {
         let at = env.now();
-        let layer = load(&config)?;
-        let identity = Identity { compared_at: at, files: identity_files(&config) };
+        let credentials = Arc::new(load(&config)?);
+        let identity = Identity { compared_at: Some(at), files: identity_files(&config) };
         Ok(Self(Arc::new(Inner {
-            loaded: Mutex::new(Loaded { layer, number: 0, at, renewed_at: None }),
-            loading: tokio::sync::Mutex::new(()),
+            loaded: Mutex::new(Loaded {
+                credentials,
+                number: 0,
+                at,
+                tried_at: None,
+                failure: None,
+                loading_since: None,
+            }),
+            loading: Arc::default(),
             identity: Mutex::new(identity),
             identity_number: AtomicU64::new(0),
             problem: Mutex::default(),
@@ -87,7 +132,15 @@ impl ProcessCredentials {
 
     /// Returns why requests are not authenticated, if so.
     pub(crate) fn problem(&self) -> Option<CredentialsError> {
-        lock(&self.0.problem).clone()
+        let problem = lock(&self.0.problem).clone();
+        problem.or_else(|| self.is_slow().then_some(CredentialsError::PluginSlow))
+    }
+
+    /// Returns whether requests wait for a load that has taken long.
+    fn is_slow(&self) -> bool {
+        let now = self.0.env.now();
+        let is_slow = |since: Instant| now.saturating_duration_since(since) >= SLOW;
+        self.loaded().loading_since.is_some_and(is_slow) && matches!(self.need(), Need::Now)
     }
 
     pub(crate) fn set_problem(&self, problem: Option<CredentialsError>) {
@@ -99,8 +152,9 @@ impl ProcessCredentials {
         let Inner { env, config, identity, identity_number, .. } = &*self.0;
         let mut identity = lock(identity);
         let now = env.now();
-        if now.saturating_duration_since(identity.compared_at) >= IDENTITY_INTERVAL {
-            identity.compared_at = now;
+        let is_due = |at: Instant| now.saturating_duration_since(at) >= IDENTITY_INTERVAL;
+        if identity.compared_at.is_none_or(is_due) {
+            identity.compared_at = Some(now);
             let files = identity_files(config);
             if files != identity.files {
                 identity.files = files;
@@ -108,6 +162,23 @@ impl ProcessCredentials {
             }
         }
         identity_number.load(Ordering::Relaxed)
+    }
+
+    /// Returns the client certificate to connect with, and nothing else of who the process is: kube would run a plugin
+    /// for each connector that is made.
+    pub(crate) fn client_certificate(&self) -> AuthInfo {
+        let configured = &self.0.config.auth_info;
+        let mut auth = AuthInfo {
+            client_certificate: configured.client_certificate.clone(),
+            client_certificate_data: configured.client_certificate_data.clone(),
+            client_key: configured.client_key.clone(),
+            client_key_data: configured.client_key_data.clone(),
+            ..AuthInfo::default()
+        };
+        if let Some(pair) = &self.loaded().credentials.pair {
+            pair.apply(&mut auth);
+        }
+        auth
     }
 
     fn loaded(&self) -> Loaded {
@@ -123,57 +194,101 @@ impl ProcessCredentials {
             || auth.client_key.is_some()
     }
 
-    /// Reads a token file again that was read a minute ago.
-    async fn follow_file(&self) {
-        let is_old = || self.0.env.now().saturating_duration_since(self.loaded().at) >= TOKEN_FILE_INTERVAL;
-        if self.0.config.auth_info.token_file.is_none() || !is_old() {
-            return;
-        }
-        let _loading = self.0.loading.lock().await;
-        if is_old() {
-            self.load_again().await;
+    fn need(&self) -> Need {
+        let Inner { env, config, .. } = &*self.0;
+        let Loaded { credentials, at, .. } = self.loaded();
+        let is_old = env.now().saturating_duration_since(at) >= TOKEN_FILE_INTERVAL;
+        match credentials.expires_at {
+            Some(expires_at) if env.wall() >= expires_at => Need::Now,
+            Some(expires_at) if env.wall().duration_until(expires_at) <= EXPIRY_MARGIN => Need::Soon,
+            _ if is_old && config.auth_info.token_file.is_some() => Need::Soon,
+            _ => Need::None,
         }
     }
 
-    /// Renews the credentials of this number after the server rejected them. False if there are no others.
+    /// Loads credentials again that are about to expire, without waiting, or that have expired.
+    ///
+    /// # Errors
+    /// When they have expired and cannot be loaded.
+    async fn follow(&self) -> Result<(), CredentialsError> {
+        match self.need() {
+            Need::None => Ok(()),
+            Need::Soon => {
+                if let Ok(turn) = Arc::clone(&self.0.loading).try_lock_owned() {
+                    drop(self.begin_load(self.loaded().number, turn));
+                }
+                Ok(())
+            }
+            Need::Now if self.renew(self.loaded().number).await => Ok(()),
+            // What was loaded a moment ago and is said to have expired is sent: clocks differ.
+            Need::Now => self.loaded().failure.map_or(Ok(()), Err),
+        }
+    }
+
+    /// Replaces the credentials of this number, which expired or were rejected. False if there are no others.
+    ///
+    /// # Cancel safety
+    /// A load that has begun goes on.
     async fn renew(&self, number: u64) -> bool {
-        let _loading = self.0.loading.lock().await;
-        let (now, loaded) = (self.0.env.now(), self.loaded());
-        if loaded.number != number {
-            return true;
+        let turn = Arc::clone(&self.0.loading).lock_owned().await;
+        if let Some(load) = self.begin_load(number, turn) {
+            // A load that panicked has replaced nothing, which the number says.
+            let _ = load.await;
         }
-        let is_early = |at: Instant| now.saturating_duration_since(at) < REJECTION_INTERVAL;
-        if loaded.renewed_at.is_some_and(is_early) {
-            return false;
+        self.loaded().number != number
+    }
+
+    /// Begins a load in a task of its own, unless these credentials have been replaced or a load began lately.
+    fn begin_load(
+        &self,
+        number: u64,
+        turn: tokio::sync::OwnedMutexGuard<()>,
+    ) -> Option<windlass_env::Task<()>> {
+        let now = self.0.env.now();
+        {
+            let mut loaded = lock(&self.0.loaded);
+            let is_early = |at: Instant| now.saturating_duration_since(at) < LOAD_INTERVAL;
+            if loaded.number != number || loaded.tried_at.is_some_and(is_early) {
+                return None;
+            }
+            loaded.loading_since = Some(now);
         }
-        lock(&self.0.loaded).renewed_at = Some(now);
-        self.0.identity_number.fetch_add(1, Ordering::Relaxed);
-        self.load_again().await
+        let this = self.clone();
+        Some(self.0.env.spawn("credentials", async move {
+            this.load_again().await;
+            drop(turn);
+        }))
     }
 
     /// Loads the credentials again; the last ones stay if that fails.
     #[expect(clippy::disallowed_methods, reason = "files and plugins are no part of a simulation")]
-    async fn load_again(&self) -> bool {
+    async fn load_again(&self) {
         let config = self.0.config.clone();
         // A plugin is a process that is waited for.
-        let loading = tokio::task::spawn_blocking(move || load(&config)).await;
-        let (now, mut loaded) = (self.0.env.now(), lock(&self.0.loaded));
-        loaded.at = now;
-        match loading.unwrap_or(Err(ClientError::Credentials(CredentialsError::Other))) {
-            Ok(layer) => {
-                (loaded.layer, loaded.number) = (layer, loaded.number + 1);
-                true
+        let result = tokio::task::spawn_blocking(move || load(&config)).await;
+        let result = result.unwrap_or(Err(ClientError::Credentials(CredentialsError::Other)));
+        let now = self.0.env.now();
+        lock(&self.0.identity).compared_at = None;
+        let mut loaded = lock(&self.0.loaded);
+        (loaded.tried_at, loaded.loading_since) = (Some(now), None);
+        match result {
+            Ok(credentials) => {
+                if credentials.pair != loaded.credentials.pair {
+                    self.0.identity_number.fetch_add(1, Ordering::Relaxed);
+                }
+                (loaded.credentials, loaded.number) = (Arc::new(credentials), loaded.number + 1);
+                (loaded.at, loaded.failure) = (now, None);
             }
             Err(error) => {
-                drop(loaded);
-                self.set_problem(Some(problem_of(error)));
-                false
+                let failure = problem_of(error);
+                tracing::warn!(error = %failure, "credentials cannot be renewed");
+                (loaded.at, loaded.failure) = (now, Some(failure));
             }
         }
     }
 
     async fn authorized(&self, loaded: &Loaded, request: Request<Body>, next: &Next) -> Answer {
-        let answer = match &loaded.layer {
+        let answer = match &loaded.credentials.layer {
             Some(layer) => over(layer.layer(AsService(Arc::clone(next)))).send(request).await,
             None => next.send(request).await,
         };
@@ -185,20 +300,33 @@ impl ProcessCredentials {
             None => error,
         };
         let response = answer.map_err(hidden)?;
-        let is_rejected = response.status() == StatusCode::UNAUTHORIZED;
-        if is_rejected && self.problem().is_none() {
-            self.set_problem(Some(CredentialsError::Rejected));
-        } else if !is_rejected {
-            self.set_problem(None);
+        match response.status() {
+            StatusCode::UNAUTHORIZED if self.problem().is_none() => {
+                self.set_problem(Some(CredentialsError::Rejected));
+            }
+            status if is_authenticated(status) => self.set_problem(None),
+            _ => {}
         }
         Ok(response)
     }
 }
 
+/// Whether a server that answers this knows who asks. A busy server and a proxy may answer before they ask.
+fn is_authenticated(status: StatusCode) -> bool {
+    let is_before = matches!(
+        status,
+        StatusCode::UNAUTHORIZED | StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT
+    );
+    !is_before && !status.is_server_error()
+}
+
 impl Step for ProcessCredentials {
     async fn handle(self, mut request: Request<Body>, next: Next) -> Answer {
         let notes = Notes::of(&mut request);
-        self.follow_file().await;
+        if let Err(problem) = self.follow().await {
+            self.set_problem(Some(problem.clone()));
+            return Err(problem.into());
+        }
         let loaded = self.loaded();
         // A body that is a stream can be sent once only.
         let again = copy(&request).filter(|_| self.can_renew());
@@ -207,6 +335,9 @@ impl Step for ProcessCredentials {
             return Ok(response);
         };
         if !self.renew(loaded.number).await {
+            if let Some(failure) = self.loaded().failure {
+                self.set_problem(Some(failure));
+            }
             return Ok(response);
         }
         notes.mark_refused();
@@ -226,24 +357,37 @@ fn problem_of(error: ClientError) -> CredentialsError {
     }
 }
 
-/// Loads by kube's means, but for token files: kube sends their white space, which no header can carry.
-fn load(config: &Config) -> Result<Option<Arc<AuthLayer>>, ClientError> {
+/// Reads the token file and runs the plugin here, and leaves the rest to kube: kube sends a token file's white space,
+/// which no header can carry, and keeps a plugin's certificate to itself.
+fn load(config: &Config) -> Result<Credentials, ClientError> {
     let mut config = config.clone();
-    let path = config.auth_info.token_file.take().filter(|_| config.auth_info.token.is_none());
-    if let Some(path) = path {
-        let failed = |reason| CredentialsError::TokenFile { path: path.clone().into(), reason };
-        let token = std::fs::read_to_string(&path).map_err(|error| failed(error.kind()));
-        let token = token.map_err(ClientError::Credentials)?;
-        if token.trim().is_empty() {
-            return Err(ClientError::Credentials(failed(std::io::ErrorKind::InvalidData)));
-        }
-        config.auth_info.token = Some(token.trim().to_owned().into());
+    let auth = &mut config.auth_info;
+    let (mut pair, mut expires_at) = (None, None);
+    if let Some(exec) = auth.exec.take() {
+        let credential = plugin::run(&exec).map_err(ClientError::Credentials)?;
+        (pair, expires_at) = (credential.pair, credential.expires_at);
+        // What the configuration itself names comes first, as kube has it.
+        let has_own = auth.token.is_some() || auth.token_file.is_some() || auth.username.is_some();
+        auth.token = credential.token.filter(|_| !has_own).map(Into::into).or(auth.token.take());
     }
-    let layer = config.auth_layer();
+    if let Some(path) = auth.token_file.take().filter(|_| auth.token.is_none()) {
+        auth.token = Some(read_token(path)?.into());
+    }
     let failed = |error: kube::Error| {
         CredentialsError::among(&error).map_or(ClientError::Headers(error), ClientError::Credentials)
     };
-    Ok(layer.map_err(failed)?.map(Arc::new))
+    let layer = config.auth_layer().map_err(failed)?;
+    Ok(Credentials { layer, pair, expires_at })
+}
+
+fn read_token(path: String) -> Result<String, ClientError> {
+    let failed =
+        |reason| ClientError::Credentials(CredentialsError::TokenFile { path: path.clone().into(), reason });
+    let token = std::fs::read_to_string(&path).map_err(|error| failed(error.kind()))?;
+    match token.trim() {
+        "" => Err(failed(std::io::ErrorKind::InvalidData)),
+        token => Ok(token.to_owned()),
+    }
 }
 
 /// What the certificate files hold; `None` for each that cannot be read.

@@ -1,6 +1,6 @@
 //! Failures to obtain credentials, told without what they hold.
 //!
-//! kube's own error quotes the plugin's whole command, environment and output with it. It is replaced where it
+//! kube's own error may quote a command, its environment and its output. It is replaced where it
 //! arises, so that nobody further out, who may log an error with all its causes, ever holds it.
 
 use std::{error::Error, io, path::PathBuf};
@@ -24,6 +24,9 @@ pub enum CredentialsError {
     /// What the credential plugin printed is no credential, or an incomplete one.
     #[error("credential plugin printed no usable credential")]
     PluginOutput,
+    /// The credential plugin has not ended for 30 s, and what it handed out before has expired.
+    #[error("credential plugin does not end; requests wait for it")]
+    PluginSlow,
     /// The configuration of the credential plugin is incomplete.
     #[error("credential plugin is not fully configured")]
     PluginConfiguration,

@@ -17,7 +17,7 @@ use tokio_rustls::rustls::{
 };
 
 use super::*;
-use crate::CredentialsError;
+use crate::{CredentialsError, one_line};
 
 /// What the server accepts now: a token, or a client certificate.
 type Accepted = Arc<Mutex<Vec<u8>>>;
@@ -95,7 +95,10 @@ async fn token_file_is_trimmed_and_read_again_after_401() {
     env.kill();
 }
 
-fn plugin(script: &str) -> ExecConfig {
+/// A plugin that notes each run, and hands out the credential in a file after a while, or fails without one.
+fn plugin(directory: &Path, seconds: u32) -> ExecConfig {
+    let folder = directory.display();
+    let script = format!("echo run >> {folder}/runs; cat {folder}/credential || exit 3; sleep {seconds}");
     let exec = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script],
         "interactiveMode": "Never",
@@ -103,51 +106,121 @@ fn plugin(script: &str) -> ExecConfig {
     serde_json::from_value(exec).unwrap()
 }
 
-/// A plugin that notes each run, and hands out the token in a file, or fails without one.
-fn token_plugin(directory: &Path) -> ExecConfig {
-    let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"'"$token"'"}}"#;
-    let folder = directory.display();
-    plugin(&format!("echo run >> {folder}/runs; token=$(cat {folder}/token) || exit 3; echo '{credential}'"))
+/// What the plugin hands out from now on.
+fn write_credential(directory: &Path, status: serde_json::Value) {
+    let kind = json!({ "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status });
+    fs::write(directory.join("credential"), kind.to_string()).unwrap();
+}
+
+fn runs(directory: &Path) -> usize {
+    fs::read_to_string(directory.join("runs")).unwrap().lines().count()
+}
+
+/// A server that accepts the token `first`, and clients of it whose plugin hands that out.
+struct WithPlugin {
+    env: Env,
+    directory: tempfile::TempDir,
+    accepted: Accepted,
+    config: Config,
+}
+
+impl WithPlugin {
+    async fn new(first: serde_json::Value) -> Self {
+        let (env, directory) = (Env::system("test"), tempfile::tempdir().unwrap());
+        let accepted = Arc::new(Mutex::new(b"first".to_vec()));
+        write_credential(directory.path(), first);
+        let mut config = Config::new(token_server(&env, &accepted).await.parse().unwrap());
+        config.auth_info.exec = Some(plugin(directory.path(), 0));
+        Self { env, directory, accepted, config }
+    }
+
+    fn accept(&self, token: &str) {
+        *self.accepted.lock().unwrap() = token.into();
+    }
 }
 
 #[tokio::test]
 async fn plugin_runs_again_once_for_all_requests_after_401() {
-    let (env, directory) = (Env::system("test"), tempfile::tempdir().unwrap());
-    let accepted = Arc::new(Mutex::new(b"first".to_vec()));
-    fs::write(directory.path().join("token"), "first").unwrap();
-    let mut config = Config::new(token_server(&env, &accepted).await.parse().unwrap());
-    config.auth_info.exec = Some(token_plugin(directory.path()));
-    let clients = clients_of(&env, config);
-    let runs = || fs::read_to_string(directory.path().join("runs")).unwrap().lines().count();
+    let world = WithPlugin::new(json!({ "token": "first" })).await;
+    let (clients, directory) = (clients_of(&world.env, world.config.clone()), world.directory.path());
     get(&clients).await.unwrap();
-    assert_eq!(runs(), 1);
-    fs::write(directory.path().join("token"), "second").unwrap();
-    *accepted.lock().unwrap() = b"second".to_vec();
+    assert_eq!(runs(directory), 1);
+    write_credential(directory, json!({ "token": "second" }));
+    world.accept("second");
     let results = futures_util::future::join_all((0..8).map(|_| get(&clients))).await;
     assert!(results.iter().all(Result::is_ok), "{results:?}");
-    assert_eq!((runs(), clients.credentials_error()), (2, None));
-    env.kill();
+    assert_eq!((runs(directory), clients.credentials_error()), (2, None));
+    world.env.kill();
 }
 
 #[tokio::test]
 async fn credentials_error_is_reported_until_a_request_is_authenticated() {
-    let (env, directory) = (Env::system("test"), tempfile::tempdir().unwrap());
-    let accepted = Arc::new(Mutex::new(b"first".to_vec()));
-    fs::write(directory.path().join("token"), "first").unwrap();
-    let mut config = Config::new(token_server(&env, &accepted).await.parse().unwrap());
-    config.auth_info.exec = Some(token_plugin(directory.path()));
-    let clients = clients_of(&env, config);
-    *accepted.lock().unwrap() = b"second".to_vec();
-    fs::remove_file(directory.path().join("token")).unwrap();
+    let world = WithPlugin::new(json!({ "token": "first" })).await;
+    let (clients, directory) = (clients_of(&world.env, world.config.clone()), world.directory.path());
+    world.accept("second");
+    fs::remove_file(directory.join("credential")).unwrap();
     assert!(is_unauthorized(&get(&clients).await));
     assert_eq!(clients.credentials_error(), Some(CredentialsError::PluginFailed { code: Some(3) }));
     // A server that rejects everything does not run a plugin for each request.
     assert!(is_unauthorized(&get(&clients).await));
-    assert_eq!(fs::read_to_string(directory.path().join("runs")).unwrap().lines().count(), 2);
-    *accepted.lock().unwrap() = b"first".to_vec();
+    assert_eq!(runs(directory), 2);
+    world.accept("first");
     get(&clients).await.unwrap();
     assert_eq!(clients.credentials_error(), None);
-    env.kill();
+    world.env.kill();
+}
+
+#[tokio::test]
+async fn token_that_expires_soon_is_sent_while_the_plugin_runs() {
+    let expires_at = jiff::Timestamp::now() + Duration::from_secs(30);
+    let world = WithPlugin::new(json!({ "token": "first", "expirationTimestamp": expires_at })).await;
+    let directory = world.directory.path();
+    let mut config = world.config.clone();
+    config.auth_info.exec = Some(plugin(directory, 1));
+    let clients = clients_of(&world.env, config);
+    write_credential(directory, json!({ "token": "second" }));
+    // Neither request waits, and the plugin runs once for both.
+    get(&clients).await.unwrap();
+    get(&clients).await.unwrap();
+    world.accept("second");
+    get(&clients).await.unwrap();
+    assert_eq!(runs(directory), 2);
+    world.env.kill();
+}
+
+#[tokio::test]
+async fn plugin_that_outlasts_the_request_is_waited_for_by_the_next() {
+    let world = WithPlugin::new(json!({ "token": "first" })).await;
+    let directory = world.directory.path();
+    let mut config = world.config.clone();
+    config.auth_info.exec = Some(plugin(directory, 1));
+    let options = ClientOptions { request_timeout: Duration::from_millis(400), ..ClientOptions::default() };
+    let fence = Arc::new(OpenFence);
+    let clients = Clients::new(world.env.clone(), config, options, &Metrics::new(), fence).unwrap();
+    write_credential(directory, json!({ "token": "second" }));
+    world.accept("second");
+    let mut given_up = 0;
+    while get(&clients).await.is_err() {
+        given_up += 1;
+    }
+    assert!((1..5).contains(&given_up), "{given_up} requests were given up");
+    assert_eq!(runs(directory), 2);
+    world.env.kill();
+}
+
+#[tokio::test]
+async fn request_with_an_expired_credential_is_not_sent_when_the_plugin_fails() {
+    let expired_at = jiff::Timestamp::now() - Duration::from_secs(1);
+    let world = WithPlugin::new(json!({ "token": "first", "expirationTimestamp": expired_at })).await;
+    let (clients, directory) = (clients_of(&world.env, world.config.clone()), world.directory.path());
+    fs::remove_file(directory.join("credential")).unwrap();
+    for _ in 0..3 {
+        let error = get(&clients).await.unwrap_err();
+        assert!(one_line(&error).contains("credential plugin failed (exit status 3)"), "{error}");
+    }
+    assert_eq!(clients.credentials_error(), Some(CredentialsError::PluginFailed { code: Some(3) }));
+    assert_eq!(runs(directory), 2);
+    world.env.kill();
 }
 
 /// An authority, and the certificates that it signs.
@@ -219,5 +292,54 @@ async fn rotated_client_certificate_is_used_without_restart() {
     env.sleep(Duration::from_millis(1_100)).await;
     get(&clients).await.unwrap();
     assert_eq!(clients.credentials_error(), None);
+    env.kill();
+}
+
+/// Clients whose plugin hands out a certificate, and a server that demands one and accepts another, `second`.
+async fn with_plugin_pair(
+    env: &Env,
+    directory: &Path,
+    authority: &Authority,
+    second: &(rcgen::Certificate, KeyPair),
+) -> Clients {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let first = authority.sign("first");
+    let accepted = Arc::new(Mutex::new(first.0.der().to_vec()));
+    write_credential(directory, status(&first));
+    let mut config = Config::new(certificate_server(env, authority, &accepted).await.parse().unwrap());
+    config.root_cert = Some(vec![authority.0.der().to_vec()]);
+    config.auth_info.exec = Some(plugin(directory, 0));
+    let clients = clients_of(env, config);
+    get(&clients).await.unwrap();
+    *accepted.lock().unwrap() = second.0.der().to_vec();
+    clients
+}
+
+fn status((certificate, key): &(rcgen::Certificate, KeyPair)) -> serde_json::Value {
+    json!({ "clientCertificateData": certificate.pem(), "clientKeyData": key.serialize_pem() })
+}
+
+#[tokio::test]
+async fn certificate_of_a_plugin_is_replaced_after_401() {
+    let (env, directory, authority) = (Env::system("test"), tempfile::tempdir().unwrap(), Authority::new());
+    let second = authority.sign("second");
+    let clients = with_plugin_pair(&env, directory.path(), &authority, &second).await;
+    write_credential(directory.path(), status(&second));
+    let results = futures_util::future::join_all((0..8).map(|_| get(&clients))).await;
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    assert_eq!((runs(directory.path()), clients.credentials_error()), (2, None));
+    env.kill();
+}
+
+#[tokio::test]
+async fn certificate_of_a_plugin_that_fails_is_still_shown() {
+    let (env, directory, authority) = (Env::system("test"), tempfile::tempdir().unwrap(), Authority::new());
+    let clients = with_plugin_pair(&env, directory.path(), &authority, &authority.sign("second")).await;
+    fs::remove_file(directory.path().join("credential")).unwrap();
+    // The server accepts no connection without a certificate: a request that it answers has shown one.
+    let results = futures_util::future::join_all((0..8).map(|_| get(&clients))).await;
+    assert!(results.iter().all(is_unauthorized), "{results:?}");
+    assert_eq!(clients.credentials_error(), Some(CredentialsError::PluginFailed { code: Some(3) }));
+    assert_eq!(runs(directory.path()), 2);
     env.kill();
 }
