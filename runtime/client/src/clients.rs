@@ -65,7 +65,8 @@ pub struct ClientOptions {
     /// that another address can still be tried.
     pub connect_timeout: Duration,
     /// How long sent data can stay unacknowledged before the connection is closed (`TCP_USER_TIMEOUT`; Linux). Default
-    /// 30 s. With leader election at most lease duration minus renew deadline: so long can a write arrive late.
+    /// 30 s. With leader election at most lease duration minus renew deadline: so long can a write arrive late. At
+    /// least 1 ms: the kernel takes less for its own default, a quarter of an hour.
     pub unacknowledged_timeout: Duration,
     /// Whose credentials the requests of controllers carry. Default: those of the process.
     pub identities: Identities,
@@ -107,6 +108,9 @@ impl ClientOptions {
         if self.burst > Self::MOST_BURST {
             return Err(ClientOptionsError::Burst(self.burst));
         }
+        if self.unacknowledged_timeout < Duration::from_millis(1) {
+            return Err(ClientOptionsError::UnacknowledgedTimeout(self.unacknowledged_timeout));
+        }
         Ok(())
     }
 }
@@ -124,6 +128,12 @@ pub enum ClientOptionsError {
     /// The burst is too large.
     #[error("no client can be granted {0} requests at once: choose {most} at most", most = ClientOptions::MOST_BURST)]
     Burst(u32),
+    /// The kernel cannot bound the time that sent data stays unacknowledged.
+    #[error(
+        "sent data cannot be limited to {0:?} without acknowledgement: choose 1 ms or more; with leader election, make the \
+         lease duration exceed the renew deadline by that"
+    )]
+    UnacknowledgedTimeout(Duration),
 }
 
 /// Makes every client of a process: one identity per controller, one for informers, one for the election.

@@ -37,7 +37,8 @@ use crate::{
 
 /// TCP's own probes, which find a peer that is gone while nobody asks it anything.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// Between two probes without an answer; with the retries, a dead peer is known for one within a minute.
+/// Between two probes without an answer. On Linux the unacknowledged timeout decides how many there are, elsewhere the
+/// retries do.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// How many probes may go unanswered.
 const KEEPALIVE_RETRIES: u32 = 3;

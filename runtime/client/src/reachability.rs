@@ -2,8 +2,9 @@
 //!
 //! Guarantees:
 //! - Any answer counts, except 429, 503 and 504, which busy servers, starting servers and proxies send: from these nothing
-//!   follows. A request counts as unanswered if its connection fails, if its deadline passes, or if its sender drops it
-//!   after [`OUTAGE`].
+//!   follows. A request counts as unanswered if its connection fails or if its deadline passes; also if its sender drops
+//!   it after [`OUTAGE`] and nothing was answered meanwhile, so that a request which is sent again because of a recovery
+//!   reports no outage of its own.
 //! - An **outage** is a time of at least [`OUTAGE`] without an answer, in which a request was unanswered. Its end, the
 //!   first answer, is a **recovery**.
 //! - Callers that wait for the server go on after the first answer, evenly spread over [`SPREAD`] and no more than one
@@ -271,7 +272,8 @@ struct Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         let Some(reachability) = self.reachability.take() else { return };
-        if reachability.inner.env.now().saturating_duration_since(self.sent) >= OUTAGE {
+        let is_long = reachability.inner.env.now().saturating_duration_since(self.sent) >= OUTAGE;
+        if is_long && !reachability.has_answered_since(self.sent) {
             reachability.unanswered(self.sent);
         }
     }
@@ -290,4 +292,30 @@ fn is_ours(error: &(dyn std::error::Error + 'static)) -> bool {
         || error.is::<KilledError>()
         || error.is::<IdentityError>()
         || error.is::<CredentialsError>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn drop_after(env: &Env, reachability: &Reachability, wait: Duration, answer: bool) {
+        let pending = Pending { sent: env.now(), reachability: Some(reachability.clone()) };
+        env.sleep(wait).await;
+        if answer {
+            reachability.answered();
+        }
+        drop(pending);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn dropped_request_is_unanswered_unless_another_was_answered_meanwhile() {
+        let env = Env::virtual_time(1);
+        for (wait, answer, unanswered) in
+            [(OUTAGE, false, true), (OUTAGE - Duration::from_millis(1), false, false), (OUTAGE, true, false)]
+        {
+            let reachability = Reachability::new(env.clone());
+            drop_after(&env, &reachability, wait, answer).await;
+            assert_eq!(reachability.lock().silent_since.is_some(), unanswered, "{wait:?}, {answer}");
+        }
+    }
 }
