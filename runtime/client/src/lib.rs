@@ -34,6 +34,7 @@ mod denial;
 mod error;
 mod identities;
 mod pool;
+mod progress;
 mod raw;
 mod reachability;
 mod stack;
@@ -48,6 +49,7 @@ pub use self::{
         ClientError, RequestError, draining, killed, one_line, refusal, retry_after, timed_out, undeclared,
     },
     identities::{Identities, IdentityCause, IdentityError},
+    progress::RequestProgress,
     raw::{FrameStream, ListQuery, RawClient, VersionMatch, WatchQuery},
     reachability::{Reachability, Resumption},
     stack::{

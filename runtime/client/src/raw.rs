@@ -17,6 +17,7 @@ use windlass_object::{Extent, Frame, FrameDecoder, RawList, ResourceKind, Status
 
 use crate::{
     error::{LONGEST_REFUSAL, RequestError, advised_by_headers},
+    progress::RequestProgress,
     reachability::Reachability,
     stack::{
         deadline::{Limit, SILENCE_GRACE, TimedBody},
@@ -36,6 +37,7 @@ pub struct RawClient {
     client: kube::Client,
     env: Env,
     reachability: Option<Reachability>,
+    progress: Option<RequestProgress>,
 }
 
 /// Which objects a list is to hold, and how fresh.
@@ -100,7 +102,7 @@ pub struct WatchQuery {
 impl RawClient {
     /// Over any client. The environment times the silence of watches.
     pub fn new(client: kube::Client, env: Env) -> Self {
-        Self { client, env, reachability: None }
+        Self { client, env, reachability: None, progress: None }
     }
 
     pub(crate) fn with_reachability(self, reachability: Reachability) -> Self {
@@ -111,6 +113,17 @@ impl RawClient {
     /// [`Clients`](crate::Clients).
     pub fn reachability(&self) -> Option<&Reachability> {
         self.reachability.as_ref()
+    }
+
+    /// Returns the same client, which notes in `progress` how far its requests come. It is for one request at a time.
+    #[must_use]
+    pub fn with_progress(self, progress: RequestProgress) -> Self {
+        Self { progress: Some(progress), ..self }
+    }
+
+    /// Where this client notes how far its requests come, if it does.
+    pub fn progress(&self) -> Option<&RequestProgress> {
+        self.progress.as_ref()
     }
 
     /// The environment of this client.
@@ -139,7 +152,16 @@ impl RawClient {
             request.extensions_mut().insert(Unthrottled);
         }
         let response = self.send(request).await?;
-        Ok(wire::list(collect(response.into_body(), query.most_bytes).await?)?)
+        let note = |bytes| {
+            if let Some(progress) = &self.progress {
+                progress.received(self.env.now(), bytes);
+            }
+        };
+        let body = collect(response.into_body(), query.most_bytes, note).await?;
+        if let Some(progress) = &self.progress {
+            progress.page_arrived();
+        }
+        Ok(wire::list(body)?)
     }
 
     /// Starts a watch, over all namespaces or in one.
@@ -163,7 +185,11 @@ impl RawClient {
         Ok(frames(TimedBody::new(response.into_body(), self.env.clone(), silence)))
     }
 
-    async fn send(&self, request: Request<Body>) -> Result<Response<Body>, RequestError> {
+    async fn send(&self, mut request: Request<Body>) -> Result<Response<Body>, RequestError> {
+        let _queued = self.progress.as_ref().map(|progress| {
+            request.extensions_mut().insert(progress.clone());
+            progress.queue(self.env.now())
+        });
         let response = self.client.send(request).await?;
         if response.status().is_success() { Ok(response) } else { Err(refusal(response).await) }
     }
@@ -267,8 +293,9 @@ fn append(query: &mut form_urlencoded::Serializer<'_, String>, name: &str, value
     }
 }
 
-/// Reads a body into one piece, holding no second copy of it; one of more than `most` bytes no further than that.
-async fn collect(mut body: Body, most: Option<u64>) -> Result<Bytes, RequestError> {
+/// Reads a body into one piece, holding no second copy of it; one of more than `most` bytes no further than that. Tells
+/// the length of each chunk.
+async fn collect(mut body: Body, most: Option<u64>, note: impl Fn(usize)) -> Result<Bytes, RequestError> {
     let most = most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
     let expected = usize::try_from(body.size_hint().lower()).unwrap_or(0);
     if expected > most {
@@ -280,6 +307,7 @@ async fn collect(mut body: Body, most: Option<u64>) -> Result<Bytes, RequestErro
             if chunk.len() > most - whole.len() {
                 return Err(too_long(most));
             }
+            note(chunk.len());
             whole.extend_from_slice(&chunk);
         }
     }

@@ -1,8 +1,8 @@
 //! Whether the server answers this process, known from every request of every identity.
 //!
 //! Guarantees:
-//! - Any answer counts, except 429, 503 and 504, which busy servers, starting servers and proxies send: from these nothing
-//!   follows. A request counts as unanswered if its connection fails or if its deadline passes; also if its sender drops
+//! - Any answer counts, except 429, 502, 503 and 504, which busy servers, starting servers and proxies send: from these
+//!   nothing follows. A request counts as unanswered if its connection fails or if its deadline passes; also if its sender drops
 //!   it after [`OUTAGE`] and nothing was answered meanwhile, so that a request which is sent again because of a recovery
 //!   reports no outage of its own.
 //! - An **outage** is a time of at least [`OUTAGE`] without an answer, in which a request was unanswered. Its end, the
@@ -32,6 +32,7 @@ use windlass_env::{
 
 use crate::{
     identities::IdentityError,
+    progress::RequestProgress,
     stack::{
         Answer, Next, Step,
         credentials::CredentialsError,
@@ -92,8 +93,11 @@ struct Recovery {
 /// Why a caller that waited for the server goes on.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Resumption {
-    /// The server answered a request of the process, this long after the caller began to wait.
-    Answered(Duration),
+    /// The server answered a request of the process.
+    Answered {
+        /// Whether that ended an outage.
+        recovered: bool,
+    },
     /// It is this caller's turn to find out.
     Probe,
 }
@@ -129,27 +133,28 @@ impl Reachability {
         let (began, seen, _waiting) = (env.now(), answers.get(), Waiting::begin(self));
         let answered = async {
             self.more_answers_than(seen).await;
-            let waited = env.now().saturating_duration_since(began);
+            let last = self.inner.recovery.get();
             self.slot().await;
-            waited
+            last.number > 0 && last.at >= began
         };
         match future::select(pin!(answered), pin!(self.probe())).await {
-            Either::Left((waited, _)) => Resumption::Answered(waited),
+            Either::Left((recovered, _)) => Resumption::Answered { recovered },
             Either::Right(((), _)) => Resumption::Probe,
         }
     }
 
     /// Waits for the next recovery, and then for this caller's slot: for a caller whose connection might not have survived
-    /// the outage. A connection on which something was `heard` less than 3 s before the recovery has.
+    /// the outage. A connection on which something was `heard` less than 3 s before the recovery has; that is asked when the
+    /// server recovers.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.
-    pub async fn recovered(&self, heard: Option<Instant>) {
+    pub async fn recovered(&self, heard: impl Fn() -> Option<Instant>) {
         let recovery = &self.inner.recovery;
         let seen = recovery.get().number;
         // From the beginning, so that the slots after a recovery are of a size that fits all.
         let _waiting = Waiting::begin(self);
-        let silent = |it: &Recovery| heard.is_none_or(|heard| heard + OUTAGE <= it.at);
+        let silent = |it: &Recovery| heard().is_none_or(|heard| heard + OUTAGE <= it.at);
         let concerns = |it: &Recovery| it.number > seen && silent(it);
         if recovery.observe().wait_until(concerns).await.is_err() {
             // Nothing is left that could recover.
@@ -200,13 +205,14 @@ impl Reachability {
             state.last_answer = Some(now);
             state.silent_since.take()
         };
-        self.inner.answers.update(|answers| *answers += 1);
         if let Some(since) = silent_since
             && now.saturating_duration_since(since) >= OUTAGE
         {
             tracing::info!(silent_for = ?now.saturating_duration_since(since), "server answers again");
             self.inner.recovery.update(|last| *last = Recovery { number: last.number + 1, at: now });
         }
+        // After the recovery, so that a caller that resumes knows of it.
+        self.inner.answers.update(|answers| *answers += 1);
     }
 
     /// A request that was sent at `sent` has not been answered.
@@ -250,6 +256,9 @@ pub(crate) struct Sense(pub(crate) Reachability);
 
 impl Step for Sense {
     async fn handle(self, request: Request<Body>, next: Next) -> Answer {
+        if let Some(progress) = request.extensions().get::<RequestProgress>() {
+            progress.sent(self.0.inner.env.now());
+        }
         let mut pending = Pending { sent: self.0.inner.env.now(), reachability: Some(self.0) };
         let answer = next.send(request).await;
         if let Some(reachability) = pending.reachability.take() {
@@ -282,7 +291,10 @@ impl Drop for Pending {
 fn is_answer(status: StatusCode) -> bool {
     !matches!(
         status,
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
+        StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT
     )
 }
 

@@ -8,7 +8,8 @@ use futures_util::future::BoxFuture;
 use kube::Resource;
 use windlass_env::cell::Observer;
 use windlass_informer::{
-    Laggard, NotSynced, Presence, Progress, Selection, SharedInformer, UndecodableObjects, VersionSource,
+    Laggard, NotSynced, Presence, Progress, Selection, SharedInformer, Site, UndecodableObjects,
+    VersionSource,
 };
 use windlass_object::shard::ShardField;
 use windlass_object::{GroupResource, ObjectKey, Representation, ResourceKind, Uid};
@@ -37,6 +38,8 @@ pub(crate) trait Cache: VersionSource {
     fn is_sharded_by_uid(&self) -> bool;
     /// Whether namespaces are listed one by one, because a role can be limited to them.
     fn is_by_namespace(&self) -> bool;
+    /// Whether it is to follow what is there.
+    fn expects(&self, site: Site<'_>) -> bool;
     /// Moves whenever what is cached changes.
     fn progress(&self) -> Observer<Progress>;
     /// Waits for the initial list; `false` if the informer was shut down first.
@@ -85,6 +88,10 @@ impl<R: Observed> Cache for SharedInformer<R> {
 
     fn is_by_namespace(&self) -> bool {
         self.namespaces().is_some()
+    }
+
+    fn expects(&self, site: Site<'_>) -> bool {
+        SharedInformer::expects(self, site)
     }
 
     fn progress(&self) -> Observer<Progress> {

@@ -131,6 +131,11 @@ impl Enqueuer {
         Self { news: News::Routine, ..self.clone() }
     }
 
+    /// Adds every key that the controller remembers to have queued.
+    pub(crate) fn add_known(&self) {
+        self.add_all(self.history.keys());
+    }
+
     /// The same place, at another priority.
     #[must_use]
     pub fn at(&self, priority: Priority) -> Self {

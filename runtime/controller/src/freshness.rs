@@ -69,7 +69,7 @@ impl Caches {
     }
 }
 
-/// Whether the cache holds nothing of `place`, and cannot have it. Whoever must not be read any more, but was, holds
+/// Whether the cache holds nothing of `place`, and cannot have it or is not to. Whoever must not be read any more, but was, holds
 /// what is old, and is waited for.
 fn is_barred(cache: &dyn Cache, place: &Place) -> bool {
     let namespace = place.namespace();
@@ -77,8 +77,12 @@ fn is_barred(cache: &dyn Cache, place: &Place) -> bool {
     if selected.is_some() && namespace.is_some() && selected != namespace {
         return true;
     }
-    if cache.progress().get().has_listed(place.site()) {
+    let progress = cache.progress().get();
+    if progress.has_listed(place.site()) {
         return false;
+    }
+    if progress.is_unfollowed(place.site()) && !cache.expects(place.site()) {
+        return true;
     }
     cache.is_absent()
         || cache.laggards().iter().any(|laggard| {
@@ -185,6 +189,10 @@ impl Gate {
             return true;
         }
         if wanted.doubt.is_some() {
+            // One that no cache could show for a while is resolved now that a cache can.
+            if self.ledger.lock().renew_doubt(place, self.env.now()) {
+                self.ledger.doubts_changed();
+            }
             return false;
         }
         let (deadline, mut behind) = (self.env.now() + patience, Vec::new());

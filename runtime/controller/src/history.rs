@@ -312,6 +312,13 @@ impl History {
         self.lock().records.lost_beyond()
     }
 
+    /// The keys that are remembered, in order.
+    pub(crate) fn keys(&self) -> Vec<ObjectKey> {
+        let mut keys: Vec<_> = self.lock().records.iter().map(|(key, _)| key.clone()).collect();
+        keys.sort();
+        keys
+    }
+
     /// The keys that fail.
     pub(crate) fn failing(&self) -> Vec<ObjectKey> {
         let state = self.lock();

@@ -265,9 +265,11 @@ where
         self.sighting.over();
     }
 
-    /// Queues every key of the controller: a reconcile may have acted on an object that the mapper will never see.
+    /// Queues every key that the controller can name: those of its own objects, and those it has reconciled. A reconcile may
+    /// have acted on an object that the mapper will never see.
     fn missed(&mut self) {
-        let queue = self.queue.caused_by(Cause::Resync, self.wiring.background);
+        let queue = self.queue.at(self.wiring.background);
         self.wiring.own.0.iter().for_each(|cache| queue.add_all(cache.keys()));
+        queue.add_known();
     }
 }

@@ -184,8 +184,8 @@ impl Worker {
         if undecodable.contains(key) {
             queue.forget(key);
             history.withheld(key);
-            // From here on its object's next state queues it.
-            if undecodable.withhold(key, priority) {
+            // From here on its object's next state queues it. One that is readable by now can have the annotation.
+            if undecodable.withhold(key, priority) || Pause::of(pauses, key).is_some() {
                 return None;
             }
         }

@@ -305,6 +305,15 @@ impl Ledger {
         }
     }
 
+    /// Has the collection read whose unknown outcomes a key waits for, if nobody does. Returns whether nobody did.
+    pub(crate) fn renew_doubt(&mut self, place: &Place, now: Instant) -> bool {
+        let is_new = !self.doubts.contains_key(place);
+        if is_new {
+            self.doubts.insert(place.clone(), Doubt { since: now, due: now + SETTLING_TIME });
+        }
+        is_new
+    }
+
     /// Postpones the read of a collection to `due`.
     pub(crate) fn postpone(&mut self, place: &Place, due: Instant) {
         if let Some(doubt) = self.doubts.get_mut(place) {
@@ -581,6 +590,19 @@ mod tests {
         assert_eq!(ledger.next_doubt(), Some(at(1600)), "one more read is needed");
         ledger.postpone(&place(), at(2000));
         assert_eq!(ledger.due_doubts(at(1999)), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unknown_outcome_that_no_cache_could_show_is_resolved_once_one_can() {
+        let begun = Env::virtual_time(1).now();
+        let (mut ledger, at) = (Ledger::default(), |millis| begun + Duration::from_millis(millis));
+        ledger.ambiguous(&key(), &place(), 0, begun);
+        ledger.abandon_doubt(&place());
+        assert!(!ledger.is_in_doubt() && only(&ledger).doubt.is_some(), "the key waits for nobody");
+        assert!(ledger.renew_doubt(&place(), at(5000)) && !ledger.renew_doubt(&place(), at(5000)));
+        assert_eq!(ledger.due_doubts(at(6000)), [place()]);
+        ledger.resolve(&place(), at(6000), Some(&version(9)), at(6001));
+        assert_eq!((only(&ledger).doubt, only(&ledger).version), (None, Some(version(9))));
     }
 
     #[tokio::test(start_paused = true)]

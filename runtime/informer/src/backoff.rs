@@ -49,8 +49,6 @@ impl Backoff {
     pub(crate) const HEALTHY_AFTER: Duration = Duration::from_secs(120);
     /// How many times a reflector goes on early without a further pause.
     const EARLY: u32 = 8;
-    /// How long nobody was answered if that was an outage of everything, and not of one reflector alone.
-    const OUTAGE: Duration = Duration::from_secs(3);
     /// The largest share of itself by which a wait is prolonged.
     const JITTER: f64 = 1.0;
 
@@ -70,9 +68,10 @@ impl Backoff {
     }
 
     /// Returns the further pause of a reflector that could go on early, because the server answered another request after
-    /// it had `waited`. A reflector that alone is not answered, be it for the size of its lists, must not press the server.
-    pub(crate) fn resume_early(&mut self, waited: Duration) -> Duration {
-        if waited >= Self::OUTAGE {
+    /// it had begun to wait. A reflector that alone is not answered, be it for the size of its lists, must not press the
+    /// server; one that waited for the end of an outage of everything does not.
+    pub(crate) fn resume_early(&mut self, recovered: bool) -> Duration {
+        if recovered {
             self.early = 0;
         }
         self.early = self.early.saturating_add(1);
@@ -207,12 +206,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn reflector_that_alone_fails_resumes_early_with_ever_longer_pauses() {
         let (_env, mut backoff) = backoff();
-        let blip = Duration::from_millis(500);
         for _ in 0..Backoff::EARLY {
-            assert_eq!(backoff.resume_early(blip), Duration::ZERO);
+            assert_eq!(backoff.resume_early(false), Duration::ZERO);
         }
-        let pauses: Vec<_> = (0..7).map(|_| backoff.resume_early(blip).as_millis()).collect();
+        let pauses: Vec<_> = (0..7).map(|_| backoff.resume_early(false).as_millis()).collect();
         assert_eq!(pauses, [1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000]);
-        assert_eq!(backoff.resume_early(Backoff::OUTAGE), Duration::ZERO, "nobody was answered");
+        assert_eq!(backoff.resume_early(true), Duration::ZERO, "nobody was answered");
     }
 }

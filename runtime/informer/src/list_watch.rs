@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use windlass_client::{FrameStream, Reachability, RequestError, VersionMatch};
+use windlass_client::{FrameStream, Reachability, RequestError, RequestProgress, VersionMatch};
 use windlass_object::{Extent, RawList, ResourceKind};
 
 pub use self::api::ApiSources;
@@ -172,6 +172,12 @@ pub trait ListerWatcher: Send + Sync + 'static {
     /// Returns what is known about the way to the source from other requests of the process. With it an informer that
     /// waits after a lost connection goes on as soon as the source answers any request; without it, after its own pause.
     fn reachability(&self) -> Option<&Reachability> {
+        None
+    }
+
+    /// Returns where the source notes how far its requests come. With it liveness tells a list that is long, or that waits
+    /// for the limits of its own client, from one that is stuck; without it, a page that takes 400 s is stuck.
+    fn progress(&self) -> Option<&RequestProgress> {
         None
     }
 }

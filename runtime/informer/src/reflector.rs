@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::future::{self, Either};
-use windlass_client::{FrameStream, RequestError, Resumption, VersionMatch};
+use windlass_client::{FrameStream, RequestError, RequestProgress, Resumption, VersionMatch};
 use windlass_env::{Env, Instant, Rng};
 use windlass_metrics::InformerMetrics;
 use windlass_object::{Extent, Frame, RawList, Representation, ResourceVersion, Verb, WireError};
@@ -216,6 +216,7 @@ impl<R: Representation> Reflector<R> {
                 State::Streaming(freshness) => self.stream(freshness).await,
                 State::Listing(freshness) => self.list(freshness).await,
                 State::Watching(version) => self.watch(version).await,
+                State::Refreshing(version) => self.refresh(version).await,
                 State::BackingOff { trouble, at_least, then } => self.back_off(trouble, at_least, then).await,
             };
             if !matches!(state, State::BackingOff { .. }) {
@@ -249,6 +250,22 @@ impl<R: Representation> Reflector<R> {
         }
     }
 
+    /// Lists on request. If the source answers that it cannot list now, the watch goes on: it might be as good as before.
+    async fn refresh(&mut self, version: ResourceVersion) -> State {
+        let next = self.list(Freshness::Consistent).await;
+        match next {
+            State::BackingOff { trouble: backoff::Trouble::Refused, at_least, .. }
+                if !self.wishes.are_urgent() =>
+            {
+                let now = self.env.now();
+                let wait = self.backoff.after_failure(backoff::Trouble::Refused, now);
+                self.wishes.postpone(now + wait.max(at_least.unwrap_or_default()));
+                State::Watching(version)
+            }
+            next => next,
+        }
+    }
+
     fn replace(&mut self, freshness: &Freshness, listing: Listing<R::Stored>, ticket: u64) -> State {
         let Listing { items, version } = listing;
         let next = state::after_list(freshness, version.clone());
@@ -264,6 +281,7 @@ impl<R: Representation> Reflector<R> {
         }
         self.passed_on = Some(version);
         self.furthest = 0;
+        self.pulse.progress().list_arrived();
         self.pulse.beat(self.env.now());
         self.sighting.listed();
         self.backoff.healthy(self.env.now());
@@ -285,6 +303,7 @@ impl<R: Representation> Reflector<R> {
             let token_in_use = request.continue_token.is_some();
             if !token_in_use {
                 self.intake.begin_list();
+                self.pulse.progress().list_begins();
             }
             self.sent = self.env.now();
             let page = answered(&*source, || source.list(request.clone()));
@@ -384,7 +403,7 @@ impl<R: Representation> Reflector<R> {
                 self.fifo.space().await;
                 unless_asked(&self.wishes, stream.next()).await
             };
-            let (next, waited) = noting_waits(unless_recovered(&*source, heard, next)).await;
+            let (next, waited) = noting_waits(unless_recovered(&*source, || Some(heard), next)).await;
             let Some(next) = next else { return WatchEnd::Doubted };
             // Of frames that come together one look at the clock is enough.
             if waited || count.is_multiple_of(CHUNK) {
@@ -528,8 +547,8 @@ impl<R: Representation> Reflector<R> {
                 Either::Left((resumption, _)) => resumption,
                 Either::Right(((), _)) => return,
             };
-        if let Resumption::Answered(waited) = resumed {
-            let pause = self.backoff.resume_early(waited);
+        if let Resumption::Answered { recovered } = resumed {
+            let pause = self.backoff.resume_early(recovered);
             let left = until.saturating_duration_since(self.env.now());
             if !pause.is_zero() {
                 self.rest_unless_asked(pause.min(left)).await;
@@ -582,12 +601,12 @@ async fn unless_overtaken<T>(wishes: &Wishes, page: impl Future<Output = T>) -> 
     }
 }
 
-/// Sends a request, and again after an outage that it has not survived, as far as is known: it is still unanswered.
+/// Sends a request, and again after an outage that it has not survived, as far as is known: nothing was heard of its answer.
 async fn answered<T, F: Future<Output = T>>(source: &dyn ListerWatcher, mut send: impl FnMut() -> F) -> T {
+    let heard = || source.progress().and_then(RequestProgress::heard);
     loop {
-        match future::select(pin!(send()), pin!(recovered(source, None))).await {
-            Either::Left((answer, _)) => return answer,
-            Either::Right(((), _)) => {}
+        if let Some(answer) = unless_recovered(source, heard, send()).await {
+            return answer;
         }
     }
 }
@@ -595,16 +614,16 @@ async fn answered<T, F: Future<Output = T>>(source: &dyn ListerWatcher, mut send
 /// Returns the outcome of `next`; `None` if the source recovers before that from an outage in which nothing was heard.
 async fn unless_recovered<T>(
     source: &dyn ListerWatcher,
-    heard: Instant,
+    heard: impl Fn() -> Option<Instant>,
     next: impl Future<Output = T>,
 ) -> Option<T> {
-    match future::select(pin!(next), pin!(recovered(source, Some(heard)))).await {
+    match future::select(pin!(next), pin!(recovered(source, heard))).await {
         Either::Left((come, _)) => Some(come),
         Either::Right(((), _)) => None,
     }
 }
 
-async fn recovered(source: &dyn ListerWatcher, heard: Option<Instant>) {
+async fn recovered(source: &dyn ListerWatcher, heard: impl Fn() -> Option<Instant>) {
     match source.reachability() {
         Some(reachability) => reachability.recovered(heard).await,
         None => future::pending().await,

@@ -650,6 +650,11 @@ impl<R: Representation> SharedInformer<R> {
         Arc::downgrade(&self.inner)
     }
 
+    /// Whether it is to follow what is at `site`: a part that joins counts before it is followed.
+    pub fn expects<'a>(&self, site: impl Into<Site<'a>>) -> bool {
+        self.inner.members.as_ref().is_none_or(|members| members.expects(site.into()))
+    }
+
     /// Why there is no initial list yet, for each part that has none.
     pub fn laggards(&self) -> Vec<Laggard> {
         let (kind, selection) = (self.kind(), self.selection());

@@ -1,9 +1,11 @@
 use futures_util::future::join_all;
 use kube::Config;
-use windlass_object::Verb;
+use windlass_object::{ResourceKind, Verb};
 
 use super::*;
-use crate::{ClientError, DeclaredVerbs, NotDeclaredError, timed_out, undeclared};
+use crate::{
+    ClientError, DeclaredVerbs, ListQuery, NotDeclaredError, RequestProgress, timed_out, undeclared,
+};
 
 fn count(world: &World, line: &str) -> bool {
     world.metrics.encode().lines().any(|it| it == line)
@@ -133,6 +135,19 @@ async fn list_takes_longer_than_deadline_while_it_makes_progress() {
     assert_eq!(world.env.now().since_origin(), seconds(500));
     let error = config_maps(world.client()).get("a").await.unwrap_err();
     assert!(timed_out(&error), "an object is short: {error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_of_a_slow_list_is_noted_with_every_chunk() {
+    let world = World::new(|_| streamed(chunks(20, 512 * 1024, seconds(25))));
+    let progress = RequestProgress::default();
+    let reader = world.clients.for_informers().unwrap().with_progress(progress.clone());
+    let kind = ResourceKind::of::<ConfigMap>();
+    let list = world.env.spawn("list", async move { reader.list(&kind, None, &ListQuery::default()).await });
+    world.env.sleep(seconds(110)).await;
+    assert_eq!(progress.grew(), Some(Instant::ORIGIN + seconds(100)));
+    assert_eq!((progress.heard(), progress.waited(world.env.now())), (progress.grew(), Duration::ZERO));
+    list.abort();
 }
 
 #[tokio::test(start_paused = true)]

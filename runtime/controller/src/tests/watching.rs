@@ -412,3 +412,23 @@ async fn handler_that_missed_objects_queues_every_key() {
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["a", "b"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn handler_that_missed_objects_queues_keys_that_name_no_object() {
+    let world = World::with(&["a"]);
+    let wiring: Arc<Mutex<Option<Wiring>>> = Arc::default();
+    let theirs = Arc::clone(&wiring);
+    let wire = move |setup: &mut Setup| {
+        setup.watch::<ConfigMap>().enqueue(|_| vec![ObjectKey::namespaced("default", "all")]);
+        *theirs.lock().expect("whole") = Some(setup.wiring());
+    };
+    let _workers = world.watcher(wire).await;
+    world.pass(1).await;
+    world.diary.names();
+    let wiring = wiring.lock().expect("whole").clone().expect("wired");
+    let mut handler =
+        Guarded::new(&ResourceKind::of::<Secret>(), &wiring, |_: &Event<Arc<ConfigMap>>, _: &Enqueuer| {});
+    handler.missed();
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["all"]);
+}

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use windlass_client::{FrameStream, ListQuery, RawClient, Reachability, RequestError, WatchQuery};
+use windlass_client::{
+    FrameStream, ListQuery, RawClient, Reachability, RequestError, RequestProgress, WatchQuery,
+};
 use windlass_env::Instant;
 use windlass_object::{GroupResource, RawList, ResourceKind};
 
@@ -64,6 +66,7 @@ impl ApiSources {
 impl Sources for ApiSources {
     fn source(&self, kind: &ResourceKind, selection: &Selection) -> Arc<dyn ListerWatcher> {
         let ApiSources { client, streams } = self.clone();
+        let client = client.with_progress(RequestProgress::default());
         Arc::new(ApiSource { client, streams, kind: kind.clone(), selection: selection.clone() })
     }
 }
@@ -135,6 +138,10 @@ impl ListerWatcher for ApiSource {
 
     fn reachability(&self) -> Option<&Reachability> {
         self.client.reachability()
+    }
+
+    fn progress(&self) -> Option<&RequestProgress> {
+        self.client.progress()
     }
 }
 

@@ -4,7 +4,8 @@
 //!
 //! | attempt | sign of life |
 //! |---|---|
-//! | a list arrived, or got to a page that no failed one got to before it | yes |
+//! | a list arrived, or got further than every failed one before it, by pages or bytes | yes |
+//! | a request waits for the limits of its own client | that time does not count |
 //! | a watch was opened, sent a frame, or closed as watches do | yes |
 //! | the server answered with an error, 429 with its wait included | yes |
 //! | the source has more than fits | yes |
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use windlass_client::RequestError;
+use windlass_client::{RequestError, RequestProgress};
 use windlass_env::Instant;
 use windlass_object::WireError;
 
@@ -61,32 +62,41 @@ impl Attempt {
     }
 }
 
-/// The last time that a reflector gave a sign of life. Clones share it. It is beaten with every frame of a watch, so it costs a store and no lock; it is told by the millisecond, and
-/// publishes nothing but itself.
+/// The last time that a reflector gave a sign of life. Clones share it. It is beaten with every frame of a watch, so it costs
+/// two stores and no lock; it is told by the millisecond, and publishes nothing but itself.
 #[derive(Clone, Debug)]
-pub(crate) struct Pulse(Arc<AtomicU64>);
+pub(crate) struct Pulse {
+    last: Arc<AtomicU64>,
+    progress: RequestProgress,
+}
 
 /// Of a reflector that has not begun.
 const NEVER: u64 = u64::MAX;
 
 impl Pulse {
+    /// That of a reflector whose source notes its progress there.
+    pub(crate) fn new(progress: RequestProgress) -> Self {
+        Self { last: Arc::new(AtomicU64::new(NEVER)), progress }
+    }
+
+    /// Where the source notes how far its requests come.
+    pub(crate) fn progress(&self) -> &RequestProgress {
+        &self.progress
+    }
+
     /// Notes a sign of life.
     pub(crate) fn beat(&self, now: Instant) {
-        self.0.store(millis(now), Ordering::Relaxed);
+        self.last.store(millis(now), Ordering::Relaxed);
+        self.progress.reset_wait();
     }
 
     /// For how long none was taken, to the millisecond; zero for a reflector that has not begun.
     pub(crate) fn silence(&self, now: Instant) -> Duration {
-        match self.0.load(Ordering::Relaxed) {
-            NEVER => Duration::ZERO,
-            last => Duration::from_millis(millis(now).saturating_sub(last)),
-        }
-    }
-}
-
-impl Default for Pulse {
-    fn default() -> Self {
-        Self(Arc::new(AtomicU64::new(NEVER)))
+        let last = match self.last.load(Ordering::Relaxed) {
+            NEVER => return Duration::ZERO,
+            last => last.max(self.progress.grew().map_or(0, millis)),
+        };
+        Duration::from_millis(millis(now).saturating_sub(last)).saturating_sub(self.progress.waited(now))
     }
 }
 
@@ -122,7 +132,9 @@ mod tests {
 
     #[test]
     fn silence_begins_with_the_last_beat_of_any_clone_and_not_before_the_first() {
-        let (pulse, at) = (Pulse::default(), |millis| Instant::ORIGIN + Duration::from_millis(millis));
+        let (pulse, at) = (Pulse::new(RequestProgress::default()), |millis| {
+            Instant::ORIGIN + Duration::from_millis(millis)
+        });
         let other = pulse.clone();
         assert_eq!(pulse.silence(at(5)), Duration::ZERO);
         other.beat(at(5));

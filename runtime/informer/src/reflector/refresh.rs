@@ -7,7 +7,8 @@
 //! - A request is granted by a consistent list that begins after the request. The list that is in flight does not count.
 //! - Requests coalesce: one list grants every request that came before it began.
 //! - Lists on request are spaced ([`pause_after`]): after one that took a time `t`, successful or not, the next begins no
-//!   earlier than `10 * t` later, at least 1 s and at most 60 s. An urgent request waits for none of that, and abandons
+//!   earlier than `10 * t` later, at least 1 s and at most 60 s. A list that the source refuses is repeated after the pause
+//!   that follows a refusal, and meanwhile the watch goes on. An urgent request waits for none of that, and abandons
 //!   the list that is in flight.
 
 use std::pin::pin;
@@ -136,6 +137,16 @@ impl Wishes {
         if let Some(began) = self.began.take() {
             self.not_before = now + pause_after(now.saturating_duration_since(began));
         }
+    }
+
+    /// Whether an urgent request was not granted.
+    pub(crate) fn are_urgent(&self) -> bool {
+        self.asked.get().urgent > self.granted
+    }
+
+    /// Postpones the next list on request to `until`, unless it is urgent.
+    pub(crate) fn postpone(&mut self, until: Instant) {
+        self.not_before = self.not_before.max(until);
     }
 
     /// Whether a request was not granted, be it due or not.

@@ -33,6 +33,8 @@ pub(crate) enum State {
     Listing(Freshness),
     /// Follow what changes after this version.
     Watching(ResourceVersion),
+    /// Read everything on request, in pages; the watch that makes way for that had come to this version.
+    Refreshing(ResourceVersion),
     /// Wait as long as the ramp says and at least this long, then go on.
     BackingOff {
         /// Which ramp.
@@ -68,7 +70,7 @@ pub(crate) enum Fault {
     VersionUnavailable,
     /// The server wants to be asked later.
     Throttled(Option<Duration>),
-    /// No server answered (503 and 504 come from proxies and starting servers), or the connection was lost: nothing
+    /// No server answered (502, 503 and 504 come from proxies and starting servers), or the connection was lost: nothing
     /// follows about the objects.
     Unreachable,
     /// The server, or its storage, stumbled, and does not say that anything was lost.
@@ -90,6 +92,8 @@ pub(crate) enum StreamEnd {
     CutOff,
     /// Somebody asked for a fresh look, and there was nothing to see yet.
     Distrusted,
+    /// The source recovered from an outage in which the stream was silent: it might not have survived.
+    Doubted,
     /// It failed.
     Failed(Fault),
 }
@@ -132,7 +136,7 @@ impl Fault {
             // The connection was cut in the middle of a frame; what was cut off comes again.
             RequestError::Wire(WireError::Truncated { .. }) => Fault::Unreachable,
             RequestError::NoRoom(_) => Fault::NoRoom,
-            error if error.status().is_some_and(|status| matches!(status.code, 503 | 504)) => {
+            error if error.status().is_some_and(|status| matches!(status.code, 502..=504)) => {
                 Fault::Unreachable
             }
             error if error.status().is_some_and(|status| status.reason == reason::INTERNAL_ERROR) => {
@@ -203,6 +207,7 @@ pub(crate) fn after_stream(freshness: Freshness, end: StreamEnd) -> State {
     match end {
         StreamEnd::NotOffered | StreamEnd::Broken => State::Listing(freshness),
         StreamEnd::Distrusted => State::Listing(Freshness::Consistent),
+        StreamEnd::Doubted => State::Streaming(freshness),
         // What cuts connections after a while would cut the next stream at the same place; pages are short, and only
         // consistent lists come in pages.
         StreamEnd::CutOff => back_off(&Fault::Unreachable, Next::List(Freshness::Consistent)),
@@ -249,7 +254,7 @@ pub(crate) fn after_watch(version: ResourceVersion, end: WatchEnd) -> State {
         WatchEnd::Closed { .. } if end.is_healthy() => State::Watching(version),
         WatchEnd::Doubted => State::Watching(version),
         WatchEnd::Closed { .. } => back_off(&Fault::Other, Next::Watch(version)),
-        WatchEnd::Distrusted => State::Listing(Freshness::Consistent),
+        WatchEnd::Distrusted => State::Refreshing(version),
         WatchEnd::CutOff => {
             State::BackingOff { trouble: Trouble::CutOff, at_least: None, then: Next::Watch(version) }
         }
@@ -278,6 +283,7 @@ pub(crate) fn step(state: &State) -> NextStep {
         | State::Streaming(freshness)
         | State::Listing(freshness)
         | State::BackingOff { then: Next::Read(freshness) | Next::List(freshness), .. } => read(freshness),
+        State::Refreshing(_) => read(&Freshness::Consistent),
         State::Watching(version) | State::BackingOff { then: Next::Watch(version), .. } => {
             NextStep::Watch { from: version.clone() }
         }

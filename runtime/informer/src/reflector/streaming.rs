@@ -22,7 +22,9 @@ use windlass_object::{Frame, ObjectKey, Representation, ResourceVersion};
 
 use super::intake::Told;
 use super::state::{self, Freshness, State, StreamEnd};
-use super::{CHUNK, During, LONGEST_WINDOW, Listing, Reflector, answered, unless_overtaken};
+use super::{
+    CHUNK, During, LONGEST_WINDOW, Listing, Reflector, answered, unless_overtaken, unless_recovered,
+};
 use crate::delta_fifo::Item;
 use crate::list_watch::{STREAMLESS, WatchListRequest};
 use crate::sync::yield_now;
@@ -118,7 +120,7 @@ impl<R: Representation> Reflector<R> {
                 return Err(self.stream_failed(&NO_END));
             }
             let until = deadline.min(heard + LONGEST_SILENCE);
-            let frame = self.next_before(until, &mut stream).await?;
+            let frame = self.next_before(until, heard, &mut stream).await?;
             now = self.env.now();
             match frame {
                 Frame::Bookmark { version, initial_events_end: true } => {
@@ -145,10 +147,17 @@ impl<R: Representation> Reflector<R> {
     }
 
     /// The next frame, if it comes in time.
-    async fn next_before(&mut self, until: Instant, stream: &mut FrameStream) -> Result<Frame, StreamEnd> {
+    async fn next_before(
+        &mut self,
+        until: Instant,
+        heard: Instant,
+        stream: &mut FrameStream,
+    ) -> Result<Frame, StreamEnd> {
         let asleep = pin!(self.env.sleep_until(until));
-        let next = future::select(stream.next(), asleep);
+        let source = Arc::clone(&self.source);
+        let next = unless_recovered(&*source, || Some(heard), future::select(stream.next(), asleep));
         let next = unless_overtaken(&self.wishes, next).await.ok_or(StreamEnd::Distrusted)?;
+        let next = next.ok_or(StreamEnd::Doubted)?;
         match next {
             Either::Left((Some(Ok(frame)), _)) => Ok(frame),
             Either::Left((Some(Err(error)), _)) => Err(match self.stream_failed(&error) {

@@ -472,7 +472,7 @@ async fn a_burst_is_held_back_at_the_source_when_the_store_does_not_keep_up() {
         refresh: Refresh::new(),
         admission: Admission { keep_managed_fields: false, transform: None, budget },
         sighting: Board::new().sighting(Partition::Whole, ResourceKind::of::<ConfigMap>(), None),
-        pulse: Pulse::default(),
+        pulse: Pulse::new(windlass_client::RequestProgress::default()),
     });
     let task = env.spawn("reflector", reflector.run());
     env.sleep(LONG).await;

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use futures_util::future::{self, Either};
 use tokio_util::sync::CancellationToken;
+use windlass_client::RequestProgress;
 use windlass_env::cell::{Observer, Publisher, cell};
 use windlass_env::{Instant, Task};
 use windlass_object::{Extent, Representation};
@@ -171,11 +172,11 @@ impl Following {
     }
 
     /// Enters a part.
-    fn begin(&self, partition: &Partition) -> Follower {
+    fn begin(&self, partition: &Partition, progress: RequestProgress) -> Follower {
         let (trouble, refresh) = (self.trouble.sibling(), Refresh::new());
         let follower = {
             let state = &mut *self.lock();
-            let follower = Follower { number: state.begun, trouble, refresh, pulse: Pulse::default() };
+            let follower = Follower { number: state.begun, trouble, refresh, pulse: Pulse::new(progress) };
             state.begun += 1;
             state.followers.insert(partition.clone(), follower.clone());
             follower
@@ -226,7 +227,8 @@ impl<R: Representation> Inner<R> {
         stop: CancellationToken,
     ) -> Task<()> {
         let Given { selection: Selection { namespace, .. }, source, decoder, extent } = given;
-        let Follower { number: before, trouble, refresh, pulse } = self.following.begin(&partition);
+        let progress = source.progress().cloned().unwrap_or_default();
+        let Follower { number: before, trouble, refresh, pulse } = self.following.begin(&partition, progress);
         let reflector = Reflector::<R>::new(Parts {
             informer: Arc::clone(&self.name),
             stream: stream(&self.path, &partition, before),
@@ -390,7 +392,7 @@ mod tests {
         let following = Following::new();
         let come_and_go = |name: &str| {
             let partition = Partition::Namespace(name.into());
-            let number = following.begin(&partition).number;
+            let number = following.begin(&partition, RequestProgress::default()).number;
             following.end(&partition);
             number
         };

@@ -79,6 +79,11 @@ impl Progress {
         }
     }
 
+    /// Whether what is at `site` belongs to no part that is followed.
+    pub fn is_unfollowed<'a>(&self, site: impl Into<Site<'a>>) -> bool {
+        matches!(self.coverage.at(site.into()), AtSite::Unfollowed)
+    }
+
     /// Whether the list of the part that holds what is at `site` is in the store.
     pub fn has_listed<'a>(&self, site: impl Into<Site<'a>>) -> bool {
         match (&self.coverage.0, self.coverage.at(site.into())) {

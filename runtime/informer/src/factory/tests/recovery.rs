@@ -40,10 +40,15 @@ impl Process {
 
     /// Requests wait for what `detour` returns for them.
     fn with(faults: Vec<Fault>, detour: Detour) -> Self {
+        Self::limited(faults, detour, 0.0)
+    }
+
+    /// Sends `qps` requests per second.
+    fn limited(faults: Vec<Fault>, detour: Detour, qps: f64) -> Self {
         let (env, metrics, traffic) = (Env::virtual_time(1), Metrics::new(), Traffic::default());
         let api = Scene::new(&env, Plan { seed: 1, faults });
         let service = service(&env, &api, &traffic, detour);
-        let options = ClientOptions { qps: 0.0, ..ClientOptions::default() };
+        let options = ClientOptions { qps, burst: 1, ..ClientOptions::default() };
         let base = Uri::from_static("http://api.test");
         let fence = Arc::new(OpenFence);
         let clients = Clients::over_service(env.clone(), service, base, options, &metrics, fence);
@@ -219,6 +224,21 @@ async fn server_that_answers_429_for_15_minutes_leaves_no_informer_stuck() {
     }
     informer.wait_for_sync(Some(MINUTE * 3)).await.expect("it syncs once it is let in");
     assert_eq!(value(&informer).as_deref(), Some("first"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn informers_whose_lists_wait_for_their_own_limiter_are_not_stuck() {
+    let process = Process::limited(Vec::new(), Arc::new(|_| None), 0.05);
+    for number in 0..60 {
+        process.factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace(format!("n{number}")));
+    }
+    process.start();
+    for minute in 0..19 {
+        process.env.sleep(MINUTE).await;
+        assert_eq!(process.factory.silent(), [], "after {minute} minutes");
+    }
+    process.factory.wait_for_sync(Some(SECOND)).await.expect_err("some still wait");
+    process.factory.wait_for_sync(Some(MINUTE * 2)).await.expect("all have listed");
 }
 
 #[tokio::test(start_paused = true)]

@@ -137,3 +137,38 @@ async fn ticket_is_pending_until_the_informer_runs_and_has_listed() {
     rig.informer.refreshed_since(&early).await;
     assert_eq!((rig.held(), lists(&script)), (vec!["a@5=v".to_owned()], 1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn watch_goes_on_while_lists_on_request_are_refused() {
+    let rig = Rig::new();
+    let refused = || Answer::List(Err(refusal(500, "InternalError")));
+    let follows = |version| played(vec![modified("a", version), Play::Stall]);
+    let script = Script::new(
+        &rig.env,
+        [
+            listed(5, &["a"]),
+            stalls(),
+            refused(),
+            follows(6),
+            refused(),
+            follows(7),
+            listed(8, &["a"]),
+            stalls(),
+        ],
+    );
+    rig.start(&script);
+    rig.settle().await;
+    let ticket = request(&rig);
+    rig.settle().await;
+    assert_eq!((rig.held(), state(&rig, &ticket)), (vec!["a@6=v".to_owned()], RefreshState::Pending));
+    rig.informer.refreshed_since(&ticket).await;
+    rig.settle().await;
+    let expected =
+        [consistent(), watch(5), on_request(), watch(5), on_request(), watch(6), on_request(), watch(8)];
+    assert_eq!((script.asked(), rig.held()), (expected.to_vec(), vec!["a@8=v".to_owned()]));
+    let pauses = [script.gaps()[3], script.gaps()[5]];
+    assert!(
+        pauses.iter().all(|it| *it >= Duration::from_millis(800)),
+        "a source that refuses is not pressed: {pauses:?}"
+    );
+}

@@ -1,0 +1,171 @@
+//! How far one caller's request has come: what tells a long list from a stuck one.
+//!
+//! It refuses to decide what is stuck.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use windlass_env::Instant;
+
+/// What is known about the requests of a caller that has one at a time. Clones are one. Times are kept to the millisecond.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use windlass_client::RequestProgress;
+/// # use windlass_env::Instant;
+/// let progress = RequestProgress::default();
+/// assert_eq!((progress.heard(), progress.waited(Instant::ORIGIN)), (None, Duration::ZERO));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct RequestProgress(Arc<Inner>);
+
+/// Times are one more than their milliseconds, so that zero stands for none.
+#[derive(Debug, Default)]
+struct Inner {
+    /// Since when a request waits for the limits of its own client.
+    queued_since: AtomicU64,
+    waited_ms: AtomicU64,
+    heard: AtomicU64,
+    grew: AtomicU64,
+    /// Bytes of the list so far, of its complete pages, and of the longest list that did not arrive.
+    received: AtomicU64,
+    kept: AtomicU64,
+    furthest: AtomicU64,
+}
+
+impl RequestProgress {
+    /// Returns when bytes of the answer to the last request arrived; `None` if none have.
+    pub fn heard(&self) -> Option<Instant> {
+        instant(self.0.heard.load(Relaxed))
+    }
+
+    /// Returns when a list last became longer than all before it that did not arrive.
+    pub fn grew(&self) -> Option<Instant> {
+        instant(self.0.grew.load(Relaxed))
+    }
+
+    /// Returns how long requests have waited for the limits of their own client since [`reset_wait`](Self::reset_wait).
+    pub fn waited(&self, now: Instant) -> Duration {
+        let waiting = instant(self.0.queued_since.load(Relaxed));
+        let waiting = waiting.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        Duration::from_millis(self.0.waited_ms.load(Relaxed)) + waiting
+    }
+
+    /// Forgets how long requests have waited.
+    pub fn reset_wait(&self) {
+        self.0.waited_ms.store(0, Relaxed);
+    }
+
+    /// A list begins with its first page.
+    pub fn list_begins(&self) {
+        self.0.received.store(0, Relaxed);
+        self.0.kept.store(0, Relaxed);
+    }
+
+    /// A list has arrived.
+    pub fn list_arrived(&self) {
+        self.0.furthest.store(0, Relaxed);
+    }
+
+    /// A request begins to wait for the limits of its client, until the guard is dropped or it is sent.
+    pub(crate) fn queue(&self, now: Instant) -> Queued<'_> {
+        self.0.heard.store(0, Relaxed);
+        self.0.received.store(self.0.kept.load(Relaxed), Relaxed);
+        self.0.queued_since.store(stored(now), Relaxed);
+        Queued(self)
+    }
+
+    /// The request is sent.
+    pub(crate) fn sent(&self, now: Instant) {
+        if let Some(since) = instant(self.0.queued_since.swap(0, Relaxed)) {
+            let waited = now.saturating_duration_since(since).as_millis();
+            self.0.waited_ms.fetch_add(u64::try_from(waited).unwrap_or(u64::MAX), Relaxed);
+        }
+    }
+
+    /// Bytes of the answer arrived.
+    pub(crate) fn received(&self, now: Instant, bytes: usize) {
+        self.0.heard.store(stored(now), Relaxed);
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let received = self.0.received.fetch_add(bytes, Relaxed).saturating_add(bytes);
+        if self.0.furthest.fetch_max(received, Relaxed) < received {
+            self.0.grew.store(stored(now), Relaxed);
+        }
+    }
+
+    /// A page is complete.
+    pub(crate) fn page_arrived(&self) {
+        self.0.kept.store(self.0.received.load(Relaxed), Relaxed);
+    }
+}
+
+/// A request that waits for the limits of its client.
+pub(crate) struct Queued<'a>(&'a RequestProgress);
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.0.0.queued_since.store(0, Relaxed);
+    }
+}
+
+fn stored(at: Instant) -> u64 {
+    u64::try_from(at.since_origin().as_millis()).unwrap_or(u64::MAX - 1) + 1
+}
+
+fn instant(stored: u64) -> Option<Instant> {
+    Some(Instant::ORIGIN + Duration::from_millis(stored.checked_sub(1)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::ORIGIN + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn list_grows_only_beyond_all_that_did_not_arrive() {
+        let progress = RequestProgress::default();
+        progress.list_begins();
+        let _first = progress.queue(at(0));
+        progress.received(at(1), 50);
+        progress.page_arrived();
+        let _second = progress.queue(at(2));
+        assert_eq!(progress.heard(), None, "of the second page nothing has arrived");
+        progress.received(at(3), 30);
+        assert_eq!((progress.grew(), progress.heard()), (Some(at(3)), Some(at(3))));
+        // The second page is sent again, and later the whole list.
+        let _third = progress.queue(at(4));
+        progress.received(at(5), 30);
+        progress.list_begins();
+        let _again = progress.queue(at(6));
+        progress.received(at(7), 80);
+        assert_eq!((progress.grew(), progress.heard()), (Some(at(3)), Some(at(7))));
+        progress.received(at(8), 1);
+        assert_eq!(progress.grew(), Some(at(8)));
+        progress.list_arrived();
+        progress.list_begins();
+        progress.received(at(9), 1);
+        assert_eq!(progress.grew(), Some(at(9)));
+    }
+
+    #[test]
+    fn time_in_the_queue_is_counted_until_the_request_is_sent_or_dropped() {
+        let (progress, millis) = (RequestProgress::default(), Duration::from_millis);
+        let first = progress.queue(at(10));
+        assert_eq!(progress.waited(at(15)), millis(5));
+        progress.sent(at(20));
+        drop(first);
+        assert_eq!(progress.waited(at(30)), millis(10));
+        drop(progress.queue(at(40)));
+        assert_eq!(progress.waited(at(50)), millis(10), "of one that is dropped nothing is known");
+        progress.reset_wait();
+        assert_eq!(progress.waited(at(60)), Duration::ZERO);
+    }
+}
