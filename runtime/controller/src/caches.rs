@@ -12,7 +12,7 @@ use windlass_informer::{
     VersionSource,
 };
 use windlass_object::shard::ShardField;
-use windlass_object::{GroupResource, ObjectKey, Representation, ResourceKind, Uid};
+use windlass_object::{GroupResource, ObjectKey, Representation, ResourceKind, ResourceVersion, Uid};
 
 /// A representation that gives readers a shared object with metadata: whole, dynamic or metadata alone.
 pub trait Observed: Representation<Read = Arc<<Self as Observed>::Object>> {
@@ -205,6 +205,12 @@ impl Caches {
     /// Whether some hold shards of `resource` that are told apart by the identity of their objects.
     pub(crate) fn sharded_by_uid(&self, resource: &GroupResource) -> bool {
         self.of(resource).iter().any(|cache| cache.is_sharded_by_uid())
+    }
+
+    /// The version that one of them has come to at `site`, the newest.
+    pub(crate) fn newest_version(&self, resource: &GroupResource, site: Site<'_>) -> Option<ResourceVersion> {
+        let versions = self.of(resource).into_iter().filter_map(|cache| cache.version_in(site));
+        versions.reduce(|newest, version| if version > newest { version } else { newest })
     }
 
     /// All of them, in order.

@@ -81,15 +81,17 @@ impl DoubtResolver {
     /// Reads one collection, and applies what the read says to every key that waits for it.
     async fn resolve(&self, read: Read) {
         let sent = self.env.now();
+        let newest = |place: &Place| self.caches.newest_version(&place.resource, place.site());
+        let seen: Vec<_> = read.places.iter().map(newest).collect();
         let version = self.version(&read).await;
         let (now, mut ledger) = (self.env.now(), self.ledger.lock());
-        for place in &read.places {
+        for (place, seen) in read.places.iter().zip(&seen) {
             match &version {
                 Ok(version) => {
                     if let Some(version) = version {
                         ledger.reached(&place.resource, version, self.caches.epoch(&place.resource), now);
                     }
-                    ledger.resolve(place, sent, version.as_ref(), now);
+                    ledger.resolve(place, sent, version.as_ref(), seen.as_ref(), now);
                 }
                 Err(error) => {
                     tracing::debug!(resource = %place.resource, %error, "outcome of a write still unknown");

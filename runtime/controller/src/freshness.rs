@@ -196,10 +196,11 @@ impl Gate {
             return false;
         }
         let (deadline, mut behind) = (self.env.now() + patience, Vec::new());
-        let is_of_epoch = self.caches.epoch(&place.resource) == Some(wanted.epoch);
+        let is_of_epoch = || self.caches.epoch(&place.resource) == Some(wanted.epoch);
         for (id, cache) in caches {
+            // The epoch can change during the wait.
             let reflects = is_listed(id, &*cache, &wanted)
-                || is_of_epoch && self.shown(&*cache, place, &wanted, deadline).await;
+                || is_of_epoch() && self.shown(&*cache, place, &wanted, deadline).await && is_of_epoch();
             if !reflects {
                 behind.push((id, cache));
             }
@@ -208,7 +209,7 @@ impl Gate {
         match behind.is_empty() {
             true => self.ledger.lock().satisfied(key, place, &wanted),
             // Versions of another epoch cannot be compared, so waiting for one is in vain.
-            false if is_late || !is_of_epoch => self.relist(key, place, &wanted, &behind),
+            false if is_late || !is_of_epoch() => self.relist(key, place, &wanted, &behind),
             false => {}
         }
         behind.is_empty()

@@ -23,7 +23,7 @@ use windlass_env::{Env, Instant};
 use windlass_informer::{RefreshTicket, Site};
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Uid, Verb};
 
-use crate::caches::{CacheId, Caches};
+use crate::caches::{Cache, CacheId, Caches};
 
 /// How long a write of unknown outcome can still take effect. The client has closed its connection, and a server stops
 /// working on a request whose connection is closed; what it had sent to its storage by then is applied within
@@ -60,6 +60,9 @@ impl Place {
         self.namespace.as_deref()
     }
 }
+
+/// The epoch of writes whose versions no cache can be compared with: only a list settles them.
+const NO_EPOCH: u64 = u64::MAX;
 
 /// What the caches of one collection must reflect before the key is reconciled again.
 #[derive(Clone, Debug, PartialEq)]
@@ -275,12 +278,14 @@ impl Ledger {
     }
 
     /// Resolves the unknown outcomes in a collection by a consistent read that was sent at `sent`: writes that had settled
-    /// by then are reflected at the version of the read, if they happened. Without a version nothing can be waited for.
+    /// by then are reflected at the version of the read, if they happened. Without a version nothing can be waited for. A read
+    /// that is older than what a cache had `seen` is of another epoch, and only a list settles them.
     pub(crate) fn resolve(
         &mut self,
         place: &Place,
         sent: Instant,
         read: Option<&ResourceVersion>,
+        seen: Option<&ResourceVersion>,
         now: Instant,
     ) {
         let settled = |since: Instant| since + SETTLING_TIME <= sent;
@@ -288,6 +293,9 @@ impl Ledger {
         for wanted in entries.filter(|wanted| wanted.doubt.is_some_and(settled)) {
             wanted.version =
                 higher(wanted.version.take(), read.cloned().filter(ResourceVersion::is_comparable));
+            if read.zip(seen).is_some_and(|(read, seen)| read < seen) {
+                wanted.epoch = NO_EPOCH;
+            }
             (wanted.doubt, wanted.since) = (None, now);
             wanted.lists.clear();
         }
@@ -427,6 +435,23 @@ impl KeyLog {
         Self { env, ledger, caches, key }
     }
 
+    /// Whether the answer to a write shows that the server is of another epoch than the caches: its version is not later than
+    /// what a cache had come to before. An update that changes nothing shows that, too, unless the cache has the object.
+    fn is_of_other_epoch(&self, write: &Write) -> bool {
+        let (Some(version), Some(seen)) = (&write.version, &write.seen) else { return false };
+        let is_held = |cache: &dyn Cache, key: &ObjectKey| {
+            cache.held(key).and_then(|(held, _)| held).is_some_and(|held| held == version.as_str())
+        };
+        let holds = |key: &ObjectKey| {
+            self.caches.of(&changed(&write.target)).iter().any(|cache| is_held(&**cache, key))
+        };
+        version <= seen && !write.key.as_ref().is_some_and(holds)
+    }
+
+    fn place(&self, target: &WriteTarget) -> Place {
+        Place::new(changed(target), target.namespace.as_deref())
+    }
+
     fn record(
         &self,
         target: &WriteTarget,
@@ -434,10 +459,9 @@ impl KeyLog {
         write: impl FnOnce(&mut Ledger, &ObjectKey, &Place, u64, Instant),
     ) {
         // A resource this controller does not watch has no cache that could be stale.
-        let resource = changed(target);
-        let Some(epoch) = self.caches.epoch(&resource) else { return };
-        let object = object.filter(|_| self.caches.sharded_by_uid(&resource));
-        let place = Place::new(resource, target.namespace.as_deref());
+        let place = self.place(target);
+        let Some(epoch) = self.caches.epoch(&place.resource) else { return };
+        let object = object.filter(|_| self.caches.sharded_by_uid(&place.resource));
         let place = match object {
             Some(uid) => place.of_object(uid.clone()),
             None => place,
@@ -449,6 +473,11 @@ impl KeyLog {
 }
 
 impl WriteLog for KeyLog {
+    fn seen(&self, target: &WriteTarget) -> Option<ResourceVersion> {
+        let place = self.place(target);
+        self.caches.newest_version(&place.resource, place.site())
+    }
+
     fn wrote(&self, write: Write) {
         let resource = &write.target.resource;
         if let Some(version) = &write.version {
@@ -463,7 +492,9 @@ impl WriteLog for KeyLog {
             // It happened, but not at which version: a consistent read tells what must show.
             return self.ambiguous(write.target);
         }
+        let is_of_other_epoch = self.is_of_other_epoch(&write);
         self.record(&write.target, write.uid.as_ref(), |ledger, key, place, epoch, now| {
+            let epoch = if is_of_other_epoch { NO_EPOCH } else { epoch };
             if let Some(version) = &write.version {
                 ledger.wrote(key, place, version, epoch, now);
             }
@@ -568,12 +599,23 @@ mod tests {
         ledger.wrote(&key(), &place(), &version(5), 0, begun);
         ledger.ambiguous(&key(), &place(), 0, begun);
         assert_eq!((ledger.next_doubt(), ledger.settled_at()), (Some(at(1000)), Some(at(1000))));
-        ledger.resolve(&place(), at(999), Some(&version(9)), at(999));
+        ledger.resolve(&place(), at(999), Some(&version(9)), None, at(999));
         assert!(ledger.is_in_doubt() && only(&ledger).doubt.is_some(), "the read was sent too soon");
-        ledger.resolve(&place(), at(1000), Some(&version(9)), at(1001));
+        ledger.resolve(&place(), at(1000), Some(&version(9)), None, at(1001));
         let resolved = Wanted { version: Some(version(9)), ..Wanted::new(0, at(1001)) };
         assert_eq!(only(&ledger), resolved);
         assert!(!ledger.is_in_doubt() && ledger.next_doubt().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn read_older_than_a_cache_leaves_the_outcome_to_a_list() {
+        let begun = Env::virtual_time(1).now();
+        let (mut ledger, at) = (Ledger::default(), |millis| begun + Duration::from_millis(millis));
+        for (seen, epoch) in [(9, 0), (10, NO_EPOCH)] {
+            ledger.ambiguous(&key(), &place(), 0, begun);
+            ledger.resolve(&place(), at(1000), Some(&version(9)), Some(&version(seen)), at(1001));
+            assert_eq!(only(&ledger).epoch, epoch, "the cache was at {seen}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -584,7 +626,7 @@ mod tests {
         ledger.ambiguous(&key(), &place(), 0, begun);
         ledger.ambiguous(&late, &place(), 0, at(600));
         assert_eq!(ledger.due_doubts(at(1000)), [place()], "later doubts do not postpone the read");
-        ledger.resolve(&place(), at(1000), Some(&version(9)), at(1000));
+        ledger.resolve(&place(), at(1000), Some(&version(9)), None, at(1000));
         assert_eq!(only(&ledger).doubt, None);
         assert!(ledger.wanted(&late)[0].1.doubt.is_some());
         assert_eq!(ledger.next_doubt(), Some(at(1600)), "one more read is needed");
@@ -601,7 +643,7 @@ mod tests {
         assert!(!ledger.is_in_doubt() && only(&ledger).doubt.is_some(), "the key waits for nobody");
         assert!(ledger.renew_doubt(&place(), at(5000)) && !ledger.renew_doubt(&place(), at(5000)));
         assert_eq!(ledger.due_doubts(at(6000)), [place()]);
-        ledger.resolve(&place(), at(6000), Some(&version(9)), at(6001));
+        ledger.resolve(&place(), at(6000), Some(&version(9)), None, at(6001));
         assert_eq!((only(&ledger).doubt, only(&ledger).version), (None, Some(version(9))));
     }
 

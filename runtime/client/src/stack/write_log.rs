@@ -14,6 +14,13 @@ use super::{Answer, Next, Notes, ResponseBody, Step, full};
 
 /// Told of every write of one worker, as its answer comes in.
 pub trait WriteLog: Send + Sync + fmt::Debug + 'static {
+    /// Returns how far what the worker reads of the target has come, before the write is sent. A server that is not older
+    /// gives the write a later version. `None`, the default, if the worker does not know.
+    fn seen(&self, target: &WriteTarget) -> Option<ResourceVersion> {
+        let _target = target;
+        None
+    }
+
     /// The write took effect.
     fn wrote(&self, write: Write);
 
@@ -48,6 +55,8 @@ pub struct Write {
     pub uid: Option<Uid>,
     /// The version it now has. `None` when the answer carries none, as for an object that is gone at once.
     pub version: Option<ResourceVersion>,
+    /// What [`WriteLog::seen`] returned before the write was sent.
+    pub seen: Option<ResourceVersion>,
 }
 
 impl WriteTarget {
@@ -76,7 +85,9 @@ impl Step for Log {
         else {
             return next.send(request).await;
         };
-        let mut open = OpenWrite { log: self.0, target: Some(WriteTarget::of(about)), notes: notes.clone() };
+        let target = WriteTarget::of(about);
+        let seen = self.0.seen(&target);
+        let mut open = OpenWrite { log: self.0, target: Some(target), seen, notes: notes.clone() };
         let response = next.send(request).await?;
         open.answered(response).await
     }
@@ -91,6 +102,7 @@ struct OpenWrite {
     log: Arc<dyn WriteLog>,
     /// Taken when the outcome is known.
     target: Option<WriteTarget>,
+    seen: Option<ResourceVersion>,
     notes: Notes,
 }
 
@@ -123,7 +135,8 @@ impl OpenWrite {
     fn record(&mut self, written: Written) {
         let Some(target) = self.target.take() else { return };
         let Written { key, uid, version } = written;
-        self.log.wrote(Write { key: key.or_else(|| target.key()), uid, version, target });
+        let seen = self.seen.take();
+        self.log.wrote(Write { key: key.or_else(|| target.key()), uid, version, seen, target });
     }
 }
 

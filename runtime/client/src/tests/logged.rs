@@ -32,6 +32,7 @@ async fn a_write_is_logged_with_what_its_answer_says() {
         key: Some(ObjectKey::namespaced("web", "a")),
         uid: Some("u-1".into()),
         version: Some(ResourceVersion::new("12")),
+        seen: None,
     };
     assert_eq!((log.wrote(), log.ambiguous()), (vec![expected], vec![]));
 }

@@ -65,34 +65,63 @@ async fn a_binding_that_names_its_pod_in_the_body_is_waited_for_in_the_pods_as_w
 #[tokio::test(start_paused = true)]
 async fn a_deletion_whose_answer_names_no_uid_is_waited_for_by_a_fresh_read() {
     let world = World::with(&["m"]);
+    let (gate, _resolver) = gate(&world).await;
+    world.api.meddle(|_| Some(LATE));
+    let key = ObjectKey::namespaced("shop", "m");
+    let log = gate.log(&key);
+    world.api.delete(&path("m"));
+    let target = target(Verb::Delete, "m");
+    log.wrote(Write { target, key: Some(key.clone()), uid: None, version: None, seen: None });
+    let is_held = || gate.caches.all()[0].held(&key).is_some();
+    assert!(matches!(gate.pass(&key).await, Freshness::Stale { .. }), "the cache still shows it");
+    assert!(is_held());
+    world.pass(10).await;
+    assert_eq!(gate.pass(&key).await, Freshness::Fresh);
+    assert!(!is_held());
+}
+
+/// A gate over a cache of the ConfigMaps of `world`, and what resolves unknown outcomes.
+async fn gate(world: &World) -> (Gate, Task<()>) {
     let wire = |setup: &mut Setup| drop(setup.watch::<ConfigMap>().enqueue(by_self));
     let Readied { factory, resources, .. } =
         world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
     let informer = factory.typed::<ConfigMap>();
     assert!(informer.synced().await);
-    world.api.meddle(|_| Some(LATE));
     let (env, ledger, caches) = (world.env.clone(), SharedLedger::default(), Caches::default());
-    caches.add(Arc::new(informer.clone()));
+    caches.add(Arc::new(informer));
     let gate = Gate { env, ledger, caches, mode: ReadYourWrites::Requeue };
     let Gate { env, ledger, caches, .. } = gate.clone();
     let resolver = DoubtResolver { env, ledger, caches, reader: resources.reader };
-    let _resolver = world.env.spawn("write outcomes", resolver.run());
+    (gate, world.env.spawn("write outcomes", resolver.run()))
+}
+
+fn target(verb: Verb, name: &str) -> WriteTarget {
+    let resource = GroupResource::new("", "configmaps");
+    WriteTarget { verb, resource, subresource: None, namespace: Some("shop".into()), name: Some(name.into()) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn write_at_a_version_that_the_cache_had_passed_before_is_waited_for_by_a_list() {
+    let world = World::with(&["m"]);
+    let (gate, _resolver) = gate(&world).await;
     let key = ObjectKey::namespaced("shop", "m");
+    let lists = || world.metrics.informer("", "v1", "configmaps").lists.get();
     let log = gate.log(&key);
-    world.api.delete(&path("m"));
-    let target = WriteTarget {
-        verb: Verb::Delete,
-        resource: GroupResource::new("", "configmaps"),
-        subresource: None,
-        namespace: Some("shop".to_owned()),
-        name: Some("m".to_owned()),
+    let wrote = |name: &str, version: Option<ResourceVersion>| {
+        let target = target(Verb::Update, name);
+        let (seen, key) = (log.seen(&target), Some(ObjectKey::namespaced("shop", name)));
+        log.wrote(Write { target, key, uid: None, version, seen });
     };
-    log.wrote(Write { target, key: Some(key.clone()), uid: None, version: None });
-    assert!(matches!(gate.pass(&key).await, Freshness::Stale { .. }), "the cache still shows it");
-    assert!(informer.lister().get(&key).is_some());
-    world.pass(10).await;
-    assert_eq!(gate.pass(&key).await, Freshness::Fresh);
-    assert!(informer.lister().get(&key).is_none());
+    let before = lists();
+    // An update that changes nothing is answered with the version that the cache holds.
+    let held = gate.caches.all()[0].held(&key).expect("held").0;
+    wrote("m", held.as_deref().map(ResourceVersion::new));
+    assert_eq!((gate.pass(&key).await, lists()), (Freshness::Fresh, before));
+    // The server was restored: it gives versions a second time.
+    wrote("n", Some(ResourceVersion::new("1")));
+    assert!(matches!(gate.pass(&key).await, Freshness::Stale { .. }));
+    world.pass(5).await;
+    assert_eq!((gate.pass(&key).await, lists()), (Freshness::Fresh, before + 1));
 }
 
 /// Key `first` spawns a task that writes two seconds later, while the only worker has key `second`.
