@@ -172,7 +172,7 @@ async fn credentials_error_is_reported_until_a_request_is_authenticated() {
 
 #[tokio::test]
 async fn token_that_expires_soon_is_sent_while_the_plugin_runs() {
-    let expires_at = jiff::Timestamp::now() + Duration::from_secs(30);
+    let expires_at = Env::system("clock").wall() + Duration::from_secs(30);
     let world = WithPlugin::new(json!({ "token": "first", "expirationTimestamp": expires_at })).await;
     let directory = world.directory.path();
     let mut config = world.config.clone();
@@ -210,7 +210,7 @@ async fn plugin_that_outlasts_the_request_is_waited_for_by_the_next() {
 
 #[tokio::test]
 async fn request_with_an_expired_credential_is_not_sent_when_the_plugin_fails() {
-    let expired_at = jiff::Timestamp::now() - Duration::from_secs(1);
+    let expired_at = Env::system("clock").wall() - Duration::from_secs(1);
     let world = WithPlugin::new(json!({ "token": "first", "expirationTimestamp": expired_at })).await;
     let (clients, directory) = (clients_of(&world.env, world.config.clone()), world.directory.path());
     fs::remove_file(directory.join("credential")).unwrap();
