@@ -13,6 +13,7 @@
 //! `WINDLASS_SEED` says which seed is the first. What fails is shortened and printed as a line of Rust, and goes to
 //! `tests/regressions.rs` once its cause is gone.
 
+mod campaign;
 pub mod fixtures;
 pub mod generator;
 pub mod planted;
@@ -20,6 +21,7 @@ pub mod scripts;
 
 use std::str::FromStr;
 
+pub use self::campaign::campaign;
 pub use self::fixtures::{User, simulation};
 
 /// What an environment variable asks for, or this.

@@ -9,12 +9,9 @@
 //! It also looks for shards that nobody works on, and objects when that goes on for longer than the election promises: a
 //! lease duration by the slowest clock after a fault, a second where a shard is handed over.
 //!
-//! `WINDLASS_PLANS` says how many plans (default 5, beside those that failed once), `WINDLASS_SEED` which is the first (default 1).
+//! `WINDLASS_PLANS` says how many plans (default 10, beside those that failed once), `WINDLASS_SEED` which is the first (default 1).
 
-#![expect(
-    clippy::print_stdout,
-    reason = "for how long shards were vacant, and the plans that failed, are part of the result"
-)]
+#![expect(clippy::print_stdout, reason = "for how long shards were vacant is part of the result")]
 
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -23,12 +20,10 @@ use k8s_openapi::api::core::v1::Namespace;
 use serde_json::{Value, json};
 use windlass_controllers::{Options, registrations};
 use windlass_env::Env;
+use windlass_simulation::campaign;
 use windlass_simulation::fixtures::{object, replica_set};
-use windlass_simulation::wanted;
 use windlass_testing::nodes::NodeOptions;
-use windlass_testing::{
-    Cluster, Fault, FaultKind, Faults, Flaw, Plan, Report, Simulation, Snapshot, Vacancies, What, shorten,
-};
+use windlass_testing::{Cluster, Fault, Faults, Flaw, Plan, Simulation, Snapshot, Vacancies, What};
 
 const TENANTS: usize = 4;
 const ROUNDS: usize = 5;
@@ -70,47 +65,9 @@ async fn tenants(cluster: Cluster) {
     cluster.eventually("every ReplicaSet says so", all_told).await;
 }
 
-fn seeds() -> impl Iterator<Item = u64> {
-    let (first, plans) = (wanted("WINDLASS_SEED", 1), wanted("WINDLASS_PLANS", 5));
-    assert!(plans > 0, "no plan proves nothing");
-    first..first + plans
-}
-
-/// How many plans may fail before the others are spared.
-const ENOUGH: usize = 5;
-
 /// From how many plans on they have to show that shards that lost their holder were judged: one in two plans at least,
 /// where about two in each are usual.
 const MANY: u64 = 20;
-
-/// Runs the plans of all seeds. Each has to end as this run did, if one is given.
-fn campaign(faults: &Faults, quiet: Option<&Report>) {
-    let (mut failed, mut plans, mut all) = (0, 0_u64, Vacancies::default());
-    for seed in seeds() {
-        plans += 1;
-        let simulation = simulation(seed).faults(faults.clone());
-        match simulation.run_like(quiet, tenants) {
-            Ok(report) => add(&mut all, &report.vacancies),
-            Err(failure) => {
-                println!("{}", shorten(&simulation, quiet, failure, tenants));
-                failed += 1;
-            }
-        }
-        if failed == ENOUGH || plans % 100 == 0 {
-            println!("{plans} plans, {failed} failed, {all:?}");
-        }
-        if failed == ENOUGH {
-            break;
-        }
-    }
-    println!("{plans} plans, {failed} failed, {all:?}");
-    assert_eq!(failed, 0, "plans failed; they are printed above");
-    // A plan may have nobody die, so a few together are asked.
-    assert!(
-        plans < MANY || 2 * all.filled >= plans,
-        "vacancies were hardly judged: {all:?} in {plans} plans"
-    );
-}
 
 fn add(all: &mut Vacancies, one: &Vacancies) {
     all.filled += one.filled;
@@ -120,15 +77,17 @@ fn add(all: &mut Vacancies, one: &Vacancies) {
 }
 
 #[test]
-fn whatever_happens_every_write_is_sent_under_the_lease_of_its_shard() {
-    campaign(&Faults::all(), None);
-}
-
-#[test]
-fn while_nothing_is_late_all_work_is_done_once_whoever_holds_its_shard() {
-    let quiet = simulation(1).plan(Plan::quiet(1)).run(tenants);
-    let quiet = quiet.unwrap_or_else(|failure| panic!("without any fault: {failure}"));
-    campaign(&Faults::all().without(FaultKind::Delay), Some(&quiet));
+fn whatever_happens_all_work_is_done_once_and_every_write_under_the_lease_of_its_shard() {
+    let reports = campaign(10, |seed| simulation(seed).faults(Faults::all()), tenants);
+    let mut all = Vacancies::default();
+    reports.iter().for_each(|report| add(&mut all, &report.vacancies));
+    println!("{all:?}");
+    // A plan may have nobody die, so a few together are asked.
+    let plans = reports.len() as u64;
+    assert!(
+        plans < MANY || 2 * all.filled >= plans,
+        "vacancies were hardly judged: {all:?} in {plans} plans"
+    );
 }
 
 /// Every replica is told to stop, one after the other, while nothing else happens.

@@ -1,0 +1,98 @@
+//! Many random plans of one simulation, on every core.
+
+#![expect(
+    clippy::print_stdout,
+    reason = "how fast it went, and the plans that failed, are part of the result"
+)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use windlass_testing::{Cluster, Plan, Report, Simulation, shorten};
+
+use crate::wanted;
+
+/// How many plans may fail before the others are spared.
+const ENOUGH: u64 = 5;
+/// After how many plans the rate is printed.
+const NOTE_EVERY: u64 = 250;
+
+/// Runs as many random plans as `WINDLASS_PLANS` says, `plans` by default, from seed `WINDLASS_SEED` on, and returns their
+/// reports. Each has to end as the run without faults. What fails is shortened and printed.
+///
+/// # Panics
+/// When a plan fails, or the run without faults.
+pub fn campaign<S, A>(plans: u64, simulation: S, script: A) -> Vec<Report>
+where
+    S: Fn(u64) -> Simulation + Sync,
+    A: AsyncFn(Cluster) + Sync,
+{
+    let (plans, first): (u64, u64) = (wanted("WINDLASS_PLANS", plans), wanted("WINDLASS_SEED", 1));
+    assert!(plans > 0, "no plan proves nothing");
+    let campaign = Campaign {
+        first,
+        plans,
+        simulation,
+        script,
+        taken: AtomicU64::new(0),
+        failed: AtomicU64::new(0),
+        reports: Mutex::default(),
+        begun: Instant::now(),
+    };
+    let quiet = (campaign.simulation)(first).plan(Plan::quiet(first)).run(&campaign.script);
+    let quiet = quiet.unwrap_or_else(|failure| panic!("without any fault: {failure}"));
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(|| campaign.work(&quiet)))));
+    let failed = campaign.failed.into_inner();
+    assert_eq!(failed, 0, "plans failed; they are printed above");
+    campaign.reports.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Plans that are taken one by one, and what became of them.
+struct Campaign<S, A> {
+    first: u64,
+    plans: u64,
+    simulation: S,
+    script: A,
+    taken: AtomicU64,
+    failed: AtomicU64,
+    reports: Mutex<Vec<Report>>,
+    begun: Instant,
+}
+
+impl<S, A> Campaign<S, A>
+where
+    S: Fn(u64) -> Simulation + Sync,
+    A: AsyncFn(Cluster) + Sync,
+{
+    /// Takes plans until there are none, or enough of them failed.
+    fn work(&self, quiet: &Report) {
+        loop {
+            let taken = self.taken.fetch_add(1, Ordering::Relaxed);
+            if taken >= self.plans || self.failed.load(Ordering::Relaxed) >= ENOUGH {
+                return;
+            }
+            let simulation = (self.simulation)(self.first.wrapping_add(taken));
+            match simulation.run_like(Some(quiet), &self.script) {
+                Ok(report) => self.note(report),
+                Err(failure) => {
+                    println!("{}", shorten(&simulation, quiet, failure, &self.script));
+                    self.failed.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    fn note(&self, mut report: Report) {
+        // What it was like in the end was compared, and is large.
+        report.state = Default::default();
+        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        reports.push(report);
+        let plans = reports.len() as u64;
+        if plans.is_multiple_of(NOTE_EVERY) || plans == self.plans {
+            let rate = plans as f64 / self.begun.elapsed().as_secs_f64();
+            println!("{plans} plans, {rate:.2} per second");
+        }
+    }
+}
