@@ -66,7 +66,7 @@ pub struct ClientOptions {
     pub connect_timeout: Duration,
     /// How long sent data can stay unacknowledged before the connection is closed (`TCP_USER_TIMEOUT`; Linux). Default
     /// 30 s. With leader election at most lease duration minus renew deadline: so long can a write arrive late. At
-    /// least 1 ms: the kernel takes less for its own default, a quarter of an hour.
+    /// least 1 ms: for less the kernel uses its own default of about 15 minutes.
     pub unacknowledged_timeout: Duration,
     /// Whose credentials the requests of controllers carry. Default: those of the process.
     pub identities: Identities,

@@ -1,6 +1,6 @@
-//! How far one caller's request has come: what tells a long list from a stuck one.
+//! The progress of the requests of one caller, which distinguishes a long list from a stuck list.
 //!
-//! It refuses to decide what is stuck.
+//! It does not decide which list is stuck.
 
 use std::{
     sync::{
@@ -12,7 +12,8 @@ use std::{
 
 use windlass_env::Instant;
 
-/// What is known about the requests of a caller that has one at a time. Clones are one. Times are kept to the millisecond.
+/// The progress of the requests of a caller that sends one request at a time. Clones share it. Times have a resolution of one
+/// millisecond.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -24,15 +25,15 @@ use windlass_env::Instant;
 #[derive(Clone, Debug, Default)]
 pub struct RequestProgress(Arc<Inner>);
 
-/// Times are one more than their milliseconds, so that zero stands for none.
+/// Times are stored as milliseconds plus one; zero means none.
 #[derive(Debug, Default)]
 struct Inner {
-    /// Since when a request waits for the limits of its own client.
+    /// Since when a request waits for the rate limit of its own client.
     queued_since: AtomicU64,
     waited_ms: AtomicU64,
     heard: AtomicU64,
     grew: AtomicU64,
-    /// Bytes of the list so far, of its complete pages, and of the longest list that did not arrive.
+    /// Bytes of the list so far, of its complete pages, and of the longest list that did not complete.
     received: AtomicU64,
     kept: AtomicU64,
     furthest: AtomicU64,
@@ -44,35 +45,35 @@ impl RequestProgress {
         instant(self.0.heard.load(Relaxed))
     }
 
-    /// Returns when a list last became longer than all before it that did not arrive.
+    /// Returns when a list last became longer than every earlier list that did not complete.
     pub fn grew(&self) -> Option<Instant> {
         instant(self.0.grew.load(Relaxed))
     }
 
-    /// Returns how long requests have waited for the limits of their own client since [`reset_wait`](Self::reset_wait).
+    /// Returns how long requests have waited for the rate limit of their own client since [`reset_wait`](Self::reset_wait).
     pub fn waited(&self, now: Instant) -> Duration {
         let waiting = instant(self.0.queued_since.load(Relaxed));
         let waiting = waiting.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         Duration::from_millis(self.0.waited_ms.load(Relaxed)) + waiting
     }
 
-    /// Forgets how long requests have waited.
+    /// Resets the time that [`waited`](Self::waited) returns.
     pub fn reset_wait(&self) {
         self.0.waited_ms.store(0, Relaxed);
     }
 
-    /// A list begins with its first page.
+    /// Records that a list begins with its first page.
     pub fn list_begins(&self) {
         self.0.received.store(0, Relaxed);
         self.0.kept.store(0, Relaxed);
     }
 
-    /// A list has arrived.
+    /// Records that a list is complete.
     pub fn list_arrived(&self) {
         self.0.furthest.store(0, Relaxed);
     }
 
-    /// A request begins to wait for the limits of its client, until the guard is dropped or it is sent.
+    /// Records that a request waits for the rate limit of its client, until it is sent or the guard is dropped.
     pub(crate) fn queue(&self, now: Instant) -> Queued<'_> {
         self.0.heard.store(0, Relaxed);
         self.0.received.store(self.0.kept.load(Relaxed), Relaxed);
@@ -80,7 +81,7 @@ impl RequestProgress {
         Queued(self)
     }
 
-    /// The request is sent.
+    /// Records that the request is sent.
     pub(crate) fn sent(&self, now: Instant) {
         if let Some(since) = instant(self.0.queued_since.swap(0, Relaxed)) {
             let waited = now.saturating_duration_since(since).as_millis();
@@ -88,7 +89,7 @@ impl RequestProgress {
         }
     }
 
-    /// Bytes of the answer arrived.
+    /// Records that bytes of the answer arrived.
     pub(crate) fn received(&self, now: Instant, bytes: usize) {
         self.0.heard.store(stored(now), Relaxed);
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
@@ -98,13 +99,13 @@ impl RequestProgress {
         }
     }
 
-    /// A page is complete.
+    /// Records that a page is complete.
     pub(crate) fn page_arrived(&self) {
         self.0.kept.store(self.0.received.load(Relaxed), Relaxed);
     }
 }
 
-/// A request that waits for the limits of its client.
+/// A request that waits for the rate limit of its client.
 pub(crate) struct Queued<'a>(&'a RequestProgress);
 
 impl Drop for Queued<'_> {
@@ -130,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn list_grows_only_beyond_all_that_did_not_arrive() {
+    fn list_grows_when_it_is_longer_than_every_incomplete_list() {
         let progress = RequestProgress::default();
         progress.list_begins();
         let _first = progress.queue(at(0));
         progress.received(at(1), 50);
         progress.page_arrived();
         let _second = progress.queue(at(2));
-        assert_eq!(progress.heard(), None, "of the second page nothing has arrived");
+        assert_eq!(progress.heard(), None, "no byte of the second page has arrived");
         progress.received(at(3), 30);
         assert_eq!((progress.grew(), progress.heard()), (Some(at(3)), Some(at(3))));
         // The second page is sent again, and later the whole list.
@@ -164,7 +165,7 @@ mod tests {
         drop(first);
         assert_eq!(progress.waited(at(30)), millis(10));
         drop(progress.queue(at(40)));
-        assert_eq!(progress.waited(at(50)), millis(10), "of one that is dropped nothing is known");
+        assert_eq!(progress.waited(at(50)), millis(10), "the wait of a dropped request is not counted");
         progress.reset_wait();
         assert_eq!(progress.waited(at(60)), Duration::ZERO);
     }

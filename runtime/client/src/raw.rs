@@ -115,13 +115,13 @@ impl RawClient {
         self.reachability.as_ref()
     }
 
-    /// Returns the same client, which notes in `progress` how far its requests come. It is for one request at a time.
+    /// Returns the same client, which records the progress of its requests in `progress`. It must send one request at a time.
     #[must_use]
     pub fn with_progress(self, progress: RequestProgress) -> Self {
         Self { progress: Some(progress), ..self }
     }
 
-    /// Where this client notes how far its requests come, if it does.
+    /// Returns where this client records the progress of its requests, if it does.
     pub fn progress(&self) -> Option<&RequestProgress> {
         self.progress.as_ref()
     }
@@ -293,8 +293,8 @@ fn append(query: &mut form_urlencoded::Serializer<'_, String>, name: &str, value
     }
 }
 
-/// Reads a body into one piece, holding no second copy of it; one of more than `most` bytes no further than that. Tells
-/// the length of each chunk.
+/// Reads a body into one piece, holding no second copy of it; one of more than `most` bytes no further than that. Passes
+/// the length of each chunk to `note`.
 async fn collect(mut body: Body, most: Option<u64>, note: impl Fn(usize)) -> Result<Bytes, RequestError> {
     let most = most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
     let expected = usize::try_from(body.size_hint().lower()).unwrap_or(0);

@@ -3,8 +3,8 @@
 //! Guarantees:
 //! - Any answer counts, except 429, 502, 503 and 504, which busy servers, starting servers and proxies send: from these
 //!   nothing follows. A request counts as unanswered if its connection fails or if its deadline passes; also if its sender drops
-//!   it after [`OUTAGE`] and nothing was answered meanwhile, so that a request which is sent again because of a recovery
-//!   reports no outage of its own.
+//!   it after [`OUTAGE`] and nothing was answered meanwhile, so that a request which is sent again after a recovery does
+//!   not report an outage.
 //! - An **outage** is a time of at least [`OUTAGE`] without an answer, in which a request was unanswered. Its end, the
 //!   first answer, is a **recovery**.
 //! - Callers that wait for the server go on after the first answer, evenly spread over [`SPREAD`] and no more than one
@@ -144,8 +144,8 @@ impl Reachability {
     }
 
     /// Waits for the next recovery, and then for this caller's slot: for a caller whose connection might not have survived
-    /// the outage. A connection on which something was `heard` less than 3 s before the recovery has; that is asked when the
-    /// server recovers.
+    /// the outage. A connection that received data less than 3 s before the recovery has; `heard` returns the time of the last
+    /// data and is called at the recovery.
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the wait.

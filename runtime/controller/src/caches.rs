@@ -38,7 +38,7 @@ pub(crate) trait Cache: VersionSource {
     fn is_sharded_by_uid(&self) -> bool;
     /// Whether namespaces are listed one by one, because a role can be limited to them.
     fn is_by_namespace(&self) -> bool;
-    /// Whether it is to follow what is there.
+    /// Whether the cache follows objects at this site, or will.
     fn expects(&self, site: Site<'_>) -> bool;
     /// Moves whenever what is cached changes.
     fn progress(&self) -> Observer<Progress>;
@@ -207,7 +207,7 @@ impl Caches {
         self.of(resource).iter().any(|cache| cache.is_sharded_by_uid())
     }
 
-    /// The version that one of them has come to at `site`, the newest.
+    /// Returns the newest version that one of the caches of `resource` has reached at `site`.
     pub(crate) fn newest_version(&self, resource: &GroupResource, site: Site<'_>) -> Option<ResourceVersion> {
         let versions = self.of(resource).into_iter().filter_map(|cache| cache.version_in(site));
         versions.reduce(|newest, version| if version > newest { version } else { newest })

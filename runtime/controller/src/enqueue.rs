@@ -131,7 +131,7 @@ impl Enqueuer {
         Self { news: News::Routine, ..self.clone() }
     }
 
-    /// Adds every key that the controller remembers to have queued.
+    /// Adds every key that the history contains.
     pub(crate) fn add_known(&self) {
         self.add_all(self.history.keys());
     }

@@ -69,7 +69,7 @@ impl Caches {
     }
 }
 
-/// Whether the cache holds nothing of `place`, and cannot have it or is not to. Whoever must not be read any more, but was, holds
+/// Whether the cache contains no object of `place`, and cannot or will not follow it. Whoever must not be read any more, but was, holds
 /// what is old, and is waited for.
 fn is_barred(cache: &dyn Cache, place: &Place) -> bool {
     let namespace = place.namespace();
@@ -189,7 +189,7 @@ impl Gate {
             return true;
         }
         if wanted.doubt.is_some() {
-            // One that no cache could show for a while is resolved now that a cache can.
+            // The place had no cache when its read was due, and has one now.
             if self.ledger.lock().renew_doubt(place, self.env.now()) {
                 self.ledger.doubts_changed();
             }

@@ -312,7 +312,7 @@ impl History {
         self.lock().records.lost_beyond()
     }
 
-    /// The keys that are remembered, in order.
+    /// Returns all keys of the history, sorted.
     pub(crate) fn keys(&self) -> Vec<ObjectKey> {
         let mut keys: Vec<_> = self.lock().records.iter().map(|(key, _)| key.clone()).collect();
         keys.sort();

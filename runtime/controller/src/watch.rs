@@ -265,8 +265,8 @@ where
         self.sighting.over();
     }
 
-    /// Queues every key that the controller can name: those of its own objects, and those it has reconciled. A reconcile may
-    /// have acted on an object that the mapper will never see.
+    /// Queues the keys of the controller's own objects and all keys of its history. A reconcile can have acted on an object
+    /// that no mapper receives.
     fn missed(&mut self) {
         let queue = self.queue.at(self.wiring.background);
         self.wiring.own.0.iter().for_each(|cache| queue.add_all(cache.keys()));

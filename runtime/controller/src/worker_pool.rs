@@ -184,7 +184,7 @@ impl Worker {
         if undecodable.contains(key) {
             queue.forget(key);
             history.withheld(key);
-            // From here on its object's next state queues it. One that is readable by now can have the annotation.
+            // The next state of the object queues the key. An object that became readable can have the annotation.
             if undecodable.withhold(key, priority) || Pause::of(pauses, key).is_some() {
                 return None;
             }

@@ -61,7 +61,7 @@ impl Place {
     }
 }
 
-/// The epoch of writes whose versions no cache can be compared with: only a list settles them.
+/// The epoch of writes whose versions cannot be compared with those of any cache: only a list settles them.
 const NO_EPOCH: u64 = u64::MAX;
 
 /// What the caches of one collection must reflect before the key is reconciled again.
@@ -279,7 +279,7 @@ impl Ledger {
 
     /// Resolves the unknown outcomes in a collection by a consistent read that was sent at `sent`: writes that had settled
     /// by then are reflected at the version of the read, if they happened. Without a version nothing can be waited for. A read
-    /// that is older than what a cache had `seen` is of another epoch, and only a list settles them.
+    /// that is older than `seen`, the version of a cache before the read, is of another epoch: only a list settles the writes.
     pub(crate) fn resolve(
         &mut self,
         place: &Place,
@@ -313,7 +313,8 @@ impl Ledger {
         }
     }
 
-    /// Has the collection read whose unknown outcomes a key waits for, if nobody does. Returns whether nobody did.
+    /// Schedules the read of a collection for whose unknown outcomes a key waits, unless a read is scheduled. Returns whether
+    /// it did.
     pub(crate) fn renew_doubt(&mut self, place: &Place, now: Instant) -> bool {
         let is_new = !self.doubts.contains_key(place);
         if is_new {
@@ -435,8 +436,8 @@ impl KeyLog {
         Self { env, ledger, caches, key }
     }
 
-    /// Whether the answer to a write shows that the server is of another epoch than the caches: its version is not later than
-    /// what a cache had come to before. An update that changes nothing shows that, too, unless the cache has the object.
+    /// Whether the server and the caches are of different epochs: the version of the write is not later than the version of a
+    /// cache before the write. An update without a change returns the version that the cache contains.
     fn is_of_other_epoch(&self, write: &Write) -> bool {
         let (Some(version), Some(seen)) = (&write.version, &write.seen) else { return false };
         let is_held = |cache: &dyn Cache, key: &ObjectKey| {
@@ -640,7 +641,7 @@ mod tests {
         let (mut ledger, at) = (Ledger::default(), |millis| begun + Duration::from_millis(millis));
         ledger.ambiguous(&key(), &place(), 0, begun);
         ledger.abandon_doubt(&place());
-        assert!(!ledger.is_in_doubt() && only(&ledger).doubt.is_some(), "the key waits for nobody");
+        assert!(!ledger.is_in_doubt() && only(&ledger).doubt.is_some(), "no read is scheduled");
         assert!(ledger.renew_doubt(&place(), at(5000)) && !ledger.renew_doubt(&place(), at(5000)));
         assert_eq!(ledger.due_doubts(at(6000)), [place()]);
         ledger.resolve(&place(), at(6000), Some(&version(9)), None, at(6001));

@@ -68,8 +68,8 @@ impl Backoff {
     }
 
     /// Returns the further pause of a reflector that could go on early, because the server answered another request after
-    /// it had begun to wait. A reflector that alone is not answered, be it for the size of its lists, must not press the
-    /// server; one that waited for the end of an outage of everything does not.
+    /// it began to wait. A reflector that alone receives no answers, for example because its lists are large, must not
+    /// overload the server. A reflector that waited for the end of an outage does not.
     pub(crate) fn resume_early(&mut self, recovered: bool) -> Duration {
         if recovered {
             self.early = 0;
@@ -211,6 +211,6 @@ mod tests {
         }
         let pauses: Vec<_> = (0..7).map(|_| backoff.resume_early(false).as_millis()).collect();
         assert_eq!(pauses, [1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000]);
-        assert_eq!(backoff.resume_early(true), Duration::ZERO, "nobody was answered");
+        assert_eq!(backoff.resume_early(true), Duration::ZERO, "no request was answered");
     }
 }

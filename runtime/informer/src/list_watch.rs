@@ -175,8 +175,8 @@ pub trait ListerWatcher: Send + Sync + 'static {
         None
     }
 
-    /// Returns where the source notes how far its requests come. With it liveness tells a list that is long, or that waits
-    /// for the limits of its own client, from one that is stuck; without it, a page that takes 400 s is stuck.
+    /// Returns where the source records the progress of its requests. With it, liveness distinguishes a long list, and a list
+    /// that waits for the rate limit of its own client, from a stuck list. Without it, a page that takes 400 s is stuck.
     fn progress(&self) -> Option<&RequestProgress> {
         None
     }

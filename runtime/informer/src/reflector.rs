@@ -250,7 +250,7 @@ impl<R: Representation> Reflector<R> {
         }
     }
 
-    /// Lists on request. If the source answers that it cannot list now, the watch goes on: it might be as good as before.
+    /// Lists on request. If the source rejects the list, the watch continues: it might work.
     async fn refresh(&mut self, version: ResourceVersion) -> State {
         let next = self.list(Freshness::Consistent).await;
         match next {

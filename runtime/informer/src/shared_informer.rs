@@ -650,7 +650,7 @@ impl<R: Representation> SharedInformer<R> {
         Arc::downgrade(&self.inner)
     }
 
-    /// Whether it is to follow what is at `site`: a part that joins counts before it is followed.
+    /// Returns whether the informer follows objects at `site`, or will: a namespace that joins counts before it is followed.
     pub fn expects<'a>(&self, site: impl Into<Site<'a>>) -> bool {
         self.inner.members.as_ref().is_none_or(|members| members.expects(site.into()))
     }

@@ -1,9 +1,6 @@
 //! Many random plans of one simulation, on every core.
 
-#![expect(
-    clippy::print_stdout,
-    reason = "how fast it went, and the plans that failed, are part of the result"
-)]
+#![expect(clippy::print_stdout, reason = "the rate and the failed plans are part of the result")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -18,8 +15,8 @@ const ENOUGH: u64 = 5;
 /// After how many plans the rate is printed.
 const NOTE_EVERY: u64 = 250;
 
-/// Runs as many random plans as `WINDLASS_PLANS` says, `plans` by default, from seed `WINDLASS_SEED` on, and returns their
-/// reports. Each has to end as the run without faults. What fails is shortened and printed.
+/// Runs `WINDLASS_PLANS` random plans (default `plans`) from seed `WINDLASS_SEED` on and returns their reports. Each plan must
+/// end in the state of the run without faults. A plan that fails is shortened and printed.
 ///
 /// # Panics
 /// When a plan fails, or the run without faults.
@@ -49,7 +46,7 @@ where
     campaign.reports.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Plans that are taken one by one, and what became of them.
+/// Plans and their results.
 struct Campaign<S, A> {
     first: u64,
     plans: u64,
@@ -85,7 +82,7 @@ where
     }
 
     fn note(&self, mut report: Report) {
-        // What it was like in the end was compared, and is large.
+        // The final state is large and was compared already.
         report.state = Default::default();
         let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         reports.push(report);

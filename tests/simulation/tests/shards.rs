@@ -9,7 +9,7 @@
 //! It also looks for shards that nobody works on, and objects when that goes on for longer than the election promises: a
 //! lease duration by the slowest clock after a fault, a second where a shard is handed over.
 //!
-//! `WINDLASS_PLANS` says how many plans (default 10, beside those that failed once), `WINDLASS_SEED` which is the first (default 1).
+//! `WINDLASS_PLANS` is the number of plans (default 10), `WINDLASS_SEED` the first seed (default 1).
 
 #![expect(clippy::print_stdout, reason = "for how long shards were vacant is part of the result")]
 
@@ -82,7 +82,7 @@ fn whatever_happens_all_work_is_done_once_and_every_write_under_the_lease_of_its
     let mut all = Vacancies::default();
     reports.iter().for_each(|report| add(&mut all, &report.vacancies));
     println!("{all:?}");
-    // A plan may have nobody die, so a few together are asked.
+    // In some plans no replica dies.
     let plans = reports.len() as u64;
     assert!(
         plans < MANY || 2 * all.filled >= plans,

@@ -1,7 +1,7 @@
 //! Runs a credential plugin, as `client.authentication.k8s.io` describes it.
 //!
-//! Own code instead of kube's: kube hands out a plugin's token but not its certificate, runs the plugin for each of
-//! them, and connects without a certificate when it fails.
+//! Own code instead of kube's: kube returns the token of a plugin but not its certificate, runs the plugin once for
+//! each of them, and connects without a certificate if the plugin fails.
 
 use std::{
     io::IsTerminal as _,
@@ -16,7 +16,8 @@ use serde_json::json;
 
 use crate::stack::credentials::CredentialsError;
 
-/// What a plugin hands out: a token, a client certificate with its key, or both. Has no `Debug`: all of it is secret.
+/// The credential that a plugin returns: a token, a client certificate with its key, or both. It has no `Debug` because all of
+/// it is secret.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Credential {
     pub(crate) token: Option<String>,
@@ -53,7 +54,7 @@ struct Status {
     expiration_timestamp: Option<Timestamp>,
 }
 
-/// Runs the plugin and waits for its end, however long that takes.
+/// Runs the plugin and waits until it exits, without a limit.
 ///
 /// # Errors
 /// When it cannot be started, fails, or prints neither a token nor a certificate with its key.
@@ -62,7 +63,7 @@ pub(crate) fn run(exec: &ExecConfig) -> Result<Credential, CredentialsError> {
     if !output.status.success() {
         return Err(CredentialsError::PluginFailed { code: output.status.code() });
     }
-    // Plugins may print YAML, of which JSON is a part.
+    // client-go accepts YAML, which includes JSON.
     let Output { status } =
         serde_saphyr::from_slice(&output.stdout).map_err(|_| CredentialsError::PluginOutput)?;
     let pair = match (status.client_certificate_data, status.client_key_data) {
@@ -97,7 +98,7 @@ fn command(exec: &ExecConfig) -> Result<Command, CredentialsError> {
     for variable in exec.drop_env.iter().flatten() {
         command.env_remove(variable);
     }
-    // What it prints on standard error may hold secrets: a person at a terminal sees it, a log does not.
+    // Standard error can contain secrets: it is shown at a terminal and never logged.
     let (input, errors) =
         if is_interactive { (Stdio::inherit(), Stdio::inherit()) } else { (Stdio::null(), Stdio::null()) };
     command.stdin(input).stderr(errors);

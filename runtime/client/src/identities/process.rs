@@ -1,19 +1,19 @@
 //! The credentials of the process, which follow what they are read from.
 //!
 //! Guarantees:
-//! - A token file is read again each minute, and a credential plugin is run again a minute before what it handed out
-//!   expires. While that takes long or fails, what was read last is used until it expires. White space around a token is
-//!   no part of it.
+//! - A token file is read again each minute, and a credential plugin runs again a minute before its credential
+//!   expires. During that load, and if it fails, requests use the last credential until it expires. White space around a
+//!   token is removed.
 //! - A client certificate and its key are read again within a second of a change, when a connection is acquired; from
 //!   then on requests use connections that were opened with the new pair. The same holds for the pair of a plugin. No
-//!   connection is opened without a certificate because a new one cannot be had. kube reads the CA file again itself.
-//! - After a 401 everything is read again, or the plugin run again, and the request is sent once more: what was
-//!   refused so had no effect.
-//! - One load at a time serves all requests that wait for it, and goes on when they give up. After a failure the next
-//!   begins 10 s later.
+//!   connection is opened without a certificate because a new certificate is unavailable. kube reads the CA file again itself.
+//! - After a 401 the files are read again, or the plugin runs again, and the request is sent once more: a request
+//!   that is answered 401 has no effect.
+//! - One load at a time serves all requests that wait for it, and continues when they are dropped. The next load
+//!   begins 10 s later at the earliest.
 //! - Why requests are not authenticated is kept for readiness ([`ProcessCredentials::problem`]) until one is again.
 //!
-//! It refuses to stop a plugin: one that does not end is reported, and no other is started.
+//! It does not stop a plugin: a plugin that does not exit is reported, and no second one is started.
 
 use std::{
     sync::{
@@ -78,18 +78,18 @@ struct Loaded {
     loading_since: Option<Instant>,
 }
 
-/// What one load yields.
+/// The result of one load.
 struct Credentials {
-    /// What adds the token, or name and password, to a request.
+    /// Adds the token, or user name and password, to a request.
     layer: Option<AuthLayer>,
-    /// The client certificate that a plugin handed out.
+    /// The client certificate of a plugin.
     pair: Option<Pair>,
     expires_at: Option<Timestamp>,
 }
 
 /// The certificate files as they were when they were compared last.
 struct Identity {
-    /// `None` if they are to be compared at once.
+    /// `None` if the next connection must compare them.
     compared_at: Option<Instant>,
     files: Vec<Option<Vec<u8>>>,
 }
@@ -97,14 +97,14 @@ struct Identity {
 /// How urgently credentials are loaded again.
 enum Need {
     None,
-    /// They are good for a while.
+    /// They expire soon, or are old.
     Soon,
     /// They have expired.
     Now,
 }
 
 impl ProcessCredentials {
-    /// Loads the credentials of this configuration: waits for a plugin to end.
+    /// Loads the credentials of this configuration. Waits until a plugin exits.
     ///
     /// # Errors
     /// When they cannot be used.
@@ -164,8 +164,7 @@ impl ProcessCredentials {
         identity_number.load(Ordering::Relaxed)
     }
 
-    /// Returns the client certificate to connect with, and nothing else of who the process is: kube would run a plugin
-    /// for each connector that is made.
+    /// Returns the client certificate to connect with and no other credential: kube would run a plugin for each connector.
     pub(crate) fn client_certificate(&self) -> AuthInfo {
         let configured = &self.0.config.auth_info;
         let mut auth = AuthInfo {
@@ -220,7 +219,7 @@ impl ProcessCredentials {
                 Ok(())
             }
             Need::Now if self.renew(self.loaded().number).await => Ok(()),
-            // What was loaded a moment ago and is said to have expired is sent: clocks differ.
+            // A credential that is expired when it is loaded is sent: the clock of the plugin can differ.
             Need::Now => self.loaded().failure.map_or(Ok(()), Err),
         }
     }
@@ -228,17 +227,18 @@ impl ProcessCredentials {
     /// Replaces the credentials of this number, which expired or were rejected. False if there are no others.
     ///
     /// # Cancel safety
-    /// A load that has begun goes on.
+    /// A load that has begun continues.
     async fn renew(&self, number: u64) -> bool {
         let turn = Arc::clone(&self.0.loading).lock_owned().await;
         if let Some(load) = self.begin_load(number, turn) {
-            // A load that panicked has replaced nothing, which the number says.
+            // A load that panicked replaced no credentials, so the number is the same.
             let _ = load.await;
         }
         self.loaded().number != number
     }
 
-    /// Begins a load in a task of its own, unless these credentials have been replaced or a load began lately.
+    /// Begins a load in its own task, unless these credentials were replaced or the last load ended less than
+    /// [`LOAD_INTERVAL`] ago.
     fn begin_load(
         &self,
         number: u64,
@@ -264,7 +264,7 @@ impl ProcessCredentials {
     #[expect(clippy::disallowed_methods, reason = "files and plugins are no part of a simulation")]
     async fn load_again(&self) {
         let config = self.0.config.clone();
-        // A plugin is a process that is waited for.
+        // A plugin blocks until it exits.
         let result = tokio::task::spawn_blocking(move || load(&config)).await;
         let result = result.unwrap_or(Err(ClientError::Credentials(CredentialsError::Other)));
         let now = self.0.env.now();
@@ -311,7 +311,8 @@ impl ProcessCredentials {
     }
 }
 
-/// Whether a server that answers this knows who asks. A busy server and a proxy may answer before they ask.
+/// Returns whether the server had authenticated a request that it answers with this status. A busy server and a proxy can
+/// answer before that.
 fn is_authenticated(status: StatusCode) -> bool {
     let is_before = matches!(
         status,
@@ -357,8 +358,8 @@ fn problem_of(error: ClientError) -> CredentialsError {
     }
 }
 
-/// Reads the token file and runs the plugin here, and leaves the rest to kube: kube sends a token file's white space,
-/// which no header can carry, and keeps a plugin's certificate to itself.
+/// Reads the token file and runs the plugin; kube does the rest. kube sends the white space of a token file, which is not
+/// valid in a header, and does not return the certificate of a plugin.
 fn load(config: &Config) -> Result<Credentials, ClientError> {
     let mut config = config.clone();
     let auth = &mut config.auth_info;
@@ -366,7 +367,7 @@ fn load(config: &Config) -> Result<Credentials, ClientError> {
     if let Some(exec) = auth.exec.take() {
         let credential = plugin::run(&exec).map_err(ClientError::Credentials)?;
         (pair, expires_at) = (credential.pair, credential.expires_at);
-        // What the configuration itself names comes first, as kube has it.
+        // The static credentials of the configuration have precedence, as in kube.
         let has_own = auth.token.is_some() || auth.token_file.is_some() || auth.username.is_some();
         auth.token = credential.token.filter(|_| !has_own).map(Into::into).or(auth.token.take());
     }

@@ -24,8 +24,8 @@ pub enum CredentialsError {
     /// What the credential plugin printed is no credential, or an incomplete one.
     #[error("credential plugin printed no usable credential")]
     PluginOutput,
-    /// The credential plugin has not ended for 30 s, and what it handed out before has expired.
-    #[error("credential plugin does not end; requests wait for it")]
+    /// The credential plugin has run for 30 s, and its last credential has expired.
+    #[error("credential plugin does not exit; requests wait for it")]
     PluginSlow,
     /// The configuration of the credential plugin is incomplete.
     #[error("credential plugin is not fully configured")]

@@ -22,7 +22,7 @@
 //!
 //! - The process is stopped (SIGSTOP, a frozen cgroup) between the decision and the system call that writes, which are
 //!   microseconds apart. The write then leaves when the process continues. One whose system call did not take all bytes
-//!   is dropped instead: the gate asks the fence again before each step.
+//!   is dropped instead: the gate checks the fence again before each step.
 //! - A server that is paused as a whole while a complete request lies in its receive buffer counts `timeout=` from
 //!   when it reads. kube-apiserver cancels a request when it detects the reset, usually before it writes; a server that
 //!   does not look applies a write of a deposed leader.

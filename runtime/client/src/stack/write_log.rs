@@ -14,8 +14,8 @@ use super::{Answer, Next, Notes, ResponseBody, Step, full};
 
 /// Told of every write of one worker, as its answer comes in.
 pub trait WriteLog: Send + Sync + fmt::Debug + 'static {
-    /// Returns how far what the worker reads of the target has come, before the write is sent. A server that is not older
-    /// gives the write a later version. `None`, the default, if the worker does not know.
+    /// Returns the version of the worker's cache of the target, before the write is sent. The write gets a later version,
+    /// unless the server was restored to an older state. `None`, the default, if the worker has no such cache.
     fn seen(&self, target: &WriteTarget) -> Option<ResourceVersion> {
         let _target = target;
         None
@@ -55,7 +55,7 @@ pub struct Write {
     pub uid: Option<Uid>,
     /// The version it now has. `None` when the answer carries none, as for an object that is gone at once.
     pub version: Option<ResourceVersion>,
-    /// What [`WriteLog::seen`] returned before the write was sent.
+    /// The result of [`WriteLog::seen`] before the write was sent.
     pub seen: Option<ResourceVersion>,
 }
 

@@ -95,7 +95,7 @@ async fn token_file_is_trimmed_and_read_again_after_401() {
     env.kill();
 }
 
-/// A plugin that notes each run, and hands out the credential in a file after a while, or fails without one.
+/// A plugin that records each run and prints the credential in a file after so many seconds. It fails without the file.
 fn plugin(directory: &Path, seconds: u32) -> ExecConfig {
     let folder = directory.display();
     let script = format!("echo run >> {folder}/runs; cat {folder}/credential || exit 3; sleep {seconds}");
@@ -106,7 +106,7 @@ fn plugin(directory: &Path, seconds: u32) -> ExecConfig {
     serde_json::from_value(exec).unwrap()
 }
 
-/// What the plugin hands out from now on.
+/// Writes the credential that the plugin prints.
 fn write_credential(directory: &Path, status: serde_json::Value) {
     let kind = json!({ "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status });
     fs::write(directory.join("credential"), kind.to_string()).unwrap();
@@ -116,7 +116,7 @@ fn runs(directory: &Path) -> usize {
     fs::read_to_string(directory.join("runs")).unwrap().lines().count()
 }
 
-/// A server that accepts the token `first`, and clients of it whose plugin hands that out.
+/// A server that accepts the token `first`, and a configuration whose plugin prints it.
 struct WithPlugin {
     env: Env,
     directory: tempfile::TempDir,
@@ -295,7 +295,7 @@ async fn rotated_client_certificate_is_used_without_restart() {
     env.kill();
 }
 
-/// Clients whose plugin hands out a certificate, and a server that demands one and accepts another, `second`.
+/// Clients whose plugin prints a certificate, and a server that requires a certificate and accepts `second` only.
 async fn with_plugin_pair(
     env: &Env,
     directory: &Path,

@@ -230,7 +230,7 @@ async fn what_was_written_to_a_namespace_that_is_not_followed_is_swept() {
     let place = |namespace| Place::new(GroupResource::new("", "configmaps"), Some(namespace));
     assert!(caches.passed(&place("elsewhere"), &far), "nothing will ever show there");
     let unknown = Wanted { doubt: Some(world.env.now()), ..far.clone() };
-    assert!(caches.passed(&place("elsewhere"), &unknown), "no role allows to read it");
+    assert!(caches.passed(&place("elsewhere"), &unknown), "the namespace is not followed");
     assert!(!caches.passed(&place("shop"), &far));
 }
 

@@ -5,7 +5,7 @@
 //! | attempt | sign of life |
 //! |---|---|
 //! | a list arrived, or got further than every failed one before it, by pages or bytes | yes |
-//! | a request waits for the limits of its own client | that time does not count |
+//! | a request waits for the rate limit of its own client | that time does not count |
 //! | a watch was opened, sent a frame, or closed as watches do | yes |
 //! | the server answered with an error, 429 with its wait included | yes |
 //! | the source has more than fits | yes |
@@ -63,7 +63,7 @@ impl Attempt {
 }
 
 /// The last time that a reflector gave a sign of life. Clones share it. It is beaten with every frame of a watch, so it costs
-/// two stores and no lock; it is told by the millisecond, and publishes nothing but itself.
+/// two stores and no lock. It has a resolution of one millisecond and publishes no other memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Pulse {
     last: Arc<AtomicU64>,
@@ -74,12 +74,12 @@ pub(crate) struct Pulse {
 const NEVER: u64 = u64::MAX;
 
 impl Pulse {
-    /// That of a reflector whose source notes its progress there.
+    /// Creates the pulse of a reflector whose source records its progress in `progress`.
     pub(crate) fn new(progress: RequestProgress) -> Self {
         Self { last: Arc::new(AtomicU64::new(NEVER)), progress }
     }
 
-    /// Where the source notes how far its requests come.
+    /// Returns where the source records the progress of its requests.
     pub(crate) fn progress(&self) -> &RequestProgress {
         &self.progress
     }

@@ -7,8 +7,8 @@
 //! - A request is granted by a consistent list that begins after the request. The list that is in flight does not count.
 //! - Requests coalesce: one list grants every request that came before it began.
 //! - Lists on request are spaced ([`pause_after`]): after one that took a time `t`, successful or not, the next begins no
-//!   earlier than `10 * t` later, at least 1 s and at most 60 s. A list that the source refuses is repeated after the pause
-//!   that follows a refusal, and meanwhile the watch goes on. An urgent request waits for none of that, and abandons
+//!   earlier than `10 * t` later, at least 1 s and at most 60 s. A list that the source rejects is repeated after the backoff of
+//!   the reflector, and the watch continues meanwhile. An urgent request waits for none of that, and abandons
 //!   the list that is in flight.
 
 use std::pin::pin;

@@ -33,7 +33,7 @@ pub(crate) enum State {
     Listing(Freshness),
     /// Follow what changes after this version.
     Watching(ResourceVersion),
-    /// Read everything on request, in pages; the watch that makes way for that had come to this version.
+    /// Read everything on request, in pages. The watch that was closed for it had reached this version.
     Refreshing(ResourceVersion),
     /// Wait as long as the ramp says and at least this long, then go on.
     BackingOff {

@@ -79,7 +79,7 @@ impl Progress {
         }
     }
 
-    /// Whether what is at `site` belongs to no part that is followed.
+    /// Returns whether no followed part contains objects at `site`.
     pub fn is_unfollowed<'a>(&self, site: impl Into<Site<'a>>) -> bool {
         matches!(self.coverage.at(site.into()), AtSite::Unfollowed)
     }

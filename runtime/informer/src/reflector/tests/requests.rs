@@ -139,7 +139,7 @@ async fn ticket_is_pending_until_the_informer_runs_and_has_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_goes_on_while_lists_on_request_are_refused() {
+async fn watch_continues_while_requested_lists_are_rejected() {
     let rig = Rig::new();
     let refused = || Answer::List(Err(refusal(500, "InternalError")));
     let follows = |version| played(vec![modified("a", version), Play::Stall]);
@@ -169,6 +169,6 @@ async fn watch_goes_on_while_lists_on_request_are_refused() {
     let pauses = [script.gaps()[3], script.gaps()[5]];
     assert!(
         pauses.iter().all(|it| *it >= Duration::from_millis(800)),
-        "a source that refuses is not pressed: {pauses:?}"
+        "the source is not overloaded: {pauses:?}"
     );
 }
