@@ -58,6 +58,6 @@ pub use self::{
         declared::{DeclaredVerbs, NotDeclaredError},
         drain::DrainingError,
         gate::{Fence, FenceSlot, FenceState, FencedError, KilledError, OpenFence},
-        write_log::{Write, WriteLog, WriteTarget},
+        write_log::{CacheState, Write, WriteLog, WriteTarget},
     },
 };

@@ -213,6 +213,13 @@ impl Caches {
         versions.reduce(|newest, version| if version > newest { version } else { newest })
     }
 
+    /// Returns the UID of an object that all caches of `resource` contain.
+    pub(crate) fn uid_of(&self, resource: &GroupResource, key: &ObjectKey) -> Option<Uid> {
+        let mut uids = self.of(resource).into_iter().map(|cache| cache.held(key).and_then(|(_, uid)| uid));
+        let first = uids.next()??;
+        uids.all(|uid| uid.as_ref() == Some(&first)).then(|| first.into())
+    }
+
     /// All of them, in order.
     pub(crate) fn all(&self) -> Vec<Arc<dyn Cache>> {
         self.lock().by_resource.values().flatten().map(|(_, cache)| Arc::clone(cache)).collect()

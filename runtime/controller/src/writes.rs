@@ -17,7 +17,7 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use windlass_client::{Write, WriteLog, WriteTarget};
+use windlass_client::{CacheState, Write, WriteLog, WriteTarget};
 use windlass_env::cell::{Observer, Publisher, cell};
 use windlass_env::{Env, Instant};
 use windlass_informer::{RefreshTicket, Site};
@@ -439,7 +439,7 @@ impl KeyLog {
     /// Whether the server and the caches are of different epochs: the version of the write is not later than the version of a
     /// cache before the write. An update without a change returns the version that the cache contains.
     fn is_of_other_epoch(&self, write: &Write) -> bool {
-        let (Some(version), Some(seen)) = (&write.version, &write.seen) else { return false };
+        let (Some(version), Some(seen)) = (&write.version, &write.cached.version) else { return false };
         let is_held = |cache: &dyn Cache, key: &ObjectKey| {
             cache.held(key).and_then(|(held, _)| held).is_some_and(|held| held == version.as_str())
         };
@@ -474,9 +474,13 @@ impl KeyLog {
 }
 
 impl WriteLog for KeyLog {
-    fn seen(&self, target: &WriteTarget) -> Option<ResourceVersion> {
+    fn cached(&self, target: &WriteTarget) -> CacheState {
         let place = self.place(target);
-        self.caches.newest_version(&place.resource, place.site())
+        let key = target.name.as_deref().map(|name| ObjectKey::new(place.namespace(), name));
+        CacheState {
+            version: self.caches.newest_version(&place.resource, place.site()),
+            uid: key.and_then(|key| self.caches.uid_of(&place.resource, &key)),
+        }
     }
 
     fn wrote(&self, write: Write) {
@@ -489,8 +493,10 @@ impl WriteLog for KeyLog {
             return;
         }
         let ended = ended(&write);
-        if write.version.is_none() && ended.is_none() {
-            // It happened, but not at which version: a consistent read tells what must show.
+        // A cache reflects the deletion of an object that it contained when the object is gone. A cache that did not contain
+        // it can receive it later, so its version must pass a consistent read.
+        let is_followed = ended.as_ref().is_some_and(|(_, uid)| write.cached.uid.as_ref() == Some(uid));
+        if write.version.is_none() && !is_followed {
             return self.ambiguous(write.target);
         }
         let is_of_other_epoch = self.is_of_other_epoch(&write);

@@ -14,11 +14,10 @@ use super::{Answer, Next, Notes, ResponseBody, Step, full};
 
 /// Told of every write of one worker, as its answer comes in.
 pub trait WriteLog: Send + Sync + fmt::Debug + 'static {
-    /// Returns the version of the worker's cache of the target, before the write is sent. The write gets a later version,
-    /// unless the server was restored to an older state. `None`, the default, if the worker has no such cache.
-    fn seen(&self, target: &WriteTarget) -> Option<ResourceVersion> {
+    /// Returns what the worker's caches contain of the target, before the write is sent. The default knows of no caches.
+    fn cached(&self, target: &WriteTarget) -> CacheState {
         let _target = target;
-        None
+        CacheState::default()
     }
 
     /// The write took effect.
@@ -55,8 +54,18 @@ pub struct Write {
     pub uid: Option<Uid>,
     /// The version it now has. `None` when the answer carries none, as for an object that is gone at once.
     pub version: Option<ResourceVersion>,
-    /// The result of [`WriteLog::seen`] before the write was sent.
-    pub seen: Option<ResourceVersion>,
+    /// The result of [`WriteLog::cached`] before the write was sent.
+    pub cached: CacheState,
+}
+
+/// The caches of a write's target before the write is sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CacheState {
+    /// Their newest version. The write gets a later version, unless the server was restored to an older state. `None` if
+    /// there is no cache.
+    pub version: Option<ResourceVersion>,
+    /// The UID of the object that the target names, if all of them contain it.
+    pub uid: Option<Uid>,
 }
 
 impl WriteTarget {
@@ -86,8 +95,8 @@ impl Step for Log {
             return next.send(request).await;
         };
         let target = WriteTarget::of(about);
-        let seen = self.0.seen(&target);
-        let mut open = OpenWrite { log: self.0, target: Some(target), seen, notes: notes.clone() };
+        let cached = self.0.cached(&target);
+        let mut open = OpenWrite { log: self.0, target: Some(target), cached, notes: notes.clone() };
         let response = next.send(request).await?;
         open.answered(response).await
     }
@@ -102,7 +111,7 @@ struct OpenWrite {
     log: Arc<dyn WriteLog>,
     /// Taken when the outcome is known.
     target: Option<WriteTarget>,
-    seen: Option<ResourceVersion>,
+    cached: CacheState,
     notes: Notes,
 }
 
@@ -135,8 +144,8 @@ impl OpenWrite {
     fn record(&mut self, written: Written) {
         let Some(target) = self.target.take() else { return };
         let Written { key, uid, version } = written;
-        let seen = self.seen.take();
-        self.log.wrote(Write { key: key.or_else(|| target.key()), uid, version, seen, target });
+        let cached = std::mem::take(&mut self.cached);
+        self.log.wrote(Write { key: key.or_else(|| target.key()), uid, version, cached, target });
     }
 }
 

@@ -3,7 +3,7 @@ use serde_json::json;
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Verb};
 
 use super::*;
-use crate::timed_out;
+use crate::{CacheState, timed_out};
 
 fn worker(world: &World) -> (kube::Client, Arc<TestLog>) {
     let log = Arc::<TestLog>::default();
@@ -32,7 +32,7 @@ async fn a_write_is_logged_with_what_its_answer_says() {
         key: Some(ObjectKey::namespaced("web", "a")),
         uid: Some("u-1".into()),
         version: Some(ResourceVersion::new("12")),
-        seen: None,
+        cached: CacheState::default(),
     };
     assert_eq!((log.wrote(), log.ambiguous()), (vec![expected], vec![]));
 }

@@ -71,7 +71,8 @@ async fn a_deletion_whose_answer_names_no_uid_is_waited_for_by_a_fresh_read() {
     let log = gate.log(&key);
     world.api.delete(&path("m"));
     let target = target(Verb::Delete, "m");
-    log.wrote(Write { target, key: Some(key.clone()), uid: None, version: None, seen: None });
+    let cached = log.cached(&target);
+    log.wrote(Write { target, key: Some(key.clone()), uid: None, version: None, cached });
     let is_held = || gate.caches.all()[0].held(&key).is_some();
     assert!(matches!(gate.pass(&key).await, Freshness::Stale { .. }), "the cache still shows it");
     assert!(is_held());
@@ -109,8 +110,8 @@ async fn write_at_a_version_that_the_cache_had_passed_before_is_waited_for_by_a_
     let log = gate.log(&key);
     let wrote = |name: &str, version: Option<ResourceVersion>| {
         let target = target(Verb::Update, name);
-        let (seen, key) = (log.seen(&target), Some(ObjectKey::namespaced("shop", name)));
-        log.wrote(Write { target, key, uid: None, version, seen });
+        let (cached, key) = (log.cached(&target), Some(ObjectKey::namespaced("shop", name)));
+        log.wrote(Write { target, key, uid: None, version, cached });
     };
     let before = lists();
     // An update that changes nothing is answered with the version that the cache holds.
@@ -122,6 +123,28 @@ async fn write_at_a_version_that_the_cache_had_passed_before_is_waited_for_by_a_
     assert!(matches!(gate.pass(&key).await, Freshness::Stale { .. }));
     world.pass(5).await;
     assert_eq!((gate.pass(&key).await, lists()), (Freshness::Fresh, before + 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletion_of_an_object_that_the_cache_never_contained_is_waited_for_by_a_read() {
+    let world = World::with(&["m"]);
+    let (gate, _resolver) = gate(&world).await;
+    let key = ObjectKey::namespaced("shop", "m");
+    let log = gate.log(&key);
+    let delete = |name: &str, uid: Option<windlass_object::Uid>| {
+        let target = target(Verb::Delete, name);
+        let (cached, key) = (log.cached(&target), Some(ObjectKey::namespaced("shop", name)));
+        log.wrote(Write { target, key, uid, version: None, cached });
+    };
+    let held = gate.caches.all()[0].held(&key).and_then(|(_, uid)| uid);
+    world.api.delete(&path("m"));
+    delete("m", held.map(Into::into));
+    world.pass(1).await;
+    assert_eq!(gate.pass(&key).await, Freshness::Fresh, "the cache contained it");
+    delete("late", Some("u-late".into()));
+    assert!(matches!(gate.pass(&key).await, Freshness::Stale { .. }), "it can arrive in the cache");
+    world.pass(5).await;
+    assert_eq!(gate.pass(&key).await, Freshness::Fresh);
 }
 
 /// Key `first` spawns a task that writes two seconds later, while the only worker has key `second`.
