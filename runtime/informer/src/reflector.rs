@@ -75,8 +75,8 @@ const SHORTEST_WINDOW: Duration = Duration::from_secs(100);
 /// its own, so that watches opened together do not end together.
 const LONGEST_WINDOW: Duration = Duration::from_secs(200);
 
-/// After how long without a sign of life ([`pulse`]) a reflector is stuck: two windows. Every watch ends within one, whether
-/// or not anything was heard, and every request and every wait is shorter.
+/// After how long without a sign of life ([`pulse`]) a reflector is stuck: two windows. Every watch ends within one window,
+/// with or without data. Every other wait is shorter, and a list that takes longer gives signs of life.
 pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(2 * LONGEST_WINDOW.as_secs());
 
 /// The list-and-watch loop of one informer.
