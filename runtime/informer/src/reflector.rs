@@ -169,7 +169,8 @@ impl<R: Representation> Reflector<R> {
             pulse,
         } = parts;
         let name = Arc::clone(&informer);
-        let intake = Intake::new(name, partition.clone(), decoder, store, metrics.clone(), admission);
+        let (part, counted) = (partition.clone(), metrics.clone());
+        let intake = Intake::new(name, part, decoder, store, counted, admission, env.clone());
         let chance = Chance {
             names: ["watch windows", "backoff"].map(|of| format!("{stream}/{of}")),
             env: env.clone(),

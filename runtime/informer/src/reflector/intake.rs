@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use windlass_client::RequestError;
-use windlass_env::caught_now;
+use windlass_env::{Env, caught_now};
 use windlass_metrics::InformerMetrics;
 use windlass_object::{Decoder as _, Head, ObjectKey, Representation, ResourceVersion, WireError, wire};
 
@@ -38,6 +38,7 @@ pub(crate) struct Intake<R: Representation> {
     tally: Option<Tally>,
     store: Arc<Store<R::Stored>>,
     metrics: InformerMetrics,
+    env: Env,
     /// Whether the source has sent what it was not asked for.
     unfiltered: bool,
 }
@@ -65,6 +66,7 @@ impl<R: Representation> Intake<R> {
         store: Arc<Store<R::Stored>>,
         metrics: InformerMetrics,
         admission: Admission<R::Stored>,
+        env: Env,
     ) -> Self {
         let Admission { keep_managed_fields, transform, budget } = admission;
         if keep_managed_fields {
@@ -79,6 +81,7 @@ impl<R: Representation> Intake<R> {
             tally: None,
             store,
             metrics,
+            env,
             unfiltered: false,
         }
     }
@@ -258,12 +261,20 @@ impl<R: Representation> Intake<R> {
     /// Returns what a list says of an object: what is held at its version, or else what its bytes decode to.
     fn body(&mut self, head: &Head, raw: &Bytes, held: Option<&Snapshot<R::Stored>>) -> Body<R::Stored> {
         match held {
-            Some(held) if is_quarantined(held, head) => self.decode(head, raw),
+            Some(held) if is_quarantined(held, head) => self.decode_again(head, raw),
             held => match held.and_then(|held| already_held::<R>(held, head)) {
                 Some(object) => Body::Decoded(object),
                 None => self.decode_or_report(head, raw),
             },
         }
+    }
+
+    /// Decodes an object whose failure at this version was reported.
+    fn decode_again(&mut self, head: &Head, raw: &Bytes) -> Body<R::Stored> {
+        if self.env.is_planted("quarantine not retried") {
+            return Body::Undecodable("it failed before".into());
+        }
+        self.decode(head, raw)
     }
 
     fn decode_or_report(&mut self, head: &Head, raw: &Bytes) -> Body<R::Stored> {
@@ -372,7 +383,8 @@ mod tests {
     ) -> Intake<R> {
         let (store, metrics) = (Arc::clone(store), metrics.clone());
         let decoder = representation.decoder();
-        Intake::new("configmaps".into(), Partition::Whole, decoder, store, metrics, admission)
+        let env = Env::virtual_time(1);
+        Intake::new("configmaps".into(), Partition::Whole, decoder, store, metrics, admission, env)
     }
 
     fn keep(writer: &mut StoreWriter<Arc<ConfigMap>>, items: Vec<Item<Arc<ConfigMap>>>) {
@@ -423,8 +435,9 @@ mod tests {
         let (store, budget) = (Arc::new(Store::new()), Arc::new(Budget::new(None, metrics.clone())));
         let admission = Admission { keep_managed_fields: false, transform: None, budget };
         let (ours, decoder) = (Partition::Namespace("shop".into()), Map::new().decoder());
+        let env = Env::virtual_time(1);
         let mut intake =
-            Intake::<Map>::new("configmaps".into(), ours, decoder, store, metrics.clone(), admission);
+            Intake::<Map>::new("configmaps".into(), ours, decoder, store, metrics.clone(), admission, env);
         let broken = |namespace: &str| {
             let meta = format!(r#"{{"name":"a","namespace":"{namespace}","uid":"u","resourceVersion":"7"}}"#);
             Bytes::from(format!(r#"{{"metadata":{meta},"data":"#))

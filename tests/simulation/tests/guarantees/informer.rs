@@ -21,7 +21,8 @@ use serde_json::{Value, json};
 use windlass_client::{ClientOptions, Clients, RawClient};
 use windlass_env::{Env, Rng};
 use windlass_informer::{
-    ApiSources, Delivery, FactoryOptions, HandlerHandle, HandlerOptions, InformerFactory,
+    ApiSources, Delivery, FactoryOptions, HandlerHandle, HandlerOptions, InformerFactory, Site,
+    VersionSource as _,
 };
 use windlass_metrics::Metrics;
 use windlass_object::{ObjectKey, Typed};
@@ -57,7 +58,13 @@ fn draw(seed: u64) -> Plan {
         let from = Duration::from_millis(rng.below(200_000));
         let name = NAMES[index(&mut rng, NAMES.len())].to_owned();
         let until = from + Duration::from_millis(rng.below(40_000));
+        // A list heals only objects that no later write has healed, so the fault lasts to the end, and a list shows it.
+        let until = if heals_by_list(&plan) { SPAN } else { until };
         plan.faults.push(Fault::during(until, What::Poison { name }).from(from).permille(500));
+        if heals_by_list(&plan) {
+            let expires = Fault::during(from + Duration::from_secs(1), What::WatchExpired).from(from);
+            plan.faults.push(expires.on("configmaps"));
+        }
     }
     with_clock(with_gaps(plan, "configmaps"))
 }
@@ -106,7 +113,8 @@ pub(crate) const BUGS: &[Bug] = &[
     Bug {
         name: "a delete is dropped on a relist",
         defects: &["dropped delete on relist"],
-        betrays: &["the cache holds", "knows", "the store is at"],
+        // An object that is deleted while it is undecodable stays in quarantine.
+        betrays: &["the cache holds", "knows", "the store is at", "in quarantine are"],
         within: 30,
     },
     Bug {
@@ -162,6 +170,12 @@ pub(crate) const BUGS: &[Bug] = &[
         defects: &["quarantine forgotten"],
         betrays: &["in quarantine are"],
         within: 10,
+    },
+    Bug {
+        name: "quarantined objects are not tried again at an unchanged version",
+        defects: &["quarantine not retried"],
+        betrays: &["in quarantine are"],
+        within: 40,
     },
 ];
 
@@ -317,13 +331,18 @@ impl World {
         self.end().await
     }
 
-    /// What could not be decoded on the way is tried again when it changes.
+    /// Undecodable objects become decodable: at a new version by a write, or at their unchanged version in a list.
     async fn heal(&mut self) {
         let poisoned: BTreeSet<String> = self.plan.faults.iter().filter_map(poisoned_name).collect();
-        if !poisoned.is_empty() {
-            // A watch that was opened while the fault was on stays poisoned to its end.
-            self.env.sleep(LONGEST_WATCH).await;
+        if poisoned.is_empty() {
+            return;
         }
+        if heals_by_list(&self.plan) {
+            let _ticket = self.crowd.informer.request_refresh(Site::default());
+            return;
+        }
+        // A watch that was opened while the fault was on stays poisoned to its end.
+        self.env.sleep(LONGEST_WATCH).await;
         for namespace in NAMESPACES {
             for name in &poisoned {
                 self.put(namespace, name);
@@ -433,6 +452,11 @@ async fn converge(
         env.sleep(Duration::from_secs(1)).await;
     }
     Ok(())
+}
+
+/// Whether poisoned objects become decodable without a write.
+fn heals_by_list(plan: &Plan) -> bool {
+    Env::virtual_time(plan.seed).rng("healing").below(2) == 0
 }
 
 fn poisoned_name(fault: &Fault) -> Option<String> {
