@@ -224,6 +224,13 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// would miss something.
     fn compact(&self, revision: u64);
 
+    /// Restores the state at an earlier revision, as from a backup: later writes are undone, and their revisions are
+    /// assigned again. No history before that revision remains. Observers of collections are closed.
+    ///
+    /// # Errors
+    /// [`StorageError::Compacted`] and [`StorageError::Future`].
+    fn restore(&self, revision: u64) -> Result<(), StorageError>;
+
     /// Wakes after every write to the collection, or to any, with its revision.
     fn observe(&self, collection: Option<&Collection>) -> Observer<u64>;
 }

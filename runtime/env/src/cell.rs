@@ -86,6 +86,11 @@ impl<T: Clone + Send + Sync + 'static> Observer<T> {
         self.shared.lock().value.clone()
     }
 
+    /// Whether every publisher is gone.
+    pub fn is_closed(&self) -> bool {
+        self.shared.lock().publishers == 0
+    }
+
     /// The newest value, once there is one this observer has not seen; at once if there already is.
     ///
     /// # Errors

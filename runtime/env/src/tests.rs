@@ -568,7 +568,9 @@ mod cells {
         let second = publisher.clone();
         drop(publisher);
         second.set(1);
+        assert!(!observer.is_closed());
         drop(second);
+        assert!(observer.is_closed());
         assert_eq!(observer.changed().await, Ok(1));
         assert_eq!(observer.changed().await, Err(Closed));
         assert_eq!(observer.wait_until(|value| *value == 1).await, Ok(1), "what is there needs no publisher");

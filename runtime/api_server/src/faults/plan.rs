@@ -157,6 +157,9 @@ pub enum What {
         /// Whether the write takes effect first. If another fault keeps it from that, the process dies all the same.
         after_effect: bool,
     },
+    /// The server is restored at `until_ms` to its state at `from_ms`, as from a backup: later writes are undone, their
+    /// versions are assigned again, and open watches end. Carried out by the script that owns the server.
+    Restore,
     /// The machine's clock runs at this rate, from the start on. Carried out by whoever runs it.
     ClockRate {
         /// Local time,

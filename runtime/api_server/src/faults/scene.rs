@@ -128,6 +128,20 @@ impl Scene {
         planted.unwrap_or_else(|error| panic!("{path} cannot be planted: {error}"));
     }
 
+    /// The revision of the latest write.
+    pub fn revision(&self) -> u64 {
+        self.server.view().storage().revision()
+    }
+
+    /// Restores the server to its state at a revision, as from a backup: later writes are undone, and open watches end.
+    ///
+    /// # Panics
+    /// If the server does not keep that revision.
+    pub fn restore(&self, revision: u64) {
+        let restored = self.server.view().storage().restore(revision);
+        restored.unwrap_or_else(|error| panic!("revision {revision} cannot be restored: {error}"));
+    }
+
     /// Asks for an object to go, as users do: what something holds back stays, on its way out.
     ///
     /// # Panics
@@ -200,6 +214,25 @@ mod tests {
         scene.remove(MAP);
         assert_eq!(scene.object(MAP), None);
         assert_eq!((env.now().since_origin(), scene.sent().len()), (Duration::ZERO, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn restore_ends_watches_before_they_send_events_of_reassigned_versions() {
+        let (env, scene, maps) = scene();
+        scene.put(MAP, json!({ "data": { "a": "1" } }));
+        let backup = scene.revision();
+        scene.put(MAP, json!({ "data": { "a": "2" } }));
+        let held = scene.revision().to_string();
+        let events = maps.watch(&WatchParams::default().disable_bookmarks(), &held).await;
+        let mut events = events.expect("watching").boxed();
+        assert!(env.timeout(Duration::from_secs(1), events.next()).await.is_err(), "nothing is newer");
+        scene.restore(backup);
+        assert_eq!(scene.object(MAP).expect("the map")["data"], json!({ "a": "1" }));
+        for value in ["3", "4"] {
+            scene.put(MAP, json!({ "data": { "a": value } }));
+        }
+        let end = env.timeout(Duration::from_secs(1), events.next()).await;
+        assert!(matches!(end, Ok(None)), "the watch ends without an event: {end:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -52,7 +52,7 @@ impl ReadView {
         &self.0.storage
     }
 
-    /// The revision that the view shows. It never goes back.
+    /// The revision that the view shows. It does not go back, unless the storage is restored.
     ///
     /// Nobody can stay at what is no longer kept: a frozen view moves on with storage's floor, and watches on it
     /// that have not are told 410.

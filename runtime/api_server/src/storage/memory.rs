@@ -126,12 +126,8 @@ impl Storage for Memory {
 
     fn read(&self, collection: &Collection, at: Option<u64>) -> Result<Snapshot, StorageError> {
         let state = self.lock();
-        let (current, floor) = (state.revision, state.floor);
-        let revision = match at {
-            Some(asked) if asked > current => return Err(StorageError::Future { asked, current }),
-            Some(asked) if asked < floor => return Err(StorageError::Compacted { asked, floor }),
-            at => at.unwrap_or(current),
-        };
+        let revision = at.unwrap_or(state.revision);
+        state.expect_kept(revision)?;
         let shelf = state.shelves.get(collection);
         let objects = shelf.map(|shelf| shelf.objects_at(revision)).unwrap_or_default();
         Ok(Snapshot { revision, objects })
@@ -173,6 +169,17 @@ impl Storage for Memory {
         self.lock().compact(revision);
     }
 
+    fn restore(&self, revision: u64) -> Result<(), StorageError> {
+        let _before = {
+            let mut state = self.lock();
+            let restored = state.at(revision)?;
+            // Its publishers wake observers when they are dropped, which is done without the lock.
+            std::mem::replace(&mut *state, restored)
+        };
+        self.news.set(revision);
+        Ok(())
+    }
+
     fn observe(&self, collection: Option<&Collection>) -> Observer<u64> {
         match collection {
             Some(collection) => self.lock().shelf(collection).news.observe(),
@@ -191,6 +198,25 @@ impl State {
             floor: revision,
             shelves: BTreeMap::new(),
             order: VecDeque::new(),
+        }
+    }
+
+    /// The state at a revision, as a backup of that time holds it.
+    fn at(&self, revision: u64) -> Result<State, StorageError> {
+        self.expect_kept(revision)?;
+        let mut restored = State::restored(revision);
+        for (collection, shelf) in &self.shelves {
+            restored.shelf(collection).objects = shelf.objects_at(revision);
+        }
+        Ok(restored)
+    }
+
+    fn expect_kept(&self, asked: u64) -> Result<(), StorageError> {
+        let (current, floor) = (self.revision, self.floor);
+        match asked {
+            _ if asked > current => Err(StorageError::Future { asked, current }),
+            _ if asked < floor => Err(StorageError::Compacted { asked, floor }),
+            _ => Ok(()),
         }
     }
 

@@ -258,6 +258,27 @@ fn a_restored_storage_goes_on_where_the_snapshot_was_taken() {
 }
 
 #[test]
+fn restore_undoes_later_writes_and_assigns_their_revisions_again() {
+    let storage = Memory::default();
+    put(&storage, "a", 1);
+    put(&storage, "b", 1);
+    let backup = storage.revision();
+    let (pods_of_then, observer) = (storage.read(&pods(), None).unwrap(), storage.observe(Some(&pods())));
+    let undone = put(&storage, "a", 2);
+    create(&storage, &pods(), "c");
+    delete(&storage, "b");
+    storage.restore(backup).unwrap();
+    assert_eq!(notes(&storage.read(&pods(), None).unwrap()), notes(&pods_of_then));
+    assert_eq!(storage.revision(), backup);
+    assert!(observer.is_closed() && !storage.observe(Some(&pods())).is_closed());
+    assert_eq!(put(&storage, "a", 3), undone);
+    let told = storage.changes(&pods(), backup, undone, 10).unwrap();
+    assert_eq!(told.iter().map(|it| it.revision()).collect::<Vec<_>>(), [undone]);
+    assert!(matches!(storage.restore(undone + 1), Err(StorageError::Future { .. })));
+    assert!(matches!(storage.restore(backup - 1), Err(StorageError::Compacted { .. })));
+}
+
+#[test]
 fn files_that_are_no_snapshots_are_refused_and_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("objects");
