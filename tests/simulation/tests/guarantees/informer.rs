@@ -10,7 +10,7 @@ pub(crate) mod presence;
 mod rights;
 mod told;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 use windlass_client::{ClientOptions, Clients, RawClient};
-use windlass_env::{Env, Rng};
+use windlass_env::{Env, Instant, Rng};
 use windlass_informer::{
-    ApiSources, Delivery, FactoryOptions, HandlerHandle, HandlerOptions, InformerFactory, Site,
-    VersionSource as _,
+    ApiSources, Delivery, FactoryOptions, HandlerHandle, HandlerOptions, InformerFactory, RefreshState,
+    RefreshTicket, Site, VersionSource as _,
 };
 use windlass_metrics::Metrics;
 use windlass_object::{ObjectKey, Typed};
@@ -66,7 +66,23 @@ fn draw(seed: u64) -> Plan {
             plan.faults.push(expires.on("configmaps"));
         }
     }
-    with_clock(with_gaps(plan, "configmaps"))
+    with_restore(with_clock(with_gaps(plan, "configmaps")))
+}
+
+/// Adds a restore of the server from a backup to one plan in four. All requests fail from shortly before the restore
+/// until some time after it, so that the informer reconnects to a server that has assigned some versions again.
+fn with_restore(mut plan: Plan) -> Plan {
+    let mut rng = Env::virtual_time(plan.seed).rng("restore");
+    if rng.below(4) != 0 {
+        return plan;
+    }
+    let at = 20_000 + rng.below(180_000);
+    let backup = Duration::from_millis(at - 1 - rng.below(at.min(120_000)));
+    let outage = Duration::from_millis(at - rng.below(5_000));
+    let until = Duration::from_millis(at + 1_000 + rng.below(39_000));
+    plan.faults.push(Fault::during(Duration::from_millis(at), What::Restore).from(backup));
+    plan.faults.push(Fault::during(until, What::Unavailable).from(outage));
+    plan
 }
 
 /// Perhaps watches of this resource expire while nothing can be asked of it, so that what happens meanwhile is not told
@@ -138,7 +154,7 @@ pub(crate) const BUGS: &[Bug] = &[
     Bug {
         name: "the store's version moves back",
         defects: &["version moved back"],
-        betrays: &["the store went back"],
+        betrays: &["the store went back", "the server went back"],
         within: 40,
     },
     Bug {
@@ -172,6 +188,12 @@ pub(crate) const BUGS: &[Bug] = &[
         within: 10,
     },
     Bug {
+        name: "an object is trusted at a version that a restored server assigned again",
+        defects: &["versions trusted after restore"],
+        betrays: &["the server write", "in quarantine are"],
+        within: 100,
+    },
+    Bug {
         name: "quarantined objects are not tried again at an unchanged version",
         defects: &["quarantine not retried"],
         betrays: &["in quarantine are"],
@@ -199,6 +221,29 @@ struct World {
     crowd: Crowd<Typed<ConfigMap>>,
     metrics: Metrics,
     late_index: bool,
+    /// The backups and restores of the plan that are still to come, in the order of time.
+    due: VecDeque<(Duration, Due)>,
+    /// The version at which each restored backup was taken, by the position of its fault in the plan.
+    backups: BTreeMap<usize, u64>,
+    /// The list that shows a restore to the informer, and the version of the store before it.
+    unlisted: Option<(RefreshTicket, u64)>,
+}
+
+/// One half of a restore; the number is the position of its fault in the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    Backup(usize),
+    Restore(usize),
+}
+
+/// The backups and restores of a plan, in the order of time.
+fn restores(plan: &Plan) -> VecDeque<(Duration, Due)> {
+    let restores = plan.faults.iter().enumerate().filter(|(_, fault)| fault.what == What::Restore);
+    let halves = restores.flat_map(|(at, fault)| {
+        let [from, until] = [fault.from_ms, fault.until_ms].map(Duration::from_millis);
+        [(from, Due::Backup(at)), (until, Due::Restore(at))]
+    });
+    halves.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Those that come in the first place, in the order in which they do.
@@ -224,7 +269,20 @@ impl World {
         let hand = Hand::new(&scene, "/api/v1", "configmaps");
         let judge = judge(informer.lister(), &hand, plan).filed_in("value");
         let crowd = Crowd::new(informer, judge, &hand.history);
-        World { env, process, hand, plan: plan.clone(), rng, factory, crowd, metrics, late_index: false }
+        World {
+            env,
+            process,
+            hand,
+            plan: plan.clone(),
+            rng,
+            factory,
+            crowd,
+            metrics,
+            late_index: false,
+            due: restores(plan),
+            backups: BTreeMap::new(),
+            unlisted: None,
+        }
     }
 
     async fn play(&mut self) -> Result<(), String> {
@@ -239,12 +297,64 @@ impl World {
         self.factory.start(Arc::new(ApiSources::new(reader)));
         while self.env.now().since_origin() < SPAN.max(self.plan.end()) {
             let pause = *self.one_of(&[0, 1, 40, 700, 5_000, 15_000]);
-            self.env.sleep(Duration::from_millis(pause)).await;
-            self.step();
+            self.pass(Duration::from_millis(pause)).await;
+            self.act();
             self.look();
             self.crowd.judge.verdict()?;
+            self.look_at_content()?;
         }
         Ok(())
+    }
+
+    /// Sleeps, and takes and restores the backups that are due meanwhile.
+    async fn pass(&mut self, pause: Duration) {
+        let until = self.env.now() + pause;
+        while let Some((at, due)) = self.due.front().copied().filter(|(at, _)| Instant::ORIGIN + *at <= until)
+        {
+            self.due.pop_front();
+            self.env.sleep_until(Instant::ORIGIN + at).await;
+            match due {
+                Due::Backup(fault) => drop(self.backups.insert(fault, self.hand.scene.revision())),
+                Due::Restore(fault) => self.restore(self.backups[&fault]),
+            }
+        }
+        self.env.sleep_until(until).await;
+    }
+
+    /// Restores the server, and has the informer list: neither a watch from a version that the restore undid nor a list
+    /// at a version beyond it shows the restore.
+    fn restore(&mut self, version: u64) {
+        self.hand.restore(version);
+        let held = self.crowd.informer.lister().progress().version;
+        let held = held.and_then(|held| held.as_str().parse().ok()).unwrap_or_default();
+        self.unlisted = Some((self.crowd.informer.request_refresh(Site::default()), held));
+    }
+
+    /// What a user does next. Between a restore and the list that shows it, writes stay below the version of the store.
+    fn act(&mut self) {
+        /// The most versions that one call of [`World::put`] uses.
+        const MOST_VERSIONS: u64 = 2;
+        let informer = &self.crowd.informer;
+        let pending = |ticket: &RefreshTicket| informer.refresh_state(ticket) == RefreshState::Pending;
+        self.unlisted = self.unlisted.take().filter(|(ticket, _)| pending(ticket));
+        match self.unlisted {
+            None => self.step(),
+            Some((_, held)) if self.hand.scene.revision() + MOST_VERSIONS < held => {
+                let (namespace, name) = (*self.one_of(&NAMESPACES), *self.one_of(&NAMES));
+                let any = ObjectKey::namespaced(namespace, name);
+                // Often the object that had the next version before the restore.
+                let undone = self.hand.history.undone_at(self.hand.scene.revision() + 1);
+                let key = undone.filter(|_| self.rng.below(2) == 0).unwrap_or(any);
+                self.put(key.namespace().unwrap_or_default(), key.name());
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// After a list has shown a restore, the cache holds no object of a version that was assigned again.
+    fn look_at_content(&self) -> Result<(), String> {
+        let is_due = !self.backups.is_empty() && self.unlisted.is_none();
+        is_due.then(|| self.difference_in_content()).flatten().map_or(Ok(()), Err)
     }
 
     fn watch(&mut self) {
@@ -361,11 +471,26 @@ impl World {
             }
         }
         let lister = self.crowd.informer.lister();
+        if let Some(why) = self.difference_in_content() {
+            return Some(why);
+        }
         let quarantined: BTreeSet<_> = lister.quarantined().into_iter().map(|it| it.key).collect();
         if quarantined != spoilt {
             return Some(format!("in quarantine are {quarantined:?}, undecodable {spoilt:?}"));
         }
         self.crowd.difference(&sound)
+    }
+
+    /// The first object whose content in the cache is not that on the server at the same version.
+    fn difference_in_content(&self) -> Option<String> {
+        self.hand.all().iter().find_map(|object| {
+            let (key, write) = (key_of(object), object["data"]["write"].as_str());
+            let held = self.crowd.informer.lister().get(&key)?;
+            let same_version = told::version(&*held) == version_of(object);
+            let cached = held.data.as_ref().and_then(|data| data.get("write")).map(String::as_str);
+            let differs = same_version && write.is_some() && cached != write;
+            differs.then(|| format!("the cache holds write {cached:?} of {key}, the server write {write:?}"))
+        })
     }
 
     async fn end(&mut self) -> Result<u64, String> {
@@ -425,7 +550,8 @@ fn is_within(part: &[String], whole: &[String]) -> bool {
 
 /// A judge of an informer of what the hand writes, as strict as the faults allow.
 fn judge<R: told::Judged>(lister: windlass_informer::Lister<R>, hand: &Hand, plan: &Plan) -> Judge<R> {
-    let judge = Judge::new(lister);
+    let restores = plan.faults.iter().filter(|fault| fault.what == What::Restore).count();
+    let judge = Judge::new(lister).with_restores(restores as u64);
     if told::is_exact(plan) { judge.exactly(&hand.history) } else { judge }
 }
 

@@ -66,6 +66,12 @@ impl Hand {
         }
     }
 
+    /// Restores the server to its state at a version.
+    pub(super) fn restore(&self, version: u64) {
+        self.scene.restore(version);
+        self.history.restored(version);
+    }
+
     /// Every object there is.
     pub(super) fn all(&self) -> Vec<Value> {
         self.scene.all(&format!("{}/{}", self.group, self.plural))

@@ -8,9 +8,27 @@ use windlass_object::ObjectKey;
 
 use super::version_of;
 
-/// Every state of every key, by version.
+/// Every state of every key.
 #[derive(Debug, Default)]
-pub(super) struct History(Mutex<BTreeMap<ObjectKey, BTreeMap<u64, State>>>);
+pub(super) struct History(Mutex<Eras>);
+
+/// States by key and version.
+type States = BTreeMap<ObjectKey, BTreeMap<u64, State>>;
+
+#[derive(Debug, Default)]
+struct Eras {
+    /// Since the last restore, and before the backup that was restored.
+    current: States,
+    /// Until each restore, with the writes that it undid.
+    past: Vec<States>,
+}
+
+impl Eras {
+    /// The states of a key in each era.
+    fn of<'a>(&'a self, key: &'a ObjectKey) -> impl Iterator<Item = &'a BTreeMap<u64, State>> {
+        self.past.iter().chain([&self.current]).filter_map(move |states| states.get(key))
+    }
+}
 
 #[derive(Clone, Debug)]
 struct State {
@@ -36,88 +54,117 @@ impl History {
 
     pub(super) fn deleted(&self, namespace: &str, name: &str, version: u64) {
         let key = ObjectKey::namespaced(namespace, name);
-        let uid =
-            self.lock().get(&key).and_then(|states| states.last_key_value().map(|(_, it)| it.uid.clone()));
+        let uid = self
+            .lock()
+            .current
+            .get(&key)
+            .and_then(|states| states.last_key_value().map(|(_, it)| it.uid.clone()));
         self.push(namespace, name, version, State { uid: uid.unwrap_or_default(), is: Is::Gone });
     }
 
     /// Between these versions it went; nobody knows at which.
     pub(super) fn went_between(&self, key: &ObjectKey, before: u64, after: u64) {
         let (namespace, name) = (key.namespace().unwrap_or_default(), key.name());
-        let uid =
-            self.lock().get(key).and_then(|states| states.last_key_value().map(|(_, it)| it.uid.clone()));
+        let uid = self
+            .lock()
+            .current
+            .get(key)
+            .and_then(|states| states.last_key_value().map(|(_, it)| it.uid.clone()));
         let uid = uid.unwrap_or_default();
         self.push(namespace, name, before + 1, State { uid: uid.clone(), is: Is::Going });
         self.push(namespace, name, after, State { uid, is: Is::Gone });
     }
 
+    /// The server is restored to its state at this version.
+    pub(super) fn restored(&self, version: u64) {
+        let mut eras = self.lock();
+        let mut kept = eras.current.clone();
+        kept.values_mut().for_each(|states| states.retain(|at, _| *at <= version));
+        kept.retain(|_, states| !states.is_empty());
+        let before = std::mem::replace(&mut eras.current, kept);
+        eras.past.push(before);
+    }
+
+    /// The key whose state of this version the last restore undid.
+    pub(super) fn undone_at(&self, version: u64) -> Option<ObjectKey> {
+        let eras = self.lock();
+        let mut undone = eras.past.last()?.iter().filter(|(_, states)| states.contains_key(&version));
+        undone.next().map(|(key, _)| key.clone())
+    }
+
     fn push(&self, namespace: &str, name: &str, version: u64, state: State) {
         let key = ObjectKey::namespaced(namespace, name);
-        self.lock().entry(key).or_default().entry(version).or_insert(state);
+        self.lock().current.entry(key).or_default().entry(version).or_insert(state);
     }
 
     /// Key and identity of what is there now and can be decoded, with its version.
     pub(super) fn present(&self) -> BTreeMap<(ObjectKey, String), u64> {
-        let states = self.lock();
-        let latest = states.iter().filter_map(|(key, states)| Some((key, states.last_key_value()?)));
+        let eras = self.lock();
+        let latest = eras.current.iter().filter_map(|(key, states)| Some((key, states.last_key_value()?)));
         let sound = latest.filter(|(_, (_, state))| state.is == Is::Sound);
         sound.map(|(key, (version, state))| ((key.clone(), state.uid.clone()), *version)).collect()
     }
 
     pub(super) fn is_present(&self, key: &ObjectKey) -> bool {
-        let states = self.lock();
-        let latest = states.get(key).and_then(|states| states.last_key_value());
+        let eras = self.lock();
+        let latest = eras.current.get(key).and_then(|states| states.last_key_value());
         latest.is_some_and(|(_, state)| state.is != Is::Gone)
     }
 
     /// Whether the object with this identity is there and always could be read.
     pub(super) fn was_always_sound(&self, key: &ObjectKey, uid: &str) -> bool {
-        let states = self.lock();
-        let mut of_it = states.get(key).into_iter().flat_map(BTreeMap::values).filter(|it| it.uid == uid);
+        let eras = self.lock();
+        let mut of_it = eras.of(key).flat_map(BTreeMap::values).filter(|it| it.uid == uid);
         of_it.all(|state| state.is == Is::Sound)
     }
 
     /// Whether the server ever had this state and could be read then.
     pub(super) fn had(&self, key: &ObjectKey, uid: &str, version: u64) -> bool {
-        let states = self.lock();
-        let state = states.get(key).and_then(|states| states.get(&version));
-        state.is_some_and(|state| state.uid == uid && state.is == Is::Sound)
+        let eras = self.lock();
+        let mut states = eras.of(key).filter_map(|states| states.get(&version));
+        states.any(|state| state.uid == uid && state.is == Is::Sound)
     }
 
     /// Whether the object with this identity went at this version: no later than it is known to be gone, and after its
     /// last state.
     pub(super) fn went(&self, key: &ObjectKey, uid: &str, version: u64) -> bool {
-        let states = self.lock();
-        let state = states.get(key).and_then(|states| states.range(version..).next());
-        state.is_some_and(|(_, state)| state.uid == uid && matches!(state.is, Is::Going | Is::Gone))
+        let eras = self.lock();
+        let mut states = eras.of(key).filter_map(|states| states.range(version..).next());
+        states.any(|(_, state)| state.uid == uid && matches!(state.is, Is::Going | Is::Gone))
     }
 
     /// What could be read of this key at this version: the version of its state then.
     pub(super) fn at(&self, key: &ObjectKey, version: u64) -> Option<u64> {
-        let states = self.lock();
-        let (at, state) = states.get(key)?.range(..=version).next_back()?;
+        let eras = self.lock();
+        let (at, state) = eras.current.get(key)?.range(..=version).next_back()?;
         (state.is == Is::Sound).then_some(*at)
     }
 
     /// Whether nobody knows what there was of this key at this version.
     pub(super) fn is_in_doubt(&self, key: &ObjectKey, version: u64) -> bool {
-        let states = self.lock();
-        let state = states.get(key).and_then(|states| states.range(..=version).next_back());
+        let eras = self.lock();
+        let state = eras.current.get(key).and_then(|states| states.range(..=version).next_back());
         state.is_some_and(|(_, state)| state.is == Is::Going)
     }
 
     /// Every key there ever was.
     pub(super) fn keys(&self) -> Vec<ObjectKey> {
-        self.lock().keys().cloned().collect()
+        self.lock().current.keys().cloned().collect()
     }
 
-    /// Whether the key was without a readable object at some time after this version.
+    /// Whether the key was without a readable object at some time after this version. After a restore the order of
+    /// versions does not show it, and the answer is yes.
     pub(super) fn was_away_after(&self, key: &ObjectKey, version: u64) -> bool {
-        let states = self.lock();
-        states.get(key).is_some_and(|states| states.range(version + 1..).any(|(_, it)| it.is != Is::Sound))
+        let eras = self.lock();
+        if !eras.past.is_empty() {
+            return true;
+        }
+        eras.current
+            .get(key)
+            .is_some_and(|states| states.range(version + 1..).any(|(_, it)| it.is != Is::Sound))
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, BTreeMap<u64, State>>> {
+    fn lock(&self) -> MutexGuard<'_, Eras> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

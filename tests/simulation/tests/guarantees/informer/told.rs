@@ -54,9 +54,12 @@ pub(super) struct Judge<R: Judged> {
     exact: Option<Arc<History>>,
     /// Whether what is selected may change.
     deselects: bool,
+    /// How often the server is restored: the most epochs that the store begins.
+    restores: u64,
     indexes: Vec<&'static str>,
     objections: Mutex<Vec<String>>,
-    version: Mutex<u64>,
+    /// The newest epoch of the store, and its newest version in it.
+    reached: Mutex<(u64, u64)>,
     late_index: AtomicBool,
 }
 
@@ -100,8 +103,10 @@ struct Told {
 /// Whether a sound store holds, under these faults, what the server held at the store's version: nothing shows it older
 /// lists or other objects, or leaves out states.
 pub(super) fn is_exact(plan: &Plan) -> bool {
-    let blurs =
-        |what: &What| matches!(what, What::StaleReplica | What::Poison { .. } | What::Coalesced { .. });
+    let blurs = |what: &What| {
+        // The versions of a restored server are no order of its states.
+        matches!(what, What::StaleReplica | What::Poison { .. } | What::Coalesced { .. } | What::Restore)
+    };
     !plan.faults.iter().any(|fault| blurs(&fault.what))
 }
 
@@ -111,9 +116,10 @@ impl<R: Judged> Judge<R> {
             lister,
             exact: None,
             deselects: false,
+            restores: 0,
             indexes: Vec::new(),
             objections: Mutex::default(),
-            version: Mutex::default(),
+            reached: Mutex::default(),
             late_index: false.into(),
         }
     }
@@ -126,6 +132,16 @@ impl<R: Judged> Judge<R> {
     /// What is selected may change.
     pub(super) fn deselects(self) -> Self {
         Judge { deselects: true, ..self }
+    }
+
+    /// The server is restored this often.
+    pub(super) fn with_restores(self, restores: u64) -> Self {
+        Judge { restores, ..self }
+    }
+
+    /// Whether all versions so far are of one epoch, so that their order is that of the writes.
+    fn orders_versions(&self) -> bool {
+        self.restores == 0 || self.lister.progress().epoch == 0
     }
 
     /// What is held is to be filed in this index.
@@ -144,11 +160,18 @@ impl<R: Judged> Judge<R> {
     pub(super) fn look(&self) {
         let progress = self.lister.progress();
         let now = progress.version.as_ref().and_then(number).unwrap_or_default();
-        let mut last = lock(&self.version);
-        self.check(now >= *last, || format!("the store went back from {last} to {now}"));
-        self.check(progress.epoch == 0, || "the server never went back, the store says it did".to_owned());
-        *last = (*last).max(now);
-        drop(last);
+        let mut reached = lock(&self.reached);
+        let (epoch, last) = *reached;
+        let was_restored = self.restores > 0 && progress.epoch > epoch;
+        self.check(now >= last || was_restored, || {
+            format!("the store went back from {last} to {now} in epoch {epoch}")
+        });
+        let restores = self.restores;
+        self.check(progress.epoch <= restores, || {
+            format!("the server went back {restores} times, the store says {}", progress.epoch)
+        });
+        *reached = (*reached).max((progress.epoch, now));
+        drop(reached);
         if let Some(history) = &self.exact {
             self.look_exactly(history, &progress);
         }
@@ -230,10 +253,11 @@ impl<R: Judged> Watcher<R> {
         let (key, uid, now) = (key(object), uid(object), version(object));
         let known = told.known.get(&key).cloned();
         let floor = told.floor.get(&key).copied().unwrap_or_default();
+        let ordered = self.judge.orders_versions();
         match event {
             Event::Added { .. } => {
                 self.check(known.is_none(), event, "added twice");
-                self.check(now >= floor, event, "added in a state from before its end");
+                self.check(now >= floor || !ordered, event, "added in a state from before its end");
                 self.check(self.history.had(&key, &uid, now), event, "the server never had it so");
                 told.floor.insert(key.clone(), now);
                 told.known.insert(key.clone(), (uid.clone(), now));
@@ -243,13 +267,14 @@ impl<R: Judged> Watcher<R> {
                 self.check(known == Some(before.clone()), event, "not from what was told before");
                 self.check(before.0 == uid, event, "an update into another object");
                 let forward = now > before.1 || *cause == Cause::Resync && now == before.1;
-                self.check(forward, event, "not forward");
+                self.check(forward || !ordered, event, "not forward");
                 self.check(self.history.had(&key, &uid, now), event, "the server never had it so");
                 told.floor.insert(key.clone(), now);
                 told.known.insert(key.clone(), (uid.clone(), now));
             }
             Event::Deleted { observed, .. } => {
-                let of_it = known.as_ref().is_some_and(|(known, at)| *known == uid && now >= *at);
+                let of_it =
+                    known.as_ref().is_some_and(|(known, at)| *known == uid && (now >= *at || !ordered));
                 self.check(of_it, event, "deleted, and not known before");
                 let (had, went) = (self.history.had(&key, &uid, now), self.history.went(&key, &uid, now));
                 self.check(had || went, event, "the server never had it so");
@@ -290,7 +315,8 @@ impl<R: Judged> Watcher<R> {
         // What has left the selection, or is not served, is of no version any more.
         let listed = self.judge.lister.progress().has_listed(key.namespace().unwrap_or_default());
         let reached = self.judge.version_of(&key).is_some_and(|version| version >= told);
-        self.check(!listed || reached, event, "the store's version is older");
+        let ordered = self.judge.orders_versions();
+        self.check(!listed || reached || !ordered, event, "the store's version is older");
         let held = self.judge.lister.get(&key);
         let quarantined = self.judge.lister.is_quarantined(&key);
         if let Some(held) = &held {
@@ -301,6 +327,7 @@ impl<R: Judged> Watcher<R> {
         let held = held.map(|held| version(&*held));
         let holds = match (event, held) {
             (Event::Deleted { .. }, None) => true,
+            (_, Some(_)) if !ordered => true,
             (Event::Deleted { observed: Observation::Seen, .. }, Some(held)) => held > told,
             (_, Some(held)) => held >= told,
             (_, None) => !listed || quarantined || self.history.was_away_after(&key, told),
