@@ -11,6 +11,7 @@
 //! - Every task is tracked by name from `spawn` until its destructors have run.
 //! - While an instance is [paused](Env::pause) no task of it is polled, and time goes on; what woke them meanwhile is not
 //!   lost.
+//! - While an instance is [suspended](Env::suspend) its monotonic clock does not advance either; its wall time does.
 //! - [`Env::kill`] first closes the gate, then stops tasks in the order they were spawned; nothing spawned later runs.
 //! - What is put [aside](Env::aside) has its turns and timers on time, whatever the load of all other tasks.
 //! - A panicking task takes down nothing else, and its message is returned.
@@ -31,6 +32,7 @@ mod instant;
 mod panics;
 mod planted;
 mod rng;
+mod standstill;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -52,11 +54,13 @@ pub use crate::aside::Aside;
 pub use crate::instant::Instant;
 pub use crate::panics::{caught, caught_now};
 pub use crate::rng::Rng;
+pub use crate::standstill::Suspension;
 pub use crate::tasks::{Pause, Task, TaskError};
 pub use crate::vigil::Vigil;
 
 use crate::clock::Clock;
 use crate::planted::Planted;
+use crate::standstill::Standstill;
 use crate::tasks::Tasks;
 use crate::wall_steps::WallSteps;
 
@@ -74,6 +78,7 @@ pub struct Env {
     streams: Arc<Mutex<BTreeSet<String>>>,
     tasks: Arc<Tasks>,
     wall_steps: WallSteps,
+    standstill: Standstill,
     vigil: Option<Vigil>,
     planted: Planted,
 }
@@ -118,7 +123,8 @@ impl Env {
     /// On the system clock, whose wall time is not ours to set.
     #[must_use]
     pub fn with_wall_offset(self, offset: SignedDuration) -> Env {
-        Env { clock: self.clock.with_wall_offset(offset), wall_steps: WallSteps::default(), ..self }
+        let (wall_steps, standstill) = (WallSteps::default(), Standstill::default());
+        Env { clock: self.clock.with_wall_offset(offset), wall_steps, standstill, ..self }
     }
 
     /// Steps this machine's wall time by `by`, for every clone and every later incarnation, as an operator or a time
@@ -157,8 +163,15 @@ impl Env {
     pub fn incarnation(&self, instance: &str, n: u64) -> Env {
         let tasks = Arc::new(Tasks::under(self.vigil.clone()));
         let (wall_steps, vigil) = (self.wall_steps.clone(), self.vigil.clone());
-        let planted = self.planted.clone();
-        Env { tasks, wall_steps, vigil, planted, ..Env::build(self.clock, self.seed, instance, n) }
+        let (planted, standstill) = (self.planted.clone(), self.standstill.clone());
+        Env {
+            tasks,
+            wall_steps,
+            standstill,
+            vigil,
+            planted,
+            ..Env::build(self.clock, self.seed, instance, n)
+        }
     }
 
     /// Which life of its instance this is.
@@ -173,7 +186,8 @@ impl Env {
 
     /// The local monotonic time.
     pub fn now(&self) -> Instant {
-        self.clock.now()
+        let now = self.clock.now();
+        if self.clock.is_virtual() { now - self.standstill.total() } else { now }
     }
 
     /// The wall time: for timestamps that people and other machines read, never for measuring or for deadlines.
@@ -200,7 +214,7 @@ impl Env {
     /// # Cancel safety
     /// Dropping the future disarms the timer.
     pub fn sleep_until(&self, at: Instant) -> impl Future<Output = ()> + Send + 'static + use<> {
-        self.clock.sleep_until(at)
+        self.standstill.clone().sleep_until(self.clock, at)
     }
 
     /// The output of `future`, if it completes within `limit` of local time. A future that is ready when the limit
@@ -286,6 +300,17 @@ impl Env {
         Tasks::pause(&self.tasks)
     }
 
+    /// Suspends this instance as a hypervisor does that pauses its machine, until the returned value is dropped. As
+    /// [`pause`](Self::pause), and afterwards [`Env::now`] and timers continue where they stopped, in this life and
+    /// every later one, while the wall time has advanced. An instance that is killed meanwhile leaves its clock running.
+    ///
+    /// # Panics
+    /// On the system clock: a real machine is suspended by its hypervisor.
+    pub fn suspend(&self) -> Suspension {
+        assert!(self.clock.is_virtual(), "a real machine is suspended by its hypervisor");
+        Suspension::new(self.clock, self.standstill.clone(), &self.tasks)
+    }
+
     /// The names of the living tasks, in spawn order.
     pub fn tasks(&self) -> Vec<String> {
         self.tasks.names()
@@ -307,6 +332,7 @@ impl Env {
             streams: Arc::default(),
             tasks: Arc::default(),
             wall_steps: WallSteps::default(),
+            standstill: Standstill::default(),
             vigil: None,
             planted: Planted::default(),
         }

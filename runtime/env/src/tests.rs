@@ -626,6 +626,46 @@ mod wall_steps {
     }
 }
 
+mod suspensions {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn suspension_stops_monotonic_clock_and_timers_but_not_wall_time() {
+        let world = Env::virtual_time(1);
+        let env = world.clone().with_wall_offset(jiff::SignedDuration::ZERO).incarnation("a", 0);
+        let wall = env.wall();
+        let nap = env.spawn("nap", {
+            let env = env.clone();
+            async move {
+                env.sleep(ms(10_000)).await;
+                env.now().since_origin()
+            }
+        });
+        world.sleep(ms(4_000)).await;
+        // Suspensions that overlap are counted once.
+        let (first, second) = (env.suspend(), env.suspend());
+        world.sleep(ms(60_000)).await;
+        drop(first);
+        world.sleep(ms(30_000)).await;
+        drop(second);
+        assert_eq!(env.now().since_origin(), ms(4_000));
+        assert_eq!(env.incarnation("a", 1).now(), env.now(), "of later lives on this machine");
+        assert_eq!(env.wall().duration_since(wall), jiff::SignedDuration::from_secs(94));
+        assert_eq!(nap.await, Ok(ms(10_000)));
+        assert_eq!(world.now().since_origin(), ms(100_000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn suspension_of_a_killed_life_does_not_move_the_clock_back() {
+        let world = Env::virtual_time(1);
+        let suspension = world.suspend();
+        world.sleep(ms(1_000)).await;
+        world.kill();
+        drop(suspension);
+        assert_eq!(world.now().since_origin(), ms(1_000));
+    }
+}
+
 #[cfg(feature = "planted")]
 #[tokio::test(start_paused = true)]
 async fn a_planted_defect_is_carried_to_every_life_and_no_other_is_there() {

@@ -1,0 +1,72 @@
+//! For how long a machine's monotonic clock stood still, shared by all lives of the instance on it.
+//!
+//! A hypervisor that pauses a machine stops its monotonic clock, and sets the wall clock forward afterwards.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::tasks::Pause;
+use crate::{Instant, tasks::Tasks};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Standstill(Arc<Mutex<Counted>>);
+
+#[derive(Debug, Default)]
+struct Counted {
+    total: Duration,
+    /// The reading of the running clock up to which suspensions are counted: two that overlap are counted once.
+    until: Duration,
+}
+
+impl Standstill {
+    pub(crate) fn total(&self) -> Duration {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).total
+    }
+
+    fn add(&self, from: Instant, until: Instant) {
+        let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (from, until) = (from.since_origin().max(counted.until), until.since_origin());
+        counted.total += until.saturating_sub(from);
+        counted.until = counted.until.max(until);
+    }
+
+    /// Waits until the clock without its standstills reads `at`. A suspension meanwhile moves the deadline.
+    pub(crate) async fn sleep_until(self, clock: Clock, at: Instant) {
+        loop {
+            let before = self.total();
+            clock.sleep_until(at + before).await;
+            if self.total() == before {
+                return;
+            }
+        }
+    }
+}
+
+/// An instance is suspended for as long as this lives; see [`Env::suspend`](crate::Env::suspend).
+#[must_use = "a suspension ends when it is dropped"]
+#[derive(Debug)]
+pub struct Suspension {
+    clock: Clock,
+    begun: Instant,
+    standstill: Standstill,
+    tasks: Arc<Tasks>,
+    /// Dropped after the clock is set, so that no task runs before that.
+    _pause: Pause,
+}
+
+impl Suspension {
+    pub(crate) fn new(clock: Clock, standstill: Standstill, tasks: &Arc<Tasks>) -> Self {
+        let (tasks, pause) = (Arc::clone(tasks), Tasks::pause(tasks));
+        Suspension { clock, begun: clock.now(), standstill, tasks, _pause: pause }
+    }
+}
+
+impl Drop for Suspension {
+    fn drop(&mut self) {
+        // A later life did not stand still, and its clock must not go back.
+        if self.tasks.open() {
+            self.standstill.add(self.begun, self.clock.now());
+        }
+    }
+}
