@@ -42,6 +42,8 @@ pub enum FaultKind {
     Overload,
     /// The credentials of one process have expired for a while.
     Credentials,
+    /// The machine of a process is suspended for longer than a fence allows for: its monotonic clock stops too.
+    Suspension,
 }
 
 /// Which faults a random plan may have. All of them are of a sort that a sound controller gets over by itself. Two are
@@ -74,9 +76,9 @@ impl FaultKind {
 }
 
 impl Faults {
-    /// Every kind of fault: those of [`FaultKind::ALL`] and of [`FaultKind::COMBINED`].
+    /// Every kind of fault: those of [`FaultKind::ALL`] and of [`FaultKind::COMBINED`], and suspensions.
     pub fn all() -> Self {
-        Self::only(FaultKind::ALL.into_iter().chain(FaultKind::COMBINED))
+        Self::only(FaultKind::ALL.into_iter().chain(FaultKind::COMBINED).chain([FaultKind::Suspension]))
     }
 
     /// None.
@@ -102,7 +104,9 @@ impl Faults {
         let env = Env::virtual_time(seed);
         let mut draw = Draw { rng: env.rng("plan"), span_ms: millis(span), replicas, resources };
         let combined = |kind: &FaultKind| FaultKind::COMBINED.contains(kind);
-        let apart = |kind: &FaultKind| matches!(kind, FaultKind::Clock | FaultKind::Pause) || combined(kind);
+        let apart = |kind: &FaultKind| {
+            matches!(kind, FaultKind::Clock | FaultKind::Pause | FaultKind::Suspension) || combined(kind)
+        };
         let kinds: Vec<FaultKind> = self.kinds.iter().copied().filter(|kind| !apart(kind)).collect();
         let mut faults = Vec::new();
         if self.kinds.contains(&FaultKind::Clock) {
@@ -126,6 +130,11 @@ impl Faults {
         if !kinds.is_empty() {
             let mut draw = Draw { rng: env.rng("combined"), ..draw };
             faults.extend(draw.combined(&kinds));
+        }
+        if self.kinds.contains(&FaultKind::Suspension) {
+            let mut draw = Draw { rng: env.rng("suspensions"), ..draw };
+            let suspensions = draw.suspensions(&faults);
+            faults.extend(suspensions);
         }
         Plan { seed, faults }
     }
@@ -210,6 +219,7 @@ impl Draw<'_> {
             FaultKind::Connection => What::HalfOpen,
             FaultKind::Overload => What::TooManyRequests { retry_after_seconds: 60 },
             FaultKind::Credentials => What::Unauthorized,
+            FaultKind::Suspension => What::Suspend,
         }
     }
 
@@ -277,6 +287,33 @@ impl Draw<'_> {
                 let length = longest / 2 + self.up_to(longest / 2);
                 let until_ms = (from_ms + length).min(self.span_ms);
                 let (instance, what) = (Some(self.replica()), What::Pause);
+                faults.push(Fault { from_ms, until_ms, instance, resource: None, permille: 1000, what });
+            }
+        }
+        faults
+    }
+
+    /// At most one in every ten minutes, longer than lease duration minus renew deadline by the slowest clock. A step of
+    /// the wall time about the same time hides the jump of the wall clock, so that no fence can detect the suspension.
+    fn suspensions(&mut self, others: &[Fault]) -> Vec<Fault> {
+        const MIN_MS: u64 = 8_000;
+        const STEP_MARGIN_MS: u64 = 20_000;
+        let mut faults = Vec::new();
+        for window in 0..self.span_ms.div_ceil(TEN_MINUTES_MS) {
+            let begin_ms = window * TEN_MINUTES_MS;
+            let room = self.span_ms.saturating_sub(begin_ms).min(TEN_MINUTES_MS);
+            let is_drawn = self.rng.below(2) == 0;
+            let from_ms = begin_ms + self.rng.below(room.max(1));
+            let longest = *self.one_of(&[5_000, 20_000, 90_000]);
+            let until_ms = from_ms + MIN_MS + self.rng.below(longest);
+            let instance = Some(self.replica());
+            let hides = |other: &Fault| {
+                let about = from_ms.saturating_sub(STEP_MARGIN_MS)..=until_ms;
+                let steps = matches!(other.what, What::WallStep { .. }) && other.instance == instance;
+                steps && about.contains(&other.from_ms)
+            };
+            if is_drawn && until_ms <= self.span_ms && !others.iter().any(hides) {
+                let what = What::Suspend;
                 faults.push(Fault { from_ms, until_ms, instance, resource: None, permille: 1000, what });
             }
         }
@@ -398,7 +435,7 @@ mod tests {
                 drawn.insert(what.split(' ').next().unwrap_or_default().to_owned());
             }
         }
-        assert_eq!(drawn.len(), 8, "{drawn:?}");
+        assert_eq!(drawn.len(), 9, "{drawn:?}");
     }
 
     #[test]

@@ -425,6 +425,44 @@ fn two_leaders_are_found_where_clocks_differ_by_more_than_a_lease_allows_for() {
 }
 
 #[test]
+fn suspended_leader_sends_no_write_under_a_lease_that_expired_meanwhile() {
+    let script = async |cluster: Cluster| {
+        cluster.run([Mirror::registration(Habit::Busy)]);
+        let metadata = ObjectMeta {
+            name: Some("web".into()),
+            namespace: Some("default".into()),
+            ..ObjectMeta::default()
+        };
+        cluster.create(&ConfigMap { metadata, ..ConfigMap::default() }).await;
+        cluster.pass(Duration::from_secs(100)).await;
+    };
+    let suspended = |name: &str| {
+        let lost = What::RequestLost { silently: false };
+        // Neither a renewal nor a watch of the Lease shows the process another holder.
+        let blind = [(25, 100, What::WatchHeld), (30, 100, lost)];
+        let blind = blind.map(|(from, until, what)| {
+            Fault::during(Duration::from_secs(until), what)
+                .from(Duration::from_secs(from))
+                .of(name)
+                .on("leases")
+        });
+        let suspended = Fault::during(Duration::from_secs(60), What::Suspend).from(Duration::from_secs(30));
+        [suspended.of(name)].into_iter().chain(blind).collect::<Vec<_>>()
+    };
+    // The first election decides which of the two leads, so that both plans are needed.
+    let flaws = |machines: fn(Env) -> Env| {
+        ["a", "b"].map(|name| {
+            let plan = Plan { seed: 1, faults: suspended(name) };
+            Simulation::of(1).plan(plan).machines(machines).run(script).err().map(|failure| failure.flaw)
+        })
+    };
+    assert_eq!(flaws(|env| env), [None, None]);
+    let ignored = flaws(|env| env.with_planted("clock jump ignored"));
+    let found = |flaw: &Option<Flaw>| matches!(flaw, Some(Flaw::SplitBrain { .. } | Flaw::Unfenced { .. }));
+    assert!(ignored.iter().any(found), "{ignored:?}");
+}
+
+#[test]
 fn an_event_that_is_sent_after_the_lease_is_lost_is_found() {
     let script = async |cluster: Cluster| {
         cluster.run([Mirror::registration(Habit::Tells)]);

@@ -358,6 +358,8 @@ impl Trouble {
             What::EventDuplicated | What::BookmarksMissing | What::EndBookmarkMissing => return None,
             // Whatever it sent has been answered when it goes on.
             What::Pause => (true, SLACK),
+            // Its clock measures the patience for a lost request from where it stopped.
+            What::Suspend => (true, recovery),
             What::Partition => (always, recovery),
             _ if fault.resource.as_deref().is_some_and(|resource| resource != "leases") => return None,
             What::RequestDelayed { by_ms }
@@ -367,7 +369,7 @@ impl Trouble {
             _ => (false, recovery),
         };
         let (from, until) = (Duration::from_millis(fault.from_ms), Duration::from_millis(fault.until_ms));
-        let pause = fault.what == What::Pause;
+        let pause = matches!(fault.what, What::Pause | What::Suspend);
         let creates = matches!(fault.what, What::QuotaExceeded | What::NamespaceTerminating);
         Some(Trouble { from, until, over: until + lingers, whole, pause, creates })
     }

@@ -196,11 +196,11 @@ impl World {
     }
 
     /// Lets a process stand still until then, in the life that it has now; another is another process.
-    async fn pause(&self, name: &str, until: Instant) {
+    async fn pause<P>(&self, name: &str, until: Instant, stop: fn(&Env) -> P) {
         let living = self.lock().processes.get(name).map(|living| living.env.clone());
         let Some(env) = living.filter(Env::alive) else { return };
         self.network.note(&env, "stands still");
-        let pause = env.pause();
+        let pause = stop(&env);
         self.env.sleep_until(until).await;
         self.network.note(&env, "goes on");
         drop(pause);
@@ -314,7 +314,12 @@ impl World {
                 What::Pause => drop(self.env.spawn("pause", async move {
                     world.env.sleep_until(at).await;
                     let until = Instant::ORIGIN + Duration::from_millis(fault.until_ms);
-                    world.pause(&name, until).await;
+                    world.pause(&name, until, Env::pause).await;
+                })),
+                What::Suspend => drop(self.env.spawn("suspension", async move {
+                    world.env.sleep_until(at).await;
+                    let until = Instant::ORIGIN + Duration::from_millis(fault.until_ms);
+                    world.pause(&name, until, Env::suspend).await;
                 })),
                 What::WallStep { by_ms } => drop(self.env.spawn("wall step", async move {
                     world.env.sleep_until(at).await;

@@ -149,6 +149,9 @@ pub enum What {
     /// The process stands still from `from_ms` to `until_ms`, as after SIGSTOP and before SIGCONT: nothing of it runs, and
     /// its clock goes on. What it has sent arrives. Carried out by whoever runs it.
     Pause,
+    /// The machine of the process is suspended from `from_ms` to `until_ms`, as by its hypervisor: as [`What::Pause`], but
+    /// its monotonic clock stops too, and its wall clock advances. Carried out by the caller that runs the process.
+    Suspend,
     /// The process dies at its n-th write, counted from 1 without leases and events; with no instance named, at the
     /// n-th of all processes, and it is the writer that dies.
     CrashAtWrite {

@@ -50,7 +50,8 @@ const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 const NAMESPACES: [&str; 2] = ["default", "other"];
 
 fn draw(seed: u64) -> Plan {
-    let faults = [FaultKind::Crash, FaultKind::Clock, FaultKind::Quota, FaultKind::Pause];
+    let faults =
+        [FaultKind::Crash, FaultKind::Clock, FaultKind::Quota, FaultKind::Pause, FaultKind::Suspension];
     let faults = faults.into_iter().fold(Faults::all(), Faults::without);
     let mut plan = faults.plan(seed, SPAN, 1, &["configmaps".to_owned()]);
     let mut rng = Env::virtual_time(seed).rng("poison");

@@ -44,7 +44,8 @@ const SCARCE: usize = BUDGETS[1];
 const MOMENT: Duration = Duration::from_secs(2);
 
 fn draw(seed: u64) -> Plan {
-    let faults = [FaultKind::Crash, FaultKind::Clock, FaultKind::Quota, FaultKind::Pause];
+    let faults =
+        [FaultKind::Crash, FaultKind::Clock, FaultKind::Quota, FaultKind::Pause, FaultKind::Suspension];
     let faults = faults.into_iter().fold(Faults::all(), Faults::without);
     with_gaps(faults.without(FaultKind::Stale).plan(seed, SPAN, 1, &["configmaps".to_owned()]), "configmaps")
 }

@@ -55,7 +55,8 @@ const FIRST: [&str; 2] = ["default", "north"];
 const MOMENT: Duration = Duration::from_secs(2);
 
 fn draw(seed: u64) -> Plan {
-    let faults = [FaultKind::Crash, FaultKind::Clock, FaultKind::Quota, FaultKind::Pause];
+    let faults =
+        [FaultKind::Crash, FaultKind::Clock, FaultKind::Quota, FaultKind::Pause, FaultKind::Suspension];
     let faults = faults.into_iter().fold(Faults::all(), Faults::without);
     with_gaps(faults.plan(seed, SPAN, 1, &["configmaps".to_owned()]), "configmaps")
 }

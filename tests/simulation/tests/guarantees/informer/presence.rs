@@ -60,7 +60,8 @@ const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinition
 const MOMENT: Duration = Duration::from_secs(5);
 
 fn draw(seed: u64) -> Plan {
-    let faults = [FaultKind::Crash, FaultKind::Clock, FaultKind::Quota, FaultKind::Pause];
+    let faults =
+        [FaultKind::Crash, FaultKind::Clock, FaultKind::Quota, FaultKind::Pause, FaultKind::Suspension];
     let faults = faults.into_iter().fold(Faults::all(), Faults::without);
     let plan = faults.plan(seed, SPAN, 1, &["configmaps".to_owned(), "widgets".to_owned()]);
     with_clock(with_gaps(plan, "widgets"))
