@@ -308,7 +308,8 @@ impl Draw<'_> {
             let until_ms = from_ms + MIN_MS + self.rng.below(longest);
             let instance = Some(self.replica());
             let hides = |other: &Fault| {
-                let about = from_ms.saturating_sub(STEP_MARGIN_MS)..=until_ms;
+                // After the suspension until the process has compared its clocks.
+                let about = from_ms.saturating_sub(STEP_MARGIN_MS)..=until_ms + STEP_MARGIN_MS;
                 let steps = matches!(other.what, What::WallStep { .. }) && other.instance == instance;
                 steps && about.contains(&other.from_ms)
             };
