@@ -186,7 +186,8 @@ impl RawClient {
     }
 
     async fn send(&self, mut request: Request<Body>) -> Result<Response<Body>, RequestError> {
-        let _queued = self.progress.as_ref().map(|progress| {
+        // Only clients that know about reachability record when a request is sent.
+        let _queued = self.progress.as_ref().filter(|_| self.reachability.is_some()).map(|progress| {
             request.extensions_mut().insert(progress.clone());
             progress.queue(self.env.now())
         });

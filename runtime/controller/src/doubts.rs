@@ -89,7 +89,11 @@ impl DoubtResolver {
             match &version {
                 Ok(version) => {
                     if let Some(version) = version {
-                        ledger.reached(&place.resource, version, self.caches.epoch(&place.resource), now);
+                        let epoch = self.caches.epoch(&place.resource);
+                        ledger.reached(&place.resource, version, epoch, now);
+                        if seen.as_ref().is_some_and(|seen| version < seen) {
+                            ledger.left_epoch(&place.resource, epoch);
+                        }
                     }
                     ledger.resolve(place, sent, version.as_ref(), seen.as_ref(), now);
                 }

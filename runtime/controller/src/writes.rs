@@ -23,7 +23,7 @@ use windlass_env::{Env, Instant};
 use windlass_informer::{RefreshTicket, Site};
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Uid, Verb};
 
-use crate::caches::{Cache, CacheId, Caches};
+use crate::caches::{CacheId, Caches};
 
 /// How long a write of unknown outcome can still take effect. The client has closed its connection, and a server stops
 /// working on a request whose connection is closed; what it had sent to its storage by then is applied within
@@ -86,13 +86,13 @@ impl Wanted {
         Self { version: None, deleted: BTreeSet::new(), doubt: None, epoch, since, lists: BTreeMap::new() }
     }
 
-    /// Returns the union of this and `later`. Versions of two epochs cannot be compared: the earlier epoch is kept, so that
-    /// no cache reflects the union before it is listed again.
+    /// Returns the union of this and `later`. Versions of two epochs cannot be compared: only a list settles their union.
     fn and(self, mut later: Self) -> Self {
         later.deleted.extend(self.deleted);
         // A list that was asked for before `later` was written may not reflect it.
         let doubt = later.doubt.or(self.doubt);
-        Self { version: higher(self.version, later.version), doubt, epoch: self.epoch, ..later }
+        let epoch = if self.epoch == later.epoch { self.epoch } else { NO_EPOCH };
+        Self { version: higher(self.version, later.version), doubt, epoch, ..later }
     }
 }
 
@@ -136,6 +136,8 @@ struct Highest {
     version: ResourceVersion,
     /// The epoch of its cache at that time, if it has one.
     epoch: Option<u64>,
+    /// The epoch of the cache that the server has left, as a write or read proved.
+    left: Option<u64>,
 }
 
 impl Ledger {
@@ -222,8 +224,18 @@ impl Ledger {
             self.unseen.remove(resource);
         }
         let passed = |last: &Highest| last.epoch == epoch && last.version >= *version;
-        if version.is_comparable() && !self.highest.get(resource).is_some_and(passed) {
-            self.highest.insert(resource.clone(), Highest { version: version.clone(), epoch });
+        let last = self.highest.get(resource);
+        if version.is_comparable() && !last.is_some_and(passed) {
+            let left = last.and_then(|last| last.left).filter(|left| Some(*left) == epoch);
+            self.highest.insert(resource.clone(), Highest { version: version.clone(), epoch, left });
+        }
+    }
+
+    /// Records that the server was restored and has left this epoch of the caches of `resource`: until they begin the next,
+    /// no version covers the writes.
+    pub(crate) fn left_epoch(&mut self, resource: &GroupResource, epoch: Option<u64>) {
+        if let Some(highest) = self.highest.get_mut(resource) {
+            highest.left = epoch;
         }
     }
 
@@ -233,7 +245,9 @@ impl Ledger {
         &self,
         epoch: impl Fn(&GroupResource) -> Option<u64>,
     ) -> Option<BTreeMap<GroupResource, ResourceVersion>> {
-        let is_present = |(resource, highest): (&GroupResource, &Highest)| highest.epoch == epoch(resource);
+        let is_present = |(resource, highest): (&GroupResource, &Highest)| {
+            highest.epoch == epoch(resource) && highest.left.is_none()
+        };
         if self.is_in_doubt() || !self.unseen.is_empty() || !self.highest.iter().all(is_present) {
             return None;
         }
@@ -436,17 +450,13 @@ impl KeyLog {
         Self { env, ledger, caches, key }
     }
 
-    /// Whether the server and the caches are of different epochs: the version of the write is not later than the version of a
-    /// cache before the write. An update without a change returns the version that the cache contains.
-    fn is_of_other_epoch(&self, write: &Write) -> bool {
-        let (Some(version), Some(seen)) = (&write.version, &write.cached.version) else { return false };
-        let is_held = |cache: &dyn Cache, key: &ObjectKey| {
-            cache.held(key).and_then(|(held, _)| held).is_some_and(|held| held == version.as_str())
-        };
-        let holds = |key: &ObjectKey| {
-            self.caches.of(&changed(&write.target)).iter().any(|cache| is_held(&**cache, key))
-        };
-        version <= seen && !write.key.as_ref().is_some_and(holds)
+    /// Whether the server and the caches are of different epochs: the version of a created object is not later than the
+    /// version of a cache before the create. Other writes prove nothing: without a change they return the old version.
+    fn is_of_other_epoch(write: &Write) -> bool {
+        let versions = write.version.as_ref().zip(write.cached.version.as_ref());
+        write.target.verb == Verb::Create
+            && write.target.subresource.is_none()
+            && versions.is_some_and(|(version, cached)| version <= cached)
     }
 
     fn place(&self, target: &WriteTarget) -> Place {
@@ -485,9 +495,14 @@ impl WriteLog for KeyLog {
 
     fn wrote(&self, write: Write) {
         let resource = &write.target.resource;
+        let is_of_other_epoch = Self::is_of_other_epoch(&write);
         if let Some(version) = &write.version {
             let (epoch, now) = (self.caches.epoch(resource), self.env.now());
-            self.ledger.lock().reached(resource, version, epoch, now);
+            let mut ledger = self.ledger.lock();
+            ledger.reached(resource, version, epoch, now);
+            if is_of_other_epoch {
+                ledger.left_epoch(resource, epoch);
+            }
         }
         if changes_nothing(&write.target) {
             return;
@@ -499,7 +514,6 @@ impl WriteLog for KeyLog {
         if write.version.is_none() && !is_followed {
             return self.ambiguous(write.target);
         }
-        let is_of_other_epoch = self.is_of_other_epoch(&write);
         self.record(&write.target, write.uid.as_ref(), |ledger, key, place, epoch, now| {
             let epoch = if is_of_other_epoch { NO_EPOCH } else { epoch };
             if let Some(version) = &write.version {
@@ -596,7 +610,11 @@ mod tests {
         let mut ledger = Ledger::default();
         ledger.wrote(&key(), &place(), &version(500), 0, now);
         ledger.wrote(&key(), &place(), &version(7), 1, now);
-        assert_eq!(only(&ledger).epoch, 0, "no cache of the new epoch can reflect both by its version");
+        assert_eq!(
+            only(&ledger).epoch,
+            NO_EPOCH,
+            "no cache of the new epoch can reflect both by its version"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -690,6 +708,12 @@ mod tests {
         assert_eq!(ledger.written(epoch(1)), None, "the server went back since");
         ledger.reached(&pods(), &version(3), Some(1), now);
         assert_eq!(ledger.written(epoch(1)).expect("known")[&pods()], version(3));
+        ledger.left_epoch(&pods(), Some(1));
+        ledger.reached(&pods(), &version(4), Some(1), now);
+        assert_eq!(ledger.written(epoch(1)), None, "the server was restored");
+        ledger.reached(&pods(), &version(4), Some(2), now);
+        assert_eq!(ledger.written(epoch(2)).expect("known")[&pods()], version(4));
+        ledger.reached(&pods(), &version(5), Some(1), now);
         ledger.ambiguous_unseen(&sets, now);
         ledger.reached(&sets, &version(8), None, now);
         assert_eq!(ledger.written(epoch(1)), None, "the write can still take effect");

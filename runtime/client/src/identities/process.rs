@@ -364,12 +364,15 @@ fn load(config: &Config) -> Result<Credentials, ClientError> {
     let mut config = config.clone();
     let auth = &mut config.auth_info;
     let (mut pair, mut expires_at) = (None, None);
-    if let Some(exec) = auth.exec.take() {
+    // Other credentials of the configuration have precedence, as in kube.
+    let has_others = auth.token.is_some()
+        || auth.token_file.is_some()
+        || auth.auth_provider.is_some()
+        || auth.username.is_some() && auth.password.is_some();
+    if let Some(exec) = auth.exec.take().filter(|_| !has_others) {
         let credential = plugin::run(&exec).map_err(ClientError::Credentials)?;
         (pair, expires_at) = (credential.pair, credential.expires_at);
-        // The static credentials of the configuration have precedence, as in kube.
-        let has_own = auth.token.is_some() || auth.token_file.is_some() || auth.username.is_some();
-        auth.token = credential.token.filter(|_| !has_own).map(Into::into).or(auth.token.take());
+        auth.token = credential.token.map(Into::into);
     }
     if let Some(path) = auth.token_file.take().filter(|_| auth.token.is_none()) {
         auth.token = Some(read_token(path)?.into());
