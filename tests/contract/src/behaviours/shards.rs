@@ -96,7 +96,12 @@ async fn a_list_from_the_cache_is_of_the_shard(case: Case) -> Outcome {
     let other = elsewhere(&case, &["a", "b"], &["c"]).await?;
     // The newest write: a cache that is not older than it has all of them.
     let at = version(&case.make("configmaps", config_map("now")).await?);
-    each_shard_has_its_objects(&case, &other, &format!("&resourceVersion={at}&resourceVersionMatch=NotOlderThan")).await
+    each_shard_has_its_objects(
+        &case,
+        &other,
+        &format!("&resourceVersion={at}&resourceVersionMatch=NotOlderThan"),
+    )
+    .await
 }
 
 async fn a_list_at_an_exact_version_is_of_the_shard(case: Case) -> Outcome {
