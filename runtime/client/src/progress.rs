@@ -28,7 +28,7 @@ pub struct RequestProgress(Arc<Inner>);
 /// Times are stored as milliseconds plus one; zero means none.
 #[derive(Debug, Default)]
 struct Inner {
-    /// Since when a request waits for the rate limit of its own client.
+    /// Since when a request waits for its client's rate limit.
     queued_since: AtomicU64,
     waited_ms: AtomicU64,
     heard: AtomicU64,
@@ -50,7 +50,7 @@ impl RequestProgress {
         instant(self.0.grew.load(Relaxed))
     }
 
-    /// Returns how long requests have waited for the rate limit of their own client since [`reset_wait`](Self::reset_wait).
+    /// Returns how long requests have waited for their client's rate limit since [`reset_wait`](Self::reset_wait).
     pub fn waited(&self, now: Instant) -> Duration {
         let waiting = instant(self.0.queued_since.load(Relaxed));
         let waiting = waiting.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));

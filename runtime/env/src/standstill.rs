@@ -1,4 +1,4 @@
-//! For how long a machine's monotonic clock stood still, shared by all lives of the instance on it.
+//! The total time of a machine's suspensions, shared by all incarnations of the instance on it.
 //!
 //! A hypervisor that pauses a machine stops its monotonic clock, and sets the wall clock forward afterwards.
 
@@ -64,7 +64,7 @@ impl Suspension {
 
 impl Drop for Suspension {
     fn drop(&mut self) {
-        // A later life did not stand still, and its clock must not go back.
+        // A later incarnation was not suspended, and its clock must not run back.
         if self.tasks.open() {
             self.standstill.add(self.begun, self.clock.now());
         }

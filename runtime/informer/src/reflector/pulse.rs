@@ -5,7 +5,7 @@
 //! | attempt | sign of life |
 //! |---|---|
 //! | a list arrived, or got further than every failed one before it, by pages or bytes | yes |
-//! | a request waits for the rate limit of its own client | that time does not count |
+//! | a request waits for its client's rate limit | that time does not count |
 //! | a watch was opened, sent a frame, or closed as watches do | yes |
 //! | the server answered with an error, 429 with its wait included | yes |
 //! | the source has more than fits | yes |
