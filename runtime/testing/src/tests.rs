@@ -391,19 +391,19 @@ fn one_seed_replays_one_history_under_all_faults() {
     assert_ne!(run(11).trace, run(12).trace);
 }
 
+/// Runs a controller that writes all the time.
+async fn busy_mirror(cluster: Cluster, span: Duration) {
+    cluster.run([Mirror::registration(Habit::Busy)]);
+    let metadata =
+        ObjectMeta { name: Some("web".into()), namespace: Some("default".into()), ..ObjectMeta::default() };
+    cluster.create(&ConfigMap { metadata, ..ConfigMap::default() }).await;
+    cluster.pass(span).await;
+}
+
 /// Rates whose ratio a lease allows for, and one that it does not: what the judge says of the fence, and of itself.
 #[test]
 fn two_leaders_are_found_where_clocks_differ_by_more_than_a_lease_allows_for() {
-    let script = async |cluster: Cluster| {
-        cluster.run([Mirror::registration(Habit::Busy)]);
-        let metadata = ObjectMeta {
-            name: Some("web".into()),
-            namespace: Some("default".into()),
-            ..ObjectMeta::default()
-        };
-        cluster.create(&ConfigMap { metadata, ..ConfigMap::default() }).await;
-        cluster.pass(Duration::from_secs(300)).await;
-    };
+    let script = async |cluster: Cluster| busy_mirror(cluster, Duration::from_secs(300)).await;
     let rate = |name: &str, numerator, denominator| {
         Fault::during(Duration::ZERO, What::ClockRate { numerator, denominator }).of(name)
     };
@@ -426,16 +426,7 @@ fn two_leaders_are_found_where_clocks_differ_by_more_than_a_lease_allows_for() {
 
 #[test]
 fn suspended_leader_sends_no_write_under_a_lease_that_expired_meanwhile() {
-    let script = async |cluster: Cluster| {
-        cluster.run([Mirror::registration(Habit::Busy)]);
-        let metadata = ObjectMeta {
-            name: Some("web".into()),
-            namespace: Some("default".into()),
-            ..ObjectMeta::default()
-        };
-        cluster.create(&ConfigMap { metadata, ..ConfigMap::default() }).await;
-        cluster.pass(Duration::from_secs(100)).await;
-    };
+    let script = async |cluster: Cluster| busy_mirror(cluster, Duration::from_secs(100)).await;
     let suspended = |name: &str| {
         let lost = What::RequestLost { silently: false };
         // Neither a renewal nor a watch of the Lease shows the process another holder.
