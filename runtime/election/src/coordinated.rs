@@ -13,6 +13,9 @@
 //!
 //! The coordinator may also forget about a Lease: it gives it to a candidate that died a moment ago, say, and then waits for
 //! news of candidates which do not come. So a candidate that sees nobody lead renews itself once per lease duration.
+//!
+//! An expired Lease is not written again when the coordinator chooses the same holder as before, and a preferred holder
+//! that has died since is never removed from it. So a candidate releases an expired Lease that names it.
 
 use std::time::Duration;
 

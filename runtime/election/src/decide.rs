@@ -45,7 +45,10 @@ pub(crate) enum Step {
     TakeOver,
     /// Renew it: it names us although we do not lead, because the response to our own write was lost.
     Reclaim,
-    /// Somebody else holds it until then, unless it changes.
+    /// Give it back: it names us, we do not lead, and we can no longer use it. The coordinator never chooses the holder
+    /// of an expired Lease a second time, so nobody would lead otherwise.
+    Release,
+    /// It is not to be written before then, unless it changes.
     WaitUntil(Instant),
     /// It is for somebody else to decide who holds it: wait until it changes.
     Follow,
@@ -140,14 +143,19 @@ pub(crate) fn decide(view: &View, me: &str, unstated: Duration, now: Instant) ->
 }
 
 /// The same where the API server's coordinator decides: nothing is taken, and only what was given is held. A Lease that
-/// names `me` may be used until it expires, unless another is to have it.
+/// names `me` may be used until it expires, unless another replica is preferred; once expired it is released.
 pub(crate) fn decide_coordinated(view: &View, me: &str, unstated: Duration, now: Instant) -> Step {
     match view {
         View::Unknown => Step::Look,
         View::Seen(last) => {
-            let is_mine = last.record.is_held_by(me) && last.record.preferred.is_none();
-            let lasts = now < last.changed_at + last.record.duration(unstated);
-            if is_mine && lasts { Step::Reclaim } else { Step::Follow }
+            let expiry = last.changed_at + last.record.duration(unstated);
+            match (last.record.is_held_by(me), now < expiry) {
+                (false, _) => Step::Follow,
+                (true, true) if last.record.preferred.is_none() => Step::Reclaim,
+                // A write of our last term may still take effect before the expiry.
+                (true, true) => Step::WaitUntil(expiry),
+                (true, false) => Step::Release,
+            }
         }
         View::Absent | View::Gone(_) => Step::Follow,
     }
@@ -248,11 +256,12 @@ mod tests {
         assert_eq!(step(&view, t0 + seconds(99)), Step::Follow, "it has expired, and is not ours to take");
         view.observe(lease("me", 5, 3), t0);
         assert_eq!(step(&view, t0 + seconds(4)), Step::Reclaim);
-        assert_eq!(step(&view, t0 + seconds(5)), Step::Follow, "its time is up");
+        assert_eq!(step(&view, t0 + seconds(5)), Step::Release, "its time is up");
         let mut ending = lease("me", 5, 4);
         ending.spec.get_or_insert_default().preferred_holder = Some("other".to_owned());
         view.observe(ending, t0);
-        assert_eq!(step(&view, t0), Step::Follow, "another is to have it");
+        assert_eq!(step(&view, t0), Step::WaitUntil(t0 + seconds(5)), "another is to have it");
+        assert_eq!(step(&view, t0 + seconds(5)), Step::Release);
         view.vanished();
         assert_eq!(step(&view, t0), Step::Follow);
     }

@@ -272,6 +272,7 @@ impl Elector {
             Step::Create => self.claim(Writing::First).await,
             Step::TakeOver => self.claim(Writing::TakeOver).await,
             Step::Reclaim => self.claim(Writing::Reclaim).await,
+            Step::Release => self.write(Writing::Release, None).await.map(drop),
             Step::WaitUntil(expiry) => {
                 self.follow(expiry).await;
                 Ok(())

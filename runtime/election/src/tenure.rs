@@ -218,9 +218,10 @@ impl Tenure {
         let step = decide(&self.view, &self.terms.identity, self.terms.lease_duration, now);
         // A coordinator judges by wall clocks whose time is up; here that is believed once the local clock agrees.
         match self.displaced_until {
-            Some(until) if step == Step::Reclaim && self.terms.coordinated && now < until => {
-                Step::WaitUntil(until)
-            }
+            Some(until) if self.terms.coordinated && now < until => match step {
+                Step::Reclaim | Step::Release => Step::WaitUntil(until),
+                _ => step,
+            },
             _ => step,
         }
     }
@@ -475,7 +476,7 @@ mod tests {
                 Step::Create => Writing::First,
                 Step::TakeOver => Writing::TakeOver,
                 Step::Reclaim => Writing::Reclaim,
-                Step::Look | Step::WaitUntil(_) | Step::Follow => continue,
+                Step::Look | Step::Release | Step::WaitUntil(_) | Step::Follow => continue,
             };
             let write = tenure.begin(writing, None, &at(second));
             let record = Record::of(&write.lease);
@@ -546,6 +547,10 @@ mod tests {
         tenure.sighted(lease(Some("baz"), Some(5)).expect("a lease"), at(14).now);
         assert_eq!(tenure.step(at(15).now), wait(16), "its first holder may act, whoever came between");
         assert_eq!(tenure.step(at(16).now), Step::Reclaim);
+        let mut displaced = tenure.clone();
+        displaced.sighted(lease(Some("baz"), Some(1)).expect("a lease"), at(14).now);
+        assert_eq!(displaced.step(at(15).now), wait(16), "nor is it given to another before");
+        assert_eq!(displaced.step(at(16).now), Step::Release);
         tenure.sighted(lease(Some("bing"), Some(15)).expect("a lease"), at(20).now);
         tenure.sighted(lease(None, None).expect("a lease"), at(21).now);
         tenure.sighted(lease(Some("baz"), Some(5)).expect("a lease"), at(22).now);

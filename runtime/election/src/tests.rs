@@ -637,6 +637,24 @@ async fn a_standby_whose_watch_is_silent_learns_within_a_lease_that_a_coordinato
     assert!(open(&fence) && world.now() - elected < seconds(5), "before the coordinator elects anew");
 }
 
+/// The coordinator never writes the holder of an expired Lease anew when it chooses the same replica again.
+#[tokio::test(start_paused = true)]
+async fn standby_releases_its_expired_lease_when_preferred_replica_never_comes() {
+    let world = Env::virtual_time(1);
+    let server = LeaseServer::new(&world);
+    let (mut standby, fence) = coordinated(&world, &server).await;
+    assert!(world.timeout(seconds(1), standby.acquire()).await.is_err(), "nobody is elected");
+    elect_standby(&server);
+    server.edit(|lease| lease["spec"]["preferredHolder"] = json!("gone"));
+    assert!(world.timeout(seconds(4), standby.acquire()).await.is_err());
+    assert_eq!(server.holder().as_deref(), Some("standby"), "it has not expired");
+    assert!(world.timeout(seconds(10), standby.acquire()).await.is_err() && !open(&fence));
+    assert_eq!(server.holder().as_deref(), Some(""), "for the coordinator to decide");
+    elect_standby(&server);
+    world.timeout(LEASE, standby.acquire()).await.expect("in time").expect("elected");
+    assert!(open(&fence));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_a_coordinator_wants_replaced_is_told_and_has_a_lease_duration_to_end_its_work() {
     let world = Env::virtual_time(1);

@@ -159,7 +159,7 @@ impl Engine {
             Step::Reclaim => Writing::Reclaim,
             // Another of the same identity, or of the same hash of it.
             Step::WaitUntil(expiry) => return turn.wait(expiry),
-            Step::Follow => return,
+            Step::Release | Step::Follow => return,
         };
         self.write(Target::Me, writing, None, within, at, turn);
     }
@@ -446,7 +446,7 @@ impl Engine {
         for shard in (0..plan.division.len().get()).map(ShardId) {
             match self.book.apparent(shard, now) {
                 Step::WaitUntil(expiry) => turn.wait(expiry),
-                Step::Follow => {}
+                Step::Release | Step::Follow => {}
                 _ if self.seats.contains_key(&shard) => {}
                 Step::Look | Step::Create | Step::TakeOver | Step::Reclaim => unheld.push(shard),
             }
@@ -477,7 +477,7 @@ impl Engine {
                 turn.wait(expiry);
                 return false;
             }
-            Step::Follow => return false,
+            Step::Release | Step::Follow => return false,
         };
         if matches!(writing, Writing::First | Writing::TakeOver) {
             self.book.shard(shard).taking();
@@ -509,7 +509,7 @@ impl Engine {
         match self.tenure(target).step(at.now) {
             Step::Look => self.look(target, self.terms.attempt, at.now, turn),
             Step::TakeOver => self.write(target, Writing::Retire, None, self.terms.attempt, at, turn),
-            Step::Create | Step::Reclaim | Step::WaitUntil(_) | Step::Follow => {}
+            Step::Create | Step::Reclaim | Step::Release | Step::WaitUntil(_) | Step::Follow => {}
         }
     }
 
