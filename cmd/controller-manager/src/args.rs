@@ -43,12 +43,10 @@ const ENABLE_HTTP2: &str = "enable-http2-serving";
 const ABOUT: &str = "Kubernetes controllers in Rust: keeps ReplicaSets, ReplicationControllers and Endpoints in the \
     state their owners asked for, beside kube-controller-manager or in place of it.";
 
-const USAGE: &str = "windlass [OPTIONS]\n       windlass explain [OPTIONS] <CONTROLLER> <NAMESPACE/NAME>\n       \
-    windlass demo [OPTIONS]";
+const USAGE: &str = "windlass [OPTIONS]\n       windlass explain [OPTIONS] <CONTROLLER> <NAMESPACE/NAME>";
 
 const AFTER_HELP: &str = "Every setting is a flag and, where it says so, a field of the file that --config names; what \
-    is given as a flag wins.\n\n`windlass demo` shows all of it at work, on a cluster in its own process; see `windlass \
-    demo --help`. `windlass explain` asks a running windlass why an object has not been reconciled; see \
+    is given as a flag wins.\n\n`windlass explain` asks a running windlass why an object has not been reconciled; see \
     `windlass explain --help`.";
 
 /// Why parsing ended without arguments to run with.
@@ -114,14 +112,11 @@ pub(crate) enum UsageError {
         reason: String,
     },
     /// A word that is no flag.
-    #[error("unexpected argument {}: values of flags follow an equals sign, and of commands there are demo and explain, as the first word; leave it out, or write --flag=value; `windlass --help` lists all flags", quoted(.0))]
+    #[error("unexpected argument {}: values of flags follow an equals sign, and explain is the only command, as the first word; leave it out, or write --flag=value; `windlass --help` lists all flags", quoted(.0))]
     Unexpected(String),
     /// Whatever else the parser objects to, in its words.
     #[error("{0}; `windlass --help` lists all flags")]
     Other(String),
-    /// The same of the demo's command line.
-    #[error("{0}; `windlass demo --help` lists all flags")]
-    Demo(String),
     /// The same of the command line of `explain`.
     #[error("{0}; `windlass explain --help` lists all flags")]
     Explain(String),

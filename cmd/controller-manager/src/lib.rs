@@ -7,7 +7,6 @@
 
 mod args;
 mod config;
-mod demo;
 mod duration;
 mod explain;
 mod feature_gates;
@@ -28,7 +27,6 @@ use args::Stop;
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let outcome = match Command::from_args(words) {
         Ok(Command::Manage(process)) => process.run(),
-        Ok(Command::Demo(demo)) => demo.run(),
         Ok(Command::Explain(question)) => question.run(),
         Err(Stop::Print(text)) => std::io::stdout().write_all(text.as_bytes()).map_err(anyhow::Error::from),
         Err(Stop::Write { path, text }) => std::fs::write(&path, text).map_err(|error| {
@@ -51,8 +49,6 @@ pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 enum Command {
     /// To run controllers against a cluster.
     Manage(Box<wiring::Process>),
-    /// To show it all in this process.
-    Demo(Box<demo::Demo>),
     /// To ask a running process about one object.
     Explain(Box<explain::Explain>),
 }
@@ -61,10 +57,7 @@ impl Command {
     fn from_args(words: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
         let mut words = words.into_iter().peekable();
         let program = words.next();
-        match words.next_if(|word| word == demo::NAME || word == explain::NAME) {
-            Some(word) if word == demo::NAME => {
-                demo::Demo::from_args(words).map(|it| Command::Demo(Box::new(it)))
-            }
+        match words.next_if(|word| word == explain::NAME) {
             Some(_) => explain::Explain::from_args(words).map(|it| Command::Explain(Box::new(it))),
             None => wiring::Process::from_args(program.into_iter().chain(words))
                 .map(|it| Command::Manage(Box::new(it))),

@@ -72,7 +72,10 @@ fn help_and_version_are_printed_and_succeed() {
 #[test]
 fn a_word_that_is_no_command_is_told_with_those_there_are() {
     for word in ["help", "explian", "false"] {
-        refused_with(&[word], &[&format!("unexpected argument \"{word}\""), "demo and explain", "--help"]);
+        refused_with(
+            &[word],
+            &[&format!("unexpected argument \"{word}\""), "explain is the only command", "--help"],
+        );
     }
 }
 

@@ -1,4 +1,4 @@
-//! `cargo xtask describe`: the tables in `runtime/schema/src/tables`, made from upstream's own material.
+//! `cargo xtask describe`: the tables in `simulation/schema/src/tables`, made from upstream's own material.
 //!
 //! Upstream's published descriptions say which resources and types there are; a small Go program that links upstream's
 //! scheme says what they do not: defaults, enumerations, and which fields are written when they are empty. What comes
@@ -39,7 +39,7 @@ struct Table {
 /// If Go or upstream's material cannot be had, if either says something that the tables have no words for, or if the
 /// committed tables turn out to be stale.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let folder = root().join("runtime/schema/src/tables");
+    let folder = root().join("simulation/schema/src/tables");
     for table in tables()? {
         let path = folder.join(table.name);
         if !arguments.check {

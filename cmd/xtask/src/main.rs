@@ -5,7 +5,6 @@
 
 mod ci;
 mod control_plane;
-mod demo;
 mod dependencies;
 mod describe;
 mod fuzz;
@@ -32,8 +31,6 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// Windlass at work on a real control plane, live, until Ctrl-C; builds what is missing first.
-    Demo(demo::Arguments),
     /// A real Kubernetes control plane on this machine.
     ControlPlane(control_plane::Arguments),
     /// Every test, on a real control plane where one is needed; builds what is missing first.
@@ -44,7 +41,7 @@ enum Chore {
     Soak(soak::Arguments),
     /// Everything that can be checked without running it: formatting, tidy, dependencies, clippy, documentation.
     Lint,
-    /// The tables of built-in kinds in `runtime/schema`, made anew from upstream's material.
+    /// The tables of built-in kinds in `simulation/schema`, made anew from upstream's material.
     Describe(describe::Arguments),
     /// What reads bytes from outside, under libFuzzer; needs a nightly toolchain and a C++ compiler.
     Fuzz(fuzz::Arguments),
@@ -58,7 +55,6 @@ enum Chore {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().chore {
-        Chore::Demo(arguments) => demo::run(&arguments),
         Chore::ControlPlane(arguments) => control_plane::run(arguments),
         Chore::Test(arguments) => test::run(&arguments),
         Chore::Measure(arguments) => measure::run(&arguments),

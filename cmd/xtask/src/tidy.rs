@@ -46,11 +46,12 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     let tree = Tree::read(root).context("cannot read the workspace")?;
     let mut findings: Vec<_> = RULES.iter().flat_map(|(name, rule)| named(name, rule(&tree))).collect();
     findings.extend(named("dependencies point one way", Graph::of_workspace(root)?.violations()));
+    findings.extend(named("the binary links production code", graph::links_of_binary(root)?));
     findings.sort();
     for Finding { path, line, message } in &findings {
         eprintln!("{path}:{line}: {message}");
     }
-    let (rules, files) = (RULES.len() + 1, tree.files().count());
+    let (rules, files) = (RULES.len() + 2, tree.files().count());
     if !findings.is_empty() {
         bail!("tidy: {} findings", findings.len());
     }

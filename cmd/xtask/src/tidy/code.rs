@@ -3,7 +3,7 @@
 use super::tree::{Finding, RustFile, Tree};
 
 /// Where determinism is owed: the library and what is built on it.
-const DETERMINISTIC: &[&str] = &["runtime/", "controllers/"];
+const DETERMINISTIC: &[&str] = &["runtime/", "simulation/", "controllers/"];
 
 /// The crate that may touch clocks and tasks, since it is the door to them.
 const ENV: &str = "runtime/env/";

@@ -2,6 +2,7 @@
 //!
 //! Reads what cargo says about the manifests, so that no spelling of a dependency escapes it.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -10,25 +11,41 @@ use serde_json::Value;
 
 use super::tree::Finding;
 
-/// The folders of `runtime/`, in the order in which data passes through them. Each may depend only on those above.
-const RUNTIME: &[&str] = &[
-    "env",
-    "macros",
-    "object",
-    "metrics",
-    "workqueue",
-    "schema",
-    "patch",
-    "client",
-    "api_server",
-    "informer",
-    "election",
-    "events",
-    "controller",
-    "manager",
-    "testing",
-    "windlass",
+/// The folders of the libraries, in the order in which data passes through them. Each may depend only on those above.
+const LIBRARIES: &[&str] = &[
+    "runtime/env",
+    "runtime/object",
+    "runtime/metrics",
+    "runtime/workqueue",
+    "runtime/client",
+    "runtime/informer",
+    "runtime/election",
+    "runtime/events",
+    "runtime/controller",
+    "runtime/manager",
+    "simulation/schema",
+    "simulation/patch",
+    "simulation/api_server",
+    "simulation/testing",
+    "simulation/macros",
+    "runtime/windlass",
 ];
+
+/// The folder of what only tests and the demo link.
+const SIMULATION: &str = "simulation/";
+
+/// The library that may depend on the simulation, behind a feature that is off by default.
+const FACADE: &str = "runtime/windlass";
+
+/// The program that a cluster runs.
+const BINARY: &str = "windlass-controller-manager";
+
+/// What the program never links, besides the simulation.
+const NOT_IN_BINARY: &[&str] = &["ratatui", "windlass-harness"];
+
+/// Features that it never links.
+const TEST_FEATURES: &[(&str, &str)] =
+    &[("tokio", "test-util"), ("windlass-env", "planted"), ("windlass", "testing")];
 
 /// Lines that obey the order and are wrong all the same: who must not know whom.
 const STRANGERS: &[(&str, &[&str])] = &[
@@ -59,17 +76,8 @@ impl Graph {
     /// # Errors
     /// If cargo fails, or says something unexpected.
     pub(super) fn of_workspace(root: &Path) -> Result<Self> {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let output = Command::new(cargo)
-            .args(["metadata", "--no-deps", "--format-version=1", "--offline"])
-            .current_dir(root)
-            .output()
-            .context("cannot start cargo metadata")?;
-        if !output.status.success() {
-            bail!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr).trim());
-        }
-        let answer: Value =
-            serde_json::from_slice(&output.stdout).context("cargo metadata printed no JSON")?;
+        let printed = cargo(root, &["metadata", "--no-deps", "--format-version=1", "--offline"])?;
+        let answer: Value = serde_json::from_str(&printed).context("cargo metadata printed no JSON")?;
         let packages = answer["packages"].as_array().context("cargo metadata listed no packages")?;
         packages.iter().map(|value| package(value, root)).collect::<Option<Vec<_>>>().map_or_else(
             || bail!("cargo metadata listed a package without a name or manifest"),
@@ -94,18 +102,64 @@ impl Graph {
 
     fn objection(&self, package: &Package, dependency: &str) -> Option<String> {
         let (from, name) = (&package.folder, &package.name);
-        if dependency == "anyhow" && (from.starts_with("runtime/") || from == "controllers") {
+        let is_library = LIBRARIES.contains(&from.as_str()) || from == "controllers";
+        if dependency == "anyhow" && is_library {
             return Some(format!("{name} depends on anyhow: a library returns error types of its own"));
+        }
+        let is_production = from.starts_with("runtime/") && from != FACADE || from == "controllers";
+        let target = self.packages.iter().find(|other| other.name == dependency);
+        if is_production && target.is_some_and(|target| target.folder.starts_with(SIMULATION)) {
+            return Some(format!(
+                "{name} depends on {dependency}: only tests and the demo link the simulation"
+            ));
         }
         let strangers =
             STRANGERS.iter().find(|(stranger, _)| stranger == name).map_or(&[][..], |(_, others)| others);
         if strangers.contains(&dependency) {
             return Some(format!("{name} depends on {dependency}, of which it must know nothing"));
         }
-        let target = self.packages.iter().find(|other| other.name == dependency)?;
-        let wrong = rank(from)? <= rank(&target.folder)?;
+        let wrong = rank(from)? <= rank(&target?.folder)?;
         wrong.then(|| format!("{name} depends on {dependency}, which comes after it in the flow of data"))
     }
+}
+
+/// What the program that a cluster runs links although only tests and the demo may.
+///
+/// # Errors
+/// If cargo fails.
+pub(super) fn links_of_binary(root: &Path) -> Result<Vec<Finding>> {
+    let arguments =
+        ["tree", "--package", BINARY, "--edges=normal", "--prefix=none", "--format={p}|{f}", "--offline"];
+    let tree = cargo(root, &arguments)?;
+    let findings = tree.lines().filter_map(objection_to_link).collect::<BTreeSet<_>>();
+    let finding =
+        |message| Finding { path: "cmd/controller-manager/Cargo.toml".to_owned(), line: 0, message };
+    Ok(findings.into_iter().map(finding).collect())
+}
+
+/// `link` is a line of `cargo tree`: package, version, folder if it is ours, and features.
+fn objection_to_link(link: &str) -> Option<String> {
+    let (package, features) = link.split_once('|')?;
+    let name = package.split(' ').next()?;
+    let features = features.split([',', ' ']);
+    if NOT_IN_BINARY.contains(&name) || package.contains(&format!("/{SIMULATION}")) {
+        return Some(format!("the binary links {name}, which only tests and the demo may"));
+    }
+    let test_feature = features.into_iter().find(|feature| TEST_FEATURES.contains(&(name, *feature)))?;
+    Some(format!("the binary links {name} with its feature {test_feature}, which only tests may"))
+}
+
+fn cargo(root: &Path, arguments: &[&str]) -> Result<String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(arguments)
+        .current_dir(root)
+        .output()
+        .with_context(|| format!("cannot start cargo {}", arguments[0]))?;
+    if !output.status.success() {
+        bail!("cargo {} failed: {}", arguments[0], String::from_utf8_lossy(&output.stderr).trim());
+    }
+    String::from_utf8(output.stdout).context("cargo printed something that is not UTF-8")
 }
 
 fn package(value: &Value, root: &Path) -> Option<Package> {
@@ -117,11 +171,12 @@ fn package(value: &Value, root: &Path) -> Option<Package> {
     Some(Package { name: value["name"].as_str()?.to_owned(), folder, dependencies })
 }
 
-/// A folder of `runtime/` that the order does not know yet.
+/// A folder of a library that the order does not contain.
 fn unknown_place(package: &Package) -> Option<Finding> {
-    let folder = package.folder.strip_prefix("runtime/")?;
-    (!RUNTIME.contains(&folder)).then(|| Finding {
-        path: format!("{}/Cargo.toml", package.folder),
+    let folder = &package.folder;
+    let is_library = folder.starts_with("runtime/") || folder.starts_with(SIMULATION);
+    (is_library && rank(folder).is_none()).then(|| Finding {
+        path: format!("{folder}/Cargo.toml"),
         line: 0,
         message: format!("give `{folder}` a place in the flow of data, in cmd/xtask/src/tidy/graph.rs"),
     })
@@ -129,13 +184,10 @@ fn unknown_place(package: &Package) -> Option<Finding> {
 
 /// A package's place in the flow; packages outside it (tests, chores) have none.
 fn rank(folder: &str) -> Option<usize> {
-    if let Some(name) = folder.strip_prefix("runtime/") {
-        return RUNTIME.iter().position(|known| *known == name);
-    }
     match folder {
-        "controllers" => Some(RUNTIME.len()),
-        _ if folder.starts_with("cmd/") => Some(RUNTIME.len() + 1),
-        _ => None,
+        "controllers" => Some(LIBRARIES.len()),
+        _ if folder.starts_with("cmd/") => Some(LIBRARIES.len() + 1),
+        _ => LIBRARIES.iter().position(|known| *known == folder),
     }
 }
 
@@ -179,6 +231,25 @@ mod tests {
     #[test]
     fn a_crate_without_a_place_in_the_flow_is_found() {
         assert_eq!(objections(&[("windlass-new", "runtime/new", &[])]).len(), 1);
+    }
+
+    #[test]
+    fn production_that_links_the_simulation_is_found() {
+        let server = ("windlass-api-server", "simulation/api_server", &[][..]);
+        let manager = ("windlass-manager", "runtime/manager", &["windlass-api-server"][..]);
+        let facade = ("windlass", "runtime/windlass", &["windlass-api-server"][..]);
+        assert_eq!(objections(&[server, facade]), [""; 0]);
+        let found = objections(&[server, manager]);
+        assert!(found.len() == 1 && found[0].contains("only tests and the demo"), "{found:?}");
+        for (link, is_wrong) in [
+            ("windlass-schema v0.1.0 (/w/simulation/schema)|", true),
+            ("windlass-env v0.1.0 (/w/runtime/env)|", false),
+            ("ratatui v0.30.2|crossterm,std (*)", true),
+            ("tokio v1.54.1|rt,test-util (*)", true),
+            ("tokio v1.54.1|rt,time", false),
+        ] {
+            assert_eq!(objection_to_link(link).is_some(), is_wrong, "{link}");
+        }
     }
 
     #[test]

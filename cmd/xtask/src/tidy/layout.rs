@@ -5,11 +5,13 @@ use super::tree::{Finding, SourceFile, Tree};
 /// Modules of `controllers/` that are there for all controllers.
 const SHARED: &[&str] = &["lib", "shared", "options", "check"];
 
-/// A crate of the runtime says first what can be relied on.
+/// A library says first what can be relied on.
 pub(super) fn crates_state_their_guarantees(tree: &Tree) -> Vec<Finding> {
     let is_face = |path: &str| {
         let mut parts = path.split('/');
-        parts.next() == Some("runtime") && parts.nth(1) == Some("src") && parts.next() == Some("lib.rs")
+        matches!(parts.next(), Some("runtime" | "simulation"))
+            && parts.nth(1) == Some("src")
+            && parts.next() == Some("lib.rs")
     };
     let faces = tree.files().filter(|file| is_face(&file.path));
     faces.filter_map(guarantees).collect()

@@ -9,11 +9,11 @@ use tower::{Layer, Service};
 
 /// What each controller did last, by its name.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Deeds(Arc<Mutex<BTreeMap<String, String>>>);
+pub(crate) struct Deeds(Arc<Mutex<BTreeMap<String, String>>>);
 
 impl Deeds {
     /// What that controller did last.
-    pub(super) fn last(&self, controller: &str) -> Option<String> {
+    pub(crate) fn last(&self, controller: &str) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(controller).cloned()
     }
 
@@ -56,7 +56,7 @@ impl<S> Layer<S> for Deeds {
 
 /// Notes requests on their way to `inner`.
 #[derive(Clone, Debug)]
-pub(super) struct Noting<S> {
+pub(crate) struct Noting<S> {
     deeds: Deeds,
     inner: S,
 }

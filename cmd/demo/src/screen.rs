@@ -19,23 +19,23 @@ use ratatui::{DefaultTerminal, Frame, Terminal};
 use tracing_subscriber::EnvFilter;
 use windlass::env::{Env, Instant};
 
-use super::observed::{Observed, PodView, SetView, Stage};
-use super::panel::ControllerView;
-use super::render::{changes, pods, word};
+use crate::observed::{Observed, PodView, SetView, Stage};
+use crate::panel::ControllerView;
+use crate::render::{changes, pods, word};
 
 /// How many lines of news the screen keeps.
 const KEPT: usize = 100;
 
 /// What the user asks for on the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
+pub(crate) enum Key {
     /// To end.
     Quit,
 }
 
 /// The demo's output.
 #[derive(Debug)]
-pub(super) struct Screen {
+pub(crate) struct Screen {
     env: Env,
     begun: Instant,
     terminal: Option<DefaultTerminal>,
@@ -56,7 +56,7 @@ struct Picture {
 
 /// Logs of a demo are of no interest but for what went wrong, and on a screen they have no place. An event that a fault
 /// refuses is no news.
-pub(super) fn quieten(on_terminal: bool) {
+pub(crate) fn quieten(on_terminal: bool) {
     let filter = if on_terminal { "off" } else { "error,kube_client=off,windlass_events=off" };
     let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(io::stderr);
     // One that is installed already is as good.
@@ -68,7 +68,7 @@ impl Screen {
     ///
     /// # Errors
     /// When the terminal cannot be taken over.
-    pub(super) fn open(on_terminal: bool, env: &Env, begun: Instant) -> Result<Self> {
+    pub(crate) fn open(on_terminal: bool, env: &Env, begun: Instant) -> Result<Self> {
         let terminal = on_terminal.then(take_over).transpose().context("taking over the terminal")?;
         Ok(Self { env: env.clone(), begun, terminal, picture: Picture::default(), told_ready: false })
     }
@@ -77,7 +77,7 @@ impl Screen {
     ///
     /// # Errors
     /// When nobody takes it.
-    pub(super) fn greet(&mut self, address: &str, invitation: &[String]) -> Result<()> {
+    pub(crate) fn greet(&mut self, address: &str, invitation: &[String]) -> Result<()> {
         self.picture.address = address.to_owned();
         self.picture.invitation = invitation.to_vec();
         self.say(&format!("A cluster is served on {address}. In another terminal:"))?;
@@ -89,7 +89,7 @@ impl Screen {
     ///
     /// # Errors
     /// When nobody takes it.
-    pub(super) fn show(&mut self, observed: &Observed, controllers: &[ControllerView]) -> Result<()> {
+    pub(crate) fn show(&mut self, observed: &Observed, controllers: &[ControllerView]) -> Result<()> {
         let news = changes(&self.picture.observed, observed);
         news.iter().try_for_each(|line| self.say(&format!("    {line}")))?;
         if !self.told_ready && observed.count(Stage::Ready) > 0 {
@@ -106,7 +106,7 @@ impl Screen {
     ///
     /// # Errors
     /// When nobody takes it.
-    pub(super) fn say(&mut self, line: &str) -> Result<()> {
+    pub(crate) fn say(&mut self, line: &str) -> Result<()> {
         let elapsed = self.env.now().saturating_duration_since(self.begun);
         let line = format!("{:>7.1} s  {line}", elapsed.as_secs_f64());
         if self.terminal.is_none() {
@@ -123,7 +123,7 @@ impl Screen {
     ///
     /// # Errors
     /// When the terminal is gone.
-    pub(super) fn key(&mut self) -> Result<Option<Key>> {
+    pub(crate) fn key(&mut self) -> Result<Option<Key>> {
         while self.terminal.is_some() && event::poll(Duration::ZERO).context("reading the keyboard")? {
             let Event::Key(key) = event::read().context("reading the keyboard")? else { continue };
             let interrupts = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
@@ -138,13 +138,13 @@ impl Screen {
     ///
     /// # Errors
     /// When the terminal is gone.
-    pub(super) fn close(&mut self) -> Result<()> {
+    pub(crate) fn close(&mut self) -> Result<()> {
         if self.terminal.take().is_some() {
             ratatui::try_restore().context("giving the terminal back")?;
         }
         // The last moment, for whoever scrolls back.
         let summary = summary(&self.picture.observed);
-        self.say(&format!("At the end: {summary}. Ending the controllers, the nodes and the server."))
+        self.say(&format!("At the end: {summary}. Ending the controllers and the control plane."))
     }
 
     fn draw(&mut self) -> Result<()> {
@@ -190,16 +190,11 @@ impl Picture {
     }
 
     fn draw_header(&self, frame: &mut Frame<'_>, area: Rect) {
-        let running = format!(
-            "{} for {} s, revision {}, {}",
-            self.address,
-            self.elapsed.as_secs(),
-            self.observed.revision,
-            summary(&self.observed)
-        );
+        let running =
+            format!("{} for {} s, {}", self.address, self.elapsed.as_secs(), summary(&self.observed));
         let mut lines = vec![Line::from(running)];
         lines.extend(self.invitation.iter().map(|line| Line::from(Span::styled(line, Color::Cyan))));
-        frame.render_widget(Paragraph::new(lines).block(titled("windlass demo")), area);
+        frame.render_widget(Paragraph::new(lines).block(titled("windlass")), area);
     }
 
     fn draw_sets(&self, frame: &mut Frame<'_>, area: Rect) {

@@ -18,7 +18,7 @@ const BETWEEN_DEATHS: (Duration, Duration) = (Duration::from_secs(1), Duration::
 const CANDIDATES: u32 = 100;
 
 /// What goes wrong between windlass and the API server, in thousandths of what could.
-pub(super) fn plan(seed: u64) -> Plan {
+pub(crate) fn plan(seed: u64) -> Plan {
     let steadily = |permille, what| Fault::during(FOR_EVER, what).permille(permille);
     let faults = vec![
         steadily(30, What::RequestLost { silently: false }),
@@ -37,7 +37,7 @@ pub(super) fn plan(seed: u64) -> Plan {
 }
 
 /// Deletes a pod every now and then.
-pub(super) fn start(env: &Env, client: Client) -> Task<()> {
+pub(crate) fn start(env: &Env, client: Client) -> Task<()> {
     let (env, rng) = (env.clone(), env.rng("trouble"));
     env.clone().spawn("trouble", kill_pods(env, client, rng))
 }

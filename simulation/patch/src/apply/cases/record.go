@@ -4,8 +4,8 @@
 // entries of managedFields after each, and the texts of its refusals. The scripts are ours.
 //
 //	cd tests/control-plane
-//	go run ../../runtime/patch/src/apply/cases/record.go "$(go list -m -f '{{.Dir}}' k8s.io/kubernetes)" \
-//	  >../../runtime/patch/src/apply/cases/field_manager.json
+//	go run ../../simulation/patch/src/apply/cases/record.go "$(go list -m -f '{{.Dir}}' k8s.io/kubernetes)" \
+//	  >../../simulation/patch/src/apply/cases/field_manager.json
 package main
 
 import (

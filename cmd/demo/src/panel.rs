@@ -3,22 +3,22 @@
 use windlass::controller::Descriptor;
 use windlass::metrics::{Metrics, ReconcileMetrics, WorkqueueMetrics};
 
-use super::deeds::Deeds;
+use crate::deeds::Deeds;
 
 /// One controller at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ControllerView {
-    pub(super) name: &'static str,
+pub(crate) struct ControllerView {
+    pub(crate) name: &'static str,
     /// Keys that wait.
-    pub(super) depth: i64,
+    pub(crate) depth: i64,
     /// Workers that have a key, and all there are.
-    pub(super) workers: (i64, i64),
+    pub(crate) workers: (i64, i64),
     /// Reconciles that ended, however they did.
-    pub(super) reconciles: u64,
+    pub(crate) reconciles: u64,
     /// Those that failed.
-    pub(super) errors: u64,
+    pub(crate) errors: u64,
     /// What it did last.
-    pub(super) last: Option<String>,
+    pub(crate) last: Option<String>,
 }
 
 /// Where the figures of one controller come from.
@@ -32,13 +32,13 @@ struct Gauges {
 
 /// Where the figures of all controllers come from.
 #[derive(Debug)]
-pub(super) struct Panel {
+pub(crate) struct Panel {
     gauges: Vec<Gauges>,
     deeds: Deeds,
 }
 
 impl Panel {
-    pub(super) fn new(metrics: &Metrics, controllers: &[Descriptor], deeds: Deeds) -> Self {
+    pub(crate) fn new(metrics: &Metrics, controllers: &[Descriptor], deeds: Deeds) -> Self {
         let gauges = |one: &Descriptor| Gauges {
             name: one.name,
             client_name: one.client_name,
@@ -49,7 +49,7 @@ impl Panel {
     }
 
     /// Every controller now.
-    pub(super) fn look(&self) -> Vec<ControllerView> {
+    pub(crate) fn look(&self) -> Vec<ControllerView> {
         self.gauges.iter().map(|gauges| gauges.view(&self.deeds)).collect()
     }
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::observed::{Observed, Stage};
+use crate::observed::{Observed, Stage};
 
 /// How many names a line lists before it counts the rest.
 const LISTED: usize = 4;
 
 /// What is different in `after`. Nothing when nothing that is shown is.
-pub(super) fn changes(before: &Observed, after: &Observed) -> Vec<String> {
+pub(crate) fn changes(before: &Observed, after: &Observed) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, set) in &after.sets {
         if before.sets.get(name).map(|was| was.wanted) != Some(set.wanted) {
@@ -28,12 +28,12 @@ pub(super) fn changes(before: &Observed, after: &Observed) -> Vec<String> {
 }
 
 /// How many pods, in words.
-pub(super) fn pods(count: u64) -> String {
+pub(crate) fn pods(count: u64) -> String {
     format!("{count} {}", if count == 1 { "pod" } else { "pods" })
 }
 
 /// One word for a stage.
-pub(super) fn word(stage: Stage) -> &'static str {
+pub(crate) fn word(stage: Stage) -> &'static str {
     match stage {
         Stage::Waiting => "waiting",
         Stage::Starting => "starting",
@@ -87,8 +87,8 @@ fn listing(what: &str, names: &[&str]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::observed::{PodView, SetView};
     use super::*;
+    use crate::observed::{PodView, SetView};
 
     fn observed(stages: &[Stage], addresses: &[&str]) -> Observed {
         let pod = |(number, stage): (usize, &Stage)| {

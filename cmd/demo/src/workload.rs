@@ -16,7 +16,7 @@ const EACH: u32 = 250;
 ///
 /// # Errors
 /// The API server's refusal.
-pub(super) async fn apply(client: &Client, pods: u32) -> Result<()> {
+pub(crate) async fn apply(client: &Client, pods: u32) -> Result<()> {
     let (sets, services) = (Api::default_namespaced(client.clone()), Api::default_namespaced(client.clone()));
     for (name, replicas) in parts(pods) {
         create::<Service>(&services, service(&name)).await?;
@@ -26,7 +26,7 @@ pub(super) async fn apply(client: &Client, pods: u32) -> Result<()> {
 }
 
 /// The name of the first ReplicaSet.
-pub(super) fn first_name(pods: u32) -> String {
+pub(crate) fn first_name(pods: u32) -> String {
     parts(pods).next().map_or_else(|| "web".to_owned(), |(name, _)| name)
 }
 

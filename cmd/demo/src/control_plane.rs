@@ -1,0 +1,252 @@
+//! What windlass runs against: an API server in this process with simulated nodes, or a real control plane.
+
+use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use kube::Client;
+use tokio::net::TcpListener;
+use windlass::env::{Env, Task};
+use windlass::manager::ManagerConfig;
+use windlass_api_server::faults::{Journal, Network};
+use windlass_api_server::storage::{Memory, MemoryOptions, Storage};
+use windlass_api_server::{ApiServer, ApiServerOptions, ServeError};
+use windlass_harness::{Assets, Binary, Plane, PlaneOptions};
+use windlass_testing::nodes::{self, NodeOptions};
+
+use crate::arguments::{Arguments, ControlPlaneKind};
+use crate::cluster::{Running, service};
+use crate::trouble;
+
+/// Finding binaries that exist takes no longer than this.
+const LOOKING: Duration = Duration::from_millis(500);
+
+/// How often a build reports that it continues.
+const PROGRESS_EVERY: Duration = Duration::from_secs(10);
+
+/// A running control plane.
+pub(crate) enum ControlPlane {
+    /// In this process.
+    InProcess(Box<InProcess>),
+    /// etcd and kube-apiserver. Its processes end when it is dropped.
+    Real(Box<Real>),
+}
+
+/// An API server with nodes.
+pub(crate) struct InProcess {
+    address: SocketAddr,
+    memory: Arc<Memory>,
+    state: Option<PathBuf>,
+    nodes: Running,
+    server: ApiServer,
+    serving: Task<Result<(), ServeError>>,
+}
+
+/// The control plane of the tests.
+pub(crate) struct Real {
+    plane: Plane,
+    client: Client,
+    kubectl: PathBuf,
+}
+
+/// Builds the real control plane if it is missing, which takes minutes, and reports progress.
+///
+/// # Errors
+/// When it cannot be built.
+#[expect(clippy::disallowed_methods, reason = "there is no runtime yet, nor a simulation")]
+pub(crate) fn build(env: &Env) -> Result<()> {
+    let (sender, receiver) = mpsc::channel();
+    let begun = env.now();
+    std::thread::spawn(move || drop(sender.send(Assets::ensure())));
+    let mut patience = LOOKING;
+    loop {
+        match receiver.recv_timeout(patience) {
+            Ok(assets) => return assets.map(drop).context("building the control plane"),
+            Err(RecvTimeoutError::Disconnected) => bail!("building the control plane broke off"),
+            Err(RecvTimeoutError::Timeout) if patience == LOOKING => report(
+                "Building etcd, kube-apiserver, kubectl and others from source, once for this user: about four \
+                 minutes on two cores.",
+            ),
+            Err(RecvTimeoutError::Timeout) => {
+                let seconds = env.now().saturating_duration_since(begun).as_secs();
+                report(&format!("Building the control plane: {seconds} s"));
+            }
+        }
+        patience = PROGRESS_EVERY;
+    }
+}
+
+fn report(line: &str) {
+    // The build continues if nobody reads.
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+impl ControlPlane {
+    /// Starts it with its nodes.
+    ///
+    /// # Errors
+    /// When the port is taken, the state cannot be read, or a process does not start.
+    pub(crate) async fn start(env: &Env, arguments: &Arguments) -> Result<Self> {
+        match arguments.control_plane {
+            ControlPlaneKind::InProcess => {
+                InProcess::start(env, arguments).await.map(|it| Self::InProcess(Box::new(it)))
+            }
+            ControlPlaneKind::Real => Real::start(arguments).await.map(|it| Self::Real(Box::new(it))),
+        }
+    }
+
+    /// The URL for kubectl.
+    pub(crate) fn address(&self) -> String {
+        match self {
+            Self::InProcess(plane) => format!("http://{}", plane.address),
+            Self::Real(plane) => plane.plane.config().cluster_url.to_string(),
+        }
+    }
+
+    /// The text of a kubeconfig for an administrator.
+    ///
+    /// # Errors
+    /// When that of the real control plane cannot be read.
+    pub(crate) fn kubeconfig(&self) -> Result<String> {
+        match self {
+            Self::InProcess(plane) => Ok(plane.server.kubeconfig(plane.address)),
+            Self::Real(plane) => {
+                std::fs::read_to_string(plane.plane.kubeconfig_path()).context("reading the kubeconfig")
+            }
+        }
+    }
+
+    /// The kubectl that was built with it, if one was.
+    pub(crate) fn kubectl(&self) -> Option<&Path> {
+        match self {
+            Self::InProcess(_) => None,
+            Self::Real(plane) => Some(&plane.kubectl),
+        }
+    }
+
+    /// A client with this user name. The real control plane knows one administrator.
+    pub(crate) fn client(&self, user: &'static str) -> Client {
+        match self {
+            Self::InProcess(plane) => Client::new(plane.server.as_user(user), "default"),
+            Self::Real(plane) => plane.client.clone(),
+        }
+    }
+
+    /// The client of windlass, whose requests and answers get lost if `faults` is set.
+    pub(crate) fn client_of_windlass(&self, env: &Env, faults: bool) -> Client {
+        match self {
+            Self::InProcess(plane) if faults => {
+                let (server, plan) =
+                    (plane.server.as_user("windlass"), trouble::plan(env.rng("faults").next_u64()));
+                let network = Network::new(env, Arc::new(server), plan, Journal::new(0, None));
+                Client::new(network.line(env), "default")
+            }
+            Self::InProcess(_) | Self::Real(_) => self.client("windlass"),
+        }
+    }
+
+    /// Fails once a part has ended by itself.
+    ///
+    /// # Errors
+    /// When one has.
+    pub(crate) fn must_run(&self) -> Result<()> {
+        match self {
+            Self::InProcess(plane) => plane.nodes.must_run(),
+            Self::Real(_) => Ok(()),
+        }
+    }
+
+    /// Keeps the logs of its processes, if it has any.
+    pub(crate) fn keep_logs(&self) {
+        if let Self::Real(plane) = self {
+            plane.plane.keep_logs();
+        }
+    }
+
+    /// Ends it, and writes the state if requested.
+    ///
+    /// # Errors
+    /// What did not end in order, or could not be written.
+    pub(crate) async fn end(self) -> Result<()> {
+        match self {
+            Self::InProcess(plane) => plane.end().await,
+            Self::Real(plane) => plane.plane.stop().await,
+        }
+    }
+}
+
+impl InProcess {
+    async fn start(env: &Env, arguments: &Arguments) -> Result<Self> {
+        let memory = Arc::new(memory(arguments.state.as_deref())?);
+        let storage = Arc::clone(&memory) as Arc<dyn Storage>;
+        let options = ApiServerOptions { storage: Some(storage), ..ApiServerOptions::default() };
+        let server = ApiServer::new(&env.incarnation("api-server", 0), options);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.port));
+        let listener = TcpListener::bind(address).await;
+        let listener =
+            listener.with_context(|| format!("--port={}: cannot listen on {address}", arguments.port))?;
+        let address = listener.local_addr().context("reading the port")?;
+        let serving = env.spawn("api server", server.serve(listener));
+        let nodes = start_nodes(env, arguments.nodes, &server)?;
+        Ok(Self { address, memory, state: arguments.state.clone(), nodes, server, serving })
+    }
+
+    async fn end(self) -> Result<()> {
+        let nodes = self.nodes.end().await;
+        self.server.stop();
+        self.serving.await.map_err(|error| anyhow!("the API server did not end in order: {error}"))??;
+        if let Some(path) = &self.state {
+            self.memory.snapshot_to(path).with_context(|| format!("--state={}", path.display()))?;
+        }
+        nodes
+    }
+}
+
+/// The state of an earlier demo if there is one, else an empty one.
+fn memory(state: Option<&Path>) -> Result<Memory> {
+    let Some(path) = state else { return Ok(Memory::new(MemoryOptions::default())) };
+    let about = || format!("--state={}", path.display());
+    if path.try_exists().with_context(about)? {
+        return Memory::restore_from(path, MemoryOptions::default()).with_context(about);
+    }
+    // Checked at the start, when there is no state to lose.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    ensure!(folder.is_dir(), "{}: there is no folder {}; make it first", about(), folder.display());
+    Ok(Memory::new(MemoryOptions::default()))
+}
+
+/// The nodes have their own connection, without faults.
+fn start_nodes(env: &Env, count: u32, server: &ApiServer) -> Result<Running> {
+    let options = NodeOptions { count, ..NodeOptions::default() };
+    let config = ManagerConfig { name: "nodes".into(), election: None, ..ManagerConfig::new("nodes") };
+    let client = Client::new(server.as_user("nodes"), "default");
+    Running::start(env.incarnation("nodes", 0), config, nodes::registrations(&options), service(client))
+        .map(|(nodes, _)| nodes)
+}
+
+impl Real {
+    async fn start(arguments: &Arguments) -> Result<Self> {
+        let options = PlaneOptions::default().nodes(usize::try_from(arguments.nodes)?);
+        let plane = Plane::start(options).await.context("starting the control plane")?;
+        let kubectl = Assets::ensure()?.path(Binary::Kubectl);
+        let client = plane.client().await;
+        Ok(Self { plane, client, kubectl })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unwritable_state_is_rejected_at_start() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert!(memory(Some(&folder.path().join("state"))).is_ok());
+        let lost = memory(Some(&folder.path().join("missing/state"))).expect_err("no such folder");
+        assert!(lost.to_string().contains("missing; make it first"), "{lost}");
+    }
+}

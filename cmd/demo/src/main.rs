@@ -1,0 +1,181 @@
+//! `cargo demo`: a small cluster with windlass at work on it, to look at and to try.
+//!
+//! By default everything runs in this process: an API server on loopback, nodes that run no containers, and all
+//! built-in controllers. With `--control-plane real` the controllers run against etcd and kube-apiserver, built from
+//! source. A terminal shows a screen that is redrawn; other output is one line for each change.
+//!
+//! Guarantees: nothing that it started is left when it ends; the first Ctrl-C ends it in order, the second at once; the
+//! exit code is 0 after an orderly end, also when nobody reads the output.
+
+mod arguments;
+mod cluster;
+mod control_plane;
+mod deeds;
+mod observed;
+mod panel;
+mod render;
+mod screen;
+mod trouble;
+mod workload;
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::pin::pin;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use clap::Parser as _;
+use tokio::runtime::Builder;
+use windlass::env::{Env, Instant};
+use windlass::manager::ShutdownSignals;
+
+use self::arguments::{Arguments, ControlPlaneKind};
+use self::cluster::Cluster;
+use self::observed::Observed;
+use self::screen::{Key, Screen};
+
+/// The least pause between two looks: quicker than eyes, slower than what there is to see.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How many times longer than a look the pause after it lasts: looking must not keep the machine busy, however many
+/// pods there are.
+const REST: u32 = 4;
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The exit code says the same if nobody reads.
+            let _ = writeln!(io::stderr(), "windlass-demo: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Starts everything, shows it until asked to end, and ends it.
+fn run(arguments: &Arguments) -> Result<()> {
+    arguments.validate()?;
+    let env = Env::system("demo");
+    let begun = env.now();
+    if arguments.control_plane == ControlPlaneKind::Real {
+        // No signal is handled yet: Ctrl-C ends this process and its compilers alike.
+        control_plane::build(&env)?;
+    }
+    let on_terminal = io::stdout().is_terminal() && !arguments.plain;
+    screen::quieten(on_terminal);
+    let runtime = Builder::new_multi_thread().enable_all().build().context("cannot start a runtime")?;
+    let outcome = runtime.block_on(play(arguments, &env, begun, on_terminal));
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn play(arguments: &Arguments, env: &Env, begun: Instant, on_terminal: bool) -> Result<()> {
+    let signals = ShutdownSignals::from_process(env).context("cannot listen for signals")?;
+    let started = tokio::select! {
+        biased;
+        // What has been started ends when it is dropped.
+        () = signals.draining() => return Ok(()),
+        started = Cluster::start(env, arguments) => started,
+    };
+    let cluster = started?;
+    let mut screen = Screen::open(on_terminal, env, begun)?;
+    let shown = show(env, arguments, &cluster, &mut screen, &signals).await;
+    if shown.as_ref().is_err_and(|error| !is_unread(error)) {
+        cluster.keep_logs();
+    }
+    // Nobody may read any more: the cluster is ended and its state kept all the same.
+    let closed = screen.close();
+    let ended = match shown {
+        // The first signal has been received; the next one is the second.
+        Ok(End::Signal) => unless_aborted(cluster.end(), signals.aborted()).await,
+        Ok(End::Key | End::Duration) | Err(_) => unless_aborted(cluster.end(), signals.draining()).await,
+    };
+    let told = screen.say("Everything has ended.");
+    if_read(shown.map(drop)).and(ended).and(if_read(closed)).and(if_read(told))
+}
+
+/// Why a demo ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// A key on the screen.
+    Key,
+    /// A signal.
+    Signal,
+    /// `--duration` has passed.
+    Duration,
+}
+
+/// A closed standard output ends a demo without a failure.
+fn if_read(outcome: Result<()>) -> Result<()> {
+    outcome.or_else(|error| if is_unread(&error) { Ok(()) } else { Err(error) })
+}
+
+/// Whether the error is that standard output is closed.
+fn is_unread(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+async fn unless_aborted(
+    work: impl Future<Output = Result<()>>,
+    aborted: impl Future<Output = ()>,
+) -> Result<()> {
+    tokio::select! {
+        biased;
+        outcome = work => outcome,
+        () = aborted => Err(anyhow!("interrupted again: everything was cut off")),
+    }
+}
+
+/// Applies the workload and shows what follows, until asked to end.
+async fn show(
+    env: &Env,
+    arguments: &Arguments,
+    cluster: &Cluster,
+    screen: &mut Screen,
+    signals: &ShutdownSignals,
+) -> Result<End> {
+    screen.greet(&cluster.address(), &invitation(cluster, arguments))?;
+    let end = arguments.duration.map(|duration| env.now() + duration);
+    let client = cluster.client();
+    let (mut stopping, mut applied) = (pin!(signals.draining()), false);
+    let mut observed = Observed::default();
+    let mut applying = pin!(workload::apply(&client, arguments.scale));
+    loop {
+        let began = env.now();
+        cluster.must_run()?;
+        observed = cluster.observe(observed);
+        screen.show(&observed, &cluster.panel())?;
+        if screen.key()? == Some(Key::Quit) {
+            return Ok(End::Key);
+        }
+        if end.is_some_and(|end| env.now() >= end) {
+            return Ok(End::Duration);
+        }
+        let pause = LOOK_EVERY.max(env.now().saturating_duration_since(began) * REST);
+        tokio::select! {
+            biased;
+            () = &mut stopping => return Ok(End::Signal),
+            outcome = &mut applying, if !applied => {
+                outcome.context("creating the sample workload")?;
+                applied = true;
+            }
+            () = env.sleep(pause) => {}
+        }
+    }
+}
+
+/// Commands to try, ready to be pasted.
+fn invitation(cluster: &Cluster, arguments: &Arguments) -> Vec<String> {
+    let mut lines = vec![format!("export KUBECONFIG={}", cluster.kubeconfig().display())];
+    lines.extend(cluster.kubectl().map(|kubectl| format!("alias kubectl={}", kubectl.display())));
+    if arguments.scale > 0 {
+        lines.push("kubectl get replicasets,pods,endpoints".to_owned());
+        let name = workload::first_name(arguments.scale);
+        lines.push(format!("kubectl scale replicaset {name} --replicas 20"));
+        lines.push("kubectl delete pods --all".to_owned());
+    } else {
+        lines.push("kubectl create namespace shop".to_owned());
+        lines.push("kubectl get nodes,all --all-namespaces".to_owned());
+    }
+    lines
+}

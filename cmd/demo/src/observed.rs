@@ -1,0 +1,213 @@
+//! What exists in the cluster at one moment, reduced to what is shown.
+//!
+//! It is read from the caches of informers. Each follows its own watch, so an effect can be seen before its cause.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use anyhow::Result;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{Endpoints, Node, Pod};
+use kube::{Client, Resource, ResourceExt as _};
+use windlass::client::{Clients, OpenFence};
+use windlass::env::Env;
+use windlass::informer::{ApiSources, FactoryOptions, InformerFactory, Lister, TypedLister};
+use windlass::metrics::Metrics;
+use windlass::object::{Representation, ResourceVersion};
+
+use crate::cluster::{base, service, unlimited};
+
+/// How far a pod has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// Created, and on no node yet.
+    Waiting,
+    /// On a node, and not ready.
+    Starting,
+    /// Ready for traffic.
+    Ready,
+    /// Deleted, and not gone yet.
+    Ending,
+    /// Its containers have ended for good.
+    Over,
+}
+
+/// A pod as the demo shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PodView {
+    pub(crate) node: Option<String>,
+    pub(crate) address: Option<String>,
+    pub(crate) stage: Stage,
+}
+
+/// A ReplicaSet as the demo shows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct SetView {
+    /// How many pods it is to have.
+    pub(crate) wanted: u64,
+    /// How many its status reports.
+    pub(crate) reported: u64,
+    /// How many of those are ready.
+    pub(crate) ready: u64,
+}
+
+/// The cluster at one moment. Names are `namespace/name`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Observed {
+    /// The version of each cache, in the order of [`Observer`].
+    pub(crate) versions: [Option<ResourceVersion>; 4],
+    pub(crate) sets: BTreeMap<String, SetView>,
+    pub(crate) pods: BTreeMap<String, PodView>,
+    /// Ready addresses, by Endpoints.
+    pub(crate) addresses: BTreeMap<String, BTreeSet<String>>,
+    pub(crate) nodes: usize,
+}
+
+/// Informers of what is shown.
+pub(crate) struct Observer {
+    factory: InformerFactory,
+    endpoints: TypedLister<Endpoints>,
+    pods: TypedLister<Pod>,
+    sets: TypedLister<ReplicaSet>,
+    nodes: TypedLister<Node>,
+}
+
+impl Observer {
+    /// Starts the informers.
+    ///
+    /// # Errors
+    /// When no client can be made.
+    pub(crate) fn start(env: &Env, client: Client) -> Result<Self> {
+        let env = env.incarnation("observer", 0);
+        let metrics = Metrics::new();
+        let (service, fence) = (service(client), Arc::new(OpenFence));
+        let clients = Clients::over_service(env.clone(), service, base(), unlimited(), &metrics, fence)?;
+        let factory = InformerFactory::new(env, metrics, FactoryOptions::default());
+        let observer = Self {
+            endpoints: factory.typed().lister(),
+            pods: factory.typed().lister(),
+            sets: factory.typed().lister(),
+            nodes: factory.typed().lister(),
+            factory,
+        };
+        observer.factory.start(Arc::new(ApiSources::new(clients.for_informers()?)));
+        Ok(observer)
+    }
+
+    /// The cluster now. `before` is returned if nothing has changed.
+    pub(crate) fn observe(&self, before: Observed) -> Observed {
+        let Self { endpoints, pods, sets, nodes, factory: _ } = self;
+        let versions = [endpoints.version(), pods.version(), sets.version(), nodes.version()];
+        if versions == before.versions {
+            return before;
+        }
+        Observed {
+            versions,
+            addresses: views(endpoints, ready_addresses),
+            pods: views(pods, pod),
+            sets: views(sets, set),
+            nodes: nodes.len(),
+        }
+    }
+
+    /// Ends the informers.
+    pub(crate) async fn end(self) {
+        self.factory.shutdown().await;
+    }
+}
+
+impl Observed {
+    /// How many pods are in each stage.
+    pub(crate) fn stages(&self) -> BTreeMap<Stage, usize> {
+        let mut stages = BTreeMap::new();
+        for pod in self.pods.values() {
+            *stages.entry(pod.stage).or_default() += 1;
+        }
+        stages
+    }
+
+    /// How many pods are in that stage.
+    pub(crate) fn count(&self, stage: Stage) -> usize {
+        self.pods.values().filter(|pod| pod.stage == stage).count()
+    }
+}
+
+fn views<R, K, T>(lister: &Lister<R>, view: impl Fn(&K) -> T) -> BTreeMap<String, T>
+where
+    R: Representation<Read = Arc<K>>,
+    K: Resource<DynamicType = ()>,
+{
+    let name = |object: &K| match object.namespace() {
+        Some(namespace) => format!("{namespace}/{}", object.name_any()),
+        None => object.name_any(),
+    };
+    lister.list().iter().map(|object| (name(object), view(object))).collect()
+}
+
+fn set(set: &ReplicaSet) -> SetView {
+    let number = |number: Option<i32>| number.and_then(|it| u64::try_from(it).ok()).unwrap_or_default();
+    let status = set.status.as_ref();
+    SetView {
+        wanted: number(set.spec.as_ref().and_then(|spec| spec.replicas)),
+        reported: number(status.map(|status| status.replicas)),
+        ready: number(status.and_then(|status| status.ready_replicas)),
+    }
+}
+
+fn pod(pod: &Pod) -> PodView {
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+    let address = pod.status.as_ref().and_then(|status| status.pod_ip.clone());
+    PodView { node, address, stage: stage(pod) }
+}
+
+fn stage(pod: &Pod) -> Stage {
+    let status = pod.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+    let is_ready = conditions.into_iter().any(|it| it.type_ == "Ready" && it.status == "True");
+    let has_node = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+    match (&pod.metadata.deletion_timestamp, status.and_then(|status| status.phase.as_deref())) {
+        (Some(_), _) => Stage::Ending,
+        (None, Some("Succeeded" | "Failed")) => Stage::Over,
+        (None, _) if is_ready => Stage::Ready,
+        (None, _) if has_node => Stage::Starting,
+        (None, _) => Stage::Waiting,
+    }
+}
+
+fn ready_addresses(endpoints: &Endpoints) -> BTreeSet<String> {
+    let subsets = endpoints.subsets.iter().flatten();
+    subsets.flat_map(|subset| subset.addresses.iter().flatten()).map(|address| address.ip.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn deleted_pod_is_ending_however_ready_it_is() {
+        let stage = |pod: &serde_json::Value| stage(&serde_json::from_value(pod.clone()).expect("a pod"));
+        let spec = json!({ "nodeName": "node-0", "containers": [] });
+        let ready = json!({ "spec": spec, "status": {
+            "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }],
+        } });
+        assert_eq!(stage(&ready), Stage::Ready);
+        let mut ending = ready.clone();
+        ending["metadata"] = json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" });
+        assert_eq!(stage(&ending), Stage::Ending);
+        assert_eq!(stage(&json!({ "spec": spec })), Stage::Starting);
+        assert_eq!(stage(&json!({})), Stage::Waiting);
+        assert_eq!(stage(&json!({ "status": { "phase": "Failed" } })), Stage::Over);
+    }
+
+    #[test]
+    fn only_ready_addresses_count() {
+        let endpoints = json!({ "subsets": [
+            { "addresses": [{ "ip": "10.0.0.1" }], "notReadyAddresses": [{ "ip": "10.0.0.9" }] },
+            { "addresses": [{ "ip": "10.0.0.2" }] },
+        ] });
+        let endpoints = serde_json::from_value(endpoints).expect("Endpoints");
+        assert_eq!(ready_addresses(&endpoints), BTreeSet::from(["10.0.0.1".into(), "10.0.0.2".into()]));
+    }
+}
