@@ -32,8 +32,9 @@ const HAND_OVER: Duration = Duration::from_secs(1);
 const NOTICED: u32 = 2;
 /// Requests under way, and the interval at which it is looked.
 const SLACK: Duration = Duration::from_millis(500);
-/// For how long nothing may have been wrong where a hand-over is to be clean: whatever it was is over by then.
-const CALM: Duration = Duration::from_secs(60);
+/// After how many lease durations the election removes a dead member. Until then a replica that starts keeps a share for
+/// that member, for 5/4 retry periods.
+const REMOVED_AFTER: u32 = 4;
 
 /// What the replicas of one election go by, in true time of the slowest clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -305,13 +306,16 @@ impl Custodian {
         begun.any(|begun| since < begun && begun <= at)
     }
 
-    /// Whether nothing has been wrong with anybody for a while, and somebody is there to take shards.
+    /// Whether nothing has been wrong with anybody for so long that no trace of it is left, and somebody is there to take
+    /// shards.
     fn is_calm(&self, at: Duration) -> bool {
-        let recently = at.saturating_sub(CALM);
+        let Some(terms) = self.terms else { return false };
+        let calm = terms.lease * REMOVED_AFTER + terms.retry + SLACK;
+        let recently = at.saturating_sub(calm);
         // What is handed over is there.
         let wrong = |trouble: &Trouble| !trouble.creates && trouble.from <= at && recently <= trouble.over;
         let able = |replica: &Replica| replica.able(at).is_some_and(|since| since <= recently);
-        at > CALM
+        at > calm
             && self.is_settled()
             && self.settled <= recently
             && self.died.is_none_or(|died| died < recently)

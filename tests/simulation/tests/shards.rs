@@ -157,6 +157,17 @@ fn a_dead_member_that_could_not_be_swept_away_does_not_come_back() {
     );
 }
 
+/// The oracle demands a quick hand-over only once the dead member is removed, which a slow clock delays.
+#[test]
+fn replica_keeps_a_share_for_a_dead_member_that_a_slow_clock_has_not_removed() {
+    holds(
+        r##"{"seed": 1, "faults": [
+            {"from_ms":0,"until_ms":0,"instance":"b","what":{"ClockRate":{"numerator":4,"denominator":5}}},
+            {"from_ms":100358,"until_ms":165529,"instance":"a","what":"Crash"}
+        ]}"##,
+    );
+}
+
 fn holds(plan: &str) {
     let plan = Plan::from_json(plan).expect("a plan as it was printed");
     let run = simulation(plan.seed).plan(plan).run(tenants);
