@@ -242,7 +242,7 @@ fn argument(setting: &'static Setting, known: &[Descriptor]) -> Arg {
         Shape::Number => arg.allow_negative_numbers(true),
         // An entry may begin with a dash.
         Shape::List => arg.allow_hyphen_values(true),
-        Shape::Text | Shape::Switches | Shape::Lists => arg,
+        Shape::Text | Shape::Switches => arg,
     }
 }
 

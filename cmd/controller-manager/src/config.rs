@@ -69,7 +69,7 @@ impl Config {
         let switches = controllers.feature_gates.clone();
         let gates = feature_gates::read(&switches)?;
         let (manager, options) = controllers::of(controllers, known, &gates, manager)?;
-        let manager = election::of(election, known, (&gates, &switches), manager)?;
+        let manager = election::of(election, (&gates, &switches), manager)?;
         let (cluster, client) = self::cluster(cluster);
         let manager = ManagerConfig { client, admin: serving::of(serving)?, feature_gates: gates, ..manager };
         Ok(Self { cluster, manager, controllers: options, logging: self::logging(logging) })

@@ -22,7 +22,7 @@ use windlass::client::ClientOptions;
 
 pub(crate) use file::{InvalidFile, LONGEST, read as read_file};
 pub(crate) use kinds::{
-    Address, FilePath, Format, Groups, Kind, Lock, Names, ObjectName, Period, Rate, Server, Shape, Switches,
+    Address, FilePath, Format, Kind, Lock, Names, ObjectName, Period, Rate, Server, Shape, Switches,
     UrlPaths, Whole, Workers, boolean, malformed_switch,
 };
 pub(crate) use raw::{InvalidSetting, Origin, Place, Raw, Word, Wrong, quoted, shown};
@@ -106,10 +106,6 @@ table::settings! {
         /// Namespace of the Lease.
         leader_elect_resource_namespace: ObjectName = "kube-system" in "NAME"
             at "generic.leaderElection.resourceNamespace";
-
-        /// Controllers that are elected apart from the others, under the Lease `<resource name>-<NAME>`, so that replicas
-        /// share work; repeat it for several groups. A controller is in one group at most.
-        leader_elect_group: Groups = "" in "NAME=CONTROLLERS" at "generic.leaderElection.groups";
 
         /// Let the API server choose the leader among LeaseCandidates. The feature gate CoordinatedLeaderElection asks for
         /// the same, as upstream; the API server needs that gate, and coordination.k8s.io/v1beta1.
@@ -288,9 +284,7 @@ fn worded<T: Kind>(
     // With the spaces and empty entries that reading leaves out: whoever wrote them is to find them again.
     let written = match setting.shape {
         Shape::Switch | Shape::Number | Shape::Text => last(words),
-        Shape::List | Shape::Switches | Shape::Lists => {
-            Raw::Many(words.iter().copied().map(Word::new).collect())
-        }
+        Shape::List | Shape::Switches => Raw::Many(words.iter().copied().map(Word::new).collect()),
     };
     match split(setting.shape, words) {
         Ok(raw) => meant(setting, &raw, written, origin),
@@ -319,28 +313,14 @@ fn last(words: &[&str]) -> Raw {
 /// Words of a command line in the shape of a setting: of single values the last counts, lists are joined.
 fn split(shape: Shape, words: &[&str]) -> Result<Raw, Wrong> {
     let parts = |text: &str| text.split(',').filter(|it| !it.is_empty()).map(Word::new).collect::<Vec<_>>();
-    let pair = |word: Word| match word.text.split_once('=') {
-        Some((name, value)) => Ok((Word::new(name), value.to_owned())),
-        None => Err(word),
-    };
     Ok(match shape {
         Shape::Switch | Shape::Number | Shape::Text => last(words),
         Shape::List => Raw::Many(words.iter().flat_map(|word| parts(word)).collect()),
         Shape::Switches => {
             let trimmed = words.iter().flat_map(|word| word.split(',')).map(str::trim);
             let named = trimmed.filter(|word| !word.is_empty()).map(|word| {
-                let (name, value) = pair(Word::new(word)).map_err(|word| malformed_switch(&word))?;
-                Ok((Word::new(name.text.trim()), vec![Word::new(value.trim())]))
-            });
-            Raw::Named(named.collect::<Result<_, Wrong>>()?)
-        }
-        Shape::Lists => {
-            let named = words.iter().filter(|word| !word.is_empty()).map(|word| {
-                let (name, value) = pair(Word::new(*word)).map_err(|word| {
-                    let problem = format!("{} is not of the form NAME=CONTROLLER,...", quoted(&word.text));
-                    Wrong::new(problem, "write it like workloads=replicaset,replicationcontroller")
-                })?;
-                Ok((name, parts(&value)))
+                let (name, value) = word.split_once('=').ok_or_else(|| malformed_switch(&Word::new(word)))?;
+                Ok((Word::new(name.trim()), Word::new(value.trim())))
             });
             Raw::Named(named.collect::<Result<_, Wrong>>()?)
         }

@@ -29,9 +29,6 @@ use crate::written::{Predecessor, Written};
 /// that failed together from trying again together.
 const JITTER: f64 = 1.2;
 
-/// How long to let other replicas go first, asked whenever a lease is free to be taken.
-pub type Hesitation = Arc<dyn Fn() -> Duration + Send + Sync>;
-
 /// One replica's part in an election.
 pub struct Elector {
     env: Env,
@@ -53,9 +50,6 @@ pub struct Elector {
     tenure: Tenure,
     /// The failure told of last; the same one is not told again.
     complaint: Option<String>,
-    hesitation: Hesitation,
-    /// For how long others have been let go first, since the lease was free.
-    hesitated: Duration,
 }
 
 /// Leading or not. The deadline of a term lives in the fence, where those who write look.
@@ -111,16 +105,7 @@ impl Elector {
             role: Role::Standby,
             tenure,
             complaint: None,
-            hesitation: Arc::new(|| Duration::ZERO),
-            hesitated: Duration::ZERO,
         })
-    }
-
-    /// Lets other replicas go first: a lease that nobody holds is taken only once it has been free for as long as
-    /// `hesitation` says at that moment. For replicas that stand for several leases and share them. Default: not at all.
-    #[must_use]
-    pub fn hesitating(self, hesitation: Hesitation) -> Self {
-        Self { hesitation, ..self }
     }
 
     /// The fence this elector opens and closes.
@@ -268,7 +253,6 @@ impl Elector {
         self.note_whether_led();
         match self.tenure.step(self.env.now()) {
             Step::Look => self.look().await,
-            Step::Create | Step::TakeOver if self.hesitate().await => self.look().await,
             Step::Create => self.claim(Writing::First).await,
             Step::TakeOver => self.claim(Writing::TakeOver).await,
             Step::Reclaim => self.claim(Writing::Reclaim).await,
@@ -288,17 +272,6 @@ impl Elector {
         if let Some(candidate) = &self.candidate {
             candidate.note(self.tenure.is_led(self.env.now()));
         }
-    }
-
-    /// Lets others go first; `false` if they have been long enough. What the hesitation depends on may change meanwhile.
-    async fn hesitate(&mut self) -> bool {
-        let pause = (self.hesitation)().saturating_sub(self.hesitated);
-        if pause.is_zero() {
-            return false;
-        }
-        self.env.sleep(pause).await;
-        self.hesitated += pause;
-        true
     }
 
     /// Decides what a failed step means, and pauses before the next.
@@ -322,7 +295,6 @@ impl Elector {
     /// which hangs delays nothing.
     async fn follow(&mut self, expiry: Instant) {
         self.complaint = None;
-        self.hesitated = Duration::ZERO;
         let wake = expiry + self.spread();
         let pause = self.pause();
         let sighting = tokio::select! {
@@ -359,7 +331,6 @@ impl Elector {
         }
         self.role = Role::Leading { renew_at: sent + self.config.retry_period, yield_by: None };
         self.complaint = None;
-        self.hesitated = Duration::ZERO;
         self.last_renewal.set(Some(sent));
         self.metrics.master_status.set(1);
         self.leadership.set(Leadership::Leading);

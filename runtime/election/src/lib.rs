@@ -65,7 +65,7 @@ mod tests;
 mod written;
 
 pub use config::{CoordinatedConfig, CoordinatedStrategy, ElectionConfig, ElectionConfigError};
-pub use elector::{Elector, Hesitation};
+pub use elector::Elector;
 pub use error::{ElectionError, LeaseLost, LossReason};
 pub use fence::LeaderFence;
 pub use leadership::{HealthCheck, Leadership};

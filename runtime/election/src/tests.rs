@@ -588,23 +588,6 @@ async fn an_annotation_on_a_lease_that_expired_or_of_no_meaning_is_ignored() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn who_hesitates_lets_another_go_first_and_takes_what_stays_free_as_long_as_it_hesitates_then() {
-    let world = Env::virtual_time(1);
-    let server = LeaseServer::new(&world);
-    let mut hesitant = Replica::new(world.incarnation("hesitant", 0), &server, prompt);
-    hesitant.elector = hesitant.elector.hesitating(Arc::new(|| seconds(1)));
-    hesitant.elector.acquire().await.expect("acquired");
-    assert_eq!(world.now().since_origin().as_secs(), 1, "nobody else wanted it");
-    let mut eager = Replica::new(world.incarnation("eager", 0), &server, prompt).run();
-    world.sleep(seconds(2)).await;
-    hesitant.elector.release(None).await.expect("released");
-    let _hesitant = hesitant.run();
-    eager.leads().await;
-    world.sleep(seconds(5)).await;
-    assert_eq!(server.holder().as_deref(), Some("eager"));
-}
-
 /// A replica of an election in which a coordinator chooses, and its fence; the Lease is there, and nobody holds it.
 async fn coordinated(world: &Env, server: &LeaseServer) -> (Elector, Arc<LeaderFence>) {
     let mut first = Replica::new(world.incarnation("first", 0), server, prompt);

@@ -12,7 +12,6 @@ use windlass_informer::{NamespaceSet, Resync};
 
 use crate::admin::{AdminConfig, AdminConfigError};
 use crate::feature_gates::FeatureGates;
-use crate::groups::{self, ElectionGroup};
 use crate::selection::ControllerSelection;
 
 /// How a manager runs. [`ManagerConfig::new`] gives the defaults, which are kube-controller-manager's unless a reason
@@ -28,13 +27,10 @@ pub struct ManagerConfig {
     pub controllers: ControllerSelection,
     /// How replicas agree on one that acts; `None` for a process that is always alone. Default: elected.
     pub election: Option<ElectionConfig>,
-    /// Controllers that are elected apart from the others, each group under a Lease of its own, so that replicas share
-    /// work. Needs `election`. Default: none.
-    pub groups: Vec<ElectionGroup>,
     /// Into how many shards replicas divide their work, instead of one of them doing it all; `None` for no sharding. Every
     /// replica then acts on a fair share of the keys, by namespace. With one shard a single replica acts, under the Lease
-    /// of that shard. Needs `election`, whose Lease name is the prefix of all Leases, and excludes `groups`. At most 256.
-    /// Default: none.
+    /// of that shard. Needs `election`, whose Lease name is the prefix of all Leases. At most 256. Default:
+    /// none.
     pub shards: Option<NonZeroU16>,
     /// Where health, metrics and debugging pages are served, and to whom; `None` for nowhere. Default `None`: an address
     /// is the operator's to give.
@@ -87,7 +83,6 @@ impl ManagerConfig {
             election: Some(ElectionConfig::new(identity.clone())),
             identity,
             controllers: ControllerSelection::default(),
-            groups: Vec::new(),
             shards: None,
             admin: None,
             flags: BTreeMap::new(),
@@ -140,7 +135,6 @@ impl ManagerConfig {
             return Err(ConfigError::ResyncTooShort { period: self.resync });
         }
         self.client.validate()?;
-        groups::validate(&self.groups, self.election.is_some())?;
         if let Some(shards) = self.sharding()? {
             shards.validate()?;
         }
@@ -170,9 +164,6 @@ impl ManagerConfig {
         let Some(election) = self.election.clone() else {
             return Err(ConfigError::ShardsUnelected { shards: shards.get() });
         };
-        if let Some(group) = self.groups.first() {
-            return Err(ConfigError::ShardsAndGroups { shards: shards.get(), group: group.name.clone() });
-        }
         Ok(Some(ShardsConfig { election, shards }))
     }
 }
@@ -204,60 +195,11 @@ pub enum ConfigError {
     /// The limits of requests cannot be kept.
     #[error(transparent)]
     Client(#[from] ClientOptionsError),
-    /// Groups stand for Leases, and this process is always alone.
-    #[error(
-        "the election group {group:?} needs leader election, which is off: switch it on, or drop the group"
-    )]
-    GroupsUnelected {
-        /// The first of them.
-        group: String,
-    },
-    /// The name of a group ends the name of a Lease.
-    #[error(
-        "the election group {name:?} cannot end the name of a Lease: use lower-case letters, digits and dashes, \
-         63 at most"
-    )]
-    GroupName {
-        /// The name given.
-        name: String,
-    },
-    /// Nobody would stand for the Lease of this group.
-    #[error("the election group {name:?} has no controllers: name some, or drop it")]
-    GroupEmpty {
-        /// Which one.
-        name: String,
-    },
-    /// Two groups would share one Lease.
-    #[error("the election group {name:?} is given twice: join the two, or rename one")]
-    GroupTwice {
-        /// The name of both.
-        name: String,
-    },
-    /// A controller would run under two Leases.
-    #[error("{controller} is in the election groups {first:?} and {second:?}: it can be in one only")]
-    GroupsShare {
-        /// The controller.
-        controller: &'static str,
-        /// The group that names it first.
-        first: String,
-        /// The other one.
-        second: String,
-    },
     /// Shards are held under Leases, and this process is always alone.
     #[error("{shards} shards need leader election, which is off: switch it on, or drop the shards")]
     ShardsUnelected {
         /// How many were asked for.
         shards: u16,
-    },
-    /// Two ways to share work, which would have to agree on who may write.
-    #[error(
-        "{shards} shards and the election group {group:?} are both asked for: drop the shards, or the groups"
-    )]
-    ShardsAndGroups {
-        /// How many were asked for.
-        shards: u16,
-        /// The first group.
-        group: String,
     },
     /// The shards cannot be elected.
     #[error(transparent)]

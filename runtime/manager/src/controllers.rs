@@ -8,11 +8,11 @@ use std::time::Duration;
 use futures_util::future;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
-use windlass_client::{Clients, FenceSlot, RawClient};
+use windlass_client::{Clients, RawClient};
 use windlass_controller::{Descriptor, Everything, Prepared, Remains, Resources, Scope, Workers};
 use windlass_election::Written;
 use windlass_env::{Env, Rng, Task};
-use windlass_events::{Recorder, Sink, recorder_drawing_from};
+use windlass_events::{Recorder, Sink, recorder};
 use windlass_metrics::Metrics;
 
 use crate::config::ManagerConfig;
@@ -53,24 +53,13 @@ pub(crate) struct Parts {
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
     pub(crate) config: Arc<ManagerConfig>,
-    /// The election group that these controllers are in, if they are in one.
-    pub(crate) group: Option<String>,
-    /// What they write behind; `None` for the fence of all.
-    pub(crate) fence: Option<FenceSlot>,
     /// With whom they share their keys, if they do.
     pub(crate) sharers: Option<Sharers>,
 }
 
-impl Parts {
-    /// What is called `name` in a process without groups, for streams of random numbers that are taken once.
-    fn own(&self, name: &str) -> String {
-        self.group.as_ref().map_or(name.to_owned(), |group| format!("{name} of group {group}"))
-    }
-}
-
 impl Controllers {
     pub(crate) fn new(parts: Parts, prepared: Vec<Prepared>) -> Self {
-        let spread = parts.env.rng(&parts.own("controller start interval"));
+        let spread = parts.env.rng("controller start interval");
         Self {
             parts,
             remains: prepared.iter().map(Prepared::remains).collect(),
@@ -259,10 +248,6 @@ impl Recorders {
     fn resources(&mut self, parts: &Parts, descriptor: Descriptor) -> Result<Resources, ManagerError> {
         let client_name = descriptor.client_name;
         let clients = parts.clients.for_controller(client_name)?;
-        let clients = match &parts.fence {
-            Some(fence) => clients.behind(fence.clone()),
-            None => clients,
-        };
         let events = match self.by_component.get(client_name) {
             Some(recorder) => recorder.clone(),
             None => self.open(parts, client_name, clients.client()),
@@ -276,8 +261,7 @@ impl Recorders {
     }
 
     fn open(&mut self, parts: &Parts, component: &str, client: kube::Client) -> Recorder {
-        let (env, stream) = (parts.env.clone(), parts.own(component));
-        let (recorder, sink) = recorder_drawing_from(env, &stream, component, &parts.metrics);
+        let (recorder, sink) = recorder(parts.env.clone(), component, &parts.metrics);
         let sink = sink.remembering(parts.config.remembered_events);
         self.by_component.insert(component.to_owned(), recorder.clone());
         self.run(&parts.env, component, sink, client);

@@ -28,8 +28,8 @@ impl Holdings {
         Self(Some(Arc::new(tell)))
     }
 
-    pub(crate) fn of(holdings: Vec<Holding>) -> Self {
-        Self::told_by(move || holdings.iter().map(ToString::to_string).collect())
+    pub(crate) fn of(holding: Option<Holding>) -> Self {
+        Self::told_by(move || holding.iter().map(ToString::to_string).collect())
     }
 
     /// As of now.

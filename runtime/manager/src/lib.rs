@@ -13,10 +13,8 @@
 //!   versions it wrote; a cache that does not reach them within 500 ms is listed again. After a lease that expired, and
 //!   after a release with a write of unknown outcome, every cache is listed again. Each controller waits for its own caches,
 //!   without a limit. Runnables wait for all caches, for 10 s at most. Writes of runnables are not recorded.
-//! - When a lease is lost, its fence closes and the work under it stops: the client sends no more writes. The other teams
-//!   of the process are drained and their leases released; then `run` returns [`ManagerError::LeaseLost`].
-//! - Groups of controllers are elected apart ([`ElectionGroup`]), each under its own Lease and fence; they acquire, take
-//!   over and hand over independently of each other.
+//! - When a lease is lost, its fence closes and the work under it stops: the client sends no more writes. Then
+//!   `run` returns [`ManagerError::LeaseLost`].
 //! - Replicas may share the keys of all controllers instead ([`ManagerConfig::shards`]): each acts on a fair share of the
 //!   namespaces, every write leaves behind the fence of its key's shard, and shards are handed over as replicas come and go
 //!   with no key in two hands. A lost shard ends the work on it and nothing else.
@@ -43,7 +41,6 @@ mod controllers;
 mod error;
 mod explain;
 mod feature_gates;
-mod groups;
 mod health;
 mod holdings;
 mod leadership;
@@ -72,7 +69,6 @@ pub use crate::config::{ConfigError, ManagerConfig};
 pub use crate::error::ManagerError;
 pub use crate::explain::{Explainer, NoSuchController};
 pub use crate::feature_gates::{FeatureGate, FeatureGateError, FeatureGates, Stage};
-pub use crate::groups::ElectionGroup;
 pub use crate::health::{Check, CheckResult, Health, Notice, Probe, Report};
 pub use crate::holdings::Holdings;
 pub use crate::lifecycle::{START, Step};

@@ -22,7 +22,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// Whether it belongs to what is led: each election group then goes through it by itself.
+    /// Whether it needs leadership.
     pub const fn is_led(self) -> bool {
         matches!(self, Self::Election | Self::LedRunnables | Self::Controllers)
     }

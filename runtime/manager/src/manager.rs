@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use windlass_client::{ClientError, Clients, Fence, FenceSlot, OpenFence};
+use windlass_client::{ClientError, Clients, Fence, OpenFence};
 use windlass_controller::{Prepared, Registration};
 use windlass_election::shards::{ShardElector, ShardsConfig};
 use windlass_election::{ElectionConfig, Elector, HealthCheck, LeaderFence};
@@ -17,7 +17,6 @@ use crate::config::{ConfigError, ManagerConfig};
 use crate::controllers::{Controllers, Parts, Recorders};
 use crate::error::ManagerError;
 use crate::explain::{Explainer, standing_by};
-use crate::groups::{Burden, ElectionGroup, Membership};
 use crate::health::Health;
 use crate::holdings::{Holding, Holdings};
 use crate::leadership::{Elected, Leadership};
@@ -25,10 +24,10 @@ use crate::needs::Needs;
 use crate::phase::Phase;
 use crate::process::Process;
 use crate::registry::Registry;
-use crate::runnables::{ManagerHandle, Means, Runnable, RunnableGroup, Runnables};
+use crate::runnables::{ManagerHandle, Means, Runnable, Runnables};
 use crate::shards::{self, Sharers, Sharing};
 use crate::shutdown::ShutdownSignals;
-use crate::team::{Common, Team, Teams};
+use crate::team::{Common, Team};
 
 type Connect =
     Box<dyn FnOnce(&Env, &ManagerConfig, &Metrics, Arc<dyn Fence>) -> Result<Clients, ClientError> + Send>;
@@ -76,7 +75,7 @@ impl Manager {
         let health = Health::new(metrics.clone());
         let runnables = match config.shards {
             Some(_) => Runnables::leaderless(),
-            None => Runnables::new(config.groups.iter().map(|group| group.name.clone())),
+            None => Runnables::new(),
         };
         let connect = Box::new(connect);
         let (registry, pages, explainer) = (Registry::new(), Pages::new(), Explainer::default());
@@ -163,13 +162,12 @@ impl Manager {
             return Err(fault);
         }
         let selected = self.registry.select(&self.config.controllers)?;
-        let membership = Membership::of(&self.config.groups, &self.registry)?;
         let sharers = self.config.shards.map(|_| Sharers::default());
         let factory = self.factory(sharers.as_ref());
         let prepared = self.prepare(&selected, &factory)?;
         self.explain(&prepared, &factory, sharers.as_ref())?;
         let Self { env, config, connect, metrics, health, pages, runnables, .. } = self;
-        let (clients, elections) = match (&sharers, config.sharding()?) {
+        let (clients, stand) = match (&sharers, config.sharding()?) {
             (Some(sharers), Some(sharing)) => {
                 connect_and_share(connect, &env, &config, sharing, &metrics, sharers, &factory)?
             }
@@ -179,7 +177,7 @@ impl Manager {
             metrics: metrics.clone(),
             health: health.clone(),
             pages,
-            about: About::of(&config, holdings(&elections, config.shards, sharers.as_ref())),
+            about: About::of(&config, holdings(&stand, config.shards, sharers.as_ref())),
             reviews: clients.for_reviews()?,
         };
         let phase = Phase::new();
@@ -187,7 +185,7 @@ impl Manager {
         phase.add_checks(&health);
         needs.add_checks(&health);
         tell_tasks(&env, &metrics);
-        add_liveness(&health, &elections, &factory);
+        add_liveness(&health, &stand, &factory);
         add_credentials(&health, &clients);
         let reader = clients.for_informers()?;
         let config = Arc::new(config);
@@ -198,8 +196,6 @@ impl Manager {
             metrics: metrics.clone(),
             health: health.clone(),
             config: Arc::clone(&config),
-            group: None,
-            fence: None,
             sharers,
         };
         let means = Means {
@@ -209,13 +205,12 @@ impl Manager {
             metrics: metrics.clone(),
             health: health.clone(),
         };
-        let burden = Burden::default();
-        let teams = assign(prepared, &membership, elections, &parts, &burden);
+        let team = assemble_team(stand, prepared, parts);
         Ok(Process {
             api_server: clients.for_health(),
             election_client: clients.for_election()?,
-            common: Common { env: env.clone(), factory, runnables, means, burden, election_events: None },
-            teams,
+            common: Common { env: env.clone(), factory, runnables, means, election_events: None },
+            team,
             env,
             config,
             metrics,
@@ -275,15 +270,8 @@ fn tell_tasks(env: &Env, metrics: &Metrics) {
     metrics.on_gather(Box::new(move || tasks.set(i64::try_from(env.tasks().len()).unwrap_or(i64::MAX))));
 }
 
-/// How one team comes to lead.
-struct Election {
-    /// The group's, or `None` for the main one.
-    group: Option<String>,
-    stand: Stand,
-}
-
-/// What opens the fence of a team.
-#[expect(clippy::large_enum_variant, reason = "there is one per team, and it is moved once")]
+/// What opens the fence of the team.
+#[expect(clippy::large_enum_variant, reason = "there is one per process, and it is moved once")]
 enum Stand {
     /// Nothing: nobody is elected.
     Unopposed,
@@ -294,47 +282,39 @@ enum Stand {
 }
 
 /// What there is for this replica to hold.
-fn holdings(elections: &[Election], shards: Option<NonZeroU16>, sharers: Option<&Sharers>) -> Holdings {
-    let holding = |Election { stand, .. }: &Election| match stand {
+fn holdings(stand: &Stand, shards: Option<NonZeroU16>, sharers: Option<&Sharers>) -> Holdings {
+    let holding = match stand {
         Stand::Unopposed => None,
         Stand::Elected(election, _, elector) => {
             let lease = format!("{}/{}", election.lease_namespace, election.lease_name);
             Some(Holding::Lease(lease, elector.leadership()))
         }
-        Stand::Sharded(..) => Some(Holding::Shards(sharers?.table.clone(), shards?)),
+        Stand::Sharded(..) => {
+            sharers.zip(shards).map(|(sharers, shards)| Holding::Shards(sharers.table.clone(), shards))
+        }
     };
-    Holdings::of(elections.iter().filter_map(holding).collect())
+    Holdings::of(holding)
 }
 
-/// The clients behind their fence, and what opens it and those of the groups: the main election first.
+/// The clients behind their fence, and what opens it.
 fn connect_and_elect(
     connect: Connect,
     env: &Env,
     config: &ManagerConfig,
     metrics: &Metrics,
-) -> Result<(Clients, Vec<Election>), ManagerError> {
-    let Some(main) = config.election.clone() else {
+) -> Result<(Clients, Stand), ManagerError> {
+    let Some(election) = config.election.clone() else {
         let clients = connect(env, config, metrics, Arc::new(OpenFence))?;
-        return Ok((clients, vec![Election { group: None, stand: Stand::Unopposed }]));
+        return Ok((clients, Stand::Unopposed));
     };
     let fence = LeaderFence::new(env.clone());
     let clients = connect(env, config, metrics, Arc::clone(&fence) as _)?;
     let aside = env.aside("elections").map_err(ManagerError::NoThread)?;
     // What an elector's client keeps to itself belongs on the same thread.
     let (client, watch) = (aside.within(|| clients.for_election())?, clients.for_informers()?);
-    let elect = |group: Option<&ElectionGroup>, fence: Arc<LeaderFence>| {
-        let election = group.map_or_else(|| main.clone(), |group| group.election(&main));
-        let (client, watch) = (client.clone(), watch.clone());
-        let elector = Elector::new(env.clone(), election.clone(), client, watch, fence, metrics)
-            .map_err(ConfigError::Election)?;
-        let group = group.map(|group| group.name.clone());
-        Ok::<_, ManagerError>(Election { group, stand: Stand::Elected(election, aside.clone(), elector) })
-    };
-    let mut elections = vec![elect(None, fence)?];
-    for group in &config.groups {
-        elections.push(elect(Some(group), LeaderFence::new(env.clone()))?);
-    }
-    Ok((clients, elections))
+    let elector = Elector::new(env.clone(), election.clone(), client, watch, fence, metrics)
+        .map_err(ConfigError::Election)?;
+    Ok((clients, Stand::Elected(election, aside, elector)))
 }
 
 /// The clients, and what opens the fences of the shards that are held.
@@ -346,7 +326,7 @@ fn connect_and_share(
     metrics: &Metrics,
     sharers: &Sharers,
     factory: &InformerFactory,
-) -> Result<(Clients, Vec<Election>), ManagerError> {
+) -> Result<(Clients, Stand), ManagerError> {
     let clients = connect(env, config, metrics, sharers.table.fence())?;
     let aside = env.aside("elections").map_err(ManagerError::NoThread)?;
     // What an elector's client keeps to itself belongs on the same thread.
@@ -356,57 +336,14 @@ fn connect_and_share(
         .map_err(ConfigError::Shards)?;
     let health = elector.health();
     let sharing = Sharing::new(aside, elector, lease, sharers.clone(), factory.clone(), reader);
-    Ok((clients, vec![Election { group: None, stand: Stand::Sharded(sharing, health) }]))
+    Ok((clients, Stand::Sharded(sharing, health)))
 }
 
-/// Gives each controller to the team it is in.
-fn assign(
-    prepared: Vec<Prepared>,
-    membership: &Membership,
-    elections: Vec<Election>,
-    parts: &Parts,
-    burden: &Burden,
-) -> Teams {
-    let mut members: Vec<Vec<Prepared>> = elections.iter().map(|_| Vec::new()).collect();
-    for one in prepared {
-        // The main team is the first.
-        let team = membership.group_of(one.descriptor().name).map_or(0, |group| group + 1);
-        members[team].push(one);
-    }
-    let groups = u64::try_from(elections.len()).unwrap_or(u64::MAX);
-    let preferred = (groups > 1).then(|| parts.env.rng("preferred election group").below(groups - 1) + 1);
-    let team = |(number, (election, prepared)): (usize, (Election, Vec<Prepared>))| {
-        let hesitates = preferred.filter(|_| !prepared.is_empty());
-        let preferred = hesitates.map(|preferred| u64::try_from(number) == Ok(preferred));
-        assemble_team(election, prepared, parts, preferred.map(|preferred| (burden, preferred)))
-    };
-    Teams(elections.into_iter().zip(members).enumerate().map(team).collect())
-}
-
-/// `hesitation` is given where several teams of this process could be led by others, with whether this is the one that
-/// it prefers.
-fn assemble_team(
-    Election { group, stand }: Election,
-    prepared: Vec<Prepared>,
-    parts: &Parts,
-    hesitation: Option<(&Burden, bool)>,
-) -> Team {
-    let runnables = group.clone().map_or(RunnableGroup::Leader, RunnableGroup::LeaderOf);
-    let fence = match &stand {
-        Stand::Elected(_, _, elector) if group.is_some() => Some(FenceSlot::new(elector.fence())),
-        _ => None,
-    };
-    let parts = Parts { group, fence: fence.clone(), ..parts.clone() };
+fn assemble_team(stand: Stand, prepared: Vec<Prepared>, parts: Parts) -> Team {
     let (leadership, election) = match stand {
         Stand::Unopposed => (Leadership::Unopposed, None),
         Stand::Sharded(sharing, _) => (Leadership::Sharded(Box::new(sharing)), None),
         Stand::Elected(election, aside, elector) => {
-            let elector = match hesitation {
-                Some((burden, preferred)) => {
-                    elector.hesitating(burden.hesitation(election.retry_period, preferred))
-                }
-                None => elector,
-            };
             let lease = format!("{}/{}", election.lease_namespace, election.lease_name);
             let standing = standing_by(lease.clone(), elector.leadership());
             prepared.iter().for_each(|one| one.insight().stand(standing.clone()));
@@ -419,12 +356,9 @@ fn assemble_team(
         election,
         needs: Needs::of(&prepared),
         controllers: Controllers::new(parts, prepared),
-        runnables,
-        fence,
         predecessor: None,
         takeover: None,
         caught_up: false,
-        load: None,
         started: Vec::new(),
     }
 }
@@ -437,16 +371,11 @@ pub(crate) fn add_credentials(health: &Health, clients: &Clients) {
 }
 
 /// What only a restart can mend. An API server that is away is not among it.
-fn add_liveness(health: &Health, elections: &[Election], factory: &InformerFactory) {
-    for Election { group, stand } in elections {
-        let check = match stand {
-            Stand::Unopposed => continue,
-            Stand::Elected(_, _, elector) => elector.health(),
-            Stand::Sharded(_, check) => Arc::clone(check),
-        };
-        let name =
-            group.as_ref().map_or("leaderElection".to_owned(), |group| format!("leaderElection-{group}"));
-        health.live(&name, check);
+fn add_liveness(health: &Health, stand: &Stand, factory: &InformerFactory) {
+    match stand {
+        Stand::Unopposed => {}
+        Stand::Elected(_, _, elector) => health.live("leaderElection", elector.health()),
+        Stand::Sharded(_, check) => health.live("leaderElection", Arc::clone(check)),
     }
     let (died, silent) = (factory.clone(), factory.clone());
     health.live(

@@ -88,11 +88,6 @@ pub(crate) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How they stand together, while time passes.
 impl Needs {
-    /// Whether nobody needs anything.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// How long to wait before the next look at what is lacking, at most for `turn`.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ use crate::needs::{LOOK_INTERVAL, Needs, Standing};
 use crate::phase::Phase;
 use crate::runnables::{Means, RunnableGroup};
 use crate::shutdown::ShutdownSignals;
-use crate::team::{Common, Teams};
+use crate::team::{Common, Team};
 
 /// How often the informers that hold up the start are told of.
 const SYNC_INTERVAL: Duration = Duration::from_secs(30);
@@ -42,7 +42,7 @@ pub(crate) struct Process {
     pub(crate) common: Common,
     /// Who tells of elections, if there are any.
     pub(crate) election_client: kube::Client,
-    pub(crate) teams: Teams,
+    pub(crate) team: Team,
     pub(crate) admin_parts: AdminParts,
     pub(crate) admin: Option<AdminServer>,
     pub(crate) election_events: Recorders,
@@ -64,7 +64,7 @@ impl Process {
             Err(lost) if lost.is_lost_lease() => self.hurry().await,
             _ => {}
         }
-        self.teams.let_go();
+        self.team.let_go();
         end
     }
 
@@ -73,11 +73,8 @@ impl Process {
         self.phase.stopping();
         self.common.runnables.close();
         let end = match end {
-            // What worked under the lease is gone by now. What is led beside it is handed over in order.
-            Err(lost) if lost.is_lost_lease() => {
-                let budget = self.budget();
-                Err(first_told(lost, self.teams.stop(&self.common, &budget).await))
-            }
+            // What worked under the lease has ended.
+            Err(lost) if lost.is_lost_lease() => Err(lost),
             Err(failure) => Err(first_told(failure, self.stop().await)),
             Ok(()) => {
                 tracing::info!("shutting down");
@@ -112,7 +109,7 @@ impl Process {
         }
         self.started.push(Step::Election);
         self.common.election_events = self.config.election.is_some().then(|| self.election_recorder());
-        self.teams.work(&self.common, signals).await
+        self.team.work(&self.common, signals).await
     }
 
     async fn start(&mut self, step: Step) -> Result<(), ManagerError> {
@@ -124,7 +121,7 @@ impl Process {
             Step::EarlyRunnables => self.start_runnables(RunnableGroup::BeforeCaches).await,
             Step::Informers => self.start_informers().await,
             Step::Runnables => self.start_runnables(RunnableGroup::EveryReplica).await,
-            // The teams'.
+            // The team's.
             Step::Election | Step::LedRunnables | Step::Controllers => Ok(()),
         }
     }
@@ -139,7 +136,7 @@ impl Process {
     /// Of those that need no leadership: what they write stands behind no fence.
     async fn start_runnables(&mut self, group: RunnableGroup) -> Result<(), ManagerError> {
         let fence = Some(FenceSlot::new(Arc::new(OpenFence)));
-        self.common.runnables.start(&group, Means { fence, ..self.common.means.clone() }).await;
+        self.common.runnables.start(group, Means { fence, ..self.common.means.clone() }).await;
         Ok(())
     }
 
@@ -207,7 +204,7 @@ impl Process {
     async fn stop_step(&mut self, step: Step, budget: &Budget) -> Result<(), ManagerError> {
         match step {
             Step::Election | Step::LedRunnables | Step::Controllers => {
-                let stopped = self.teams.stop(&self.common, budget).await;
+                let stopped = self.team.stop(&self.common, budget).await;
                 // Sent when nothing is led any more: no fence holds them back, and nobody waits for them.
                 self.election_events.flush(&self.env).await;
                 stopped
@@ -230,7 +227,7 @@ impl Process {
     }
 
     async fn end_runnables(&mut self, group: RunnableGroup, budget: &Budget) -> Result<(), ManagerError> {
-        self.common.runnables.end(&self.env, &group, budget.left()).await
+        self.common.runnables.end(&self.env, group, budget.left()).await
     }
 
     fn budget(&self) -> Budget {
@@ -248,7 +245,7 @@ impl Process {
     /// Ends what needs no lease as well as it can be done in a moment, then everything.
     async fn hurry(&mut self) {
         for group in [RunnableGroup::EveryReplica, RunnableGroup::BeforeCaches] {
-            if let Err(error) = self.common.runnables.end(&self.env, &group, HURRY).await {
+            if let Err(error) = self.common.runnables.end(&self.env, group, HURRY).await {
                 tracing::warn!(error = one_line(&error), "not all runnables stopped in time");
             }
         }
@@ -257,7 +254,7 @@ impl Process {
 
     /// Ends everything at its next await. Nothing is written: fences are closed, or their leases expire.
     async fn abort(&mut self) {
-        self.teams.abort(&self.common).await;
+        self.team.abort(&self.common).await;
         self.election_events.abort().await;
         if self.env.timeout(HURRY, self.common.factory.shutdown()).await.is_err() {
             tracing::warn!("informers did not stop in time");

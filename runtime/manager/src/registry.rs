@@ -8,7 +8,7 @@ use windlass_object::{Rule, Verb};
 use crate::admin::Access;
 use crate::config::ManagerConfig;
 use crate::error::ManagerError;
-use crate::selection::{ControllerSelection, UnknownController, canonical};
+use crate::selection::{ControllerSelection, UnknownController};
 
 /// Every controller a process knows, in the order of registration, which is also the order of start.
 #[derive(Clone, Debug, Default)]
@@ -102,11 +102,6 @@ impl Registry {
         let names = selection.resolve(&self.descriptors())?;
         let selected = self.registrations.iter().filter(|one| names.contains(&one.descriptor().name));
         Ok(selected.cloned().collect())
-    }
-
-    /// The name that `name`, a name or an alias, stands for.
-    pub(crate) fn canonical(&self, name: &str) -> Result<&'static str, UnknownController> {
-        canonical(name, &self.descriptors())
     }
 
     /// What every controller declares, then what [runs beside them](Self::declare), and last what a process that is elected by a Lease needs

@@ -15,7 +15,7 @@
 //! What it refuses: to start anything twice, or again after it has ended; and to guess what a runnable asks that declares
 //! nothing. Such a one is held to nothing, and whoever writes its role has to know.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -38,18 +38,16 @@ use crate::health::Health;
 pub type RunnableError = Box<dyn std::error::Error + Send + Sync>;
 
 /// When, and on which replicas, a runnable runs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RunnableGroup {
     /// On every replica, before caches fill: conversion webhooks, above all, without which a kind may not be listed.
     BeforeCaches,
     /// On every replica, once caches are synced, leading or not.
     EveryReplica,
-    /// Where this process leads under the main Lease, or everywhere if nobody is elected. The default, since what writes
-    /// should not do so twice.
+    /// Where this process leads, or everywhere without an election. The default, since two replicas should not write the
+    /// same.
     #[default]
     Leader,
-    /// Where this process leads the [election group](crate::ElectionGroup) of this name.
-    LeaderOf(String),
 }
 
 /// Something that runs in the process beside controllers.
@@ -142,7 +140,7 @@ where
     }
 
     fn group(&self) -> RunnableGroup {
-        self.group.clone()
+        self.group
     }
 
     async fn run(&self, cx: RunnableContext) -> Result<(), RunnableError> {
@@ -215,24 +213,6 @@ pub enum AddError {
         /// Which one.
         name: String,
     },
-    /// The configuration has no such group.
-    #[error("the runnable {name} belongs to the election group {group:?}, which does not exist{}", known(.groups))]
-    NoSuchGroup {
-        /// Which runnable.
-        name: String,
-        /// The group it names.
-        group: String,
-        /// Those there are.
-        groups: Vec<String>,
-    },
-}
-
-fn known(groups: &[String]) -> String {
-    if groups.is_empty() {
-        ": there are none".to_owned()
-    } else {
-        format!(": there are {}", groups.join(", "))
-    }
 }
 
 /// Adds runnables to a manager, before it runs and while it does. Clones are the same.
@@ -249,7 +229,7 @@ impl ManagerHandle {
     /// Adds a runnable, which starts in its place: at once if its step has been reached.
     ///
     /// # Errors
-    /// When the manager is on its way out, or has no such group.
+    /// When the manager stops, or has no leader and the runnable needs one.
     ///
     /// # Panics
     /// Outside a tokio runtime, if it starts at once.
@@ -258,7 +238,7 @@ impl ManagerHandle {
     }
 
     #[cfg(test)]
-    pub(crate) fn kept(&self, group: &RunnableGroup) -> usize {
+    pub(crate) fn kept(&self, group: RunnableGroup) -> usize {
         self.runnables.kept(group)
     }
 }
@@ -279,8 +259,6 @@ pub(crate) struct Means {
 pub(crate) struct Runnables {
     state: Arc<Mutex<State>>,
     failed: Publisher<bool>,
-    /// The groups to which anything was ever added.
-    wanted: Publisher<BTreeSet<RunnableGroup>>,
 }
 
 struct State {
@@ -313,18 +291,17 @@ struct Running {
 }
 
 impl Runnables {
-    /// None so far, in a process with these election groups.
-    pub(crate) fn new(election_groups: impl IntoIterator<Item = String>) -> Self {
-        let led = election_groups.into_iter().map(RunnableGroup::LeaderOf);
+    /// None so far.
+    pub(crate) fn new() -> Self {
         let groups = [RunnableGroup::BeforeCaches, RunnableGroup::EveryReplica, RunnableGroup::Leader];
-        let groups = groups.into_iter().chain(led).map(|group| (group, Group::Waiting(Vec::new()))).collect();
+        let groups = groups.map(|group| (group, Group::Waiting(Vec::new()))).into();
         let state = State { groups, closed: false, failure: None };
-        Self { state: Arc::new(Mutex::new(state)), failed: cell(false).0, wanted: cell(BTreeSet::new()).0 }
+        Self { state: Arc::new(Mutex::new(state)), failed: cell(false).0 }
     }
 
     /// None so far, in a process without a leader.
     pub(crate) fn leaderless() -> Self {
-        let runnables = Self::new([]);
+        let runnables = Self::new();
         runnables.lock().groups.remove(&RunnableGroup::Leader);
         runnables
     }
@@ -337,15 +314,9 @@ impl Runnables {
             return Err(AddError::Stopping { name });
         }
         match state.groups.get_mut(&group) {
-            None if group == RunnableGroup::Leader => Err(AddError::NoLeader { name }),
-            None => {
-                Err(AddError::NoSuchGroup { name, group: group.election(), groups: state.election_groups() })
-            }
+            None => Err(AddError::NoLeader { name }),
             Some(Group::Waiting(waiting)) => {
                 waiting.push(runnable);
-                // Told outside the lock.
-                drop(state);
-                self.wanted.update(|wanted| wanted.extend([group]));
                 Ok(())
             }
             Some(Group::Started(started)) if started.stop.is_cancelled() => Err(AddError::Stopping { name }),
@@ -359,24 +330,15 @@ impl Runnables {
         }
     }
 
-    /// Resolves once something is there that runs in this group.
-    ///
-    /// # Cancel safety
-    /// Safe.
-    pub(crate) async fn wanted(&self, group: &RunnableGroup) {
-        // It cannot be closed: this holds the publisher.
-        let _told = self.wanted.observe().wait_until(|wanted| wanted.contains(group)).await;
-    }
-
     /// Whether a runnable waits for this group to start.
-    pub(crate) fn has_waiting(&self, group: &RunnableGroup) -> bool {
-        matches!(self.lock().groups.get(group), Some(Group::Waiting(waiting)) if !waiting.is_empty())
+    pub(crate) fn has_waiting(&self, group: RunnableGroup) -> bool {
+        matches!(self.lock().groups.get(&group), Some(Group::Waiting(waiting)) if !waiting.is_empty())
     }
 
     /// How many are kept of a group that has started, ended or not.
     #[cfg(test)]
-    pub(crate) fn kept(&self, group: &RunnableGroup) -> usize {
-        match self.lock().groups.get(group) {
+    pub(crate) fn kept(&self, group: RunnableGroup) -> usize {
+        match self.lock().groups.get(&group) {
             Some(Group::Started(started)) => started.running.len(),
             Some(Group::Waiting(_)) | None => 0,
         }
@@ -387,15 +349,15 @@ impl Runnables {
     ///
     /// # Cancel safety
     /// They run by then.
-    pub(crate) async fn start(&self, group: &RunnableGroup, means: Means) {
+    pub(crate) async fn start(&self, group: RunnableGroup, means: Means) {
         for ready in self.launch_all(group, means) {
             ready.cancelled().await;
         }
     }
 
-    fn launch_all(&self, group: &RunnableGroup, means: Means) -> Vec<CancellationToken> {
+    fn launch_all(&self, group: RunnableGroup, means: Means) -> Vec<CancellationToken> {
         // User's code is asked outside the lock.
-        let waiting = match self.lock().groups.get_mut(group) {
+        let waiting = match self.lock().groups.get_mut(&group) {
             Some(Group::Waiting(waiting)) => std::mem::take(waiting),
             Some(Group::Started(_)) | None => return Vec::new(),
         };
@@ -405,7 +367,7 @@ impl Runnables {
         let launch = |(name, awaited, one)| self.launch(&means, &stop, one, name, awaited);
         let running: Vec<Running> = named.into_iter().map(launch).collect();
         let awaited = running.iter().filter(|one| one.awaited).map(|one| one.ready.clone()).collect();
-        let late = self.lock().groups.insert(group.clone(), Group::Started(Started { means, stop, running }));
+        let late = self.lock().groups.insert(group, Group::Started(Started { means, stop, running }));
         // Whoever came in between waits no longer than those before.
         if let Some(Group::Waiting(late)) = late {
             for one in late {
@@ -498,7 +460,7 @@ impl Runnables {
     pub(crate) async fn end(
         &self,
         env: &Env,
-        group: &RunnableGroup,
+        group: RunnableGroup,
         within: Duration,
     ) -> Result<(), ManagerError> {
         if !self.tell(group) {
@@ -517,14 +479,14 @@ impl Runnables {
     /// Ends all of them at their next await.
     pub(crate) async fn abort(&self, env: &Env) {
         self.close();
-        let groups: Vec<RunnableGroup> = self.lock().groups.keys().cloned().collect();
-        for group in groups.iter().rev() {
+        let groups: Vec<RunnableGroup> = self.lock().groups.keys().copied().collect();
+        for group in groups.into_iter().rev() {
             self.abort_one(env, group).await;
         }
     }
 
     /// Ends a group at its next await, and waits for that: not for long, since what never awaits never ends.
-    pub(crate) async fn abort_one(&self, env: &Env, group: &RunnableGroup) {
+    pub(crate) async fn abort_one(&self, env: &Env, group: RunnableGroup) {
         if !self.tell(group) {
             return;
         }
@@ -535,8 +497,8 @@ impl Runnables {
     }
 
     /// Tells a group to stop; `false` if there is nothing in it.
-    fn tell(&self, group: &RunnableGroup) -> bool {
-        match self.lock().groups.get(group) {
+    fn tell(&self, group: RunnableGroup) -> bool {
+        match self.lock().groups.get(&group) {
             Some(Group::Started(started)) => {
                 started.stop.cancel();
                 !started.running.is_empty()
@@ -545,24 +507,24 @@ impl Runnables {
         }
     }
 
-    fn abort_group(&self, group: &RunnableGroup) {
-        if let Some(Group::Started(started)) = self.lock().groups.get(group) {
+    fn abort_group(&self, group: RunnableGroup) {
+        if let Some(Group::Started(started)) = self.lock().groups.get(&group) {
             started.running.iter().for_each(|one| one.task.abort());
         }
     }
 
-    fn living(&self, group: &RunnableGroup) -> Vec<String> {
-        match self.lock().groups.get(group) {
+    fn living(&self, group: RunnableGroup) -> Vec<String> {
+        match self.lock().groups.get(&group) {
             Some(Group::Started(started)) => started.living(),
             Some(Group::Waiting(_)) | None => Vec::new(),
         }
     }
 
     /// Waits until none of a group is left.
-    async fn ended(&self, group: &RunnableGroup) {
+    async fn ended(&self, group: RunnableGroup) {
         poll_fn(|cx| {
             let mut state = self.lock();
-            let Some(Group::Started(started)) = state.groups.get_mut(group) else { return Poll::Ready(()) };
+            let Some(Group::Started(started)) = state.groups.get_mut(&group) else { return Poll::Ready(()) };
             // How one ended has been noted by itself.
             started.running.retain_mut(|one| Pin::new(&mut one.task).poll(cx).is_pending());
             if started.running.is_empty() { Poll::Ready(()) } else { Poll::Pending }
@@ -602,35 +564,6 @@ async fn run(
 /// Says that it is ready when dropped.
 fn ready_at_the_end(ready: &CancellationToken) -> impl Drop + use<> {
     ready.clone().drop_guard()
-}
-
-impl RunnableGroup {
-    /// The name of the election group.
-    fn election(&self) -> String {
-        match self {
-            Self::LeaderOf(name) => name.clone(),
-            Self::BeforeCaches | Self::EveryReplica | Self::Leader => String::new(),
-        }
-    }
-}
-
-impl fmt::Display for RunnableGroup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BeforeCaches => f.write_str("before caches"),
-            Self::EveryReplica => f.write_str("every replica"),
-            Self::Leader => f.write_str("leader"),
-            Self::LeaderOf(group) => write!(f, "leader of {group}"),
-        }
-    }
-}
-
-impl State {
-    fn election_groups(&self) -> Vec<String> {
-        let led =
-            |group: &RunnableGroup| matches!(group, RunnableGroup::LeaderOf(_)).then(|| group.election());
-        self.groups.keys().filter_map(led).collect()
-    }
 }
 
 impl Started {

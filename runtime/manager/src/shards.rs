@@ -25,7 +25,7 @@
 //! such a kind in the shards that are held is refused, for its caches would be divided otherwise than its keys. Whoever
 //! takes a shard over queues the keys that caches of every shard have of it.
 //!
-//! What it refuses: groups beside shards, and runnables that need the leader, for there is none.
+//! What it refuses: runnables that need the leader, for there is none.
 
 mod page;
 mod seat;

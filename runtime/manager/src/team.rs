@@ -1,23 +1,19 @@
-//! Those who act together, because they are led together.
+//! What acts under one leadership: the controllers, and the runnables that need a leader.
 //!
-//! A team is what one leadership permits: its controllers, and the runnables that need it. It goes through the last steps
-//! of [`START`] on its own, and through their reverse, so that a process with several teams leads with some while others
-//! stand by. The main team always exists; each election group is one more.
+//! It goes through the last steps of [`START`], and back through them in reverse.
 //!
-//! What every team can rely on, whatever leads it: **a term** begins with a fence that opens and with what is known of
-//! the predecessor's writes, and it ends in one of two ways. Either the team is told to stop: it drains while the lease is
-//! still renewed, and releases with what it wrote. Or the term is lost: everything under it is stopped where it stands,
-//! at once, and nothing is released. Where a coordinator wants another replica to lead, the team is told to stop.
+//! Whatever leads it, **a term** begins with a fence that opens and with what is known of the predecessor's writes, and
+//! it ends in one of two ways. Either the team is told to stop: it drains while the lease is still renewed, and releases
+//! with what it wrote. Or the term is lost: everything under it is stopped where it stands, at once, and nothing is
+//! released. Where a coordinator prefers another replica, the team is told to stop.
 //!
 //! A lost term is not followed by another in the same process. Controllers are built once, their triggers and sources run
-//! once, and a worker that was stopped half-way leaves what only a new process is rid of: so the process ends, after the
-//! other teams have been drained and their leases released in order. Shards are led by one more kind of leadership: a
-//! team of all controllers then has a term for each shard, whose keys are what is drained or stopped, and the process goes
-//! on without a shard that it lost ([`crate::shards`]).
+//! once, and a worker that was stopped half-way leaves what only a new process is rid of: so the process ends. With
+//! shards the team has a term for each shard, whose keys are what is drained or stopped, and the process continues
+//! without a shard that it lost ([`crate::shards`]).
 
 use futures_util::future;
 use k8s_openapi::api::core::v1::ObjectReference;
-use windlass_client::{FenceSlot, one_line};
 use windlass_election::{ElectionConfig, Predecessor};
 use windlass_env::Env;
 use windlass_events::{EventType, Recorder};
@@ -25,7 +21,6 @@ use windlass_informer::InformerFactory;
 
 use crate::controllers::{Controllers, merged};
 use crate::error::ManagerError;
-use crate::groups::{Burden, Load};
 use crate::leadership::{Leadership, TermWrites};
 use crate::lifecycle::{START, Step, stop_order};
 use crate::needs::Needs;
@@ -34,14 +29,12 @@ use crate::runnables::{Means, RunnableGroup, Runnables};
 use crate::shutdown::ShutdownSignals;
 use crate::takeover::Takeover;
 
-/// What every team takes from its process.
+/// What the team takes from its process.
 pub(crate) struct Common {
     pub(crate) env: Env,
     pub(crate) factory: InformerFactory,
     pub(crate) runnables: Runnables,
     pub(crate) means: Means,
-    /// How much this replica leads.
-    pub(crate) burden: Burden,
     /// Who is told when a lease is won and when it is given up, if there are elections.
     pub(crate) election_events: Option<Recorder>,
 }
@@ -54,17 +47,12 @@ pub(crate) struct Team {
     pub(crate) controllers: Controllers,
     /// What its controllers' caches lack.
     pub(crate) needs: Needs,
-    /// The runnables that go with it.
-    pub(crate) runnables: RunnableGroup,
-    /// What its runnables write behind; `None` for the fence of all.
-    pub(crate) fence: Option<FenceSlot>,
     /// Whom it follows, once it leads.
     pub(crate) predecessor: Option<Predecessor>,
     /// What its controllers wait for, once it leads.
     pub(crate) takeover: Option<Takeover>,
     /// Whether all controllers have caches that reflect what the last leader wrote.
     pub(crate) caught_up: bool,
-    pub(crate) load: Option<Load>,
     pub(crate) started: Vec<Step>,
 }
 
@@ -76,7 +64,11 @@ impl Team {
     ///
     /// # Cancel safety
     /// What was begun is noted; [`Team::stop`] and [`Team::abort`] end it.
-    async fn work(&mut self, common: &Common, signals: &ShutdownSignals) -> Result<(), ManagerError> {
+    pub(crate) async fn work(
+        &mut self,
+        common: &Common,
+        signals: &ShutdownSignals,
+    ) -> Result<(), ManagerError> {
         let worked = self.start_and_work(common, signals).await;
         self.unless_lost(common, worked).await
     }
@@ -87,7 +79,7 @@ impl Team {
         signals: &ShutdownSignals,
     ) -> Result<(), ManagerError> {
         for (step, _reason) in START.into_iter().filter(|(step, _)| step.is_led()) {
-            tracing::debug!(?step, team = %self.runnables, "starting");
+            tracing::debug!(?step, "starting");
             // Noted before it is done, so that a step that was interrupted half-way is stopped as well.
             self.started.push(step);
             match first(signals.draining(), self.start(step, common)).await {
@@ -107,15 +99,15 @@ impl Team {
             Step::Election => self.lead(common).await,
             Step::LedRunnables => {
                 self.catch_up(common).await?;
-                let means = Means { fence: self.fence.clone(), ..common.means.clone() };
-                self.leadership.during(common.runnables.start(&self.runnables, means)).await
+                let starting = common.runnables.start(RunnableGroup::Leader, common.means.clone());
+                self.leadership.during(starting).await
             }
             Step::Controllers => {
                 self.leadership.during(self.controllers.start(self.takeover.as_ref())).await??;
                 self.caught_up = true;
                 Ok(())
             }
-            // Not a team's.
+            // The process's.
             Step::AdminServer
             | Step::ApiServer
             | Step::EarlyRunnables
@@ -126,16 +118,11 @@ impl Team {
 
     /// Waits until there is something to lead and one of its controllers could work, then until this replica leads.
     async fn lead(&mut self, common: &Common) -> Result<(), ManagerError> {
-        if self.needs.is_empty() && matches!(self.runnables, RunnableGroup::LeaderOf(_)) {
-            // Its Lease is for those replicas that run its controllers, until something is added here.
-            common.runnables.wanted(&self.runnables).await;
-        }
         self.needs.met(&common.env).await?;
         if let Some(election) = &self.election {
             tracing::info!(lease = %election.lease_name, identity = %election.identity, "standing by");
         }
         self.predecessor = self.leadership.acquire().await?;
-        self.load = (!self.needs.is_empty()).then(|| common.burden.more());
         if let Some(election) = &self.election {
             tracing::info!(lease = %election.lease_name, identity = %election.identity, "leading");
         }
@@ -157,25 +144,24 @@ impl Team {
         let Some(predecessor) = &self.predecessor else { return Ok(()) };
         let takeover = Takeover::new(common.env.clone(), common.factory.running(), predecessor);
         self.takeover = Some(takeover.clone());
-        if !common.runnables.has_waiting(&self.runnables) {
+        if !common.runnables.has_waiting(RunnableGroup::Leader) {
             return Ok(());
         }
         self.leadership.during(takeover.caught_up_for_runnables()).await
     }
 
     /// Stops what was started, in reverse, through to the end; the first failure is told.
-    async fn stop(&mut self, common: &Common, budget: &Budget) -> Result<(), ManagerError> {
+    pub(crate) async fn stop(&mut self, common: &Common, budget: &Budget) -> Result<(), ManagerError> {
         let mut end = Ok(());
         self.leadership.resign();
         for step in stop_order(&std::mem::take(&mut self.started)) {
-            tracing::debug!(?step, team = %self.runnables, "stopping");
+            tracing::debug!(?step, "stopping");
             let stopped = self.stop_step(step, common, budget, end.is_ok()).await;
             if stopped.as_ref().is_err_and(ManagerError::is_lost_lease) {
                 return self.unless_lost(common, stopped).await;
             }
             end = end.and(stopped);
         }
-        self.load = None;
         end
     }
 
@@ -191,7 +177,7 @@ impl Team {
             // The lease is renewed until the last reconcile has ended.
             Step::Controllers => self.leadership.during(self.controllers.drain()).await?,
             Step::LedRunnables => {
-                let ended = common.runnables.end(&common.env, &self.runnables, budget.left());
+                let ended = common.runnables.end(&common.env, RunnableGroup::Leader, budget.left());
                 self.leadership.during(ended).await?
             }
             Step::Election => self.step_down(common, clean).await,
@@ -223,7 +209,7 @@ impl Team {
         let Some(predecessor) = &self.predecessor else { return TermWrites::NotBegun };
         let written = self.controllers.written().cloned();
         if written.is_none() {
-            tracing::warn!(team = %self.runnables, "releasing with a write of unknown outcome; the successor relists");
+            tracing::warn!("releasing with a write of unknown outcome; the successor relists");
         }
         let written = match self.caught_up {
             true => written,
@@ -245,61 +231,16 @@ impl Team {
     }
 
     /// Ends everything at its next await. Nothing is written: the fence is closed or its lease expires.
-    async fn abort(&mut self, common: &Common) {
+    pub(crate) async fn abort(&mut self, common: &Common) {
         self.started.clear();
-        self.load = None;
         // All are told before any is waited for: one that does not stop keeps none of the others working.
-        let runnables = common.runnables.abort_one(&common.env, &self.runnables);
+        let runnables = common.runnables.abort_one(&common.env, RunnableGroup::Leader);
         future::join3(self.controllers.abort(), runnables, self.leadership.abandon()).await;
     }
-}
 
-/// All teams of a process.
-pub(crate) struct Teams(pub(crate) Vec<Team>);
-
-impl Teams {
-    /// All of them work until the first signal, or until one cannot go on.
-    ///
-    /// # Errors
-    /// Of the first that cannot. The others have been dropped where they stood, and are to be stopped.
-    pub(crate) async fn work(
-        &mut self,
-        common: &Common,
-        signals: &ShutdownSignals,
-    ) -> Result<(), ManagerError> {
-        let works = self.0.iter_mut().map(|team| Box::pin(team.work(common, signals)));
-        future::try_join_all(works).await.map(drop)
-    }
-
-    /// Stops all of them side by side, each in order. A lost lease is told before anything else.
-    pub(crate) async fn stop(&mut self, common: &Common, budget: &Budget) -> Result<(), ManagerError> {
-        let stops = self.0.iter_mut().map(|team| Box::pin(team.stop(common, budget)));
-        let mut told: Result<(), ManagerError> = Ok(());
-        for stopped in future::join_all(stops).await {
-            let (first, also) = match (told, stopped) {
-                (Err(first), Err(also)) if also.is_lost_lease() && !first.is_lost_lease() => {
-                    (Err(also), Some(first))
-                }
-                (Err(first), Err(also)) => (Err(first), Some(also)),
-                (Err(first), Ok(())) => (Err(first), None),
-                (Ok(()), stopped) => (stopped, None),
-            };
-            if let Some(also) = also {
-                tracing::error!(error = one_line(&also), "stopping failed as well");
-            }
-            told = first;
-        }
-        told
-    }
-
-    /// Ends all of them at their next await.
-    pub(crate) async fn abort(&mut self, common: &Common) {
-        future::join_all(self.0.iter_mut().map(|team| Box::pin(team.abort(common)))).await;
-    }
-
-    /// Tells whatever is left of controllers that do not work to end.
+    /// Stops what is left of controllers that do not work.
     pub(crate) fn let_go(&self) {
-        self.0.iter().for_each(|team| team.controllers.let_go());
+        self.controllers.let_go();
     }
 }
 

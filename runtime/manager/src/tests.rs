@@ -28,7 +28,6 @@ use crate::{
 
 mod construction;
 mod credentials;
-mod groups;
 mod liveness;
 mod renewal;
 mod resync;

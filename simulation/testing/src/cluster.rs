@@ -62,8 +62,7 @@ impl Cluster {
     /// Runs controllers that no fault strikes and no oracle judges, as part of the world: nodes, for instance.
     pub fn run_beside(&self, name: &str, registrations: impl IntoIterator<Item = Registration>) {
         let client = ClientOptions { qps: 0.0, ..self.config.client.clone() };
-        let config =
-            ManagerConfig { election: None, shards: None, groups: Vec::new(), client, ..self.config.clone() };
+        let config = ManagerConfig { election: None, shards: None, client, ..self.config.clone() };
         let registrations = registrations.into_iter().collect();
         self.world.start(Process { name: name.to_owned(), registrations, config, tested: false });
     }

@@ -33,17 +33,6 @@ pub(crate) struct Candidate {
     pub(crate) lease: LeaseName,
     /// Whether it shares shards: each write then needs the Lease of its namespace's shard.
     pub(crate) shares: bool,
-    /// Who writes under which Lease otherwise, by its name: the main team and those of groups.
-    pub(crate) teams: BTreeMap<String, Team>,
-}
-
-/// Controllers that are elected together.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Team {
-    /// What ends the identity under which they stand.
-    pub(crate) suffix: String,
-    /// What they call themselves to the server.
-    pub(crate) agents: BTreeSet<String>,
 }
 
 impl Candidate {
@@ -51,21 +40,13 @@ impl Candidate {
     fn stands_for(&self, (namespace, name): &LeaseName) -> bool {
         let (own_namespace, own) = &self.lease;
         let shard = name.strip_prefix(own.as_str()).is_some_and(|rest| rest.starts_with("-shard-"));
-        namespace == own_namespace && if self.shares { shard } else { self.teams.contains_key(name) }
+        namespace == own_namespace && if self.shares { shard } else { name == own }
     }
+}
 
-    /// Whether what calls itself so may write under this Lease of ours. Controllers of several teams can have one name,
-    /// and of a name that nobody has no more is known.
-    fn writes_under(&self, agent: &str, (_, name): &LeaseName) -> bool {
-        let has = |team: &Team| team.agents.contains(agent);
-        self.teams.get(name).is_none_or(has) || !self.teams.values().any(has)
-    }
-
-    /// Whether this life of ours is whom a Lease of ours names.
-    fn is_named(&self, who: &Who, (_, name): &LeaseName, holder: &str) -> bool {
-        let suffix = self.teams.get(name).map_or("", |team| &team.suffix);
-        holder.strip_suffix(suffix).is_some_and(|holder| holder == identity(who))
-    }
+/// Whether a Lease with this holder names this life of a process.
+fn names(holder: &str, who: &Who) -> bool {
+    holder == identity(who)
 }
 
 /// What the election calls itself to the server: it writes its Leases, and tells of them whoever leads.
@@ -271,13 +252,13 @@ impl State {
         if agent == ELECTION {
             return None;
         }
-        let needed = self.needed(candidate, agent, place);
+        let needed = self.needed(candidate, place);
         let valid = self.valid(record, &needed, candidate.deadline);
         let flaw = if valid.is_empty() {
             Some(unfenced(record, asked, self.until(record, &needed, candidate.deadline)))
         } else {
             let holders = self.holders_of(&valid);
-            let holds = holders.iter().any(|(lease, holder)| candidate.is_named(&record.who, lease, holder));
+            let holds = holders.iter().any(|(_, holder)| names(holder, &record.who));
             (!holds).then(|| split_brain(record, asked, &holders))
         };
         let sent_under = valid.into_iter().cloned().collect();
@@ -294,12 +275,11 @@ impl State {
             return Some(unfenced(record, asked, self.until(record, &sent_under, candidate.lease_duration)));
         }
         // The object may belong to another shard by now, whose holder acts on it.
-        let now = self.needed(candidate, agent(asked), asked.is_work().then(|| place(asked)));
+        let now = self.needed(candidate, asked.is_work().then(|| place(asked)));
         let holders = self.holders_of(if now.is_empty() { &valid } else { &now });
         // A Lease that its holder released is held by no other.
-        let held_by_another = |(lease, holder): &(&LeaseName, &str)| {
-            !holder.is_empty() && !candidate.is_named(&record.who, lease, holder)
-        };
+        let held_by_another =
+            |(_, holder): &(&LeaseName, &str)| !holder.is_empty() && !names(holder, &record.who);
         holders.iter().all(held_by_another).then(|| split_brain(record, asked, &holders))
     }
 
@@ -324,16 +304,16 @@ impl State {
         leases.iter().map(|lease| (*lease, &*self.holders[*lease])).collect()
     }
 
-    /// The Leases that a write of this agent can be sent under: in this namespace, or to an object of this name without
+    /// The Leases that a write can be sent under: in this namespace, or to an object of this name without
     /// one.
-    fn needed(&self, candidate: &Candidate, agent: &str, place: Option<&str>) -> Vec<&LeaseName> {
+    fn needed(&self, candidate: &Candidate, place: Option<&str>) -> Vec<&LeaseName> {
         let acts_on = |lease: &LeaseName, place: &str| {
             let ranges = self.ranges.get(lease);
             !candidate.shares || ranges.is_some_and(|ranges| ranges.contains(hash(place)))
         };
-        let serves = |lease: &LeaseName| place.is_none_or(|place| acts_on(lease, place));
+        let serves = |lease: &&LeaseName| place.is_none_or(|place| acts_on(lease, place));
         let leases = self.holders.keys().filter(|lease| candidate.stands_for(lease));
-        leases.filter(|lease| candidate.writes_under(agent, lease) && serves(lease)).collect()
+        leases.filter(serves).collect()
     }
 
     fn lease_served(&mut self, record: &Record, id: u64, asked: &Asked, body: &[u8]) -> Option<Flaw> {
@@ -387,8 +367,10 @@ impl State {
 
     fn lease_answered(&mut self, who: &Who, id: u64, code: u16) {
         let Some((sent, Some((lease, holder)))) = self.leases.remove(&id) else { return };
-        let Some(candidate) = self.elected.get(&who.instance) else { return };
-        if code < 300 && candidate.is_named(who, &lease, &holder) {
+        if !self.elected.contains_key(&who.instance) {
+            return;
+        }
+        if code < 300 && names(&holder, who) {
             let renewed = self.renewed.entry((who.clone(), lease)).or_insert(sent);
             *renewed = sent.max(*renewed);
         }
@@ -444,16 +426,13 @@ mod tests {
 
     const LEASE: &str = "windlass";
 
-    /// A process that stands for its main Lease and for a group, and for shards in the place of both.
+    /// A process that stands for its Lease, or for shards.
     fn state(shares: bool) -> State {
-        let team = |agent: &str| Team { suffix: String::new(), agents: [agent.to_owned()].into() };
-        let groups = [(LEASE.to_owned(), team("main")), (format!("{LEASE}-web"), team("web"))];
         let candidate = Candidate {
             deadline: Duration::from_secs(10),
             lease_duration: Duration::from_secs(15),
             lease: ("kube-system".into(), LEASE.into()),
             shares,
-            teams: if shares { BTreeMap::new() } else { groups.into() },
         };
         let mut state = State::default();
         state.judged.insert("a".into());
@@ -552,31 +531,5 @@ mod tests {
         for shares in [false, true] {
             assert_eq!(sends(&mut state(shares), 1, "events", ELECTION), None);
         }
-    }
-
-    #[test]
-    fn who_is_in_a_group_writes_under_its_lease_alone() {
-        for resource in ["events", "pods"] {
-            let state = &mut state(false);
-            holds(state, 1, "windlass-web", "a-0");
-            assert_eq!(sends(state, 2, resource, "web"), None);
-            assert!(sends(state, 2, resource, "main").is_some());
-            assert_eq!(sends(state, 2, resource, "unknown"), None, "it may be in the group");
-            holds(state, 3, "windlass-other", "a-0");
-            holds(state, 12, LEASE, "a-0");
-            assert_eq!(sends(state, 12, resource, "main"), None);
-            assert!(sends(state, 12, resource, "web").is_some());
-        }
-    }
-
-    #[test]
-    fn a_team_that_stands_under_another_name_is_known_by_it() {
-        let state = &mut state(false);
-        let candidate = state.elected.values_mut().next().expect("there is one");
-        candidate.teams.get_mut("windlass-web").expect("there is such a group").suffix = "-web".to_owned();
-        holds(state, 1, "windlass-web", "a-0");
-        assert!(sends(state, 2, "pods", "web").is_some());
-        holds(state, 3, "windlass-web", "a-0-web");
-        assert_eq!(sends(state, 4, "pods", "web"), None);
     }
 }

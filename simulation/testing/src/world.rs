@@ -10,13 +10,11 @@ use windlass_api_server::faults::{Fault, Network, Plan, What, Who};
 use windlass_client::{Clients, Fence};
 use windlass_controller::Registration;
 use windlass_env::{Env, Instant, Task, TaskError};
-use windlass_manager::{
-    ElectionGroup, Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger,
-};
+use windlass_manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger};
 use windlass_metrics::Metrics;
 
 use crate::flaw::Flaw;
-use crate::judge::{Candidate, Judge, Team, identity};
+use crate::judge::{Candidate, Judge, identity};
 use crate::probe::{self, Caches, Look};
 use crate::reads::judged;
 use crate::rights::undeclared;
@@ -89,30 +87,7 @@ impl Process {
             lease_duration: true_time(election.lease_duration, fastest),
             lease: (election.lease_namespace.clone(), election.lease_name.clone()),
             shares,
-            teams: self.teams(&election.lease_name, election.coordinated.is_some()),
         })
-    }
-
-    /// Who is elected under which Lease.
-    fn teams(&self, main: &str, coordinated: bool) -> BTreeMap<String, Team> {
-        let lease = |group: &ElectionGroup| format!("{main}-{}", group.name);
-        let suffix = |group: &ElectionGroup| {
-            if coordinated { format!("-{}", group.name) } else { String::new() }
-        };
-        let of_groups = self.config.groups.iter().map(|group| {
-            let team = Team { suffix: suffix(group), ..Team::default() };
-            (lease(group), team)
-        });
-        let of_main = (main.to_owned(), Team::default());
-        let mut teams: BTreeMap<String, Team> = of_groups.chain([of_main]).collect();
-        for registration in &self.registrations {
-            let one = registration.descriptor();
-            let is_it = |name: &String| name == one.name || one.aliases.contains(&name.as_str());
-            let group = self.config.groups.iter().find(|group| group.controllers.iter().any(is_it));
-            let under = group.map_or_else(|| main.to_owned(), lease);
-            teams.entry(under).or_default().agents.insert(one.client_name.to_owned());
-        }
-        teams
     }
 }
 

@@ -1,33 +1,25 @@
-//! Who acts when several replicas run: durations that agree, groups that do not overlap, one who decides.
+//! Which replicas act when several run: durations that agree, and one way to choose.
 //!
 //! With `--leader-elect=false` durations and names of the election are accepted and mean nothing, as in
-//! kube-controller-manager, whose command lines carry them along. What asks for an election of some kind (groups, the
-//! coordinator, its feature gate by name) is refused beside it.
+//! kube-controller-manager, whose command lines carry them along. Settings that request an election (shards, the
+//! coordinator, its feature gate by name) are rejected beside it.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
-use windlass::controller::Descriptor;
 use windlass::election::{CoordinatedConfig, ElectionConfig, ElectionConfigError};
-use windlass::manager::{ControllerSelection, ElectionGroup, FeatureGates, ManagerConfig};
+use windlass::manager::{FeatureGates, ManagerConfig};
 
-use super::controllers;
 use crate::feature_gates::{COORDINATED_ELECTION, word_about};
 use crate::settings::{
-    ElectionSettings, Given, Groups, InvalidSetting, Lock, ObjectName, Period, Switches, Whole, Word, Wrong,
-    quoted,
+    ElectionSettings, Given, InvalidSetting, Lock, ObjectName, Period, Switches, Whole, Wrong,
 };
 
 /// The longest name that Leases of shards can begin with: it is the value of a label, too.
 const LONGEST_PREFIX: usize = 63;
 
-/// The longest name of a Lease.
-const LONGEST_NAME: usize = 253;
-
-/// Adds election and groups to a configuration that has its controllers.
+/// Adds the election to a configuration that has its controllers.
 pub(super) fn of(
     settings: ElectionSettings,
-    known: &[Descriptor],
     (gates, switches): (&FeatureGates, &Given<Switches>),
     manager: ManagerConfig,
 ) -> Result<ManagerConfig, InvalidSetting> {
@@ -40,17 +32,13 @@ pub(super) fn of(
         leader_elect_resource_lock: Given { value: Lock, .. },
         leader_elect_resource_name: name,
         leader_elect_resource_namespace: namespace,
-        leader_elect_group: groups,
         leader_elect_coordinated: coordinated,
         shards,
     } = settings;
-    let sharing = sharing(&shards, &leader_elect, &groups, &coordinated, &name)?;
+    let sharing = sharing(&shards, &leader_elect, &coordinated, &name)?;
     let coordinated = coordination(&coordinated, (gates, switches), &leader_elect)?;
     if !leader_elect.value {
-        return match groups.value.0.as_slice() {
-            [] => Ok(ManagerConfig { election: None, ..manager }),
-            _ => Err(groups.refuse(unelected(&leader_elect), "leave the groups out")),
-        };
+        return Ok(ManagerConfig { election: None, ..manager });
     }
     let election = ElectionConfig {
         lease_name: name.value.0.clone(),
@@ -69,25 +57,19 @@ pub(super) fn of(
             "leave the shards out, or switch the gate off",
         ));
     }
-    let groups = self::groups(&groups, &name, known, &manager.controllers)?;
-    Ok(ManagerConfig { election: Some(election), groups, shards: sharing, ..manager })
+    Ok(ManagerConfig { election: Some(election), shards: sharing, ..manager })
 }
 
 /// How many shards there are to be, if any: they exclude every other way of choosing who acts.
 fn sharing(
     shards: &Given<Whole<0, 256>>,
     leader_elect: &Given<bool>,
-    groups: &Given<Groups>,
     coordinated: &Given<bool>,
     name: &Given<ObjectName>,
 ) -> Result<Option<NonZeroU16>, InvalidSetting> {
     let Some(number) = u16::try_from(shards.value.0).ok().and_then(NonZeroU16::new) else { return Ok(None) };
     if !leader_elect.value {
         return Err(shards.refuse(unelected(leader_elect), "leave the shards out"));
-    }
-    if !groups.value.0.is_empty() {
-        let problem = format!("{} divides the controllers already", groups.called());
-        return Err(shards.refuse(problem, "leave one of them out"));
     }
     if coordinated.value {
         let problem = format!("{} has the API server choose one leader", coordinated.called());
@@ -166,59 +148,4 @@ fn too_close(problem: &ElectionConfigError, long: &Given<Period>, short: &Given<
     } else {
         long.refuse(problem, format!("make it longer, or {} shorter", short.called()))
     }
-}
-
-fn groups(
-    given: &Given<Groups>,
-    lease: &Given<ObjectName>,
-    known: &[Descriptor],
-    selection: &ControllerSelection,
-) -> Result<Vec<ElectionGroup>, InvalidSetting> {
-    let running = selection.resolve(known).unwrap_or_default();
-    if let Some(file) = given.overridden() {
-        // Its names are to be right, whatever the flag says.
-        let all: Vec<_> = known.iter().map(|one| one.name).collect();
-        let mut words = file.value.0.iter().flat_map(|(_, members)| members);
-        words.try_for_each(|word| member(word, known, &all).map(drop)).map_err(|wrong| file.wrong(wrong))?;
-    }
-    let mut taken = BTreeMap::new();
-    for (name, members) in &given.value.0 {
-        if lease.value.0.len() + 1 + name.text.len() > LONGEST_NAME {
-            let problem = format!("group {} makes the name of its Lease too long", quoted(&name.text));
-            return Err(given.wrong(Wrong::new(problem, "make it shorter").at(name)));
-        }
-        for word in members {
-            let member = member(word, known, &running).map_err(|wrong| given.wrong(wrong))?;
-            if let Some(before) = taken.insert(member, &name.text) {
-                let problem = format!("{member} is in group {} already", quoted(before));
-                return Err(given.wrong(Wrong::new(problem, "name it once").at(word)));
-            }
-        }
-    }
-    let groups = given.value.0.iter();
-    Ok(groups
-        .map(|(name, members)| ElectionGroup::new(&name.text, members.iter().map(|it| &it.text)))
-        .collect())
-}
-
-/// The controller that a word of a group names.
-fn member(word: &Word, known: &[Descriptor], running: &[&'static str]) -> Result<&'static str, Wrong> {
-    let text = word.text.as_str();
-    let found = known.iter().find(|one| one.name == text || one.aliases.contains(&text));
-    let Some(found) = found else {
-        // As the list of controllers looks a name up.
-        let looked_up = ControllerSelection::parse([text]).resolve(known);
-        return Err(match looked_up {
-            Err(problem) => controllers::unknown(&problem, known, Some(word)),
-            Ok(_) => {
-                Wrong::new(format!("{} names no controller", quoted(text)), "write the controller's name")
-                    .at(word)
-            }
-        });
-    };
-    if running.contains(&found.name) {
-        return Ok(found.name);
-    }
-    Err(Wrong::new(format!("{} does not run", quoted(text)), "leave it out, or enable it with --controllers")
-        .at(word))
 }

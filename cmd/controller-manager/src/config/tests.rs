@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use windlass::election::CoordinatedConfig;
-use windlass::manager::{Access, AdminConfig, ElectionGroup, Tls};
+use windlass::manager::{Access, AdminConfig, Tls};
 
 use super::*;
 use crate::args::{self, Refusal, Stop, UsageError};
@@ -52,7 +52,7 @@ fn defaults_are_upstreams() {
     assert_eq!(manager.start_interval, Duration::ZERO);
     assert_eq!(manager.shutdown_timeout, Duration::from_secs(10));
     assert_eq!(manager.admin, Some(AdminConfig::new("0.0.0.0:10257".parse().unwrap())));
-    assert_eq!((manager.client.identities, manager.groups), (Identities::Shared, Vec::new()));
+    assert_eq!(manager.client.identities, Identities::Shared);
     assert_eq!(controllers, Options::default());
     assert_eq!(logging, Logging { verbosity: 0, format: Format::Text });
 }
@@ -165,21 +165,6 @@ fn http2_is_offered_if_asked_for_in_our_words_or_in_upstreams() {
 fn controllers_may_have_accounts_of_their_own() {
     let identities = config(&["--use-service-account-credentials"]).manager.client.identities;
     assert_eq!(identities, Identities::service_accounts());
-}
-
-#[test]
-fn groups_are_read_from_flags_that_are_repeated_and_from_a_mapping() {
-    let expected = vec![
-        ElectionGroup::new("network", ["endpoint"]),
-        ElectionGroup::new("workloads", ["replicaset-controller"]),
-    ];
-    let flags =
-        ["--leader-elect-group=network=endpoint", "--leader-elect-group=workloads=replicaset-controller"];
-    assert_eq!(config(&flags).manager.groups, expected);
-    let file = "apiVersion: config.windlass.dev/v1alpha1\nkind: ControllerManagerConfiguration\ngeneric:\n  \
-        leaderElection:\n    groups: {network: [endpoint], workloads: [replicaset-controller]}\n";
-    let from_file = read_with(&["--config=f"], file).expect("a mapping");
-    assert_eq!(from_file.manager.groups, expected);
 }
 
 #[test]

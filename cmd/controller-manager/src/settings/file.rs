@@ -224,7 +224,7 @@ impl Reader<'_> {
                 let switch = |(name, node): &(Spanned<String>, Node)| match &node.value {
                     Tree::Switch(on) => {
                         let name = Word { text: name.value.clone(), place: place(name.referenced) };
-                        Ok((name, vec![one(node, if *on { "true" } else { "false" })]))
+                        Ok((name, one(node, if *on { "true" } else { "false" })))
                     }
                     _ => Err(self.mistyped(
                         &format!("{}.{}", setting.field, name.value),
@@ -233,20 +233,6 @@ impl Reader<'_> {
                     )),
                 };
                 Some(Raw::Named(fields.iter().map(switch).collect::<Result<_, _>>()?))
-            }
-            (Shape::Lists, Tree::Map(fields)) => {
-                let list = |(name, node): &(Spanned<String>, Node)| match &node.value {
-                    Tree::List(items) => {
-                        let name = Word { text: name.value.clone(), place: place(name.referenced) };
-                        Ok((name, self.texts(setting, items)?))
-                    }
-                    _ => Err(self.mistyped(
-                        &format!("{}.{}", setting.field, name.value),
-                        node,
-                        "a list of texts",
-                    )),
-                };
-                Some(Raw::Named(fields.iter().map(list).collect::<Result<_, _>>()?))
             }
             _ => None,
         };
@@ -315,7 +301,6 @@ fn wanted(shape: Shape) -> &'static str {
         Shape::Text => "a text",
         Shape::List => "a list of texts",
         Shape::Switches => "true or false for each name",
-        Shape::Lists => "a list of texts for each name",
     }
 }
 

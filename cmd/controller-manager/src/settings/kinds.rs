@@ -2,7 +2,6 @@
 //!
 //! Guarantees: what is written is read again as the same value; a refusal says what is wrong and what to write instead.
 
-use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -28,8 +27,6 @@ pub(crate) enum Shape {
     List,
     /// `true` or `false` for each of several names.
     Switches,
-    /// Several texts for each of several names.
-    Lists,
 }
 
 /// A kind of value.
@@ -352,8 +349,7 @@ impl Kind for Switches {
 
     fn read(raw: &Raw) -> Result<Self, Wrong> {
         let mut switches: Vec<(Word, bool)> = Vec::new();
-        for (name, words) in raw.named() {
-            let [word] = words.as_slice() else { return Err(malformed_switch(name)) };
+        for (name, word) in raw.named() {
             let Some(on) = boolean(&word.text) else {
                 let problem = format!("{} is neither true nor false", quoted(&word.text));
                 return Err(Wrong::new(problem, "write Name=true or Name=false").at(word));
@@ -388,45 +384,4 @@ impl Kind for Switches {
 pub(crate) fn malformed_switch(word: &Word) -> Wrong {
     let problem = format!("{} is not of the form Name=true or Name=false", quoted(&word.text));
     Wrong::new(problem, "write Name=true or Name=false").at(word)
-}
-
-/// Names that each stand for several others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Groups(pub(crate) Vec<(Word, Vec<Word>)>);
-
-impl Kind for Groups {
-    const SHAPE: Shape = Shape::Lists;
-
-    fn read(raw: &Raw) -> Result<Self, Wrong> {
-        let mut names = BTreeSet::new();
-        for (name, members) in raw.named() {
-            let refuse = |problem: String, remedy| Err(Wrong::new(problem, remedy).at(name));
-            // The name becomes a part of the name of a Lease, whose whole length is checked where that is known.
-            if !ObjectName::accepts(&name.text) || name.text.len() > 63 || name.text.contains('.') {
-                return refuse(
-                    format!("{} is not a name for a group", quoted(&name.text)),
-                    "write one like workloads",
-                );
-            }
-            if !names.insert(&name.text) {
-                return refuse(
-                    format!("group {} is given twice", quoted(&name.text)),
-                    "give its controllers once",
-                );
-            }
-            if members.is_empty() {
-                return refuse(
-                    format!("group {} has no controllers", quoted(&name.text)),
-                    "name some, or leave it out",
-                );
-            }
-        }
-        Ok(Self(raw.named().to_vec()))
-    }
-
-    fn written(&self) -> Value {
-        let texts = |words: &[Word]| json!(words.iter().map(|word| &word.text).collect::<Vec<_>>());
-        let entries = self.0.iter().map(|(name, words)| (name.text.clone(), texts(words)));
-        entries.collect::<serde_json::Map<_, _>>().into()
-    }
 }

@@ -46,8 +46,8 @@ pub(crate) enum Raw {
     One(Word),
     /// Several.
     Many(Vec<Word>),
-    /// One or several for each of several names.
-    Named(Vec<(Word, Vec<Word>)>),
+    /// One for each of several names.
+    Named(Vec<(Word, Word)>),
 }
 
 impl Raw {
@@ -66,7 +66,7 @@ impl Raw {
     }
 
     /// Names and what is said of each.
-    pub(crate) fn named(&self) -> &[(Word, Vec<Word>)] {
+    pub(crate) fn named(&self) -> &[(Word, Word)] {
         match self {
             Self::Named(entries) => entries,
             Self::One(_) | Self::Many(_) => &[],
@@ -82,7 +82,7 @@ impl fmt::Display for Raw {
             Self::One(word) => f.write_str(&word.text),
             Self::Many(words) => f.write_str(&joined(words)),
             Self::Named(entries) => {
-                let entries = entries.iter().map(|(name, words)| format!("{}={}", name.text, joined(words)));
+                let entries = entries.iter().map(|(name, word)| format!("{}={}", name.text, word.text));
                 f.write_str(&entries.collect::<Vec<_>>().join(","))
             }
         }

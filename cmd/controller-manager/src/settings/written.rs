@@ -42,10 +42,8 @@ fn as_flag(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Array(items) => items.iter().map(as_flag).collect::<Vec<_>>().join(","),
         Value::Object(entries) => {
-            // Of several groups each would be a flag of its own.
-            let separator = if entries.values().any(Value::is_array) { " " } else { "," };
             let entries = entries.iter().map(|(name, value)| format!("{name}={}", as_flag(value)));
-            entries.collect::<Vec<_>>().join(separator)
+            entries.collect::<Vec<_>>().join(",")
         }
         other => other.to_string(),
     }

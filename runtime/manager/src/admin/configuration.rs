@@ -14,7 +14,6 @@ use windlass_election::{CoordinatedConfig, ElectionConfig};
 use super::config::{Access, AdminConfig, Tls};
 use super::status::About;
 use crate::config::ManagerConfig;
-use crate::groups::ElectionGroup;
 use crate::holdings::Holdings;
 
 /// What the manager's part is called.
@@ -35,7 +34,6 @@ fn manager(config: &ManagerConfig) -> Value {
         identity,
         controllers,
         election,
-        groups,
         shards,
         admin,
         // A page of its own.
@@ -58,7 +56,6 @@ fn manager(config: &ManagerConfig) -> Value {
         "identity": identity,
         "controllers": controllers.entries(),
         "leaderElection": election.as_ref().map(self::election),
-        "leaderElectionGroups": groups.iter().map(group).collect::<BTreeMap<_, _>>(),
         "shards": shards,
         "featureGates": feature_gates.iter().map(|(gate, on)| (gate.name, on)).collect::<BTreeMap<_, _>>(),
         "admin": admin.as_ref().map(self::admin),
@@ -107,11 +104,6 @@ fn coordinated(config: &CoordinatedConfig) -> Value {
         "emulationVersion": emulation_version,
         "strategy": strategy.as_str(),
     })
-}
-
-fn group(group: &ElectionGroup) -> (String, Vec<String>) {
-    let ElectionGroup { name, controllers } = group;
-    (name.clone(), controllers.clone())
 }
 
 fn client(options: &ClientOptions) -> Value {

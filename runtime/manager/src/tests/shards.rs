@@ -574,13 +574,6 @@ fn shards_that_cannot_be_held_are_refused_with_their_reason() {
             ManagerConfig { election: None, ..four_shards("one") },
             "4 shards need leader election, which is off",
         ),
-        (
-            ManagerConfig {
-                groups: vec![crate::ElectionGroup::new("left", ["porter"])],
-                ..four_shards("one")
-            },
-            "4 shards and the election group \"left\" are both asked for",
-        ),
         (ManagerConfig { shards: NonZeroU16::new(300), ..four_shards("one") }, "at most 256 shards"),
     ];
     for (config, told) in cases {

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::num::NonZeroU16;
 
 use super::*;
-use crate::{AdminConfig, ElectionGroup, PageRequest, Pages};
+use crate::{AdminConfig, PageRequest, Pages};
 
 /// A replica and the pages that it serves.
 struct Shown {
@@ -82,17 +82,6 @@ async fn a_replica_that_lost_its_lease_says_so_for_as_long_as_it_is_there() {
     let Shown { replica, pages } = one;
     assert!(matches!(replica.ended().await, Err(ManagerError::LeaseLost { .. })));
     assert_eq!(held(&pages), ["Lease kube-system/windlass: lost"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_replica_with_groups_shows_a_line_for_each_lease() {
-    let world = World::new();
-    let groups = vec![ElectionGroup::new("writing", ["scribe"])];
-    let one = world.show(ManagerConfig { groups, ..ManagerConfig::new("one") });
-    world.pass(30).await;
-    let lines = ["Lease kube-system/windlass: held here", "Lease kube-system/windlass-writing: held here"];
-    assert_eq!(one.held(), lines);
-    one.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

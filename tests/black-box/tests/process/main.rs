@@ -4,7 +4,6 @@
 mod admin;
 mod coordinated;
 mod explain;
-mod groups;
 mod identities;
 mod planted;
 mod rights;

@@ -25,7 +25,7 @@ use windlass_controllers::{Options, registrations};
 use windlass_election::CoordinatedConfig;
 use windlass_env::Env;
 use windlass_harness::{Manager, Plane, PlaneOptions};
-use windlass_manager::{ElectionGroup, ManagerConfig, Registry};
+use windlass_manager::{ManagerConfig, Registry};
 use windlass_object::{Rule, Verb};
 
 use crate::admin::grant;
@@ -50,16 +50,9 @@ struct Way {
     named: bool,
 }
 
-const WAYS: [Way; 7] = [
+const WAYS: [Way; 6] = [
     Way { name: "alone", flags: &["--leader-elect=false"], configure: alone, leases: &[], named: true },
     Way { name: "elected", flags: &[], configure: |_| {}, leases: &[""], named: true },
-    Way {
-        name: "groups",
-        flags: &["--leader-elect-group=workloads=replicaset", "--leader-elect-group=network=endpoint"],
-        configure: in_groups,
-        leases: &["", "-workloads", "-network"],
-        named: true,
-    },
     Way {
         name: "shards",
         flags: &["--shards=2"],
@@ -95,11 +88,6 @@ const WAYS: [Way; 7] = [
 
 fn alone(config: &mut ManagerConfig) {
     config.election = None;
-}
-
-fn in_groups(config: &mut ManagerConfig) {
-    let groups = [("workloads", "replicaset"), ("network", "endpoint")];
-    config.groups = groups.map(|(group, only)| ElectionGroup::new(group, [only])).into();
 }
 
 fn coordinated(config: &mut ManagerConfig) {

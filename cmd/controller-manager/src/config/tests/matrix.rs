@@ -182,10 +182,6 @@ fn as_field(setting: &Setting, word: &str) -> String {
         Shape::Switch | Shape::Number | Shape::Text => text(word),
         Shape::List => format!("[{}]", texts(word)),
         Shape::Switches => format!("{{{}}}", word.split(',').map(switch).collect::<Vec<_>>().join(", ")),
-        Shape::Lists => match word.split_once('=') {
-            Some((name, value)) => format!("{{{}: [{}]}}", text(name), texts(value)),
-            None => format!("{{{}: }}", text(word)),
-        },
     }
 }
 
@@ -212,10 +208,7 @@ fn told_of(setting: &Setting, word: &str) -> Vec<String> {
     let field = setting.field;
     let below = |name: &str| format!("{field}.{}", shown(name));
     let entry = |entry: &str| match entry.split_once('=') {
-        None | Some((_, "")) if setting.shape == Shape::Switches => {
-            vec![format!("{}: nothing ", below(entry.trim_end_matches('=')))]
-        }
-        None => vec![format!("{}: nothing ", below(entry))],
+        None | Some((_, "")) => vec![format!("{}: nothing ", below(entry.trim_end_matches('=')))],
         Some((name, values)) => {
             let values = values.split(',').flat_map(|value| [told(field, value), told(&below(name), value)]);
             [told(field, name), values.flatten().collect()].concat()
@@ -225,7 +218,6 @@ fn told_of(setting: &Setting, word: &str) -> Vec<String> {
         Shape::Switch | Shape::Number | Shape::Text => told(field, word),
         Shape::List => std::iter::once(word).chain(word.split(',')).flat_map(|it| told(field, it)).collect(),
         Shape::Switches => word.split(',').flat_map(entry).collect(),
-        Shape::Lists => entry(word),
     }
 }
 
@@ -272,7 +264,6 @@ fn every_value_of_another_type_is_told_with_place_field_value_and_remedy() {
         (Shape::Text, "\"7\"", ""),
         (Shape::List, "[\"a\"]", ""),
         (Shape::Switches, "{a: true}", ".a=true"),
-        (Shape::Lists, "{a: [\"b\"]}", ".a=[\"b\"]"),
     ];
     let others = [
         ("null", ""),
@@ -316,7 +307,7 @@ fn every_value_of_another_type_is_told_with_place_field_value_and_remedy() {
 fn an_address_with_a_password_is_quoted_nowhere_whatever_it_is_taken_for() {
     let address = "https://me:secret@host";
     // Lists of names are quoted as such: nobody looks for an address in them.
-    let others = TABLE.iter().filter(|setting| !matches!(setting.shape, Shape::List | Shape::Lists));
+    let others = TABLE.iter().filter(|setting| setting.shape != Shape::List);
     for setting in others {
         for value in [format!("[\"{address}\"]"), format!("{{a: [{{b: \"{address}\"}}]}}")] {
             let file = file_of(setting.field, &value);
@@ -389,7 +380,6 @@ const REFUSALS: &[(&[&str], &[&str])] = &[
     (&["--leader-elect-lease-duration=0"], &["at least 1s", "15s"]),
     (&["--leader-elect-resource-lock=endpoints"], &["leases"]),
     (&["--bind-address=localhost"], &["not an IP address", "127.0.0.1"]),
-    (&["--leader-elect-group=one"], &["not of the form NAME=CONTROLLER", "write it like"]),
     (&["--secure-port=70000"], &["out of range", "from 0 to 65535"]),
     (&["-v=loud"], &["--v=loud", "whole number", "from 0 to 10"]),
     (&["--logging-format=xml"], &["not a format", "text or json"]),
@@ -527,22 +517,10 @@ const CONTRADICTIONS: &[(&[&str], &str, &str, &[&str])] = &[
     ),
     (&["--disable-http2-serving=maybe"], "", "--disable-http2-serving=maybe: neither true nor false; ", &[]),
     (
-        &["--leader-elect=false", "--leader-elect-group=one=endpoint"],
-        "",
-        "--leader-elect-group=one=endpoint: nobody is elected with --leader-elect=false; ",
-        &["leave the groups out"],
-    ),
-    (
         &["--leader-elect=false", "--shards=4"],
         "",
         "--shards=4: nobody is elected with --leader-elect=false; ",
         &["leave the shards out"],
-    ),
-    (
-        &["--shards=4", "--leader-elect-group=one=endpoint"],
-        "",
-        "--shards=4: --leader-elect-group divides the controllers already; ",
-        &["leave one of them out"],
     ),
     (
         &["--shards=4", "--leader-elect-coordinated"],
@@ -612,40 +590,10 @@ const CONTRADICTIONS: &[(&[&str], &str, &str, &[&str])] = &[
         &["there are replicaset-controller"],
     ),
     (
-        &["--leader-elect-group=one=endpoint"],
-        "{generic: {leaderElection: {groups: {two: [nobody]}}}}",
-        "f.yaml:3:43: generic.leaderElection.groups=nobody: \"nobody\" is not a controller",
-        &[],
-    ),
-    (
         &["--secure-port=0", "--plain-http"],
         "",
         "--plain-http=true: nothing is served with --secure-port=0; ",
         &["leave one of them out"],
-    ),
-    (
-        &["--leader-elect-group=one=endpoint", "--leader-elect-group=two=replicaset,endpoints-controller"],
-        "",
-        "--leader-elect-group=one=endpoint,two=replicaset,endpoints-controller: endpoints-controller is in group \"one\" already; ",
-        &["name it once"],
-    ),
-    (
-        &["--leader-elect-group=one=endpoint", "--leader-elect-group=one=replicaset"],
-        "",
-        "--leader-elect-group=one=endpoint,one=replicaset: group \"one\" is given twice; ",
-        &[],
-    ),
-    (
-        &["--controllers=*,-endpoint"],
-        "{generic: {leaderElection: {groups: {one: [endpoint]}}}}",
-        "f.yaml:3:43: generic.leaderElection.groups=endpoint: \"endpoint\" does not run; ",
-        &["enable it with --controllers"],
-    ),
-    (
-        &["--leader-elect-group=one=deployment"],
-        "",
-        "--leader-elect-group=one=deployment: \"deployment\" is a kube-controller-manager controller",
-        &["leave it out"],
     ),
 ];
 

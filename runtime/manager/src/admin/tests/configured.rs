@@ -13,7 +13,6 @@ use windlass_informer::NamespaceSet;
 use super::super::{Access, Tls};
 use super::*;
 use crate::feature_gates::{FeatureGate, FeatureGates, Stage};
-use crate::groups::ElectionGroup;
 use crate::{ControllerSelection, ManagerConfig};
 
 /// A configuration that has everything a configuration can have.
@@ -28,7 +27,6 @@ fn full() -> ManagerConfig {
     };
     ManagerConfig {
         election: Some(election),
-        groups: vec![ElectionGroup::new("left", ["one"])],
         shards: NonZeroU16::new(4),
         admin: Some(admin),
         namespaces: Some(NamespaceSet::of(["shop"])),
@@ -78,9 +76,6 @@ const CHANGES: &[Change] = &[
     ("election.coordinated.emulation_version", |config| {
         coordinated(config).emulation_version = "0.9.9".to_owned();
     }),
-    ("groups", |config| config.groups = Vec::new()),
-    ("groups.name", |config| config.groups[0].name = "other".to_owned()),
-    ("groups.controllers", |config| config.groups[0].controllers = vec!["other".to_owned()]),
     ("shards", |config| config.shards = NonZeroU16::new(7)),
     ("admin", |config| config.admin = None),
     ("admin.address", |config| served(config).address = ([127, 0, 0, 9], 99).into()),
