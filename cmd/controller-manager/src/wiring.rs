@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow};
 use tokio::runtime::{Builder, Runtime};
+use windlass::admin::{AdminError, Tls};
 use windlass::client::load_config;
 use windlass::controller::{Descriptor, Registration};
 use windlass::env::Env;
-use windlass::manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals, Tls};
+use windlass::manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals};
 use windlass_controllers::Options;
 
 use crate::args::{self, Args, Stop};
@@ -111,18 +112,18 @@ fn kept(config: &ManagerConfig) -> Option<PathBuf> {
 /// Adds what only the binary knows: which flag to turn.
 fn explained(error: ManagerError, server: &str, kept: Option<&Path>) -> anyhow::Error {
     match error {
-        ManagerError::AdminBind { address, source } => {
+        ManagerError::Admin(AdminError::Bind { address, source }) => {
             let problem = format!("cannot listen on {address}: {source}");
             let remedy = "choose another port, or 0 to serve nothing";
             anyhow!("--secure-port={}: {problem}; {remedy}", address.port())
         }
-        ManagerError::AdminTls(problem) => match kept {
+        ManagerError::Admin(AdminError::Tls(problem)) => match kept {
             Some(folder) => {
                 let remedy = "name a directory that this process may write, or leave it out";
                 anyhow!("--cert-dir={}: {problem}; {remedy}", folder.display())
             }
             None => {
-                anyhow!("{}; see --tls-cert-file and --tls-private-key-file", ManagerError::AdminTls(problem))
+                anyhow!("{}; see --tls-cert-file and --tls-private-key-file", AdminError::Tls(problem))
             }
         },
         ManagerError::ApiServerUnreachable { .. } => {

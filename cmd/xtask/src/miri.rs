@@ -33,6 +33,7 @@ const SHARED: &[(&str, &[&str])] = &[
     ("windlass-client", &["threads::"]),
     ("windlass-informer", &["threads::", "many_readers_"]),
     ("windlass-controller", &["threads::"]),
+    ("windlass-admin", &["threads::"]),
     ("windlass-manager", &["threads::"]),
 ];
 

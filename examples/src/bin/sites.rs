@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use windlass::manager::AdminConfig;
+use windlass::admin::AdminConfig;
 use windlass::prelude::*;
 use windlass_examples::several_kinds::SiteKeeper;
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::future;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
+use windlass_admin::Health;
 use windlass_client::{Clients, RawClient};
 use windlass_controller::{Descriptor, Everything, Prepared, Remains, Resources, Scope, Workers};
 use windlass_election::Written;
@@ -17,7 +18,6 @@ use windlass_metrics::Metrics;
 
 use crate::config::ManagerConfig;
 use crate::error::ManagerError;
-use crate::health::Health;
 use crate::shards::Sharers;
 use crate::takeover::Takeover;
 

@@ -1,14 +1,13 @@
 //! Why a manager does not run, or stopped running.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
+use windlass_admin::AdminError;
 use windlass_client::ClientError;
 use windlass_controller::SetupError;
 use windlass_election::{ElectionError, LeaseLost};
 use windlass_object::ResourceKind;
 
-use crate::admin::CertificateError;
 use crate::config::ConfigError;
 use crate::registry::RegistryError;
 use crate::runnables::{AddError, RunnableError};
@@ -54,17 +53,9 @@ pub enum ManagerError {
     /// No client could be built from the cluster's configuration.
     #[error("building the client: {0}")]
     Client(#[from] ClientError),
-    /// The admin server's address could not be bound. Nothing has been asked of the cluster yet.
-    #[error("serving health and metrics on {address}: {source}")]
-    AdminBind {
-        /// The address.
-        address: SocketAddr,
-        /// What the operating system said.
-        source: std::io::Error,
-    },
-    /// The admin server has no certificate to serve with. Nothing has been asked of the cluster yet.
-    #[error("the admin server's certificate: {0}")]
-    AdminTls(CertificateError),
+    /// The admin server could not be started. Nothing has been asked of the cluster yet.
+    #[error(transparent)]
+    Admin(#[from] AdminError),
     /// The API server did not answer in time.
     #[error("the API server did not become healthy within {waited:?}: {last}")]
     ApiServerUnreachable {

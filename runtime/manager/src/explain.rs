@@ -16,12 +16,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::StatusCode;
 use serde::Serialize;
+use windlass_admin::{PageAnswer, PageRequest, Pages};
 use windlass_controller::{Descriptor, Explanation, Held, Insight, Overview, Standing};
 use windlass_election::Leadership;
 use windlass_env::cell::Observer;
 use windlass_object::ObjectKey;
 
-use crate::admin::{PageAnswer, PageRequest, Pages};
 use crate::selection::{UnknownController, canonical};
 
 /// Where one controller's overview is found, below its name.

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::num::NonZeroU16;
-use std::sync::Arc;
 
+use windlass_admin::Holdings;
 use windlass_election::Leadership;
 use windlass_env::cell::Observer;
 
@@ -18,24 +18,9 @@ pub(crate) enum Holding {
     Shards(Table, NonZeroU16),
 }
 
-/// Says what a replica holds, a line for each thing that is shared. The default shares nothing.
-#[derive(Clone, Default)]
-pub struct Holdings(Option<Arc<dyn Fn() -> Vec<String> + Send + Sync>>);
-
-impl Holdings {
-    /// Those that `tell` tells, whenever it is asked.
-    pub fn told_by(tell: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(tell)))
-    }
-
-    pub(crate) fn of(holding: Option<Holding>) -> Self {
-        Self::told_by(move || holding.iter().map(ToString::to_string).collect())
-    }
-
-    /// As of now.
-    pub fn lines(&self) -> Vec<String> {
-        self.0.as_ref().map(|tell| tell()).unwrap_or_default()
-    }
+/// What `/statusz` shows of it.
+pub(crate) fn shown(holding: Option<Holding>) -> Holdings {
+    Holdings::told_by(move || holding.iter().map(ToString::to_string).collect())
 }
 
 impl fmt::Display for Holding {
@@ -53,11 +38,5 @@ impl fmt::Display for Holding {
             },
             Self::Shards(table, all) => write!(f, "Shards: {}, of {all}", shards::held(table)),
         }
-    }
-}
-
-impl fmt::Debug for Holdings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Holdings").field(&self.lines()).finish()
     }
 }

@@ -1,4 +1,4 @@
-//! The process: registry, start order, health, admin server, shutdown.
+//! The process: registry, start order, shutdown.
 //!
 //! A [`Manager`] runs the registered controllers that its configuration selects, on one set of caches, behind one
 //! election.
@@ -26,22 +26,20 @@
 //! - A controller waits for its own caches only: a permission or a kind that one lacks holds up nobody else, and
 //!   readiness and the log say which controller waits, for what and why.
 //! - Keys in quarantine are shown on the health pages.
-//! - The admin server serves no other machine without TLS, and no path without a review unless the path is always
-//!   allowed. It answers probes whatever other clients do.
+//! - The [admin server](windlass_admin) is the first part to start and the last to stop.
 //! - Every task is spawned through `windlass_env::Env` and has ended when `run` returns, except the task of a handler that
 //!   never returns ([`ManagerError::InformersStuck`]).
 //!
 //! What it refuses: arguments and environment variables (those are `cmd/`'s), more than one configuration of one
 //! controller, and to go on with a controller it does not know.
 
-mod admin;
 mod api_server;
 mod config;
+mod configuration;
 mod controllers;
 mod error;
 mod explain;
 mod feature_gates;
-mod health;
 mod holdings;
 mod leadership;
 mod lifecycle;
@@ -61,16 +59,10 @@ mod team;
 #[cfg(test)]
 mod tests;
 
-pub use crate::admin::{
-    About, Access, AdminConfig, AdminConfigError, AdminParts, AdminServer, CertificateError, Page,
-    PageAnswer, PageRequest, Pages, Tls,
-};
 pub use crate::config::{ConfigError, ManagerConfig};
 pub use crate::error::ManagerError;
 pub use crate::explain::{Explainer, NoSuchController};
 pub use crate::feature_gates::{FeatureGate, FeatureGateError, FeatureGates, Stage};
-pub use crate::health::{Check, CheckResult, Health, Notice, Probe, Report};
-pub use crate::holdings::Holdings;
 pub use crate::lifecycle::{START, Step};
 pub use crate::manager::Manager;
 pub use crate::registry::{Registry, RegistryError};

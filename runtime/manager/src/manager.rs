@@ -4,6 +4,7 @@ use std::fmt;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
+use windlass_admin::{AdminParts, Health, Holdings, Pages};
 use windlass_client::{ClientError, Clients, Fence, OpenFence};
 use windlass_controller::{Prepared, Registration};
 use windlass_election::shards::{ShardElector, ShardsConfig};
@@ -12,13 +13,12 @@ use windlass_env::{Aside, Env};
 use windlass_informer::{FactoryOptions, InformerFactory};
 use windlass_metrics::Metrics;
 
-use crate::admin::{About, AdminParts, Pages};
 use crate::config::{ConfigError, ManagerConfig};
+use crate::configuration::about;
 use crate::controllers::{Controllers, Parts, Recorders};
 use crate::error::ManagerError;
 use crate::explain::{Explainer, standing_by};
-use crate::health::Health;
-use crate::holdings::{Holding, Holdings};
+use crate::holdings::{self, Holding};
 use crate::leadership::{Elected, Leadership};
 use crate::needs::Needs;
 use crate::phase::Phase;
@@ -177,7 +177,7 @@ impl Manager {
             metrics: metrics.clone(),
             health: health.clone(),
             pages,
-            about: About::of(&config, holdings(&stand, config.shards, sharers.as_ref())),
+            about: about(&config, holdings(&stand, config.shards, sharers.as_ref())),
             reviews: clients.for_reviews()?,
         };
         let phase = Phase::new();
@@ -293,7 +293,7 @@ fn holdings(stand: &Stand, shards: Option<NonZeroU16>, sharers: Option<&Sharers>
             sharers.zip(shards).map(|(sharers, shards)| Holding::Shards(sharers.table.clone(), shards))
         }
     };
-    Holdings::of(holding)
+    holdings::shown(holding)
 }
 
 /// The clients behind their fence, and what opens it.

@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use windlass_admin::{Check, Health};
 use windlass_controller::{CacheSync, Prepared, SetupError};
 use windlass_env::Env;
 
 use crate::error::ManagerError;
-use crate::health::{Check, Health};
 
 /// The caches of some controllers, as readiness and the start ask for them. Clones are the same.
 #[derive(Clone)]

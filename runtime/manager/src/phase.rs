@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::health::Health;
+use windlass_admin::Health;
 
 /// Where a process is in its life. Clones share it.
 #[derive(Clone, Debug)]

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{self, Either};
+use windlass_admin::{AdminParts, AdminServer};
 use windlass_client::{FenceSlot, OpenFence, RawClient, one_line};
 use windlass_env::{Env, Instant};
 use windlass_events::{Recorder, recorder_drawing_from};
 use windlass_informer::ApiSources;
 use windlass_metrics::Metrics;
 
-use crate::admin::{AdminParts, AdminServer};
 use crate::api_server::wait_for_api_server;
 use crate::config::ManagerConfig;
 use crate::controllers::Recorders;

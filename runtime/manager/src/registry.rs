@@ -1,11 +1,11 @@
 //! The controllers a process knows, by name; which of them run is for the selection to say.
 
+use windlass_admin::Access;
 use windlass_client::Identities;
 use windlass_controller::{Declaration, Descriptor, Registration};
 use windlass_env::Env;
 use windlass_object::{Rule, Verb};
 
-use crate::admin::Access;
 use crate::config::ManagerConfig;
 use crate::error::ManagerError;
 use crate::selection::{ControllerSelection, UnknownController};
@@ -215,7 +215,7 @@ mod tests {
     use windlass_election::CoordinatedConfig;
 
     use super::*;
-    use crate::admin::AdminConfig;
+    use windlass_admin::AdminConfig;
 
     /// What a process with this configuration declares, as `who: group/resource verbs`.
     fn declared(config: &ManagerConfig) -> Vec<String> {

@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
+use windlass_admin::Health;
 use windlass_client::{Clients, FenceSlot};
 use windlass_controller::Declaration;
 use windlass_env::cell::{Publisher, cell};
@@ -32,7 +33,6 @@ use windlass_env::{Env, Task, caught};
 use windlass_metrics::Metrics;
 
 use crate::error::ManagerError;
-use crate::health::Health;
 
 /// What a runnable fails with.
 pub type RunnableError = Box<dyn std::error::Error + Send + Sync>;

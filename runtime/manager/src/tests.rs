@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
+use windlass_admin::{Health, Probe};
 use windlass_api_server::faults::{Fault, Plan, Scene, What};
 use windlass_client::{ClientOptions, Clients};
 use windlass_controller::{
@@ -22,10 +23,9 @@ use windlass_informer::{ChannelSource, NamespaceSet, Selection, TypedLister};
 use windlass_metrics::Metrics;
 use windlass_object::{GroupResource, ObjectKey, ResourceKind, Rule, Scope, Typed, Verb};
 
-use crate::{
-    Health, Manager, ManagerConfig, ManagerError, Probe, Registry, ShutdownSignals, ShutdownTrigger,
-};
+use crate::{Manager, ManagerConfig, ManagerError, Registry, ShutdownSignals, ShutdownTrigger};
 
+mod configured;
 mod construction;
 mod credentials;
 mod liveness;

@@ -110,6 +110,8 @@
 //! guarantees and what it refuses. There is nothing in this crate but their names.
 
 #[doc(inline)]
+pub use windlass_admin as admin;
+#[doc(inline)]
 pub use windlass_client as client;
 #[doc(inline)]
 pub use windlass_controller as controller;

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::net::SocketAddr;
 
-use windlass::manager::{Access, AdminConfig, Tls};
+use windlass::admin::{Access, AdminConfig, Tls};
 
 use crate::settings::{FilePath, Given, InvalidSetting, ServingSettings};
 

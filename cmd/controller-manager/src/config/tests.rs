@@ -4,8 +4,8 @@ use std::ffi::OsString;
 
 use std::time::Duration;
 
+use windlass::admin::{Access, AdminConfig, Tls};
 use windlass::election::CoordinatedConfig;
-use windlass::manager::{Access, AdminConfig, Tls};
 
 use super::*;
 use crate::args::{self, Refusal, Stop, UsageError};

@@ -22,6 +22,7 @@ const LIBRARIES: &[&str] = &[
     "runtime/election",
     "runtime/events",
     "runtime/controller",
+    "runtime/admin",
     "runtime/manager",
     "simulation/schema",
     "simulation/patch",

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use serde::Serialize;
+use windlass_admin::Pages;
 use windlass_object::shard::{HeavyNamespace, ShardId};
 
 use super::table::{Stage, Table};
-use crate::admin::Pages;
 use crate::explain::answer;
 
 /// Where it is found.

@@ -7,11 +7,11 @@ use http_body_util::Full;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, client::Body};
 use tower::{BoxError, service_fn};
+use windlass_admin::{Health, Probe};
 use windlass_client::{ClientOptions, Clients, OpenFence};
 use windlass_env::Env;
 use windlass_metrics::Metrics;
 
-use crate::health::{Health, Probe};
 use crate::manager::add_credentials;
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,8 @@
 //! What fails liveness at a probe, by name, and what does not: a stuck watch and a stuck worker, beside quiet and slow ones.
 
+use windlass_admin::CheckResult;
+
 use super::*;
-use crate::health::CheckResult;
 
 /// The longest that a watch lasts. One that takes no step for two of these is stuck.
 const WINDOW: Duration = Duration::from_secs(200);

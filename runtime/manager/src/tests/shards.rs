@@ -368,7 +368,7 @@ async fn explain_names_the_holder_of_a_key_in_another_shard_and_a_page_shows_all
     }
     assert!(elsewhere > 0 && elsewhere < NAMESPACES, "{elsewhere}");
     let (_, page) = pages.find("/debug/shards").expect("a page");
-    let request = crate::PageRequest {
+    let request = windlass_admin::PageRequest {
         path: "/debug/shards".to_owned(),
         query: Vec::new(),
         accept: String::new(),
@@ -421,7 +421,7 @@ impl tracing::Subscriber for Warnings {
 /// A replica of four shards with its page, alone in the world.
 struct Observed {
     replica: Replica,
-    pages: crate::Pages,
+    pages: windlass_admin::Pages,
 }
 
 impl Observed {
@@ -435,7 +435,8 @@ impl Observed {
     fn page(&self) -> String {
         let path = "/debug/shards".to_owned();
         let (_, page) = self.pages.find(&path).expect("a page");
-        let request = crate::PageRequest { path, query: Vec::new(), accept: String::new(), reviewed: true };
+        let request =
+            windlass_admin::PageRequest { path, query: Vec::new(), accept: String::new(), reviewed: true };
         String::from_utf8(page(&request).body.to_vec()).expect("text")
     }
 

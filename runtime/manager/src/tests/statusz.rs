@@ -3,8 +3,9 @@
 use std::net::Ipv4Addr;
 use std::num::NonZeroU16;
 
+use windlass_admin::{AdminConfig, PageRequest, Pages};
+
 use super::*;
-use crate::{AdminConfig, PageRequest, Pages};
 
 /// A replica and the pages that it serves.
 struct Shown {

@@ -22,15 +22,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use windlass_admin::{Access, AdminConfig, Tls};
 use windlass_black_box::audit::{Audit, tally};
 use windlass_black_box::stage::on_plane;
 use windlass_black_box::wait::eventually;
 use windlass_env::{Env, Task};
 use windlass_harness::{Plane, PlaneOptions};
-use windlass_manager::{
-    Access, AdminConfig, Manager, ManagerConfig, ManagerError, Registry, ShutdownSignals, ShutdownTrigger,
-    Tls,
-};
+use windlass_manager::{Manager, ManagerConfig, ManagerError, Registry, ShutdownSignals, ShutdownTrigger};
 
 /// How long an answer may take: longer than a review that is never answered.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -2,7 +2,6 @@
 
 mod abused;
 mod answered;
-mod configured;
 mod reviewed;
 mod secured;
 
@@ -19,10 +18,10 @@ use tokio::sync::Notify;
 use windlass_env::Env;
 use windlass_metrics::Metrics;
 
-use super::serving::Limits;
-use super::{About, AdminConfig, AdminParts, AdminServer, Pages};
 use crate::health::Health;
 use crate::holdings::Holdings;
+use crate::serving::Limits;
+use crate::{About, AdminConfig, AdminParts, AdminServer, Pages};
 
 /// An API server that knows three tokens: `reader` may read everything, `nosy` nothing, and `nobody` is unknown.
 #[derive(Default)]

@@ -100,7 +100,7 @@ impl Pages {
     }
 
     /// The page that answers for `path`, and the path it was added at.
-    pub(crate) fn find(&self, path: &str) -> Option<(String, Page)> {
+    pub fn find(&self, path: &str) -> Option<(String, Page)> {
         let pages = self.lock();
         let below = path.char_indices().filter(|(_, c)| *c == '/').map(|(at, _)| &path[..=at]);
         // The longest comes last. The root answers for itself only: what nobody has must not be found there.

@@ -14,9 +14,9 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::super::Tls;
-use super::super::certificates::{self, Certificates, Files};
 use super::*;
+use crate::Tls;
+use crate::certificates::{self, Certificates, Files};
 
 fn secured(tls: Tls) -> AdminConfig {
     AdminConfig { tls, ..AdminConfig::local(anywhere()) }
@@ -377,7 +377,7 @@ async fn a_server_whose_port_is_taken_leaves_no_task_behind() {
     let reviews = Arc::new(Reviewer::default()).client();
     let parts = AdminParts { metrics, health, pages: Pages::new(), about: About::default(), reviews };
     let started = AdminServer::start(&env, &AdminConfig { address, ..secured(tls) }, parts).await;
-    assert!(matches!(started, Err(crate::ManagerError::AdminBind { .. })));
+    assert!(matches!(started, Err(crate::AdminError::Bind { .. })));
     assert_eq!(env.tasks(), Vec::<String>::new());
 }
 

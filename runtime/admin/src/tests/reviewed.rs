@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::super::reviews::{Refusal, Reviews, Ttls};
-use super::super::{Access, Tls};
 use super::*;
+use crate::reviews::{Refusal, Reviews, Ttls};
+use crate::{Access, Tls};
 
 fn reviewed() -> AdminConfig {
     AdminConfig { tls: Tls::Plain, access: Access::reviewed(), ..AdminConfig::local(anywhere()) }

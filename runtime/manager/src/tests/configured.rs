@@ -1,17 +1,19 @@
 //! Of every setting of a manager `/configz` shows what it is, or a page of its own does.
 
 use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+use windlass_admin::{About, Access, AdminConfig, Holdings, Tls};
 use windlass_client::Identities;
 use windlass_controller::CacheSync;
 use windlass_election::{CoordinatedConfig, ElectionConfig};
 use windlass_informer::NamespaceSet;
 
-use super::super::{Access, Tls};
-use super::*;
+use crate::configuration::about;
 use crate::feature_gates::{FeatureGate, FeatureGates, Stage};
 use crate::{ControllerSelection, ManagerConfig};
 
@@ -19,7 +21,7 @@ use crate::{ControllerSelection, ManagerConfig};
 fn full() -> ManagerConfig {
     let election =
         ElectionConfig { coordinated: Some(CoordinatedConfig::new("1.2.3")), ..ElectionConfig::new("me") };
-    let admin = AdminConfig::new(anywhere());
+    let admin = AdminConfig::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     let config = ManagerConfig::new("me");
     let client = windlass_client::ClientOptions {
         identities: Identities::service_accounts(),
@@ -135,7 +137,7 @@ fn reviewed(
 
 /// What the pages show of a configuration.
 fn shown(config: &ManagerConfig) -> Value {
-    let About { component, flags, configuration, holdings: _ } = About::of(config, Holdings::default());
+    let About { component, flags, configuration, holdings: _ } = about(config, Holdings::default());
     json!([component, flags, configuration])
 }
 

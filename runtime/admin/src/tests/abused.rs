@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::super::PageAnswer;
 use super::*;
+use crate::PageAnswer;
 
 /// How long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -86,7 +86,7 @@ async fn however_many_connections_idle_a_probe_gets_through_and_no_more_than_the
 
 #[tokio::test]
 async fn a_connection_whose_request_is_being_answered_makes_no_room() {
-    let config = AdminConfig { access: super::super::Access::reviewed(), ..AdminConfig::local(anywhere()) };
+    let config = AdminConfig { access: crate::Access::reviewed(), ..AdminConfig::local(anywhere()) };
     let served = Served::start_within(config, few()).await;
     served.reviewer.held.store(true, Ordering::Relaxed);
     let mut scrape = served.connect().await;

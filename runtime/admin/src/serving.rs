@@ -23,8 +23,8 @@ use tokio_util::sync::CancellationToken;
 use windlass_env::Env;
 use windlass_metrics::AdminMetrics;
 
-use super::connections::{Connection, Connections, Place, Watched};
-use super::site::Site;
+use crate::connections::{Connection, Connections, Place, Watched};
+use crate::site::Site;
 
 /// How long to wait after the operating system refused to accept a connection, which mostly means that it has no file
 /// descriptors left.

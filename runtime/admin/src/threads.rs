@@ -11,8 +11,8 @@ use futures_util::future::FutureExt as _;
 use windlass_env::Env;
 use windlass_metrics::Metrics;
 
-use super::connections::Connections;
-use super::memo::{Answered, Memo};
+use crate::connections::Connections;
+use crate::memo::{Answered, Memo};
 
 /// How often each thread asks. An interpreter takes a thousand times as long; it is to see many orders of a few questions
 /// and not one order of many.

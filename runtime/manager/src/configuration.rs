@@ -7,25 +7,21 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use windlass_admin::{About, Access, AdminConfig, Holdings, Tls};
 use windlass_client::{ClientOptions, Identities};
 use windlass_controller::CacheSync;
 use windlass_election::{CoordinatedConfig, ElectionConfig};
 
-use super::config::{Access, AdminConfig, Tls};
-use super::status::About;
 use crate::config::ManagerConfig;
-use crate::holdings::Holdings;
 
 /// What the manager's part is called.
 const MANAGER: &str = "manager.windlass.dev";
 
-impl About {
-    /// What a manager of this configuration tells that holds this.
-    pub(crate) fn of(config: &ManagerConfig, holdings: Holdings) -> Self {
-        let mut configuration = config.configuration.clone();
-        configuration.insert(MANAGER.to_owned(), manager(config));
-        Self { component: config.name.clone(), flags: config.flags.clone(), configuration, holdings }
-    }
+/// What the pages of a manager with this configuration show.
+pub(crate) fn about(config: &ManagerConfig, holdings: Holdings) -> About {
+    let mut configuration = config.configuration.clone();
+    configuration.insert(MANAGER.to_owned(), manager(config));
+    About { component: config.name.clone(), flags: config.flags.clone(), configuration, holdings }
 }
 
 fn manager(config: &ManagerConfig) -> Value {

@@ -14,8 +14,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use windlass_env::caught_now;
 use windlass_metrics::AdminMetrics;
 
-use super::pages::{PageAnswer, PageRequest, Pages, query};
-use super::reviews::{Refusal, Reviews};
+use crate::pages::{PageAnswer, PageRequest, Pages, query};
+use crate::reviews::{Refusal, Reviews};
 
 /// What media type Prometheus expects of its text format.
 pub(crate) const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";

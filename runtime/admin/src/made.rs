@@ -17,7 +17,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 
-use super::certificates::{CertificateError, Files};
+use crate::certificates::{CertificateError, Files};
 
 /// For how many years a certificate that is made is good: longer than any process runs.
 const YEARS: i32 = 10;

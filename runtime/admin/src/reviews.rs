@@ -23,7 +23,7 @@ use windlass_client::one_line;
 use windlass_env::{Env, Rng};
 use windlass_metrics::{AdminMetrics, ReviewMetrics};
 
-use super::memo::{Answered, Memo, Question};
+use crate::memo::{Answered, Memo, Question};
 
 /// How long a review may take, attempts and pauses included: controller-runtime's limit for token reviews.
 const WITHIN: Duration = Duration::from_secs(10);

@@ -1,32 +1,4 @@
-//! The admin server: health, metrics and debugging pages, safe to expose.
-//!
-//! Guarantees:
-//! - Plain HTTP and open access stay on loopback. Anywhere else it speaks TLS 1.2 or 1.3, and the API server decides who
-//!   reads what: no token, or an unknown one, is 401; a known one without the right is 403.
-//! - Probes need no token and wait for no review, whatever else is asked.
-//! - A certificate in files is replaced without losing a connection; a broken one is refused, and told once.
-//! - Whoever sends slowly, nothing, too much or without end, or never reads, costs one of a bounded number of
-//!   connections, and loses it when somebody else comes. What requests and answers weigh is bounded too.
-//! - Every task ends with [`AdminServer::stop`], within a second.
-//!
-//! What it refuses: bodies, methods other than GET and HEAD, client certificates, and HTTP/2 unless it is asked for.
-
-mod certificates;
-mod config;
-mod configuration;
-mod connections;
-mod made;
-mod memo;
-mod pages;
-mod probes;
-mod reviews;
-mod serving;
-mod site;
-mod status;
-#[cfg(test)]
-mod tests;
-#[cfg(test)]
-mod threads;
+//! The server: what it shows, how it listens, how it ends.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -43,17 +15,16 @@ use tokio_util::sync::CancellationToken;
 use windlass_env::{Env, Task};
 use windlass_metrics::{AdminMetrics, Metrics};
 
-pub use certificates::CertificateError;
-pub use config::{Access, AdminConfig, AdminConfigError, Tls};
-pub use pages::{Page, PageAnswer, PageRequest, Pages};
-pub use status::About;
-
-use crate::error::ManagerError;
+use crate::certificates::{self, CertificateError, Certificates, Files, Follower};
+use crate::config::{Access, AdminConfig, Tls};
+use crate::error::AdminError;
 use crate::health::Health;
-use certificates::{Certificates, Files, Follower};
-use reviews::{Reviews, Ttls};
-use serving::{Limits, Listening};
-use site::{Leave, Site};
+use crate::pages::{PageAnswer, PageRequest, Pages};
+use crate::reviews::{Reviews, Ttls};
+use crate::serving::{Limits, Listening};
+use crate::site::{self, Leave, Site};
+use crate::status::{self, About};
+use crate::{made, probes};
 
 /// What an admin server shows, and asks.
 #[derive(Clone)]
@@ -85,7 +56,7 @@ impl AdminServer {
     ///
     /// # Panics
     /// When another one with reviews runs in the same environment: both would draw the same random numbers.
-    pub async fn start(env: &Env, config: &AdminConfig, parts: AdminParts) -> Result<Self, ManagerError> {
+    pub async fn start(env: &Env, config: &AdminConfig, parts: AdminParts) -> Result<Self, AdminError> {
         Self::start_within(env, config, parts, Limits::default()).await
     }
 
@@ -94,12 +65,12 @@ impl AdminServer {
         config: &AdminConfig,
         parts: AdminParts,
         limits: Limits,
-    ) -> Result<Self, ManagerError> {
-        config.validate().map_err(crate::config::ConfigError::Admin)?;
+    ) -> Result<Self, AdminError> {
+        config.validate()?;
         let AdminConfig { address, tls, access, http2 } = config;
         let metrics = parts.metrics.admin();
-        let secured = Secured::by(env, tls, *address, *http2, &metrics).map_err(ManagerError::AdminTls)?;
-        let bound = |source| ManagerError::AdminBind { address: *address, source };
+        let secured = Secured::by(env, tls, *address, *http2, &metrics)?;
+        let bound = |source| AdminError::Bind { address: *address, source };
         let listener = TcpListener::bind(address).await.map_err(bound)?;
         let address = listener.local_addr().map_err(bound)?;
         let site = Arc::new(Site::new(all_pages(env, &parts), leave(env, access, &parts), metrics.clone()));
@@ -126,7 +97,7 @@ impl AdminServer {
     ///
     /// # Cancel safety
     /// It has been told to stop by then; calling it again waits for the rest.
-    pub(crate) async fn close(&mut self) {
+    pub async fn close(&mut self) {
         self.stop.cancel();
         // What looks after the certificate never ends by itself. The first is what serves.
         self.tasks.iter().skip(1).for_each(Task::abort);

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::super::{Access, PageAnswer, Tls};
 use super::*;
+use crate::{Access, PageAnswer, Tls};
 
 #[tokio::test]
 async fn the_admin_server_answers_probes_and_scrapers_and_nothing_else() {

@@ -16,7 +16,7 @@ use windlass_env::{Env, Instant};
 
 use crate::holdings::Holdings;
 
-use super::pages::{Listed, Page, PageAnswer, PageRequest, Pages};
+use crate::pages::{Listed, Page, PageAnswer, PageRequest, Pages};
 
 /// Which Kubernetes the built-in controllers behave as.
 const EMULATED: &str = "1.36";

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use http::StatusCode;
 use windlass_metrics::Metrics;
 
-use super::pages::{PageAnswer, PageRequest, Pages};
-use super::site::PROMETHEUS_TEXT;
 use crate::health::{Health, Probe};
+use crate::pages::{PageAnswer, PageRequest, Pages};
+use crate::site::PROMETHEUS_TEXT;
 
 /// Adds the pages of every probe, and of every check below it.
 pub(crate) fn add(pages: &Pages, health: &Health, metrics: &Metrics) {

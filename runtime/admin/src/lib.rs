@@ -1,0 +1,41 @@
+//! The admin server: health, metrics and debugging pages, safe to expose.
+//!
+//! Guarantees:
+//! - Plain HTTP and open access stay on loopback. Anywhere else it speaks TLS 1.2 or 1.3, and the API server decides who
+//!   reads what: no token, or an unknown one, is 401; a known one without the right is 403.
+//! - Probes need no token and wait for no review, whatever else is asked.
+//! - A certificate in files is replaced without losing a connection; a broken one is refused, and told once.
+//! - Whoever sends slowly, nothing, too much or without end, or never reads, costs one of a bounded number of
+//!   connections, and loses it when somebody else comes. What requests and answers weigh is bounded too.
+//! - Every task ends with [`AdminServer::stop`], within a second.
+//!
+//! What it refuses: bodies, methods other than GET and HEAD, client certificates, and HTTP/2 unless it is asked for.
+
+mod certificates;
+mod config;
+mod connections;
+mod error;
+mod health;
+mod holdings;
+mod made;
+mod memo;
+mod pages;
+mod probes;
+mod reviews;
+mod server;
+mod serving;
+mod site;
+mod status;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod threads;
+
+pub use certificates::CertificateError;
+pub use config::{Access, AdminConfig, AdminConfigError, Tls};
+pub use error::AdminError;
+pub use health::{Check, CheckResult, Health, Notice, Probe, Report};
+pub use holdings::Holdings;
+pub use pages::{Page, PageAnswer, PageRequest, Pages};
+pub use server::{AdminParts, AdminServer};
+pub use status::About;
