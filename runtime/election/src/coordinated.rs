@@ -15,7 +15,11 @@
 //! news of candidates which do not come. So a candidate that sees nobody lead renews itself once per lease duration.
 //!
 //! An expired Lease is not written again when the coordinator chooses the same holder as before, and a preferred holder
-//! that has died since is never removed from it. So a candidate releases an expired Lease that names it.
+//! that has died since is never removed from it. So a candidate releases a Lease that names it and that it could not use,
+//! one lease duration after it saw that.
+//!
+//! The coordinator judges expiry by its own wall clock. If that clock is ahead of a holder's, a candidate that has not
+//! observed this holder can lead before the holder's fence closes.
 
 use std::time::Duration;
 

@@ -143,18 +143,25 @@ pub(crate) fn decide(view: &View, me: &str, unstated: Duration, now: Instant) ->
 }
 
 /// The same where the API server's coordinator decides: nothing is taken, and only what was given is held. A Lease that
-/// names `me` may be used until it expires, unless another replica is preferred; once expired it is released.
+/// names `me` may be used until it expires, unless another replica is preferred. Otherwise it is released, one lease
+/// duration of ours after it was given.
 pub(crate) fn decide_coordinated(view: &View, me: &str, unstated: Duration, now: Instant) -> Step {
     match view {
         View::Unknown => Step::Look,
         View::Seen(last) => {
-            let expiry = last.changed_at + last.record.duration(unstated);
-            match (last.record.is_held_by(me), now < expiry) {
-                (false, _) => Step::Follow,
-                (true, true) if last.record.preferred.is_none() => Step::Reclaim,
-                // A write of our last term may still take effect before the expiry.
-                (true, true) => Step::WaitUntil(expiry),
-                (true, false) => Step::Release,
+            if !last.record.is_held_by(me) {
+                return Step::Follow;
+            }
+            let stated = last.record.duration(unstated);
+            // The coordinator states a shorter duration than replicas do. A write of its previous holder, who may be
+            // ourselves, can take effect for as long as that one stated.
+            let release_at = last.changed_at + stated.max(unstated);
+            if last.record.preferred.is_none() && now < last.changed_at + stated {
+                Step::Reclaim
+            } else if now < release_at {
+                Step::WaitUntil(release_at)
+            } else {
+                Step::Release
             }
         }
         View::Absent | View::Gone(_) => Step::Follow,
@@ -256,12 +263,13 @@ mod tests {
         assert_eq!(step(&view, t0 + seconds(99)), Step::Follow, "it has expired, and is not ours to take");
         view.observe(lease("me", 5, 3), t0);
         assert_eq!(step(&view, t0 + seconds(4)), Step::Reclaim);
-        assert_eq!(step(&view, t0 + seconds(5)), Step::Release, "its time is up");
+        assert_eq!(step(&view, t0 + seconds(5)), Step::WaitUntil(t0 + seconds(15)), "its time is up");
+        assert_eq!(step(&view, t0 + seconds(15)), Step::Release);
         let mut ending = lease("me", 5, 4);
         ending.spec.get_or_insert_default().preferred_holder = Some("other".to_owned());
         view.observe(ending, t0);
-        assert_eq!(step(&view, t0), Step::WaitUntil(t0 + seconds(5)), "another is to have it");
-        assert_eq!(step(&view, t0 + seconds(5)), Step::Release);
+        assert_eq!(step(&view, t0), Step::WaitUntil(t0 + seconds(15)), "another is to have it");
+        assert_eq!(step(&view, t0 + seconds(15)), Step::Release);
         view.vanished();
         assert_eq!(step(&view, t0), Step::Follow);
     }

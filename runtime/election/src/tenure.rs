@@ -549,8 +549,8 @@ mod tests {
         assert_eq!(tenure.step(at(16).now), Step::Reclaim);
         let mut displaced = tenure.clone();
         displaced.sighted(lease(Some("baz"), Some(1)).expect("a lease"), at(14).now);
-        assert_eq!(displaced.step(at(15).now), wait(16), "nor is it given to another before");
-        assert_eq!(displaced.step(at(16).now), Step::Release);
+        assert_eq!(displaced.step(at(16).now), wait(29), "nor is it given to another before");
+        assert_eq!(displaced.step(at(29).now), Step::Release);
         tenure.sighted(lease(Some("bing"), Some(15)).expect("a lease"), at(20).now);
         tenure.sighted(lease(None, None).expect("a lease"), at(21).now);
         tenure.sighted(lease(Some("baz"), Some(5)).expect("a lease"), at(22).now);
