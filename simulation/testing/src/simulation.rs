@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use futures_util::future::{self, Either, LocalBoxFuture};
 use tokio::runtime::{Builder, Handle};
-use windlass_api_server::faults::{Journal, Network, Plan, Server, What};
+use windlass_api_server::faults::{Fault, Journal, Network, Plan, Server, What};
 use windlass_api_server::{ApiServer, ApiServerOptions};
+use windlass_client::ClientOptions;
 use windlass_env::{Env, Vigil, caught};
 use windlass_manager::ManagerConfig;
 
@@ -341,7 +342,7 @@ async fn conclude(world: &Arc<World>, expected: Option<&Report>) -> Result<Repor
 async fn reach(world: &Arc<World>, expected: Option<&Report>) -> Result<ClusterState, Flaw> {
     let begun = world.env.now().since_origin();
     let work = world.judge.work();
-    let longest_rest = REST + longest_retry_after(&world.plan);
+    let longest_rest = REST + longest_retry_after(&world.plan).max(longest_silence(&world.plan));
     loop {
         let now = world.env.now().since_origin();
         let over = now.saturating_sub(begun);
@@ -379,6 +380,20 @@ fn longest_retry_after(plan: &Plan) -> Duration {
         _ => None,
     });
     Duration::from_secs(waits.max().filter(|seconds| *seconds > 5).unwrap_or_default())
+}
+
+/// After how long a write is sent again whose answer a fault loses silently: the request timeout.
+fn longest_silence(plan: &Plan) -> Duration {
+    let is_silent = |fault: &Fault| {
+        matches!(
+            fault.what,
+            What::RequestLost { silently: true }
+                | What::ResponseLost { silently: true }
+                | What::HalfOpen
+                | What::ServerDies
+        )
+    };
+    if plan.faults.iter().any(is_silent) { ClientOptions::default().request_timeout } else { Duration::ZERO }
 }
 
 async fn keep(world: &Arc<World>, state: &ClusterState) -> Result<(), Flaw> {

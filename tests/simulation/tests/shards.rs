@@ -168,6 +168,19 @@ fn replica_keeps_a_share_for_a_dead_member_that_a_slow_clock_has_not_removed() {
     );
 }
 
+/// The answer of a status write is lost silently: the client repeats the write a minute later, at its request timeout.
+#[test]
+fn state_is_not_judged_before_a_silently_lost_write_is_repeated() {
+    holds(
+        r##"{"seed": 3133, "faults": [
+            {"from_ms":154916,"until_ms":206343,"instance":"c","what":"Pause"},
+            {"from_ms":234323,"until_ms":248697,"instance":"a","resource":"leases","permille":500,"what":{"SlowServer":{"by_ms":10000}}},
+            {"from_ms":208208,"until_ms":260003,"resource":"pods","permille":500,"what":{"SlowConnect":{"by_ms":10000}}},
+            {"from_ms":249817,"until_ms":300000,"instance":"b","permille":200,"what":"HalfOpen"}
+        ]}"##,
+    );
+}
+
 fn holds(plan: &str) {
     let plan = Plan::from_json(plan).expect("a plan as it was printed");
     let run = simulation(plan.seed).plan(plan).run(tenants);
