@@ -8,7 +8,7 @@ use http::{Request, Response, Uri};
 use kube::client::Body;
 use tempfile::TempDir;
 use tower::{BoxError, Layer as _, Service, service_fn};
-use windlass::client::{ClientOptions, Clients};
+use windlass::client::{ClientOptions, Clients, one_line};
 use windlass::controller::{Descriptor, Registration};
 use windlass::env::{Env, Task};
 use windlass::manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger};
@@ -28,6 +28,11 @@ const MARK: &str = "# Written by the windlass demo, and of use as long as it run
 /// A running cluster.
 pub(crate) struct Cluster {
     control_plane: ControlPlane,
+    parts: Parts,
+}
+
+/// What runs beside the control plane.
+struct Parts {
     kubeconfig: Kubeconfig,
     windlass: Running,
     observer: Observer,
@@ -54,15 +59,13 @@ impl Cluster {
     /// # Errors
     /// When a file cannot be read or written, or a part does not start.
     pub(crate) async fn start(env: &Env, arguments: &Arguments) -> Result<Self> {
+        let kubeconfig = Kubeconfig::prepare(arguments.kubeconfig_out.as_deref())?;
         let control_plane = ControlPlane::start(env, arguments).await?;
-        let kubeconfig =
-            Kubeconfig::write(arguments.kubeconfig_out.as_deref(), &control_plane.kubeconfig()?)?;
-        let observer = Observer::start(env, control_plane.client("demo"))?;
-        let env_of_windlass = env.incarnation("windlass", 0);
-        let client = control_plane.client_of_windlass(&env_of_windlass, arguments.faults);
-        let (windlass, panel) = start_windlass(env_of_windlass, client)?;
-        let trouble = arguments.faults.then(|| trouble::start(env, control_plane.client("demo")));
-        Ok(Self { control_plane, kubeconfig, windlass, observer, panel, trouble })
+        let parts = Parts::start(env, arguments, kubeconfig, &control_plane);
+        if parts.is_err() {
+            control_plane.keep_logs();
+        }
+        Ok(Self { parts: parts?, control_plane })
     }
 
     /// The URL for kubectl.
@@ -72,7 +75,7 @@ impl Cluster {
 
     /// The file for kubectl.
     pub(crate) fn kubeconfig(&self) -> &Path {
-        &self.kubeconfig.path
+        &self.parts.kubeconfig.path
     }
 
     /// The kubectl that was built with the control plane, if one was.
@@ -82,12 +85,12 @@ impl Cluster {
 
     /// The objects now. `before` is returned if nothing has changed.
     pub(crate) fn observe(&self, before: Observed) -> Observed {
-        self.observer.observe(before)
+        self.parts.observer.observe(before)
     }
 
     /// Every controller now.
     pub(crate) fn panel(&self) -> Vec<ControllerView> {
-        self.panel.look()
+        self.parts.panel.look()
     }
 
     /// The client of an administrator.
@@ -100,7 +103,7 @@ impl Cluster {
     /// # Errors
     /// When one has.
     pub(crate) fn must_run(&self) -> Result<()> {
-        self.windlass.must_run()?;
+        self.parts.windlass.must_run()?;
         self.control_plane.must_run()
     }
 
@@ -114,32 +117,60 @@ impl Cluster {
     /// # Errors
     /// What did not end in order, or could not be written.
     pub(crate) async fn end(self) -> Result<()> {
-        if let Some(trouble) = &self.trouble {
+        let Self { control_plane, parts } = self;
+        if let Some(trouble) = &parts.trouble {
             trouble.abort();
         }
-        let windlass = self.windlass.end().await;
-        self.observer.end().await;
-        windlass.and(self.control_plane.end().await)
+        let windlass = match parts.windlass.end().await {
+            // Its last requests get lost as well.
+            Err(error) if parts.trouble.is_some() => {
+                tracing::warn!(error = one_line(error.as_ref()), "the last requests failed");
+                Ok(())
+            }
+            ended => ended,
+        };
+        parts.observer.end().await;
+        if windlass.is_err() {
+            control_plane.keep_logs();
+        }
+        windlass.and(control_plane.end().await)
+    }
+}
+
+impl Parts {
+    fn start(
+        env: &Env,
+        arguments: &Arguments,
+        kubeconfig: Kubeconfig,
+        control_plane: &ControlPlane,
+    ) -> Result<Self> {
+        kubeconfig.write(&control_plane.kubeconfig()?)?;
+        let observer = Observer::start(env, control_plane.client("demo"))?;
+        let env_of_windlass = env.incarnation("windlass", 0);
+        let client = control_plane.client_of_windlass(&env_of_windlass, arguments.faults);
+        let (windlass, panel) = start_windlass(env_of_windlass, client)?;
+        let trouble = arguments.faults.then(|| trouble::start(env, control_plane.client("demo")));
+        Ok(Self { kubeconfig, windlass, observer, panel, trouble })
     }
 }
 
 impl Kubeconfig {
-    fn write(wanted: Option<&Path>, text: &str) -> Result<Self> {
-        let kubeconfig = match wanted {
-            Some(path) => {
-                must_be_ours(path).with_context(|| format!("--kubeconfig-out={}", path.display()))?;
-                Self { path: path.to_owned(), _folder: None }
-            }
-            None => {
-                let folder = tempfile::Builder::new().prefix("windlass-demo-").tempdir();
-                let folder = folder.context("making a folder for the kubeconfig")?;
-                Self { path: folder.path().join("kubeconfig"), _folder: Some(folder) }
-            }
+    /// Chooses the file, before anything is started.
+    fn prepare(wanted: Option<&Path>) -> Result<Self> {
+        let Some(path) = wanted else {
+            let folder = tempfile::Builder::new().prefix("windlass-demo-").tempdir();
+            let folder = folder.context("making a folder for the kubeconfig")?;
+            return Ok(Self { path: folder.path().join("kubeconfig"), _folder: Some(folder) });
         };
-        let path = &kubeconfig.path;
-        std::fs::write(path, format!("{MARK}\n{text}"))
-            .with_context(|| format!("writing the kubeconfig {}", path.display()))?;
-        Ok(kubeconfig)
+        let about = || format!("--kubeconfig-out={}", path.display());
+        must_be_ours(path).with_context(about)?;
+        // The user pastes it into another terminal, whose folder is another.
+        Ok(Self { path: std::path::absolute(path).with_context(about)?, _folder: None })
+    }
+
+    fn write(&self, text: &str) -> Result<()> {
+        std::fs::write(&self.path, format!("{MARK}\n{text}"))
+            .with_context(|| format!("writing the kubeconfig {}", self.path.display()))
     }
 }
 

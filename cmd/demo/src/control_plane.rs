@@ -155,7 +155,10 @@ impl ControlPlane {
     /// When one has.
     pub(crate) fn must_run(&self) -> Result<()> {
         match self {
-            Self::InProcess(plane) => plane.nodes.must_run(),
+            Self::InProcess(plane) => {
+                ensure!(!plane.serving.is_finished(), "the API server ended by itself");
+                plane.nodes.must_run()
+            }
             Self::Real(_) => Ok(()),
         }
     }
@@ -198,11 +201,14 @@ impl InProcess {
     async fn end(self) -> Result<()> {
         let nodes = self.nodes.end().await;
         self.server.stop();
-        self.serving.await.map_err(|error| anyhow!("the API server did not end in order: {error}"))??;
-        if let Some(path) = &self.state {
-            self.memory.snapshot_to(path).with_context(|| format!("--state={}", path.display()))?;
-        }
-        nodes
+        let served = match self.serving.await {
+            Ok(served) => served.context("the API server did not end in order"),
+            Err(error) => Err(anyhow!("the API server did not end in order: {error}")),
+        };
+        let kept = self.state.as_ref().map_or(Ok(()), |path| {
+            self.memory.snapshot_to(path).with_context(|| format!("--state={}", path.display()))
+        });
+        nodes.and(served).and(kept)
     }
 }
 

@@ -19,6 +19,7 @@ mod trouble;
 mod workload;
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::path::Path;
 use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -26,6 +27,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use clap::Parser as _;
 use tokio::runtime::Builder;
+use windlass::client::one_line;
 use windlass::env::{Env, Instant};
 use windlass::manager::ShutdownSignals;
 
@@ -46,7 +48,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // The exit code says the same if nobody reads.
-            let _ = writeln!(io::stderr(), "windlass-demo: {error:#}");
+            let _ = writeln!(io::stderr(), "windlass-demo: {}", one_line(error.as_ref()));
             ExitCode::FAILURE
         }
     }
@@ -73,36 +75,29 @@ async fn play(arguments: &Arguments, env: &Env, begun: Instant, on_terminal: boo
     let signals = ShutdownSignals::from_process(env).context("cannot listen for signals")?;
     let started = tokio::select! {
         biased;
-        // What has been started ends when it is dropped.
+        // The processes of a real control plane end when it is dropped, and tasks with the runtime.
         () = signals.draining() => return Ok(()),
         started = Cluster::start(env, arguments) => started,
     };
     let cluster = started?;
     let mut screen = Screen::open(on_terminal, env, begun)?;
-    let shown = show(env, arguments, &cluster, &mut screen, &signals).await;
-    if shown.as_ref().is_err_and(|error| !is_unread(error)) {
+    let shown = if_read(show(env, arguments, &cluster, &mut screen, &signals).await);
+    // Nobody may read any more: the cluster is ended and its state kept all the same.
+    let closed = if_read(screen.close());
+    if shown.is_err() {
         cluster.keep_logs();
     }
-    // Nobody may read any more: the cluster is ended and its state kept all the same.
-    let closed = screen.close();
-    let ended = match shown {
-        // The first signal has been received; the next one is the second.
-        Ok(End::Signal) => unless_aborted(cluster.end(), signals.aborted()).await,
-        Ok(End::Key | End::Duration) | Err(_) => unless_aborted(cluster.end(), signals.draining()).await,
+    let ended = tokio::select! {
+        biased;
+        ended = cluster.end() => ended,
+        () = signals.aborted() => Err(anyhow!("interrupted again: everything was cut off")),
     };
-    let told = screen.say("Everything has ended.");
-    if_read(shown.map(drop)).and(ended).and(if_read(closed)).and(if_read(told))
-}
-
-/// Why a demo ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    /// A key on the screen.
-    Key,
-    /// A signal.
-    Signal,
-    /// `--duration` has passed.
-    Duration,
+    let told = if_read(screen.say("Everything has ended."));
+    match (shown, ended) {
+        // A part that ended by itself says why at the end.
+        (Err(shown), Err(ended)) => Err(ended.context(shown)),
+        (shown, ended) => shown.and(ended).and(closed).and(told),
+    }
 }
 
 /// A closed standard output ends a demo without a failure.
@@ -115,17 +110,6 @@ fn is_unread(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-async fn unless_aborted(
-    work: impl Future<Output = Result<()>>,
-    aborted: impl Future<Output = ()>,
-) -> Result<()> {
-    tokio::select! {
-        biased;
-        outcome = work => outcome,
-        () = aborted => Err(anyhow!("interrupted again: everything was cut off")),
-    }
-}
-
 /// Applies the workload and shows what follows, until asked to end.
 async fn show(
     env: &Env,
@@ -133,7 +117,7 @@ async fn show(
     cluster: &Cluster,
     screen: &mut Screen,
     signals: &ShutdownSignals,
-) -> Result<End> {
+) -> Result<()> {
     screen.greet(&cluster.address(), &invitation(cluster, arguments))?;
     let end = arguments.duration.map(|duration| env.now() + duration);
     let client = cluster.client();
@@ -146,15 +130,15 @@ async fn show(
         observed = cluster.observe(observed);
         screen.show(&observed, &cluster.panel())?;
         if screen.key()? == Some(Key::Quit) {
-            return Ok(End::Key);
+            return Ok(());
         }
         if end.is_some_and(|end| env.now() >= end) {
-            return Ok(End::Duration);
+            return Ok(());
         }
         let pause = LOOK_EVERY.max(env.now().saturating_duration_since(began) * REST);
         tokio::select! {
             biased;
-            () = &mut stopping => return Ok(End::Signal),
+            () = &mut stopping => return Ok(()),
             outcome = &mut applying, if !applied => {
                 outcome.context("creating the sample workload")?;
                 applied = true;
@@ -166,8 +150,8 @@ async fn show(
 
 /// Commands to try, ready to be pasted.
 fn invitation(cluster: &Cluster, arguments: &Arguments) -> Vec<String> {
-    let mut lines = vec![format!("export KUBECONFIG={}", cluster.kubeconfig().display())];
-    lines.extend(cluster.kubectl().map(|kubectl| format!("alias kubectl={}", kubectl.display())));
+    let mut lines = vec![format!("export KUBECONFIG={}", quoted(cluster.kubeconfig()))];
+    lines.extend(cluster.kubectl().map(|kubectl| format!("alias kubectl={}", quoted(kubectl))));
     if arguments.scale > 0 {
         lines.push("kubectl get replicasets,pods,endpoints".to_owned());
         let name = workload::first_name(arguments.scale);
@@ -178,4 +162,22 @@ fn invitation(cluster: &Cluster, arguments: &Arguments) -> Vec<String> {
         lines.push("kubectl get nodes,all --all-namespaces".to_owned());
     }
     lines
+}
+
+/// A path as a shell reads it.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+".contains(letter);
+    if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_is_quoted_when_a_shell_would_split_it() {
+        assert_eq!(quoted(Path::new("/a/windlass-demo-1/kubeconfig")), "/a/windlass-demo-1/kubeconfig");
+        assert_eq!(quoted(Path::new("/my files/it's")), r"'/my files/it'\''s'");
+    }
 }

@@ -278,8 +278,10 @@ fn take_over() -> io::Result<DefaultTerminal> {
         }
     }));
     enable_raw_mode()?;
-    execute!(io::stdout(), EnterAlternateScreen)?;
-    Terminal::new(CrosstermBackend::new(io::stdout()))
+    let taken = execute!(io::stdout(), EnterAlternateScreen);
+    taken
+        .and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())))
+        .inspect_err(|_| ratatui::restore())
 }
 
 fn summary(observed: &Observed) -> String {

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 /// Runs the demo until `last` is printed, interrupts it, and returns everything that it printed.
 fn interrupted_after(last: &str, arguments: &[&str]) -> Vec<String> {
     let mut demo = Command::new(env!("CARGO_BIN_EXE_windlass-demo"))
-        .args(["--plain", "--scale=2", "--nodes=1"])
+        .args(["--plain", "--nodes=1"])
         .args(arguments)
         .stdout(Stdio::piped())
         .spawn()
@@ -48,22 +48,39 @@ fn kubeconfig(lines: &[String]) -> &Path {
     Path::new(path.expect("it tells where the kubeconfig is").1)
 }
 
+/// The address that the cluster was served on takes no connection.
+fn assert_server_ended(lines: &[String]) {
+    let url = lines.iter().find_map(|line| line.split_once("A cluster is served on "));
+    let url = url.expect("it tells where the cluster is").1;
+    let address = url.split("://").nth(1).and_then(|rest| rest.split(['/', ' ']).next()).expect("a URL");
+    let address = address.trim_end_matches('.');
+    assert!(std::net::TcpStream::connect(address).is_err(), "{address} is still served");
+}
+
 #[test]
-fn demo_in_one_process_leaves_nothing_but_the_state_that_was_requested() {
+fn demo_in_one_process_continues_from_the_state_that_it_wrote() {
     let folder = tempfile::tempdir().expect("a folder");
     let state = format!("--state={}", folder.path().join("state").display());
-    let lines = interrupted_after("reports 2 of 2 ready", &[&state]);
+    let lines = interrupted_after("reports 2 of 2 ready", &["--scale=2", &state]);
     assert_demonstrated(&lines);
+    assert_server_ended(&lines);
     assert!(!kubeconfig(&lines).exists());
-    let continued = interrupted_after("pods ready", &[&state]);
-    assert!(!continued.iter().any(|line| line.contains("wants 3 pods")), "{continued:#?}");
-    assert!(continued.iter().any(|line| line.contains("reports 2 of 2 ready")), "{continued:#?}");
+    // An empty cluster has no ReplicaSet.
+    interrupted_after("reports 2 of 2 ready", &["--scale=0", "--duration=60s", &state]);
+}
+
+#[test]
+fn demo_copes_with_faults_until_its_duration_ends() {
+    let lines = interrupted_after("never printed", &["--scale=2", "--faults", "--duration=4s"]);
+    assert!(lines.iter().any(|line| line.contains("pods created: default/web-")), "{lines:#?}");
+    assert!(lines.last().is_some_and(|line| line.contains("Everything has ended.")), "{lines:#?}");
 }
 
 #[test]
 fn demo_on_real_control_plane_ends_its_processes() {
-    let lines = interrupted_after("reports 2 of 2 ready", &["--control-plane=real"]);
+    let lines = interrupted_after("reports 2 of 2 ready", &["--scale=2", "--control-plane=real"]);
     assert_demonstrated(&lines);
+    assert_server_ended(&lines);
     let kubectl = lines.iter().find_map(|line| line.split_once("alias kubectl=")).expect("it names kubectl");
     assert!(Path::new(kubectl.1).is_file());
     assert!(!kubeconfig(&lines).exists());

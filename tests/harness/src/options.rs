@@ -28,8 +28,6 @@ pub struct PlaneOptions {
     pub authorization_rbac: bool,
     /// Further arguments of kube-apiserver, as `--name=value`. They win over the harness's own.
     pub extra_api_server_args: Vec<String>,
-    /// Further arguments of the supporting kube-controller-manager, as `--name=value`.
-    pub extra_controller_manager_args: Vec<String>,
 }
 
 impl Default for PlaneOptions {
@@ -42,7 +40,6 @@ impl Default for PlaneOptions {
             kube_api_burst: 2_000,
             authorization_rbac: true,
             extra_api_server_args: Vec::new(),
-            extra_controller_manager_args: Vec::new(),
         }
     }
 }
@@ -69,14 +66,6 @@ impl PlaneOptions {
         self
     }
 
-    /// Sets the client-side limits of the supporting controllers and the scheduler, in requests per
-    /// second and requests.
-    #[must_use]
-    pub fn kube_api_limits(mut self, qps: u32, burst: u32) -> Self {
-        (self.kube_api_qps, self.kube_api_burst) = (qps, burst);
-        self
-    }
-
     /// Says whether RBAC decides.
     #[must_use]
     pub fn authorization_rbac(mut self, decides: bool) -> Self {
@@ -88,13 +77,6 @@ impl PlaneOptions {
     #[must_use]
     pub fn api_server_arg(mut self, argument: impl Into<String>) -> Self {
         self.extra_api_server_args.push(argument.into());
-        self
-    }
-
-    /// Adds an argument of the supporting kube-controller-manager, as `--name=value`.
-    #[must_use]
-    pub fn controller_manager_arg(mut self, argument: impl Into<String>) -> Self {
-        self.extra_controller_manager_args.push(argument.into());
         self
     }
 

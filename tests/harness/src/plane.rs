@@ -160,7 +160,6 @@ impl Plane {
         let mut arguments =
             components::controller_manager(&self.ground.layout, &controllers, options.authorization_rbac);
         arguments.extend(components::limits(options));
-        arguments.extend(options.extra_controller_manager_args.iter().cloned());
         self.ground.start_isolated(Binary::KubeControllerManager, "kube-controller-manager", &arguments)
     }
 

@@ -130,20 +130,23 @@ impl Graph {
 /// If cargo fails.
 pub(super) fn links_of_binary(root: &Path) -> Result<Vec<Finding>> {
     let arguments =
-        ["tree", "--package", BINARY, "--edges=normal", "--prefix=none", "--format={p}|{f}", "--offline"];
+        ["tree", "--package", BINARY, "--edges=normal", "--prefix=none", "--format={p}|{f}", "--locked"];
     let tree = cargo(root, &arguments)?;
-    let findings = tree.lines().filter_map(objection_to_link).collect::<BTreeSet<_>>();
+    let simulation = format!("({}", root.join(SIMULATION).display());
+    let findings =
+        tree.lines().filter_map(|link| objection_to_link(link, &simulation)).collect::<BTreeSet<_>>();
     let finding =
         |message| Finding { path: "cmd/controller-manager/Cargo.toml".to_owned(), line: 0, message };
     Ok(findings.into_iter().map(finding).collect())
 }
 
-/// `link` is a line of `cargo tree`: package, version, folder if it is ours, and features.
-fn objection_to_link(link: &str) -> Option<String> {
+/// `link` is a line of `cargo tree`: package, version, folder if it is ours, and features. `simulation` begins the folders
+/// that are not linked.
+fn objection_to_link(link: &str, simulation: &str) -> Option<String> {
     let (package, features) = link.split_once('|')?;
     let name = package.split(' ').next()?;
     let features = features.split([',', ' ']);
-    if NOT_IN_BINARY.contains(&name) || package.contains(&format!("/{SIMULATION}")) {
+    if NOT_IN_BINARY.contains(&name) || package.contains(simulation) {
         return Some(format!("the binary links {name}, which only tests and the demo may"));
     }
     let test_feature = features.into_iter().find(|feature| TEST_FEATURES.contains(&(name, *feature)))?;
@@ -245,11 +248,12 @@ mod tests {
         for (link, is_wrong) in [
             ("windlass-schema v0.1.0 (/w/simulation/schema)|", true),
             ("windlass-env v0.1.0 (/w/runtime/env)|", false),
+            ("windlass-env v0.1.0 (/w/a/simulation/runtime/env)|", false),
             ("ratatui v0.30.2|crossterm,std (*)", true),
             ("tokio v1.54.1|rt,test-util (*)", true),
             ("tokio v1.54.1|rt,time", false),
         ] {
-            assert_eq!(objection_to_link(link).is_some(), is_wrong, "{link}");
+            assert_eq!(objection_to_link(link, "(/w/simulation/").is_some(), is_wrong, "{link}");
         }
     }
 
