@@ -3,7 +3,6 @@
 pub(crate) mod adoption;
 pub(crate) mod api_errors;
 pub(crate) mod availability;
-pub(crate) mod expectations;
 pub(crate) mod owner_events;
 pub(crate) mod pod_control;
 pub(crate) mod pod_template;
@@ -16,6 +15,7 @@ pub(crate) mod replica_work;
 pub(crate) mod replicated;
 pub(crate) mod slow_start;
 pub(crate) mod victims;
+pub(crate) mod withheld;
 
 #[cfg(test)]
 pub(crate) mod fixtures;

@@ -1,4 +1,4 @@
-//! Which owners a change of a pod or of an owner concerns, and what it does to their expectations.
+//! Which owners a change of a pod concerns.
 //!
 //! A pod's controller reference, checked by kind, name and UID, says whose it is. Orphans concern every owner whose
 //! selector wants them, for one of them may adopt. A pod that is asked to go counts as gone at once: its owner is to
@@ -13,7 +13,6 @@ use windlass_informer::{Cause, Event, TypedLister};
 use windlass_object::ObjectKey;
 use windlass_object::owner::controller_of;
 
-use super::expectations::Expectations;
 use super::pods;
 use super::replicated::Replicated;
 
@@ -54,21 +53,6 @@ pub(crate) enum Wake {
     After(ObjectKey, Duration),
 }
 
-/// Takes note of a change of an owner. One that is gone, or of the same name but another, leaves no expectations;
-/// those of its successor, which may have begun already, stay.
-pub(crate) fn owner_changed<R: Replicated>(event: &Event<Arc<R>>, expectations: &Expectations) -> Wake {
-    let key = ObjectKey::of(event.object().meta());
-    let gone = match event {
-        Event::Added { .. } => None,
-        Event::Updated { old, new, .. } => (old.meta().uid != new.meta().uid).then_some(old),
-        Event::Deleted { last, .. } => Some(last),
-    };
-    if let Some(gone) = gone {
-        expectations.forget(&key, pods::uid(gone.meta()));
-    }
-    Wake::Now(key)
-}
-
 /// Whether an owner changed in nothing that raises its generation. Only the planted defect that ignores such events
 /// asks: they tell of a status that others wrote.
 pub(crate) fn is_of_status_alone<R: Replicated>(event: &Event<Arc<R>>) -> bool {
@@ -77,13 +61,9 @@ pub(crate) fn is_of_status_alone<R: Replicated>(event: &Event<Arc<R>>) -> bool {
     matches!(event, Event::Updated { old, new, .. } if same(old, new))
 }
 
-/// Takes note of a change of a pod.
-pub(crate) fn pod_changed<R: Replicated>(
-    event: &Event<Arc<Pod>>,
-    owners: &impl Owners<R>,
-    expectations: &Expectations,
-) -> Vec<Wake> {
-    let notice = Notice { owners, expectations, kind: std::marker::PhantomData };
+/// The owners to look at after a change of a pod.
+pub(crate) fn pod_changed<R: Replicated>(event: &Event<Arc<Pod>>, owners: &impl Owners<R>) -> Vec<Wake> {
+    let notice = Notice { owners, kind: std::marker::PhantomData };
     match event {
         Event::Added { object, .. } if pods::is_being_deleted(object) => notice.leaving(object),
         Event::Added { object, .. } => notice.added(object),
@@ -99,7 +79,6 @@ pub(crate) fn pod_changed<R: Replicated>(
 /// What the cases share.
 struct Notice<'a, R, O> {
     owners: &'a O,
-    expectations: &'a Expectations,
     kind: std::marker::PhantomData<fn() -> R>,
 }
 
@@ -108,10 +87,7 @@ impl<R: Replicated, O: Owners<R>> Notice<'_, R, O> {
         if controller_of(&pod.metadata).is_none() {
             return self.orphan(pod);
         }
-        let Some(owner) = self.owner(pod) else { return Vec::new() };
-        let key = key_of(&*owner);
-        self.expectations.seen(&key, &pod.metadata);
-        vec![Wake::Now(key)]
+        self.owner(pod).map(|owner| Wake::Now(key_of(&*owner))).into_iter().collect()
     }
 
     fn updated(&self, old: &Pod, new: &Pod) -> Vec<Wake> {
@@ -133,7 +109,6 @@ impl<R: Replicated, O: Owners<R>> Notice<'_, R, O> {
     fn owned(&self, old: &Pod, new: &Pod) -> Vec<Wake> {
         let Some(owner) = self.owner(new) else { return Vec::new() };
         let key = key_of(&*owner);
-        self.expectations.seen(&key, &new.metadata);
         let mut wakes = vec![Wake::Now(key.clone())];
         let minimum = u64::try_from(owner.min_ready_seconds()).unwrap_or(0);
         if minimum > 0 && !pods::is_ready(old) && pods::is_ready(new) {
@@ -151,13 +126,9 @@ impl<R: Replicated, O: Owners<R>> Notice<'_, R, O> {
     }
 
     fn leaving(&self, pod: &Pod) -> Vec<Wake> {
-        let Some(owner) = self.owner(pod) else { return Vec::new() };
-        let key = key_of(&*owner);
-        self.expectations.seen_leaving(&key, &pod.metadata);
-        vec![Wake::Now(key)]
+        self.owner(pod).map(|owner| Wake::Now(key_of(&*owner))).into_iter().collect()
     }
 
-    /// No owner waits for an orphan, so no expectation is met.
     fn orphan(&self, pod: &Pod) -> Vec<Wake> {
         self.owners.wanting(pod).iter().map(|owner| Wake::Now(key_of(&**owner))).collect()
     }

@@ -54,15 +54,6 @@ impl DeleteError {
     }
 }
 
-/// What has come of asking for a deletion.
-#[derive(Debug)]
-pub(crate) enum Deletion {
-    /// The pod is on its way out, or gone: this was its metadata, where the server gave it.
-    Accepted(Option<Box<ObjectMeta>>),
-    /// There was no such pod any more.
-    Gone,
-}
-
 impl<'a> PodControl<'a> {
     /// The pods in `namespace`, on behalf of `owner`.
     pub(crate) fn new(
@@ -78,14 +69,14 @@ impl<'a> PodControl<'a> {
     ///
     /// # Errors
     /// [`CreateError`]; users are told, except of a template without labels and of a namespace going away.
-    pub(crate) async fn create(&self, pod: &Pod) -> Result<Pod, CreateError> {
+    pub(crate) async fn create(&self, pod: &Pod) -> Result<(), CreateError> {
         if pod.metadata.labels.as_ref().is_none_or(|labels| labels.is_empty()) {
             return Err(CreateError::NoLabels);
         }
         match self.api.create(&PostParams::default(), pod).await {
             Ok(created) => {
                 self.tell("SuccessfulCreate", &format!("Created pod: {}", pods::name(&created.metadata)));
-                Ok(created)
+                Ok(())
             }
             Err(error) if is_namespace_terminating(&error) => Err(CreateError::NamespaceTerminating(error)),
             Err(error) => {
@@ -99,17 +90,17 @@ impl<'a> PodControl<'a> {
     ///
     /// # Errors
     /// When the request failed otherwise than by the pod being gone; users are told.
-    pub(crate) async fn delete(&self, pod: &Pod) -> Result<Deletion, DeleteError> {
+    pub(crate) async fn delete(&self, pod: &Pod) -> Result<(), DeleteError> {
         let name = pods::name(&pod.metadata);
         let preconditions = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
         let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         match self.api.delete(name, &parameters).await {
-            Ok(answer) => {
+            Ok(_) => {
                 self.tell("SuccessfulDelete", &format!("Deleted pod: {name}"));
-                Ok(Deletion::Accepted(answer.left().map(|pod| Box::new(pod.metadata))))
+                Ok(())
             }
             // The pod of this name may be another one by now.
-            Err(error) if is_not_found(&error) || is_uid_conflict(&error) => Ok(Deletion::Gone),
+            Err(error) if is_not_found(&error) || is_uid_conflict(&error) => Ok(()),
             Err(error) => {
                 self.warn("FailedDelete", "Error deleting", &error);
                 Err(DeleteError(error))

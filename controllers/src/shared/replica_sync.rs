@@ -2,12 +2,13 @@
 //!
 //! One sync of one owner:
 //!
-//! 1. Has everything the previous sync asked for shown up? Asked *before* the pods are listed: what shows up in
-//!    between is then in the list.
-//! 2. List the owner's pods and the namespace's orphans; adopt and release. If that fails, stop: the count is wrong.
-//! 3. If nothing is outstanding and the owner is not being deleted: create what is missing or delete what is too much.
-//! 4. Write the status, whatever came of step 3.
-//! 5. Ask to be called again when a ready pod becomes available, and soon while something is outstanding or unknown.
+//! 1. List the owner's pods and the namespace's orphans; adopt and release. If that fails, stop: the count is wrong.
+//! 2. If the owner is not being deleted: create what is missing or delete what is too much.
+//! 3. Write the status, whatever came of step 2.
+//! 4. Ask to be called again when a ready pod becomes available, and soon while something is unknown.
+//!
+//! The runtime begins a sync only once the cache of pods reflects every create and delete of the last one
+//! (read-your-writes), so none is counted too few or too many.
 //!
 //! Pods that cannot be decoded are not in any list. An owner that may have such pods neither creates nor deletes:
 //! counting too few, it would create them for ever.
@@ -20,16 +21,15 @@ use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use windlass_controller::{Context, Enqueuer, Outcome, ReconcileError, Setup, retry};
-use windlass_informer::{Progress, TypedLister};
+use windlass_informer::TypedLister;
 use windlass_metrics::ReplicaSetMetrics;
 use windlass_object::owner::{controller_of, controller_reference};
 use windlass_object::{ObjectKey, Verb};
 
 use super::adoption::claimed;
 use super::availability::next_check;
-use super::expectations::{Expectations, PodCache};
-use super::owner_events::{Wake, is_of_status_alone, owner_changed, pod_changed};
-use super::pod_control::{CreateError, DeleteError, Deletion};
+use super::owner_events::{Wake, is_of_status_alone, pod_changed};
+use super::pod_control::{CreateError, DeleteError};
 use super::pod_template::pod_from_template;
 use super::pods;
 use super::quarantine::{LOOK_AGAIN, may_be_generated_for};
@@ -39,6 +39,7 @@ use super::replica_work::Work;
 use super::replicated::Replicated;
 use super::slow_start::slow_start;
 use super::victims::Costs;
+use super::withheld::Withheld;
 
 /// The index of owners by the group of siblings they belong to.
 const SIBLINGS: &str = "siblings";
@@ -63,7 +64,7 @@ pub(crate) struct ReplicaSync<R: Replicated> {
     settings: Settings,
     owners: TypedLister<R>,
     pods: TypedLister<Pod>,
-    expectations: Arc<Expectations>,
+    withheld: Withheld,
     metrics: ReplicaSetMetrics,
 }
 
@@ -86,16 +87,6 @@ impl ScaleError {
     }
 }
 
-impl PodCache for TypedLister<Pod> {
-    fn progress(&self) -> Progress {
-        TypedLister::progress(self)
-    }
-
-    fn pod(&self, key: &ObjectKey) -> Option<Arc<Pod>> {
-        self.get(key)
-    }
-}
-
 impl<R: Replicated> ReplicaSync<R> {
     /// Declares what keeping replicas takes: watches, requests, handlers and workers.
     pub(crate) fn declare(setup: &mut Setup, settings: Settings) -> Self {
@@ -107,8 +98,6 @@ impl<R: Replicated> ReplicaSync<R> {
         setup.uses_subresource::<R>("finalizers", [Verb::Update]);
         setup.uses::<Pod>([Verb::Create, Verb::Patch, Verb::Delete]);
 
-        let expectations = Arc::new(Expectations::default());
-        let theirs = Arc::clone(&expectations);
         let deaf = setup.env().is_planted("status events ignored");
         let owners = setup
             .watch::<R>()
@@ -116,21 +105,21 @@ impl<R: Replicated> ReplicaSync<R> {
             .index(SIBLINGS, |owner| siblings_of(&**owner).into_iter().collect())
             .on_event(move |event, queue| {
                 if !(deaf && is_of_status_alone(event)) {
-                    enqueue(owner_changed(event, &theirs), queue);
+                    queue.add(ObjectKey::of(event.object().meta()));
                 }
             })
             .lister();
-        let (theirs, their_owners) = (Arc::clone(&expectations), owners.clone());
+        let their_owners = owners.clone();
         let pods = setup
             .watch::<Pod>()
             .index(BY_CONTROLLER, by_controller)
             .on_event(move |event, queue| {
-                for wake in pod_changed(event, &their_owners, &theirs) {
+                for wake in pod_changed(event, &their_owners) {
                     enqueue(wake, queue);
                 }
             })
             .lister();
-        Self { settings, owners, pods, expectations, metrics: setup.metrics().replicaset() }
+        Self { settings, owners, pods, withheld: Withheld::default(), metrics: setup.metrics().replicaset() }
     }
 
     /// One sync of one owner.
@@ -139,11 +128,10 @@ impl<R: Replicated> ReplicaSync<R> {
     /// The first thing that failed. Where both the number of pods and the status could not be mended, the status.
     pub(crate) async fn sync(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
         let Some(owner) = self.owners.get(key) else {
-            self.expectations.forget_all(key);
+            self.withheld.forget(key);
             return Ok(Outcome::Done);
         };
-        let satisfied = self.expectations.satisfied(key, pods::uid(owner.meta()), &self.pods, cx.env().now())
-            || cx.env().is_planted("no expectations");
+        let withheld = self.withheld.contains(key, pods::uid(owner.meta()), cx.env().now());
         let selector = match owner.selector() {
             Ok(selector) => selector,
             Err(error) => {
@@ -160,7 +148,7 @@ impl<R: Replicated> ReplicaSync<R> {
             .reports_terminating
             .then(|| claimed(owner.meta(), &selector, pods.iter().filter(|pod| pods::is_terminating(pod))));
         let knows_all = self.knows_all_pods(&work);
-        let scaled = if satisfied && owner.meta().deletion_timestamp.is_none() && knows_all {
+        let scaled = if !withheld && owner.meta().deletion_timestamp.is_none() && knows_all {
             self.scale(&work, &active).await
         } else {
             Ok(())
@@ -169,7 +157,7 @@ impl<R: Replicated> ReplicaSync<R> {
             .report(&work, Holdings { active: &active, terminating: terminating.as_deref() }, scaled)
             .await?;
         let look_again = (!knows_all).then_some(LOOK_AGAIN);
-        let soonest = [look_again, self.expectations.recheck_in(key, cx.env().now()), available_in];
+        let soonest = [look_again, available_in];
         Ok(soonest.into_iter().flatten().min().map_or(Outcome::Done, Outcome::RequeueAfter))
     }
 
@@ -231,17 +219,12 @@ impl<R: Replicated> ReplicaSync<R> {
 
     async fn create(&self, work: &Work<'_, R>, count: usize) -> Result<(), CreateError> {
         tracing::debug!(key = %work.key, count, "too few pods: creating");
-        self.expect(work);
         let template = work.owner.template().cloned().unwrap_or_default();
         let pod = pod_from_template(&template, &controller_reference(work.owner));
-        let create = || async {
-            let created = work.control.create(&pod).await?;
-            self.expectations.created(work.key, &created.metadata);
-            Ok(())
-        };
-        match slow_start(count, create).await.stopped_by {
+        match slow_start(count, || work.control.create(&pod)).await.stopped_by {
             Some(CreateError::NamespaceTerminating(_)) => {
-                self.expectations.withhold(work.key);
+                let (uid, now) = (pods::uid(work.owner.meta()), work.cx.env().now());
+                self.withheld.withhold(work.key, uid, now);
                 Ok(())
             }
             Some(error) => Err(error),
@@ -249,30 +232,12 @@ impl<R: Replicated> ReplicaSync<R> {
         }
     }
 
-    /// Whatever is expected from here on is expected in the cache's present epoch.
-    fn expect(&self, work: &Work<'_, R>) {
-        let (uid, epoch) = (pods::uid(work.owner.meta()), self.pods.progress().epoch);
-        self.expectations.begin(work.key, uid, epoch, work.cx.env().now());
-    }
-
     /// Deletes all at once: none depends on another. Of several failures the first is told, the others have been
     /// told as events.
     async fn delete(&self, work: &Work<'_, R>, victims: &[Arc<Pod>]) -> Result<(), DeleteError> {
         tracing::debug!(key = %work.key, count = victims.len(), "too many pods: deleting");
-        self.expect(work);
-        victims.iter().for_each(|pod| self.expectations.deleting(work.key, &pod.metadata));
-        let results = join_all(victims.iter().map(|pod| self.delete_one(work, pod))).await;
+        let results = join_all(victims.iter().map(|pod| work.control.delete(pod))).await;
         results.into_iter().collect()
-    }
-
-    async fn delete_one(&self, work: &Work<'_, R>, pod: &Pod) -> Result<(), DeleteError> {
-        let deletion = work.control.delete(pod).await;
-        match &deletion {
-            Ok(Deletion::Accepted(Some(answer))) => self.expectations.deleted(work.key, answer),
-            Ok(Deletion::Accepted(None)) => {}
-            Ok(Deletion::Gone) | Err(_) => self.expectations.not_deleted(work.key, &pod.metadata),
-        }
-        deletion.map(drop)
     }
 
     /// Writes the status, and says when a ready pod becomes available.

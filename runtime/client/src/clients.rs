@@ -36,7 +36,7 @@ use crate::{
         deadline::Deadline,
         declared::{Declared, DeclaredVerbs},
         drain::Drain,
-        gate::{Behind, Fence, FenceSlot, Gate},
+        gate::{Behind, Fence, Gate},
         in_flight::InFlight,
         limit::{Limit, Limiter},
         over,
@@ -549,7 +549,7 @@ pub struct ControllerClients {
     count: Count,
     inner: Next,
     /// What these clients write behind; `None` for the fence of all.
-    fence: Option<FenceSlot>,
+    fence: Option<Arc<dyn Fence>>,
     draining: Observer<bool>,
 }
 
@@ -559,11 +559,10 @@ impl ControllerClients {
         &self.name
     }
 
-    /// The same identity, whose clients send each request behind the fence that `slot` then holds, and not behind the
-    /// one of all [`Clients`].
+    /// The same identity, whose clients write behind `fence` and not behind the one of all [`Clients`].
     #[must_use]
-    pub fn behind(&self, slot: FenceSlot) -> Self {
-        Self { fence: Some(slot), ..self.clone() }
+    pub fn behind(&self, fence: Arc<dyn Fence>) -> Self {
+        Self { fence: Some(fence), ..self.clone() }
     }
 
     /// A client whose writes nobody keeps a log of, and that [`Clients::drain`] leaves alone: for events, which are
@@ -603,7 +602,7 @@ impl ControllerClients {
 
     fn over(&self, next: Next) -> kube::Client {
         let next = match self.fence.clone() {
-            Some(slot) => before(Behind(slot), next),
+            Some(fence) => before(Behind(fence), next),
             None => next,
         };
         kube::Client::new(AsService(before(self.count.clone(), next)), self.namespace.as_ref())

@@ -57,7 +57,7 @@ pub use self::{
         deadline::{DeadlineError, SilentError},
         declared::{DeclaredVerbs, NotDeclaredError},
         drain::DrainingError,
-        gate::{Fence, FenceSlot, FenceState, FencedError, KilledError, OpenFence},
+        gate::{Fence, FenceState, FencedError, KilledError, OpenFence},
         write_log::{CacheState, Write, WriteLog, WriteTarget},
     },
 };

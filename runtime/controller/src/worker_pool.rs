@@ -13,7 +13,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::{self, BoxFuture, Either};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
-use windlass_client::{ControllerClients, DeclaredVerbs, Fence, FenceSlot, one_line};
+use windlass_client::{ControllerClients, DeclaredVerbs, Fence, one_line};
 use windlass_env::{Env, Instant, Task, caught};
 use windlass_events::Recorder;
 use windlass_informer::InformerFactory;
@@ -253,7 +253,7 @@ impl Worker {
     /// Returns a client for one reconcile of `key`, behind the fence of the key if it has one.
     fn client(&self, key: &ObjectKey, fence: KeyFence) -> ReconcileClient {
         let clients = match fence {
-            Some(fence) => self.clients.behind(FenceSlot::new(fence)),
+            Some(fence) => self.clients.behind(fence),
             None => self.clients.clone(),
         };
         ReconcileClient::new(clients, Arc::clone(&self.declared), self.shared.gate.log(key))

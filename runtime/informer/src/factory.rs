@@ -25,7 +25,6 @@ use crate::error::{Laggard, NotSynced};
 use crate::list_watch::{Selection, Sources};
 use crate::namespaces::NamespaceSet;
 use crate::partition::Members;
-use crate::shards::Shards;
 use crate::shared_informer::{SharedInformer, VersionSource, Witness};
 
 mod definitions;
@@ -300,23 +299,6 @@ impl InformerFactory {
             state.informers.keys().map(|it| (it.kind.clone(), it.selection.clone())).collect();
         kinds.dedup();
         kinds
-    }
-
-    /// How far the cache of a resource has come, if there is one. An informer of everything is preferred to
-    /// one that leaves objects out.
-    pub fn version_source(&self, resource: &GroupResource) -> Option<Arc<dyn VersionSource>> {
-        let state = self.inner.lock();
-        let of_resource = state.informers.iter().filter(|(it, _)| it.kind.group_resource() == *resource);
-        let best = of_resource
-            .min_by_key(|(it, _)| (it.selection.is_filtered(), it.selection.shards == Shards::Held));
-        best.map(|(_, informer)| informer.version_source())
-    }
-
-    /// How far every cache of a resource has come: one per selection and representation.
-    pub fn version_sources(&self, resource: &GroupResource) -> Vec<Arc<dyn VersionSource>> {
-        let state = self.inner.lock();
-        let of_resource = state.informers.iter().filter(|(it, _)| it.kind.group_resource() == *resource);
-        of_resource.map(|(_, informer)| informer.version_source()).collect()
     }
 
     /// Every informer that runs, by its kind: for who has to know that all of them are fresh.

@@ -65,16 +65,8 @@ pub trait VersionSource: Send + Sync {
     /// Everything up to this version is in the store; `None` before the initial list.
     fn version(&self) -> Option<ResourceVersion>;
 
-    /// Whether objects may be missing by choice. A write to one that is not selected brings no event, so its
-    /// version may be reached only with the next bookmark.
-    fn filtered(&self) -> bool;
-
     /// How many times the server went back in time. Versions of different epochs cannot be compared.
     fn epoch(&self) -> u64;
-
-    /// Whether the source is being followed, as far as is known: nothing failed last. Changes then arrive within
-    /// milliseconds, even where the version stands still because nothing changes.
-    fn follows(&self) -> bool;
 
     /// Everything at `site` up to this version is in the store. The same as [`version`](Self::version) unless namespaces
     /// or shards are followed one by one, each with its own version: then also `None` for one that is not followed, or
@@ -121,11 +113,14 @@ pub trait VersionSource: Send + Sync {
     /// Dropping the future withdraws the wait, and not the request.
     fn refreshed_since(&self, ticket: &RefreshTicket) -> BoxFuture<'_, ()>;
 
-    /// Requests a consistent list of everything and waits until it is in the store or the informer stops, at most for
-    /// `within`. Returns whether it is. An informer that was never started lists nothing.
+    /// Requests a consistent list of everything and waits until it is in the store or the informer stops. Waits for ever if
+    /// the informer was never started.
     ///
     /// This request is urgent, for a takeover: it waits for no pause between lists, and abandons a list that is in flight.
-    fn refreshed(&self, within: Duration) -> BoxFuture<'_, bool>;
+    ///
+    /// # Cancel safety
+    /// Dropping the future withdraws the wait, and not the request.
+    fn refreshed(&self) -> BoxFuture<'_, ()>;
 }
 
 /// How far a requested refresh has come.
@@ -983,16 +978,8 @@ impl<R: Representation> VersionSource for SharedInformer<R> {
         SharedInformer::version(self)
     }
 
-    fn filtered(&self) -> bool {
-        self.is_filtered()
-    }
-
     fn epoch(&self) -> u64 {
         self.inner.progress.get().epoch
-    }
-
-    fn follows(&self) -> bool {
-        self.trouble().is_none()
     }
 
     fn has_synced(&self) -> bool {
@@ -1038,17 +1025,16 @@ impl<R: Representation> VersionSource for SharedInformer<R> {
         .boxed()
     }
 
-    fn refreshed(&self, within: Duration) -> BoxFuture<'_, bool> {
+    fn refreshed(&self) -> BoxFuture<'_, ()> {
         let ticket = self.inner.request_refresh(Site::default(), Urgency::Urgent);
-        let fresh = async move {
+        async move {
             if !self.is_running() {
                 return future::pending().await;
             }
-            // Nobody reads what an informer holds that stops.
             let stopped = pin!(self.inner.stop.cancelled());
             future::select(stopped, self.refreshed_since(&ticket)).await;
-        };
-        self.inner.env.timeout(within, fresh).map(|outcome| outcome.is_ok()).boxed()
+        }
+        .boxed()
     }
 }
 

@@ -19,7 +19,7 @@ use windlass_object::{Frame, ObjectKey, RawList, ResourceKind, ResourceVersion, 
 
 use crate::{
     Event, FactoryOptions, HandlerHandle, InformerFactory, ListRequest, ListerWatcher, Selection,
-    SharedInformer, Sources, TypedLister, WatchListRequest, WatchRequest,
+    SharedInformer, Sources, TypedLister, VersionSource, WatchListRequest, WatchRequest,
 };
 
 pub(crate) type Informer = SharedInformer<Typed<ConfigMap>>;
@@ -132,6 +132,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether an urgent list is in the store of this cache within this time.
+pub(crate) async fn refreshed_within(env: &Env, cache: &dyn VersionSource, within: Duration) -> bool {
+    env.timeout(within, cache.refreshed()).await.is_ok()
+}
+
 /// A factory with one informer of ConfigMaps.
 pub(crate) struct Rig {
     pub(crate) env: Env,
@@ -142,6 +147,11 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
+    /// Whether an urgent list is in the store within this time.
+    pub(crate) async fn refreshed_within(&self, within: Duration) -> bool {
+        refreshed_within(&self.env, &self.informer, within).await
+    }
+
     pub(crate) fn new() -> Self {
         Self::with_options(FactoryOptions::default())
     }

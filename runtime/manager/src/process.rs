@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::{self, Either};
 use windlass_admin::{AdminParts, AdminServer};
-use windlass_client::{FenceSlot, OpenFence, RawClient, one_line};
+use windlass_client::{Fence, OpenFence, RawClient, one_line};
 use windlass_env::{Env, Instant};
 use windlass_events::{Recorder, recorder_drawing_from};
 use windlass_informer::ApiSources;
@@ -109,7 +109,8 @@ impl Process {
         }
         self.started.push(Step::Election);
         self.common.election_events = self.config.election.is_some().then(|| self.election_recorder());
-        self.team.work(&self.common, signals).await
+        // The future is large: on the stack it would overflow that of a thread in a debug build.
+        Box::pin(self.team.work(&self.common, signals)).await
     }
 
     async fn start(&mut self, step: Step) -> Result<(), ManagerError> {
@@ -135,7 +136,7 @@ impl Process {
 
     /// Of those that need no leadership: what they write stands behind no fence.
     async fn start_runnables(&mut self, group: RunnableGroup) -> Result<(), ManagerError> {
-        let fence = Some(FenceSlot::new(Arc::new(OpenFence)));
+        let fence: Option<Arc<dyn Fence>> = Some(Arc::new(OpenFence));
         self.common.runnables.start(group, Means { fence, ..self.common.means.clone() }).await;
         Ok(())
     }
@@ -204,7 +205,7 @@ impl Process {
     async fn stop_step(&mut self, step: Step, budget: &Budget) -> Result<(), ManagerError> {
         match step {
             Step::Election | Step::LedRunnables | Step::Controllers => {
-                let stopped = self.team.stop(&self.common, budget).await;
+                let stopped = Box::pin(self.team.stop(&self.common, budget)).await;
                 // Sent when nothing is led any more: no fence holds them back, and nobody waits for them.
                 self.election_events.flush(&self.env).await;
                 stopped
@@ -254,7 +255,7 @@ impl Process {
 
     /// Ends everything at its next await. Nothing is written: fences are closed, or their leases expire.
     async fn abort(&mut self) {
-        self.team.abort(&self.common).await;
+        Box::pin(self.team.abort(&self.common)).await;
         self.election_events.abort().await;
         if self.env.timeout(HURRY, self.common.factory.shutdown()).await.is_err() {
             tracing::warn!("informers did not stop in time");

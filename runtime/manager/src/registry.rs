@@ -146,7 +146,7 @@ impl Registry {
 
 impl Registry {
     /// What the process asks for itself, in the whole cluster, when it is the API server that decides who reads the
-    /// admin server ([`Access::Reviewed`](crate::Access)). The ClusterRole `system:auth-delegator`, which every cluster
+    /// admin server ([`Access::Reviewed`](windlass_admin::Access)). The ClusterRole `system:auth-delegator`, which every cluster
     /// has, grants the same.
     pub fn reviews() -> Declaration {
         let rules = vec![

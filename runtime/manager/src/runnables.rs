@@ -26,7 +26,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 use windlass_admin::Health;
-use windlass_client::{Clients, FenceSlot};
+use windlass_client::{Clients, Fence};
 use windlass_controller::Declaration;
 use windlass_env::cell::{Publisher, cell};
 use windlass_env::{Env, Task, caught};
@@ -249,7 +249,7 @@ pub(crate) struct Means {
     pub(crate) env: Env,
     pub(crate) clients: Clients,
     /// What they write behind; `None` for the fence of all.
-    pub(crate) fence: Option<FenceSlot>,
+    pub(crate) fence: Option<Arc<dyn Fence>>,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
 }

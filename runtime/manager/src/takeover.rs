@@ -35,9 +35,6 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a watch is given to show what it should: it takes milliseconds, unless something is the matter.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Longer than any process runs.
-const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
-
 /// A cache, by its kind.
 type Cache = (ResourceKind, Arc<dyn VersionSource>);
 
@@ -119,5 +116,5 @@ async fn reached(cache: Arc<dyn VersionSource>, version: ResourceVersion) {
 /// before the last write of the leader. A cache that cannot be listed, because its kind is absent or a permission is missing,
 /// and that holds nothing is not waited for.
 async fn refreshed(cache: Arc<dyn VersionSource>) {
-    let _listed = cache.refreshed(UNLIMITED).await;
+    cache.refreshed().await;
 }

@@ -105,6 +105,7 @@
 //! - `testing`, with the feature of that name, is an API server in the process, clusters that fail, and oracles;
 //!   `docs/testing.md` shows how to use it.
 //! - [`manager`] is the process: what starts in which order, who leads, how it ends.
+//! - [`admin`] serves health checks, metrics and pages of your own: `ManagerConfig::admin` is an [`admin::AdminConfig`].
 //!
 //! The modules are the crates of the runtime, in the order in which data passes through them. Each opens with what it
 //! guarantees and what it refuses. There is nothing in this crate but their names.

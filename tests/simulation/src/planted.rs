@@ -50,12 +50,12 @@ enum How {
     LateServer(Duration),
 }
 
-/// Nothing waits for what it asked for: neither the controller for its pods, nor the runtime for its writes.
-pub const NO_EXPECTATIONS: Bug = Bug {
-    name: "no expectations",
+/// No reconcile waits for the writes of the one before it, judged by what the server executed.
+pub const REPEATED_CREATES: Bug = Bug {
+    name: "repeated creates",
     script: Script::Alone,
     plan: plans::late_pods,
-    how: How::Env(&["no expectations", "no read-your-writes"]),
+    how: How::Env(&["no read-your-writes"]),
     judges_reads: false,
     betrays: |flaw| matches!(flaw, Flaw::CreatedTwice { .. }),
 };
@@ -152,7 +152,7 @@ pub const DOUBLE_START: Bug = Bug {
     betrays: |flaw| matches!(flaw, Flaw::CreatedTwice { .. }),
 };
 
-/// No reconcile waits for the writes of the one before it.
+/// No reconcile waits for the writes of the one before it, judged by what it reads.
 pub const NO_READ_YOUR_WRITES: Bug = Bug {
     name: "no read-your-writes",
     script: Script::Busy,

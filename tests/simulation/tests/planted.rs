@@ -1,4 +1,4 @@
-//! The oracles bite: twelve bugs, each planted in controllers that are sound without it, are caught.
+//! The oracles bite: bugs, each planted in controllers that are sound without it, are caught.
 //!
 //! How many plans each took, and what gave it away, is printed (`--nocapture` shows it). The bounds leave room: a
 //! change elsewhere shifts what a seed draws. `WINDLASS_SEED` says which seed is the first (default 1).
@@ -14,8 +14,8 @@ fn caught(bug: &Bug, within: u64) {
 }
 
 #[test]
-fn controllers_without_expectations_are_caught() {
-    caught(&planted::NO_EXPECTATIONS, 30);
+fn creates_repeated_on_a_stale_cache_are_caught() {
+    caught(&planted::REPEATED_CREATES, 30);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Whom a change of a pod wakes, and what it does to expectations.
+//! Whom a change of a pod wakes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,12 +7,10 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
-use windlass_env::Instant;
-use windlass_informer::{Cause, Event, Observation, Progress};
+use windlass_informer::{Cause, Event, Observation};
 use windlass_object::ObjectKey;
 
-use super::{Owners, Wake, owner_changed, pod_changed};
-use crate::shared::expectations::{Expectations, PodCache};
+use super::{Owners, Wake, pod_changed};
 use crate::shared::fixtures::{
     at, bare_pod, being_deleted, controlled_by, labels, ready_pod, unready_pod, with_labels,
 };
@@ -50,19 +48,6 @@ impl Owners<ReplicaSet> for Two {
     }
 }
 
-/// A cache that shows every pod alive and has passed no version: only events meet an expectation.
-struct Blind(Pod);
-
-impl PodCache for Blind {
-    fn progress(&self) -> Progress {
-        Progress::default()
-    }
-
-    fn pod(&self, key: &ObjectKey) -> Option<Arc<Pod>> {
-        (*key == ObjectKey::of(&self.0.metadata)).then(|| Arc::new(self.0.clone()))
-    }
-}
-
 fn key(name: &str) -> ObjectKey {
     ObjectKey::namespaced("default", name)
 }
@@ -90,7 +75,7 @@ fn deleted(pod: Pod) -> Event<Arc<Pod>> {
 
 /// Expects exactly these owners to be woken, at once.
 fn wakes(event: &Event<Arc<Pod>>, expected: &[&str]) {
-    let woken: BTreeSet<_> = pod_changed(event, &Two, &Expectations::default()).into_iter().collect();
+    let woken: BTreeSet<_> = pod_changed(event, &Two).into_iter().collect();
     assert_eq!(woken, expected.iter().map(|name| Wake::Now(key(name))).collect(), "{event:?}");
 }
 
@@ -141,7 +126,7 @@ fn only_what_says_it_is_a_resync_wakes_nobody() {
 #[test]
 fn a_pod_that_becomes_ready_wakes_its_owner_again_when_it_will_be_available() {
     let after = |owner: &str, old: Pod, new: Pod| {
-        let woken = pod_changed(&updated(of(old, owner), of(new, owner)), &Two, &Expectations::default());
+        let woken = pod_changed(&updated(of(old, owner), of(new, owner)), &Two);
         woken.into_iter().filter(|wake| matches!(wake, Wake::After(..))).collect::<Vec<_>>()
     };
     let (ready, unready) = (ready_pod("pod", at(0)), unready_pod("pod"));
@@ -152,57 +137,4 @@ fn a_pod_that_becomes_ready_wakes_its_owner_again_when_it_will_be_available() {
     assert_eq!(after("web", ready.clone(), ready.clone()), []);
     assert_eq!(after("web", ready.clone(), unready.clone()), []);
     assert_eq!(after("db", unready, ready), []);
-}
-
-/// Whether an event meets the expectation that `pod` goes, and the one that it comes.
-fn meets(pod: &Pod, event: &Event<Arc<Pod>>) -> (bool, bool) {
-    let met = |expect: &dyn Fn(&Expectations), cache: &Blind| {
-        let expectations = Expectations::default();
-        expectations.begin(&key("web"), "uid-web", 0, Instant::ORIGIN);
-        expect(&expectations);
-        pod_changed(event, &Two, &expectations);
-        expectations.satisfied(&key("web"), "uid-web", cache, Instant::ORIGIN)
-    };
-    let shows_it = Blind(pod.clone());
-    let shows_another = Blind(bare_pod("another"));
-    (
-        met(&|expectations| expectations.deleting(&key("web"), &pod.metadata), &shows_it),
-        met(&|expectations| expectations.created(&key("web"), &pod.metadata), &shows_another),
-    )
-}
-
-#[test]
-fn a_pod_that_is_asked_to_go_counts_as_gone_and_one_that_appears_as_come() {
-    let pod = of(bare_pod("pod"), "web");
-    let leaving = being_deleted(pod.clone());
-    assert_eq!(meets(&pod, &added(pod.clone())), (false, true));
-    assert_eq!(meets(&pod, &added(leaving.clone())), (true, true));
-    assert_eq!(meets(&pod, &updated(pod.clone(), pod.clone())), (false, true));
-    assert_eq!(meets(&pod, &updated(pod.clone(), leaving.clone())), (true, true));
-    assert_eq!(meets(&pod, &deleted(pod.clone())), (true, true));
-    let second = of(bare_pod("second"), "web");
-    assert_eq!(meets(&pod, &deleted(second)), (false, false), "each pod is waited for by itself");
-    assert_eq!(meets(&pod, &added(bare_pod("pod"))), (false, false), "nobody waits for an orphan");
-}
-
-#[test]
-fn an_owner_that_is_gone_or_another_leaves_no_expectations() {
-    let waits_after = |event: &Event<Arc<ReplicaSet>>| {
-        let expectations = Expectations::default();
-        expectations.begin(&key("web"), "uid-web", 0, Instant::ORIGIN);
-        expectations.withhold(&key("web"));
-        assert_eq!(owner_changed(event, &expectations), Wake::Now(key("web")));
-        !expectations.satisfied(&key("web"), "uid-web", &Blind(bare_pod("pod")), Instant::ORIGIN)
-    };
-    let (same, cause) = (owner("web"), Cause::Watch);
-    let mut namesake = ReplicaSet::clone(&same);
-    namesake.metadata.uid = Some("another".into());
-    assert!(waits_after(&Event::Added { object: Arc::clone(&same), cause }));
-    assert!(waits_after(&Event::Updated { old: Arc::clone(&same), new: Arc::clone(&same), cause }));
-    assert!(!waits_after(&Event::Updated { old: Arc::clone(&same), new: Arc::new(namesake), cause }));
-    assert!(!waits_after(&Event::Deleted { last: same, observed: Observation::Seen, cause }));
-    let mut predecessor = ReplicaSet::clone(&owner("web"));
-    predecessor.metadata.uid = Some("another".into());
-    let late = Event::Deleted { last: Arc::new(predecessor), observed: Observation::Seen, cause };
-    assert!(waits_after(&late), "the end of a predecessor is none of the owner's");
 }

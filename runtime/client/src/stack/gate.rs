@@ -1,7 +1,8 @@
 //! The last step before the wire: nothing leaves a killed environment, and no write leaves without the fence.
 //!
-//! Which fence that is may differ from request to request: a process can lead in some things and not in others. Whoever
-//! sends says so with a [`FenceSlot`], whose fence is noted on the request as it sets out and asked here, at the end.
+//! Which fence that is may differ from client to client: a process can hold some shards and not others. A client with a
+//! fence of its own notes it on each request ([`ControllerClients::behind`](crate::ControllerClients::behind)), and it is
+//! asked here, at the end.
 //! A client has a fence or none, whatever it writes: the clients of the election, of accounts' tokens and of reviews
 //! have none.
 //!
@@ -33,13 +34,7 @@
 //!
 //! A write without a fence carries the time that is left until its caller stops waiting.
 
-use std::{
-    fmt,
-    future::poll_fn,
-    sync::{Arc, Mutex, PoisonError},
-    task::Poll,
-    time::Duration,
-};
+use std::{fmt, future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use futures_util::future::{BoxFuture, Either, FutureExt as _, pending, select};
 use http::{Request, Uri, uri::PathAndQuery};
@@ -87,33 +82,9 @@ impl Fence for OpenFence {
     }
 }
 
-/// The fence that requests set out with from now on. Clones are one slot.
-///
-/// A request keeps the fence that it set out with, however long it waits for its turn: a worker that turns to work under
-/// another fence does not take with it what it has left behind.
-#[derive(Clone, Debug)]
-pub struct FenceSlot(Arc<Mutex<Arc<dyn Fence>>>);
-
-impl FenceSlot {
-    /// A slot that holds `fence`.
-    pub fn new(fence: Arc<dyn Fence>) -> Self {
-        Self(Arc::new(Mutex::new(fence)))
-    }
-
-    /// Puts another fence in its place, for requests that set out after this.
-    pub fn set(&self, fence: Arc<dyn Fence>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = fence;
-    }
-
-    /// The fence in it.
-    pub fn get(&self) -> Arc<dyn Fence> {
-        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// Has requests set out with the fence of a slot.
+/// Notes a fence on each request, for the gate to ask in place of the one of all clients.
 #[derive(Clone)]
-pub(crate) struct Behind(pub(crate) FenceSlot);
+pub(crate) struct Behind(pub(crate) Arc<dyn Fence>);
 
 /// The fence that a request set out with, on its way to the gate.
 #[derive(Clone)]
@@ -121,7 +92,7 @@ struct Under(Arc<dyn Fence>);
 
 impl Step for Behind {
     async fn handle(self, mut request: Request<Body>, next: Next) -> Answer {
-        request.extensions_mut().insert(Under(self.0.get()));
+        request.extensions_mut().insert(Under(self.0));
         next.send(request).await
     }
 }

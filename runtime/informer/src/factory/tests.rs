@@ -210,26 +210,6 @@ async fn who_waits_for_sync_is_told_when_the_informer_is_shut_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_informer_of_everything_is_preferred_as_a_source_of_versions() {
-    let rig = Rig::new();
-    let resource = ResourceKind::of::<Secret>().group_resource();
-    assert!(rig.factory.version_source(&resource).is_none());
-    rig.factory.informer(Typed::<Secret>::new(), Selection::in_namespace("a"));
-    assert!(rig.factory.version_source(&resource).unwrap().filtered());
-    rig.factory.typed::<Secret>();
-    assert!(!rig.factory.version_source(&resource).unwrap().filtered());
-}
-
-#[tokio::test(start_paused = true)]
-async fn every_cache_of_a_resource_is_a_source_of_versions() {
-    let rig = Rig::new();
-    let resource = ResourceKind::of::<Secret>().group_resource();
-    rig.factory.informer(Typed::<Secret>::new(), Selection::in_namespace("a"));
-    rig.factory.typed::<Secret>();
-    assert_eq!(rig.factory.version_sources(&resource).len(), 2);
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_informer_is_in_trouble_from_a_failure_until_it_follows_again() {
     let (rig, server) = rig();
     assert_eq!(rig.factory.troubled(), [], "what was never started misses nothing it should have");
@@ -241,11 +221,9 @@ async fn an_informer_is_in_trouble_from_a_failure_until_it_follows_again() {
     rig.settle().await;
     let [(kind, trouble)] = rig.factory.troubled().try_into().expect("one is in trouble");
     assert!(kind.plural == "configmaps" && trouble.contains("50"), "{trouble}");
-    let source = rig.factory.version_source(&kind.group_resource()).expect("a cache");
-    assert!(!source.follows());
     server.heal();
     rig.env.sleep(Duration::from_secs(60)).await;
-    assert!(rig.factory.troubled().is_empty() && source.follows());
+    assert_eq!(rig.factory.troubled(), []);
     rig.env.kill();
     rig.settle().await;
     assert_eq!(rig.factory.troubled().len(), 1, "a dead informer follows nothing");

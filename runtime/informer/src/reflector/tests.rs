@@ -484,7 +484,7 @@ async fn a_burst_is_held_back_at_the_source_when_the_store_does_not_keep_up() {
 async fn a_watch_that_says_nothing_is_left_for_a_consistent_list_when_a_fresh_look_is_asked_for() {
     let (rig, script) = play(vec![listed(5, &["a"]), stalls(), listed(9, &["a", "b"]), stalls()]).await;
     assert_eq!(rig.held(), ["a@5=v"]);
-    assert!(rig.informer.refreshed(Duration::from_secs(1)).await);
+    assert!(rig.refreshed_within(Duration::from_secs(1)).await);
     assert_eq!(script.asked(), [consistent(), watch(5), on_request(), watch(9)]);
     assert_eq!(rig.held(), ["a@9=v", "b@9=v"], "what the watch withheld is there before the answer");
 }
@@ -505,8 +505,8 @@ async fn a_fresh_look_is_granted_by_no_list_that_began_before_it_was_asked_for_a
     rig.start(&script);
     rig.env.sleep(Duration::from_secs(5)).await;
     assert_eq!(script.asked(), [consistent(), watch(5), not_older_than(5)], "it waits for a minute");
-    assert!(!rig.informer.refreshed(Duration::from_secs(1)).await, "a server that refuses is not pressed");
-    assert!(rig.informer.refreshed(LONG).await);
+    assert!(!rig.refreshed_within(Duration::from_secs(1)).await, "a server that refuses is not pressed");
+    assert!(rig.refreshed_within(LONG).await);
     rig.settle().await;
     assert_eq!(
         script.asked()[3..],
@@ -527,13 +527,13 @@ async fn a_fresh_look_is_taken_at_once_where_the_last_one_failed_however_long_th
     }
     let waits = "it waits for half a minute";
     assert!(
-        !rig.informer.refreshed(Duration::from_secs(1)).await,
+        !rig.refreshed_within(Duration::from_secs(1)).await,
         "one wish is good for one look, which fails"
     );
     assert_eq!(script.asked().len(), 7, "{waits}");
     rig.env.sleep(Duration::from_secs(5)).await;
     assert_eq!(script.asked().len(), 7, "{waits}");
-    assert!(rig.informer.refreshed(Duration::from_secs(1)).await);
+    assert!(rig.refreshed_within(Duration::from_secs(1)).await);
     rig.settle().await;
     assert_eq!(rig.held(), ["a@9=v"]);
 }
@@ -552,7 +552,7 @@ async fn a_list_that_is_not_answered_is_given_up_for_a_fresh_look_and_for_no_oth
             pages,
             "it is the deadline of the request that ends it, if nobody asks"
         );
-        assert!(rig.informer.refreshed(Duration::from_secs(1)).await);
+        assert!(rig.refreshed_within(Duration::from_secs(1)).await);
         assert_eq!(script.asked()[pages..], [on_request(), watch(10)]);
         assert_eq!(rig.held(), ["a@10=v"], "of the list that was given up nothing is kept");
     }

@@ -10,6 +10,7 @@ use super::world::*;
 use super::*;
 use crate::Event;
 use crate::presence::{Denial, Presence};
+use crate::testing::refreshed_within;
 
 type Widgets = SharedInformer<Dynamic>;
 
@@ -218,9 +219,9 @@ async fn a_fresh_look_is_granted_by_no_failure_but_by_an_answer_and_wakes_a_sour
         rig.start(&script);
         rig.settle().await;
         let soon = Duration::from_millis(400);
-        assert!(!VersionSource::refreshed(&rig.informer, soon).await, "nobody has answered");
+        assert!(!refreshed_within(&rig.env, &rig.informer, soon).await, "nobody has answered");
         assert_eq!(script.asked().len(), 2, "it was asked at once, and then not without a wait");
-        assert!(VersionSource::refreshed(&rig.informer, MINUTE).await, "somebody has");
+        assert!(refreshed_within(&rig.env, &rig.informer, MINUTE).await, "somebody has");
         assert_eq!(script.asked().len(), 5);
     }
 }
@@ -259,7 +260,7 @@ async fn of_an_absent_kind_a_fresh_look_needs_no_list_but_an_answer() {
     world.start();
     world.pass(MINUTE * 10).await;
     let began = world.env.now();
-    assert!(VersionSource::refreshed(&widgets, MINUTE).await);
+    assert!(refreshed_within(&world.env, &widgets, MINUTE).await);
     assert!(world.env.now().saturating_duration_since(began) < SECOND, "a takeover is not held up by it");
 }
 
@@ -273,16 +274,16 @@ async fn of_a_kind_whose_definition_went_a_fresh_look_is_granted_once_its_object
     assert!(widgets.wait_for_sync(Some(MINUTE)).await.is_ok());
     world.undefine_widgets();
     assert!(
-        !VersionSource::refreshed(&widgets, SECOND).await,
+        !refreshed_within(&world.env, &widgets, SECOND).await,
         "it may be for a moment, and the object is held"
     );
     assert_eq!(widgets.lister().len(), 1);
-    assert!(VersionSource::refreshed(&widgets, MINUTE).await);
+    assert!(refreshed_within(&world.env, &widgets, MINUTE).await);
     assert_eq!((widgets.lister().len(), widgets.presence()), (0, Presence::Absent));
     world.define_widgets();
     world.put_widget("again");
     assert!(
-        VersionSource::refreshed(&widgets, MINUTE).await,
+        refreshed_within(&world.env, &widgets, MINUTE).await,
         "a look by request is not held up by the slow pace"
     );
     assert_eq!(widgets.lister().len(), 1);
@@ -296,7 +297,7 @@ async fn of_a_kind_that_was_never_to_be_read_a_fresh_look_needs_no_list_but_a_re
     world.start();
     world.pass(MINUTE * 10).await;
     let began = world.env.now();
-    assert!(VersionSource::refreshed(&maps, MINUTE).await);
+    assert!(refreshed_within(&world.env, &maps, MINUTE).await);
     assert!(world.env.now().saturating_duration_since(began) < SECOND, "a takeover is not held up by it");
     assert!(matches!(maps.presence(), Presence::Forbidden(_)));
 }
@@ -313,11 +314,11 @@ async fn of_a_kind_that_must_not_be_read_any_more_no_refusal_makes_what_is_held_
     }
     world.put("a", "x", "second");
     world.put("a", "x", "third");
-    assert!(!VersionSource::refreshed(&maps, MINUTE * 5).await, "nobody knows what became of it");
+    assert!(!refreshed_within(&world.env, &maps, MINUTE * 5).await, "nobody knows what became of it");
     assert!(matches!(maps.presence(), Presence::Forbidden(_)));
     assert_eq!(held(&maps).len(), 1, "it is served as it was");
     world.door.open();
-    assert!(VersionSource::refreshed(&maps, MINUTE * 2).await);
+    assert!(refreshed_within(&world.env, &maps, MINUTE * 2).await);
     assert_eq!(held(&maps), ["a/x=third"]);
 }
 

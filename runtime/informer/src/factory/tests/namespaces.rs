@@ -6,6 +6,7 @@ use windlass_object::{ResourceKind, ResourceVersion, Typed, Verb};
 use super::world::*;
 use super::*;
 use crate::presence::Presence;
+use crate::testing::refreshed_within;
 use crate::{Cause, Event, NamespaceSet, Observation, RefreshState};
 
 /// What was told of our objects: `+a/x InitialList`, `~a/x Watch`, `-a/x Deselected Inferred`.
@@ -343,7 +344,7 @@ async fn a_fresh_look_reads_every_namespace_anew() {
     let (world, _, informer, _) = followed().await;
     let lists = |namespace: &str| world.asked(Verb::List, "configmaps", namespace);
     let before = (lists("a"), lists("b"));
-    assert!(VersionSource::refreshed(&informer, MINUTE).await);
+    assert!(refreshed_within(&world.env, &informer, MINUTE).await);
     assert_eq!((lists("a"), lists("b")), (before.0 + 1, before.1 + 1));
     let never: Option<ResourceVersion> = VersionSource::version_in(&informer, Some("c").into());
     assert_eq!(never, None);
@@ -358,20 +359,20 @@ async fn a_fresh_look_waits_for_namespaces_that_have_not_begun() {
     }
     let informer = world.factory.typed::<ConfigMap>();
     world.start();
-    assert!(VersionSource::refreshed(&informer, MINUTE).await);
+    assert!(refreshed_within(&world.env, &informer, MINUTE).await);
     assert_eq!(held(&informer), ["a/x=first"]);
     namespaces.replace(["b"]);
-    assert!(VersionSource::refreshed(&informer, MINUTE).await);
+    assert!(refreshed_within(&world.env, &informer, MINUTE).await);
     assert_eq!(held(&informer), ["b/x=first"]);
     namespaces.replace(Vec::<String>::new());
-    assert!(VersionSource::refreshed(&informer, MINUTE).await, "of nothing, nothing is missing");
+    assert!(refreshed_within(&world.env, &informer, MINUTE).await, "of nothing, nothing is missing");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fresh_look_does_not_wait_for_a_namespace_that_leaves() {
     let (world, namespaces, informer, _) = followed().await;
     let leaves = async { namespaces.remove("b") };
-    let (fresh, left) = future::join(VersionSource::refreshed(&informer, MINUTE), leaves).await;
+    let (fresh, left) = future::join(refreshed_within(&world.env, &informer, MINUTE), leaves).await;
     assert!(fresh && left);
     world.pass(SECOND).await;
     assert_eq!(held(&informer), ["a/x=first"]);

@@ -106,7 +106,7 @@ async fn lists_on_request_are_spaced_and_urgent_ones_are_not() {
     let spaced = lists(&script);
     assert!((10..=12).contains(&spaced), "{spaced} lists in 10 s");
     for _ in 0..5 {
-        assert!(rig.informer.refreshed(Duration::from_millis(10)).await);
+        assert!(rig.refreshed_within(Duration::from_millis(10)).await);
     }
     assert_eq!(lists(&script), spaced + 5);
 }

@@ -292,7 +292,7 @@ async fn a_stream_older_than_what_is_held_is_not_believed_before_a_list_proves_i
 async fn a_fresh_look_leaves_a_stream_that_goes_on_as_a_watch_for_a_list_in_pages() {
     let (rig, script) =
         play(vec![streamed(7, &["a"], vec![Play::Stall]), listed(9, &["a", "b"]), stalls()]).await;
-    assert!(rig.informer.refreshed(Duration::from_secs(1)).await);
+    assert!(rig.refreshed_within(Duration::from_secs(1)).await);
     assert_eq!(script.asked(), [newest(), on_request(), watch(9)]);
 }
 
