@@ -3,16 +3,13 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, anyhow, bail};
-use http::{Request, Response, Uri};
-use kube::client::Body;
+use anyhow::{Context as _, Result, bail};
 use tempfile::TempDir;
-use tower::{BoxError, Layer as _, Service, service_fn};
-use windlass::client::{ClientOptions, Clients, one_line};
+use tower::Layer as _;
+use windlass::client::one_line;
 use windlass::controller::{Descriptor, Registration};
 use windlass::env::{Env, Task};
-use windlass::manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger};
-use windlass::metrics::Metrics;
+use windlass::manager::ManagerConfig;
 use windlass_controllers::Options;
 
 use crate::arguments::Arguments;
@@ -20,6 +17,7 @@ use crate::control_plane::ControlPlane;
 use crate::deeds::Deeds;
 use crate::observed::{Observed, Observer};
 use crate::panel::{ControllerView, Panel};
+use crate::running::{Running, service};
 use crate::trouble;
 
 /// The first line of the kubeconfigs that a demo writes.
@@ -44,13 +42,6 @@ struct Parts {
 struct Kubeconfig {
     path: PathBuf,
     _folder: Option<TempDir>,
-}
-
-/// A manager that runs.
-pub(crate) struct Running {
-    name: String,
-    stop: ShutdownTrigger,
-    task: Task<Result<(), ManagerError>>,
 }
 
 impl Cluster {
@@ -191,78 +182,6 @@ fn start_windlass(env: Env, client: kube::Client) -> Result<(Running, Panel)> {
     let config = ManagerConfig::new(env.rng("identity").identifier());
     let (running, metrics) = Running::start(env, config, registrations, deeds.layer(service(client)))?;
     Ok((running, Panel::new(&metrics, &descriptors, deeds)))
-}
-
-impl Running {
-    /// Starts a manager of these controllers. Its requests are not limited: the demo is alone on its control plane.
-    pub(crate) fn start<S>(
-        env: Env,
-        config: ManagerConfig,
-        registrations: Vec<Registration>,
-        service: S,
-    ) -> Result<(Self, Metrics)>
-    where
-        S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + Sync + 'static,
-        S::Future: Send + 'static,
-        S::Error: Into<BoxError>,
-    {
-        let name = config.name.clone();
-        let config = ManagerConfig { client: unlimited(), ..config };
-        let manager = Manager::with_clients(env.clone(), config, move |env, config, metrics, fence| {
-            Clients::over_service(env.clone(), service, base(), config.client.clone(), metrics, fence)
-        })?;
-        let manager = registrations.into_iter().fold(manager, Manager::register);
-        let metrics = manager.metrics().clone();
-        let (stop, signals) = ShutdownSignals::manual();
-        let task = env.spawn(format!("manager {name}"), manager.run(signals));
-        Ok((Self { name, stop, task }, metrics))
-    }
-
-    /// Fails once it has ended by itself.
-    ///
-    /// # Errors
-    /// When it has.
-    pub(crate) fn must_run(&self) -> Result<()> {
-        if self.task.is_finished() {
-            bail!("{} ended by itself", self.name);
-        }
-        Ok(())
-    }
-
-    /// Ends it in order.
-    ///
-    /// # Errors
-    /// When it fails meanwhile.
-    pub(crate) async fn end(self) -> Result<()> {
-        self.stop.fire();
-        let outcome =
-            self.task.await.map_err(|error| anyhow!("{} did not end in order: {error}", self.name))?;
-        outcome.with_context(|| format!("{} did not end in order", self.name))
-    }
-}
-
-/// A client as the lowest part of a stack of ours.
-pub(crate) fn service(
-    client: kube::Client,
-) -> impl Service<Request<Body>, Response = Response<Body>, Error = kube::Error, Future: Send>
-+ Clone
-+ Send
-+ Sync
-+ 'static {
-    service_fn(move |request| {
-        let client = client.clone();
-        async move { client.send(request).await }
-    })
-}
-
-/// Options of clients without a rate limit.
-pub(crate) fn unlimited() -> ClientOptions {
-    ClientOptions { qps: 0.0, ..ClientOptions::default() }
-}
-
-/// What requests are relative to until a `kube::Client` sets the address of its server.
-pub(crate) fn base() -> Uri {
-    Uri::from_static("http://api-server")
 }
 
 #[cfg(test)]

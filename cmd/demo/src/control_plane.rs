@@ -19,7 +19,7 @@ use windlass_harness::{Assets, Binary, Plane, PlaneOptions};
 use windlass_testing::nodes::{self, NodeOptions};
 
 use crate::arguments::{Arguments, ControlPlaneKind};
-use crate::cluster::{Running, service};
+use crate::running::{Running, service};
 use crate::trouble;
 
 /// Finding binaries that exist takes no longer than this.

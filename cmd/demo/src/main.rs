@@ -14,6 +14,7 @@ mod deeds;
 mod observed;
 mod panel;
 mod render;
+mod running;
 mod screen;
 mod trouble;
 mod workload;

@@ -15,7 +15,7 @@ use windlass::informer::{ApiSources, FactoryOptions, InformerFactory, Lister, Ty
 use windlass::metrics::Metrics;
 use windlass::object::{Representation, ResourceVersion};
 
-use crate::cluster::{base, service, unlimited};
+use crate::running::{base, service, unlimited};
 
 /// How far a pod has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

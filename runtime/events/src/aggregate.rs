@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use windlass_env::Instant;
 
-use crate::correlator::Subject;
 use crate::lru::Lru;
+use crate::subject::Subject;
 
 /// From this many different notes on, one Event stands for all further ones.
 const DISTINCT: usize = 10;

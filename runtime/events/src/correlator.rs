@@ -4,7 +4,7 @@
 //! the object's share is [muted](crate::spam). A muted repeat is counted all the same, so that the next one sent
 //! tells the true number.
 
-use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::api::core::v1::{Event, EventSource};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::json;
 use windlass_env::Instant;
@@ -14,6 +14,7 @@ use crate::aggregate::{Aggregator, Theme, combined_note};
 use crate::lru::Lru;
 use crate::recorder::Occurrence;
 use crate::spam::SpamFilter;
+use crate::subject::Subject;
 
 /// How many entries each memory of repetition keeps by default. Upstream's number.
 pub(crate) const CAPACITY: usize = 4096;
@@ -30,16 +31,6 @@ pub(crate) enum Verdict {
     Patch { body: serde_json::Value, whole: Box<Event> },
     /// Nothing.
     Drop,
-}
-
-/// The object an event is about, without the version, which differs between repeats.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Subject {
-    api_version: Option<String>,
-    kind: Option<String>,
-    namespace: Option<String>,
-    name: Option<String>,
-    uid: Option<String>,
 }
 
 /// What repeats of one Event have in common.
@@ -124,23 +115,6 @@ impl Correlator {
     }
 }
 
-impl Subject {
-    #[cfg(test)]
-    pub(crate) fn named(name: &str) -> Self {
-        Self { name: Some(name.to_owned()), ..Self::default() }
-    }
-
-    fn of(reference: &ObjectReference) -> Self {
-        Self {
-            api_version: reference.api_version.clone(),
-            kind: reference.kind.clone(),
-            namespace: reference.namespace.clone(),
-            name: reference.name.clone(),
-            uid: reference.uid.clone(),
-        }
-    }
-}
-
 fn event(component: &str, occurrence: Occurrence, first: &First) -> Event {
     let namespace = occurrence.regarding.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
     Event {
@@ -171,6 +145,8 @@ fn patch(event: &Event) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::api::core::v1::ObjectReference;
+
     use crate::recorder::EventType;
     use std::time::Duration;
     use windlass_env::Env;

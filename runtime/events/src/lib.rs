@@ -25,6 +25,7 @@ mod recorder;
 mod reference;
 mod sink;
 mod spam;
+mod subject;
 #[cfg(test)]
 mod tests;
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use windlass_env::Instant;
 
-use crate::correlator::Subject;
 use crate::lru::Lru;
+use crate::subject::Subject;
 
 /// Events that may come at once about one object.
 const BURST: u32 = 25;

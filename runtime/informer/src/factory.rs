@@ -18,7 +18,7 @@ use windlass_env::{Env, Instant};
 use windlass_metrics::Metrics;
 use windlass_object::{GroupResource, Representation, ResourceKind, Scoped, Typed};
 
-pub(crate) use self::in_use::Hold;
+use self::in_use::Hold;
 pub use self::in_use::InUse;
 pub use self::options::{FactoryOptions, Selectors};
 use crate::error::{Laggard, NotSynced};

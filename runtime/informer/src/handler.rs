@@ -4,13 +4,7 @@
 //! Here an [`Event`] says why it came ([`Cause`]), and a deletion carries the last known state and says
 //! whether it was seen or inferred ([`Observation`]).
 
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
-
-use windlass_env::cell::Observer;
-
-use crate::processor::{Detach, HandlerState};
 
 /// A change of one object, as a handler is told of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,16 +118,6 @@ pub enum HandlerFailure {
     },
 }
 
-/// A call of a handler waits for the end of the handler's calls.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "handler {handler:?} waits in one of its own calls for these to end, which it would do for ever; wait elsewhere"
-)]
-pub struct WaitsForItself {
-    /// Which handler.
-    pub handler: String,
-}
-
 /// Is told of changes, one at a time.
 ///
 /// The store already holds what a handler is told of, or something newer. A handler runs in a task of its own
@@ -207,13 +191,6 @@ impl<T: Clone, P: Fn(&T) -> bool + Send + 'static, H: Handler<T>> Handler<T> for
     }
 }
 
-/// The hold on a handler that was added. Dropping it leaves the handler where it is.
-pub struct HandlerHandle {
-    name: String,
-    state: Observer<HandlerState>,
-    detach: Arc<dyn Detach>,
-}
-
 impl<T> Event<T> {
     /// The newest state the event carries: what was added, what it was updated to, or what was last known.
     pub fn object(&self) -> &T {
@@ -248,66 +225,9 @@ impl Resync {
     pub const SHORTEST: Duration = Duration::from_secs(1);
 }
 
-impl HandlerHandle {
-    pub(crate) fn new(name: String, state: Observer<HandlerState>, detach: Arc<dyn Detach>) -> Self {
-        Self { name, state, detach }
-    }
-
-    /// Whether this handler has been told of the whole initial list.
-    pub fn has_synced(&self) -> bool {
-        self.state.get() == HandlerState::Synced
-    }
-
-    /// Waits until this handler has been told of the whole initial list; `false` if it was removed or ended, or
-    /// its informer shut down, before that.
-    ///
-    /// # Cancel safety
-    /// Dropping the future withdraws the wait.
-    pub async fn synced(&self) -> bool {
-        let settled = self.state.clone().wait_until(|state| *state != HandlerState::Waiting).await;
-        settled == Ok(HandlerState::Synced)
-    }
-
-    /// Removes the handler: it is told nothing more, except that a change it is being told of right now may
-    /// still be in its hands. What it had not been told yet is dropped. Removing twice is removing once.
-    pub fn remove(&self) {
-        self.detach.detach();
-    }
-
-    /// Waits until the handler is told nothing any more, because it was removed or ended or because its informer was
-    /// shut down, and no call of it is running: what it uses can then be taken from it. It has been dropped, unless
-    /// its informer was never started.
-    ///
-    /// # Errors
-    ///
-    /// [`WaitsForItself`] if a call of this very handler waits, which would never end.
-    ///
-    /// # Cancel safety
-    /// Dropping the future withdraws the wait.
-    pub async fn removed(&self) -> Result<(), WaitsForItself> {
-        if self.detach.is_calling_here() {
-            return Err(WaitsForItself { handler: self.name.clone() });
-        }
-        // The cell lives as long as this handle, so the wait ends only when the handler is gone.
-        let _gone = self.state.clone().wait_until(|state| *state == HandlerState::Gone).await;
-        Ok(())
-    }
-
-    /// Why the handler was ended, if it was ended without having been removed.
-    pub fn failure(&self) -> Option<HandlerFailure> {
-        self.detach.failure()
-    }
-}
-
-impl fmt::Debug for HandlerHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HandlerHandle").field("name", &self.name).field("state", &self.state.get()).finish()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
 
     use super::*;
 

@@ -42,6 +42,7 @@ mod budget;
 pub mod delta_fifo;
 mod error;
 mod factory;
+mod handle;
 mod handler;
 mod indexer;
 pub mod indexes;
@@ -69,9 +70,9 @@ mod undecodable;
 pub use crate::budget::OverBudget;
 pub use crate::error::{InformerError, Lag, Laggard, NotSynced};
 pub use crate::factory::{FactoryOptions, InUse, InformerFactory, Selectors};
+pub use crate::handle::{HandlerHandle, WaitsForItself};
 pub use crate::handler::{
-    Cause, Delivery, Event, Handler, HandlerFailure, HandlerHandle, HandlerOptions, Observation, Resync,
-    WaitsForItself, filtered,
+    Cause, Delivery, Event, Handler, HandlerFailure, HandlerOptions, Observation, Resync, filtered,
 };
 #[cfg(feature = "etcd")]
 pub use crate::list_watch::etcd;

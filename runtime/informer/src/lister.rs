@@ -3,6 +3,7 @@
 //! Every call reads the newest snapshot and never waits; two calls may see two moments. Objects come sorted
 //! by key. A reader holds what it got for as long as it likes and holds up nobody.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +11,6 @@ use std::sync::Arc;
 use kube::Resource;
 use windlass_object::{LabelSelector, ObjectKey, Representation, ResourceVersion, Typed};
 
-use crate::factory::Hold;
 use crate::indexer::Index;
 use crate::store::{Progress, Quarantined, Snapshot, Store};
 use crate::undecodable::UndecodableObjects;
@@ -21,7 +21,7 @@ pub struct Lister<R: Representation> {
     /// Whose objects these are, for messages.
     informer: Arc<str>,
     /// What keeps the informer going, if it is one that lasts as long as it is used.
-    hold: Option<Arc<Hold>>,
+    hold: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// The whole objects of one type.
@@ -45,7 +45,7 @@ impl<R: Representation> Lister<R> {
     }
 
     /// The same, which keeps its informer going.
-    pub(crate) fn holding(self, hold: Arc<Hold>) -> Self {
+    pub(crate) fn holding(self, hold: Arc<dyn Any + Send + Sync>) -> Self {
         Self { hold: Some(hold), ..self }
     }
 

@@ -19,7 +19,7 @@ use windlass_metrics::Metrics;
 use crate::config::ManagerConfig;
 use crate::error::ManagerError;
 use crate::shards::Sharers;
-use crate::takeover::Takeover;
+use crate::takeover::{Takeover, merged};
 
 /// How often stragglers are told of when they are waited for without end.
 const PATIENT_INTERVAL: Duration = Duration::from_secs(10);
@@ -178,18 +178,6 @@ impl fmt::Debug for Controllers {
             .field("working", &self.working)
             .finish_non_exhaustive()
     }
-}
-
-/// Returns the higher version of each resource; `None` if either is unknown.
-pub(crate) fn merged(one: Option<Written>, other: Option<Written>) -> Option<Written> {
-    let mut merged = one?;
-    for (resource, version) in other? {
-        let highest = merged.entry(resource).or_insert_with(|| version.clone());
-        if *highest < version {
-            *highest = version;
-        }
-    }
-    Some(merged)
 }
 
 /// Waits until no worker is left, nor anything of a controller whose start was dropped.

@@ -9,8 +9,6 @@ use windlass_election::{ElectionError, LeaseLost};
 use windlass_object::ResourceKind;
 
 use crate::config::ConfigError;
-use crate::registry::RegistryError;
-use crate::runnables::{AddError, RunnableError};
 use crate::selection::UnknownController;
 
 /// Why [`Manager::run`](crate::Manager::run) did not end with a clean shutdown.
@@ -136,4 +134,39 @@ impl ManagerError {
 
 fn count(stragglers: usize) -> String {
     if stragglers == 1 { "one reconcile".to_owned() } else { format!("{stragglers} reconciles") }
+}
+
+/// Two controllers claim one name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the controller name {name:?} is registered twice: by {first} and by {second}")]
+pub struct RegistryError {
+    /// The name or alias that both claim.
+    pub name: &'static str,
+    /// Who has it.
+    pub first: &'static str,
+    /// Who claims it too.
+    pub second: &'static str,
+}
+
+/// What a runnable fails with.
+pub type RunnableError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a runnable was not added.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddError {
+    /// What it would run with has ended, or is about to.
+    #[error("the runnable {name} comes too late: the manager is stopping")]
+    Stopping {
+        /// Which one.
+        name: String,
+    },
+    /// It needs the leader, and replicas that share shards have none.
+    #[error(
+        "the runnable {name} needs the leader, and replicas that share shards have none: let it run on every replica, or \
+         switch sharding off"
+    )]
+    NoLeader {
+        /// Which one.
+        name: String,
+    },
 }

@@ -16,7 +16,7 @@ use windlass_env::cell::{Observer, Publisher, cell};
 use windlass_env::{Aside, Env, Task};
 
 use crate::error::ManagerError;
-use crate::process::first;
+use crate::race::first;
 use crate::shards::Sharing;
 
 /// What a term tells its successor of its writes.

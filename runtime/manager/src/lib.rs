@@ -34,6 +34,7 @@
 //! controller, and to go on with a controller it does not know.
 
 mod api_server;
+mod budget;
 mod config;
 mod configuration;
 mod controllers;
@@ -47,6 +48,7 @@ mod manager;
 mod needs;
 mod phase;
 mod process;
+mod race;
 mod registry;
 mod runnables;
 mod selection;
@@ -60,15 +62,13 @@ mod team;
 mod tests;
 
 pub use crate::config::{ConfigError, ManagerConfig};
-pub use crate::error::ManagerError;
+pub use crate::error::{AddError, ManagerError, RegistryError, RunnableError};
 pub use crate::explain::{Explainer, NoSuchController};
 pub use crate::feature_gates::{FeatureGate, FeatureGateError, FeatureGates, Stage};
 pub use crate::lifecycle::{START, Step};
 pub use crate::manager::Manager;
-pub use crate::registry::{Registry, RegistryError};
-pub use crate::runnables::{
-    AddError, ManagerHandle, Runnable, RunnableContext, RunnableError, RunnableGroup, declaring, runnable,
-};
+pub use crate::registry::Registry;
+pub use crate::runnables::{ManagerHandle, Runnable, RunnableContext, RunnableGroup, declaring, runnable};
 pub use crate::selection::{ControllerSelection, UnknownController};
 pub use crate::shutdown::{ShutdownSignals, ShutdownTrigger};
 pub use crate::spelling::closest;

@@ -1,35 +1,32 @@
 //! A manager that runs: one function per step of the start table, one per step back, and what ends it.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{self, Either};
+use futures_util::future::Either;
 use windlass_admin::{AdminParts, AdminServer};
 use windlass_client::{Fence, OpenFence, RawClient, one_line};
-use windlass_env::{Env, Instant};
+use windlass_env::Env;
 use windlass_events::{Recorder, recorder_drawing_from};
 use windlass_informer::ApiSources;
 use windlass_metrics::Metrics;
 
 use crate::api_server::wait_for_api_server;
+use crate::budget::{Budget, HURRY};
 use crate::config::ManagerConfig;
 use crate::controllers::Recorders;
 use crate::error::ManagerError;
 use crate::lifecycle::{START, Step, stop_order};
 use crate::needs::{LOOK_INTERVAL, Needs, Standing};
 use crate::phase::Phase;
+use crate::race::first;
 use crate::runnables::{Means, RunnableGroup};
 use crate::shutdown::ShutdownSignals;
 use crate::team::{Common, Team};
 
 /// How often the informers that hold up the start are told of.
 const SYNC_INTERVAL: Duration = Duration::from_secs(30);
-
-/// How long informers may take to stop when the process is in a hurry. They only read.
-const HURRY: Duration = Duration::from_secs(1);
 
 /// Everything a running manager consists of.
 pub(crate) struct Process {
@@ -265,25 +262,6 @@ impl Process {
     }
 }
 
-/// What is left of the shutdown timeout.
-pub(crate) struct Budget {
-    env: Env,
-    until: Instant,
-}
-
-impl Budget {
-    /// Counted from now; without end if `timeout` is zero.
-    fn new(env: &Env, timeout: Duration) -> Self {
-        let until = if timeout.is_zero() { Instant::NEVER } else { env.now() + timeout };
-        Self { env: env.clone(), until }
-    }
-
-    /// At least a moment: what stops at once must not be blamed for what took all the time before.
-    pub(crate) fn left(&self) -> Duration {
-        self.until.saturating_duration_since(self.env.now()).max(HURRY)
-    }
-}
-
 impl fmt::Debug for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Process").field("started", &self.started).finish_non_exhaustive()
@@ -303,17 +281,6 @@ fn first_told(failure: ManagerError, stopped: Result<(), ManagerError>) -> Manag
             failure
         }
         Ok(()) => failure,
-    }
-}
-
-/// Whichever comes first; `stop` is looked at first whenever both could go on.
-pub(crate) async fn first<A, B>(
-    stop: impl Future<Output = A>,
-    work: impl Future<Output = B>,
-) -> Either<A, B> {
-    match future::select(pin!(stop), pin!(work)).await {
-        Either::Left((stopped, _)) => Either::Left(stopped),
-        Either::Right((worked, _)) => Either::Right(worked),
     }
 }
 

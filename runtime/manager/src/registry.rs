@@ -7,7 +7,7 @@ use windlass_env::Env;
 use windlass_object::{Rule, Verb};
 
 use crate::config::ManagerConfig;
-use crate::error::ManagerError;
+use crate::error::{ManagerError, RegistryError};
 use crate::selection::{ControllerSelection, UnknownController};
 
 /// Every controller a process knows, in the order of registration, which is also the order of start.
@@ -16,18 +16,6 @@ pub struct Registry {
     registrations: Vec<Registration>,
     /// What runs beside them asks of the API server.
     declared: Vec<Declaration>,
-}
-
-/// Two controllers claim one name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the controller name {name:?} is registered twice: by {first} and by {second}")]
-pub struct RegistryError {
-    /// The name or alias that both claim.
-    pub name: &'static str,
-    /// Who has it.
-    pub first: &'static str,
-    /// Who claims it too.
-    pub second: &'static str,
 }
 
 impl Registry {

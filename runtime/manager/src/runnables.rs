@@ -32,10 +32,7 @@ use windlass_env::cell::{Publisher, cell};
 use windlass_env::{Env, Task, caught};
 use windlass_metrics::Metrics;
 
-use crate::error::ManagerError;
-
-/// What a runnable fails with.
-pub type RunnableError = Box<dyn std::error::Error + Send + Sync>;
+use crate::error::{AddError, ManagerError, RunnableError};
 
 /// When, and on which replicas, a runnable runs.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -193,26 +190,6 @@ impl RunnableContext {
     pub fn health(&self) -> &Health {
         &self.means.health
     }
-}
-
-/// Why a runnable was not added.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AddError {
-    /// What it would run with has ended, or is about to.
-    #[error("the runnable {name} comes too late: the manager is stopping")]
-    Stopping {
-        /// Which one.
-        name: String,
-    },
-    /// It needs the leader, and replicas that share shards have none.
-    #[error(
-        "the runnable {name} needs the leader, and replicas that share shards have none: let it run on every replica, or \
-         switch sharding off"
-    )]
-    NoLeader {
-        /// Which one.
-        name: String,
-    },
 }
 
 /// Adds runnables to a manager, before it runs and while it does. Clones are the same.

@@ -58,10 +58,9 @@ use windlass_object::{ObjectKey, Scope};
 use self::seat::Seat;
 use self::survey::{Found, Survey};
 use self::table::{Held, hash_of};
-use crate::controllers::merged;
 use crate::error::ManagerError;
-use crate::process::first;
-use crate::takeover::Takeover;
+use crate::race::first;
+use crate::takeover::{Takeover, merged};
 
 pub(crate) use self::page::{add_page, held};
 pub(crate) use self::table::Table;

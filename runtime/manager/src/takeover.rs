@@ -118,3 +118,15 @@ async fn reached(cache: Arc<dyn VersionSource>, version: ResourceVersion) {
 async fn refreshed(cache: Arc<dyn VersionSource>) {
     cache.refreshed().await;
 }
+
+/// Returns the higher version of each resource; `None` if either is unknown.
+pub(crate) fn merged(one: Option<Written>, other: Option<Written>) -> Option<Written> {
+    let mut merged = one?;
+    for (resource, version) in other? {
+        let highest = merged.entry(resource).or_insert_with(|| version.clone());
+        if *highest < version {
+            *highest = version;
+        }
+    }
+    Some(merged)
+}

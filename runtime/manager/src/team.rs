@@ -19,15 +19,16 @@ use windlass_env::Env;
 use windlass_events::{EventType, Recorder};
 use windlass_informer::InformerFactory;
 
-use crate::controllers::{Controllers, merged};
+use crate::budget::Budget;
+use crate::controllers::Controllers;
 use crate::error::ManagerError;
 use crate::leadership::{Leadership, TermWrites};
 use crate::lifecycle::{START, Step, stop_order};
 use crate::needs::Needs;
-use crate::process::{Budget, first};
+use crate::race::first;
 use crate::runnables::{Means, RunnableGroup, Runnables};
 use crate::shutdown::ShutdownSignals;
-use crate::takeover::Takeover;
+use crate::takeover::{Takeover, merged};
 
 /// What the team takes from its process.
 pub(crate) struct Common {

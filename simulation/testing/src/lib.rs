@@ -56,6 +56,7 @@ mod campaign;
 mod cluster;
 mod flaw;
 mod judge;
+mod judged;
 mod local;
 pub mod nodes;
 mod openings;

@@ -6,27 +6,21 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::future::poll_fn;
-use std::pin::pin;
-use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
 use serde_json::Value;
 use windlass_api_server::faults::{Asked, Who};
-use windlass_controller::{CacheVersions, Outcome, ReconcileError, ReconcileLayer, Registration};
-use windlass_env::Env;
+use windlass_controller::CacheVersions;
 use windlass_informer::Site;
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Uid, Verb};
 
 use crate::flaw::Flaw;
-use crate::judge::Judge;
 
 /// One key of one controller in one life of a process.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Subject {
-    who: Who,
-    controller: &'static str,
-    key: ObjectKey,
+    pub(crate) who: Who,
+    pub(crate) controller: &'static str,
+    pub(crate) key: ObjectKey,
 }
 
 /// A collection that was written to: its resource, and the namespace, or the UID of an object without one, since shards
@@ -71,7 +65,8 @@ impl Reads {
         *last = version.max(*last);
     }
 
-    fn begins(&self, subject: &Subject, caches: &CacheVersions) -> Option<Flaw> {
+    /// What is wrong with a reconcile that begins over these caches.
+    pub(crate) fn begins(&self, subject: &Subject, caches: &CacheVersions) -> Option<Flaw> {
         let written = self.written.get(subject)?;
         written.iter().find_map(|((resource, namespace, uid), version)| {
             let site = Site { namespace: namespace.as_deref(), uid: uid.as_ref() };
@@ -92,50 +87,11 @@ impl Reads {
     }
 }
 
-/// The layer around the reconciles of one controller in one process.
-struct Watcher {
-    judge: Arc<Judge>,
-    who: Who,
-    controller: &'static str,
-    caches: Option<CacheVersions>,
-}
-
-/// The same controller, whose reconciles are judged.
-pub(crate) fn judged(registration: Registration, judge: &Arc<Judge>, env: &Env) -> Registration {
-    let (judge, who) = (Arc::clone(judge), Who { instance: env.instance().into(), life: env.life() });
-    registration.layered(move |setup| {
-        let (judge, who) = (Arc::clone(&judge), who.clone());
-        Arc::new(Watcher { judge, who, controller: setup.descriptor().name, caches: setup.cache_versions() })
-    })
-}
-
-impl ReconcileLayer for Watcher {
-    fn around<'a>(
-        &'a self,
-        key: &'a ObjectKey,
-        reconcile: BoxFuture<'a, Result<Outcome, ReconcileError>>,
-    ) -> BoxFuture<'a, Result<Outcome, ReconcileError>> {
-        let subject = Subject { who: self.who.clone(), controller: self.controller, key: key.clone() };
-        Box::pin(async move {
-            if let Some(caches) = &self.caches {
-                let flaw = self.judge.reads(|reads| reads.begins(&subject, caches));
-                flaw.into_iter().for_each(|flaw| self.judge.object(flaw));
-            }
-            let mut reconcile = pin!(reconcile);
-            poll_fn(|cx| {
-                let _polled = Polled::by(&subject);
-                reconcile.as_mut().poll(cx)
-            })
-            .await
-        })
-    }
-}
-
 /// Notes whose reconcile is polled, until it is dropped: also when the reconcile panics.
-struct Polled;
+pub(crate) struct Polled;
 
 impl Polled {
-    fn by(subject: &Subject) -> Polled {
+    pub(crate) fn by(subject: &Subject) -> Polled {
         POLLED.set(Some(subject.clone()));
         Polled
     }

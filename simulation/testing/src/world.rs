@@ -15,8 +15,8 @@ use windlass_metrics::Metrics;
 
 use crate::flaw::Flaw;
 use crate::judge::{Candidate, Judge, identity};
+use crate::judged::judged;
 use crate::probe::{self, Caches, Look};
-use crate::reads::judged;
 use crate::rights::undeclared;
 use crate::vacancies::Terms;
 

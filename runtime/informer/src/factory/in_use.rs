@@ -12,7 +12,8 @@ use windlass_object::Representation;
 
 use super::{AnyInformer, Identity, Inner, State};
 use crate::error::InformerError;
-use crate::handler::{Event, Handler, HandlerHandle, HandlerOptions};
+use crate::handle::HandlerHandle;
+use crate::handler::{Event, Handler, HandlerOptions};
 use crate::lister::Lister;
 use crate::shared_informer::SharedInformer;
 
@@ -37,7 +38,7 @@ impl<R: Representation> InUse<R> {
 
     /// A reader of the objects, which keeps the informer going as long as it or a clone of it is there.
     pub fn lister(&self) -> Lister<R> {
-        self.informer.lister().holding(Arc::clone(&self.hold))
+        self.informer.lister().holding(Arc::clone(&self.hold) as _)
     }
 
     /// As [`SharedInformer::add_handler`]. The handler keeps the informer going until it is removed.

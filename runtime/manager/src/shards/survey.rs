@@ -26,7 +26,7 @@ use windlass_object::shard::{Division, HeavyNamespace, hash};
 use windlass_object::{ResourceKind, Scope};
 
 use super::weights::Count;
-use crate::process::first;
+use crate::race::first;
 
 /// Between two looks. Namespaces grow over minutes, and a look may cost a list of everything that has changed since.
 const INTERVAL: Duration = Duration::from_secs(300);

@@ -1,0 +1,53 @@
+//! The layer around reconciles that has their reads judged.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use windlass_api_server::faults::Who;
+use windlass_controller::{CacheVersions, Outcome, ReconcileError, ReconcileLayer, Registration};
+use windlass_env::Env;
+use windlass_object::ObjectKey;
+
+use crate::judge::Judge;
+use crate::reads::{Polled, Subject};
+
+/// The layer around the reconciles of one controller in one process.
+struct Watcher {
+    judge: Arc<Judge>,
+    who: Who,
+    controller: &'static str,
+    caches: Option<CacheVersions>,
+}
+
+/// The same controller, whose reconciles are judged.
+pub(crate) fn judged(registration: Registration, judge: &Arc<Judge>, env: &Env) -> Registration {
+    let (judge, who) = (Arc::clone(judge), Who { instance: env.instance().into(), life: env.life() });
+    registration.layered(move |setup| {
+        let (judge, who) = (Arc::clone(&judge), who.clone());
+        Arc::new(Watcher { judge, who, controller: setup.descriptor().name, caches: setup.cache_versions() })
+    })
+}
+
+impl ReconcileLayer for Watcher {
+    fn around<'a>(
+        &'a self,
+        key: &'a ObjectKey,
+        reconcile: BoxFuture<'a, Result<Outcome, ReconcileError>>,
+    ) -> BoxFuture<'a, Result<Outcome, ReconcileError>> {
+        let subject = Subject { who: self.who.clone(), controller: self.controller, key: key.clone() };
+        Box::pin(async move {
+            if let Some(caches) = &self.caches {
+                let flaw = self.judge.reads(|reads| reads.begins(&subject, caches));
+                flaw.into_iter().for_each(|flaw| self.judge.object(flaw));
+            }
+            let mut reconcile = pin!(reconcile);
+            poll_fn(|cx| {
+                let _polled = Polled::by(&subject);
+                reconcile.as_mut().poll(cx)
+            })
+            .await
+        })
+    }
+}
