@@ -94,8 +94,8 @@ pub enum Delivery {
     #[default]
     Coalesced,
     /// Every change is told, in the order in which they happened across all objects. If more than `bound` changes (at
-    /// least one) wait, the handler is ended, for it would miss some: [`HandlerHandle::failure`]. For who writes
-    /// things down. What was there when the handler came does not count.
+    /// least one) wait, the handler is ended, for it would miss some, and [its handle](crate::HandlerHandle::failure) says
+    /// so. For handlers that write things down. What existed when the handler was added does not count.
     EveryEvent {
         /// How many changes may wait.
         bound: usize,
