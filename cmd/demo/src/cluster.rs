@@ -29,7 +29,7 @@ pub(crate) struct Cluster {
     parts: Parts,
 }
 
-/// What runs beside the control plane.
+/// The parts that use the control plane.
 struct Parts {
     kubeconfig: Kubeconfig,
     windlass: Running,

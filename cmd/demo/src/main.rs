@@ -5,7 +5,7 @@
 //! source. A terminal shows a screen that is redrawn; other output is one line for each change.
 //!
 //! Guarantees: nothing that it started is left when it ends; the first Ctrl-C ends it in order, the second at once; the
-//! exit code is 0 after an orderly end, also when nobody reads the output.
+//! exit code is 0 after an orderly end, also when standard output is closed.
 
 mod arguments;
 mod cluster;

@@ -84,7 +84,7 @@ pub(crate) fn unlimited() -> ClientOptions {
     ClientOptions { qps: 0.0, ..ClientOptions::default() }
 }
 
-/// What requests are relative to until a `kube::Client` sets the address of its server.
+/// The base of request URIs, until a `kube::Client` sets the address of its server.
 pub(crate) fn base() -> Uri {
     Uri::from_static("http://api-server")
 }

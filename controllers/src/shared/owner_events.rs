@@ -65,14 +65,14 @@ pub(crate) fn is_of_status_alone<R: Replicated>(event: &Event<Arc<R>>) -> bool {
 pub(crate) fn pod_changed<R: Replicated>(event: &Event<Arc<Pod>>, owners: &impl Owners<R>) -> Vec<Wake> {
     let notice = Notice { owners, kind: std::marker::PhantomData };
     match event {
-        Event::Added { object, .. } if pods::is_being_deleted(object) => notice.leaving(object),
+        Event::Added { object, .. } if pods::is_being_deleted(object) => notice.of_owner(object),
         Event::Added { object, .. } => notice.added(object),
         // Owners have resyncs of their own. Equal versions would prove nothing: a server restored from a backup
         // gives them anew.
         Event::Updated { cause: Cause::Resync, .. } => Vec::new(),
         Event::Updated { old, new, .. } if pods::is_being_deleted(new) => notice.updated_leaving(old, new),
         Event::Updated { old, new, .. } => notice.updated(old, new),
-        Event::Deleted { last, .. } => notice.leaving(last),
+        Event::Deleted { last, .. } => notice.of_owner(last),
     }
 }
 
@@ -84,17 +84,14 @@ struct Notice<'a, R, O> {
 
 impl<R: Replicated, O: Owners<R>> Notice<'_, R, O> {
     fn added(&self, pod: &Pod) -> Vec<Wake> {
-        if controller_of(&pod.metadata).is_none() {
-            return self.orphan(pod);
-        }
-        self.owner(pod).map(|owner| Wake::Now(key_of(&*owner))).into_iter().collect()
+        if controller_of(&pod.metadata).is_none() { self.orphan(pod) } else { self.of_owner(pod) }
     }
 
     fn updated(&self, old: &Pod, new: &Pod) -> Vec<Wake> {
         let (before, after) = (controller_of(&old.metadata), controller_of(&new.metadata));
         let mut wakes = Vec::new();
         if before != after {
-            wakes.extend(self.owner(old).map(|owner| Wake::Now(key_of(&*owner))));
+            wakes.extend(self.of_owner(old));
         }
         match after {
             Some(_) => wakes.extend(self.owned(old, new)),
@@ -118,14 +115,14 @@ impl<R: Replicated, O: Owners<R>> Notice<'_, R, O> {
     }
 
     fn updated_leaving(&self, old: &Pod, new: &Pod) -> Vec<Wake> {
-        let mut wakes = self.leaving(new);
+        let mut wakes = self.of_owner(new);
         if controller_of(&old.metadata) != controller_of(&new.metadata) {
-            wakes.extend(self.leaving(old));
+            wakes.extend(self.of_owner(old));
         }
         wakes
     }
 
-    fn leaving(&self, pod: &Pod) -> Vec<Wake> {
+    fn of_owner(&self, pod: &Pod) -> Vec<Wake> {
         self.owner(pod).map(|owner| Wake::Now(key_of(&*owner))).into_iter().collect()
     }
 

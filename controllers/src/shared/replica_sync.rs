@@ -4,7 +4,7 @@
 //!
 //! 1. List the owner's pods and the namespace's orphans; adopt and release. If that fails, stop: the count is wrong.
 //! 2. If the owner is not being deleted: create what is missing or delete what is too much.
-//! 3. Write the status, whatever came of step 2.
+//! 3. Write the status, also if step 2 failed.
 //! 4. Ask to be called again when a ready pod becomes available, and soon while something is unknown.
 //!
 //! The runtime begins a sync only once the cache of pods reflects every create and delete of the last one

@@ -5,8 +5,8 @@
 //!   reads what: no token, or an unknown one, is 401; a known one without the right is 403.
 //! - Probes need no token and wait for no review, whatever else is asked.
 //! - A certificate in files is replaced without losing a connection; a broken one is refused, and told once.
-//! - Whoever sends slowly, nothing, too much or without end, or never reads, costs one of a bounded number of
-//!   connections, and loses it when somebody else comes. What requests and answers weigh is bounded too.
+//! - A client that sends slowly, nothing, too much or without end, or never reads, costs one of a bounded number of
+//!   connections, and loses it when another client connects. What requests and answers weigh is bounded too.
 //! - Every task ends with [`AdminServer::stop`], within a second.
 //!
 //! What it refuses: bodies, methods other than GET and HEAD, client certificates, and HTTP/2 unless it is asked for.

@@ -45,8 +45,8 @@ pub(crate) enum Step {
     TakeOver,
     /// Renew it: it names us although we do not lead, because the response to our own write was lost.
     Reclaim,
-    /// Give it back: it names us, we do not lead, and we can no longer use it. The coordinator never chooses the holder
-    /// of an expired Lease a second time, so nobody would lead otherwise.
+    /// Give it back: it names us, we do not lead, and we can no longer use it. The coordinator does not write the holder
+    /// of an expired Lease again when it chooses the same replica, so no replica would lead otherwise.
     Release,
     /// It is not to be written before then, unless it changes.
     WaitUntil(Instant),
@@ -144,7 +144,7 @@ pub(crate) fn decide(view: &View, me: &str, unstated: Duration, now: Instant) ->
 
 /// The same where the API server's coordinator decides: nothing is taken, and only what was given is held. A Lease that
 /// names `me` may be used until it expires, unless another replica is preferred. Otherwise it is released, one lease
-/// duration of ours after it was given.
+/// duration of ours after it was observed.
 pub(crate) fn decide_coordinated(view: &View, me: &str, unstated: Duration, now: Instant) -> Step {
     match view {
         View::Unknown => Step::Look,

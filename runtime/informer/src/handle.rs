@@ -1,4 +1,4 @@
-//! What remains with whoever added a handler.
+//! The handle of a handler that was added.
 
 use std::fmt;
 use std::sync::Arc;

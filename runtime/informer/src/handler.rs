@@ -95,7 +95,7 @@ pub enum Delivery {
     Coalesced,
     /// Every change is told, in the order in which they happened across all objects. If more than `bound` changes (at
     /// least one) wait, the handler is ended, for it would miss some, and [its handle](crate::HandlerHandle::failure) says
-    /// so. For handlers that write things down. What existed when the handler was added does not count.
+    /// so. For handlers that write things down. Objects that existed when the handler was added do not count.
     EveryEvent {
         /// How many changes may wait.
         bound: usize,
