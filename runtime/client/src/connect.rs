@@ -28,11 +28,11 @@ use tower::{BoxError, Service, ServiceExt as _};
 use windlass_env::Env;
 
 use crate::{
-    clients::ClientOptions,
-    error::ClientError,
+    error::{ClientError, CredentialsError},
     identities::process::ProcessCredentials,
+    options::ClientOptions,
     pool::{Dial, Pool, Stream},
-    stack::{credentials::CredentialsError, wire::Wire},
+    stack::wire::Wire,
 };
 
 /// TCP's own probes, which find a peer that is gone while nobody asks it anything.

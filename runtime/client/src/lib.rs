@@ -30,9 +30,9 @@
 mod clients;
 mod config;
 mod connect;
-mod denial;
 mod error;
 mod identities;
+mod options;
 mod pool;
 mod progress;
 mod raw;
@@ -42,22 +42,20 @@ mod stack;
 mod tests;
 
 pub use self::{
-    clients::{ClientOptions, ClientOptionsError, Clients, ControllerClients},
+    clients::{Clients, ControllerClients},
     config::{ConfigError, load_config},
-    denial::{Denial, denial},
     error::{
-        ClientError, RequestError, draining, killed, one_line, refusal, retry_after, timed_out, undeclared,
+        ClientError, CredentialsError, DeadlineError, Denial, DrainingError, FencedError, IdentityCause,
+        IdentityError, KilledError, NotDeclaredError, RequestError, SilentError, denial, draining, killed,
+        one_line, refusal, retry_after, timed_out, undeclared,
     },
-    identities::{Identities, IdentityCause, IdentityError},
+    options::{ClientOptions, ClientOptionsError, Identities},
     progress::RequestProgress,
     raw::{FrameStream, ListQuery, RawClient, VersionMatch, WatchQuery},
     reachability::{Reachability, Resumption},
     stack::{
-        credentials::CredentialsError,
-        deadline::{DeadlineError, SilentError},
-        declared::{DeclaredVerbs, NotDeclaredError},
-        drain::DrainingError,
-        gate::{Fence, FenceState, FencedError, KilledError, OpenFence},
+        declared::DeclaredVerbs,
+        gate::{Fence, FenceState, OpenFence},
         write_log::{CacheState, Write, WriteLog, WriteTarget},
     },
 };

@@ -31,13 +31,9 @@ use windlass_env::{
 };
 
 use crate::{
-    identities::IdentityError,
+    error::{CredentialsError, FencedError, IdentityError, KilledError},
     progress::RequestProgress,
-    stack::{
-        Answer, Next, Step,
-        credentials::CredentialsError,
-        gate::{FencedError, KilledError},
-    },
+    stack::{Answer, Next, Step},
 };
 
 /// The shortest silence that is an outage: longer than what a restarted connection or a lost packet costs.

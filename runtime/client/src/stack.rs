@@ -13,7 +13,6 @@
 //! not ready there would hold up, and one that failed would end, every caller of that client.
 
 pub(crate) mod count;
-pub(crate) mod credentials;
 pub(crate) mod deadline;
 pub(crate) mod declared;
 pub(crate) mod drain;

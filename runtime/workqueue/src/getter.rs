@@ -8,7 +8,7 @@ use tokio::task::coop;
 use windlass_env::Instant;
 
 use crate::Key;
-use crate::queue::Shared;
+use crate::shared::Shared;
 use crate::state::Taken;
 use crate::waiters::Seat;
 

@@ -38,7 +38,8 @@
 
 mod add;
 mod delays;
-mod drain;
+mod drained;
+mod drainers;
 mod getter;
 mod key;
 mod limiter;
@@ -46,6 +47,7 @@ mod meter;
 mod options;
 mod queue;
 mod schedule;
+mod shared;
 mod slots;
 mod state;
 mod sync;

@@ -13,10 +13,9 @@ use tower::BoxError;
 use windlass_object::{Status, wire};
 
 use crate::{
-    ClientError,
-    denial::Denial,
-    error::{advised_by_headers, advised_by_status, one_line},
-    identities::{IdentityCause, IdentityError},
+    error::{
+        ClientError, Denial, IdentityCause, IdentityError, advised_by_headers, advised_by_status, one_line,
+    },
     stack::{Next, read},
 };
 

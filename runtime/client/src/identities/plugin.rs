@@ -14,7 +14,7 @@ use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::stack::credentials::CredentialsError;
+use crate::error::CredentialsError;
 
 /// The credential that a plugin returns: a token, a client certificate with its key, or both. It has no `Debug` because all of
 /// it is secret.

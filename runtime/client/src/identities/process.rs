@@ -35,8 +35,8 @@ use windlass_env::{Env, Instant};
 
 use super::plugin::{self, Pair};
 use crate::{
-    error::ClientError,
-    stack::{Answer, AsService, Next, Notes, Step, copy, credentials::CredentialsError, over},
+    error::{ClientError, CredentialsError},
+    stack::{Answer, AsService, Next, Notes, Step, copy, over},
 };
 
 /// How old a token file's token can be, as client-go.

@@ -12,10 +12,8 @@ use std::{
 use tokio::sync::Mutex as Turns;
 use windlass_env::{Env, Instant, Rng};
 
-use crate::identities::{
-    IdentityError,
-    account::{Account, Failure, Grant, Token},
-};
+use super::account::{Account, Failure, Grant, Token};
+use crate::error::IdentityError;
 
 /// A token is renewed when this share of its lifetime has passed, in percent: upstream's rule.
 const RENEWED_AFTER: u32 = 80;

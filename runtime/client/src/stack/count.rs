@@ -9,14 +9,8 @@ use windlass_env::{Env, Instant};
 use windlass_metrics::RequestMetrics;
 use windlass_object::request::RequestInfo;
 
-use super::{
-    Answer, Next, Notes, Step,
-    deadline::DeadlineError,
-    declared::NotDeclaredError,
-    drain::DrainingError,
-    gate::{FencedError, KilledError},
-};
-use crate::identities::IdentityError;
+use super::{Answer, Next, Notes, Step};
+use crate::error::{DeadlineError, DrainingError, FencedError, IdentityError, KilledError, NotDeclaredError};
 
 /// One identity's metrics of requests to one server.
 #[derive(Clone)]

@@ -25,22 +25,7 @@ use windlass_object::{
 };
 
 use super::{Answer, Next, Notes, Step, gate::Due};
-
-/// The server did not answer in time. A write may have taken effect.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no complete answer within {within:?}")]
-pub struct DeadlineError {
-    /// How long the request had.
-    pub within: Duration,
-}
-
-/// A watch said nothing for longer than the server would have kept it open: the connection is dead.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the watch was silent for {bound:?}")]
-pub struct SilentError {
-    /// The longest silence allowed.
-    pub bound: Duration,
-}
+use crate::error::{DeadlineError, SilentError};
 
 /// What a watch may be silent for beyond its own timeout: the way of the server's last words.
 pub(crate) const SILENCE_GRACE: Duration = Duration::from_secs(30);

@@ -7,23 +7,12 @@ use kube::client::Body;
 use windlass_object::Verb;
 
 use super::{Answer, Next, Notes, Step};
+use crate::error::NotDeclaredError;
 
 /// What a controller has declared it does.
 pub trait DeclaredVerbs: Send + Sync + fmt::Debug {
     /// Whether `verb` on `resource` of `group` was declared; subresources are written `pods/status`.
     fn permits(&self, verb: Verb, group: &str, resource: &str) -> bool;
-}
-
-/// A request that its controller has not declared, and so has no role for. It was not sent.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not sent: {verb} on {resource:?} of API group {group:?} was not declared by this controller")]
-pub struct NotDeclaredError {
-    /// What was to be done.
-    pub verb: Verb,
-    /// The API group; empty for the core group.
-    pub group: String,
-    /// The resource, with its subresource: `pods/status`.
-    pub resource: String,
 }
 
 #[derive(Clone)]

@@ -12,12 +12,7 @@ use kube::client::Body;
 use windlass_env::cell::Observer;
 
 use super::{Answer, Next, Notes, Step};
-
-/// The process shuts down, and the request would have had to wait for its turn. It took no effect, and whoever is
-/// asked next may send it.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not sent: shutting down")]
-pub struct DrainingError;
+use crate::error::DrainingError;
 
 #[derive(Clone)]
 pub(crate) struct Drain(pub(crate) Observer<bool>);

@@ -46,6 +46,7 @@ use super::{
     Answer, Carry, Next, Notes, Step,
     wire::{SendError, Wire},
 };
+use crate::error::{FencedError, KilledError};
 
 /// Whether writes may leave: held by whoever knows about leadership.
 pub trait Fence: Send + Sync + fmt::Debug + 'static {
@@ -96,22 +97,6 @@ impl Step for Behind {
         next.send(request).await
     }
 }
-
-/// A write that the fence held back.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FencedError {
-    /// Leadership is not held, or about to end: the write was not sent.
-    #[error("not sent: leadership is not held")]
-    NotSent,
-    /// Leadership ended while the write was under way: it may have taken effect.
-    #[error("dropped while under way: leadership was lost")]
-    Interrupted,
-}
-
-/// The environment was killed: a process that is no more sends nothing.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not sent: the environment was killed")]
-pub struct KilledError;
 
 /// With less than this left before the fence closes, nothing is sent: the request could not be answered in time.
 const MIN_REMAINING: Duration = Duration::from_secs(1);

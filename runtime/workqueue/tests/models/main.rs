@@ -13,8 +13,10 @@
 mod add;
 #[path = "../../src/delays.rs"]
 mod delays;
-#[path = "../../src/drain.rs"]
-mod drain;
+#[path = "../../src/drained.rs"]
+mod drained;
+#[path = "../../src/drainers.rs"]
+mod drainers;
 #[path = "../../src/getter.rs"]
 mod getter;
 #[path = "../../src/key.rs"]
@@ -29,6 +31,8 @@ mod options;
 mod queue;
 #[path = "../../src/schedule.rs"]
 mod schedule;
+#[path = "../../src/shared.rs"]
+mod shared;
 #[path = "../../src/slots.rs"]
 mod slots;
 #[path = "../../src/state.rs"]

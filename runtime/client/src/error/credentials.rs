@@ -7,7 +7,7 @@ use std::{error::Error, io, path::PathBuf};
 
 use kube::client::AuthError;
 
-use crate::error::find;
+use super::chain::find;
 
 /// Credentials could not be obtained or cannot be sent. Names no secret, no command and no output.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

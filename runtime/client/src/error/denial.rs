@@ -8,11 +8,6 @@ use std::{error::Error, fmt};
 
 use windlass_object::{Rule, Status, Verb};
 
-use crate::{
-    error::{RequestError, causes},
-    identities::IdentityError,
-};
-
 /// A request that the server's authorizer refused: who may not do what, and the rule that would let them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Denial {
@@ -28,31 +23,6 @@ pub struct Denial {
     pub namespace: Option<String>,
 }
 
-/// The authorizer's refusal among an error and its causes, if there is one.
-///
-/// Where no cause is an answer of the server's, as when somebody has made one text of several failures, the server's
-/// words are looked for in the text.
-pub fn denial(error: &(dyn Error + 'static)) -> Option<Denial> {
-    let answered = |cause: &(dyn Error + 'static)| cause.is::<kube::Error>() || cause.is::<RequestError>();
-    if !causes(error).any(answered) {
-        return typed(error).or_else(|| Denial::said(&error.to_string()));
-    }
-    typed(error)
-}
-
-fn typed(error: &(dyn Error + 'static)) -> Option<Denial> {
-    causes(error).find_map(|cause| {
-        let by_kube = cause.downcast_ref::<kube::Error>().and_then(|error| match error {
-            kube::Error::Api(status) => Denial::of(status),
-            _ => None,
-        });
-        let raw = || cause.downcast_ref::<RequestError>().and_then(RequestError::status).and_then(Denial::of);
-        let of_the_process =
-            || cause.downcast_ref::<IdentityError>().and_then(IdentityError::denial).cloned();
-        by_kube.or_else(raw).or_else(of_the_process).or_else(|| cause.downcast_ref().cloned())
-    })
-}
-
 impl Denial {
     /// What a refusal says about roles; `None` if it is about something else.
     pub fn of(status: &Status) -> Option<Self> {
@@ -60,7 +30,7 @@ impl Denial {
     }
 
     /// Reads the sentence that every API server has for this.
-    fn said(text: &str) -> Option<Self> {
+    pub(super) fn said(text: &str) -> Option<Self> {
         let (_, rest) = text.split_once("User \"")?;
         let (user, rest) = quoted_from(rest)?;
         let (verb, rest) = rest.strip_prefix(" cannot ")?.split_once(' ')?;
@@ -122,6 +92,7 @@ mod tests {
     use tower::BoxError;
 
     use super::*;
+    use crate::error::{RequestError, denial};
 
     fn forbidden(message: &str) -> Status {
         let mut status = Status::failure(message, "Forbidden");

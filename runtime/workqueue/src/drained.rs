@@ -1,0 +1,36 @@
+//! One call of `drained`: waits until nothing is queued and nothing is in flight.
+
+use std::task::{Context, Poll};
+
+use crate::Key;
+use crate::shared::Shared;
+
+/// One call of `drained`.
+pub(crate) struct Drained<'a, K: Key> {
+    shared: &'a Shared<K>,
+    seat: Option<u64>,
+}
+
+impl<'a, K: Key> Drained<'a, K> {
+    pub(crate) fn new(shared: &'a Shared<K>) -> Self {
+        Drained { shared, seat: None }
+    }
+
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut inner = self.shared.inner();
+        let early = self.shared.env.is_planted("early drain") && inner.state.is_shut_down();
+        if inner.state.is_drained() || early {
+            return Poll::Ready(());
+        }
+        inner.drainers.wait(&mut self.seat, cx.waker());
+        Poll::Pending
+    }
+}
+
+impl<K: Key> Drop for Drained<'_, K> {
+    fn drop(&mut self) {
+        if let Some(seat) = self.seat {
+            self.shared.inner().drainers.leave(seat);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Who waits for the queue to be empty for good. They are woken in the order in which they came.
+
+use std::task::Waker;
+
+use crate::waiters::Wakes;
+
+#[derive(Debug, Default)]
+pub(crate) struct Drainers {
+    seated: u64,
+    line: Vec<(u64, Waker)>,
+}
+
+impl Drainers {
+    /// Whether nobody waits.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.line.is_empty()
+    }
+
+    /// Everybody: there is nothing left to wait for.
+    #[inline]
+    pub(crate) fn all(&mut self) -> Wakes {
+        if self.line.is_empty() {
+            return Wakes::None;
+        }
+        Wakes::All(self.line.drain(..).map(|(_, waker)| waker).collect())
+    }
+
+    pub(crate) fn wait(&mut self, seat: &mut Option<u64>, waker: &Waker) {
+        let seated = seat.and_then(|seat| self.line.iter_mut().find(|(other, _)| *other == seat));
+        if let Some((_, old)) = seated {
+            old.clone_from(waker);
+            return;
+        }
+        self.seated += 1;
+        self.line.push((self.seated, waker.clone()));
+        *seat = Some(self.seated);
+    }
+
+    pub(crate) fn leave(&mut self, seat: u64) {
+        self.line.retain(|(other, _)| *other != seat);
+    }
+}
