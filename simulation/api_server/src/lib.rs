@@ -13,13 +13,16 @@
 
 pub mod body;
 pub mod faults;
+mod go_duration;
 mod http;
 pub mod read;
 pub mod registry;
 pub mod server;
+mod service;
 pub mod status;
 pub mod storage;
 mod tables;
 
-pub use self::server::{ApiServer, ApiServerOptions, ServeError, Used};
+pub use self::server::{ApiServer, ApiServerOptions, Used};
+pub use self::service::ServeError;
 pub use self::status::Status;

@@ -5,38 +5,20 @@
 //! - Requests that come as values and requests that come over a socket are answered by the same code.
 //! - Once it is told to stop, watches end, connections close, and [`ApiServer::serve`] returns when they have.
 
-mod listen;
-#[cfg(test)]
-mod tests;
-
 use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use futures_util::future::BoxFuture;
-use http::{Request, Response};
-use http_body_util::Full;
-use serde_json::Value;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use windlass_env::Env;
 use windlass_object::Verb;
 use windlass_schema::Catalogue;
 
-pub use self::listen::ServeError;
-
-use crate::body::Body;
-use crate::faults::Server;
-use crate::http as requests;
 use crate::read::ReadView;
-use crate::registry::{Registry, convert};
+use crate::registry::Registry;
 use crate::storage::{Memory, MemoryOptions, Storage};
 
 /// What a server is made of.
@@ -137,20 +119,6 @@ impl ApiServer {
         self.shared.stop.cancel();
     }
 
-    /// Serves plain HTTP/1.1 until [`ApiServer::stop`], and returns when every connection has closed.
-    ///
-    /// # Errors
-    /// If the listener is not on a loopback address: whoever reaches this server may do anything.
-    ///
-    /// # Cancel safety
-    /// Dropping the future stops listening; connections go on until [`ApiServer::stop`].
-    pub fn serve(
-        &self,
-        listener: TcpListener,
-    ) -> impl Future<Output = Result<(), ServeError>> + Send + use<> {
-        listen::serve(self.clone(), listener)
-    }
-
     /// A kubeconfig for a server that listens at `address`.
     pub fn kubeconfig(&self, address: SocketAddr) -> String {
         format!(
@@ -196,52 +164,5 @@ impl fmt::Debug for ApiServer {
             .field("view", &self.view)
             .field("user", &self.user)
             .finish_non_exhaustive()
-    }
-}
-
-impl<B> tower::Service<Request<B>> for ApiServer
-where
-    B: http_body::Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let answered = requests::answer(self.clone(), request);
-        Box::pin(async move { Ok(answered.await) })
-    }
-}
-
-impl Server for ApiServer {
-    fn answer(&self, request: Request<Bytes>) -> BoxFuture<'static, Response<Body>> {
-        Box::pin(requests::answer(self.clone(), request.map(Full::new)))
-    }
-
-    fn stale(&self) -> Arc<dyn Server> {
-        let replica = self.replica();
-        replica.view.freeze();
-        Arc::new(replica)
-    }
-
-    fn objects(&self) -> Vec<Value> {
-        let collections: BTreeSet<_> = self.catalogue().iter().map(|it| convert::collection(it)).collect();
-        let read = |collection| self.view.storage().read(&collection, None).ok();
-        let snapshots: Vec<_> = collections.into_iter().filter_map(read).collect();
-        snapshots
-            .iter()
-            .flat_map(|it| it.objects.values())
-            .map(|stored| stored.value.read().into_owned())
-            .collect()
-    }
-
-    fn revision(&self) -> Option<u64> {
-        Some(self.view.storage().revision())
     }
 }

@@ -2,11 +2,9 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use crate::discovery::Group;
 use crate::node::Schema;
-use crate::tables;
 
 /// The resources of a server, by group, version and plural name. Cloning shares what each of them is.
 #[derive(Clone, Debug, Default)]
@@ -65,26 +63,26 @@ pub struct SubresourceInfo {
 #[derive(Debug, Default)]
 pub(crate) struct Order(Vec<(String, String)>);
 
+/// A group and its versions, the preferred one first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// The name; empty for the core group.
+    pub name: String,
+    /// The versions.
+    pub versions: Vec<String>,
+}
+
 impl Catalogue {
-    /// The resources of a Kubernetes API server that was told nothing particular: every group in the versions that are
-    /// on by default.
-    ///
-    /// # Panics
-    /// Never with the tables as they are committed; a test reads them all.
-    pub fn built_in() -> Catalogue {
-        static BUILT_IN: OnceLock<Catalogue> = OnceLock::new();
-        BUILT_IN
-            .get_or_init(|| {
-                let tables = tables::read().expect("the committed tables are well-formed");
-                let mut catalogue = Catalogue {
-                    resources: BTreeMap::new(),
-                    kinds: Arc::new(tables.kinds),
-                    order: Arc::new(tables.order),
-                };
-                tables.resources.into_iter().for_each(|resource| catalogue.insert(resource));
-                catalogue
-            })
-            .clone()
+    /// A catalogue of these resources. `kinds` are the schemas of all kinds, also of those that are no resource.
+    pub(crate) fn of(
+        resources: Vec<ResourceInfo>,
+        kinds: BTreeMap<(String, String, String), Schema>,
+        order: Order,
+    ) -> Catalogue {
+        let mut catalogue =
+            Catalogue { resources: BTreeMap::new(), kinds: Arc::new(kinds), order: Arc::new(order) };
+        resources.into_iter().for_each(|resource| catalogue.insert(resource));
+        catalogue
     }
 
     /// The resource of that group, version and plural name.

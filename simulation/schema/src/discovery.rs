@@ -9,7 +9,7 @@ mod tests;
 
 use serde_json::{Value, json};
 
-use crate::catalogue::{Catalogue, ResourceInfo, SubresourceInfo};
+use crate::catalogue::{Catalogue, Group, ResourceInfo, SubresourceInfo};
 
 /// `/api`.
 pub fn api_versions(catalogue: &Catalogue) -> Value {
@@ -63,15 +63,6 @@ pub fn aggregated_core(catalogue: &Catalogue) -> Value {
 /// `/apis`, asked for as `APIGroupDiscoveryList`.
 pub fn aggregated_groups(catalogue: &Catalogue) -> Value {
     aggregated(catalogue, |group| !group.is_empty())
-}
-
-/// A group and its versions, the preferred one first.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
-    /// The name; empty for the core group.
-    pub name: String,
-    /// The versions.
-    pub versions: Vec<String>,
 }
 
 fn group_version(group: &str, version: &str) -> String {

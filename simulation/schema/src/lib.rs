@@ -13,11 +13,12 @@ mod catalogue;
 pub mod check;
 pub mod custom;
 pub mod discovery;
+mod hash;
 mod node;
 pub mod openapi;
 mod tables;
 
 pub use self::{
-    catalogue::{Catalogue, ResourceInfo, SubresourceInfo},
+    catalogue::{Catalogue, Group, ResourceInfo, SubresourceInfo},
     node::{ListNode, ListType, MapType, Node, ObjectNode, PatchStrategy, Presence, Schema, Shape, Types},
 };

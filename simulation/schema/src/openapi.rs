@@ -19,6 +19,7 @@ use serde_json::{Map, Value, json};
 
 use self::types::Components;
 use crate::catalogue::{Catalogue, ResourceInfo};
+use crate::hash::Hash;
 use crate::tables;
 
 /// `/openapi/v3`: the documents there are. Each has its content's hash in its address, so that clients may keep it.
@@ -94,25 +95,6 @@ fn hash(catalogue: &Catalogue, group: &str, version: &str) -> u64 {
         }
     }
     hash.0
-}
-
-/// FNV-1a: the same on every machine and in every release, and nobody gains by breaking it.
-#[derive(Clone, Copy)]
-pub(crate) struct Hash(pub(crate) u64);
-
-impl Default for Hash {
-    fn default() -> Self {
-        Hash(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl std::fmt::Write for Hash {
-    fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        for byte in text.bytes() {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-        Ok(())
-    }
 }
 
 /// The paths and types of one resource and its subresources.

@@ -12,14 +12,31 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
-use crate::catalogue::{Order, ResourceInfo, SubresourceInfo};
+use crate::catalogue::{Catalogue, Order, ResourceInfo, SubresourceInfo};
+use crate::hash::Hash;
 use crate::node::{
     ListNode, ListType, MapType, Node, ObjectNode, PatchStrategy, Presence, Schema, Shape, Types,
 };
-use crate::openapi::Hash;
 
 const RESOURCES: &str = include_str!("tables/resources.txt");
 const TYPES: &str = include_str!("tables/types.txt");
+
+impl Catalogue {
+    /// The resources of a Kubernetes API server that was told nothing particular: every group in the versions that are
+    /// on by default.
+    ///
+    /// # Panics
+    /// Never with the tables as they are committed; a test reads them all.
+    pub fn built_in() -> Catalogue {
+        static BUILT_IN: OnceLock<Catalogue> = OnceLock::new();
+        BUILT_IN
+            .get_or_init(|| {
+                let tables = read().expect("the committed tables are well-formed");
+                Catalogue::of(tables.resources, tables.kinds, tables.order)
+            })
+            .clone()
+    }
+}
 
 /// Everything the tables say.
 pub(crate) struct Tables {

@@ -12,7 +12,7 @@ use http::Uri;
 use windlass_env::{Env, Instant};
 use windlass_object::request;
 
-use crate::http::query::go_duration;
+use crate::go_duration::go_duration;
 
 /// The longest time that a segment takes through the network.
 const IN_NETWORK: Duration = Duration::from_millis(100);

@@ -13,8 +13,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::ApiServer;
 use crate::http as requests;
+use crate::server::ApiServer;
 
 /// How many connections are served at once: far more than a machine's tools open, and fewer than its file descriptors.
 const CONNECTIONS: usize = 4096;

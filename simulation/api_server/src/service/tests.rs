@@ -10,7 +10,11 @@ use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
+use windlass_env::Env;
+use windlass_object::Verb;
+
 use super::*;
+use crate::{ApiServerOptions, Used};
 
 /// What a request is answered with: code, media type, body.
 type Answered = (u16, String, Value);

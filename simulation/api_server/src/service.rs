@@ -1,0 +1,90 @@
+//! How requests reach the server: as values, over a network that fails, and over a socket.
+
+mod listen;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::Full;
+use serde_json::Value;
+use tokio::net::TcpListener;
+
+pub use self::listen::ServeError;
+
+use crate::body::Body;
+use crate::faults::Server;
+use crate::http as requests;
+use crate::registry::convert;
+use crate::server::ApiServer;
+
+impl ApiServer {
+    /// Serves plain HTTP/1.1 until [`ApiServer::stop`], and returns when every connection has closed.
+    ///
+    /// # Errors
+    /// If the listener is not on a loopback address: whoever reaches this server may do anything.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops listening; connections go on until [`ApiServer::stop`].
+    pub fn serve(
+        &self,
+        listener: TcpListener,
+    ) -> impl Future<Output = Result<(), ServeError>> + Send + use<> {
+        listen::serve(self.clone(), listener)
+    }
+}
+
+impl<B> tower::Service<Request<B>> for ApiServer
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let answered = requests::answer(self.clone(), request);
+        Box::pin(async move { Ok(answered.await) })
+    }
+}
+
+impl Server for ApiServer {
+    fn answer(&self, request: Request<Bytes>) -> BoxFuture<'static, Response<Body>> {
+        Box::pin(requests::answer(self.clone(), request.map(Full::new)))
+    }
+
+    fn stale(&self) -> Arc<dyn Server> {
+        let replica = self.replica();
+        replica.view().freeze();
+        Arc::new(replica)
+    }
+
+    fn objects(&self) -> Vec<Value> {
+        let collections: BTreeSet<_> = self.catalogue().iter().map(|it| convert::collection(it)).collect();
+        let read = |collection| self.view().storage().read(&collection, None).ok();
+        let snapshots: Vec<_> = collections.into_iter().filter_map(read).collect();
+        snapshots
+            .iter()
+            .flat_map(|it| it.objects.values())
+            .map(|stored| stored.value.read().into_owned())
+            .collect()
+    }
+
+    fn revision(&self) -> Option<u64> {
+        Some(self.view().storage().revision())
+    }
+}
