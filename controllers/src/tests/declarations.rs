@@ -1,6 +1,6 @@
 //! What each controller says it is called and asks for: roles are made from it, so it is pinned word for word.
 
-use windlass_controller::Registration;
+use windlass_controller::{Host, Registration};
 use windlass_env::Env;
 use windlass_informer::{FactoryOptions, InformerFactory};
 use windlass_metrics::Metrics;
@@ -66,7 +66,7 @@ async fn all_controllers_can_be_set_up_on_the_same_caches() {
     let (env, metrics) = (Env::virtual_time(1), Metrics::new());
     let factory = InformerFactory::new(env.clone(), metrics.clone(), FactoryOptions::default());
     for registration in registrations(&Options::default()) {
-        let prepared = registration.prepare(env.clone(), metrics.clone(), factory.clone());
+        let prepared = registration.prepare(Host::new(env.clone(), metrics.clone(), factory.clone()));
         assert!(prepared.is_ok(), "{}: {:?}", registration.descriptor().name, prepared.err());
     }
 }

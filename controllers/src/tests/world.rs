@@ -8,7 +8,7 @@ use http::Method;
 use serde_json::{Value, json};
 use windlass_api_server::faults::{Plan, Scene, What};
 use windlass_client::{ClientOptions, Clients, Fence, OpenFence};
-use windlass_controller::{Everything, Registration, Resources, Workers};
+use windlass_controller::{Host, Registration, Resources, Workers};
 use windlass_env::Env;
 use windlass_events::{Log, Recorder};
 use windlass_informer::{ApiSources, FactoryOptions, InformerFactory};
@@ -65,16 +65,13 @@ impl World {
         let clients = clients.expect("clients");
         let reader = clients.for_informers().expect("a reader");
         let factory = InformerFactory::new(env.clone(), metrics.clone(), FactoryOptions::default());
-        let prepared = registration.prepare(env.clone(), metrics, factory.clone()).expect("set up");
+        let prepared = registration.prepare(Host::new(env, metrics, factory.clone())).expect("set up");
         factory.start(Arc::new(ApiSources::new(reader.clone())));
         factory.wait_for_sync(Some(Duration::from_secs(10))).await.expect("synced");
         let (events, log) = Recorder::capturing();
         self.events = Some(log);
         let clients = clients.for_controller(registration.descriptor().client_name).expect("clients");
-        prepared
-            .start(Resources { env, clients, reader, events, scope: Arc::new(Everything) })
-            .await
-            .expect("started")
+        prepared.start(Resources { clients, reader, events }).await.expect("started")
     }
 
     /// Lets time pass.

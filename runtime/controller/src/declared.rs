@@ -1,10 +1,14 @@
 //! What a controller said it would ask of the API server: the one source of roles and of the check on requests.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use windlass_client::DeclaredVerbs;
+use windlass_informer::Selection;
 use windlass_metrics::Metrics;
-use windlass_object::{Rule, Verb};
+use windlass_object::{ResourceKind, Rule, Verb};
+
+use crate::descriptor::Descriptor;
 
 type Resources = BTreeMap<String, BTreeSet<Verb>>;
 
@@ -74,6 +78,34 @@ impl DeclaredVerbs for Enforced {
             self.metrics.custom_counter(UNDECLARED, HELP, &labels).inc();
         }
         permitted
+    }
+}
+
+/// What a controller, or another part of the process, says it does. That of a controller is read off its setup, without a
+/// cluster.
+#[derive(Clone, Debug)]
+pub struct Declaration {
+    /// Its names.
+    pub descriptor: Descriptor,
+    /// What it may ask of the API server, one rule per resource, in order.
+    pub rules: Vec<Rule>,
+    /// What it keeps caches of.
+    pub watches: Vec<(ResourceKind, Selection)>,
+}
+
+impl Declaration {
+    /// What something that watches nothing asks of the API server.
+    pub fn new(descriptor: Descriptor, rules: impl IntoIterator<Item = Rule>) -> Self {
+        Self { descriptor, rules: rules.into_iter().collect(), watches: Vec::new() }
+    }
+
+    /// The rules as requests are held against them. What they refuse is counted, as of controllers.
+    pub fn enforced(&self, metrics: Metrics) -> Arc<dyn DeclaredVerbs> {
+        let mut rules = DeclaredRules::default();
+        for Rule { group, resource, verbs } in &self.rules {
+            rules.add(group, resource, verbs.iter().copied());
+        }
+        Arc::new(Enforced::new(rules, self.descriptor.name, metrics))
     }
 }
 

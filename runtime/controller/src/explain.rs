@@ -13,8 +13,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-pub use crate::explain::insight::{Held, Holder, Insight, Standing};
-pub(crate) use crate::explain::insight::{Inner, Started};
+pub use crate::explain::insight::Insight;
 pub use crate::explain::moment::Moment;
 pub use crate::explain::overview::{FailingKey, Overview, State, WaitingKey};
 pub use crate::explain::situation::Situation;

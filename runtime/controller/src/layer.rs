@@ -12,9 +12,8 @@ use windlass_workqueue::Queue;
 use crate::caches::{Cache, Caches};
 use crate::context::Context;
 use crate::error::ReconcileError;
-use crate::freshness::ReadYourWrites;
 use crate::outcome::Outcome;
-use crate::registration::Reconcile;
+use crate::reconcile::Reconcile;
 use crate::setup::Setup;
 
 /// A layer around every reconcile of a controller ([`Registration::layered`](crate::Registration::layered)).
@@ -45,7 +44,7 @@ impl Setup {
     /// Returns the versions of the caches that this controller reads. `None` if it does not
     /// [read its own writes](Setup::read_your_writes).
     pub fn cache_versions(&self) -> Option<CacheVersions> {
-        (self.read_your_writes != ReadYourWrites::Off).then(|| CacheVersions(self.caches.clone()))
+        self.reads_own_writes().then(|| CacheVersions(self.caches().clone()))
     }
 }
 

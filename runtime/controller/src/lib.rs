@@ -39,8 +39,10 @@
 //! What it refuses: to retry a request inside a reconcile (the queue retries), to bound how long a reconcile runs unless
 //! told to (a stuck one is shown by [`Workers::health`]), and to write anything by itself.
 
+mod activity;
 mod caches;
 mod context;
+mod core;
 mod declared;
 mod denials;
 mod descriptor;
@@ -50,6 +52,7 @@ mod error;
 mod explain;
 mod freshness;
 mod history;
+mod keys;
 mod layer;
 mod limits;
 mod outcome;
@@ -57,18 +60,22 @@ mod pause;
 pub mod predicate;
 mod prepared;
 mod quarantine;
+mod reconcile;
 mod registration;
 mod remains;
 mod scope;
 mod setup;
 mod stale_skips;
+mod standing;
 mod steward;
 mod timer;
 mod trigger;
 mod undecodable;
 mod watch;
 mod watches;
-mod worker_pool;
+mod wiring;
+mod worker;
+mod workers;
 mod writes;
 
 #[cfg(test)]
@@ -78,15 +85,16 @@ use async_trait::async_trait;
 use windlass_object::ObjectKey;
 use windlass_workqueue::Queue;
 
+pub use crate::activity::Busy;
 pub use crate::caches::Observed;
 pub use crate::context::Context;
-pub use crate::declared::{DeclaredRules, UNDECLARED};
+pub use crate::declared::{Declaration, DeclaredRules, UNDECLARED};
 pub use crate::descriptor::Descriptor;
 pub use crate::enqueue::{Enqueuer, by_any_owner, by_any_owner_of, by_owner, by_owner_of, by_self};
 pub use crate::error::{BoxError, ReconcileError, SetupError, retry, terminal};
 pub use crate::explain::{
-    CachedObject, Explanation, FailingKey, Held, Holder, Insight, LastError, LastRun, Moment, Overview,
-    Queued, SeenObject, Situation, Standing, State, UndecodedObject, WaitingKey,
+    CachedObject, Explanation, FailingKey, Insight, LastError, LastRun, Moment, Overview, Queued, SeenObject,
+    Situation, State, UndecodedObject, WaitingKey,
 };
 pub use crate::freshness::ReadYourWrites;
 pub use crate::layer::{CacheVersions, ReconcileLayer};
@@ -94,18 +102,20 @@ pub use crate::outcome::Outcome;
 pub use crate::predicate::{
     Predicate, annotations_changed, generation_changed, labels_changed, resource_version_changed,
 };
-pub use crate::prepared::Prepared;
+pub use crate::prepared::{Prepared, Resources};
 pub use crate::quarantine::Quarantined;
-pub use crate::registration::{Declaration, Registration, Resources};
+pub use crate::registration::Registration;
 pub use crate::remains::Remains;
 pub use crate::scope::{Everything, Scope, Verdict};
-pub use crate::setup::{CacheSync, Setup};
+pub use crate::setup::{CacheSync, Host, Setup};
+pub use crate::standing::{Held, Holder, Standing};
 pub use crate::steward::Steward;
 pub use crate::timer::Timer;
 pub use crate::trigger::{Trigger, TriggerError};
 pub use crate::watch::{Watch, Watchable, to_keys};
 pub use crate::watches::{WatchError, Watches};
-pub use crate::worker_pool::{Busy, Workers};
+
+pub use crate::workers::Workers;
 
 /// A controller: what it watches and writes, and how one key is brought to its desired state.
 ///

@@ -7,43 +7,18 @@
 use std::fmt;
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use windlass_client::{ControllerClients, DeclaredVerbs, RawClient};
 use windlass_env::Env;
-use windlass_events::Recorder;
-use windlass_informer::{FactoryOptions, InformerFactory, Selection};
+use windlass_informer::{FactoryOptions, InformerFactory};
 use windlass_metrics::Metrics;
-use windlass_object::{ObjectKey, ResourceKind, Rule};
-use windlass_workqueue::Queue;
 
 use crate::Controller;
-use crate::context::Context;
-use crate::declared::{DeclaredRules, Enforced};
+use crate::declared::Declaration;
 use crate::descriptor::Descriptor;
-use crate::error::{ReconcileError, SetupError};
+use crate::error::SetupError;
 use crate::layer::{Layered, ReconcileLayer};
-use crate::outcome::Outcome;
 use crate::prepared::Prepared;
-use crate::scope::Scope;
-use crate::setup::Setup;
-
-/// A controller as workers see it: [`Controller`] without what makes it generic.
-#[async_trait]
-pub(crate) trait Reconcile: Send + Sync {
-    async fn reconcile(&self, key: &ObjectKey, context: &Context) -> Result<Outcome, ReconcileError>;
-    fn started(&self, queue: &Queue<ObjectKey>);
-}
-
-#[async_trait]
-impl<C: Controller> Reconcile for C {
-    async fn reconcile(&self, key: &ObjectKey, context: &Context) -> Result<Outcome, ReconcileError> {
-        Controller::reconcile(self, key, context).await
-    }
-
-    fn started(&self, queue: &Queue<ObjectKey>) {
-        Controller::started(self, queue);
-    }
-}
+use crate::reconcile::Reconcile;
+use crate::setup::{Host, Setup};
 
 type SetUp = dyn Fn(&mut Setup) -> Result<Arc<dyn Reconcile>, SetupError> + Send + Sync;
 
@@ -52,49 +27,6 @@ type SetUp = dyn Fn(&mut Setup) -> Result<Arc<dyn Reconcile>, SetupError> + Send
 pub struct Registration {
     descriptor: Descriptor,
     set_up: Arc<SetUp>,
-}
-
-/// What a controller, or another part of the process, says it does. That of a controller is read off its setup, without a
-/// cluster.
-#[derive(Clone, Debug)]
-pub struct Declaration {
-    /// Its names.
-    pub descriptor: Descriptor,
-    /// What it may ask of the API server, one rule per resource, in order.
-    pub rules: Vec<Rule>,
-    /// What it keeps caches of.
-    pub watches: Vec<(ResourceKind, Selection)>,
-}
-
-/// What a controller needs from its process in order to run.
-#[derive(Clone)]
-pub struct Resources {
-    /// Where its tasks live.
-    pub env: Env,
-    /// Its identity towards the API server.
-    pub clients: ControllerClients,
-    /// Reads beside the caches, to find out whether a write whose answer was lost took effect.
-    pub reader: RawClient,
-    /// Where it tells users what happened.
-    pub events: Recorder,
-    /// Which keys are its own, where several replicas share them; [`Everything`](crate::Everything) otherwise.
-    pub scope: Arc<dyn Scope>,
-}
-
-impl Declaration {
-    /// What something that watches nothing asks of the API server.
-    pub fn new(descriptor: Descriptor, rules: impl IntoIterator<Item = Rule>) -> Self {
-        Self { descriptor, rules: rules.into_iter().collect(), watches: Vec::new() }
-    }
-
-    /// The rules as requests are held against them. What they refuse is counted, as of controllers.
-    pub fn enforced(&self, metrics: Metrics) -> Arc<dyn DeclaredVerbs> {
-        let mut rules = DeclaredRules::default();
-        for Rule { group, resource, verbs } in &self.rules {
-            rules.add(group, resource, verbs.iter().copied());
-        }
-        Arc::new(Enforced::new(rules, self.descriptor.name, metrics))
-    }
 }
 
 impl Registration {
@@ -150,34 +82,22 @@ impl Registration {
         let env = env.incarnation("declaration", 0);
         let metrics = Metrics::new();
         let factory = InformerFactory::new(env.clone(), metrics.clone(), FactoryOptions::default());
-        Ok(self.prepare(env, metrics, factory)?.declaration())
+        Ok(self.prepare(Host::new(env, metrics, factory))?.declaration())
     }
 
-    /// Sets the controller up over `factory`. Nothing runs yet.
+    /// Sets the controller up in `host`. Nothing runs yet.
     ///
     /// # Errors
     /// When the controller refuses its configuration or its declarations contradict each other.
-    pub fn prepare(
-        &self,
-        env: Env,
-        metrics: Metrics,
-        factory: InformerFactory,
-    ) -> Result<Prepared, SetupError> {
-        let mut setup = Setup::new(self.descriptor, env, metrics, factory);
+    pub fn prepare(&self, host: Host) -> Result<Prepared, SetupError> {
+        let mut setup = Setup::new(self.descriptor, host);
         let controller = (self.set_up)(&mut setup)?;
-        setup.check()?;
-        Ok(Prepared::new(self.descriptor, controller, setup))
+        Ok(Prepared::new(controller, setup.assemble()?))
     }
 }
 
 impl fmt::Debug for Registration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Registration").field("descriptor", &self.descriptor).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Resources {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Resources").field("env", &self.env).finish_non_exhaustive()
     }
 }

@@ -3,31 +3,40 @@
 //! Everything here is a declaration. Informers are requested from the factory but not started, handlers are kept until
 //! the controller starts, and nothing needs a cluster; so the same code that builds a controller also prints its roles.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kube::Resource;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 use windlass_env::Env;
 use windlass_informer::{FactoryOptions, InformerFactory, ListerWatcher, Selection, SharedInformer};
 use windlass_metrics::{Metrics, ReconcileMetrics};
 use windlass_object::{Dynamic, Metadata, ObjectKey, ResourceKind, Rule, Typed, Verb};
 use windlass_workqueue::{Ageing, Priority, Queue, QueueOptions, RateLimiter, Tenancy};
 
+use crate::activity::Activity;
 use crate::caches::{Cache, Caches, Observed};
+use crate::core::{Core, Phase, Policy};
 use crate::declared::DeclaredRules;
+use crate::denials::Denials;
 use crate::descriptor::Descriptor;
 use crate::enqueue::Enqueuer;
 use crate::error::SetupError;
-use crate::freshness::ReadYourWrites;
-use crate::history::History;
+use crate::freshness::{Gate, ReadYourWrites};
+use crate::history::{Asker, History};
+use crate::keys::Keys;
 use crate::limits::Limit;
-use crate::pause::Pause;
 use crate::quarantine::Quarantine;
 use crate::scope::{Everything, Scope};
+use crate::stale_skips::StaleSkips;
 use crate::timer::{Clockwork, Timer};
 use crate::trigger::Trigger;
-use crate::watch::{Attach, OwnCaches, Replay, Watch, Watchable, Wiring};
+use crate::undecodable::Undecodable;
+use crate::watch::{Watch, Watchable};
 use crate::watches::Watches;
+use crate::wiring::{Attach, OwnCaches, Wired, Wiring};
+use crate::writes::SharedLedger;
 
 /// How long a controller waits at its start for the caches it needs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -52,41 +61,61 @@ pub(crate) struct OwnSource {
     pub(crate) source: Arc<dyn ListerWatcher>,
 }
 
+/// The process that a controller is set up in.
+#[derive(Clone)]
+pub struct Host {
+    /// Where tasks live: clock, timers and randomness.
+    pub env: Env,
+    /// The metrics of the process.
+    pub metrics: Metrics,
+    /// Where informers are requested.
+    pub factory: InformerFactory,
+    /// Which keys are reconciled here, where several replicas share them.
+    pub scope: Arc<dyn Scope>,
+}
+
+impl Host {
+    /// A process that reconciles every key.
+    pub fn new(env: Env, metrics: Metrics, factory: InformerFactory) -> Self {
+        Self { env, metrics, factory, scope: Arc::new(Everything) }
+    }
+}
+
 /// What a controller declares about itself while it is being built.
 pub struct Setup {
     descriptor: Descriptor,
-    env: Env,
-    metrics: Metrics,
-    factory: InformerFactory,
+    host: Host,
     queue: Queue<ObjectKey>,
-    pub(crate) rules: DeclaredRules,
-    pub(crate) handlers: Vec<(String, Attach)>,
-    pub(crate) replays: Vec<Replay>,
+    rules: DeclaredRules,
+    wired: Wired,
     /// What read-your-writes asks.
-    pub(crate) caches: Caches,
+    caches: Caches,
     /// What the start waits for.
-    pub(crate) needed: Vec<Arc<dyn Cache>>,
-    pub(crate) sources: Vec<OwnSource>,
-    pub(crate) watches: Watches,
-    pub(crate) triggers: Vec<Trigger>,
-    pub(crate) timers: Vec<Clockwork>,
-    pub(crate) limits: Vec<Limit>,
-    pub(crate) pauses: Vec<Pause>,
-    /// The caches of the objects that this controller's keys name.
-    pub(crate) own: Vec<Arc<dyn Cache>>,
-    pub(crate) reconcile_undecodable: bool,
-    pub(crate) history: History,
-    /// Every key is this controller's until its process says otherwise.
-    pub(crate) scope: Arc<dyn Scope>,
-    pub(crate) quarantine: Quarantine,
-    pub(crate) reconcile_metrics: ReconcileMetrics,
-    pub(crate) workers: usize,
-    pub(crate) max_retries: Option<u32>,
-    pub(crate) reconcile_timeout: Option<Duration>,
-    pub(crate) read_your_writes: ReadYourWrites,
-    pub(crate) cache_sync: Option<CacheSync>,
+    needed: Vec<Arc<dyn Cache>>,
+    sources: Vec<OwnSource>,
+    watches: Watches,
+    triggers: Vec<Trigger>,
+    timers: Vec<Clockwork>,
+    limits: Vec<Limit>,
+    reconcile_undecodable: bool,
+    history: History,
+    quarantine: Quarantine,
+    reconcile_metrics: ReconcileMetrics,
+    policy: Policy,
+    read_your_writes: ReadYourWrites,
+    cache_sync: Option<CacheSync>,
     background: Priority,
-    fault: Option<SetupError>,
+}
+
+/// A controller that is set up: its core, and what its start takes.
+pub(crate) struct Assembled {
+    pub(crate) core: Core,
+    pub(crate) rules: DeclaredRules,
+    pub(crate) metrics: Metrics,
+    pub(crate) handlers: Vec<(String, Attach)>,
+    pub(crate) sources: Vec<OwnSource>,
+    pub(crate) timers: Vec<Clockwork>,
+    pub(crate) cache_sync: Option<CacheSync>,
 }
 
 impl Setup {
@@ -95,7 +124,8 @@ impl Setup {
     /// Until told otherwise: one worker, retries for ever, the usual limiter (5 ms doubling to 1000 s per key, and 10
     /// a second with bursts of 100 overall), namespaces take turns, no time limit on a reconcile, quarantine after 15
     /// panics in a row, and the right to create and patch events.
-    pub fn new(descriptor: Descriptor, env: Env, metrics: Metrics, factory: InformerFactory) -> Self {
+    pub fn new(descriptor: Descriptor, host: Host) -> Self {
+        let Host { env, metrics, factory, .. } = &host;
         let options = QueueOptions { tenancy: by_namespace(), ..QueueOptions::default() };
         let queue_metrics = metrics.workqueue(descriptor.queue_name);
         let queue = Queue::new(env.clone(), descriptor.queue_name, options, queue_metrics);
@@ -107,32 +137,23 @@ impl Setup {
             watches: Watches::new(factory.clone(), caches.clone()),
             quarantine: Quarantine::new(Some(reconcile_metrics.quarantined.clone())),
             history: History::new(env.clone(), descriptor.queue_name),
-            scope: Arc::new(Everything),
+            policy: Policy { workers: 1, max_retries: None, reconcile_timeout: None },
             reconcile_metrics,
             descriptor,
-            env,
-            metrics,
-            factory,
+            host,
             queue,
             rules,
             caches,
-            handlers: Vec::new(),
-            replays: Vec::new(),
+            wired: Wired::default(),
             needed: Vec::new(),
             sources: Vec::new(),
             triggers: Vec::new(),
             timers: Vec::new(),
             limits: Vec::new(),
-            pauses: Vec::new(),
-            own: Vec::new(),
             reconcile_undecodable: false,
-            workers: 1,
-            max_retries: None,
-            reconcile_timeout: None,
             read_your_writes: ReadYourWrites::default(),
             cache_sync: None,
             background: Priority::LOW,
-            fault: None,
         }
     }
 }
@@ -170,10 +191,10 @@ impl Setup {
     pub fn watch_as<R: Observed>(&mut self, representation: R, selection: Selection) -> Watch<'_, R> {
         let kind = representation.kind();
         self.rules.add(&kind.group, &kind.plural, [Verb::List, Verb::Watch]);
-        let informer = self.factory.informer(representation, selection);
+        let informer = self.host.factory.informer(representation, selection);
         self.needed.push(Arc::new(informer.clone()));
         self.caches.add(Arc::new(informer.clone()));
-        Watch::new(self, informer)
+        Watch::new(&mut self.wired, informer)
     }
 
     /// Watches what `source` brings, which may be anything but the API server. Nothing is declared for it; its cache
@@ -185,11 +206,11 @@ impl Setup {
     ) -> Watch<'_, R> {
         let name = format!("{} source {}", self.descriptor.name, self.sources.len());
         let options = FactoryOptions { name, ..FactoryOptions::default() };
-        let factory = InformerFactory::new(self.env.clone(), self.metrics.clone(), options);
+        let factory = InformerFactory::new(self.host.env.clone(), self.host.metrics.clone(), options);
         let informer: SharedInformer<R> = factory.informer(representation, Selection::default());
         self.needed.push(Arc::new(informer.clone()));
         self.sources.push(OwnSource { factory, source });
-        Watch::new(self, informer)
+        Watch::new(&mut self.wired, informer)
     }
 
     /// Watches that are added and removed while the controller runs. [`Context::watches`](crate::Context::watches)
@@ -215,7 +236,7 @@ impl Setup {
     /// counted and costs that one turn.
     pub fn every(&mut self, timer: Timer, keys: impl FnMut() -> Vec<ObjectKey> + Send + 'static) {
         if timer.is_impossible() {
-            self.fail(SetupError::Timer);
+            self.wired.fail(SetupError::Timer);
         }
         self.timers.push(Clockwork { timer, keys: Box::new(keys) });
     }
@@ -254,7 +275,7 @@ impl Setup {
 impl Setup {
     /// How many keys are reconciled at the same time. Default 1: the safest answer, and enough for most.
     pub fn workers(&mut self, count: usize) {
-        self.workers = count;
+        self.policy.workers = count;
     }
 
     /// At most `limit` keys of a class are reconciled at the same time: `class` says to which one a key belongs, such
@@ -272,12 +293,12 @@ impl Setup {
     /// like one that failed. The outcome of writes it had in flight is unknown, and the key waits until it is known.
     /// Default `None`, as upstream: every single request has its own deadline.
     pub fn reconcile_timeout(&mut self, limit: Option<Duration>) {
-        self.reconcile_timeout = limit;
+        self.policy.reconcile_timeout = limit;
     }
 
     /// After how many failures in a row a key is dropped until its next change. Default `None`: never.
     pub fn max_retries(&mut self, limit: Option<u32>) {
-        self.max_retries = limit;
+        self.policy.max_retries = limit;
     }
 
     /// After how many panics in a row a key rests until its next change. Default 15, about three minutes of back-off.
@@ -350,12 +371,12 @@ impl Setup {
 impl Setup {
     /// The clock, timers and randomness of this process.
     pub fn env(&self) -> &Env {
-        &self.env
+        &self.host.env
     }
 
     /// The manager's metrics, for a controller's own families.
     pub fn metrics(&self) -> &Metrics {
-        &self.metrics
+        &self.host.metrics
     }
 
     /// The names this controller goes by.
@@ -363,34 +384,88 @@ impl Setup {
         self.descriptor
     }
 
+    /// The caches that read-your-writes asks.
+    pub(crate) fn caches(&self) -> &Caches {
+        &self.caches
+    }
+
+    pub(crate) fn reads_own_writes(&self) -> bool {
+        self.read_your_writes != ReadYourWrites::Off
+    }
+
+    /// Makes a controller of the declarations.
+    ///
+    /// # Errors
+    /// When they contradict each other.
+    pub(crate) fn assemble(mut self) -> Result<Assembled, SetupError> {
+        self.check()?;
+        let wiring = self.wiring();
+        let keys = self.keys(&wiring);
+        let Self { descriptor, host, caches, wired, policy, .. } = self;
+        let ledger = SharedLedger::default();
+        let core = Core {
+            descriptor,
+            keys,
+            policy,
+            gate: Gate { env: host.env.clone(), ledger, caches, mode: self.read_your_writes },
+            stale_skips: StaleSkips::new(&host.metrics, descriptor.name),
+            metrics: self.reconcile_metrics,
+            needed: self.needed,
+            watches: self.watches,
+            wiring,
+            replays: wired.replays,
+            activity: Activity::new(policy.workers),
+            denials: Denials::default(),
+            stop: CancellationToken::new(),
+            phase: Phase::default(),
+            env: host.env,
+        };
+        Ok(Assembled {
+            core,
+            rules: self.rules,
+            metrics: host.metrics,
+            handlers: wired.handlers,
+            sources: self.sources,
+            timers: self.timers,
+            cache_sync: self.cache_sync,
+        })
+    }
+
     /// Whether the declaration holds together.
-    pub(crate) fn check(&mut self) -> Result<(), SetupError> {
-        match self.fault.take() {
+    fn check(&mut self) -> Result<(), SetupError> {
+        match self.wired.take_fault() {
             Some(fault) => Err(fault),
-            None if self.workers == 0 => Err(SetupError::NoWorkers),
+            None if self.policy.workers == 0 => Err(SetupError::NoWorkers),
             None if self.limits.iter().any(Limit::is_impossible) => Err(SetupError::NoPlaces),
             None => Ok(()),
         }
     }
 
-    /// Keeps the first fault: later ones are often its consequences.
-    pub(crate) fn fail(&mut self, fault: SetupError) {
-        self.fault.get_or_insert(fault);
-    }
-
-    fn enqueuer(&self) -> Enqueuer {
-        let (history, scope) = (self.history.clone(), Arc::clone(&self.scope));
-        Enqueuer::new(self.queue(), self.quarantine.clone(), history, scope)
-    }
-
     /// What handlers are joined to.
     pub(crate) fn wiring(&self) -> Wiring {
+        let (history, scope) = (self.history.clone(), Arc::clone(&self.host.scope));
         Wiring {
             controller: self.descriptor.name,
-            queue: self.enqueuer(),
+            queue: Enqueuer::new(self.queue(), self.quarantine.clone(), history, scope),
             background: self.background,
             panics: self.reconcile_metrics.panics.clone(),
-            own: OwnCaches(self.own.clone().into()),
+            own: OwnCaches(self.wired.own.clone().into()),
+        }
+    }
+
+    fn keys(&mut self, wiring: &Wiring) -> Keys {
+        let own = if self.reconcile_undecodable { Vec::new() } else { self.wired.own.clone() };
+        Keys {
+            queue: self.queue(),
+            history: self.history.clone(),
+            quarantine: self.quarantine.clone(),
+            limits: std::mem::take(&mut self.limits),
+            pauses: std::mem::take(&mut self.wired.pauses),
+            triggers: std::mem::take(&mut self.triggers),
+            undecodable: Undecodable::new(self.descriptor.name, wiring.queue.of(Asker::Event), own),
+            scope: Arc::clone(&self.host.scope),
+            aside: Mutex::default(),
+            gone: Notify::new(),
         }
     }
 }
@@ -405,8 +480,13 @@ impl std::fmt::Debug for Setup {
         f.debug_struct("Setup")
             .field("descriptor", &self.descriptor)
             .field("rules", &self.rules)
-            .field("workers", &self.workers)
-            .field("max_retries", &self.max_retries)
+            .field("policy", &self.policy)
             .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host").field("env", &self.env).finish_non_exhaustive()
     }
 }

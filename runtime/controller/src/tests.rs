@@ -30,8 +30,8 @@ use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Verb};
 use windlass_workqueue::{RateLimiter, default_limiter};
 
 use crate::{
-    Context, Controller, Everything, Outcome, Prepared, ReconcileError, Registration, Resources, Setup,
-    SetupError, Workers, by_self, retry, terminal,
+    Context, Controller, Everything, Host, Outcome, Prepared, ReconcileError, Registration, Resources, Scope,
+    Setup, SetupError, Workers, by_self, retry, terminal,
 };
 
 /// When each key was reconciled.
@@ -208,6 +208,11 @@ impl World {
 
     /// Everything that a start needs, with informers that run.
     fn ready(&self, registration: Registration) -> Readied {
+        self.ready_in(Arc::new(Everything), registration)
+    }
+
+    /// As [`ready`](Self::ready), where replicas share keys.
+    fn ready_in(&self, scope: Arc<dyn Scope>, registration: Registration) -> Readied {
         let (env, metrics) = (self.env.clone(), self.metrics.clone());
         let options = ClientOptions { qps: 0.0, ..ClientOptions::default() };
         let uri = http::Uri::from_static("http://api");
@@ -218,11 +223,11 @@ impl World {
         let (resync, shards) = (self.resync, self.shards.clone());
         let options = FactoryOptions { resync, shards, ..FactoryOptions::default() };
         let factory = InformerFactory::new(env.clone(), metrics.clone(), options);
-        let prepared = registration.prepare(env.clone(), metrics, factory.clone()).expect("set up");
+        let host = Host { scope, ..Host::new(env, metrics, factory.clone()) };
+        let prepared = registration.prepare(host).expect("set up");
         factory.start(Arc::new(ApiSources::new(reader.clone())));
         let clients = clients.for_controller(Obedient::NAME).expect("clients");
-        let (events, scope) = (Recorder::discarding(), Arc::new(Everything));
-        let resources = Resources { env, clients, reader, events, scope };
+        let resources = Resources { clients, reader, events: Recorder::discarding() };
         Readied { prepared, factory, resources }
     }
 

@@ -4,22 +4,20 @@ use std::any::Any as _;
 use std::fmt;
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use windlass_env::caught_now;
-use windlass_informer::{Cause, Event, Handler, HandlerHandle, InformerError, Lister, SharedInformer};
-use windlass_metrics::IntCounter;
-use windlass_object::{ObjectKey, ResourceKind, Scoped};
+use windlass_informer::{Cause, Event, Lister, SharedInformer};
+use windlass_object::{ObjectKey, Scoped};
 use windlass_workqueue::Priority;
 
-use crate::caches::{Cache, Observed};
+use crate::caches::Observed;
 use crate::enqueue::{Enqueuer, by_self, keys_of};
 use crate::error::SetupError;
 use crate::history::Sighting;
 use crate::pause::{Pause, resume};
 use crate::predicate::Predicate;
-use crate::setup::Setup;
+use crate::wiring::{Attach, Replay, Wired, attach};
 
 /// A Rust type whose objects can be watched: k8s-openapi's, and those that derive `CustomResource`.
 pub trait Watchable:
@@ -32,46 +30,10 @@ impl<K> Watchable for K where
 {
 }
 
-/// What handlers are joined to when their controller starts.
-#[derive(Clone, Debug)]
-pub(crate) struct Wiring {
-    pub(crate) controller: &'static str,
-    pub(crate) queue: Enqueuer,
-    /// The priority of keys that nothing happened to.
-    pub(crate) background: Priority,
-    pub(crate) panics: IntCounter,
-    pub(crate) own: OwnCaches,
-}
-
-/// The caches of the objects that a controller's keys name.
-#[derive(Clone)]
-pub(crate) struct OwnCaches(pub(crate) Arc<[Arc<dyn Cache>]>);
-
-impl fmt::Debug for OwnCaches {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|cache| cache.kind())).finish()
-    }
-}
-
-impl Wiring {
-    /// Counts a panic of users' code and tells of it.
-    fn panicked(&self, kind: &str, object: &ObjectMeta, message: &str) {
-        let (controller, object) = (self.controller, ObjectKey::of(object));
-        self.panics.inc();
-        tracing::error!(controller, %kind, %object, %message, "a handler panicked");
-    }
-}
-
-/// Joins a handler to its informer.
-pub(crate) type Attach = Box<dyn FnOnce(&Wiring) -> Result<HandlerHandle, InformerError> + Send>;
-
-/// Queues the keys of what a cache holds of which a scope says so, as if it had just been listed.
-pub(crate) type Replay = Arc<dyn Fn(&Wiring, &dyn Fn(&ObjectKey) -> bool) + Send + Sync>;
-
 /// One watched kind, while it is being wired. Ends with [`Watch::lister`], or is simply dropped when only the events
 /// matter.
 pub struct Watch<'s, R: Observed> {
-    setup: &'s mut Setup,
+    wired: &'s mut Wired,
     informer: SharedInformer<R>,
     predicates: Vec<Predicate<R::Object>>,
     priority: Option<Priority>,
@@ -79,17 +41,17 @@ pub struct Watch<'s, R: Observed> {
 }
 
 impl<'s, R: Observed> Watch<'s, R> {
-    pub(crate) fn new(setup: &'s mut Setup, informer: SharedInformer<R>) -> Self {
-        Self { setup, informer, predicates: Vec::new(), priority: None, is_primary: false }
+    pub(crate) fn new(wired: &'s mut Wired, informer: SharedInformer<R>) -> Self {
+        Self { wired, informer, predicates: Vec::new(), priority: None, is_primary: false }
     }
 
     /// Says that the controller's keys name the objects of this watch. While such an object exists and cannot be decoded,
-    /// its key is [not reconciled](Setup::reconcile_undecodable). [`enqueue`](Self::enqueue) with
+    /// its key is [not reconciled](crate::Setup::reconcile_undecodable). [`enqueue`](Self::enqueue) with
     /// [`by_self`](crate::by_self) and [`paused_by`](Self::paused_by) imply it.
     #[must_use]
     pub fn primary(mut self) -> Self {
         if !self.is_primary {
-            self.setup.own.push(Arc::new(self.informer.clone()));
+            self.wired.own.push(Arc::new(self.informer.clone()));
         }
         self.is_primary = true;
         self
@@ -105,7 +67,7 @@ impl<'s, R: Observed> Watch<'s, R> {
 
     /// From here on mappers and handlers of this watch queue keys at this priority, whatever the cause of the event.
     /// Otherwise changes are queued at [`Priority::NORMAL`], and what nothing happened to at the controller's
-    /// [background priority](Setup::background_priority).
+    /// [background priority](crate::Setup::background_priority).
     #[must_use]
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = Some(priority);
@@ -116,7 +78,7 @@ impl<'s, R: Observed> Watch<'s, R> {
     /// is enqueued once per event. A panic in `map` is counted and costs that one event's keys. A `map` that captures
     /// a lister can look at other objects, and by every index.
     ///
-    /// Where replicas share shards and this watch is of [every shard](Setup::watch_every_shard), the keys of one that is
+    /// Where replicas share shards and this watch is of [every shard](crate::Setup::watch_every_shard), the keys of one that is
     /// taken over are enqueued too: the cache has had their objects all the time. What [`on_event`](Self::on_event) queued
     /// is not.
     pub fn enqueue(mut self, map: impl Fn(&R::Object) -> Vec<ObjectKey> + Send + Sync + 'static) -> Self {
@@ -126,7 +88,7 @@ impl<'s, R: Observed> Watch<'s, R> {
         let map = Arc::new(map);
         if self.informer.shards().is_none() {
             let replay = self.replay(Arc::clone(&map));
-            self.setup.replays.push(replay);
+            self.wired.replays.push(replay);
         }
         self.on_event(to_keys(move |object| map(object)))
     }
@@ -173,17 +135,17 @@ impl<'s, R: Observed> Watch<'s, R> {
     /// Pauses the keys of this watch's own objects: while the object that a key names has this annotation, with any value
     /// but `false`, the key is not reconciled, whatever asks for it. Once the annotation goes, or the object, the key
     /// is queued at once, whatever predicates say. A reconcile that runs when it comes goes on to its end. While the object
-    /// cannot be decoded, its key is [not reconciled](Setup::reconcile_undecodable) either. The
+    /// cannot be decoded, its key is [not reconciled](crate::Setup::reconcile_undecodable) either. The
     /// annotation is the controller author's to choose; `windlass.dev/paused` is one.
     pub fn paused_by(self, annotation: &'static str) -> Self {
-        self.setup.pauses.push(Pause::new(annotation, self.informer.lister()));
+        self.wired.pauses.push(Pause::new(annotation, self.informer.lister()));
         self.primary().join(resume(annotation))
     }
 
     fn join(self, handle: impl FnMut(&Event<Arc<R::Object>>, &Enqueuer) + Send + 'static) -> Self {
         let informer = self.informer.clone();
         let attach: Attach = Box::new(move |wiring| attach(&informer, wiring, handle));
-        self.setup.handlers.push((self.informer.kind().to_string(), attach));
+        self.wired.handlers.push((self.informer.kind().to_string(), attach));
         self
     }
 
@@ -196,7 +158,7 @@ impl<'s, R: Observed> Watch<'s, R> {
     ) -> Self {
         if let Err(error) = self.informer.add_index(name, values) {
             let kind = self.informer.kind().to_string();
-            self.setup.fail(SetupError::Watch { kind, message: error.to_string() });
+            self.wired.fail(SetupError::Watch { kind, message: error.to_string() });
         }
         self
     }
@@ -223,53 +185,4 @@ pub fn to_keys<O>(
     map: impl Fn(&O) -> Vec<ObjectKey> + Send + 'static,
 ) -> impl FnMut(&Event<Arc<O>>, &Enqueuer) + Send + 'static {
     move |event, queue| queue.add_all(keys_of(event, |object| map(object)))
-}
-
-/// Joins `handle` to `informer`, guarded against its panics.
-pub(crate) fn attach<R: Observed>(
-    informer: &SharedInformer<R>,
-    wiring: &Wiring,
-    handle: impl FnMut(&Event<Arc<R::Object>>, &Enqueuer) + Send + 'static,
-) -> Result<HandlerHandle, InformerError> {
-    informer.add_handler(wiring.controller, Guarded::new(informer.kind(), wiring, handle))
-}
-
-/// A handler of users' code, guarded against its panics.
-pub(crate) struct Guarded<F> {
-    wiring: Wiring,
-    kind: String,
-    sighting: Arc<Sighting>,
-    queue: Enqueuer,
-    handle: F,
-}
-
-impl<F> Guarded<F> {
-    pub(crate) fn new(kind: &ResourceKind, wiring: &Wiring, handle: F) -> Self {
-        let sighting = Sighting::of(&kind.to_string());
-        let queue = wiring.queue.of_watch(Arc::clone(&sighting));
-        Self { wiring: wiring.clone(), kind: kind.kind.clone().into_owned(), sighting, queue, handle }
-    }
-}
-
-impl<O, F> Handler<Arc<O>> for Guarded<F>
-where
-    O: Resource + Send + Sync + 'static,
-    F: FnMut(&Event<Arc<O>>, &Enqueuer) + Send + 'static,
-{
-    fn handle(&mut self, event: &Event<Arc<O>>) {
-        let queue = self.queue.caused_by(event.cause(), self.wiring.background);
-        self.sighting.told(event.object().meta(), event);
-        if let Err(message) = caught_now(|| (self.handle)(event, &queue)) {
-            self.wiring.panicked(&self.kind, event.object().meta(), &message);
-        }
-        self.sighting.over();
-    }
-
-    /// Queues the keys of the controller's own objects and all keys of its history. A reconcile can have acted on an object
-    /// that no mapper receives.
-    fn missed(&mut self) {
-        let queue = self.queue.at(self.wiring.background);
-        self.wiring.own.0.iter().for_each(|cache| queue.add_all(cache.keys()));
-        queue.add_known();
-    }
 }

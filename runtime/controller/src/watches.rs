@@ -20,7 +20,7 @@ use windlass_object::{ResourceKind, Verb};
 use crate::caches::{Cache, Caches, Observed};
 use crate::declared::DeclaredRules;
 use crate::enqueue::Enqueuer;
-use crate::watch::{Wiring, attach};
+use crate::wiring::{Wiring, attach};
 
 /// The watches that a controller adds and removes while it runs. Clones are the same set.
 #[derive(Clone)]

@@ -10,7 +10,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
 use windlass_admin::Health;
 use windlass_client::{Clients, RawClient};
-use windlass_controller::{Descriptor, Everything, Prepared, Remains, Resources, Scope, Workers};
+use windlass_controller::{Descriptor, Prepared, Remains, Resources, Workers};
 use windlass_election::Written;
 use windlass_env::{Env, Rng, Task};
 use windlass_events::{Recorder, Sink, recorder};
@@ -240,12 +240,7 @@ impl Recorders {
             Some(recorder) => recorder.clone(),
             None => self.open(parts, client_name, clients.client()),
         };
-        let (env, reader) = (parts.env.clone(), parts.reader.clone());
-        let scope: Arc<dyn Scope> = match &parts.sharers {
-            Some(sharers) => sharers.table.scope(descriptor.name),
-            None => Arc::new(Everything),
-        };
-        Ok(Resources { env, clients, reader, events, scope })
+        Ok(Resources { clients, reader: parts.reader.clone(), events })
     }
 
     fn open(&mut self, parts: &Parts, component: &str, client: kube::Client) -> Recorder {

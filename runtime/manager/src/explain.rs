@@ -173,7 +173,7 @@ impl fmt::Debug for Explainer {
 mod tests {
     use async_trait::async_trait;
     use windlass_controller::{
-        Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError,
+        Context, Controller, Host, Outcome, ReconcileError, Registration, Setup, SetupError,
     };
     use windlass_env::Env;
     use windlass_env::cell::cell;
@@ -201,7 +201,8 @@ mod tests {
     fn explainer(leadership: Observer<Leadership>) -> Explainer {
         let (env, metrics) = (Env::virtual_time(1), Metrics::new());
         let factory = InformerFactory::new(env.clone(), metrics.clone(), FactoryOptions::default());
-        let insight = Registration::of::<Idle>().prepare(env, metrics, factory).expect("set up").insight();
+        let insight =
+            Registration::of::<Idle>().prepare(Host::new(env, metrics, factory)).expect("set up").insight();
         insight.stand(standing_by("kube-system/windlass".to_owned(), leadership));
         let explainer = Explainer::default();
         explainer.fill(vec![Idle::DESCRIPTOR, Descriptor::new("other-controller")], [insight]);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use windlass_admin::{AdminParts, Health, Holdings, Pages};
 use windlass_client::{ClientError, Clients, Fence, OpenFence};
-use windlass_controller::{Prepared, Registration};
+use windlass_controller::{Host, Prepared, Registration};
 use windlass_election::shards::{ShardElector, ShardsConfig};
 use windlass_election::{ElectionConfig, Elector, HealthCheck, LeaderFence};
 use windlass_env::{Aside, Env};
@@ -164,7 +164,7 @@ impl Manager {
         let selected = self.registry.select(&self.config.controllers)?;
         let sharers = self.config.shards.map(|_| Sharers::default());
         let factory = self.factory(sharers.as_ref());
-        let prepared = self.prepare(&selected, &factory)?;
+        let prepared = self.prepare(&selected, &factory, sharers.as_ref())?;
         self.explain(&prepared, &factory, sharers.as_ref())?;
         let Self { env, config, connect, metrics, health, pages, runnables, .. } = self;
         let (clients, stand) = match (&sharers, config.sharding()?) {
@@ -252,11 +252,17 @@ impl Manager {
         &self,
         selected: &[Registration],
         factory: &InformerFactory,
+        sharers: Option<&Sharers>,
     ) -> Result<Vec<Prepared>, ManagerError> {
         let prepare = |one: &Registration| {
-            let prepared = one.prepare(self.env.clone(), self.metrics.clone(), factory.clone());
-            let mut prepared = prepared
-                .map_err(|source| ManagerError::Setup { controller: one.descriptor().name, source })?;
+            let controller = one.descriptor().name;
+            let host = Host::new(self.env.clone(), self.metrics.clone(), factory.clone());
+            let host = match sharers {
+                Some(sharers) => Host { scope: sharers.table.scope(controller), ..host },
+                None => host,
+            };
+            let prepared = one.prepare(host);
+            let mut prepared = prepared.map_err(|source| ManagerError::Setup { controller, source })?;
             prepared.cache_sync_by_default(self.config.cache_sync);
             Ok(prepared)
         };

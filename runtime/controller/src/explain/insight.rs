@@ -1,63 +1,24 @@
 //! A look into one controller, from before its start until after its end.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::Arc;
 
-use windlass_env::{Env, caught_now};
+use windlass_env::caught_now;
 use windlass_informer::Presence;
 use windlass_object::{ObjectKey, ResourceKind};
-use windlass_workqueue::Queue;
 
-use crate::caches::{Cache, Caches, behind};
+use crate::caches::{Cache, behind};
+use crate::core::Core;
 use crate::descriptor::Descriptor;
 use crate::explain::diagnosis::{Facts, Spoilt};
 use crate::explain::moment::Now;
 use crate::explain::overview::{FailingKey, Overview, State, WaitingKey};
 use crate::explain::{CachedObject, Explanation, LastError, LastRun, Queued, SeenObject, UndecodedObject};
-use crate::history::{Asker, Ending, History, Record, Seen};
-use crate::limits::Limit;
+use crate::history::{Asker, Ending, Record, Seen};
+use crate::keys::Keys;
 use crate::pause::Pause;
-use crate::quarantine::Quarantine;
 use crate::scope::{Scope, Verdict};
-use crate::worker_pool::Activity;
-use crate::writes::SharedLedger;
-
-/// Says who holds a lease, whenever it is asked.
-pub type Holder = Arc<dyn Fn() -> Held + Send + Sync>;
-
-/// Who holds a lease.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Held {
-    /// Nobody that is known here.
-    Nowhere,
-    /// Another replica, of this identity.
-    Elsewhere(String),
-    /// This replica: its controllers are about to start.
-    Here,
-    /// This replica held it, and has lost it.
-    Lost,
-}
-
-/// How a controller stands: the one cell that its process fills in, for what it alone knows.
-#[derive(Clone)]
-pub enum Standing {
-    /// It is set up.
-    NotStarted,
-    /// Another replica acts; this one waits for the lease.
-    StandingBy {
-        /// The Lease, as `namespace/name`.
-        lease: String,
-        /// Who holds it.
-        held: Holder,
-    },
-    /// It starts, and waits for its caches.
-    WaitingForCaches,
-    /// Its workers take keys.
-    Working,
-    /// It takes no key any more.
-    Draining,
-}
+use crate::standing::{Held, Standing};
 
 /// How many keys an overview names of each sort.
 const NAMED: usize = 20;
@@ -65,62 +26,28 @@ const NAMED: usize = 20;
 /// A look into one controller. Clones share it; it answers as long as it lives, and costs nothing unless it is asked.
 #[derive(Clone)]
 pub struct Insight {
-    inner: Arc<Inner>,
-}
-
-/// What a look is taken at.
-pub(crate) struct Inner {
-    pub(crate) descriptor: Descriptor,
-    pub(crate) env: Env,
-    pub(crate) queue: Queue<ObjectKey>,
-    pub(crate) history: History,
-    pub(crate) quarantine: Quarantine,
-    pub(crate) caches: Caches,
-    pub(crate) needed: Vec<Arc<dyn Cache>>,
-    pub(crate) limits: Vec<Limit>,
-    pub(crate) pauses: Vec<Pause>,
-    /// The kinds whose objects the keys name, as far as is known.
-    pub(crate) own_kinds: Vec<ResourceKind>,
-    pub(crate) workers: usize,
-    /// Whether the start has begun, and with it sources of the controller's own.
-    pub(crate) begun: Arc<AtomicBool>,
-    pub(crate) standing: Mutex<Standing>,
-    pub(crate) started: OnceLock<Started>,
-}
-
-/// What there is once the controller has started.
-pub(crate) struct Started {
-    pub(crate) ledger: SharedLedger,
-    pub(crate) activity: Activity,
-    pub(crate) scope: Arc<dyn Scope>,
+    core: Arc<Core>,
 }
 
 impl Insight {
-    pub(crate) fn new(inner: Inner) -> Self {
-        Self { inner: Arc::new(inner) }
-    }
-
-    /// The controller's workers start.
-    pub(crate) fn starts(&self, started: Started) {
-        // It starts once at most: its start takes what was prepared.
-        let _first = self.inner.started.set(started);
-        self.stand(Standing::Working);
+    pub(crate) fn new(core: Arc<Core>) -> Self {
+        Self { core }
     }
 
     /// The names of the controller.
     pub fn descriptor(&self) -> Descriptor {
-        self.inner.descriptor
+        self.core.descriptor
     }
 
     /// Says how the controller stands. Its start and its workers say so themselves; whoever keeps it waiting before
     /// that does here.
     pub fn stand(&self, standing: Standing) {
-        *self.inner.standing.lock().unwrap_or_else(PoisonError::into_inner) = standing;
+        self.core.phase.stand(standing);
     }
 
     /// Says why `key` has not been reconciled, or what became of it.
     pub fn explain(&self, key: &ObjectKey) -> Explanation {
-        let facts = self.inner.facts(key);
+        let facts = facts(&self.core, key);
         let situation = facts.situation();
         let Facts { now, record, whereabouts, failures, cached, undecoded, .. } = facts;
         let record = record.unwrap_or_default();
@@ -128,7 +55,7 @@ impl Insight {
         let priority = whereabouts.waiting.map(|waiting| waiting.priority.0);
         let queued_at = whereabouts.waiting.map(|waiting| waiting.since).or(record.queued_at);
         Explanation {
-            controller: self.inner.descriptor.name.to_owned(),
+            controller: self.core.descriptor.name.to_owned(),
             key: key.to_string(),
             cause: on_one_line(&situation.to_string()),
             situation,
@@ -159,9 +86,9 @@ impl Insight {
 
     /// How the controller fares.
     pub fn overview(&self) -> Overview {
-        let Inner { descriptor, env, queue, history, quarantine, workers, .. } = &*self.inner;
-        let now = Now::of(env);
-        let busy = self.inner.started.get().map(|started| started.activity.busy()).unwrap_or_default();
+        let Core { descriptor, env, activity, policy, .. } = &*self.core;
+        let Keys { queue, history, quarantine, .. } = &self.core.keys;
+        let (now, busy) = (Now::of(env), activity.busy());
         let running = busy.iter().map(|busy| waiting_key(&busy.key, now.moment(busy.since)));
         let (failing, first_failing) = history.first_failing(NAMED);
         let oldest = history.oldest(NAMED);
@@ -174,9 +101,9 @@ impl Insight {
         Overview {
             name: descriptor.name.to_owned(),
             aliases: descriptor.aliases.iter().map(|&alias| alias.to_owned()).collect(),
-            state: self.inner.state(),
+            state: state(&self.core),
             depth: queue.len(),
-            workers: *workers,
+            workers: policy.workers,
             busy: busy.len(),
             failing,
             quarantined: quarantine.resting().iter().map(|resting| resting.key.to_string()).collect(),
@@ -188,110 +115,96 @@ impl Insight {
     }
 }
 
-impl Inner {
-    fn standing(&self) -> Standing {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+fn state(core: &Core) -> State {
+    let lacking = behind(&core.expected()).err().map(|behind| behind.to_string());
+    match (core.phase.standing(), lacking) {
+        (Standing::NotStarted, Some(lacking)) => State::WaitingForCaches { lacking },
+        (Standing::NotStarted, None) => State::NotStarted,
+        (Standing::StandingBy { lease, held }, lacking) => match (held(), lacking) {
+            (Held::Nowhere, Some(lacking)) => State::WaitingForCaches { lacking },
+            (Held::Nowhere, None) => State::StandingBy { lease, holder: None },
+            (Held::Elsewhere(holder), _) => State::StandingBy { lease, holder: Some(holder) },
+            (Held::Here, _) => State::TakingOver { lease },
+            (Held::Lost, _) => State::Draining,
+        },
+        (Standing::WaitingForCaches, lacking) => {
+            State::WaitingForCaches { lacking: lacking.unwrap_or_default() }
+        }
+        (Standing::Working, _) => State::Working,
+        (Standing::Draining, _) => State::Draining,
     }
+}
 
-    fn state(&self) -> State {
-        let lacking = behind(&self.expected()).err().map(|behind| behind.to_string());
-        match (self.standing(), lacking) {
-            (Standing::NotStarted, Some(lacking)) => State::WaitingForCaches { lacking },
-            (Standing::NotStarted, None) => State::NotStarted,
-            (Standing::StandingBy { lease, held }, lacking) => match (held(), lacking) {
-                (Held::Nowhere, Some(lacking)) => State::WaitingForCaches { lacking },
-                (Held::Nowhere, None) => State::StandingBy { lease, holder: None },
-                (Held::Elsewhere(holder), _) => State::StandingBy { lease, holder: Some(holder) },
-                (Held::Here, _) => State::TakingOver { lease },
-                (Held::Lost, _) => State::Draining,
-            },
-            (Standing::WaitingForCaches, lacking) => {
-                State::WaitingForCaches { lacking: lacking.unwrap_or_default() }
-            }
-            (Standing::Working, _) => State::Working,
-            (Standing::Draining, _) => State::Draining,
+fn facts(core: &Core, key: &ObjectKey) -> Facts {
+    let (keys, busy, caches) = (&core.keys, core.activity.busy(), all_caches(core));
+    let taken = busy.iter().find(|busy| busy.key == *key).map(|busy| busy.since);
+    Facts {
+        now: Now::of(&core.env),
+        standing: core.phase.standing(),
+        laggards: behind(&core.expected()).err().map(|behind| behind.laggards).unwrap_or_default(),
+        barred: barred(core),
+        behind: trailing(core),
+        verdict: verdict(&*keys.scope, key),
+        undecoded: undecoded(core, &caches, key),
+        resting: keys.quarantine.resting().into_iter().find(|resting| resting.key == *key),
+        annotation: Pause::of(&keys.pauses, key),
+        taken,
+        own_write: {
+            let ledger = core.gate.ledger.lock();
+            if taken.is_some() { ledger.pending(key) } else { ledger.held_up_by(key) }
+        },
+        aside: keys.limits.iter().find_map(|limit| limit.aside(key)),
+        whereabouts: keys.queue.whereabouts(key),
+        depth: keys.queue.len(),
+        workers: core.policy.workers,
+        busy: busy.len(),
+        failures: keys.queue.attempts(key),
+        record: keys.history.of(key),
+        forgets_beyond: keys.history.forgets_beyond(),
+        refused: keys.history.refusal(key),
+        cached: caches.iter().filter_map(|cache| cached(&**cache, key)).collect(),
+        left_out: left_out(&caches, key),
+    }
+}
+
+/// The objects of that name which cannot be decoded; first those that the key names.
+fn undecoded(core: &Core, caches: &[Arc<dyn Cache>], key: &ObjectKey) -> Vec<Spoilt> {
+    let of = |cache: &Arc<dyn Cache>| {
+        let (kind, what) = (cache.kind().clone(), cache.undecodable().get(key)?.clone());
+        Some(Spoilt { is_own: core.wiring.own.0.iter().any(|own| *own.kind() == kind), kind, what })
+    };
+    let mut undecoded: Vec<Spoilt> = caches.iter().filter_map(of).collect();
+    undecoded.sort_by_key(|spoilt| !spoilt.is_own);
+    undecoded
+}
+
+/// What keeps a cache that the controller needs from being followed, although it has its first list.
+fn barred(core: &Core) -> Option<(ResourceKind, Presence)> {
+    let barred = core.needed.iter().map(|cache| (cache.kind().clone(), cache.presence()));
+    let mut barred = barred.filter(|(_, it)| matches!(it, Presence::Absent | Presence::Forbidden(_)));
+    barred.next()
+}
+
+/// Which of the caches that have their first list may miss changes, and why.
+fn trailing(core: &Core) -> Vec<String> {
+    let synced = core.expected().into_iter().filter(|cache| cache.has_synced());
+    let told = |cache: Arc<dyn Cache>| {
+        let (kind, selection, trouble) = (cache.kind(), cache.selection(), cache.trouble()?);
+        Some(format!("{kind} ({selection}) may have changed since: {trouble}"))
+    };
+    synced.filter_map(told).collect()
+}
+
+/// Those declared, those added at run time, and those fed from elsewhere, once each.
+fn all_caches(core: &Core) -> Vec<Arc<dyn Cache>> {
+    let mut all = core.needed.clone();
+    for cache in core.gate.caches.all() {
+        let known = |one: &Arc<dyn Cache>| one.kind() == cache.kind() && one.selection() == cache.selection();
+        if !all.iter().any(known) {
+            all.push(cache);
         }
     }
-
-    /// The caches that should be complete by now.
-    fn expected(&self) -> Vec<Arc<dyn Cache>> {
-        if self.begun.load(Ordering::Relaxed) { self.needed.clone() } else { self.caches.all() }
-    }
-
-    fn facts(&self, key: &ObjectKey) -> Facts {
-        let started = self.started.get();
-        let busy = started.map(|started| started.activity.busy()).unwrap_or_default();
-        let caches = self.all_caches();
-        let taken = busy.iter().find(|busy| busy.key == *key).map(|busy| busy.since);
-        Facts {
-            now: Now::of(&self.env),
-            standing: self.standing(),
-            laggards: behind(&self.expected()).err().map(|behind| behind.laggards).unwrap_or_default(),
-            barred: self.barred(),
-            behind: self.behind(),
-            verdict: started.map_or(Verdict::Mine(None), |started| verdict(&*started.scope, key)),
-            undecoded: self.undecoded(&caches, key),
-            resting: self.quarantine.resting().into_iter().find(|resting| resting.key == *key),
-            annotation: Pause::of(&self.pauses, key),
-            taken,
-            own_write: started.and_then(|started| {
-                let ledger = started.ledger.lock();
-                if taken.is_some() { ledger.pending(key) } else { ledger.held_up_by(key) }
-            }),
-            aside: self.limits.iter().find_map(|limit| limit.aside(key)),
-            whereabouts: self.queue.whereabouts(key),
-            depth: self.queue.len(),
-            workers: self.workers,
-            busy: busy.len(),
-            failures: self.queue.attempts(key),
-            record: self.history.of(key),
-            forgets_beyond: self.history.forgets_beyond(),
-            refused: self.history.refusal(key),
-            cached: caches.iter().filter_map(|cache| cached(&**cache, key)).collect(),
-            left_out: left_out(&caches, key),
-        }
-    }
-
-    /// The objects of that name which cannot be decoded; first those that the key names.
-    fn undecoded(&self, caches: &[Arc<dyn Cache>], key: &ObjectKey) -> Vec<Spoilt> {
-        let of = |cache: &Arc<dyn Cache>| {
-            let (kind, what) = (cache.kind().clone(), cache.undecodable().get(key)?.clone());
-            Some(Spoilt { is_own: self.own_kinds.contains(&kind), kind, what })
-        };
-        let mut undecoded: Vec<Spoilt> = caches.iter().filter_map(of).collect();
-        undecoded.sort_by_key(|spoilt| !spoilt.is_own);
-        undecoded
-    }
-
-    /// What keeps a cache that the controller needs from being followed, although it has its first list.
-    fn barred(&self) -> Option<(ResourceKind, Presence)> {
-        let barred = self.needed.iter().map(|cache| (cache.kind().clone(), cache.presence()));
-        let mut barred = barred.filter(|(_, it)| matches!(it, Presence::Absent | Presence::Forbidden(_)));
-        barred.next()
-    }
-
-    /// Which of the caches that have their first list may miss changes, and why.
-    fn behind(&self) -> Vec<String> {
-        let synced = self.expected().into_iter().filter(|cache| cache.has_synced());
-        let told = |cache: Arc<dyn Cache>| {
-            let (kind, selection, trouble) = (cache.kind(), cache.selection(), cache.trouble()?);
-            Some(format!("{kind} ({selection}) may have changed since: {trouble}"))
-        };
-        synced.filter_map(told).collect()
-    }
-
-    /// Those declared, those added at run time, and those fed from elsewhere, once each.
-    fn all_caches(&self) -> Vec<Arc<dyn Cache>> {
-        let mut all = self.needed.clone();
-        for cache in self.caches.all() {
-            let known =
-                |one: &Arc<dyn Cache>| one.kind() == cache.kind() && one.selection() == cache.selection();
-            if !all.iter().any(known) {
-                all.push(cache);
-            }
-        }
-        all
-    }
+    all
 }
 
 /// What the scope says; if it panics, which costs the key its turns too, the history tells.
@@ -378,8 +291,8 @@ fn on_one_line(text: &str) -> String {
 impl fmt::Debug for Insight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Insight")
-            .field("controller", &self.inner.descriptor.name)
-            .field("state", &self.inner.state())
+            .field("controller", &self.core.descriptor.name)
+            .field("state", &state(&self.core))
             .finish_non_exhaustive()
     }
 }

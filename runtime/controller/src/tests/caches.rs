@@ -68,7 +68,8 @@ async fn one_controllers_missing_cache_holds_up_no_other() {
         |setup| drop(setup.watch::<ConfigMap>().enqueue(by_self)),
         |_, _| async { Ok(Outcome::Done) },
     );
-    let other = other.prepare(world.env.clone(), Metrics::new(), readied.factory.clone()).expect("set up");
+    let other =
+        other.prepare(Host::new(world.env.clone(), Metrics::new(), readied.factory.clone())).expect("set up");
     let blocked = world.env.spawn("blocked", readied.prepared.start(readied.resources.clone()));
     let begun = world.env.now();
     let _workers = other.start(readied.resources).await.expect("started");

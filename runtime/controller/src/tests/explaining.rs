@@ -408,9 +408,8 @@ impl Fence for Gatekeeper {
 }
 
 async fn start_in(world: &World, scope: &Gatekeeper, registration: Registration) -> Workers {
-    let readied = world.ready(registration);
-    let resources = Resources { scope: Arc::new(scope.clone()), ..readied.resources };
-    readied.prepared.start(resources).await.expect("started")
+    let readied = world.ready_in(Arc::new(scope.clone()), registration);
+    readied.prepared.start(readied.resources).await.expect("started")
 }
 
 #[tokio::test(start_paused = true)]

@@ -134,7 +134,8 @@ async fn a_trigger_serves_one_controller() {
     let first = world
         .ready(world.scripted(move |setup| setup.triggered_by(&theirs), |_, _| async { Ok(Outcome::Done) }));
     let second = world.scripted(move |setup| setup.triggered_by(&others), |_, _| async { Ok(Outcome::Done) });
-    let second = second.prepare(world.env.clone(), Metrics::new(), first.factory.clone()).expect("set up");
+    let second =
+        second.prepare(Host::new(world.env.clone(), Metrics::new(), first.factory.clone())).expect("set up");
     let _workers = first.prepared.start(first.resources.clone()).await.expect("started");
     let refused = second.start(first.resources).await.expect_err("taken").to_string();
     assert!(refused.contains("scripted") && refused.contains("one of its own"), "{refused}");

@@ -9,7 +9,7 @@ use windlass_object::{Dynamic, ResourceKind, Scope};
 use super::*;
 use crate::enqueue::Enqueuer;
 use crate::predicate::{annotations_changed, any, generation_changed, labels_changed, not};
-use crate::watch::{Guarded, Wiring};
+use crate::wiring::{Guarded, Wiring};
 use crate::{Predicate, WatchError, by_any_owner, by_owner, by_owner_of, to_keys};
 
 fn secret(name: &str) -> String {
@@ -383,7 +383,7 @@ async fn several_controllers_watch_one_kind_in_one_cache() {
         },
         |_, _| async { Ok(Outcome::Done) },
     );
-    let other = other.prepare(world.env.clone(), Metrics::new(), factory.clone()).expect("set up");
+    let other = other.prepare(Host::new(world.env.clone(), Metrics::new(), factory.clone())).expect("set up");
     let _first = prepared.start(resources.clone()).await.expect("started");
     let _second = other.start(resources).await.expect("started");
     world.pass(1).await;

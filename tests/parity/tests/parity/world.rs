@@ -10,7 +10,7 @@ use http::{Request, Response, StatusCode};
 use serde_json::{Value, json};
 use tower::Service;
 use windlass::client::{ClientOptions, Clients, OpenFence, RawClient};
-use windlass::controller::{Descriptor, Everything, Resources, Workers};
+use windlass::controller::{Descriptor, Host, Resources, Workers};
 use windlass::env::Instant;
 use windlass::events::Recorder;
 use windlass::informer::{ApiSources, FactoryOptions, InformerFactory, Sources};
@@ -149,12 +149,12 @@ impl World {
         &self,
         registration: Registration,
     ) -> impl Future<Output = Result<Workers, SetupError>> + Send + 'static {
-        let prepared = registration.prepare(self.env.clone(), self.metrics.clone(), self.factory.clone());
+        let host = Host::new(self.env.clone(), self.metrics.clone(), self.factory.clone());
+        let prepared = registration.prepare(host);
         let prepared = prepared.expect("set up");
         self.factory.start(self.sources());
         let clients = self.clients.for_controller(prepared.descriptor().client_name).expect("clients");
-        let (env, reader, events) = (self.env.clone(), self.reader(), Recorder::discarding());
-        prepared.start(Resources { env, clients, reader, events, scope: Arc::new(Everything) })
+        prepared.start(Resources { clients, reader: self.reader(), events: Recorder::discarding() })
     }
 
     /// The same in a task of its own, for a controller that may have to wait for long.

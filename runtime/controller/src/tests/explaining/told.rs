@@ -42,9 +42,9 @@ async fn a_scope_that_panics_is_told_of_and_does_not_take_the_answer_with_it() {
         setup.triggered_by(&sent);
         assert!(theirs.set(setup.queue()).is_ok() || theirs.get().is_some());
     };
-    let readied = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
-    let resources = Resources { scope: Arc::new(Hopeless), ..readied.resources };
-    let workers = readied.prepared.start(resources).await.expect("started");
+    let registration = world.scripted(wire, |_, _| async { Ok(Outcome::Done) });
+    let readied = world.ready_in(Arc::new(Hopeless), registration);
+    let workers = readied.prepared.start(readied.resources).await.expect("started");
     queue.get().expect("set up").add(key("m"));
     world.pass(1).await;
     let told = assert_says(&workers.insight(), "m", "backing off: tried again in ");
@@ -107,9 +107,8 @@ async fn start_blocking(world: &World, scope: Arc<dyn Scope>) -> Workers {
         setup.read_your_writes(ReadYourWrites::Block { at_most: Duration::from_secs(20) });
         obedient(setup, diary.clone())
     });
-    let readied = world.ready(registration);
-    let resources = Resources { scope, ..readied.resources };
-    readied.prepared.start(resources).await.expect("started")
+    let readied = world.ready_in(scope, registration);
+    readied.prepared.start(readied.resources).await.expect("started")
 }
 
 /// A scope that gives every key the fence that it was last told of.

@@ -1,0 +1,96 @@
+//! One controller from its setup until after its end: what its workers, the replicas that share its keys, and whoever asks
+//! about it have in common.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use windlass_env::Env;
+use windlass_metrics::ReconcileMetrics;
+
+use crate::activity::Activity;
+use crate::caches::Cache;
+use crate::denials::Denials;
+use crate::descriptor::Descriptor;
+use crate::freshness::Gate;
+use crate::keys::Keys;
+use crate::stale_skips::StaleSkips;
+use crate::standing::Standing;
+use crate::watches::Watches;
+use crate::wiring::{Replay, Wiring};
+
+/// One controller. Costs nothing unless it works.
+pub(crate) struct Core {
+    pub(crate) descriptor: Descriptor,
+    pub(crate) env: Env,
+    pub(crate) metrics: ReconcileMetrics,
+    pub(crate) policy: Policy,
+    pub(crate) keys: Keys,
+    pub(crate) gate: Gate,
+    pub(crate) stale_skips: StaleSkips,
+    /// What the start waits for.
+    pub(crate) needed: Vec<Arc<dyn Cache>>,
+    pub(crate) watches: Watches,
+    /// What handlers, triggers and timers are joined to.
+    pub(crate) wiring: Wiring,
+    /// Of the caches that hold the objects of every shard.
+    pub(crate) replays: Vec<Replay>,
+    pub(crate) activity: Activity,
+    pub(crate) denials: Denials,
+    /// Cancelled when the workers are to stop.
+    pub(crate) stop: CancellationToken,
+    pub(crate) phase: Phase,
+}
+
+/// How often and how long a key is reconciled.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Policy {
+    pub(crate) workers: usize,
+    pub(crate) max_retries: Option<u32>,
+    pub(crate) reconcile_timeout: Option<Duration>,
+}
+
+/// How far the controller has come.
+pub(crate) struct Phase {
+    standing: Mutex<Standing>,
+    /// Whether the start has begun, and with it sources of the controller's own.
+    begun: AtomicBool,
+}
+
+impl Core {
+    pub(crate) fn name(&self) -> &'static str {
+        self.descriptor.name
+    }
+
+    /// The caches that should be complete by now. A source of the controller's own starts with the controller: a standby
+    /// cannot be held to it.
+    pub(crate) fn expected(&self) -> Vec<Arc<dyn Cache>> {
+        if self.phase.has_begun() { self.needed.clone() } else { self.gate.caches.all() }
+    }
+}
+
+impl Phase {
+    pub(crate) fn begin(&self) {
+        self.begun.store(true, Ordering::Relaxed);
+        self.stand(Standing::WaitingForCaches);
+    }
+
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn stand(&self, standing: Standing) {
+        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = standing;
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Default for Phase {
+    fn default() -> Self {
+        Self { standing: Mutex::new(Standing::NotStarted), begun: AtomicBool::new(false) }
+    }
+}

@@ -1,0 +1,28 @@
+//! A controller as workers see it.
+
+use async_trait::async_trait;
+use windlass_object::ObjectKey;
+use windlass_workqueue::Queue;
+
+use crate::Controller;
+use crate::context::Context;
+use crate::error::ReconcileError;
+use crate::outcome::Outcome;
+
+/// A controller as workers see it: [`Controller`] without what makes it generic.
+#[async_trait]
+pub(crate) trait Reconcile: Send + Sync {
+    async fn reconcile(&self, key: &ObjectKey, context: &Context) -> Result<Outcome, ReconcileError>;
+    fn started(&self, queue: &Queue<ObjectKey>);
+}
+
+#[async_trait]
+impl<C: Controller> Reconcile for C {
+    async fn reconcile(&self, key: &ObjectKey, context: &Context) -> Result<Outcome, ReconcileError> {
+        Controller::reconcile(self, key, context).await
+    }
+
+    fn started(&self, queue: &Queue<ObjectKey>) {
+        Controller::started(self, queue);
+    }
+}

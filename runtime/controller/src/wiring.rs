@@ -1,0 +1,126 @@
+//! How events of informers, triggers and timers come to the queue of a controller.
+
+use std::fmt;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use windlass_env::caught_now;
+use windlass_informer::{Event, Handler, HandlerHandle, InformerError, SharedInformer};
+use windlass_metrics::IntCounter;
+use windlass_object::{ObjectKey, ResourceKind};
+use windlass_workqueue::Priority;
+
+use crate::caches::{Cache, Observed};
+use crate::enqueue::Enqueuer;
+use crate::error::SetupError;
+use crate::history::Sighting;
+use crate::pause::Pause;
+
+/// What the watches of a controller that is set up have declared.
+#[derive(Default)]
+pub(crate) struct Wired {
+    /// The handlers, by the kind that each is told of.
+    pub(crate) handlers: Vec<(String, Attach)>,
+    pub(crate) replays: Vec<Replay>,
+    pub(crate) pauses: Vec<Pause>,
+    /// The caches of the objects that the controller's keys name.
+    pub(crate) own: Vec<Arc<dyn Cache>>,
+    fault: Option<SetupError>,
+}
+
+impl Wired {
+    /// Keeps the first fault: later ones are often its consequences.
+    pub(crate) fn fail(&mut self, fault: SetupError) {
+        self.fault.get_or_insert(fault);
+    }
+
+    pub(crate) fn take_fault(&mut self) -> Option<SetupError> {
+        self.fault.take()
+    }
+}
+
+/// What handlers are joined to when their controller starts.
+#[derive(Clone, Debug)]
+pub(crate) struct Wiring {
+    pub(crate) controller: &'static str,
+    pub(crate) queue: Enqueuer,
+    /// The priority of keys that nothing happened to.
+    pub(crate) background: Priority,
+    pub(crate) panics: IntCounter,
+    pub(crate) own: OwnCaches,
+}
+
+/// The caches of the objects that a controller's keys name.
+#[derive(Clone)]
+pub(crate) struct OwnCaches(pub(crate) Arc<[Arc<dyn Cache>]>);
+
+impl fmt::Debug for OwnCaches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|cache| cache.kind())).finish()
+    }
+}
+
+impl Wiring {
+    /// Counts a panic of users' code and tells of it.
+    pub(crate) fn panicked(&self, kind: &str, object: &ObjectMeta, message: &str) {
+        let (controller, object) = (self.controller, ObjectKey::of(object));
+        self.panics.inc();
+        tracing::error!(controller, %kind, %object, %message, "a handler panicked");
+    }
+}
+
+/// Joins a handler to its informer.
+pub(crate) type Attach = Box<dyn FnOnce(&Wiring) -> Result<HandlerHandle, InformerError> + Send>;
+
+/// Queues the keys of what a cache holds of which a scope says so, as if it had just been listed.
+pub(crate) type Replay = Arc<dyn Fn(&Wiring, &dyn Fn(&ObjectKey) -> bool) + Send + Sync>;
+
+/// Joins `handle` to `informer`, guarded against its panics.
+pub(crate) fn attach<R: Observed>(
+    informer: &SharedInformer<R>,
+    wiring: &Wiring,
+    handle: impl FnMut(&Event<Arc<R::Object>>, &Enqueuer) + Send + 'static,
+) -> Result<HandlerHandle, InformerError> {
+    informer.add_handler(wiring.controller, Guarded::new(informer.kind(), wiring, handle))
+}
+
+/// A handler of users' code, guarded against its panics.
+pub(crate) struct Guarded<F> {
+    wiring: Wiring,
+    kind: String,
+    sighting: Arc<Sighting>,
+    queue: Enqueuer,
+    handle: F,
+}
+
+impl<F> Guarded<F> {
+    pub(crate) fn new(kind: &ResourceKind, wiring: &Wiring, handle: F) -> Self {
+        let sighting = Sighting::of(&kind.to_string());
+        let queue = wiring.queue.of_watch(Arc::clone(&sighting));
+        Self { wiring: wiring.clone(), kind: kind.kind.clone().into_owned(), sighting, queue, handle }
+    }
+}
+
+impl<O, F> Handler<Arc<O>> for Guarded<F>
+where
+    O: Resource + Send + Sync + 'static,
+    F: FnMut(&Event<Arc<O>>, &Enqueuer) + Send + 'static,
+{
+    fn handle(&mut self, event: &Event<Arc<O>>) {
+        let queue = self.queue.caused_by(event.cause(), self.wiring.background);
+        self.sighting.told(event.object().meta(), event);
+        if let Err(message) = caught_now(|| (self.handle)(event, &queue)) {
+            self.wiring.panicked(&self.kind, event.object().meta(), &message);
+        }
+        self.sighting.over();
+    }
+
+    /// Queues the keys of the controller's own objects and all keys of its history. A reconcile can have acted on an object
+    /// that no mapper receives.
+    fn missed(&mut self) {
+        let queue = self.queue.at(self.wiring.background);
+        self.wiring.own.0.iter().for_each(|cache| queue.add_all(cache.keys()));
+        queue.add_known();
+    }
+}

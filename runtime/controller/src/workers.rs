@@ -1,0 +1,230 @@
+//! The running workers of one controller: started, observed, stopped, waited for.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{self, Either};
+use windlass_env::{Instant, Task};
+use windlass_informer::InformerFactory;
+use windlass_object::{GroupResource, ObjectKey, ResourceVersion};
+
+use crate::activity::Busy;
+use crate::core::Core;
+use crate::doubts::{DoubtResolver, STOP_TIMEOUT};
+use crate::explain::{Explanation, Insight};
+use crate::history::Asker;
+use crate::quarantine::Quarantined;
+use crate::standing::Standing;
+use crate::steward::Steward;
+use crate::timer::Clockwork;
+use crate::trigger::Trigger;
+use crate::worker::Worker;
+
+/// What a worker may do with a key beside waiting and reconciling, before it is taken for stuck.
+const BESIDE_THE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The running workers of one controller. Dropping this neither stops nor forgets them: [`Workers::stop`] and
+/// [`Workers::ended`] do, in that order.
+pub struct Workers {
+    core: Arc<Core>,
+    tasks: Vec<Task<()>>,
+    /// Resolves unknown outcomes of writes, of the last reconciles too.
+    resolver: Option<Task<()>>,
+    /// Until when [`Workers::ended`] waits for such outcomes.
+    resolve_until: Option<Instant>,
+    /// Informers of the controller's own, which end after it.
+    own: Vec<InformerFactory>,
+}
+
+impl Workers {
+    /// Starts `workers`, each as a task of its own.
+    pub(crate) fn start(core: &Arc<Core>, workers: Vec<Worker>, resolver: DoubtResolver) -> Self {
+        let (env, name) = (&core.env, core.name());
+        let spawn = |worker: Worker| env.spawn(format!("{name} worker {}", worker.number), worker.run());
+        Self {
+            tasks: workers.into_iter().map(spawn).collect(),
+            resolver: Some(env.spawn(format!("{name} write outcomes"), resolver.run())),
+            resolve_until: None,
+            own: Vec::new(),
+            core: Arc::clone(core),
+        }
+    }
+
+    /// Lets a timer go off until the workers are told to stop.
+    pub(crate) fn run_timer(&mut self, number: usize, clockwork: Clockwork) {
+        let Core { env, stop, wiring, .. } = &*self.core;
+        let (stop, name) = (stop.clone(), format!("{} timer {number}", self.name()));
+        let queue = wiring.queue.routine().of(Asker::Timer);
+        let run = clockwork.run(env.clone(), name.clone(), queue, wiring.panics.clone());
+        self.tasks.push(env.spawn(name, async move {
+            stop.run_until_cancelled(run).await;
+        }));
+    }
+
+    /// Queues keys that are withheld, once they need not be, until the workers are told to stop.
+    pub(crate) fn follow_undecodable(&mut self) {
+        let Core { env, stop, keys, .. } = &*self.core;
+        for number in 0..keys.undecodable.caches() {
+            let (stop, follow) = (stop.clone(), keys.undecodable.clone().follow(number));
+            let name = format!("{} undecodable {number}", self.core.name());
+            self.tasks.push(env.spawn(name, async move {
+                stop.run_until_cancelled(follow).await;
+            }));
+        }
+    }
+
+    /// Keeps informers that end with the controller.
+    pub(crate) fn keep(&mut self, own: impl IntoIterator<Item = InformerFactory>) {
+        self.own.extend(own);
+    }
+
+    /// The controller's name.
+    pub fn name(&self) -> &'static str {
+        self.core.name()
+    }
+
+    /// No worker takes another key, and the queue takes no more. Reconciles that run go on to their end.
+    pub fn stop(&self) {
+        let Core { phase, stop, keys, watches, .. } = &*self.core;
+        phase.stand(Standing::Draining);
+        stop.cancel();
+        keys.queue.shut_down();
+        keys.triggers.iter().for_each(Trigger::close);
+        watches.close();
+    }
+
+    /// Waits until every worker has ended and the outcome of each of their writes is known. An outcome that is unknown 5 s
+    /// after the last worker has ended stays unknown ([`Workers::written`]).
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again.
+    pub async fn ended(&mut self) {
+        while let Some(task) = self.tasks.last_mut() {
+            // How it ended is no matter here: a panic has been logged under the task's name.
+            let _ended = task.await;
+            self.tasks.pop();
+        }
+        self.outcomes_resolved().await;
+        while let Some(own) = self.own.last() {
+            own.shutdown().await;
+            self.own.pop();
+        }
+    }
+
+    /// Waits for unknown outcomes as long as there is time, then ends the task that resolves them.
+    async fn outcomes_resolved(&mut self) {
+        let Some(resolver) = &mut self.resolver else { return };
+        let Core { env, gate, .. } = &*self.core;
+        let until = *self.resolve_until.get_or_insert(env.now() + STOP_TIMEOUT);
+        let left = until.saturating_duration_since(env.now());
+        let resolved = pin!(env.timeout(left, gate.ledger.resolved()));
+        // A resolver that has ended was aborted, or has panicked, which is logged under its name.
+        if let Either::Right((resolved, _)) = future::select(&mut *resolver, resolved).await {
+            if resolved.is_err() {
+                tracing::warn!(controller = self.core.name(), "stopping with writes of unknown outcome");
+            }
+            resolver.abort();
+            let _aborted = resolver.await;
+        }
+        self.resolver = None;
+    }
+
+    /// Ends every worker at its next await, and what it reconciles with it.
+    pub fn abort(&self) {
+        self.stop();
+        self.tasks.iter().for_each(Task::abort);
+        self.resolver.iter().for_each(Task::abort);
+    }
+
+    /// Returns the highest version that a write of this controller returned, by resource: what the caches of a successor
+    /// must reflect first. `None` if the outcome of a write is unknown. Final once the workers have [ended](Self::ended).
+    pub fn written(&self) -> Option<BTreeMap<GroupResource, ResourceVersion>> {
+        self.steward().written()
+    }
+
+    /// See [`Steward::retire`].
+    ///
+    /// # Cancel safety
+    /// The keys that wait are forgotten when it is first polled; calling it again waits for the rest.
+    pub async fn retire(&self, gone: impl Fn(&ObjectKey) -> bool) {
+        self.steward().retire(gone).await;
+    }
+
+    /// Brings keys to these workers, and takes them away.
+    pub fn steward(&self) -> Steward {
+        Steward { core: Arc::clone(&self.core) }
+    }
+
+    /// Says why `key` has not been reconciled, or what became of it.
+    pub fn explain(&self, key: &ObjectKey) -> Explanation {
+        self.insight().explain(key)
+    }
+
+    /// A look into this controller, for whoever answers questions about it.
+    pub fn insight(&self) -> Insight {
+        Insight::new(Arc::clone(&self.core))
+    }
+
+    /// The keys that workers have now.
+    pub fn busy(&self) -> Vec<Busy> {
+        self.core.activity.busy()
+    }
+
+    /// The keys that rest until their next change, because their reconcile panicked too often in a row.
+    pub fn quarantined(&self) -> Vec<Quarantined> {
+        self.core.keys.quarantine.resting()
+    }
+
+    /// Says, whenever it is asked, how many keys are in quarantine; nothing if none is. Which they are is in the log, and
+    /// told by [`Workers::quarantined`]: pages are read by more people than objects are.
+    pub fn quarantine_notice(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static + use<> {
+        let quarantine = self.core.keys.quarantine.clone();
+        move || {
+            let resting = quarantine.resting().len();
+            (resting > 0).then(|| format!("keys in quarantine because their reconcile panics: {resting}"))
+        }
+    }
+
+    /// A check that fails when a worker has had one key for longer than `stuck_after`, or has ended without being
+    /// told to, or what follows a source of the controller's own has died, of a panic in the source, for instance. Of
+    /// a controller with a reconcile timeout it fails a minute after that, if this is sooner: a reconcile that outlasts
+    /// its timeout never awaits, and keeps its thread.
+    pub fn health(
+        &self,
+        stuck_after: Duration,
+    ) -> impl Fn() -> Result<(), String> + Send + Sync + 'static + use<> {
+        let (core, own) = (Arc::clone(&self.core), self.own.clone());
+        let waits = core.gate.longest_wait();
+        let stuck_after = match core.policy.reconcile_timeout {
+            Some(limit) => stuck_after.min(limit.saturating_add(waits).saturating_add(BESIDE_THE_TIMEOUT)),
+            None => stuck_after,
+        };
+        move || {
+            let is_told_to_stop = core.stop.is_cancelled();
+            if !is_told_to_stop && core.activity.has_ended() {
+                return Err("a worker has ended".to_owned());
+            }
+            let dead = || own.iter().flat_map(InformerFactory::stuck).next();
+            if let (false, Some((kind, _))) = (is_told_to_stop, dead()) {
+                return Err(format!("the informer of {kind} has died that followed a source of its own"));
+            }
+            let age = |busy: &Busy| core.env.now().saturating_duration_since(busy.since);
+            match core.activity.busy().into_iter().find(|busy| age(busy) > stuck_after) {
+                Some(busy) => Err(format!("{} has been reconciled for {:?}", busy.key, age(&busy))),
+                None => Ok(()),
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Workers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Workers")
+            .field("name", &self.name())
+            .field("activity", &self.core.activity)
+            .field("quarantined", &self.quarantined())
+            .finish_non_exhaustive()
+    }
+}
