@@ -7,6 +7,7 @@ mod code;
 mod graph;
 mod layout;
 mod mask;
+mod modules;
 mod prose;
 mod tree;
 
@@ -32,6 +33,7 @@ const RULES: &[Rule] = &[
     ("functions fit a screen", code::functions_fit_a_screen),
     ("a crate states its guarantees", layout::crates_state_their_guarantees),
     ("controllers do not import each other", layout::controllers_stand_alone),
+    ("modules form no cycle", modules::modules_form_no_cycle),
     ("paths named in documents exist", prose::named_paths_exist),
     ("links lead somewhere", prose::links_resolve),
     ("no machine's own paths", prose::no_machine_paths),
