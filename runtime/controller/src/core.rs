@@ -1,6 +1,10 @@
 //! One controller from its setup until after its end: what its workers, the replicas that share its keys, and whoever asks
 //! about it have in common.
 
+pub(crate) mod activity;
+pub(crate) mod denials;
+pub(crate) mod standing;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,16 +13,16 @@ use tokio_util::sync::CancellationToken;
 use windlass_env::Env;
 use windlass_metrics::ReconcileMetrics;
 
-use crate::activity::Activity;
-use crate::caches::Cache;
-use crate::denials::Denials;
+use crate::consistency::caches::Cache;
+use crate::consistency::freshness::Gate;
+use crate::consistency::stale_skips::StaleSkips;
+use crate::core::activity::Activity;
+use crate::core::denials::Denials;
+use crate::core::standing::Standing;
 use crate::descriptor::Descriptor;
-use crate::freshness::Gate;
-use crate::keys::Keys;
-use crate::stale_skips::StaleSkips;
-use crate::standing::Standing;
-use crate::watches::Watches;
-use crate::wiring::{Replay, Wiring};
+use crate::enqueue::keys::Keys;
+use crate::enqueue::watches::Watches;
+use crate::enqueue::wiring::{Replay, Wiring};
 
 /// One controller. Costs nothing unless it works.
 pub(crate) struct Core {

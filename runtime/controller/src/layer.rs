@@ -9,11 +9,11 @@ use windlass_informer::VersionSource;
 use windlass_object::{GroupResource, ObjectKey};
 use windlass_workqueue::Queue;
 
-use crate::caches::{Cache, Caches};
-use crate::context::Context;
+use crate::consistency::caches::{Cache, Caches};
 use crate::error::ReconcileError;
-use crate::outcome::Outcome;
-use crate::reconcile::Reconcile;
+use crate::run::context::Context;
+use crate::run::outcome::Outcome;
+use crate::run::reconcile::Reconcile;
 use crate::setup::Setup;
 
 /// A layer around every reconcile of a controller ([`Registration::layered`](crate::Registration::layered)).

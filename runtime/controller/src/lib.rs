@@ -39,44 +39,17 @@
 //! What it refuses: to retry a request inside a reconcile (the queue retries), to bound how long a reconcile runs unless
 //! told to (a stuck one is shown by [`Workers::health`]), and to write anything by itself.
 
-mod activity;
-mod caches;
-mod context;
+mod consistency;
 mod core;
 mod declared;
-mod denials;
 mod descriptor;
-mod doubts;
 mod enqueue;
 mod error;
 mod explain;
-mod freshness;
-mod history;
-mod keys;
 mod layer;
-mod limits;
-mod outcome;
-mod pause;
-pub mod predicate;
-mod prepared;
-mod quarantine;
-mod reconcile;
 mod registration;
-mod remains;
-mod scope;
+mod run;
 mod setup;
-mod stale_skips;
-mod standing;
-mod steward;
-mod timer;
-mod trigger;
-mod undecodable;
-mod watch;
-mod watches;
-mod wiring;
-mod worker;
-mod workers;
-mod writes;
 
 #[cfg(test)]
 mod tests;
@@ -85,37 +58,38 @@ use async_trait::async_trait;
 use windlass_object::ObjectKey;
 use windlass_workqueue::Queue;
 
-pub use crate::activity::Busy;
-pub use crate::caches::Observed;
-pub use crate::context::Context;
+pub use crate::consistency::caches::Observed;
+pub use crate::consistency::freshness::ReadYourWrites;
+pub use crate::core::activity::Busy;
+pub use crate::core::standing::{Held, Holder, Standing};
 pub use crate::declared::{Declaration, DeclaredRules, UNDECLARED};
 pub use crate::descriptor::Descriptor;
-pub use crate::enqueue::{Enqueuer, by_any_owner, by_any_owner_of, by_owner, by_owner_of, by_self};
+pub use crate::enqueue::enqueuer::{Enqueuer, by_any_owner, by_any_owner_of, by_owner, by_owner_of, by_self};
+pub use crate::enqueue::predicate;
+pub use crate::enqueue::predicate::{
+    Predicate, annotations_changed, generation_changed, labels_changed, resource_version_changed,
+};
+pub use crate::enqueue::quarantine::Quarantined;
+pub use crate::enqueue::scope::{Everything, Scope, Verdict};
+pub use crate::enqueue::timer::Timer;
+pub use crate::enqueue::trigger::{Trigger, TriggerError};
+pub use crate::enqueue::watch::{Watch, Watchable, to_keys};
+pub use crate::enqueue::watches::{WatchError, Watches};
 pub use crate::error::{BoxError, ReconcileError, SetupError, retry, terminal};
 pub use crate::explain::{
     CachedObject, Explanation, FailingKey, Insight, LastError, LastRun, Moment, Overview, Queued, SeenObject,
     Situation, State, UndecodedObject, WaitingKey,
 };
-pub use crate::freshness::ReadYourWrites;
 pub use crate::layer::{CacheVersions, ReconcileLayer};
-pub use crate::outcome::Outcome;
-pub use crate::predicate::{
-    Predicate, annotations_changed, generation_changed, labels_changed, resource_version_changed,
-};
-pub use crate::prepared::{Prepared, Resources};
-pub use crate::quarantine::Quarantined;
 pub use crate::registration::Registration;
-pub use crate::remains::Remains;
-pub use crate::scope::{Everything, Scope, Verdict};
+pub use crate::run::context::Context;
+pub use crate::run::outcome::Outcome;
+pub use crate::run::prepared::{Prepared, Resources};
+pub use crate::run::remains::Remains;
+pub use crate::run::steward::Steward;
 pub use crate::setup::{CacheSync, Host, Setup};
-pub use crate::standing::{Held, Holder, Standing};
-pub use crate::steward::Steward;
-pub use crate::timer::Timer;
-pub use crate::trigger::{Trigger, TriggerError};
-pub use crate::watch::{Watch, Watchable, to_keys};
-pub use crate::watches::{WatchError, Watches};
 
-pub use crate::workers::Workers;
+pub use crate::run::workers::Workers;
 
 /// A controller: what it watches and writes, and how one key is brought to its desired state.
 ///

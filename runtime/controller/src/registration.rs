@@ -16,8 +16,8 @@ use crate::declared::Declaration;
 use crate::descriptor::Descriptor;
 use crate::error::SetupError;
 use crate::layer::{Layered, ReconcileLayer};
-use crate::prepared::Prepared;
-use crate::reconcile::Reconcile;
+use crate::run::prepared::Prepared;
+use crate::run::reconcile::Reconcile;
 use crate::setup::{Host, Setup};
 
 type SetUp = dyn Fn(&mut Setup) -> Result<Arc<dyn Reconcile>, SetupError> + Send + Sync;

@@ -15,28 +15,28 @@ use windlass_metrics::{Metrics, ReconcileMetrics};
 use windlass_object::{Dynamic, Metadata, ObjectKey, ResourceKind, Rule, Typed, Verb};
 use windlass_workqueue::{Ageing, Priority, Queue, QueueOptions, RateLimiter, Tenancy};
 
-use crate::activity::Activity;
-use crate::caches::{Cache, Caches, Observed};
+use crate::consistency::caches::{Cache, Caches, Observed};
+use crate::consistency::freshness::{Gate, ReadYourWrites};
+use crate::consistency::stale_skips::StaleSkips;
+use crate::consistency::writes::SharedLedger;
+use crate::core::activity::Activity;
+use crate::core::denials::Denials;
 use crate::core::{Core, Phase, Policy};
 use crate::declared::DeclaredRules;
-use crate::denials::Denials;
 use crate::descriptor::Descriptor;
-use crate::enqueue::Enqueuer;
+use crate::enqueue::enqueuer::Enqueuer;
+use crate::enqueue::history::{Asker, History};
+use crate::enqueue::keys::Keys;
+use crate::enqueue::limits::Limit;
+use crate::enqueue::quarantine::Quarantine;
+use crate::enqueue::scope::{Everything, Scope};
+use crate::enqueue::timer::{Clockwork, Timer};
+use crate::enqueue::trigger::Trigger;
+use crate::enqueue::undecodable::Undecodable;
+use crate::enqueue::watch::{Watch, Watchable};
+use crate::enqueue::watches::Watches;
+use crate::enqueue::wiring::{Attach, OwnCaches, Wired, Wiring};
 use crate::error::SetupError;
-use crate::freshness::{Gate, ReadYourWrites};
-use crate::history::{Asker, History};
-use crate::keys::Keys;
-use crate::limits::Limit;
-use crate::quarantine::Quarantine;
-use crate::scope::{Everything, Scope};
-use crate::stale_skips::StaleSkips;
-use crate::timer::{Clockwork, Timer};
-use crate::trigger::Trigger;
-use crate::undecodable::Undecodable;
-use crate::watch::{Watch, Watchable};
-use crate::watches::Watches;
-use crate::wiring::{Attach, OwnCaches, Wired, Wiring};
-use crate::writes::SharedLedger;
 
 /// How long a controller waits at its start for the caches it needs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

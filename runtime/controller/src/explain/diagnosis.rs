@@ -8,13 +8,13 @@ use windlass_informer::{Lag, Laggard, Presence, Quarantined as Undecoded};
 use windlass_object::{GroupResource, ResourceKind};
 use windlass_workqueue::Whereabouts;
 
+use crate::core::standing::{Held, Standing};
+use crate::enqueue::history::{Ending, Failure, Record, Refused};
+use crate::enqueue::quarantine::Quarantined;
+use crate::enqueue::scope::Verdict;
 use crate::explain::CachedObject;
 use crate::explain::moment::Now;
 use crate::explain::situation::Situation;
-use crate::history::{Ending, Failure, Record, Refused};
-use crate::quarantine::Quarantined;
-use crate::scope::Verdict;
-use crate::standing::{Held, Standing};
 
 /// What was observed of one key, all within a moment.
 pub(super) struct Facts {

@@ -7,18 +7,18 @@ use windlass_env::caught_now;
 use windlass_informer::Presence;
 use windlass_object::{ObjectKey, ResourceKind};
 
-use crate::caches::{Cache, behind};
+use crate::consistency::caches::{Cache, behind};
 use crate::core::Core;
+use crate::core::standing::{Held, Standing};
 use crate::descriptor::Descriptor;
+use crate::enqueue::history::{Asker, Ending, Record, Seen};
+use crate::enqueue::keys::Keys;
+use crate::enqueue::pause::Pause;
+use crate::enqueue::scope::{Scope, Verdict};
 use crate::explain::diagnosis::{Facts, Spoilt};
 use crate::explain::moment::Now;
 use crate::explain::overview::{FailingKey, Overview, State, WaitingKey};
 use crate::explain::{CachedObject, Explanation, LastError, LastRun, Queued, SeenObject, UndecodedObject};
-use crate::history::{Asker, Ending, Record, Seen};
-use crate::keys::Keys;
-use crate::pause::Pause;
-use crate::scope::{Scope, Verdict};
-use crate::standing::{Held, Standing};
 
 /// How many keys an overview names of each sort.
 const NAMED: usize = 20;

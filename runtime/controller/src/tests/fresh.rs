@@ -13,8 +13,8 @@ use windlass_object::shard::{self, Division, ShardId};
 
 use super::*;
 use crate::ReadYourWrites;
-use crate::caches::{Cache, Caches};
-use crate::writes::{Place, Wanted};
+use crate::consistency::caches::{Cache, Caches};
+use crate::consistency::writes::{Place, Wanted};
 
 fn counting(mode: ReadYourWrites) -> impl Fn(&mut Setup) -> Result<Obedient, SetupError> + Send + Sync {
     move |setup| {

@@ -9,10 +9,10 @@ use std::sync::mpsc;
 use windlass_workqueue::{Queue, QueueOptions};
 
 use super::*;
-use crate::enqueue::Enqueuer;
-use crate::history::History;
-use crate::limits::Limit;
-use crate::quarantine::Quarantine;
+use crate::enqueue::enqueuer::Enqueuer;
+use crate::enqueue::history::History;
+use crate::enqueue::limits::Limit;
+use crate::enqueue::quarantine::Quarantine;
 use crate::{Trigger, TriggerError};
 
 /// How many keys there are. An interpreter takes a thousand times as long; it is to see many orders of a few keys and not

@@ -7,9 +7,9 @@ use windlass_informer::{Cause, Event, Handler as _, Selection};
 use windlass_object::{Dynamic, ResourceKind, Scope};
 
 use super::*;
-use crate::enqueue::Enqueuer;
-use crate::predicate::{annotations_changed, any, generation_changed, labels_changed, not};
-use crate::wiring::{Guarded, Wiring};
+use crate::enqueue::enqueuer::Enqueuer;
+use crate::enqueue::predicate::{annotations_changed, any, generation_changed, labels_changed, not};
+use crate::enqueue::wiring::{Guarded, Wiring};
 use crate::{Predicate, WatchError, by_any_owner, by_owner, by_owner_of, to_keys};
 
 fn secret(name: &str) -> String {

@@ -6,10 +6,10 @@ use windlass_env::Task;
 
 use super::*;
 use crate::ReadYourWrites;
-use crate::caches::Caches;
-use crate::doubts::DoubtResolver;
-use crate::freshness::{Freshness, Gate};
-use crate::writes::SharedLedger;
+use crate::consistency::caches::Caches;
+use crate::consistency::doubts::DoubtResolver;
+use crate::consistency::freshness::{Freshness, Gate};
+use crate::consistency::writes::SharedLedger;
 
 /// Binds the Pod that its key names by posting to `place`, if the cache shows it unbound, and comes back at once.
 async fn binder(world: &World, resource: &'static str, place: fn(&str) -> String) -> Workers {

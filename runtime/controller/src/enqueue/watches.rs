@@ -17,10 +17,10 @@ use windlass_client::DeclaredVerbs;
 use windlass_informer::{Event, HandlerHandle, InformerError, InformerFactory, Lister, NotSynced, Selection};
 use windlass_object::{ResourceKind, Verb};
 
-use crate::caches::{Cache, Caches, Observed};
+use crate::consistency::caches::{Cache, Caches, Observed};
 use crate::declared::DeclaredRules;
-use crate::enqueue::Enqueuer;
-use crate::wiring::{Wiring, attach};
+use crate::enqueue::enqueuer::Enqueuer;
+use crate::enqueue::wiring::{Wiring, attach};
 
 /// The watches that a controller adds and removes while it runs. Clones are the same set.
 #[derive(Clone)]

@@ -11,11 +11,11 @@ use windlass_metrics::IntCounter;
 use windlass_object::{ObjectKey, ResourceKind};
 use windlass_workqueue::Priority;
 
-use crate::caches::{Cache, Observed};
-use crate::enqueue::Enqueuer;
+use crate::consistency::caches::{Cache, Observed};
+use crate::enqueue::enqueuer::Enqueuer;
+use crate::enqueue::history::Sighting;
+use crate::enqueue::pause::Pause;
 use crate::error::SetupError;
-use crate::history::Sighting;
-use crate::pause::Pause;
 
 /// What the watches of a controller that is set up have declared.
 #[derive(Default)]

@@ -7,8 +7,8 @@ use windlass_env::Env;
 use windlass_events::Recorder;
 use windlass_workqueue::Priority;
 
-use crate::watches::Watches;
-use crate::writes::KeyLog;
+use crate::consistency::writes::KeyLog;
+use crate::enqueue::watches::Watches;
 
 /// The means of one reconcile. Cheap to clone into tasks that the reconcile spawns: their writes are logged for the same
 /// key, also those of a task that outlives the reconcile.

@@ -17,8 +17,8 @@ use tokio::sync::Notify;
 use windlass_object::ObjectKey;
 use windlass_workqueue::{Add, Priority};
 
-use crate::enqueue::Enqueuer;
-use crate::history::Asker;
+use crate::enqueue::enqueuer::Enqueuer;
+use crate::enqueue::history::Asker;
 
 /// Sends keys to a controller from outside. Clones are one trigger.
 #[derive(Clone)]
@@ -232,9 +232,9 @@ mod tests {
     use windlass_workqueue::{Queue, QueueOptions};
 
     use super::*;
-    use crate::history::History;
-    use crate::quarantine::Quarantine;
-    use crate::scope::{Scope, Verdict};
+    use crate::enqueue::history::History;
+    use crate::enqueue::quarantine::Quarantine;
+    use crate::enqueue::scope::{Scope, Verdict};
 
     /// Looks at the trigger whenever it is asked, as users' code may. Names up to `m` are this replica's.
     struct Curious {

@@ -18,19 +18,19 @@ use windlass_metrics::ReconcileMetrics;
 use windlass_object::{GroupResource, ObjectKey};
 use windlass_workqueue::{Add, Item, Priority};
 
-use crate::activity::Seat;
-use crate::context::{About, Context, ReconcileClient};
+use crate::consistency::freshness::Freshness;
 use crate::core::Core;
+use crate::core::activity::Seat;
+use crate::enqueue::history::{Ending, Failure};
+use crate::enqueue::keys::Keys;
+use crate::enqueue::limits::Limit;
+use crate::enqueue::pause::Pause;
+use crate::enqueue::quarantine::Verdict;
+use crate::enqueue::scope;
 use crate::error::{LeaseLost, Loudness, ReconcileError, ReconcileTimeout, retry};
-use crate::freshness::Freshness;
-use crate::history::{Ending, Failure};
-use crate::keys::Keys;
-use crate::limits::Limit;
-use crate::outcome::{Attempt, Outcome, Settlement, settle};
-use crate::pause::Pause;
-use crate::quarantine::Verdict;
-use crate::reconcile::Reconcile;
-use crate::scope;
+use crate::run::context::{About, Context, ReconcileClient};
+use crate::run::outcome::{Attempt, Outcome, Settlement, settle};
+use crate::run::reconcile::Reconcile;
 
 /// How long a key waits for its next turn after a panic outside of its reconcile: with a limiter that panics there is
 /// no back-off to go by, and a defect does not pass within milliseconds.

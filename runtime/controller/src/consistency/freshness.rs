@@ -15,8 +15,8 @@ use windlass_env::{Env, Instant};
 use windlass_informer::{Lag, RefreshState};
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion};
 
-use crate::caches::{Cache, CacheId, Caches};
-use crate::writes::{KeyLog, Place, SharedLedger, Wanted};
+use crate::consistency::caches::{Cache, CacheId, Caches};
+use crate::consistency::writes::{KeyLog, Place, SharedLedger, Wanted};
 
 /// How long a worker waits for its caches before it turns to another key. Watches usually show a write within a few
 /// milliseconds; beyond this the worker's time is better spent elsewhere. A key that was put off once is only looked

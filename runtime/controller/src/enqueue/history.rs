@@ -21,10 +21,10 @@ use windlass_env::{Env, Instant};
 use windlass_informer::{Cause, Event};
 use windlass_object::ObjectKey;
 
-use crate::history::identity::{Identity, Version};
-use crate::history::recent::{Keep, Line, Recent, Recycle};
-use crate::history::refusals::Refusals;
-pub(crate) use crate::history::refusals::Refused;
+use crate::enqueue::history::identity::{Identity, Version};
+use crate::enqueue::history::recent::{Keep, Line, Recent, Recycle};
+use crate::enqueue::history::refusals::Refusals;
+pub(crate) use crate::enqueue::history::refusals::Refused;
 
 /// How many keys are remembered that nothing is the matter with, unless a controller says otherwise: more than a person
 /// asks about before they ask again, for about three megabytes.

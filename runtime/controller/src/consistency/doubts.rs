@@ -14,8 +14,8 @@ use windlass_client::{ListQuery, RawClient, RequestError};
 use windlass_env::Env;
 use windlass_object::ResourceVersion;
 
-use crate::caches::{Cache, CacheId, Caches};
-use crate::writes::{Place, SETTLING_TIME, SharedLedger};
+use crate::consistency::caches::{Cache, CacheId, Caches};
+use crate::consistency::writes::{Place, SETTLING_TIME, SharedLedger};
 
 /// How long a read may take. A server that selects by fields can have to look at many objects for one.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);

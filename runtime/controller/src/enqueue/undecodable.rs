@@ -16,8 +16,8 @@ use windlass_informer::UndecodableObjects;
 use windlass_object::ObjectKey;
 use windlass_workqueue::{Add, Priority};
 
-use crate::caches::Cache;
-use crate::enqueue::Enqueuer;
+use crate::consistency::caches::Cache;
+use crate::enqueue::enqueuer::Enqueuer;
 
 /// The undecodable objects of one controller's keys. Clones share them.
 #[derive(Clone)]

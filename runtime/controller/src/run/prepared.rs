@@ -13,23 +13,23 @@ use windlass_events::Recorder;
 use windlass_informer::{HandlerHandle, NotSynced};
 use windlass_metrics::Metrics;
 
-use crate::caches::{Cache, behind};
+use crate::consistency::caches::{Cache, behind};
+use crate::consistency::doubts::DoubtResolver;
+use crate::consistency::freshness::Gate;
 use crate::core::Core;
+use crate::core::standing::Standing;
 use crate::declared::{Declaration, DeclaredRules, Enforced};
 use crate::descriptor::Descriptor;
-use crate::doubts::DoubtResolver;
+use crate::enqueue::timer::Clockwork;
+use crate::enqueue::trigger::Trigger;
+use crate::enqueue::wiring::{Attach, Wiring};
 use crate::error::SetupError;
 use crate::explain::Insight;
-use crate::freshness::Gate;
-use crate::reconcile::Reconcile;
-use crate::remains::Remains;
+use crate::run::reconcile::Reconcile;
+use crate::run::remains::Remains;
+use crate::run::worker::Worker;
+use crate::run::workers::Workers;
 use crate::setup::{Assembled, CacheSync, OwnSource};
-use crate::standing::Standing;
-use crate::timer::Clockwork;
-use crate::trigger::Trigger;
-use crate::wiring::{Attach, Wiring};
-use crate::worker::Worker;
-use crate::workers::Workers;
 
 /// How often the caches that hold up a controller are told of.
 const TELL_INTERVAL: Duration = Duration::from_secs(30);

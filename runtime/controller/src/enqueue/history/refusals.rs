@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use windlass_env::Instant;
 use windlass_object::ObjectKey;
 
-use crate::history::Told;
+use crate::enqueue::history::Told;
 
 /// How many objects are remembered at most: enough to find the one that was just changed, on a busy watch.
 const PLACES: usize = 4096;

@@ -5,9 +5,9 @@ use windlass_object::ObjectKey;
 use windlass_workqueue::Queue;
 
 use crate::Controller;
-use crate::context::Context;
 use crate::error::ReconcileError;
-use crate::outcome::Outcome;
+use crate::run::context::Context;
+use crate::run::outcome::Outcome;
 
 /// A controller as workers see it: [`Controller`] without what makes it generic.
 #[async_trait]

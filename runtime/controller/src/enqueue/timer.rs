@@ -9,7 +9,7 @@ use windlass_env::{Env, caught_now};
 use windlass_metrics::IntCounter;
 use windlass_object::ObjectKey;
 
-use crate::enqueue::Enqueuer;
+use crate::enqueue::enqueuer::Enqueuer;
 
 /// When a controller's timer goes off.
 #[derive(Copy, Clone, Debug, PartialEq)]

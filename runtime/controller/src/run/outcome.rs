@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use windlass_workqueue::Priority;
 
+use crate::enqueue::quarantine::Verdict;
 use crate::error::ReconcileError;
-use crate::quarantine::Verdict;
 
 /// How a reconcile that did not fail ended.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use futures_util::FutureExt as _;
 use futures_util::future;
 use windlass_informer::InformerFactory;
 
-use crate::trigger::Trigger;
+use crate::enqueue::trigger::Trigger;
 
 /// What may be left of a controller that does not work: informers of its own, which nobody else stops, and triggers
 /// that keep keys for it. From [`Prepared::remains`](crate::Prepared::remains), for whoever may drop its start.

@@ -15,8 +15,8 @@ use kube::Resource;
 use windlass_informer::{Event, Lister};
 use windlass_object::ObjectKey;
 
-use crate::caches::Observed;
-use crate::enqueue::Enqueuer;
+use crate::consistency::caches::Observed;
+use crate::enqueue::enqueuer::Enqueuer;
 
 type Holds = dyn Fn(&ObjectKey) -> bool + Send + Sync;
 
@@ -80,9 +80,9 @@ mod tests {
     use windlass_workqueue::{Queue, QueueOptions};
 
     use super::*;
-    use crate::history::History;
-    use crate::quarantine::Quarantine;
-    use crate::scope::Everything;
+    use crate::enqueue::history::History;
+    use crate::enqueue::quarantine::Quarantine;
+    use crate::enqueue::scope::Everything;
 
     const PAUSED: &str = "example.com/paused";
 

@@ -11,13 +11,13 @@ use windlass_informer::{Cause, Event, Lister, SharedInformer};
 use windlass_object::{ObjectKey, Scoped};
 use windlass_workqueue::Priority;
 
-use crate::caches::Observed;
-use crate::enqueue::{Enqueuer, by_self, keys_of};
+use crate::consistency::caches::Observed;
+use crate::enqueue::enqueuer::{Enqueuer, by_self, keys_of};
+use crate::enqueue::history::Sighting;
+use crate::enqueue::pause::{Pause, resume};
+use crate::enqueue::predicate::Predicate;
+use crate::enqueue::wiring::{Attach, Replay, Wired, attach};
 use crate::error::SetupError;
-use crate::history::Sighting;
-use crate::pause::{Pause, resume};
-use crate::predicate::Predicate;
-use crate::wiring::{Attach, Replay, Wired, attach};
 
 /// A Rust type whose objects can be watched: k8s-openapi's, and those that derive `CustomResource`.
 pub trait Watchable:

@@ -23,7 +23,7 @@ use windlass_env::{Env, Instant};
 use windlass_informer::{RefreshTicket, Site};
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Uid, Verb};
 
-use crate::caches::{CacheId, Caches};
+use crate::consistency::caches::{CacheId, Caches};
 
 /// How long a write of unknown outcome can still take effect. The client has closed its connection, and a server stops
 /// working on a request whose connection is closed; what it had sent to its storage by then is applied within

@@ -10,17 +10,17 @@ use windlass_env::{Instant, Task};
 use windlass_informer::InformerFactory;
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion};
 
-use crate::activity::Busy;
+use crate::consistency::doubts::{DoubtResolver, STOP_TIMEOUT};
 use crate::core::Core;
-use crate::doubts::{DoubtResolver, STOP_TIMEOUT};
+use crate::core::activity::Busy;
+use crate::core::standing::Standing;
+use crate::enqueue::history::Asker;
+use crate::enqueue::quarantine::Quarantined;
+use crate::enqueue::timer::Clockwork;
+use crate::enqueue::trigger::Trigger;
 use crate::explain::{Explanation, Insight};
-use crate::history::Asker;
-use crate::quarantine::Quarantined;
-use crate::standing::Standing;
-use crate::steward::Steward;
-use crate::timer::Clockwork;
-use crate::trigger::Trigger;
-use crate::worker::Worker;
+use crate::run::steward::Steward;
+use crate::run::worker::Worker;
 
 /// What a worker may do with a key beside waiting and reconciling, before it is taken for stuck.
 const BESIDE_THE_TIMEOUT: Duration = Duration::from_secs(60);

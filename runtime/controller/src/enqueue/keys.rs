@@ -7,13 +7,13 @@ use tokio::sync::Notify;
 use windlass_object::ObjectKey;
 use windlass_workqueue::{Add, Priority, Queue};
 
-use crate::history::History;
-use crate::limits::Limit;
-use crate::pause::Pause;
-use crate::quarantine::Quarantine;
-use crate::scope::{Scope, Verdict};
-use crate::trigger::Trigger;
-use crate::undecodable::Undecodable;
+use crate::enqueue::history::History;
+use crate::enqueue::limits::Limit;
+use crate::enqueue::pause::Pause;
+use crate::enqueue::quarantine::Quarantine;
+use crate::enqueue::scope::{Scope, Verdict};
+use crate::enqueue::trigger::Trigger;
+use crate::enqueue::undecodable::Undecodable;
 
 /// The keys of one controller.
 pub(crate) struct Keys {

@@ -1,0 +1,305 @@
+//! From what changed to which keys want work.
+//!
+//! A mapper is any function from an object to keys. After an update both the old and the new state are mapped, so that
+//! a key an object no longer points at still hears of it; each key is enqueued once per event. A mapper that needs more
+//! than the object captures a lister, and so has every index of that cache.
+//!
+//! What nothing happened to waits behind what something happened to: keys from the initial list and from resyncs are
+//! queued at a lower priority, unless a controller says otherwise ([`Setup::background_priority`](crate::Setup)). Keys
+//! that are another replica's ([`Scope`](crate::Scope)) are not queued.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Resource;
+use windlass_informer::{Cause, Event};
+use windlass_object::owner::controller_of;
+use windlass_object::{ObjectKey, ResourceKind, Scope, Scoped};
+use windlass_workqueue::{Add, Priority, Queue};
+
+use crate::enqueue::history::{Asker, History, Origin, Sighting};
+use crate::enqueue::predicate::Predicate;
+use crate::enqueue::quarantine::Quarantine;
+use crate::enqueue::scope::{self, Verdict};
+
+/// The object's own key.
+pub fn by_self<K: Resource>(object: &K) -> Vec<ObjectKey> {
+    vec![ObjectKey::of(object.meta())]
+}
+
+/// The key of the controlling owner, if that owner is an `O`. Versions of the owner's group are not compared: an object
+/// keeps the owner reference it was born with when its owner moves on to a newer version.
+pub fn by_owner<O>(object: &impl Resource) -> Vec<ObjectKey>
+where
+    O: Resource<DynamicType = ()>,
+    O::Scope: Scoped,
+{
+    controlling(object.meta(), &ResourceKind::of::<O>())
+}
+
+/// The keys of all owners that are an `O`, whether they control the object or not.
+pub fn by_any_owner<O>(object: &impl Resource) -> Vec<ObjectKey>
+where
+    O: Resource<DynamicType = ()>,
+    O::Scope: Scoped,
+{
+    owning(object.meta(), &ResourceKind::of::<O>())
+}
+
+/// What [`by_owner`] does, for owners of a kind known only at run time.
+pub fn by_owner_of<K: Resource>(kind: ResourceKind) -> impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + 'static {
+    move |object| controlling(object.meta(), &kind)
+}
+
+/// What [`by_any_owner`] does, for owners of a kind known only at run time.
+pub fn by_any_owner_of<K: Resource>(
+    kind: ResourceKind,
+) -> impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + 'static {
+    move |object| owning(object.meta(), &kind)
+}
+
+/// Where handlers put keys. It knows the priority that what happened deserves, which keys rest in quarantine, and which
+/// are another replica's.
+#[derive(Clone)]
+pub struct Enqueuer {
+    queue: Queue<ObjectKey>,
+    quarantine: Quarantine,
+    history: History,
+    scope: Arc<dyn scope::Scope>,
+    origin: Origin,
+    priority: Priority,
+    news: News,
+}
+
+/// Whether something happened.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum News {
+    /// Something changed, or somebody asks.
+    Change,
+    /// Nothing did: it is a time to look again, or the first look.
+    Routine,
+}
+
+impl Enqueuer {
+    /// For what happened.
+    pub(crate) fn new(
+        queue: Queue<ObjectKey>,
+        quarantine: Quarantine,
+        history: History,
+        scope: Arc<dyn scope::Scope>,
+    ) -> Self {
+        let origin = Origin::Other(Asker::Controller);
+        Self { queue, quarantine, history, scope, origin, priority: Priority::NORMAL, news: News::Change }
+    }
+
+    /// For the keys of one watch.
+    pub(crate) fn of_watch(&self, sighting: Arc<Sighting>) -> Self {
+        Self { origin: Origin::Watch(sighting), ..self.clone() }
+    }
+
+    /// For the keys of something else.
+    pub(crate) fn of(&self, asker: Asker) -> Self {
+        Self { origin: Origin::Other(asker), ..self.clone() }
+    }
+
+    /// Whether `event` passes every one of `predicates`; if not, it is noted which one kept it back.
+    pub(crate) fn lets_in<O: Resource + 'static>(
+        &self,
+        event: &Event<Arc<O>>,
+        predicates: &[Predicate<O>],
+    ) -> bool {
+        let Some(by) = predicates.iter().find(|one| !one.passes(event)) else { return true };
+        if let Origin::Watch(sighting) = &self.origin {
+            self.history.refused(event.object().meta(), event, sighting, by.name());
+        }
+        false
+    }
+
+    /// For the keys of an event with this cause; `background` is for those where nothing happened.
+    pub(crate) fn caused_by(&self, cause: Cause, background: Priority) -> Self {
+        match cause {
+            Cause::InitialList | Cause::Resync => self.routine().at(background),
+            // What a re-list or a changed selection shows has happened, though nobody saw when.
+            _ => self.clone(),
+        }
+    }
+
+    /// For keys that nothing happened to.
+    pub(crate) fn routine(&self) -> Self {
+        Self { news: News::Routine, ..self.clone() }
+    }
+
+    /// Adds every key that the history contains.
+    pub(crate) fn add_known(&self) {
+        self.add_all(self.history.keys());
+    }
+
+    /// The same place, at another priority.
+    #[must_use]
+    pub fn at(&self, priority: Priority) -> Self {
+        Self { priority, ..self.clone() }
+    }
+
+    /// The priority at which keys are added here.
+    pub fn priority(&self) -> Priority {
+        self.priority
+    }
+
+    /// Queues `key`. See [`Queue::add`].
+    pub fn add(&self, key: ObjectKey) {
+        self.put(key, Add::now());
+    }
+
+    /// Queues `key` once `delay` has passed. See [`Queue::add_after`].
+    pub fn add_after(&self, key: ObjectKey, delay: Duration) {
+        self.put(key, Add::after(delay));
+    }
+
+    /// Queues `keys`, once each.
+    pub fn add_all(&self, keys: impl IntoIterator<Item = ObjectKey>) {
+        // Users' code makes them one by one, and may use the queue meanwhile: not under the queue's lock.
+        let wanted: Vec<ObjectKey> = keys.into_iter().filter(|key| self.wants(key)).collect();
+        self.history.queued(&wanted, &self.origin);
+        self.queue.add_all(wanted, self.priority);
+    }
+
+    fn put(&self, key: ObjectKey, add: Add) {
+        if self.wants(&key) {
+            self.put_wanted(key, add);
+        }
+    }
+
+    /// Queues `key`, which [is wanted](Self::wants). No scope is asked.
+    pub(crate) fn put_wanted(&self, key: ObjectKey, add: Add) {
+        self.history.queued([&key], &self.origin);
+        self.queue.add_with(key, add.priority(self.priority));
+    }
+
+    /// Whether a worker met the annotation when it last took `key`, and so let go of it.
+    pub(crate) fn was_paused_by(&self, key: &ObjectKey, annotation: &str) -> bool {
+        self.history.was_paused_by(key, annotation)
+    }
+
+    /// A key in quarantine is woken by a change only, and one that is another replica's by nothing. Asks the scope, which
+    /// is its user's code.
+    pub(crate) fn wants(&self, key: &ObjectKey) -> bool {
+        !matches!(self.scope.verdict(key), Verdict::Elsewhere { .. })
+            && (self.news == News::Change || !self.quarantine.holds(key))
+    }
+}
+
+impl fmt::Debug for Enqueuer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Enqueuer")
+            .field("queue", &self.queue)
+            .field("origin", &self.origin)
+            .field("priority", &self.priority)
+            .finish_non_exhaustive()
+    }
+}
+
+fn controlling(meta: &ObjectMeta, kind: &ResourceKind) -> Vec<ObjectKey> {
+    key_of_owner(meta, kind, controller_of(meta)).into_iter().collect()
+}
+
+fn owning(meta: &ObjectMeta, kind: &ResourceKind) -> Vec<ObjectKey> {
+    let owners = meta.owner_references.iter().flatten();
+    distinct(owners.filter_map(|owner| key_of_owner(meta, kind, Some(owner))).collect())
+}
+
+fn key_of_owner(meta: &ObjectMeta, kind: &ResourceKind, owner: Option<&OwnerReference>) -> Option<ObjectKey> {
+    let owner = owner.filter(|owner| owner.kind == kind.kind && group(&owner.api_version) == kind.group)?;
+    let namespace = match kind.scope {
+        Scope::Namespaced => meta.namespace.as_deref(),
+        Scope::Cluster => None,
+    };
+    Some(ObjectKey::new(namespace, &owner.name))
+}
+
+/// The keys an event concerns: those of the old state first, then those only the new state adds.
+pub(crate) fn keys_of<T>(event: &Event<T>, map: impl Fn(&T) -> Vec<ObjectKey>) -> Vec<ObjectKey> {
+    match event {
+        Event::Added { object, .. } => distinct(map(object)),
+        Event::Updated { old, new, .. } => distinct([map(old), map(new)].concat()),
+        Event::Deleted { last, .. } => distinct(map(last)),
+    }
+}
+
+fn distinct(keys: Vec<ObjectKey>) -> Vec<ObjectKey> {
+    let mut seen = std::collections::BTreeSet::new();
+    keys.into_iter().filter(|key| seen.insert(key.clone())).collect()
+}
+
+fn group(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::apps::v1::ReplicaSet;
+    use k8s_openapi::api::core::v1::{Node, Pod, ReplicationController};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+    use windlass_informer::Cause;
+
+    use super::*;
+
+    fn owned(api_version: &str, kind: &str, controller: Option<bool>) -> Pod {
+        let owner = OwnerReference {
+            api_version: api_version.into(),
+            kind: kind.into(),
+            name: "web".into(),
+            uid: "1".into(),
+            controller,
+            block_owner_deletion: None,
+        };
+        let metadata = ObjectMeta {
+            namespace: Some("shop".into()),
+            name: Some("web-1".into()),
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        };
+        Pod { metadata, ..Pod::default() }
+    }
+
+    #[test]
+    fn only_the_controlling_owner_of_the_asked_kind_is_enqueued() {
+        let web = ObjectKey::namespaced("shop", "web");
+        let pod = owned("apps/v1", "ReplicaSet", Some(true));
+        assert_eq!(by_owner::<ReplicaSet>(&pod), std::slice::from_ref(&web));
+        assert_eq!(by_owner::<ReplicationController>(&pod), []);
+        assert_eq!(by_owner::<ReplicaSet>(&owned("apps/v1", "ReplicaSet", None)), []);
+        assert_eq!(by_owner::<ReplicaSet>(&owned("apps/v1beta2", "ReplicaSet", Some(true))), [web]);
+        assert_eq!(by_owner::<ReplicaSet>(&owned("other.io/v1", "ReplicaSet", Some(true))), []);
+    }
+
+    #[test]
+    fn every_owner_of_the_asked_kind_is_enqueued_once_if_asked_for() {
+        let mut pod = owned("apps/v1", "ReplicaSet", Some(true));
+        let first = pod.metadata.owner_references.as_ref().and_then(|all| all.first()).cloned().expect("one");
+        let named = |name: &str| OwnerReference { name: name.into(), controller: None, ..first.clone() };
+        let other = OwnerReference { kind: "Job".into(), api_version: "batch/v1".into(), ..named("job") };
+        pod.metadata.owner_references = Some(vec![first.clone(), named("api"), named("web"), other]);
+        let (web, api) = (ObjectKey::namespaced("shop", "web"), ObjectKey::namespaced("shop", "api"));
+        assert_eq!(by_any_owner::<ReplicaSet>(&pod), [web.clone(), api.clone()]);
+        assert_eq!(by_owner::<ReplicaSet>(&pod), std::slice::from_ref(&web));
+        let kind = ResourceKind::of::<ReplicaSet>();
+        assert_eq!(by_any_owner_of(kind.clone())(&pod), [web.clone(), api]);
+        assert_eq!(by_owner_of(kind)(&pod), [web]);
+        assert_eq!(by_any_owner::<ReplicaSet>(&Pod::default()), []);
+    }
+
+    #[test]
+    fn a_cluster_scoped_owner_has_a_key_without_namespace() {
+        assert_eq!(by_owner::<Node>(&owned("v1", "Node", Some(true))), [ObjectKey::cluster("web")]);
+    }
+
+    #[test]
+    fn an_update_concerns_old_and_new_keys_once_each() {
+        let key = ObjectKey::cluster;
+        let map = |names: &Vec<&str>| names.iter().map(|name| key(name)).collect();
+        let event = Event::Updated { old: vec!["a", "b"], new: vec!["b", "c"], cause: Cause::Watch };
+        assert_eq!(keys_of(&event, map), [key("a"), key("b"), key("c")]);
+    }
+}

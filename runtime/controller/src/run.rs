@@ -1,0 +1,10 @@
+//! From a key on the queue to its reconcile, and what becomes of the key then.
+
+pub(crate) mod context;
+pub(crate) mod outcome;
+pub(crate) mod prepared;
+pub(crate) mod reconcile;
+pub(crate) mod remains;
+pub(crate) mod steward;
+pub(crate) mod worker;
+pub(crate) mod workers;
