@@ -1,6 +1,6 @@
 //! Whose credentials the requests of controllers carry: those of the process, or each controller its own.
 //!
-//! With [`Identities::ServiceAccounts`] each controller acts as the ServiceAccount of its name, so that its role says
+//! With [`Identities::ServiceAccounts`](crate::Identities::ServiceAccounts) each controller acts as the ServiceAccount of its name, so that its role says
 //! what it may do and the server's audit log what it did. The account is made if it is not there, and a token for it is
 //! asked for with the first request that needs one. What it guarantees:
 //! - Nothing else of who the process is goes with such a request: no client certificate, and so connections of their

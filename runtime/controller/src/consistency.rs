@@ -4,5 +4,7 @@
 pub(crate) mod caches;
 pub(crate) mod doubts;
 pub(crate) mod freshness;
+pub(crate) mod key_log;
 pub(crate) mod stale_skips;
+pub(crate) mod visible;
 pub(crate) mod writes;

@@ -22,7 +22,7 @@ use crate::core::standing::Standing;
 use crate::descriptor::Descriptor;
 use crate::enqueue::keys::Keys;
 use crate::enqueue::watches::Watches;
-use crate::enqueue::wiring::{Replay, Wiring};
+use crate::enqueue::wiring::Wiring;
 
 /// One controller. Costs nothing unless it works.
 pub(crate) struct Core {
@@ -38,8 +38,6 @@ pub(crate) struct Core {
     pub(crate) watches: Watches,
     /// What handlers, triggers and timers are joined to.
     pub(crate) wiring: Wiring,
-    /// Of the caches that hold the objects of every shard.
-    pub(crate) replays: Vec<Replay>,
     pub(crate) activity: Activity,
     pub(crate) denials: Denials,
     /// Cancelled when the workers are to stop.

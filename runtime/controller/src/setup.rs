@@ -35,7 +35,7 @@ use crate::enqueue::trigger::Trigger;
 use crate::enqueue::undecodable::Undecodable;
 use crate::enqueue::watch::{Watch, Watchable};
 use crate::enqueue::watches::Watches;
-use crate::enqueue::wiring::{Attach, OwnCaches, Wired, Wiring};
+use crate::enqueue::wiring::{Attach, OwnCaches, Replay, Wired, Wiring};
 use crate::error::SetupError;
 
 /// How long a controller waits at its start for the caches it needs.
@@ -113,6 +113,8 @@ pub(crate) struct Assembled {
     pub(crate) rules: DeclaredRules,
     pub(crate) metrics: Metrics,
     pub(crate) handlers: Vec<(String, Attach)>,
+    /// Of the caches that hold the objects of every shard.
+    pub(crate) replays: Arc<[Replay]>,
     pub(crate) sources: Vec<OwnSource>,
     pub(crate) timers: Vec<Clockwork>,
     pub(crate) cache_sync: Option<CacheSync>,
@@ -413,7 +415,6 @@ impl Setup {
             needed: self.needed,
             watches: self.watches,
             wiring,
-            replays: wired.replays,
             activity: Activity::new(policy.workers),
             denials: Denials::default(),
             stop: CancellationToken::new(),
@@ -425,6 +426,7 @@ impl Setup {
             rules: self.rules,
             metrics: host.metrics,
             handlers: wired.handlers,
+            replays: wired.replays.into(),
             sources: self.sources,
             timers: self.timers,
             cache_sync: self.cache_sync,

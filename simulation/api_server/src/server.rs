@@ -1,9 +1,7 @@
-//! The server: one value that answers requests, and what makes it listen.
+//! The server: what all who answer requests for it share.
 //!
 //! Guarantees:
 //! - Making one starts nothing: no task, no timer, no socket.
-//! - Requests that come as values and requests that come over a socket are answered by the same code.
-//! - Once it is told to stop, watches end, connections close, and [`ApiServer::serve`] returns when they have.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,4 +1,8 @@
 //! How requests reach the server: as values, over a network that fails, and over a socket.
+//!
+//! Guarantees:
+//! - Requests that come as values and requests that come over a socket are answered by the same code.
+//! - Once it is told to stop, watches end, connections close, and [`ApiServer::serve`] returns when they have.
 
 mod listen;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The rule about modules: within a crate, what one top-level module uses never leads back to it.
 //!
-//! It follows paths that name a module (`crate::queue::..`). A name that the root of a crate exports again hides the module
-//! it comes from, and is not followed. Tests may use anything.
+//! It follows paths that name a module (`crate::queue::..`). Not followed are names that the root of a crate exports again,
+//! methods of a type of another module, and what the modules of one folder use of each other. Tests may use anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 

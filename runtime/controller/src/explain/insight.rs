@@ -14,7 +14,7 @@ use crate::descriptor::Descriptor;
 use crate::enqueue::history::{Asker, Ending, Record, Seen};
 use crate::enqueue::keys::Keys;
 use crate::enqueue::pause::Pause;
-use crate::enqueue::scope::{Scope, Verdict};
+use crate::enqueue::scope::Verdict;
 use crate::explain::diagnosis::{Facts, Spoilt};
 use crate::explain::moment::Now;
 use crate::explain::overview::{FailingKey, Overview, State, WaitingKey};
@@ -144,7 +144,7 @@ fn facts(core: &Core, key: &ObjectKey) -> Facts {
         laggards: behind(&core.expected()).err().map(|behind| behind.laggards).unwrap_or_default(),
         barred: barred(core),
         behind: trailing(core),
-        verdict: verdict(&*keys.scope, key),
+        verdict: verdict(core, key),
         undecoded: undecoded(core, &caches, key),
         resting: keys.quarantine.resting().into_iter().find(|resting| resting.key == *key),
         annotation: Pause::of(&keys.pauses, key),
@@ -207,9 +207,16 @@ fn all_caches(core: &Core) -> Vec<Arc<dyn Cache>> {
     all
 }
 
-/// What the scope says; if it panics, which costs the key its turns too, the history tells.
-fn verdict(scope: &dyn Scope, key: &ObjectKey) -> Verdict {
-    caught_now(|| scope.verdict(key)).unwrap_or(Verdict::Mine(None))
+/// What the scope of a controller that has started says; if it panics, which costs the key its turns too, the history tells.
+fn verdict(core: &Core, key: &ObjectKey) -> Verdict {
+    match core.phase.standing() {
+        Standing::Working | Standing::Draining => {
+            caught_now(|| core.keys.scope.verdict(key)).unwrap_or(Verdict::Mine(None))
+        }
+        Standing::NotStarted | Standing::StandingBy { .. } | Standing::WaitingForCaches => {
+            Verdict::Mine(None)
+        }
+    }
 }
 
 fn undecoded_object(spoilt: Spoilt) -> UndecodedObject {

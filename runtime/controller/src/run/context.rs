@@ -7,7 +7,7 @@ use windlass_env::Env;
 use windlass_events::Recorder;
 use windlass_workqueue::Priority;
 
-use crate::consistency::writes::KeyLog;
+use crate::consistency::key_log::KeyLog;
 use crate::enqueue::watches::Watches;
 
 /// The means of one reconcile. Cheap to clone into tasks that the reconcile spawns: their writes are logged for the same

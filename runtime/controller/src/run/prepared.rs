@@ -22,7 +22,7 @@ use crate::declared::{Declaration, DeclaredRules, Enforced};
 use crate::descriptor::Descriptor;
 use crate::enqueue::timer::Clockwork;
 use crate::enqueue::trigger::Trigger;
-use crate::enqueue::wiring::{Attach, Wiring};
+use crate::enqueue::wiring::{Attach, Replay, Wiring};
 use crate::error::SetupError;
 use crate::explain::Insight;
 use crate::run::reconcile::Reconcile;
@@ -52,6 +52,7 @@ pub struct Prepared {
     rules: DeclaredRules,
     metrics: Metrics,
     handlers: Vec<(String, Attach)>,
+    replays: Arc<[Replay]>,
     sources: Vec<OwnSource>,
     timers: Vec<Clockwork>,
     cache_sync: Option<CacheSync>,
@@ -59,8 +60,9 @@ pub struct Prepared {
 
 impl Prepared {
     pub(crate) fn new(controller: Arc<dyn Reconcile>, assembled: Assembled) -> Self {
-        let Assembled { core, rules, metrics, handlers, sources, timers, cache_sync } = assembled;
-        Self { core: Arc::new(core), controller, rules, metrics, handlers, sources, timers, cache_sync }
+        let Assembled { core, rules, metrics, handlers, replays, sources, timers, cache_sync } = assembled;
+        let core = Arc::new(core);
+        Self { core, controller, rules, metrics, handlers, replays, sources, timers, cache_sync }
     }
 
     /// The names of the controller.
@@ -136,7 +138,7 @@ impl Prepared {
     ) -> Result<Workers, SetupError> {
         let mut start = Start { remains: self.remains(), handles: Vec::new(), is_over: false };
         let patience = self.cache_sync();
-        let Self { core, controller, rules, metrics, handlers, sources, timers, .. } = self;
+        let Self { core, controller, rules, metrics, handlers, replays, sources, timers, .. } = self;
         core.phase.begin();
         if let Err(error) = start.synced(&core, &sources, handlers, patience).await {
             start.undo().await;
@@ -162,7 +164,7 @@ impl Prepared {
             events: resources.events.clone(),
         };
         let workers = (0..core.policy.workers).map(worker).collect();
-        let mut running = run(&core, workers, resources.reader);
+        let mut running = run(&core, workers, replays, resources.reader);
         for (number, clockwork) in timers.into_iter().enumerate() {
             running.run_timer(number, clockwork);
         }
@@ -300,11 +302,11 @@ fn open(core: &Core, rules: &DeclaredRules) -> Result<(), SetupError> {
 }
 
 /// Lets workers go, and what resolves the outcomes of their writes.
-fn run(core: &Arc<Core>, workers: Vec<Worker>, reader: RawClient) -> Workers {
+fn run(core: &Arc<Core>, workers: Vec<Worker>, replays: Arc<[Replay]>, reader: RawClient) -> Workers {
     core.metrics.max_concurrent.set(i64::try_from(core.policy.workers).unwrap_or(i64::MAX));
     core.phase.stand(Standing::Working);
     let Gate { env, ledger, caches, .. } = core.gate.clone();
-    let mut running = Workers::start(core, workers, DoubtResolver { env, ledger, caches, reader });
+    let mut running = Workers::start(core, workers, replays, DoubtResolver { env, ledger, caches, reader });
     running.follow_undecodable();
     running
 }

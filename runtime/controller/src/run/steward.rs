@@ -14,6 +14,7 @@ use windlass_informer::VersionSource;
 use windlass_object::{GroupResource, ObjectKey, ResourceKind, ResourceVersion};
 
 use crate::core::Core;
+use crate::enqueue::wiring::Replay;
 
 /// Brings keys to the workers of one controller, and takes them away. Clones are one; see [`Workers::steward`].
 ///
@@ -21,6 +22,8 @@ use crate::core::Core;
 #[derive(Clone)]
 pub struct Steward {
     pub(crate) core: Arc<Core>,
+    /// Of the caches that hold the objects of every shard.
+    pub(crate) replays: Arc<[Replay]>,
 }
 
 impl Steward {
@@ -72,8 +75,7 @@ impl Steward {
     /// Queues the keys that `joined` names of what the caches of every shard hold: these are told of nothing when a shard is
     /// taken over. Call it beside [`let_in`](Self::let_in).
     pub fn replay(&self, joined: impl Fn(&ObjectKey) -> bool) {
-        let Core { replays, wiring, .. } = &*self.core;
-        replays.iter().for_each(|replay| replay(wiring, &joined));
+        self.replays.iter().for_each(|replay| replay(&self.core.wiring, &joined));
     }
 
     /// Lets go of the keys of which `gone` says so: those that wait, for a worker or for a time, and all that is

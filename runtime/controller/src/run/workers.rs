@@ -18,6 +18,7 @@ use crate::enqueue::history::Asker;
 use crate::enqueue::quarantine::Quarantined;
 use crate::enqueue::timer::Clockwork;
 use crate::enqueue::trigger::Trigger;
+use crate::enqueue::wiring::Replay;
 use crate::explain::{Explanation, Insight};
 use crate::run::steward::Steward;
 use crate::run::worker::Worker;
@@ -29,6 +30,7 @@ const BESIDE_THE_TIMEOUT: Duration = Duration::from_secs(60);
 /// [`Workers::ended`] do, in that order.
 pub struct Workers {
     core: Arc<Core>,
+    replays: Arc<[Replay]>,
     tasks: Vec<Task<()>>,
     /// Resolves unknown outcomes of writes, of the last reconciles too.
     resolver: Option<Task<()>>,
@@ -40,7 +42,12 @@ pub struct Workers {
 
 impl Workers {
     /// Starts `workers`, each as a task of its own.
-    pub(crate) fn start(core: &Arc<Core>, workers: Vec<Worker>, resolver: DoubtResolver) -> Self {
+    pub(crate) fn start(
+        core: &Arc<Core>,
+        workers: Vec<Worker>,
+        replays: Arc<[Replay]>,
+        resolver: DoubtResolver,
+    ) -> Self {
         let (env, name) = (&core.env, core.name());
         let spawn = |worker: Worker| env.spawn(format!("{name} worker {}", worker.number), worker.run());
         Self {
@@ -49,6 +56,7 @@ impl Workers {
             resolve_until: None,
             own: Vec::new(),
             core: Arc::clone(core),
+            replays,
         }
     }
 
@@ -154,7 +162,7 @@ impl Workers {
 
     /// Brings keys to these workers, and takes them away.
     pub fn steward(&self) -> Steward {
-        Steward { core: Arc::clone(&self.core) }
+        Steward { core: Arc::clone(&self.core), replays: Arc::clone(&self.replays) }
     }
 
     /// Says why `key` has not been reconciled, or what became of it.

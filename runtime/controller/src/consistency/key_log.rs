@@ -1,0 +1,132 @@
+//! The write log of one key's reconciles: what the client reports goes into the [`Ledger`].
+
+use windlass_client::{CacheState, Write, WriteLog, WriteTarget};
+use windlass_env::{Env, Instant};
+use windlass_object::{GroupResource, ObjectKey, Uid, Verb};
+
+use crate::consistency::caches::Caches;
+use crate::consistency::writes::{Ledger, NO_EPOCH, Place, SharedLedger};
+
+/// The write log of one reconcile: what its client writes belongs to this key, however long the client is kept.
+pub(crate) struct KeyLog {
+    env: Env,
+    ledger: SharedLedger,
+    caches: Caches,
+    key: ObjectKey,
+}
+
+impl KeyLog {
+    pub(crate) fn new(env: Env, ledger: SharedLedger, caches: Caches, key: ObjectKey) -> Self {
+        Self { env, ledger, caches, key }
+    }
+
+    /// Whether the server and the caches are of different epochs: the version of a created object is not later than the
+    /// version of a cache before the create. Other writes prove nothing: without a change they return the old version.
+    fn is_of_other_epoch(write: &Write) -> bool {
+        let versions = write.version.as_ref().zip(write.cached.version.as_ref());
+        write.target.verb == Verb::Create
+            && write.target.subresource.is_none()
+            && versions.is_some_and(|(version, cached)| version <= cached)
+    }
+
+    fn place(&self, target: &WriteTarget) -> Place {
+        Place::new(changed(target), target.namespace.as_deref())
+    }
+
+    fn record(
+        &self,
+        target: &WriteTarget,
+        object: Option<&Uid>,
+        write: impl FnOnce(&mut Ledger, &ObjectKey, &Place, u64, Instant),
+    ) {
+        // A resource this controller does not watch has no cache that could be stale.
+        let place = self.place(target);
+        let Some(epoch) = self.caches.epoch(&place.resource) else { return };
+        let object = object.filter(|_| self.caches.sharded_by_uid(&place.resource));
+        let place = match object {
+            Some(uid) => place.of_object(uid.clone()),
+            None => place,
+        };
+        let mut ledger = self.ledger.lock();
+        write(&mut ledger, &self.key, &place, epoch, self.env.now());
+        ledger.sweep_some(|place, wanted| self.caches.passed(place, wanted));
+    }
+}
+
+impl WriteLog for KeyLog {
+    fn cached(&self, target: &WriteTarget) -> CacheState {
+        let place = self.place(target);
+        let key = target.name.as_deref().map(|name| ObjectKey::new(place.namespace(), name));
+        CacheState {
+            version: self.caches.newest_version(&place.resource, place.site()),
+            uid: key.and_then(|key| self.caches.uid_of(&place.resource, &key)),
+        }
+    }
+
+    fn wrote(&self, write: Write) {
+        let resource = &write.target.resource;
+        let is_of_other_epoch = Self::is_of_other_epoch(&write);
+        if let Some(version) = &write.version {
+            let (epoch, now) = (self.caches.epoch(resource), self.env.now());
+            let mut ledger = self.ledger.lock();
+            ledger.reached(resource, version, epoch, now);
+            if is_of_other_epoch {
+                ledger.left_epoch(resource, epoch);
+            }
+        }
+        if changes_nothing(&write.target) {
+            return;
+        }
+        let ended = ended(&write);
+        // A cache reflects the deletion of an object that it contained when the object is gone. A cache that did not contain
+        // it can receive it later, so its version must pass a consistent read.
+        let is_followed = ended.as_ref().is_some_and(|(_, uid)| write.cached.uid.as_ref() == Some(uid));
+        if write.version.is_none() && !is_followed {
+            return self.ambiguous(write.target);
+        }
+        self.record(&write.target, write.uid.as_ref(), |ledger, key, place, epoch, now| {
+            let epoch = if is_of_other_epoch { NO_EPOCH } else { epoch };
+            if let Some(version) = &write.version {
+                ledger.wrote(key, place, version, epoch, now);
+            }
+            if let Some(object) = ended {
+                ledger.deleted(key, place, object, epoch, now);
+            }
+        });
+    }
+
+    fn ambiguous(&self, target: WriteTarget) {
+        let resource = changed(&target);
+        if self.caches.epoch(&resource).is_none() {
+            return self.ledger.lock().ambiguous_unseen(&resource, self.env.now());
+        }
+        self.record(&target, None, |ledger, key, place, epoch, now| ledger.ambiguous(key, place, epoch, now));
+        self.ledger.doubts_changed();
+    }
+}
+
+/// Whether a request that is made like a write leaves the object as it is: a token is issued, and kept nowhere.
+fn changes_nothing(target: &WriteTarget) -> bool {
+    target.resource == GroupResource::new("", "serviceaccounts")
+        && target.subresource.as_deref() == Some("token")
+}
+
+/// The resource whose objects a write changes: that of its path, but for bindings, which are kept nowhere and change the
+/// Pod they name.
+fn changed(target: &WriteTarget) -> GroupResource {
+    let binds = target.resource == GroupResource::new("", "bindings");
+    if binds { GroupResource::new("", "pods") } else { target.resource.clone() }
+}
+
+/// The object that a write deleted, if the answer says which. Its name alone would not do: another may bear it by now.
+fn ended(write: &Write) -> Option<(ObjectKey, Uid)> {
+    let deletes = write.target.verb == Verb::Delete && write.target.subresource.is_none();
+    let object = write.key.clone().zip(write.uid.clone());
+    object.filter(|_| deletes)
+}
+
+impl std::fmt::Debug for KeyLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeyLog").field("key", &self.key).finish_non_exhaustive()
+    }
+}
