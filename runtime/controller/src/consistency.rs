@@ -1,5 +1,4 @@
-//! Reconciles never act on caches older than their own key's last write: what was written, what the caches show, and how
-//! doubt is resolved.
+//! Read-your-writes: what each key wrote, whether the caches show it, and how an unknown outcome is resolved.
 
 pub(crate) mod caches;
 pub(crate) mod doubts;

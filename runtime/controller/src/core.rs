@@ -33,10 +33,10 @@ pub(crate) struct Core {
     pub(crate) keys: Keys,
     pub(crate) gate: Gate,
     pub(crate) stale_skips: StaleSkips,
-    /// What the start waits for.
+    /// The caches that the start waits for.
     pub(crate) needed: Vec<Arc<dyn Cache>>,
     pub(crate) watches: Watches,
-    /// What handlers, triggers and timers are joined to.
+    /// Connects handlers, triggers and timers to the queue.
     pub(crate) wiring: Wiring,
     pub(crate) activity: Activity,
     pub(crate) denials: Denials,

@@ -87,9 +87,8 @@ pub use crate::run::outcome::Outcome;
 pub use crate::run::prepared::{Prepared, Resources};
 pub use crate::run::remains::Remains;
 pub use crate::run::steward::Steward;
-pub use crate::setup::{CacheSync, Host, Setup};
-
 pub use crate::run::workers::Workers;
+pub use crate::setup::{CacheSync, Host, Setup};
 
 /// A controller: what it watches and writes, and how one key is brought to its desired state.
 ///

@@ -1,4 +1,4 @@
-//! The server: what all who answer requests for it share.
+//! The state of the server, which every request shares.
 //!
 //! Guarantees:
 //! - Making one starts nothing: no task, no timer, no socket.
