@@ -32,7 +32,7 @@ use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
 use windlass_controller::{
     Context, Controller, Descriptor, Enqueuer, Outcome, ReconcileError, Setup, SetupError, by_self,
 };
-use windlass_informer::{Event, TypedLister};
+use windlass_informer::{Event, Lister};
 use windlass_object::{LabelSelector, ObjectKey, Verb};
 use windlass_workqueue::Queue;
 
@@ -52,9 +52,9 @@ const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 /// The Endpoints controller.
 #[derive(Debug)]
 pub struct EndpointsController {
-    services: TypedLister<Service>,
-    pods: TypedLister<Pod>,
-    endpoints: TypedLister<Endpoints>,
+    services: Lister<Service>,
+    pods: Lister<Pod>,
+    endpoints: Lister<Endpoints>,
     trigger_times: Mutex<TriggerTimes>,
 }
 
@@ -96,7 +96,7 @@ impl EndpointsController {
         let pods = self.pods.select(key.namespace(), &LabelSelector::from_map(selector));
         let unreadable = self.pods.quarantined();
         let trigger_time = self.trigger_times().observe(key, service, &pods);
-        let current = self.endpoints.get(key);
+        let current = self.endpoints.get(key)?;
         let kept = unreadable::kept(current.as_deref(), &unreadable);
         api.apply(service, plan::plan(service, &pods, &kept, current.as_deref(), trigger_time)).await?;
         self.trigger_times().carried_out(key);
@@ -105,7 +105,7 @@ impl EndpointsController {
     }
 
     async fn clean_up(&self, key: &ObjectKey, api: &EndpointsApi<'_>) -> Result<Outcome, ReconcileError> {
-        api.delete(key, self.endpoints.get(key).as_deref()).await?;
+        api.delete(key, self.endpoints.get(key)?.as_deref()).await?;
         self.trigger_times().forget(key);
         Ok(Outcome::Done)
     }
@@ -130,7 +130,7 @@ impl Controller for EndpointsController {
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
         let api = EndpointsApi::new(cx, key);
-        match self.services.get(key) {
+        match self.services.get(key)? {
             Some(service) => self.sync(key, &service, &api).await,
             None => self.clean_up(key, &api).await,
         }
@@ -151,7 +151,7 @@ fn is_lock(endpoints: &Endpoints) -> bool {
 /// Enqueues the Services a change of a pod concerns, after the period in which several such changes become one write.
 fn enqueue_services(
     event: &Event<Arc<Pod>>,
-    services: &TypedLister<Service>,
+    services: &Lister<Service>,
     batch_period: Duration,
     queue: &Enqueuer,
 ) {
@@ -167,10 +167,10 @@ fn enqueue_services(
 
 /// Deleted Endpoints are made anew if their Service is still there. If it is not there yet, its own arrival will see
 /// to them; if it is no more, they were meant to go.
-fn enqueue_deleted(event: &Event<Arc<Endpoints>>, services: &TypedLister<Service>, queue: &Enqueuer) {
+fn enqueue_deleted(event: &Event<Arc<Endpoints>>, services: &Lister<Service>, queue: &Enqueuer) {
     if let Event::Deleted { last, .. } = event {
         let key = ObjectKey::of(&last.metadata);
-        if services.get(&key).is_some() {
+        if services.cached(&key).is_some() {
             queue.add(key);
         }
     }

@@ -22,8 +22,8 @@ pub const RACK: &str = "example.com/rack";
 /// The controller.
 #[derive(Debug)]
 pub struct RackLabels {
-    nodes: TypedLister<Node>,
-    machines: Lister<Dynamic>,
+    nodes: Lister<Node>,
+    machines: Lister<DynamicObject>,
 }
 
 /// The controller on this inventory. A machine has the name of its Node, and says `rack`.
@@ -64,8 +64,8 @@ impl Controller for RackLabels {
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
-        let Some(node) = self.nodes.get(key) else { return Ok(Outcome::Done) };
-        let machine = self.machines.get(key);
+        let Some(node) = self.nodes.get(key)? else { return Ok(Outcome::Done) };
+        let machine = self.machines.get(key)?;
         let rack = machine.as_ref().and_then(rack_of);
         if node.labels().get(RACK).map(String::as_str) != rack {
             // A label without value is taken off.

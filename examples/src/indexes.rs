@@ -6,7 +6,6 @@
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
-use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -24,8 +23,8 @@ const BY_SETTINGS: &str = "settings";
 /// The controller.
 #[derive(Debug)]
 pub struct Restarter {
-    deployments: TypedLister<Deployment>,
-    settings: TypedLister<ConfigMap>,
+    deployments: Lister<Deployment>,
+    settings: Lister<ConfigMap>,
 }
 
 #[async_trait]
@@ -45,13 +44,16 @@ impl Controller for Restarter {
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
-        let Some(deployment) = self.deployments.get(key) else { return Ok(Outcome::Done) };
+        let Some(deployment) = self.deployments.get(key)? else { return Ok(Outcome::Done) };
         let used = settings_of(&deployment);
         if used.is_empty() {
             return Ok(Outcome::Done);
         }
-        let settings = used.iter().filter_map(|map| self.settings.get(&map.parse().ok()?));
-        let wanted = fingerprint(settings.map(|map| map.data.clone().unwrap_or_default()));
+        let mut settings = Vec::new();
+        for map in used.iter().filter_map(|map| map.parse().ok()) {
+            settings.extend(self.settings.get(&map)?);
+        }
+        let wanted = fingerprint(settings.iter().map(|map| map.data.clone().unwrap_or_default()));
         if annotation(&deployment) != Some(&wanted) {
             let deployments =
                 Api::<Deployment>::namespaced(cx.client().clone(), key.namespace().unwrap_or_default());
@@ -64,7 +66,7 @@ impl Controller for Restarter {
 }
 
 /// The keys of the ConfigMaps that a Deployment's pods read: in whole as variables, or as files.
-fn settings_of(deployment: &Arc<Deployment>) -> Vec<String> {
+fn settings_of(deployment: &Deployment) -> Vec<String> {
     let namespace = deployment.metadata.namespace.as_deref();
     let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
     let variables = pod.into_iter().flat_map(|pod| &pod.containers).flat_map(|container| {
@@ -126,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_deployment_is_found_by_every_configmap_it_reads_and_once_by_each() {
-        let of = |reads: &[&str]| settings_of(&Arc::new(deployment("web", reads)));
+        let of = |reads: &[&str]| settings_of(&deployment("web", reads));
         assert_eq!(of(&[]), [""; 0]);
         assert_eq!(of(&["colors", "sizes", "colors"]), ["default/colors", "default/sizes"]);
     }

@@ -17,7 +17,7 @@ pub const GIVEN: &str = "example.com/disk-name";
 /// The controller.
 #[derive(Debug)]
 pub struct DiskKeeper {
-    services: TypedLister<Service>,
+    services: Lister<Service>,
 }
 
 #[async_trait]
@@ -31,7 +31,7 @@ impl Controller for DiskKeeper {
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
-        let Some(service) = self.services.get(key) else { return Ok(Outcome::Done) };
+        let Some(service) = self.services.get(key)? else { return Ok(Outcome::Done) };
         let Some(size) = service.annotations().get(WANTED) else { return Ok(Outcome::Done) };
         if service.annotations().contains_key(GIVEN) {
             return Ok(Outcome::Done);

@@ -52,10 +52,10 @@ pub const FINALIZER: &str = "example.com/directory";
 /// The controller.
 #[derive(Debug)]
 pub struct SiteKeeper {
-    sites: TypedLister<Site>,
-    deployments: TypedLister<Deployment>,
-    services: TypedLister<Service>,
-    directory: TypedLister<ConfigMap>,
+    sites: Lister<Site>,
+    deployments: Lister<Deployment>,
+    services: Lister<Service>,
+    directory: Lister<ConfigMap>,
 }
 
 #[async_trait]
@@ -90,11 +90,11 @@ impl Controller for SiteKeeper {
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
-        let Some(site) = self.sites.get(key) else { return Ok(Outcome::Done) };
-        let directory = self.directory.get(&ObjectKey::namespaced(DIRECTORY_NAMESPACE, DIRECTORY));
+        let Some(site) = self.sites.get(key)? else { return Ok(Outcome::Done) };
+        let directory = self.directory.get(&ObjectKey::namespaced(DIRECTORY_NAMESPACE, DIRECTORY))?;
         let seen = Seen {
-            deployment: self.deployments.get(key),
-            service: self.services.get(key),
+            deployment: self.deployments.get(key)?,
+            service: self.services.get(key)?,
             line: directory.and_then(|directory| directory.data.as_ref()?.get(&plan::line_of(key)).cloned()),
         };
         for step in plan(&site, &seen) {

@@ -11,9 +11,9 @@ use k8s_openapi::api::core::v1::{Endpoints, Node, Pod};
 use kube::{Client, Resource, ResourceExt as _};
 use windlass::client::{Clients, OpenFence};
 use windlass::env::Env;
-use windlass::informer::{ApiSources, FactoryOptions, InformerFactory, Lister, TypedLister};
+use windlass::informer::{ApiSources, FactoryOptions, InformerFactory, Lister};
 use windlass::metrics::Metrics;
-use windlass::object::{Representation, ResourceVersion};
+use windlass::object::ResourceVersion;
 
 use crate::running::{base, service, unlimited};
 
@@ -66,10 +66,10 @@ pub(crate) struct Observed {
 /// Informers of what is shown.
 pub(crate) struct Observer {
     factory: InformerFactory,
-    endpoints: TypedLister<Endpoints>,
-    pods: TypedLister<Pod>,
-    sets: TypedLister<ReplicaSet>,
-    nodes: TypedLister<Node>,
+    endpoints: Lister<Endpoints>,
+    pods: Lister<Pod>,
+    sets: Lister<ReplicaSet>,
+    nodes: Lister<Node>,
 }
 
 impl Observer {
@@ -132,10 +132,9 @@ impl Observed {
     }
 }
 
-fn views<R, K, T>(lister: &Lister<R>, view: impl Fn(&K) -> T) -> BTreeMap<String, T>
+fn views<K, T>(lister: &Lister<K>, view: impl Fn(&K) -> T) -> BTreeMap<String, T>
 where
-    R: Representation<Read = Arc<K>>,
-    K: Resource<DynamicType = ()>,
+    K: Resource<DynamicType = ()> + Send + Sync + 'static,
 {
     let name = |object: &K| match object.namespace() {
         Some(namespace) => format!("{namespace}/{}", object.name_any()),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use windlass_informer::{Cause, Event, TypedLister};
+use windlass_informer::{Cause, Event, Lister};
 use windlass_object::ObjectKey;
 use windlass_object::owner::controller_of;
 
@@ -24,12 +24,12 @@ pub(crate) trait Owners<R> {
     fn wanting(&self, pod: &Pod) -> Vec<Arc<R>>;
 }
 
-impl<R: Replicated> Owners<R> for TypedLister<R> {
+impl<R: Replicated> Owners<R> for Lister<R> {
     fn referred(&self, namespace: &str, reference: &OwnerReference) -> Option<Arc<R>> {
         if reference.kind != R::kind(&()) {
             return None;
         }
-        let owner = self.get(&ObjectKey::namespaced(namespace, &reference.name))?;
+        let owner = self.cached(&ObjectKey::namespaced(namespace, &reference.name))?;
         (pods::uid(owner.meta()) == reference.uid).then_some(owner)
     }
 

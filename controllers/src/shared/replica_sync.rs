@@ -21,7 +21,7 @@ use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use windlass_controller::{Context, Enqueuer, Outcome, ReconcileError, Setup, retry};
-use windlass_informer::TypedLister;
+use windlass_informer::Lister;
 use windlass_metrics::ReplicaSetMetrics;
 use windlass_object::owner::{controller_of, controller_reference};
 use windlass_object::{ObjectKey, Verb};
@@ -62,8 +62,8 @@ pub(crate) struct Settings {
 #[derive(Debug)]
 pub(crate) struct ReplicaSync<R: Replicated> {
     settings: Settings,
-    owners: TypedLister<R>,
-    pods: TypedLister<Pod>,
+    owners: Lister<R>,
+    pods: Lister<Pod>,
     withheld: Withheld,
     metrics: ReplicaSetMetrics,
 }
@@ -102,7 +102,7 @@ impl<R: Replicated> ReplicaSync<R> {
         let owners = setup
             .watch::<R>()
             .primary()
-            .index(SIBLINGS, |owner| siblings_of(&**owner).into_iter().collect())
+            .index(SIBLINGS, |owner| siblings_of(owner).into_iter().collect())
             .on_event(move |event, queue| {
                 if !(deaf && is_of_status_alone(event)) {
                     queue.add(ObjectKey::of(event.object().meta()));
@@ -127,7 +127,7 @@ impl<R: Replicated> ReplicaSync<R> {
     /// # Errors
     /// The first thing that failed. Where both the number of pods and the status could not be mended, the status.
     pub(crate) async fn sync(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
-        let Some(owner) = self.owners.get(key) else {
+        let Some(owner) = self.owners.get(key)? else {
             self.withheld.forget(key);
             return Ok(Outcome::Done);
         };
@@ -274,7 +274,7 @@ fn enqueue(wake: Wake, queue: &Enqueuer) {
 
 /// Pods with a controller are found by all that identifies it, its namespace included, since a reference names none;
 /// those without by their namespace alone.
-fn by_controller(pod: &Arc<Pod>) -> Vec<String> {
+fn by_controller(pod: &Pod) -> Vec<String> {
     let namespace = pods::namespace(&pod.metadata);
     let value = controller_of(&pod.metadata).map(|controller| controlled(namespace, controller));
     vec![value.unwrap_or_else(|| namespace.to_owned())]

@@ -6,7 +6,7 @@ pub(crate) mod denials;
 pub(crate) mod standing;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -34,7 +34,7 @@ pub(crate) struct Core {
     pub(crate) gate: Gate,
     pub(crate) stale_skips: StaleSkips,
     /// The caches that the start waits for.
-    pub(crate) needed: Vec<Arc<dyn Cache>>,
+    pub(crate) needed: Vec<Cache>,
     pub(crate) watches: Watches,
     /// Connects handlers, triggers and timers to the queue.
     pub(crate) wiring: Wiring,
@@ -67,7 +67,7 @@ impl Core {
 
     /// The caches that should be complete by now. A source of the controller's own starts with the controller: a standby
     /// cannot be held to it.
-    pub(crate) fn expected(&self) -> Vec<Arc<dyn Cache>> {
+    pub(crate) fn expected(&self) -> Vec<Cache> {
         if self.phase.has_begun() { self.needed.clone() } else { self.gate.caches.all() }
     }
 }

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use windlass_client::{Denial, IdentityError, NotDeclaredError, RequestError};
+use windlass_informer::Unreadable;
 
 /// Any error, sendable between workers.
 pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
@@ -91,6 +92,12 @@ impl From<kube::Error> for ReconcileError {
             Some(cause) => terminal(Undeclared { cause: cause.clone() }),
             None => retry(error),
         }
+    }
+}
+
+impl From<Unreadable> for ReconcileError {
+    fn from(error: Unreadable) -> Self {
+        retry(error)
     }
 }
 

@@ -9,7 +9,7 @@ use windlass_informer::VersionSource;
 use windlass_object::{GroupResource, ObjectKey};
 use windlass_workqueue::Queue;
 
-use crate::consistency::caches::{Cache, Caches};
+use crate::consistency::caches::Caches;
 use crate::error::ReconcileError;
 use crate::run::context::Context;
 use crate::run::outcome::Outcome;
@@ -36,7 +36,7 @@ pub struct CacheVersions(Caches);
 impl CacheVersions {
     /// Returns the caches of `resource`, with those of watches that were added at run time.
     pub fn of(&self, resource: &GroupResource) -> Vec<Arc<dyn VersionSource>> {
-        self.0.of(resource).into_iter().map(|cache: Arc<dyn Cache>| cache as Arc<dyn VersionSource>).collect()
+        self.0.of(resource).into_iter().map(|cache| cache.version_source()).collect()
     }
 }
 

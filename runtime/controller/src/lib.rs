@@ -58,7 +58,6 @@ use async_trait::async_trait;
 use windlass_object::ObjectKey;
 use windlass_workqueue::Queue;
 
-pub use crate::consistency::caches::Observed;
 pub use crate::consistency::freshness::ReadYourWrites;
 pub use crate::core::activity::Busy;
 pub use crate::core::standing::{Held, Holder, Standing};

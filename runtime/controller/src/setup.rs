@@ -7,15 +7,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kube::Resource;
+use kube::core::{DynamicObject, PartialObjectMeta};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use windlass_env::Env;
 use windlass_informer::{FactoryOptions, InformerFactory, ListerWatcher, Selection, SharedInformer};
 use windlass_metrics::{Metrics, ReconcileMetrics};
-use windlass_object::{Dynamic, Metadata, ObjectKey, ResourceKind, Rule, Typed, Verb};
+use windlass_object::{Dynamic, Metadata, ObjectKey, Representation, ResourceKind, Rule, Typed, Verb};
 use windlass_workqueue::{Ageing, Priority, Queue, QueueOptions, RateLimiter, Tenancy};
 
-use crate::consistency::caches::{Cache, Caches, Observed};
+use crate::consistency::caches::{Cache, Caches};
 use crate::consistency::freshness::{Gate, ReadYourWrites};
 use crate::consistency::stale_skips::StaleSkips;
 use crate::consistency::writes::SharedLedger;
@@ -91,7 +92,7 @@ pub struct Setup {
     /// What read-your-writes asks.
     caches: Caches,
     /// What the start waits for.
-    needed: Vec<Arc<dyn Cache>>,
+    needed: Vec<Cache>,
     sources: Vec<OwnSource>,
     watches: Watches,
     triggers: Vec<Trigger>,
@@ -164,53 +165,57 @@ impl Setup {
 impl Setup {
     /// Watches every `K`: a cache of them all, and the right to list and watch. In a process that holds some shards, of
     /// those in them.
-    pub fn watch<K: Watchable>(&mut self) -> Watch<'_, Typed<K>> {
+    pub fn watch<K: Watchable>(&mut self) -> Watch<'_, K> {
         self.watch_selected(Selection::default())
     }
 
     /// Watches every `K` of every shard, whichever this process holds: for what each replica has to see whole, such as
     /// nodes. Other watches ask for that with [`Selection::of_every_shard`].
-    pub fn watch_every_shard<K: Watchable>(&mut self) -> Watch<'_, Typed<K>> {
+    pub fn watch_every_shard<K: Watchable>(&mut self) -> Watch<'_, K> {
         self.watch_selected(Selection::default().of_every_shard())
     }
 
     /// Watches the `K` that `selection` leaves. Controllers that select alike share one cache.
-    pub fn watch_selected<K: Watchable>(&mut self, selection: Selection) -> Watch<'_, Typed<K>> {
+    pub fn watch_selected<K: Watchable>(&mut self, selection: Selection) -> Watch<'_, K> {
         self.watch_as(Typed::new(), selection)
     }
 
     /// Watches every object of a kind known only at run time.
-    pub fn watch_dynamic(&mut self, kind: ResourceKind) -> Watch<'_, Dynamic> {
+    pub fn watch_dynamic(&mut self, kind: ResourceKind) -> Watch<'_, DynamicObject> {
         self.watch_as(Dynamic::new(kind), Selection::default())
     }
 
     /// Watches the metadata of every object of a kind, which is all that is sent and kept.
-    pub fn watch_metadata(&mut self, kind: ResourceKind) -> Watch<'_, Metadata> {
+    pub fn watch_metadata(&mut self, kind: ResourceKind) -> Watch<'_, PartialObjectMeta> {
         self.watch_as(Metadata::new(kind), Selection::default())
     }
 
     /// Watches the objects that `selection` leaves, kept as `representation` says. All other watches are this one.
-    pub fn watch_as<R: Observed>(&mut self, representation: R, selection: Selection) -> Watch<'_, R> {
+    pub fn watch_as<R: Representation>(
+        &mut self,
+        representation: R,
+        selection: Selection,
+    ) -> Watch<'_, R::Object> {
         let kind = representation.kind();
         self.rules.add(&kind.group, &kind.plural, [Verb::List, Verb::Watch]);
         let informer = self.host.factory.informer(representation, selection);
-        self.needed.push(Arc::new(informer.clone()));
-        self.caches.add(Arc::new(informer.clone()));
+        self.needed.push(Cache::of(informer.erased()));
+        self.caches.add(Cache::of(informer.erased()));
         Watch::new(&mut self.wired, informer)
     }
 
     /// Watches what `source` brings, which may be anything but the API server. Nothing is declared for it; its cache
     /// starts, syncs and stops with the controller, and read-your-writes does not wait for it.
-    pub fn watch_from<R: Observed>(
+    pub fn watch_from<R: Representation>(
         &mut self,
         source: Arc<dyn ListerWatcher>,
         representation: R,
-    ) -> Watch<'_, R> {
+    ) -> Watch<'_, R::Object> {
         let name = format!("{} source {}", self.descriptor.name, self.sources.len());
         let options = FactoryOptions { name, ..FactoryOptions::default() };
         let factory = InformerFactory::new(self.host.env.clone(), self.host.metrics.clone(), options);
-        let informer: SharedInformer<R> = factory.informer(representation, Selection::default());
-        self.needed.push(Arc::new(informer.clone()));
+        let informer: SharedInformer<R::Object> = factory.informer(representation, Selection::default());
+        self.needed.push(Cache::of(informer.erased()));
         self.sources.push(OwnSource { factory, source });
         Watch::new(&mut self.wired, informer)
     }

@@ -24,7 +24,7 @@ use windlass_api_server::faults::{Asked, Fault, Plan, Scene, What};
 use windlass_client::{ClientOptions, Clients, OpenFence};
 use windlass_env::{Env, Instant};
 use windlass_events::Recorder;
-use windlass_informer::{ApiSources, FactoryOptions, InformerFactory, ShardSet, TypedLister};
+use windlass_informer::{ApiSources, FactoryOptions, InformerFactory, Lister, ShardSet};
 use windlass_metrics::Metrics;
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Verb};
 use windlass_workqueue::{RateLimiter, default_limiter};
@@ -57,7 +57,7 @@ impl Diary {
 /// Does to each ConfigMap what the ConfigMap's name says.
 struct Obedient {
     diary: Diary,
-    maps: TypedLister<ConfigMap>,
+    maps: Lister<ConfigMap>,
 }
 
 #[async_trait]
@@ -92,7 +92,7 @@ impl Controller for Obedient {
 impl Obedient {
     /// Adds one to what the cache shows, until ten. A cache older than the last write would make it write twice.
     async fn count(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
-        let map = self.maps.get(key).ok_or_else(|| retry("not cached"))?;
+        let map = self.maps.cached(key).ok_or_else(|| retry("not cached"))?;
         let count =
             map.data.iter().flatten().find(|(name, _)| *name == "count").map_or("0", |(_, value)| value);
         let count: u32 = count.parse().map_err(retry)?;

@@ -4,14 +4,14 @@
 //! A factory is made without a cluster, so that controllers can be set up, and their needs read off, where
 //! there is none. [`InformerFactory::start`] brings the sources.
 
-use std::any::{Any, TypeId};
+use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use futures_util::future::{self, BoxFuture};
+use futures_util::future;
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use windlass_env::{Env, Instant};
@@ -21,11 +21,13 @@ use windlass_object::{GroupResource, Representation, ResourceKind, Scoped, Typed
 use self::in_use::Hold;
 pub use self::in_use::InUse;
 pub use self::options::{FactoryOptions, Selectors};
+use crate::erased::Codec;
 use crate::error::{Laggard, NotSynced};
+use crate::informer::{Informer, VersionSource};
 use crate::list_watch::{Selection, Sources};
 use crate::namespaces::NamespaceSet;
 use crate::partition::Members;
-use crate::shared_informer::{SharedInformer, VersionSource, Witness};
+use crate::shared_informer::SharedInformer;
 
 mod definitions;
 mod in_use;
@@ -46,11 +48,11 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
-    informers: BTreeMap<Identity, Box<dyn AnyInformer>>,
+    informers: BTreeMap<Identity, Arc<Informer>>,
     /// Those that last as long as they are used, and what keeps them going.
     holds: BTreeMap<Identity, Weak<Hold>>,
     /// Those that are being stopped one by one.
-    ending: Vec<Box<dyn AnyInformer>>,
+    ending: Vec<Arc<Informer>>,
     /// How many were stopped: one number for all, so that nothing is kept of what is asked for once and never again.
     stopped: u64,
     /// Every set of namespaces that was asked for, so that each has a number.
@@ -72,32 +74,12 @@ struct Identity {
 }
 
 /// An informer that was asked for.
-struct Found<R: Representation> {
-    informer: SharedInformer<R>,
+struct Found {
+    informer: Arc<Informer>,
     /// To start it with, if it is to be.
     sources: Option<Arc<dyn Sources>>,
     identity: Identity,
     is_new: bool,
-}
-
-/// An informer of whatever representation.
-trait AnyInformer: Send + Sync {
-    fn as_any(&self) -> &dyn Any;
-    fn boxed_clone(&self) -> Box<dyn AnyInformer>;
-    fn start(&self, sources: Arc<dyn Sources>);
-    fn stop(&self) -> BoxFuture<'_, ()>;
-    fn has_ended(&self) -> bool;
-    fn is_running(&self) -> bool;
-    fn is_following(&self) -> bool;
-    fn stuck_for(&self) -> Option<Duration>;
-    fn has_synced(&self) -> bool;
-    fn is_settled(&self) -> bool;
-    fn settled(&self) -> BoxFuture<'_, ()>;
-    fn laggards(&self) -> Vec<Laggard>;
-    fn look_again(&self);
-    fn witness(&self, witness: Witness);
-    fn trouble(&self) -> Option<String>;
-    fn version_source(&self) -> Arc<dyn VersionSource>;
 }
 
 impl InformerFactory {
@@ -119,7 +101,11 @@ impl InformerFactory {
     /// # Panics
     ///
     /// Outside a tokio runtime, if the factory has been started.
-    pub fn informer<R: Representation>(&self, representation: R, selection: Selection) -> SharedInformer<R> {
+    pub fn informer<R: Representation>(
+        &self,
+        representation: R,
+        selection: Selection,
+    ) -> SharedInformer<R::Object> {
         let namespaces = self.inner.options.namespaces.clone();
         self.informer_over(representation, selection, namespaces)
     }
@@ -135,9 +121,8 @@ impl InformerFactory {
         representation: R,
         selection: Selection,
         namespaces: Option<NamespaceSet>,
-    ) -> SharedInformer<R> {
-        let selection = self.inner.options.narrow(&representation.kind(), selection);
-        self.informer_of(representation, selection, namespaces)
+    ) -> SharedInformer<R::Object> {
+        SharedInformer::of(self.informer_narrowed(Codec::of(representation), selection, namespaces))
     }
 
     /// The informer of that kind, selection and representation, as long as somebody uses it: the last who drops what was
@@ -147,39 +132,54 @@ impl InformerFactory {
     /// # Panics
     ///
     /// Outside a tokio runtime, if the factory has been started.
-    pub fn informer_in_use<R: Representation>(&self, representation: R, selection: Selection) -> InUse<R> {
-        let selection = self.inner.options.narrow(&representation.kind(), selection);
+    pub fn informer_in_use<R: Representation>(
+        &self,
+        representation: R,
+        selection: Selection,
+    ) -> InUse<R::Object> {
+        let codec = Codec::of(representation);
+        let selection = self.inner.options.narrow(&codec.kind, selection);
         let namespaces = self.inner.options.namespaces.clone();
-        let (informer, hold) = self.found(representation, selection, namespaces, |state, found| {
+        let (informer, hold) = self.found(codec, selection, namespaces, |state, found| {
             state.hold(&self.inner, &found.identity, found.is_new)
         });
-        InUse { informer, hold }
+        InUse { informer: SharedInformer::of(informer), hold }
+    }
+
+    fn informer_narrowed(
+        &self,
+        codec: Codec,
+        selection: Selection,
+        namespaces: Option<NamespaceSet>,
+    ) -> Arc<Informer> {
+        let selection = self.inner.options.narrow(&codec.kind, selection);
+        self.informer_of(codec, selection, namespaces)
     }
 
     /// Of exactly this selection, for good.
-    fn informer_of<R: Representation>(
+    fn informer_of(
         &self,
-        representation: R,
+        codec: Codec,
         selection: Selection,
         namespaces: Option<NamespaceSet>,
-    ) -> SharedInformer<R> {
-        let for_good = |state: &mut State, found: &Found<R>| drop(state.holds.remove(&found.identity));
-        self.found(representation, selection, namespaces, for_good).0
+    ) -> Arc<Informer> {
+        let for_good = |state: &mut State, found: &Found| drop(state.holds.remove(&found.identity));
+        self.found(codec, selection, namespaces, for_good).0
     }
 
     /// Finds or makes an informer, and has it start if that is due. How long it lasts is settled in the same moment.
-    fn found<R: Representation, L>(
+    fn found<L>(
         &self,
-        representation: R,
+        codec: Codec,
         selection: Selection,
         namespaces: Option<NamespaceSet>,
-        lasts: impl FnOnce(&mut State, &Found<R>) -> L,
-    ) -> (SharedInformer<R>, L) {
-        let scope = representation.kind().scope;
+        lasts: impl FnOnce(&mut State, &Found) -> L,
+    ) -> (Arc<Informer>, L) {
+        let scope = codec.kind.scope;
         let members = Members::of(scope, &selection, namespaces, self.inner.options.shards.clone());
         let (Found { informer, sources, .. }, lasts) = {
             let mut state = self.inner.lock();
-            let found = state.informer(&self.inner, representation, selection, members);
+            let found = state.informer(&self.inner, codec, selection, members);
             let lasts = lasts(&mut state, &found);
             (found, lasts)
         };
@@ -194,7 +194,7 @@ impl InformerFactory {
     /// # Panics
     ///
     /// Outside a tokio runtime, if the factory has been started.
-    pub fn typed<K>(&self) -> SharedInformer<Typed<K>>
+    pub fn typed<K>(&self) -> SharedInformer<K>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
         K::Scope: Scoped,
@@ -219,7 +219,7 @@ impl InformerFactory {
         if self.inner.options.follow_definitions && !self.inner.has_definitions() {
             // Of all of them, whatever the factory selects by: definitions bear the labels of whoever installs them.
             let selection = self.inner.options.every_shard(Selection::default());
-            self.informer_of(definitions::representation(), selection, None);
+            self.informer_of(Codec::of(definitions::representation()), selection, None);
         }
         for informer in self.inner.informers() {
             informer.start(Arc::clone(&sources));
@@ -241,8 +241,8 @@ impl InformerFactory {
         let deadline = within.map_or(Instant::NEVER, |within| self.inner.env.now() + within);
         let all = async {
             // Asked again after each wait: while one was waited for, the definition of another may have come.
-            let waits = |one: &dyn AnyInformer| one.is_running() && !one.is_settled();
-            while let Some(informer) = self.inner.informers().into_iter().find(|one| waits(&**one)) {
+            let waits = |one: &Informer| one.is_running() && !one.is_settled();
+            while let Some(informer) = self.inner.informers().into_iter().find(|one| waits(one)) {
                 informer.settled().await;
             }
         };
@@ -261,12 +261,12 @@ impl InformerFactory {
     ///
     /// # Cancel safety
     /// It is stopped at once; [`shutdown`](Self::shutdown) waits for what is left of its end.
-    pub async fn stop<R: Representation>(&self, informer: &SharedInformer<R>) {
+    pub async fn stop(&self, informer: &Informer) {
         if !self.inner.lock().part_with(informer) {
             return;
         }
         informer.stop().await;
-        self.inner.lock().ending.retain(|one| !one.is(informer));
+        self.inner.lock().ending.retain(|one| !std::ptr::eq(&**one, informer));
     }
 
     /// The running informers that follow their source no more: a defect that only a new process mends, see
@@ -305,7 +305,7 @@ impl InformerFactory {
     pub fn running(&self) -> Vec<(ResourceKind, Arc<dyn VersionSource>)> {
         let state = self.inner.lock();
         let running = state.informers.iter().filter(|(_, one)| one.is_running());
-        running.map(|(it, one)| (it.kind.clone(), one.version_source())).collect()
+        running.map(|(it, one)| (it.kind.clone(), Arc::clone(one) as Arc<dyn VersionSource>)).collect()
     }
 
     /// Stops every informer and returns once all their tasks have ended. What is stored stays readable.
@@ -316,8 +316,8 @@ impl InformerFactory {
         let informers = {
             let mut state = self.inner.lock();
             state.shut_down = true;
-            let ending = state.ending.iter().map(|informer| informer.boxed_clone());
-            let all: Vec<_> = state.informers.values().map(|it| it.boxed_clone()).chain(ending).collect();
+            let ending = state.ending.iter().cloned();
+            let all: Vec<_> = state.informers.values().cloned().chain(ending).collect();
             all
         };
         future::join_all(informers.iter().map(|informer| informer.stop())).await;
@@ -325,14 +325,14 @@ impl InformerFactory {
 }
 
 impl Inner {
-    fn informers(&self) -> Vec<Box<dyn AnyInformer>> {
-        self.lock().informers.values().map(|informer| informer.boxed_clone()).collect()
+    fn informers(&self) -> Vec<Arc<Informer>> {
+        self.lock().informers.values().cloned().collect()
     }
 
-    fn informers_of(&self, resource: &GroupResource) -> Vec<Box<dyn AnyInformer>> {
+    fn informers_of(&self, resource: &GroupResource) -> Vec<Arc<Informer>> {
         let state = self.lock();
         let of_resource = state.informers.iter().filter(|(it, _)| it.kind.group_resource() == *resource);
-        of_resource.map(|(_, informer)| informer.boxed_clone()).collect()
+        of_resource.map(|(_, informer)| Arc::clone(informer)).collect()
     }
 
     /// Whether there is an informer of all definitions.
@@ -348,48 +348,40 @@ impl Inner {
     }
 }
 
-impl dyn AnyInformer {
-    /// Whether it is this very informer.
-    fn is<R: Representation>(&self, other: &SharedInformer<R>) -> bool {
-        self.as_any().downcast_ref::<SharedInformer<R>>().is_some_and(|one| one.is(other))
-    }
-}
-
 impl State {
     /// The informer that is asked for.
-    fn informer<R: Representation>(
+    fn informer(
         &mut self,
         factory: &Arc<Inner>,
-        representation: R,
+        codec: Codec,
         selection: Selection,
         members: Option<Members>,
-    ) -> Found<R> {
+    ) -> Found {
         let identity = Identity {
-            kind: representation.kind(),
+            kind: codec.kind.clone(),
             selection: selection.clone(),
             namespaces: members.as_ref().and_then(Members::namespaces).map(|set| self.number_of(set)),
-            representation: R::identity(),
+            representation: codec.identity,
         };
         let sources = self.sources.clone().filter(|_| !self.shut_down);
-        let made = self.informers.get(&identity).and_then(|informer| informer.as_any().downcast_ref());
-        if let Some(informer) = made {
-            return Found { informer: SharedInformer::clone(informer), sources, identity, is_new: false };
+        if let Some(informer) = self.informers.get(&identity) {
+            return Found { informer: Arc::clone(informer), sources, identity, is_new: false };
         }
         let stream = self.stream(&factory.options.name, &identity);
-        let informer = SharedInformer::new(
+        let informer = Arc::new(Informer::new(
             &factory.env,
             &factory.metrics,
             &stream,
-            representation,
+            codec,
             selection,
             factory.options.settings(),
             members,
-        );
+        ));
         if definitions::is_of_definitions(&identity.kind) {
             // Before anybody can find and start it: what it tells first must not go unheard.
             definitions::link(factory, &informer);
         }
-        self.informers.insert(identity.clone(), Box::new(informer.clone()));
+        self.informers.insert(identity.clone(), Arc::clone(&informer));
         Found { informer, sources, identity, is_new: true }
     }
 
@@ -410,91 +402,25 @@ impl State {
     }
 
     /// Takes an informer out of those that are handed out; `false` if it is not among them.
-    fn part_with<R: Representation>(&mut self, informer: &SharedInformer<R>) -> bool {
-        let found = self.informers.iter().find(|(_, one)| one.is(informer));
+    fn part_with(&mut self, informer: &Informer) -> bool {
+        let found = self.informers.iter().find(|(_, one)| std::ptr::eq(&***one, informer));
         let Some(identity) = found.map(|(identity, _)| identity.clone()) else { return false };
         self.take_out(&identity);
         true
     }
 
     /// The same by what it was asked for as; it is among those that are being stopped from here on.
-    fn take_out(&mut self, identity: &Identity) -> Option<Box<dyn AnyInformer>> {
+    fn take_out(&mut self, identity: &Identity) -> Option<Arc<Informer>> {
         self.holds.remove(identity);
         let informer = self.informers.remove(identity)?;
         self.stopped += 1;
-        self.ending.push(informer.boxed_clone());
+        self.ending.push(Arc::clone(&informer));
         Some(informer)
     }
 
     /// Those that have ended of all that were being stopped, for the caller to drop under no lock.
-    fn take_ended(&mut self) -> Vec<Box<dyn AnyInformer>> {
+    fn take_ended(&mut self) -> Vec<Arc<Informer>> {
         self.ending.extract_if(.., |one| one.has_ended()).collect()
-    }
-}
-
-impl<R: Representation> AnyInformer for SharedInformer<R> {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn boxed_clone(&self) -> Box<dyn AnyInformer> {
-        Box::new(self.clone())
-    }
-
-    fn start(&self, sources: Arc<dyn Sources>) {
-        SharedInformer::start(self, sources);
-    }
-
-    fn stop(&self) -> BoxFuture<'_, ()> {
-        Box::pin(SharedInformer::stop(self))
-    }
-
-    fn has_ended(&self) -> bool {
-        SharedInformer::has_ended(self)
-    }
-
-    fn is_running(&self) -> bool {
-        SharedInformer::is_running(self)
-    }
-
-    fn is_following(&self) -> bool {
-        SharedInformer::is_following(self)
-    }
-
-    fn stuck_for(&self) -> Option<Duration> {
-        SharedInformer::stuck_for(self)
-    }
-
-    fn has_synced(&self) -> bool {
-        SharedInformer::has_synced(self)
-    }
-
-    fn is_settled(&self) -> bool {
-        SharedInformer::is_settled(self)
-    }
-
-    fn settled(&self) -> BoxFuture<'_, ()> {
-        Box::pin(SharedInformer::settled(self))
-    }
-
-    fn laggards(&self) -> Vec<Laggard> {
-        SharedInformer::laggards(self)
-    }
-
-    fn look_again(&self) {
-        SharedInformer::look_again(self);
-    }
-
-    fn witness(&self, witness: Witness) {
-        SharedInformer::witness(self, witness);
-    }
-
-    fn trouble(&self) -> Option<String> {
-        SharedInformer::trouble(self)
-    }
-
-    fn version_source(&self) -> Arc<dyn VersionSource> {
-        Arc::new(self.clone())
     }
 }
 

@@ -201,6 +201,17 @@ impl<T> Event<T> {
         }
     }
 
+    /// The same event about references to the states.
+    pub fn as_ref(&self) -> Event<&T> {
+        match self {
+            Event::Added { object, cause } => Event::Added { object, cause: *cause },
+            Event::Updated { old, new, cause } => Event::Updated { old, new, cause: *cause },
+            Event::Deleted { last, observed, cause } => {
+                Event::Deleted { last, observed: *observed, cause: *cause }
+            }
+        }
+    }
+
     /// Why this is told.
     pub fn cause(&self) -> Cause {
         match self {

@@ -14,10 +14,14 @@
 
 use std::any::TypeId;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Resource;
+
+use crate::erased::{self, Object};
+use crate::indexer::IndexFunction;
 
 /// The name of [`by_node`].
 pub const NODE: &str = "node";
@@ -28,15 +32,19 @@ pub const OWNER_UID: &str = "owner uid";
 /// The name of [`by_controller_uid`].
 pub const CONTROLLER_UID: &str = "controller uid";
 
-/// A named index over what readers get. Cheap to clone.
+/// A named index over objects of type `T`. Cheap to clone.
 pub struct Index<T> {
-    name: Arc<str>,
-    values: Values<T>,
-    sameness: Sameness,
+    erased: ErasedIndex,
+    object: PhantomData<fn(&T)>,
 }
 
-/// Says under which values an object is found.
-pub(crate) type Values<T> = Arc<dyn Fn(&T) -> Vec<String> + Send + Sync>;
+/// A named index over objects of any type.
+#[derive(Clone)]
+pub(crate) struct ErasedIndex {
+    name: Arc<str>,
+    values: IndexFunction<Object>,
+    sameness: Sameness,
+}
 
 /// How one index is known to be another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +57,7 @@ enum Sameness {
     Itself,
 }
 
-impl<T> Index<T> {
+impl<T: Send + Sync + 'static> Index<T> {
     /// An index by a function. If that captures nothing, every index of it and this name is the same; else only the
     /// clones of this one are.
     pub fn new<F>(name: &str, values: F) -> Self
@@ -60,20 +68,39 @@ impl<T> Index<T> {
             0 => Sameness::Function(TypeId::of::<F>()),
             _ => Sameness::Itself,
         };
-        Self { name: name.into(), values: Arc::new(values), sameness }
+        Self::with(name, values, sameness)
+    }
+
+    fn with(
+        name: &str,
+        values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
+        sameness: Sameness,
+    ) -> Self {
+        let values = Arc::new(move |object: &Object| values(erased::borrowed(object)));
+        Self { erased: ErasedIndex { name: name.into(), values, sameness }, object: PhantomData }
+    }
+
+    pub(crate) fn erased(&self) -> &ErasedIndex {
+        &self.erased
     }
 
     /// The name under which it is asked.
     pub fn name(&self) -> &str {
+        &self.erased.name
+    }
+
+    /// Returns the values of an object.
+    pub fn values(&self, object: &Arc<T>) -> Vec<String> {
+        (self.erased.values)(&(Arc::clone(object) as Object))
+    }
+}
+
+impl ErasedIndex {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Under which values an object is found.
-    pub fn values(&self, object: &T) -> Vec<String> {
-        (self.values)(object)
-    }
-
-    pub(crate) fn function(&self) -> Values<T> {
+    pub(crate) fn function(&self) -> IndexFunction<Object> {
         Arc::clone(&self.values)
     }
 
@@ -86,29 +113,25 @@ impl<T> Index<T> {
 
 impl<T> Clone for Index<T> {
     fn clone(&self) -> Self {
-        Self {
-            name: Arc::clone(&self.name),
-            values: Arc::clone(&self.values),
-            sameness: self.sameness.clone(),
-        }
+        Self { erased: self.erased.clone(), object: PhantomData }
     }
 }
 
 impl<T> fmt::Debug for Index<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Index").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Index").field("name", &self.erased.name).finish_non_exhaustive()
     }
 }
 
 /// Pods by the node they are bound to. Those that are bound to none are not found.
-pub fn by_node() -> Index<Arc<Pod>> {
-    Index::new(NODE, |pod: &Arc<Pod>| pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect())
+pub fn by_node() -> Index<Pod> {
+    Index::new(NODE, |pod: &Pod| pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect())
 }
 
 /// Pods by each of their addresses. A Pod that has ended keeps its address, which may be another's by now; and Pods on
 /// the network of their node share its address.
-pub fn by_ip() -> Index<Arc<Pod>> {
-    Index::new(IP, |pod: &Arc<Pod>| {
+pub fn by_ip() -> Index<Pod> {
+    Index::new(IP, |pod: &Pod| {
         let Some(status) = &pod.status else { return Vec::new() };
         let several = status.pod_ips.iter().flatten().map(|ip| ip.ip.clone());
         let mut addresses: Vec<String> = status.pod_ip.iter().cloned().chain(several).collect();
@@ -119,29 +142,29 @@ pub fn by_ip() -> Index<Arc<Pod>> {
 }
 
 /// Objects of any kind by the UID of each of their owners.
-pub fn by_owner_uid<K: Resource + 'static>() -> Index<Arc<K>> {
-    Index::new(OWNER_UID, |object: &Arc<K>| {
+pub fn by_owner_uid<K: Resource + Send + Sync + 'static>() -> Index<K> {
+    Index::new(OWNER_UID, |object: &K| {
         let owners = object.meta().owner_references.iter().flatten();
         owners.map(|owner| owner.uid.clone()).collect()
     })
 }
 
 /// Objects of any kind by the UID of the owner that controls them.
-pub fn by_controller_uid<K: Resource + 'static>() -> Index<Arc<K>> {
-    Index::new(CONTROLLER_UID, |object: &Arc<K>| {
+pub fn by_controller_uid<K: Resource + Send + Sync + 'static>() -> Index<K> {
+    Index::new(CONTROLLER_UID, |object: &K| {
         let owners = object.meta().owner_references.iter().flatten();
         owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()).collect()
     })
 }
 
 /// Objects of any kind by their value of one label. Its name is `label ` and the label.
-pub fn by_label<K: Resource + 'static>(label: &str) -> Index<Arc<K>> {
+pub fn by_label<K: Resource + Send + Sync + 'static>(label: &str) -> Index<K> {
     let (name, key) = (format!("label {label}"), label.to_owned());
-    let values = move |object: &Arc<K>| {
+    let values = move |object: &K| {
         let labels = object.meta().labels.as_ref();
         labels.and_then(|labels| labels.get(&key)).cloned().into_iter().collect()
     };
-    Index { name: name.as_str().into(), values: Arc::new(values), sameness: Sameness::Described(name) }
+    Index::with(&name.clone(), values, Sameness::Described(name))
 }
 
 #[cfg(test)]
@@ -178,7 +201,7 @@ mod tests {
     #[test]
     fn indexes_are_the_same_if_they_must_be() {
         let captured = vec!["x".to_owned()];
-        let by_capture = Index::new("x", move |_: &Arc<Pod>| captured.clone());
+        let by_capture = Index::new("x", move |_: &Pod| captured.clone());
         let cases = [
             (by_node(), by_node(), true),
             (by_label("app"), by_label("app"), true),
@@ -188,7 +211,7 @@ mod tests {
             (Index::new("x", |_| Vec::new()), Index::new("y", |_| Vec::new()), false),
         ];
         for (a, b, same) in cases {
-            assert_eq!(a.is_same(&b), same, "{a:?} and {b:?}");
+            assert_eq!(a.erased().is_same(b.erased()), same, "{a:?} and {b:?}");
         }
     }
 }

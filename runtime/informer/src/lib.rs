@@ -40,12 +40,14 @@
 mod backoff;
 mod budget;
 pub mod delta_fifo;
+mod erased;
 mod error;
 mod factory;
 mod handle;
 mod handler;
 mod indexer;
 pub mod indexes;
+mod informer;
 mod list_watch;
 mod lister;
 mod lock;
@@ -74,18 +76,19 @@ pub use crate::handle::{HandlerHandle, WaitsForItself};
 pub use crate::handler::{
     Cause, Delivery, Event, Handler, HandlerFailure, HandlerOptions, Observation, Resync, filtered,
 };
+pub use crate::informer::{Informer, RefreshState, RefreshTicket, VersionSource};
 #[cfg(feature = "etcd")]
 pub use crate::list_watch::etcd;
 pub use crate::list_watch::{
     ApiSources, ChannelSource, FeedError, ListRequest, ListerWatcher, Selection, Sources, WatchListRequest,
     WatchRequest,
 };
-pub use crate::lister::{Labelled, Lister, TypedLister};
+pub use crate::lister::{Lister, Unreadable};
 pub use crate::namespaces::NamespaceSet;
 pub use crate::partition::{Departure, Partition, Site};
 pub use crate::presence::{Denial, Presence};
 pub use crate::reflector::{During, LogWatchErrors, NextStep, WatchErrorHandler, WatchFailure};
 pub use crate::shards::{Shard, ShardSet, Shards, ShardsOverlap};
-pub use crate::shared_informer::{RefreshState, RefreshTicket, SharedInformer, VersionSource};
+pub use crate::shared_informer::SharedInformer;
 pub use crate::store::{Coverage, Progress, Quarantined};
 pub use crate::undecodable::UndecodableObjects;

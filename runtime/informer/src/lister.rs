@@ -4,94 +4,99 @@
 //! by key. A reader holds what it got for as long as it likes and holds up nobody.
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
-use kube::Resource;
-use windlass_object::{LabelSelector, ObjectKey, Representation, ResourceVersion, Typed};
+use windlass_object::{LabelSelector, ObjectKey, ResourceKind, ResourceVersion};
 
+use crate::erased::{self, Codec, Object};
 use crate::indexer::Index;
 use crate::store::{Progress, Quarantined, Snapshot, Store};
 use crate::undecodable::UndecodableObjects;
 
 /// The objects of one informer, for reading. Cheap to clone.
-pub struct Lister<R: Representation> {
-    store: Arc<Store<R::Stored>>,
-    /// Whose objects these are, for messages.
-    informer: Arc<str>,
-    /// What keeps the informer going, if it is one that lasts as long as it is used.
-    hold: Option<Arc<dyn Any + Send + Sync>>,
+pub struct Lister<T> {
+    reader: Reader,
+    object: PhantomData<fn() -> T>,
 }
 
-/// The whole objects of one type.
-pub type TypedLister<K> = Lister<Typed<K>>;
-
-/// What a reader gets, if its labels can be read.
-pub trait Labelled {
-    /// The labels; `None` and empty mean the same.
-    fn labels(&self) -> Option<&BTreeMap<String, String>>;
+/// A lister for objects of any type.
+#[derive(Clone, Debug)]
+pub(crate) struct Reader {
+    pub(crate) store: Arc<Store<Object>>,
+    /// The informer's name, for messages.
+    pub(crate) informer: Arc<str>,
+    pub(crate) codec: Arc<Codec>,
+    /// Keeps the informer running, if it is one that runs as long as it is used.
+    pub(crate) hold: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-impl<K: Resource> Labelled for Arc<K> {
-    fn labels(&self) -> Option<&BTreeMap<String, String>> {
-        self.meta().labels.as_ref()
-    }
+/// An object exists and cannot be decoded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} {key} exists and cannot be decoded: {reason}")]
+pub struct Unreadable {
+    /// The kind of the object.
+    pub kind: Box<ResourceKind>,
+    /// The key of the object.
+    pub key: ObjectKey,
+    /// Why it cannot be decoded.
+    pub reason: Arc<str>,
 }
 
-impl<R: Representation> Lister<R> {
-    pub(crate) fn new(store: Arc<Store<R::Stored>>, informer: Arc<str>) -> Self {
-        Self { store, informer, hold: None }
+impl<T: Send + Sync + 'static> Lister<T> {
+    pub(crate) fn new(reader: Reader) -> Self {
+        Self { reader, object: PhantomData }
     }
 
-    /// The same, which keeps its informer going.
-    pub(crate) fn holding(self, hold: Arc<dyn Any + Send + Sync>) -> Self {
-        Self { hold: Some(hold), ..self }
+    /// The same, which keeps its informer running.
+    pub(crate) fn holding(mut self, hold: Arc<dyn Any + Send + Sync>) -> Self {
+        self.reader.hold = Some(hold);
+        self
     }
 
-    /// The object of that key, if there is one.
-    pub fn get(&self, key: &ObjectKey) -> Option<R::Read> {
-        self.snapshot().objects().get(key).map(R::read)
+    /// Returns the object of that key, or `None` if there is none.
+    ///
+    /// # Errors
+    /// If the object exists and cannot be decoded: a caller that took it for absent might delete what belongs to it.
+    pub fn get(&self, key: &ObjectKey) -> Result<Option<Arc<T>>, Unreadable> {
+        Ok(self.reader.get(key)?.map(|object| erased::shared(&object)))
     }
 
-    /// Every object.
-    pub fn list(&self) -> Vec<R::Read> {
-        self.snapshot().objects().values().map(R::read).collect()
+    /// Returns the object of that key, or `None` if there is none or it cannot be decoded. For mappers and reports;
+    /// a reconcile uses [`get`](Self::get).
+    pub fn cached(&self, key: &ObjectKey) -> Option<Arc<T>> {
+        self.reader.store.snapshot().objects().get(key).map(erased::shared)
     }
 
-    /// The key of every object.
+    /// Returns all objects.
+    pub fn list(&self) -> Vec<Arc<T>> {
+        self.collect(|visit| self.reader.each(None, visit))
+    }
+
+    /// Returns the keys of all objects.
     pub fn keys(&self) -> Vec<ObjectKey> {
         self.snapshot().objects().keys().cloned().collect()
     }
 
-    /// Every object in one namespace.
-    pub fn namespace(&self, namespace: &str) -> Vec<R::Read> {
-        in_namespace(&self.snapshot(), namespace).map(R::read).collect()
+    /// Returns all objects of one namespace.
+    pub fn namespace(&self, namespace: &str) -> Vec<Arc<T>> {
+        self.collect(|visit| self.reader.each(Some(namespace), visit))
     }
 
-    /// Every object whose labels the selector matches, in one namespace or in all.
-    pub fn select(&self, namespace: Option<&str>, selector: &LabelSelector) -> Vec<R::Read>
-    where
-        R::Read: Labelled,
-    {
-        let snapshot = self.snapshot();
-        let matches = |object: &R::Read| selector.matches_optional(object.labels());
-        match namespace {
-            Some(namespace) => in_namespace(&snapshot, namespace).map(R::read).filter(matches).collect(),
-            None => snapshot.objects().values().map(R::read).filter(matches).collect(),
-        }
+    /// Returns all objects whose labels match the selector, of one namespace or of all.
+    pub fn select(&self, namespace: Option<&str>, selector: &LabelSelector) -> Vec<Arc<T>> {
+        self.collect(|visit| self.reader.selected(namespace, selector, visit))
     }
 
-    /// Every object that `index` files under `value`.
+    /// Returns all objects that `index` contains under `value`.
     ///
     /// # Panics
     ///
     /// If the informer has no index of that name: to answer "nothing" would let a controller act on a typing
     /// error. Who reads an index that others remove asks [`has_index`](Self::has_index) first, or adds it too.
-    pub fn by_index(&self, index: &str, value: &str) -> Vec<R::Read> {
-        let snapshot = self.snapshot();
-        let entries = self.index(&snapshot, index);
-        entries.keys(value).filter_map(|key| snapshot.objects().get(key)).map(R::read).collect()
+    pub fn by_index(&self, index: &str, value: &str) -> Vec<Arc<T>> {
+        self.collect(|visit| self.reader.filed(index, value, visit))
     }
 
     /// The keys of the objects that `index` files under `value`, in order.
@@ -180,14 +185,66 @@ impl<R: Representation> Lister<R> {
 
     /// Whether the informer has been stopped: what is here then stays as it was.
     pub fn is_stopped(&self) -> bool {
-        self.store.is_stopped()
+        self.reader.store.is_stopped()
     }
 
-    fn snapshot(&self) -> Arc<Snapshot<R::Stored>> {
-        self.store.snapshot()
+    fn snapshot(&self) -> Arc<Snapshot<Object>> {
+        self.reader.store.snapshot()
     }
 
-    fn index<'a>(&self, snapshot: &'a Snapshot<R::Stored>, index: &str) -> &'a Index {
+    fn index<'a>(&self, snapshot: &'a Snapshot<Object>, index: &str) -> &'a Index {
+        self.reader.index(snapshot, index)
+    }
+
+    /// The objects that `walk` visits, as their type.
+    fn collect(&self, walk: impl FnOnce(&mut dyn FnMut(&Object))) -> Vec<Arc<T>> {
+        let mut objects = Vec::new();
+        walk(&mut |object| objects.push(erased::shared(object)));
+        objects
+    }
+}
+
+impl Reader {
+    /// Returns the object of that key.
+    ///
+    /// # Errors
+    /// If it exists and cannot be decoded.
+    pub(crate) fn get(&self, key: &ObjectKey) -> Result<Option<Object>, Unreadable> {
+        let snapshot = self.store.snapshot();
+        match snapshot.quarantined().get(key) {
+            Some(held) => Err(Unreadable {
+                kind: Box::new(self.codec.kind.clone()),
+                key: key.clone(),
+                reason: Arc::clone(&held.error),
+            }),
+            None => Ok(snapshot.objects().get(key).cloned()),
+        }
+    }
+
+    /// Visits all objects of one namespace, or of all.
+    fn each(&self, namespace: Option<&str>, visit: &mut dyn FnMut(&Object)) {
+        let snapshot = self.store.snapshot();
+        let Some(namespace) = namespace else { return snapshot.objects().values().for_each(visit) };
+        let first = ObjectKey::namespaced(namespace, "");
+        let rest = snapshot.objects().range(first..);
+        rest.take_while(|(key, _)| key.namespace() == Some(namespace)).for_each(|(_, object)| visit(object));
+    }
+
+    fn selected(&self, namespace: Option<&str>, selector: &LabelSelector, visit: &mut dyn FnMut(&Object)) {
+        self.each(namespace, &mut |object| {
+            if selector.matches_optional((self.codec.meta)(object).labels.as_ref()) {
+                visit(object);
+            }
+        });
+    }
+
+    fn filed(&self, index: &str, value: &str, visit: &mut dyn FnMut(&Object)) {
+        let snapshot = self.store.snapshot();
+        let keys = self.index(&snapshot, index).keys(value);
+        keys.filter_map(|key| snapshot.objects().get(key)).for_each(visit);
+    }
+
+    fn index<'a>(&self, snapshot: &'a Snapshot<Object>, index: &str) -> &'a Index {
         match snapshot.index(index) {
             Some(entries) => entries,
             None => panic!("the informer of {} has no index {index:?}", self.informer),
@@ -195,21 +252,14 @@ impl<R: Representation> Lister<R> {
     }
 }
 
-fn in_namespace<'a, S>(snapshot: &'a Snapshot<S>, namespace: &'a str) -> impl Iterator<Item = &'a S> {
-    let first = ObjectKey::namespaced(namespace, "");
-    let rest = snapshot.objects().range(first..);
-    rest.take_while(move |(key, _)| key.namespace() == Some(namespace)).map(|(_, object)| object)
-}
-
-impl<R: Representation> Clone for Lister<R> {
+impl<T> Clone for Lister<T> {
     fn clone(&self) -> Self {
-        let (store, informer) = (Arc::clone(&self.store), Arc::clone(&self.informer));
-        Self { store, informer, hold: self.hold.clone() }
+        Self { reader: self.reader.clone(), object: PhantomData }
     }
 }
 
-impl<R: Representation> fmt::Debug for Lister<R> {
+impl<T> fmt::Debug for Lister<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lister").field("informer", &self.informer).field("store", &self.store).finish()
+        f.debug_struct("Lister").field("informer", &self.reader.informer).finish_non_exhaustive()
     }
 }

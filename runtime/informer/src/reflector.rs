@@ -40,7 +40,7 @@ use futures_util::future::{self, Either};
 use windlass_client::{FrameStream, RequestError, RequestProgress, Resumption, VersionMatch};
 use windlass_env::{Env, Instant, Rng};
 use windlass_metrics::InformerMetrics;
-use windlass_object::{Extent, Frame, RawList, Representation, ResourceVersion, Verb, WireError};
+use windlass_object::{Extent, Frame, RawList, ResourceVersion, Verb, WireError};
 
 pub(crate) use self::failure::Trouble;
 pub use self::failure::{During, LogWatchErrors, NextStep, WatchErrorHandler, WatchFailure};
@@ -53,6 +53,7 @@ use self::state::{Fault, Freshness, Next, Patience, State, WatchEnd};
 use self::streaming::Streams;
 use crate::backoff::{self, Backoff};
 use crate::delta_fifo::{DeltaFifo, Item};
+use crate::erased::{Codec, Object};
 use crate::list_watch::{ListRequest, ListerWatcher, WatchRequest};
 use crate::partition::Partition;
 use crate::presence::Sighting;
@@ -80,14 +81,14 @@ const LONGEST_WINDOW: Duration = Duration::from_secs(200);
 pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(2 * LONGEST_WINDOW.as_secs());
 
 /// The list-and-watch loop of one informer.
-pub(crate) struct Reflector<R: Representation> {
+pub(crate) struct Reflector {
     informer: Arc<str>,
     partition: Partition,
     source: Arc<dyn ListerWatcher>,
     extent: Extent,
     streams: Streams,
-    fifo: Arc<DeltaFifo<R::Stored>>,
-    intake: Intake<R>,
+    fifo: Arc<DeltaFifo<Object>>,
+    intake: Intake,
     env: Env,
     windows: Rng,
     backoff: Backoff,
@@ -109,20 +110,18 @@ pub(crate) struct Reflector<R: Representation> {
 }
 
 /// What a reflector is made of.
-pub(crate) struct Parts<R: Representation> {
+pub(crate) struct Parts {
     pub(crate) informer: Arc<str>,
     /// What of the informer this reflector follows, and its source gives.
     pub(crate) partition: Partition,
     /// Tells this reflector's random numbers from those of any other in the same [`Env`].
     pub(crate) stream: String,
     pub(crate) source: Arc<dyn ListerWatcher>,
-    pub(crate) decoder: R::Decoder,
-    /// How much of each object the decoder needs.
-    pub(crate) extent: Extent,
-    pub(crate) fifo: Arc<DeltaFifo<R::Stored>>,
-    pub(crate) store: Arc<Store<R::Stored>>,
+    pub(crate) codec: Arc<Codec>,
+    pub(crate) fifo: Arc<DeltaFifo<Object>>,
+    pub(crate) store: Arc<Store<Object>>,
     /// What stands between the bytes of an object and the store.
-    pub(crate) admission: Admission<R::Stored>,
+    pub(crate) admission: Admission,
     pub(crate) env: Env,
     pub(crate) metrics: InformerMetrics,
     pub(crate) trouble: Trouble,
@@ -132,8 +131,8 @@ pub(crate) struct Parts<R: Representation> {
 }
 
 /// A list that arrived completely.
-struct Listing<S> {
-    items: Vec<Item<S>>,
+struct Listing {
+    items: Vec<Item<Object>>,
     version: ResourceVersion,
 }
 
@@ -149,15 +148,14 @@ impl Drop for Chance {
     }
 }
 
-impl<R: Representation> Reflector<R> {
-    pub(crate) fn new(parts: Parts<R>) -> Self {
+impl Reflector {
+    pub(crate) fn new(parts: Parts) -> Self {
         let Parts {
             informer,
             partition,
             stream,
             source,
-            decoder,
-            extent,
+            codec,
             fifo,
             store,
             admission,
@@ -168,9 +166,10 @@ impl<R: Representation> Reflector<R> {
             sighting,
             pulse,
         } = parts;
+        let extent = codec.extent;
         let name = Arc::clone(&informer);
         let (part, counted) = (partition.clone(), metrics.clone());
-        let intake = Intake::new(name, part, decoder, store, counted, admission, env.clone());
+        let intake = Intake::new(name, part, &codec, store, counted, admission, env.clone());
         let chance = Chance {
             names: ["watch windows", "backoff"].map(|of| format!("{stream}/{of}")),
             env: env.clone(),
@@ -267,7 +266,7 @@ impl<R: Representation> Reflector<R> {
         }
     }
 
-    fn replace(&mut self, freshness: &Freshness, listing: Listing<R::Stored>, ticket: u64) -> State {
+    fn replace(&mut self, freshness: &Freshness, listing: Listing, ticket: u64) -> State {
         let Listing { items, version } = listing;
         let next = state::after_list(freshness, version.clone());
         if !matches!(next, State::Watching(_)) {
@@ -293,7 +292,7 @@ impl<R: Representation> Reflector<R> {
     /// Fetches every page of a list; `None` if an urgent request comes that this list cannot grant because it began
     /// earlier. A request that was lost in a partition is not answered before its deadline, for which a takeover cannot
     /// wait. A page whose token has expired turns the whole into one unpaged, consistent list.
-    async fn fetch(&mut self, freshness: &Freshness) -> Result<Option<Listing<R::Stored>>, RequestError> {
+    async fn fetch(&mut self, freshness: &Freshness) -> Result<Option<Listing>, RequestError> {
         // Coalescing bounds lists on request; at the limiter's pace a large list would take longer than its readers wait.
         let unthrottled = self.wishes.are_pending();
         let mut request = self.fitting(first_page(freshness), unthrottled);
@@ -361,7 +360,7 @@ impl<R: Representation> Reflector<R> {
         &mut self,
         page: &RawList,
         version: Option<&ResourceVersion>,
-        items: &mut Vec<Item<R::Stored>>,
+        items: &mut Vec<Item<Object>>,
     ) -> Result<(), RequestError> {
         // A list from before what was passed on begins a new epoch: what is held at a version may not be what
         // the server now has at that version.
@@ -443,8 +442,8 @@ impl<R: Representation> Reflector<R> {
     /// Passes a change on, and says whether it is newer than what was reached. One whose head cannot be read
     /// could be about any object, so it fails the watch. Of one that is of another part only its version is news.
     fn pass_on(&mut self, frame: Frame, reached: &mut ResourceVersion) -> Result<bool, RequestError> {
-        type Queue<S> = fn(&DeltaFifo<S>, Item<S>);
-        let (told, queue): (_, Queue<R::Stored>) = match frame {
+        type Queue = fn(&DeltaFifo<Object>, Item<Object>);
+        let (told, queue): (_, Queue) = match frame {
             Frame::Added(raw) => (self.intake.item(&raw)?, DeltaFifo::add),
             Frame::Modified(raw) => (self.intake.item(&raw)?, DeltaFifo::update),
             Frame::Deleted(raw) => (self.intake.deleted(&raw)?, DeltaFifo::delete),

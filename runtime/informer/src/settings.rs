@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::budget::Budget;
+use crate::erased::Object;
 
 /// What the informers of a factory have in common.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -17,27 +18,18 @@ pub(crate) struct Settings {
     pub(crate) byte_budget: Option<u64>,
 }
 
-/// Changes an object before it is stored, or says why it must not be.
-pub(crate) type Transform<S> = Arc<dyn Fn(&mut S) -> Result<(), String> + Send + Sync>;
+/// Changes an object that was just decoded, or says why it must not be stored.
+pub(crate) type Transform = Arc<dyn Fn(&mut Object) -> Result<(), String> + Send + Sync>;
 
 /// What stands between the bytes of an object and the store.
-pub(crate) struct Admission<S> {
+#[derive(Clone)]
+pub(crate) struct Admission {
     pub(crate) keep_managed_fields: bool,
-    pub(crate) transform: Option<Transform<S>>,
+    pub(crate) transform: Option<Transform>,
     pub(crate) budget: Arc<Budget>,
 }
 
-impl<S> Clone for Admission<S> {
-    fn clone(&self) -> Self {
-        Self {
-            keep_managed_fields: self.keep_managed_fields,
-            transform: self.transform.clone(),
-            budget: Arc::clone(&self.budget),
-        }
-    }
-}
-
-impl<S> fmt::Debug for Admission<S> {
+impl fmt::Debug for Admission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Admission")
             .field("keep_managed_fields", &self.keep_managed_fields)

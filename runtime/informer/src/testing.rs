@@ -15,14 +15,14 @@ use tokio::sync::mpsc;
 use windlass_client::{FrameStream, RequestError};
 use windlass_env::{Env, Instant};
 use windlass_metrics::Metrics;
-use windlass_object::{Frame, ObjectKey, RawList, ResourceKind, ResourceVersion, Typed, wire};
+use windlass_object::{Frame, ObjectKey, RawList, ResourceKind, ResourceVersion, wire};
 
 use crate::{
-    Event, FactoryOptions, HandlerHandle, InformerFactory, ListRequest, ListerWatcher, Selection,
-    SharedInformer, Sources, TypedLister, VersionSource, WatchListRequest, WatchRequest,
+    Event, FactoryOptions, HandlerHandle, InformerFactory, ListRequest, Lister, ListerWatcher, Selection,
+    SharedInformer, Sources, VersionSource, WatchListRequest, WatchRequest,
 };
 
-pub(crate) type Informer = SharedInformer<Typed<ConfigMap>>;
+pub(crate) type Informer = SharedInformer<ConfigMap>;
 pub(crate) type Told = Event<Arc<ConfigMap>>;
 
 /// Long enough for every backoff there is to pass, several times over.
@@ -142,14 +142,14 @@ pub(crate) struct Rig {
     pub(crate) env: Env,
     pub(crate) factory: InformerFactory,
     pub(crate) informer: Informer,
-    pub(crate) lister: TypedLister<ConfigMap>,
+    pub(crate) lister: Lister<ConfigMap>,
     pub(crate) metrics: Metrics,
 }
 
 impl Rig {
     /// Whether an urgent list is in the store within this time.
     pub(crate) async fn refreshed_within(&self, within: Duration) -> bool {
-        refreshed_within(&self.env, &self.informer, within).await
+        refreshed_within(&self.env, &*self.informer, within).await
     }
 
     pub(crate) fn new() -> Self {

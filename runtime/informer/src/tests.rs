@@ -12,7 +12,7 @@ use windlass_client::RequestError;
 use windlass_object::ObjectKey;
 
 use crate::testing::*;
-use crate::{Event, TypedLister};
+use crate::{Event, Lister};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -85,13 +85,13 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// What a handler makes of what it is told, and whatever it was told that it should not have been.
 struct Witness {
-    lister: TypedLister<ConfigMap>,
+    lister: Lister<ConfigMap>,
     view: BTreeMap<String, (String, u64)>,
     objections: Vec<String>,
 }
 
 impl Witness {
-    fn new(lister: TypedLister<ConfigMap>) -> Arc<Mutex<Self>> {
+    fn new(lister: Lister<ConfigMap>) -> Arc<Mutex<Self>> {
         Arc::new(Mutex::new(Self { lister, view: BTreeMap::new(), objections: Vec::new() }))
     }
 
@@ -124,7 +124,7 @@ impl Witness {
     /// Whether the store holds the state that is told, or something newer.
     fn store_holds(&self, event: &Told) -> bool {
         let (_, uid, version) = identity(event.object());
-        let held = self.lister.get(&ObjectKey::of(&event.object().metadata));
+        let held = self.lister.cached(&ObjectKey::of(&event.object().metadata));
         let held = held.map(|object| identity(&object));
         match event {
             Event::Deleted { .. } => held.is_none_or(|(_, held_uid, held)| held_uid != uid || held > version),

@@ -19,7 +19,7 @@ use windlass_controller::{
 use windlass_election::WRITTEN_ANNOTATION;
 use windlass_env::{Env, Instant, Task};
 use windlass_events::EventType;
-use windlass_informer::{ChannelSource, NamespaceSet, Selection, TypedLister};
+use windlass_informer::{ChannelSource, Lister, NamespaceSet, Selection};
 use windlass_metrics::Metrics;
 use windlass_object::{GroupResource, ObjectKey, ResourceKind, Rule, Scope, Typed, Verb};
 
@@ -37,7 +37,7 @@ mod statusz;
 
 /// Signs each ConfigMap with the name of its replica, in two writes ten seconds apart.
 struct Scribe {
-    maps: TypedLister<ConfigMap>,
+    maps: Lister<ConfigMap>,
 }
 
 #[async_trait]
@@ -51,7 +51,7 @@ impl Controller for Scribe {
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
         let (begun, done) = (begun_by(cx.env().instance()), done_by(cx.env().instance()));
-        let data = self.maps.get(key).and_then(|map| map.data.clone()).unwrap_or_default();
+        let data = self.maps.cached(key).and_then(|map| map.data.clone()).unwrap_or_default();
         if data.get("scribe") == Some(&done) {
             return Ok(Outcome::Done);
         }

@@ -1,45 +1,42 @@
-//! What an informer keeps of an object, and what its readers get.
+//! Which type the objects of an informer have, and how they are decoded.
 
-use std::{any::TypeId, borrow::Cow, fmt, marker::PhantomData, sync::Arc};
+use std::{any::TypeId, borrow::Cow, fmt, marker::PhantomData};
 
 use bytes::Bytes;
 use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta, Resource, TypeMeta};
 use serde::{Deserialize, de::DeserializeOwned};
 
-use crate::{Head, ObjectKey, ResourceKind, ResourceVersion, Scoped, wire::reason_without_values};
+use crate::{ResourceKind, Scoped, wire::reason_without_values};
 
-/// Turns the bytes of one object into what is stored.
+/// Decodes the bytes of one object.
 ///
-/// A decoder is a value owned by the one writer of a store, so that it may hold what helps it: an interner, a
-/// template, a scratch buffer.
+/// One writer of a store owns a decoder, so a decoder can hold an interner, a template or a scratch buffer.
 pub trait Decoder: Send + 'static {
-    /// What is stored.
-    type Stored;
+    /// The type of the decoded object.
+    type Object;
 
-    /// Decodes one object, as an item of a list or the object of a watch frame. Items of lists may lack
+    /// Decodes one object: an item of a list, or the object of a watch frame. Items of lists can lack
     /// `apiVersion` and `kind`.
     ///
     /// # Errors
     ///
     /// When the bytes are not such an object. The decoder stays usable.
-    fn decode(&mut self, raw: &Bytes) -> Result<Self::Stored, DecodeError>;
+    fn decode(&mut self, raw: &Bytes) -> Result<Self::Object, DecodeError>;
 
-    /// From here on `managedFields` are kept, for who reads them. Nothing by default: a decoder drops them, or keeps
-    /// only what it was made for.
+    /// Keeps `managedFields` from here on. Does nothing by default: a decoder drops them, or keeps only the fields
+    /// that it was made for.
     fn keep_managed_fields(&mut self) {}
 }
 
-/// What an informer keeps of each object of a kind, and what readers get.
+/// The type that an informer decodes the objects of a kind into.
 ///
-/// There is no implementation for all types at once: kinds known only at run time and views of a few fields are
-/// representations too. Stores, handlers, index functions and listers speak of `Stored` and `Read` alone.
-pub trait Representation: Clone + Send + Sync + 'static {
-    /// What the store holds, one per object.
-    type Stored: Clone + Send + Sync + 'static;
-    /// What readers and handlers get.
-    type Read: Clone + Send + Sync + 'static;
-    /// Makes `Stored` from bytes.
-    type Decoder: Decoder<Stored = Self::Stored>;
+/// There is no implementation for all types at once: kinds known only at run time, and metadata alone, are
+/// representations too. Stores, handlers, index functions and listers use `Object` alone.
+pub trait Representation: Send + Sync + 'static {
+    /// The type of the objects. Readers and handlers get it as `Arc<Object>`.
+    type Object: Resource + Send + Sync + 'static;
+    /// Decodes the objects.
+    type Decoder: Decoder<Object = Self::Object>;
 
     /// The kind of the objects.
     fn kind(&self) -> ResourceKind;
@@ -47,18 +44,12 @@ pub trait Representation: Clone + Send + Sync + 'static {
     /// A decoder, for one writer.
     fn decoder(&self) -> Self::Decoder;
 
-    /// How much of each object has to be sent. The decoder must still do with more: not every server sends less.
+    /// How much of each object the server has to send. A server can send more, and the decoder must accept that.
     fn extent(&self) -> Extent {
         Extent::Whole
     }
 
-    /// What a reader gets of a stored object. Cheap: it is called once per object and reader.
-    fn read(stored: &Self::Stored) -> Self::Read;
-
-    /// Key, identity and version of a stored object.
-    fn head(stored: &Self::Stored) -> Head;
-
-    /// Tells one representation from another; together with the kind it tells one informer from another.
+    /// Identifies the representation; together with the kind it identifies an informer.
     fn identity() -> TypeId {
         TypeId::of::<Self>()
     }
@@ -74,7 +65,7 @@ pub enum Extent {
     Metadata,
 }
 
-/// The whole object as its Rust type, shared. `managedFields` are dropped when decoding, unless the decoder is told
+/// The whole object as its Rust type. `managedFields` are dropped when decoding, unless the decoder is told
 /// to [keep](Decoder::keep_managed_fields) them: hardly anybody reads them, and they are a third of a typical object.
 pub struct Typed<K>(PhantomData<fn() -> K>);
 
@@ -110,8 +101,7 @@ where
     K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
     K::Scope: Scoped,
 {
-    type Stored = Arc<K>;
-    type Read = Arc<K>;
+    type Object = K;
     type Decoder = TypedDecoder<K>;
 
     fn kind(&self) -> ResourceKind {
@@ -120,14 +110,6 @@ where
 
     fn decoder(&self) -> TypedDecoder<K> {
         TypedDecoder { managed_fields: ManagedFields::Dropped, object: PhantomData }
-    }
-
-    fn read(stored: &Arc<K>) -> Arc<K> {
-        Arc::clone(stored)
-    }
-
-    fn head(stored: &Arc<K>) -> Head {
-        head_of(stored.meta())
     }
 }
 
@@ -162,12 +144,12 @@ impl<K> Decoder for TypedDecoder<K>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
 {
-    type Stored = Arc<K>;
+    type Object = K;
 
-    fn decode(&mut self, raw: &Bytes) -> Result<Arc<K>, DecodeError> {
+    fn decode(&mut self, raw: &Bytes) -> Result<K, DecodeError> {
         let mut object: K = decode_json(raw, || K::kind(&()))?;
         self.managed_fields.apply(object.meta_mut());
-        Ok(Arc::new(object))
+        Ok(object)
     }
 
     fn keep_managed_fields(&mut self) {
@@ -175,7 +157,7 @@ where
     }
 }
 
-/// An object of a kind known only at run time, as kube's `DynamicObject`, shared. `managedFields` are dropped.
+/// An object of a kind known only at run time, as kube's `DynamicObject`. `managedFields` are dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dynamic {
     kind: ResourceKind,
@@ -189,8 +171,7 @@ impl Dynamic {
 }
 
 impl Representation for Dynamic {
-    type Stored = Arc<DynamicObject>;
-    type Read = Arc<DynamicObject>;
+    type Object = DynamicObject;
     type Decoder = DynamicDecoder;
 
     fn kind(&self) -> ResourceKind {
@@ -199,14 +180,6 @@ impl Representation for Dynamic {
 
     fn decoder(&self) -> DynamicDecoder {
         DynamicDecoder { types: types_of(&self.kind), managed_fields: ManagedFields::Dropped }
-    }
-
-    fn read(stored: &Arc<DynamicObject>) -> Arc<DynamicObject> {
-        Arc::clone(stored)
-    }
-
-    fn head(stored: &Arc<DynamicObject>) -> Head {
-        head_of(&stored.metadata)
     }
 }
 
@@ -218,13 +191,13 @@ pub struct DynamicDecoder {
 }
 
 impl Decoder for DynamicDecoder {
-    type Stored = Arc<DynamicObject>;
+    type Object = DynamicObject;
 
-    fn decode(&mut self, raw: &Bytes) -> Result<Arc<DynamicObject>, DecodeError> {
+    fn decode(&mut self, raw: &Bytes) -> Result<DynamicObject, DecodeError> {
         let mut object: DynamicObject = decode_json(raw, || Cow::Borrowed(self.types.kind.as_str()))?;
         self.managed_fields.apply(&mut object.metadata);
         object.types.get_or_insert_with(|| self.types.clone());
-        Ok(Arc::new(object))
+        Ok(object)
     }
 
     fn keep_managed_fields(&mut self) {
@@ -232,7 +205,7 @@ impl Decoder for DynamicDecoder {
     }
 }
 
-/// Nothing but the metadata of objects of any kind, as kube's `PartialObjectMeta`, shared. The server is asked to send
+/// Nothing but the metadata of objects of any kind, as kube's `PartialObjectMeta`. The server is asked to send
 /// no more than that. `managedFields` are dropped unless kept, and `apiVersion` and `kind` are those of the objects.
 ///
 /// # Examples
@@ -259,8 +232,7 @@ impl Metadata {
 }
 
 impl Representation for Metadata {
-    type Stored = Arc<PartialObjectMeta>;
-    type Read = Arc<PartialObjectMeta>;
+    type Object = PartialObjectMeta;
     type Decoder = MetadataDecoder;
 
     fn kind(&self) -> ResourceKind {
@@ -273,14 +245,6 @@ impl Representation for Metadata {
 
     fn extent(&self) -> Extent {
         Extent::Metadata
-    }
-
-    fn read(stored: &Arc<PartialObjectMeta>) -> Arc<PartialObjectMeta> {
-        Arc::clone(stored)
-    }
-
-    fn head(stored: &Arc<PartialObjectMeta>) -> Head {
-        head_of(&stored.metadata)
     }
 }
 
@@ -298,12 +262,12 @@ struct MetadataAlone {
 }
 
 impl Decoder for MetadataDecoder {
-    type Stored = Arc<PartialObjectMeta>;
+    type Object = PartialObjectMeta;
 
-    fn decode(&mut self, raw: &Bytes) -> Result<Arc<PartialObjectMeta>, DecodeError> {
+    fn decode(&mut self, raw: &Bytes) -> Result<PartialObjectMeta, DecodeError> {
         let MetadataAlone { mut metadata } = decode_json(raw, || Cow::Borrowed(self.types.kind.as_str()))?;
         self.managed_fields.apply(&mut metadata);
-        Ok(Arc::new(PartialObjectMeta { types: Some(self.types.clone()), metadata, _phantom: PhantomData }))
+        Ok(PartialObjectMeta { types: Some(self.types.clone()), metadata, _phantom: PhantomData })
     }
 
     fn keep_managed_fields(&mut self) {
@@ -346,19 +310,12 @@ fn types_of(kind: &ResourceKind) -> TypeMeta {
     TypeMeta { api_version: kind.api_version(), kind: kind.kind.to_string() }
 }
 
-fn head_of(meta: &ObjectMeta) -> Head {
-    Head {
-        key: ObjectKey::of(meta),
-        uid: meta.uid.as_deref().map(Into::into),
-        version: meta.resource_version.as_deref().and_then(ResourceVersion::told),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Pod;
 
     use super::*;
+    use crate::Head;
 
     const POD: &str = r#"{"metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7",
         "managedFields":[{"manager":"m","operation":"Update"}]},"spec":{"containers":[]}}"#;
@@ -399,11 +356,11 @@ mod tests {
     #[test]
     fn the_head_of_what_is_stored_is_the_head_on_the_wire() {
         let typed = Typed::<Pod>::new().decoder().decode(&POD.into()).unwrap();
-        assert_eq!(Typed::<Pod>::head(&typed), crate::wire::head(POD.as_bytes()).unwrap());
+        assert_eq!(Head::of(&typed.metadata), crate::wire::head(POD.as_bytes()).unwrap());
         for word in ["", "0"] {
             let pod = POD.replace("\"resourceVersion\":\"7\"", &format!("\"resourceVersion\":\"{word}\""));
             let typed = Typed::<Pod>::new().decoder().decode(&pod.clone().into()).unwrap();
-            assert_eq!(Typed::<Pod>::head(&typed), crate::wire::head(pod.as_bytes()).unwrap());
+            assert_eq!(Head::of(&typed.metadata), crate::wire::head(pod.as_bytes()).unwrap());
         }
     }
 
@@ -428,7 +385,7 @@ mod tests {
             let decoded = metadata.decoder().decode(&raw.clone().into()).unwrap();
             assert_eq!(decoded.types.as_ref().map(|types| types.kind.as_str()), Some("Pod"));
             assert_eq!(decoded.metadata.managed_fields, None);
-            assert_eq!(Metadata::head(&decoded), crate::wire::head(raw.as_bytes()).unwrap());
+            assert_eq!(Head::of(&decoded.metadata), crate::wire::head(raw.as_bytes()).unwrap());
         }
         let error = Metadata::new(ResourceKind::of::<Pod>()).decoder().decode(&"{}".into()).unwrap_err();
         assert!(error.to_string().starts_with("this is no Pod: "), "{error}");

@@ -11,8 +11,8 @@
 //! use windlass::prelude::*;
 //!
 //! struct LabelMirror {
-//!     services: TypedLister<Service>,
-//!     config_maps: TypedLister<ConfigMap>,
+//!     services: Lister<Service>,
+//!     config_maps: Lister<ConfigMap>,
 //! }
 //!
 //! #[async_trait]
@@ -30,10 +30,10 @@
 //!
 //!     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
 //!         // A Service that is gone takes its ConfigMap with it, by the owner reference.
-//!         let Some(service) = self.services.get(key) else { return Ok(Outcome::Done) };
+//!         let Some(service) = self.services.get(key)? else { return Ok(Outcome::Done) };
 //!         let wanted = mirror_of(&service);
 //!         let mirrors = Api::<ConfigMap>::namespaced(cx.client().clone(), key.namespace().unwrap_or_default());
-//!         match self.config_maps.get(key) {
+//!         match self.config_maps.get(key)? {
 //!             None => drop(mirrors.create(&PostParams::default(), &wanted).await?),
 //!             // What others made is theirs, whatever its name: it may hold what nobody could bring back.
 //!             Some(map) if !is_controlled_by(&map.metadata, &service.uid().unwrap_or_default()) => {
@@ -149,7 +149,7 @@ pub mod prelude {
         generation_changed, retry, terminal,
     };
     pub use windlass_env::Env;
-    pub use windlass_informer::{Selection, TypedLister};
+    pub use windlass_informer::{Lister, Selection};
     pub use windlass_manager::{Manager, ManagerConfig, ShutdownSignals};
     pub use windlass_object::owner::{controller_reference, is_controlled_by};
     pub use windlass_object::{ObjectKey, Rule, Verb};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use kube::Resource;
 use windlass_controller::{Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError};
-use windlass_informer::TypedLister;
+use windlass_informer::Lister;
 use windlass_object::ObjectKey;
 
 /// Namespace, name and version of objects.
@@ -68,7 +68,7 @@ struct Typed<
         + Sync
         + 'static,
 > {
-    lister: TypedLister<K>,
+    lister: Lister<K>,
 }
 
 impl<K> Cache for Typed<K>

@@ -17,7 +17,7 @@ use windlass_controller::{
 };
 use windlass_env::{Env, caught};
 use windlass_events::{EventType, reference};
-use windlass_informer::TypedLister;
+use windlass_informer::Lister;
 use windlass_object::{ObjectKey, Verb};
 
 use crate::{
@@ -26,8 +26,8 @@ use crate::{
 
 /// Makes one Secret for every ConfigMap, and counts them.
 struct Mirror {
-    maps: TypedLister<ConfigMap>,
-    secrets: TypedLister<Secret>,
+    maps: Lister<ConfigMap>,
+    secrets: Lister<Secret>,
     habit: Habit,
 }
 
@@ -105,7 +105,7 @@ impl Mirror {
     fn has_secret(&self, key: &ObjectKey, map: &ConfigMap) -> bool {
         match self.habit {
             Habit::Draws => noted(map).is_some(),
-            _ => self.secrets.get(key).is_some(),
+            _ => self.secrets.cached(key).is_some(),
         }
     }
 }
@@ -124,7 +124,7 @@ impl Controller for Mirror {
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
-        let Some(map) = self.maps.get(key) else { return Ok(Outcome::Done) };
+        let Some(map) = self.maps.get(key)? else { return Ok(Outcome::Done) };
         if !key.name().starts_with("web") {
             return Ok(Outcome::Done);
         }

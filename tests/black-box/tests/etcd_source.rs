@@ -19,7 +19,7 @@ use windlass_client::{FrameStream, RequestError, VersionMatch};
 use windlass_env::Env;
 use windlass_harness::{Plane, PlaneOptions};
 use windlass_informer::{
-    Event, FactoryOptions, InformerFactory, ListRequest, ListerWatcher, Observation, Selection, TypedLister,
+    Event, FactoryOptions, InformerFactory, ListRequest, Lister, ListerWatcher, Observation, Selection,
     WatchRequest,
     etcd::{Channel, Endpoint, EtcdSource, JsonObjects},
 };
@@ -275,7 +275,7 @@ impl ListerWatcher for Severable {
 /// An informer of what is at home, whose watch can be cut off.
 struct Home {
     factory: InformerFactory,
-    lister: TypedLister<ConfigMap>,
+    lister: Lister<ConfigMap>,
     heard: UnboundedReceiver<Event<Arc<ConfigMap>>>,
     cut: watch::Sender<bool>,
     passed: watch::Receiver<Passed>,

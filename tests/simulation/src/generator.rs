@@ -16,7 +16,7 @@ use windlass_controller::{
     Context, Controller, Descriptor, Outcome, ReconcileError, Registration, Setup, SetupError, by_self, retry,
 };
 use windlass_env::Instant;
-use windlass_informer::{NamespaceSet, Selection, TypedLister};
+use windlass_informer::{Lister, NamespaceSet, Selection};
 use windlass_object::{ObjectKey, Verb};
 use windlass_testing::{Cluster, Simulation, Snapshot};
 
@@ -97,8 +97,8 @@ impl Turns {
 }
 
 struct Generator {
-    parents: TypedLister<ConfigMap>,
-    children: TypedLister<Secret>,
+    parents: Lister<ConfigMap>,
+    children: Lister<Secret>,
     turns: Turns,
 }
 
@@ -123,7 +123,7 @@ impl Controller for Generator {
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
-        let parent = self.parents.get(key);
+        let parent = self.parents.get(key)?;
         let generation = parent.as_ref().and_then(|parent| parent.data.as_ref()?.get(GENERATION).cloned());
         let missing = generation.filter(|generation| !self.has_child(key, generation));
         self.turns.lock().push(Turn { key: key.clone(), begun: cx.env().now(), creates: missing.is_some() });

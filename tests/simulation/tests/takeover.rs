@@ -16,7 +16,7 @@ use windlass_api_server::faults::{Plan, Scene};
 use windlass_client::Clients;
 use windlass_controller::{Context, Controller, Outcome, ReconcileError, Setup, SetupError, by_self};
 use windlass_env::Env;
-use windlass_informer::TypedLister;
+use windlass_informer::Lister;
 use windlass_manager::{Manager, ManagerConfig, ShutdownSignals};
 use windlass_metrics::Metrics;
 use windlass_object::{ObjectKey, Verb};
@@ -29,7 +29,7 @@ const PAGE: usize = 500;
 
 /// Marks one ConfigMap of all that it caches.
 struct Marker {
-    maps: TypedLister<ConfigMap>,
+    maps: Lister<ConfigMap>,
 }
 
 #[async_trait]
@@ -42,7 +42,7 @@ impl Controller for Marker {
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
-        let is_marked = self.maps.get(key).is_some_and(|map| map.data.is_some());
+        let is_marked = self.maps.cached(key).is_some_and(|map| map.data.is_some());
         if key.name() == "marked" && !is_marked {
             let maps: Api<ConfigMap> = Api::namespaced(cx.client().clone(), "shop");
             let patch = Patch::Merge(json!({ "data": { "marked": "yes" } }));

@@ -2,128 +2,61 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures_util::future::BoxFuture;
-use kube::Resource;
-use windlass_env::cell::Observer;
-use windlass_informer::{
-    Laggard, NotSynced, Presence, Progress, Selection, SharedInformer, Site, UndecodableObjects,
-    VersionSource,
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use windlass_informer::{Informer, Laggard, NotSynced, Presence, Site, VersionSource};
 use windlass_object::shard::ShardField;
-use windlass_object::{GroupResource, ObjectKey, Representation, ResourceKind, ResourceVersion, Uid};
+use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Uid};
 
-/// A representation that gives readers a shared object with metadata: whole, dynamic or metadata alone.
-pub trait Observed: Representation<Read = Arc<<Self as Observed>::Object>> {
-    /// What readers get.
-    type Object: Resource + Send + Sync + 'static;
-}
+/// One cache. Clones are the same cache.
+#[derive(Clone, Debug)]
+pub(crate) struct Cache(Arc<Informer>);
 
-impl<R, O> Observed for R
-where
-    R: Representation<Read = Arc<O>>,
-    O: Resource + Send + Sync + 'static,
-{
-    type Object = O;
-}
+impl Cache {
+    pub(crate) fn of(informer: &Arc<Informer>) -> Self {
+        Self(Arc::clone(informer))
+    }
 
-/// A cache, of whatever representation.
-pub(crate) trait Cache: VersionSource {
-    fn kind(&self) -> &ResourceKind;
-    fn selection(&self) -> &Selection;
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(crate) fn version_source(&self) -> Arc<dyn VersionSource> {
+        Arc::<Informer>::clone(&self.0)
+    }
+
     /// Whether the end of this very object shows: it is not there, or its deletion is under way.
-    fn shows_end(&self, key: &ObjectKey, uid: &Uid) -> bool;
+    pub(crate) fn shows_end(&self, key: &ObjectKey, uid: &Uid) -> bool {
+        let ends = |meta: &ObjectMeta| {
+            meta.uid.as_deref() != Some(uid.as_str()) || meta.deletion_timestamp.is_some()
+        };
+        self.with_metadata(key, ends).unwrap_or(true)
+    }
+
     /// Whether it holds shards that are told apart by the identity of their objects.
-    fn is_sharded_by_uid(&self) -> bool;
-    /// Whether namespaces are listed one by one, because a role can be limited to them.
-    fn is_by_namespace(&self) -> bool;
-    /// Whether the cache follows objects at this site, or will.
-    fn expects(&self, site: Site<'_>) -> bool;
-    /// Moves whenever what is cached changes.
-    fn progress(&self) -> Observer<Progress>;
-    /// Waits for the initial list; `false` if the informer was shut down first.
-    fn synced(&self) -> BoxFuture<'_, bool>;
-    /// Waits for the first lists of all namespaces and shards that it follows by then; `false` if the informer was shut
-    /// down first.
-    fn members_synced(&self) -> BoxFuture<'_, bool>;
-    /// Whether the kind is known not to be served.
-    fn is_absent(&self) -> bool {
-        self.presence() == Presence::Absent
-    }
-    /// Whether the kind can be had, as far as is known.
-    fn presence(&self) -> Presence;
-    /// The keys of all objects.
-    fn keys(&self) -> Vec<ObjectKey>;
-    /// Version and UID of the object of this name, if it is there.
-    fn held(&self, key: &ObjectKey) -> Option<(Option<String>, Option<String>)>;
-    /// The objects that are there and cannot be decoded.
-    fn undecodable(&self) -> UndecodableObjects;
-    /// What may leave out an object of this name, which is not there.
-    fn leaves_out(&self, key: &ObjectKey) -> Option<String>;
-    /// Why there is no initial list, for each part that has none.
-    fn laggards(&self) -> Vec<Laggard>;
-    /// Why changes may be missing, although there is an initial list.
-    fn trouble(&self) -> Option<String>;
-}
-
-impl<R: Observed> Cache for SharedInformer<R> {
-    fn kind(&self) -> &ResourceKind {
-        SharedInformer::kind(self)
-    }
-
-    fn selection(&self) -> &Selection {
-        SharedInformer::selection(self)
-    }
-
-    fn shows_end(&self, key: &ObjectKey, uid: &Uid) -> bool {
-        let Some(object) = self.lister().get(key) else { return true };
-        let meta = object.meta();
-        meta.uid.as_deref() != Some(uid.as_str()) || meta.deletion_timestamp.is_some()
-    }
-
-    fn is_sharded_by_uid(&self) -> bool {
+    pub(crate) fn is_sharded_by_uid(&self) -> bool {
         self.sharded_by() == Some(ShardField::Uid)
     }
 
-    fn is_by_namespace(&self) -> bool {
+    /// Whether namespaces are listed one by one, because a role can be limited to them.
+    pub(crate) fn is_by_namespace(&self) -> bool {
         self.namespaces().is_some()
     }
 
-    fn expects(&self, site: Site<'_>) -> bool {
-        SharedInformer::expects(self, site)
+    /// Whether the kind is known not to be served.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.presence() == Presence::Absent
     }
 
-    fn progress(&self) -> Observer<Progress> {
-        self.version_changes()
+    /// Version and UID of the object of this name, if it is there.
+    pub(crate) fn held(&self, key: &ObjectKey) -> Option<(Option<String>, Option<String>)> {
+        self.with_metadata(key, |meta| (meta.resource_version.clone(), meta.uid.clone()))
     }
 
-    fn synced(&self) -> BoxFuture<'_, bool> {
-        Box::pin(SharedInformer::synced(self))
-    }
-
-    fn members_synced(&self) -> BoxFuture<'_, bool> {
-        Box::pin(SharedInformer::members_synced(self))
-    }
-
-    fn presence(&self) -> Presence {
-        SharedInformer::presence(self)
-    }
-
-    fn keys(&self) -> Vec<ObjectKey> {
-        self.lister().list().iter().map(|object| ObjectKey::of(object.meta())).collect()
-    }
-
-    fn held(&self, key: &ObjectKey) -> Option<(Option<String>, Option<String>)> {
-        let object = self.lister().get(key)?;
-        Some((object.meta().resource_version.clone(), object.meta().uid.clone()))
-    }
-
-    fn undecodable(&self) -> UndecodableObjects {
-        self.lister().undecodable()
-    }
-
-    fn leaves_out(&self, key: &ObjectKey) -> Option<String> {
+    /// What may leave out an object of this name, which is not there.
+    pub(crate) fn leaves_out(&self, key: &ObjectKey) -> Option<String> {
         let (kind, selection) = (self.kind(), self.selection());
         if let (Some(selected), Some(namespace)) = (&selection.namespace, key.namespace())
             && selected != namespace
@@ -148,13 +81,18 @@ impl<R: Observed> Cache for SharedInformer<R> {
         })
     }
 
-    fn laggards(&self) -> Vec<Laggard> {
-        SharedInformer::laggards(self)
-    }
-
-    fn trouble(&self) -> Option<String> {
+    /// Why changes may be missing, although there is an initial list.
+    pub(crate) fn trouble(&self) -> Option<String> {
         let stuck = || self.stuck_for().map(|stuck| format!("it has got nowhere for {stuck:?}"));
-        SharedInformer::trouble(self).or_else(stuck)
+        self.0.trouble().or_else(stuck)
+    }
+}
+
+impl Deref for Cache {
+    type Target = Informer;
+
+    fn deref(&self) -> &Informer {
+        &self.0
     }
 }
 
@@ -173,10 +111,10 @@ struct Registered {
     added: u64,
 }
 
-type ByResource = BTreeMap<GroupResource, Vec<(CacheId, Arc<dyn Cache>)>>;
+type ByResource = BTreeMap<GroupResource, Vec<(CacheId, Cache)>>;
 
 impl Caches {
-    pub(crate) fn add(&self, cache: Arc<dyn Cache>) {
+    pub(crate) fn add(&self, cache: Cache) {
         let mut caches = self.lock();
         let id = CacheId(caches.added);
         caches.added += 1;
@@ -184,21 +122,21 @@ impl Caches {
     }
 
     /// Forgets one that [`add`](Self::add) was given.
-    pub(crate) fn remove(&self, cache: &Arc<dyn Cache>) {
+    pub(crate) fn remove(&self, cache: &Cache) {
         let mut caches = self.lock();
         let resource = cache.kind().group_resource();
         if let Some(of_resource) = caches.by_resource.get_mut(&resource) {
-            of_resource.retain(|(_, one)| !Arc::ptr_eq(one, cache));
+            of_resource.retain(|(_, one)| !one.is(cache));
         }
         caches.by_resource.retain(|_, of_resource| !of_resource.is_empty());
     }
 
-    pub(crate) fn of(&self, resource: &GroupResource) -> Vec<Arc<dyn Cache>> {
+    pub(crate) fn of(&self, resource: &GroupResource) -> Vec<Cache> {
         self.identified(resource).into_iter().map(|(_, cache)| cache).collect()
     }
 
     /// Returns the caches of `resource`, each with what identifies it.
-    pub(crate) fn identified(&self, resource: &GroupResource) -> Vec<(CacheId, Arc<dyn Cache>)> {
+    pub(crate) fn identified(&self, resource: &GroupResource) -> Vec<(CacheId, Cache)> {
         self.lock().by_resource.get(resource).cloned().unwrap_or_default()
     }
 
@@ -221,8 +159,8 @@ impl Caches {
     }
 
     /// All of them, in order.
-    pub(crate) fn all(&self) -> Vec<Arc<dyn Cache>> {
-        self.lock().by_resource.values().flatten().map(|(_, cache)| Arc::clone(cache)).collect()
+    pub(crate) fn all(&self) -> Vec<Cache> {
+        self.lock().by_resource.values().flatten().map(|(_, cache)| cache.clone()).collect()
     }
 
     /// The epoch of the caches of `resource`: none if it is not watched. Epochs only grow, so their sum changes when
@@ -243,7 +181,7 @@ impl Caches {
 ///
 /// # Errors
 /// If there are such.
-pub(crate) fn behind(caches: &[Arc<dyn Cache>]) -> Result<(), NotSynced> {
+pub(crate) fn behind(caches: &[Cache]) -> Result<(), NotSynced> {
     let behind = caches.iter().filter(|cache| !cache.has_synced());
     let laggards: Vec<Laggard> = behind.flat_map(|cache| cache.laggards()).collect();
     if laggards.is_empty() { Ok(()) } else { Err(NotSynced { laggards }) }

@@ -6,7 +6,6 @@
 //! [`MAX_READS`] are in flight. They run apart from the workers: a server that does not answer delays no other key.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
@@ -124,7 +123,7 @@ impl DoubtResolver {
 
 /// One consistent read, and the places whose outcomes it resolves.
 struct Read {
-    cache: Arc<dyn Cache>,
+    cache: Cache,
     namespace: Option<String>,
     places: Vec<Place>,
 }

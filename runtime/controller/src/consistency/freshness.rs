@@ -7,10 +7,10 @@
 //! is decided by elapsed time alone.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_env::{Env, Instant};
+use windlass_informer::VersionSource as _;
 use windlass_object::{GroupResource, ObjectKey};
 
 use crate::consistency::caches::{Cache, CacheId, Caches};
@@ -137,8 +137,8 @@ impl Gate {
         let is_of_epoch = || self.caches.epoch(&place.resource) == Some(wanted.epoch);
         for (id, cache) in caches {
             // The epoch can change during the wait.
-            let reflects = is_listed(id, &*cache, &wanted)
-                || is_of_epoch() && self.shown(&*cache, place, &wanted, deadline).await && is_of_epoch();
+            let reflects = is_listed(id, &cache, &wanted)
+                || is_of_epoch() && self.shown(&cache, place, &wanted, deadline).await && is_of_epoch();
             if !reflects {
                 behind.push((id, cache));
             }
@@ -154,7 +154,7 @@ impl Gate {
     }
 
     /// Has those of the caches listed again that have not been requested to.
-    fn relist(&self, key: &ObjectKey, place: &Place, wanted: &Wanted, behind: &[(CacheId, Arc<dyn Cache>)]) {
+    fn relist(&self, key: &ObjectKey, place: &Place, wanted: &Wanted, behind: &[(CacheId, Cache)]) {
         let unlisted = behind.iter().filter(|(id, _)| !wanted.lists.contains_key(id));
         let lists: BTreeMap<_, _> =
             unlisted.map(|(id, cache)| (*id, cache.request_refresh(place.site()))).collect();
@@ -165,7 +165,7 @@ impl Gate {
     }
 
     /// Waits until the cache shows what is wanted, or `deadline`.
-    async fn shown(&self, cache: &dyn Cache, place: &Place, wanted: &Wanted, deadline: Instant) -> bool {
+    async fn shown(&self, cache: &Cache, place: &Place, wanted: &Wanted, deadline: Instant) -> bool {
         let left = || deadline.saturating_duration_since(self.env.now());
         if let Some(version) = &wanted.version
             && !cache.reached_in(place.site(), version.clone(), left()).await
@@ -175,7 +175,7 @@ impl Gate {
         if shows_ends(cache, wanted) {
             return true;
         }
-        let mut progress = cache.progress();
+        let mut progress = cache.version_changes();
         let ended = progress.wait_until(|_| shows_ends(cache, wanted));
         self.env.timeout(left(), ended).await.is_ok_and(|shown| shown.is_ok())
     }

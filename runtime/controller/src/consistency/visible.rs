@@ -1,10 +1,9 @@
 //! Which caches can show a write, and whether they do.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use windlass_informer::{Lag, RefreshState};
+use windlass_informer::{Lag, RefreshState, VersionSource as _};
 use windlass_object::ResourceVersion;
 
 use crate::consistency::caches::{Cache, CacheId, Caches};
@@ -16,30 +15,30 @@ impl Caches {
     pub(crate) fn passed(&self, place: &Place, wanted: &Wanted) -> bool {
         let (epoch, caches) = (self.epoch(&place.resource), self.showing(place));
         // Of what is not followed nothing will ever show, so there is nothing to wait for.
-        let reflects = |(id, cache): &(CacheId, Arc<dyn Cache>)| {
-            is_listed(*id, &**cache, wanted) || epoch == Some(wanted.epoch) && shows(&**cache, place, wanted)
+        let reflects = |(id, cache): &(CacheId, Cache)| {
+            is_listed(*id, cache, wanted) || epoch == Some(wanted.epoch) && shows(cache, place, wanted)
         };
         caches.is_empty() || wanted.doubt.is_none() && caches.iter().all(reflects)
     }
 
     /// The caches that can show what is written to `place`. Not those that hold nothing of it because their kind is not
     /// served or must not be read: they show nothing old either, and their next list is a consistent one.
-    pub(crate) fn showing(&self, place: &Place) -> Vec<(CacheId, Arc<dyn Cache>)> {
+    pub(crate) fn showing(&self, place: &Place) -> Vec<(CacheId, Cache)> {
         let mut caches = self.identified(&place.resource);
-        caches.retain(|(_, cache)| !is_barred(&**cache, place));
+        caches.retain(|(_, cache)| !is_barred(cache, place));
         caches
     }
 }
 
 /// Whether the cache contains no object of `place`, and cannot or will not follow it. Whoever must not be read any more, but was, holds
 /// what is old, and is waited for.
-fn is_barred(cache: &dyn Cache, place: &Place) -> bool {
+fn is_barred(cache: &Cache, place: &Place) -> bool {
     let namespace = place.namespace();
     let selected = cache.selection().namespace.as_deref();
     if selected.is_some() && namespace.is_some() && selected != namespace {
         return true;
     }
-    let progress = cache.progress().get();
+    let progress = cache.version_changes().get();
     if progress.has_listed(place.site()) {
         return false;
     }
@@ -54,7 +53,7 @@ fn is_barred(cache: &dyn Cache, place: &Place) -> bool {
 }
 
 /// Whether the cache, of the epoch of the writes, shows what was written and the end of what was deleted.
-fn shows(cache: &dyn Cache, place: &Place, wanted: &Wanted) -> bool {
+fn shows(cache: &Cache, place: &Place, wanted: &Wanted) -> bool {
     // The future is ready when it is first polled, if the version is reached.
     let reached = |version: &ResourceVersion| {
         cache.reached_in(place.site(), version.clone(), Duration::ZERO).now_or_never() == Some(true)
@@ -63,11 +62,11 @@ fn shows(cache: &dyn Cache, place: &Place, wanted: &Wanted) -> bool {
 }
 
 /// Whether the list is in the cache that was requested because the cache was late.
-pub(crate) fn is_listed(id: CacheId, cache: &dyn Cache, wanted: &Wanted) -> bool {
+pub(crate) fn is_listed(id: CacheId, cache: &Cache, wanted: &Wanted) -> bool {
     wanted.lists.get(&id).is_some_and(|list| cache.refresh_state(list) == RefreshState::Done)
 }
 
 /// Whether the cache shows the end of everything that was deleted.
-pub(crate) fn shows_ends(cache: &dyn Cache, wanted: &Wanted) -> bool {
+pub(crate) fn shows_ends(cache: &Cache, wanted: &Wanted) -> bool {
     wanted.deleted.iter().all(|(key, uid)| cache.shows_end(key, uid))
 }

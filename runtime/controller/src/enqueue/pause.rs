@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use windlass_informer::{Event, Lister};
+use windlass_informer::Event;
 use windlass_object::ObjectKey;
 
-use crate::consistency::caches::Observed;
+use crate::consistency::caches::Cache;
 use crate::enqueue::enqueuer::Enqueuer;
 
 type Holds = dyn Fn(&ObjectKey) -> bool + Send + Sync;
@@ -28,9 +28,9 @@ pub(crate) struct Pause {
 }
 
 impl Pause {
-    pub(crate) fn new<R: Observed>(annotation: &'static str, objects: Lister<R>) -> Self {
+    pub(crate) fn new(annotation: &'static str, objects: Cache) -> Self {
         let holds = move |key: &ObjectKey| {
-            objects.get(key).is_some_and(|object| is_paused(object.meta(), annotation))
+            objects.with_metadata(key, |meta| is_paused(meta, annotation)).unwrap_or(false)
         };
         Self { annotation, holds: Arc::new(holds) }
     }

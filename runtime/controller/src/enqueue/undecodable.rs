@@ -27,7 +27,7 @@ struct Inner {
     controller: &'static str,
     queue: Enqueuer,
     /// The caches of the objects that keys name.
-    caches: Vec<Arc<dyn Cache>>,
+    caches: Vec<Cache>,
     state: Mutex<State>,
 }
 
@@ -39,7 +39,7 @@ struct State {
 }
 
 impl Undecodable {
-    pub(crate) fn new(controller: &'static str, queue: Enqueuer, caches: Vec<Arc<dyn Cache>>) -> Self {
+    pub(crate) fn new(controller: &'static str, queue: Enqueuer, caches: Vec<Cache>) -> Self {
         let checked = caches.iter().map(|_| UndecodableObjects::default()).collect();
         let state = Mutex::new(State { checked, withheld: BTreeMap::new() });
         Self(Arc::new(Inner { controller, queue, caches, state }))
@@ -74,7 +74,7 @@ impl Undecodable {
 
     /// Queues withheld keys as the cache of this number goes on.
     pub(crate) async fn follow(self, number: usize) {
-        let mut progress = self.0.caches[number].progress();
+        let mut progress = self.0.caches[number].version_changes();
         // A key may have been withheld before this listened.
         self.check(|_| ());
         while progress.changed().await.is_ok() {
@@ -104,7 +104,7 @@ impl Undecodable {
 
 impl State {
     /// Takes over what the caches hold now. Returns the withheld keys whose object is readable or deleted.
-    fn refresh(&mut self, caches: &[Arc<dyn Cache>]) -> Vec<(ObjectKey, Priority)> {
+    fn refresh(&mut self, caches: &[Cache]) -> Vec<(ObjectKey, Priority)> {
         let mut released = Vec::new();
         for (cache, checked) in caches.iter().zip(&mut self.checked) {
             let newest = cache.undecodable();

@@ -11,7 +11,7 @@ use windlass_informer::{Cause, Event, Lister, SharedInformer};
 use windlass_object::{ObjectKey, Scoped};
 use windlass_workqueue::Priority;
 
-use crate::consistency::caches::Observed;
+use crate::consistency::caches::Cache;
 use crate::enqueue::enqueuer::{Enqueuer, by_self, keys_of};
 use crate::enqueue::history::Sighting;
 use crate::enqueue::pause::{Pause, resume};
@@ -32,16 +32,16 @@ impl<K> Watchable for K where
 
 /// One watched kind, while it is being wired. Ends with [`Watch::lister`], or is simply dropped when only the events
 /// matter.
-pub struct Watch<'s, R: Observed> {
+pub struct Watch<'s, T> {
     wired: &'s mut Wired,
-    informer: SharedInformer<R>,
-    predicates: Vec<Predicate<R::Object>>,
+    informer: SharedInformer<T>,
+    predicates: Vec<Predicate<T>>,
     priority: Option<Priority>,
     is_primary: bool,
 }
 
-impl<'s, R: Observed> Watch<'s, R> {
-    pub(crate) fn new(wired: &'s mut Wired, informer: SharedInformer<R>) -> Self {
+impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
+    pub(crate) fn new(wired: &'s mut Wired, informer: SharedInformer<T>) -> Self {
         Self { wired, informer, predicates: Vec::new(), priority: None, is_primary: false }
     }
 
@@ -51,7 +51,7 @@ impl<'s, R: Observed> Watch<'s, R> {
     #[must_use]
     pub fn primary(mut self) -> Self {
         if !self.is_primary {
-            self.wired.own.push(Arc::new(self.informer.clone()));
+            self.wired.own.push(Cache::of(self.informer.erased()));
         }
         self.is_primary = true;
         self
@@ -60,7 +60,7 @@ impl<'s, R: Observed> Watch<'s, R> {
     /// From here on only events that `predicate` lets pass reach this watch's mappers and handlers. Several must all
     /// agree; those declared before are not affected. A panic in one is counted and costs that one event's keys.
     #[must_use]
-    pub fn when(mut self, predicate: Predicate<R::Object>) -> Self {
+    pub fn when(mut self, predicate: Predicate<T>) -> Self {
         self.predicates.push(predicate);
         self
     }
@@ -81,8 +81,8 @@ impl<'s, R: Observed> Watch<'s, R> {
     /// Where replicas share shards and this watch is of [every shard](crate::Setup::watch_every_shard), the keys of one that is
     /// taken over are enqueued too: the cache has had their objects all the time. What [`on_event`](Self::on_event) queued
     /// is not.
-    pub fn enqueue(mut self, map: impl Fn(&R::Object) -> Vec<ObjectKey> + Send + Sync + 'static) -> Self {
-        if map.type_id() == by_self::<R::Object>.type_id() {
+    pub fn enqueue(mut self, map: impl Fn(&T) -> Vec<ObjectKey> + Send + Sync + 'static) -> Self {
+        if map.type_id() == by_self::<T>.type_id() {
             self = self.primary();
         }
         let map = Arc::new(map);
@@ -93,7 +93,7 @@ impl<'s, R: Observed> Watch<'s, R> {
         self.on_event(to_keys(move |object| map(object)))
     }
 
-    fn replay(&self, map: Arc<impl Fn(&R::Object) -> Vec<ObjectKey> + Send + Sync + 'static>) -> Replay {
+    fn replay(&self, map: Arc<impl Fn(&T) -> Vec<ObjectKey> + Send + Sync + 'static>) -> Replay {
         let (informer, predicates, priority) =
             (self.informer.clone(), self.predicates.clone(), self.priority);
         Arc::new(move |wiring, wanted| {
@@ -116,10 +116,7 @@ impl<'s, R: Observed> Watch<'s, R> {
 
     /// Calls `handle` with every change, first with one `Added` for each object that exists when the controller
     /// starts. It runs in the watch's own task, so it does not wait. A panic is counted.
-    pub fn on_event(
-        self,
-        mut handle: impl FnMut(&Event<Arc<R::Object>>, &Enqueuer) + Send + 'static,
-    ) -> Self {
+    pub fn on_event(self, mut handle: impl FnMut(&Event<Arc<T>>, &Enqueuer) + Send + 'static) -> Self {
         let (predicates, priority) = (self.predicates.clone(), self.priority);
         let handle = move |event: &Event<_>, queue: &Enqueuer| {
             if queue.lets_in(event, &predicates) {
@@ -138,11 +135,11 @@ impl<'s, R: Observed> Watch<'s, R> {
     /// cannot be decoded, its key is [not reconciled](crate::Setup::reconcile_undecodable) either. The
     /// annotation is the controller author's to choose; `windlass.dev/paused` is one.
     pub fn paused_by(self, annotation: &'static str) -> Self {
-        self.wired.pauses.push(Pause::new(annotation, self.informer.lister()));
+        self.wired.pauses.push(Pause::new(annotation, Cache::of(self.informer.erased())));
         self.primary().join(resume(annotation))
     }
 
-    fn join(self, handle: impl FnMut(&Event<Arc<R::Object>>, &Enqueuer) + Send + 'static) -> Self {
+    fn join(self, handle: impl FnMut(&Event<Arc<T>>, &Enqueuer) + Send + 'static) -> Self {
         let informer = self.informer.clone();
         let attach: Attach = Box::new(move |wiring| attach(&informer, wiring, handle));
         self.wired.handlers.push((self.informer.kind().to_string(), attach));
@@ -154,7 +151,7 @@ impl<'s, R: Observed> Watch<'s, R> {
     pub fn index(
         self,
         name: &'static str,
-        values: impl Fn(&Arc<R::Object>) -> Vec<String> + Send + Sync + 'static,
+        values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
         if let Err(error) = self.informer.add_index(name, values) {
             let kind = self.informer.kind().to_string();
@@ -164,17 +161,17 @@ impl<'s, R: Observed> Watch<'s, R> {
     }
 
     /// Reads of the cache. Empty until the manager runs.
-    pub fn lister(self) -> Lister<R> {
+    pub fn lister(self) -> Lister<T> {
         self.informer.lister()
     }
 
     /// The informer itself, for what is not offered here.
-    pub fn informer(&self) -> &SharedInformer<R> {
+    pub fn informer(&self) -> &SharedInformer<T> {
         &self.informer
     }
 }
 
-impl<R: Observed> fmt::Debug for Watch<'_, R> {
+impl<T> fmt::Debug for Watch<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Watch<{}>", self.informer.kind())
     }

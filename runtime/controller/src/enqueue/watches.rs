@@ -15,9 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use windlass_client::DeclaredVerbs;
 use windlass_informer::{Event, HandlerHandle, InformerError, InformerFactory, Lister, NotSynced, Selection};
-use windlass_object::{ResourceKind, Verb};
+use windlass_object::{Representation, ResourceKind, Verb};
 
-use crate::consistency::caches::{Cache, Caches, Observed};
+use crate::consistency::caches::{Cache, Caches};
 use crate::declared::DeclaredRules;
 use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::wiring::{Wiring, attach};
@@ -51,7 +51,7 @@ enum Phase {
 struct Added {
     identity: Identity,
     handle: HandlerHandle,
-    cache: Arc<dyn Cache>,
+    cache: Cache,
 }
 
 /// What makes two watches the same one.
@@ -118,13 +118,13 @@ impl Watches {
     /// # Errors
     /// When the controller does not run, did not declare that it lists and watches the kind, or has another watch of
     /// that name.
-    pub fn add<R: Observed>(
+    pub fn add<R: Representation>(
         &self,
         name: &str,
         representation: R,
         selection: Selection,
         handle: impl FnMut(&Event<Arc<R::Object>>, &Enqueuer) + Send + 'static,
-    ) -> Result<Lister<R>, WatchError> {
+    ) -> Result<Lister<R::Object>, WatchError> {
         let mut state = self.inner.lock();
         let identity = Identity {
             kind: representation.kind(),
@@ -144,8 +144,8 @@ impl Watches {
                 handle(event, queue);
             };
             let handle = attach(informer, &wiring, handle).map_err(refused)?;
-            let cache: Arc<dyn Cache> = Arc::new(informer.clone());
-            self.inner.caches.add(Arc::clone(&cache));
+            let cache: Cache = Cache::of(informer.erased());
+            self.inner.caches.add(cache.clone());
             tracing::info!(controller = wiring.controller, watch = name, kind = %identity.kind, "watching");
             state.added.insert(name.to_owned(), Added { identity, handle, cache });
         }

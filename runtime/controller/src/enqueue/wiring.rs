@@ -11,7 +11,7 @@ use windlass_metrics::IntCounter;
 use windlass_object::{ObjectKey, ResourceKind};
 use windlass_workqueue::Priority;
 
-use crate::consistency::caches::{Cache, Observed};
+use crate::consistency::caches::Cache;
 use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::history::Sighting;
 use crate::enqueue::pause::Pause;
@@ -25,7 +25,7 @@ pub(crate) struct Wired {
     pub(crate) replays: Vec<Replay>,
     pub(crate) pauses: Vec<Pause>,
     /// The caches of the objects that the controller's keys name.
-    pub(crate) own: Vec<Arc<dyn Cache>>,
+    pub(crate) own: Vec<Cache>,
     fault: Option<SetupError>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Wiring {
 
 /// The caches of the objects that a controller's keys name.
 #[derive(Clone)]
-pub(crate) struct OwnCaches(pub(crate) Arc<[Arc<dyn Cache>]>);
+pub(crate) struct OwnCaches(pub(crate) Arc<[Cache]>);
 
 impl fmt::Debug for OwnCaches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -77,10 +77,10 @@ pub(crate) type Attach = Box<dyn FnOnce(&Wiring) -> Result<HandlerHandle, Inform
 pub(crate) type Replay = Arc<dyn Fn(&Wiring, &dyn Fn(&ObjectKey) -> bool) + Send + Sync>;
 
 /// Joins `handle` to `informer`, guarded against its panics.
-pub(crate) fn attach<R: Observed>(
-    informer: &SharedInformer<R>,
+pub(crate) fn attach<T: Resource + Send + Sync + 'static>(
+    informer: &SharedInformer<T>,
     wiring: &Wiring,
-    handle: impl FnMut(&Event<Arc<R::Object>>, &Enqueuer) + Send + 'static,
+    handle: impl FnMut(&Event<Arc<T>>, &Enqueuer) + Send + 'static,
 ) -> Result<HandlerHandle, InformerError> {
     informer.add_handler(wiring.controller, Guarded::new(informer.kind(), wiring, handle))
 }

@@ -162,14 +162,14 @@ fn facts(core: &Core, key: &ObjectKey) -> Facts {
         record: keys.history.of(key),
         forgets_beyond: keys.history.forgets_beyond(),
         refused: keys.history.refusal(key),
-        cached: caches.iter().filter_map(|cache| cached(&**cache, key)).collect(),
+        cached: caches.iter().filter_map(|cache| cached(cache, key)).collect(),
         left_out: left_out(&caches, key),
     }
 }
 
 /// The objects of that name which cannot be decoded; first those that the key names.
-fn undecoded(core: &Core, caches: &[Arc<dyn Cache>], key: &ObjectKey) -> Vec<Spoilt> {
-    let of = |cache: &Arc<dyn Cache>| {
+fn undecoded(core: &Core, caches: &[Cache], key: &ObjectKey) -> Vec<Spoilt> {
+    let of = |cache: &Cache| {
         let (kind, what) = (cache.kind().clone(), cache.undecodable().get(key)?.clone());
         Some(Spoilt { is_own: core.wiring.own.0.iter().any(|own| *own.kind() == kind), kind, what })
     };
@@ -188,7 +188,7 @@ fn barred(core: &Core) -> Option<(ResourceKind, Presence)> {
 /// Which of the caches that have their first list may miss changes, and why.
 fn trailing(core: &Core) -> Vec<String> {
     let synced = core.expected().into_iter().filter(|cache| cache.has_synced());
-    let told = |cache: Arc<dyn Cache>| {
+    let told = |cache: Cache| {
         let (kind, selection, trouble) = (cache.kind(), cache.selection(), cache.trouble()?);
         Some(format!("{kind} ({selection}) may have changed since: {trouble}"))
     };
@@ -196,10 +196,10 @@ fn trailing(core: &Core) -> Vec<String> {
 }
 
 /// Those declared, those added at run time, and those fed from elsewhere, once each.
-fn all_caches(core: &Core) -> Vec<Arc<dyn Cache>> {
+fn all_caches(core: &Core) -> Vec<Cache> {
     let mut all = core.needed.clone();
     for cache in core.gate.caches.all() {
-        let known = |one: &Arc<dyn Cache>| one.kind() == cache.kind() && one.selection() == cache.selection();
+        let known = |one: &Cache| one.kind() == cache.kind() && one.selection() == cache.selection();
         if !all.iter().any(known) {
             all.push(cache);
         }
@@ -228,13 +228,13 @@ fn undecoded_object(spoilt: Spoilt) -> UndecodedObject {
     }
 }
 
-fn cached(cache: &dyn Cache, key: &ObjectKey) -> Option<CachedObject> {
+fn cached(cache: &Cache, key: &ObjectKey) -> Option<CachedObject> {
     let (version, uid) = cache.held(key)?;
     Some(CachedObject { kind: cache.kind().to_string(), version, uid })
 }
 
 /// What leaves the key out, if every cache does.
-fn left_out(caches: &[Arc<dyn Cache>], key: &ObjectKey) -> Option<String> {
+fn left_out(caches: &[Cache], key: &ObjectKey) -> Option<String> {
     let mut why: Vec<String> = caches.iter().map(|cache| cache.leaves_out(key)).collect::<Option<_>>()?;
     why.dedup();
     (!why.is_empty()).then(|| why.join("; "))

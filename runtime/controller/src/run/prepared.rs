@@ -236,7 +236,7 @@ struct Wait<'a> {
     env: &'a Env,
     controller: &'static str,
     patience: CacheSync,
-    needed: &'a [Arc<dyn Cache>],
+    needed: &'a [Cache],
 }
 
 impl Wait<'_> {
@@ -269,10 +269,7 @@ fn describe(lacking: Option<NotSynced>) -> String {
         .map_or_else(|| "handlers are still being told of the initial list".to_owned(), |it| it.to_string())
 }
 
-async fn all_synced(
-    needed: &[Arc<dyn Cache>],
-    handles: &[(String, HandlerHandle)],
-) -> Result<(), SetupError> {
+async fn all_synced(needed: &[Cache], handles: &[(String, HandlerHandle)]) -> Result<(), SetupError> {
     let ended =
         |kind: String| SetupError::Watch { kind, message: "the informer has been shut down".to_owned() };
     for cache in needed {

@@ -48,7 +48,7 @@ impl Steward {
 
     /// Those caches.
     pub fn caches(&self) -> Vec<(ResourceKind, Arc<dyn VersionSource>)> {
-        self.core.needed.iter().map(|cache| (cache.kind().clone(), Arc::clone(cache) as _)).collect()
+        self.core.needed.iter().map(|cache| (cache.kind().clone(), cache.version_source())).collect()
     }
 
     /// See [`Workers::written`](crate::Workers::written).

@@ -59,14 +59,14 @@ async fn without_it_a_reconcile_runs_on_whatever_the_cache_shows() {
 
 /// Deletes the ConfigMap that its key names, if the cache shows it, and comes back at once.
 async fn deleter(world: &World) -> Workers {
-    let maps: Arc<Mutex<Option<TypedLister<ConfigMap>>>> = Arc::default();
+    let maps: Arc<Mutex<Option<Lister<ConfigMap>>>> = Arc::default();
     let theirs = Arc::clone(&maps);
     let wire = move |setup: &mut Setup| {
         setup.uses::<ConfigMap>([Verb::Delete]);
         *theirs.lock().expect("whole") = Some(setup.watch::<ConfigMap>().enqueue(by_self).lister());
     };
     let act = move |key: ObjectKey, cx: Context| {
-        let there = maps.lock().expect("whole").as_ref().expect("set up").get(&key).is_some();
+        let there = maps.lock().expect("whole").as_ref().expect("set up").cached(&key).is_some();
         async move {
             if there {
                 api_of(&cx).delete(key.name(), &DeleteParams::default()).await?;
@@ -93,34 +93,34 @@ async fn the_end_of_an_object_is_known_by_its_uid_and_not_by_its_name() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| drop(setup.watch::<ConfigMap>().enqueue(by_self));
     let Readied { factory, .. } = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
-    let informer = factory.typed::<ConfigMap>();
-    assert!(informer.synced().await);
+    let cache = Cache::of(factory.typed::<ConfigMap>().erased());
+    assert!(cache.synced().await);
     let uid =
         || Uid::from(world.api.object(&path("m")).expect("there")["metadata"]["uid"].as_str().expect("one"));
     let key = ObjectKey::namespaced("shop", "m");
     let first = uid();
-    assert!(!informer.shows_end(&key, &first));
-    assert!(informer.shows_end(&key, &Uid::from("another")), "another of that name is no reason to wait");
+    assert!(!cache.shows_end(&key, &first));
+    assert!(cache.shows_end(&key, &Uid::from("another")), "another of that name is no reason to wait");
     world.api.delete(&path("m"));
     world.put("m");
     world.pass(1).await;
-    assert!(informer.shows_end(&key, &first) && !informer.shows_end(&key, &uid()));
+    assert!(cache.shows_end(&key, &first) && !cache.shows_end(&key, &uid()));
     world.api.put(&path("m"), json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
     world.api.delete(&path("m"));
     world.pass(1).await;
-    assert!(informer.shows_end(&key, &uid()), "its deletion is under way");
+    assert!(cache.shows_end(&key, &uid()), "its deletion is under way");
 }
 
 /// Evicts the Pod that its key names, if the cache shows it, and comes back at once.
 async fn evictor(world: &World) -> Workers {
-    let pods: Arc<Mutex<Option<TypedLister<Pod>>>> = Arc::default();
+    let pods: Arc<Mutex<Option<Lister<Pod>>>> = Arc::default();
     let theirs = Arc::clone(&pods);
     let wire = move |setup: &mut Setup| {
         setup.uses_subresource::<Pod>("eviction", [Verb::Create]);
         *theirs.lock().expect("whole") = Some(setup.watch::<Pod>().enqueue(by_self).lister());
     };
     let act = move |key: ObjectKey, cx: Context| {
-        let there = pods.lock().expect("whole").as_ref().expect("set up").get(&key).is_some();
+        let there = pods.lock().expect("whole").as_ref().expect("set up").cached(&key).is_some();
         async move {
             if there {
                 let api: Api<Pod> = Api::namespaced(cx.client().clone(), "shop");
@@ -191,7 +191,7 @@ async fn a_kind_that_is_not_served_is_waited_for_by_nobody() {
     };
     let informer = factory.informer(windlass_object::Dynamic::new(kind), Default::default());
     let caches = Caches::default();
-    caches.add(Arc::new(informer));
+    caches.add(Cache::of(informer.erased()));
     let place = Place::new(GroupResource::new("example.com", "widgets"), Some("shop"));
     for doubt in [None, Some(world.env.now())] {
         let wanted = Wanted { doubt, ..far(&world) };
@@ -225,7 +225,7 @@ async fn what_was_written_to_a_namespace_that_is_not_followed_is_swept() {
     let informer = factory.informer_over(maps, Default::default(), Some(namespaces));
     assert!(informer.synced().await);
     let caches = Caches::default();
-    caches.add(Arc::new(informer));
+    caches.add(Cache::of(informer.erased()));
     let far = far(&world);
     let place = |namespace| Place::new(GroupResource::new("", "configmaps"), Some(namespace));
     assert!(caches.passed(&place("elsewhere"), &far), "nothing will ever show there");

@@ -99,7 +99,7 @@ async fn a_mapper_that_captures_a_lister_finds_others_by_an_index() {
     let _workers = world
         .watcher(|setup| {
             let by_app =
-                |pod: &Arc<Pod>| pod.metadata.labels.iter().flatten().map(|(_, app)| app.clone()).collect();
+                |pod: &Pod| pod.metadata.labels.iter().flatten().map(|(_, app)| app.clone()).collect();
             let pods = setup.watch::<Pod>().index("app", by_app).lister();
             setup.watch::<Service>().enqueue(move |service| {
                 let app = service.spec.as_ref().and_then(|spec| spec.selector.as_ref()?.get("app").cloned());

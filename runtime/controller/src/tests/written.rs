@@ -6,21 +6,21 @@ use windlass_env::Task;
 
 use super::*;
 use crate::ReadYourWrites;
-use crate::consistency::caches::Caches;
+use crate::consistency::caches::{Cache, Caches};
 use crate::consistency::doubts::DoubtResolver;
 use crate::consistency::freshness::{Freshness, Gate};
 use crate::consistency::writes::SharedLedger;
 
 /// Binds the Pod that its key names by posting to `place`, if the cache shows it unbound, and comes back at once.
 async fn binder(world: &World, resource: &'static str, place: fn(&str) -> String) -> Workers {
-    let pods: Arc<Mutex<Option<TypedLister<Pod>>>> = Arc::default();
+    let pods: Arc<Mutex<Option<Lister<Pod>>>> = Arc::default();
     let theirs = Arc::clone(&pods);
     let wire = move |setup: &mut Setup| {
         setup.uses_rule(windlass_object::Rule::new("", resource, [Verb::Create]));
         *theirs.lock().expect("whole") = Some(setup.watch::<Pod>().enqueue(by_self).lister());
     };
     let act = move |key: ObjectKey, cx: Context| {
-        let pod = pods.lock().expect("whole").as_ref().expect("set up").get(&key);
+        let pod = pods.lock().expect("whole").as_ref().expect("set up").cached(&key);
         let bound = pod.and_then(|pod| pod.spec.as_ref()?.node_name.clone()).is_some();
         async move {
             if bound {
@@ -89,7 +89,7 @@ async fn gate(world: &World) -> (Gate, Task<()>) {
     let informer = factory.typed::<ConfigMap>();
     assert!(informer.synced().await);
     let (env, ledger, caches) = (world.env.clone(), SharedLedger::default(), Caches::default());
-    caches.add(Arc::new(informer));
+    caches.add(Cache::of(informer.erased()));
     let gate = Gate { env, ledger, caches, mode: ReadYourWrites::Requeue };
     let Gate { env, ledger, caches, .. } = gate.clone();
     let resolver = DoubtResolver { env, ledger, caches, reader: resources.reader };

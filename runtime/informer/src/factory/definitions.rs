@@ -4,8 +4,8 @@ use std::sync::{Arc, Weak};
 
 use windlass_object::{GroupResource, Metadata, ObjectKey, ResourceKind, Scope};
 
-use super::{AnyInformer, Inner};
-use crate::shared_informer::Witness;
+use super::Inner;
+use crate::informer::{Informer, Witness};
 
 /// The kind of definitions.
 const DEFINITIONS: ResourceKind = ResourceKind {
@@ -26,7 +26,7 @@ pub(super) fn is_of_definitions(kind: &ResourceKind) -> bool {
 }
 
 /// Has every informer of `inner` look again when its definition changes.
-pub(super) fn link(inner: &Arc<Inner>, informer: &dyn AnyInformer) {
+pub(super) fn link(inner: &Arc<Inner>, informer: &Informer) {
     let factory = Arc::downgrade(inner);
     informer.witness(Arc::new(move |definition: &ObjectKey| look_again(&factory, definition)) as Witness);
 }

@@ -8,19 +8,19 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use futures_util::FutureExt as _;
-use windlass_object::Representation;
 
-use super::{AnyInformer, Identity, Inner, State};
+use super::{Identity, Inner, State};
 use crate::error::InformerError;
 use crate::handle::HandlerHandle;
 use crate::handler::{Event, Handler, HandlerOptions};
+use crate::informer::Informer;
 use crate::lister::Lister;
 use crate::shared_informer::SharedInformer;
 
 /// An informer that lasts as long as it is used: by this or a clone of it, by a lister or a handler from here. Cheap to
 /// clone. Somebody who stops it by name ([`InformerFactory::stop`](super::InformerFactory::stop)) stops it for all.
-pub struct InUse<R: Representation> {
-    pub(super) informer: SharedInformer<R>,
+pub struct InUse<T> {
+    pub(super) informer: SharedInformer<T>,
     pub(super) hold: Arc<Hold>,
 }
 
@@ -30,14 +30,14 @@ pub(crate) struct Hold {
     identity: Identity,
 }
 
-impl<R: Representation> InUse<R> {
+impl<T: Send + Sync + 'static> InUse<T> {
     /// The informer. A clone of it does not keep it going.
-    pub fn informer(&self) -> &SharedInformer<R> {
+    pub fn informer(&self) -> &SharedInformer<T> {
         &self.informer
     }
 
     /// A reader of the objects, which keeps the informer going as long as it or a clone of it is there.
-    pub fn lister(&self) -> Lister<R> {
+    pub fn lister(&self) -> Lister<T> {
         self.informer.lister().holding(Arc::clone(&self.hold) as _)
     }
 
@@ -53,7 +53,7 @@ impl<R: Representation> InUse<R> {
     pub fn add_handler(
         &self,
         name: &str,
-        handler: impl Handler<R::Read>,
+        handler: impl Handler<Arc<T>>,
     ) -> Result<HandlerHandle, InformerError> {
         let handler = Holding { handler, _hold: Arc::clone(&self.hold) };
         self.informer.add_handler_with(name, HandlerOptions::default(), handler)
@@ -94,7 +94,7 @@ impl State {
     }
 
     /// Takes out an informer that is not for good and that nobody uses.
-    fn part_with_unused(&mut self, identity: &Identity) -> Option<Box<dyn AnyInformer>> {
+    fn part_with_unused(&mut self, identity: &Identity) -> Option<Arc<Informer>> {
         let is_unused = self.holds.get(identity).is_some_and(|held| held.strong_count() == 0);
         is_unused.then(|| self.take_out(identity)).flatten()
     }
@@ -120,13 +120,13 @@ impl Drop for Hold {
     }
 }
 
-impl<R: Representation> Clone for InUse<R> {
+impl<T> Clone for InUse<T> {
     fn clone(&self) -> Self {
         Self { informer: self.informer.clone(), hold: Arc::clone(&self.hold) }
     }
 }
 
-impl<R: Representation> fmt::Debug for InUse<R> {
+impl<T> fmt::Debug for InUse<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("InUse").field(&self.informer).finish()
     }

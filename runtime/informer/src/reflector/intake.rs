@@ -15,10 +15,11 @@ use bytes::Bytes;
 use windlass_client::RequestError;
 use windlass_env::{Env, caught_now};
 use windlass_metrics::InformerMetrics;
-use windlass_object::{Decoder as _, Head, ObjectKey, Representation, ResourceVersion, WireError, wire};
+use windlass_object::{Head, ObjectKey, ResourceVersion, WireError, wire};
 
 use crate::budget::{Budget, OverBudget, Tally};
 use crate::delta_fifo::{Body, Item};
+use crate::erased::{AnyDecoder, Codec, HeadOf, Object};
 use crate::partition::Partition;
 use crate::settings::{Admission, Transform};
 use crate::store::{Snapshot, Store};
@@ -28,15 +29,16 @@ use crate::sync::yield_now;
 const CHUNK: usize = 64;
 
 /// The decoder of one part of an informer, and what is already held.
-pub(crate) struct Intake<R: Representation> {
+pub(crate) struct Intake {
     informer: Arc<str>,
     partition: Partition,
-    decoder: R::Decoder,
-    transform: Option<Transform<R::Stored>>,
+    head: HeadOf,
+    decoder: Box<dyn AnyDecoder>,
+    transform: Option<Transform>,
     budget: Arc<Budget>,
     /// The books of the list that is under way.
     tally: Option<Tally>,
-    store: Arc<Store<R::Stored>>,
+    store: Arc<Store<Object>>,
     metrics: InformerMetrics,
     env: Env,
     /// Whether the source has sent what it was not asked for.
@@ -44,9 +46,9 @@ pub(crate) struct Intake<R: Representation> {
 }
 
 /// What a frame of a watch, or of a list that comes as a stream, is about.
-pub(crate) enum Told<S> {
+pub(crate) enum Told {
     /// An object of this part.
-    Ours(Item<S>),
+    Ours(Item<Object>),
     /// An object of another part, at this version, if that can be read.
     Foreign(Option<ResourceVersion>),
 }
@@ -58,23 +60,25 @@ enum Look {
     Foreign(Option<ResourceVersion>),
 }
 
-impl<R: Representation> Intake<R> {
+impl Intake {
     pub(crate) fn new(
         informer: Arc<str>,
         partition: Partition,
-        mut decoder: R::Decoder,
-        store: Arc<Store<R::Stored>>,
+        codec: &Codec,
+        store: Arc<Store<Object>>,
         metrics: InformerMetrics,
-        admission: Admission<R::Stored>,
+        admission: Admission,
         env: Env,
     ) -> Self {
         let Admission { keep_managed_fields, transform, budget } = admission;
+        let mut decoder = codec.decoder();
         if keep_managed_fields {
             decoder.keep_managed_fields();
         }
         Self {
             informer,
             partition,
+            head: codec.head,
             decoder,
             transform,
             budget,
@@ -139,7 +143,7 @@ impl<R: Representation> Intake<R> {
         &mut self,
         raws: &[Bytes],
         trust: bool,
-    ) -> Result<Vec<Item<R::Stored>>, RequestError> {
+    ) -> Result<Vec<Item<Object>>, RequestError> {
         let held = trust.then(|| self.store.snapshot());
         let mut items = Vec::with_capacity(raws.len());
         for chunk in raws.chunks(CHUNK) {
@@ -160,8 +164,8 @@ impl<R: Representation> Intake<R> {
         &mut self,
         raw: &Bytes,
         trust: bool,
-        told: &BTreeMap<ObjectKey, Item<R::Stored>>,
-    ) -> Result<Told<R::Stored>, RequestError> {
+        told: &BTreeMap<ObjectKey, Item<Object>>,
+    ) -> Result<Told, RequestError> {
         let head = match self.look(raw)? {
             Look::Ours(head) => head,
             Look::Foreign(version) => return Ok(Told::Foreign(version)),
@@ -176,7 +180,7 @@ impl<R: Representation> Intake<R> {
     }
 
     /// Takes an item of the list that is under way out of its books.
-    pub(crate) fn take_back(&self, told: &Item<R::Stored>) {
+    pub(crate) fn take_back(&self, told: &Item<Object>) {
         if let Some(tally) = &self.tally {
             tally.take_back(told.bytes);
         }
@@ -186,7 +190,7 @@ impl<R: Representation> Intake<R> {
     ///
     /// # Errors
     /// If its head cannot be read, or if there is no room for it.
-    pub(crate) fn item(&mut self, raw: &Bytes) -> Result<Told<R::Stored>, RequestError> {
+    pub(crate) fn item(&mut self, raw: &Bytes) -> Result<Told, RequestError> {
         let head = match self.look(raw)? {
             Look::Ours(head) => head,
             Look::Foreign(version) => return Ok(Told::Foreign(version)),
@@ -200,7 +204,7 @@ impl<R: Representation> Intake<R> {
     ///
     /// # Errors
     /// If its head cannot be read.
-    pub(crate) fn deleted(&mut self, raw: &Bytes) -> Result<Told<R::Stored>, RequestError> {
+    pub(crate) fn deleted(&mut self, raw: &Bytes) -> Result<Told, RequestError> {
         let head = match self.look(raw)? {
             Look::Ours(head) => head,
             Look::Foreign(version) => return Ok(Told::Foreign(version)),
@@ -241,8 +245,8 @@ impl<R: Representation> Intake<R> {
     fn listed(
         &mut self,
         raw: &Bytes,
-        held: Option<&Snapshot<R::Stored>>,
-    ) -> Result<Option<Item<R::Stored>>, OverBudget> {
+        held: Option<&Snapshot<Object>>,
+    ) -> Result<Option<Item<Object>>, OverBudget> {
         let Ok(Look::Ours(head)) = self.look(raw) else { return Ok(None) };
         self.list(raw)?;
         let body = self.body(&head, raw, held);
@@ -259,10 +263,10 @@ impl<R: Representation> Intake<R> {
     }
 
     /// Returns what a list says of an object: what is held at its version, or else what its bytes decode to.
-    fn body(&mut self, head: &Head, raw: &Bytes, held: Option<&Snapshot<R::Stored>>) -> Body<R::Stored> {
+    fn body(&mut self, head: &Head, raw: &Bytes, held: Option<&Snapshot<Object>>) -> Body<Object> {
         match held {
             Some(held) if is_quarantined(held, head) => self.decode_again(head, raw),
-            held => match held.and_then(|held| already_held::<R>(held, head)) {
+            held => match held.and_then(|held| already_held(held, self.head, head)) {
                 Some(object) => Body::Decoded(object),
                 None => self.decode_or_report(head, raw),
             },
@@ -270,14 +274,14 @@ impl<R: Representation> Intake<R> {
     }
 
     /// Decodes an object whose failure at this version was reported.
-    fn decode_again(&mut self, head: &Head, raw: &Bytes) -> Body<R::Stored> {
+    fn decode_again(&mut self, head: &Head, raw: &Bytes) -> Body<Object> {
         if self.env.is_planted("quarantine not retried") {
             return Body::Undecodable("it failed before".into());
         }
         self.decode(head, raw)
     }
 
-    fn decode_or_report(&mut self, head: &Head, raw: &Bytes) -> Body<R::Stored> {
+    fn decode_or_report(&mut self, head: &Head, raw: &Bytes) -> Body<Object> {
         let body = self.decode(head, raw);
         if let Body::Undecodable(error) = &body {
             self.metrics.decode_failures.inc();
@@ -291,7 +295,7 @@ impl<R: Representation> Intake<R> {
 
     /// Decodes and transforms. A decoder or a transform that panics refuses the object like any other, and is used
     /// again.
-    fn decode(&mut self, head: &Head, raw: &Bytes) -> Body<R::Stored> {
+    fn decode(&mut self, head: &Head, raw: &Bytes) -> Body<Object> {
         let decoded = match caught_now(|| self.decoder.decode(raw)) {
             Ok(Ok(object)) => self.transformed(head, object),
             Ok(Err(error)) => Err(error.to_string()),
@@ -300,10 +304,10 @@ impl<R: Representation> Intake<R> {
         decoded.map_or_else(|error| Body::Undecodable(error.into()), Body::Decoded)
     }
 
-    fn transformed(&self, head: &Head, mut object: R::Stored) -> Result<R::Stored, String> {
+    fn transformed(&self, head: &Head, mut object: Object) -> Result<Object, String> {
         let Some(transform) = &self.transform else { return Ok(object) };
         match caught_now(|| transform(&mut object)) {
-            Ok(Ok(())) if R::head(&object) == *head => Ok(object),
+            Ok(Ok(())) if (self.head)(&object) == *head => Ok(object),
             Ok(Ok(())) => Err("the transform changed the name, the UID or the version".to_owned()),
             Ok(Err(error)) => Err(format!("the transform refused it: {error}")),
             Err(panic) => Err(format!("the transform panicked: {panic}")),
@@ -332,10 +336,10 @@ fn size(raw: &Bytes) -> u32 {
 
 /// Returns the object that is held, if it is held at the version that was told. A quarantined object is decoded again: a
 /// server that converts objects can send other bytes at the same version.
-fn already_held<R: Representation>(held: &Snapshot<R::Stored>, told: &Head) -> Option<R::Stored> {
+fn already_held(held: &Snapshot<Object>, head: HeadOf, told: &Head) -> Option<Object> {
     // Without a version nobody can say that nothing changed.
     told.version.as_ref()?;
-    held.objects().get(&told.key).filter(|object| R::head(object) == *told).cloned()
+    held.objects().get(&told.key).filter(|object| head(object) == *told).cloned()
 }
 
 /// Whether the object is in quarantine at the version that was told, so that its failure was reported.
@@ -351,58 +355,59 @@ mod tests {
     use futures_util::FutureExt as _;
     use k8s_openapi::api::core::v1::ConfigMap;
     use windlass_metrics::Metrics;
-    use windlass_object::{DecodeError, Decoder, ResourceKind, Typed};
+    use windlass_object::{DecodeError, Decoder, Representation, ResourceKind, Typed};
 
     use super::*;
     use crate::delta_fifo::{Batch, Delta, ListFacts};
+    use crate::erased;
     use crate::store::StoreWriter;
     use crate::testing::{at, object, undecodable};
 
     type Map = Typed<ConfigMap>;
 
-    fn intake() -> (Intake<Map>, StoreWriter<Arc<ConfigMap>>, InformerMetrics) {
+    fn intake() -> (Intake, StoreWriter<Object>, InformerMetrics) {
         intake_with(None, None)
     }
 
     fn intake_with(
-        transform: Option<Transform<Arc<ConfigMap>>>,
+        transform: Option<Transform>,
         limit: Option<u64>,
-    ) -> (Intake<Map>, StoreWriter<Arc<ConfigMap>>, InformerMetrics) {
+    ) -> (Intake, StoreWriter<Object>, InformerMetrics) {
         let metrics = Metrics::new().informer("", "v1", "configmaps");
         let (store, budget) = (Arc::new(Store::new()), Arc::new(Budget::new(limit, metrics.clone())));
         let admission = Admission { keep_managed_fields: false, transform, budget: Arc::clone(&budget) };
-        let intake = part(&Map::new(), &store, &metrics, admission);
-        (intake, StoreWriter::new(store, Map::head, budget), metrics)
+        let codec = Codec::of(Map::new());
+        let intake = part(&codec, &store, &metrics, admission);
+        (intake, StoreWriter::new(store, codec.head, budget), metrics)
     }
 
-    fn part<R: Representation>(
-        representation: &R,
-        store: &Arc<Store<R::Stored>>,
+    fn part(
+        codec: &Codec,
+        store: &Arc<Store<Object>>,
         metrics: &InformerMetrics,
-        admission: Admission<R::Stored>,
-    ) -> Intake<R> {
+        admission: Admission,
+    ) -> Intake {
         let (store, metrics) = (Arc::clone(store), metrics.clone());
-        let decoder = representation.decoder();
         let env = Env::virtual_time(1);
-        Intake::new("configmaps".into(), Partition::Whole, decoder, store, metrics, admission, env)
+        Intake::new("configmaps".into(), Partition::Whole, codec, store, metrics, admission, env)
     }
 
-    fn keep(writer: &mut StoreWriter<Arc<ConfigMap>>, items: Vec<Item<Arc<ConfigMap>>>) {
+    fn keep(writer: &mut StoreWriter<Object>, items: Vec<Item<Object>>) {
         let list = ListFacts { partition: Partition::Whole, version: at(5), consistent: true, initial: true };
         let deltas = items.into_iter().map(Delta::Replaced).collect();
         writer.apply(Batch::Replacement { deltas, list });
     }
 
-    fn ours(told: Told<Arc<ConfigMap>>) -> Item<Arc<ConfigMap>> {
+    fn ours(told: Told) -> Item<Object> {
         match told {
             Told::Ours(item) => item,
             Told::Foreign(version) => panic!("left out at {version:?}"),
         }
     }
 
-    fn decoded(item: &Item<Arc<ConfigMap>>) -> Option<&Arc<ConfigMap>> {
+    fn decoded(item: &Item<Object>) -> Option<Arc<ConfigMap>> {
         match &item.body {
-            Body::Decoded(object) => Some(object),
+            Body::Decoded(object) => Some(erased::shared(object)),
             Body::Undecodable(_) => None,
         }
     }
@@ -414,10 +419,10 @@ mod tests {
         let first = intake.page(&raws, true).await.unwrap();
         keep(&mut writer, first.clone());
         let again = intake.page(&raws, true).await.unwrap();
-        assert!(Arc::ptr_eq(decoded(&first[0]).unwrap(), decoded(&again[0]).unwrap()));
+        assert!(Arc::ptr_eq(&decoded(&first[0]).unwrap(), &decoded(&again[0]).unwrap()));
         assert_eq!((decoded(&again[1]), metrics.decode_failures.get()), (None, 1));
         let distrusted = intake.page(&raws, false).await.unwrap();
-        assert!(!Arc::ptr_eq(decoded(&first[0]).unwrap(), decoded(&distrusted[0]).unwrap()));
+        assert!(!Arc::ptr_eq(&decoded(&first[0]).unwrap(), &decoded(&distrusted[0]).unwrap()));
     }
 
     #[tokio::test(start_paused = true)]
@@ -426,7 +431,7 @@ mod tests {
         let first = intake.page(&[object("a", "u", 1, "v")], true).await.unwrap();
         keep(&mut writer, first.clone());
         let other = intake.page(&[object("a", "other", 1, "w")], true).await.unwrap();
-        assert!(!Arc::ptr_eq(decoded(&first[0]).unwrap(), decoded(&other[0]).unwrap()));
+        assert!(!Arc::ptr_eq(&decoded(&first[0]).unwrap(), &decoded(&other[0]).unwrap()));
     }
 
     #[test]
@@ -434,10 +439,10 @@ mod tests {
         let metrics = Metrics::new().informer("", "v1", "configmaps");
         let (store, budget) = (Arc::new(Store::new()), Arc::new(Budget::new(None, metrics.clone())));
         let admission = Admission { keep_managed_fields: false, transform: None, budget };
-        let (ours, decoder) = (Partition::Namespace("shop".into()), Map::new().decoder());
+        let (ours, codec) = (Partition::Namespace("shop".into()), Codec::of(Map::new()));
         let env = Env::virtual_time(1);
         let mut intake =
-            Intake::<Map>::new("configmaps".into(), ours, decoder, store, metrics.clone(), admission, env);
+            Intake::new("configmaps".into(), ours, &codec, store, metrics.clone(), admission, env);
         let broken = |namespace: &str| {
             let meta = format!(r#"{{"name":"a","namespace":"{namespace}","uid":"u","resourceVersion":"7"}}"#);
             Bytes::from(format!(r#"{{"metadata":{meta},"data":"#))
@@ -465,12 +470,10 @@ mod tests {
     }
 
     /// Refuses by panicking.
-    #[derive(Clone)]
     struct Brittle;
 
     impl Representation for Brittle {
-        type Stored = Arc<ConfigMap>;
-        type Read = Arc<ConfigMap>;
+        type Object = ConfigMap;
         type Decoder = Brittle;
 
         fn kind(&self) -> ResourceKind {
@@ -480,20 +483,12 @@ mod tests {
         fn decoder(&self) -> Brittle {
             Brittle
         }
-
-        fn read(stored: &Arc<ConfigMap>) -> Arc<ConfigMap> {
-            Arc::clone(stored)
-        }
-
-        fn head(stored: &Arc<ConfigMap>) -> Head {
-            Map::head(stored)
-        }
     }
 
     impl Decoder for Brittle {
-        type Stored = Arc<ConfigMap>;
+        type Object = ConfigMap;
 
-        fn decode(&mut self, raw: &Bytes) -> Result<Arc<ConfigMap>, DecodeError> {
+        fn decode(&mut self, raw: &Bytes) -> Result<ConfigMap, DecodeError> {
             let mut decoder = Map::new().decoder();
             Ok(decoder.decode(raw).expect("a sound object"))
         }
@@ -504,13 +499,13 @@ mod tests {
         let metrics = Metrics::new().informer("", "v1", "configmaps");
         let budget = Arc::new(Budget::new(None, metrics.clone()));
         let admission = Admission { keep_managed_fields: false, transform: None, budget };
-        let mut intake = part(&Brittle, &Arc::new(Store::new()), &metrics, admission);
+        let mut intake = part(&Codec::of(Brittle), &Arc::new(Store::new()), &metrics, admission);
         let items = intake.page(&[undecodable("a", "u", 1), object("b", "w", 2, "v")], true).await.unwrap();
         assert!(matches!(&items[0].body, Body::Undecodable(error) if error.contains("panicked")));
         assert!(decoded(&items[1]).is_some());
     }
 
-    fn reason(item: &Item<Arc<ConfigMap>>) -> &str {
+    fn reason(item: &Item<Object>) -> &str {
         match &item.body {
             Body::Decoded(_) => "",
             Body::Undecodable(reason) => reason,
@@ -518,8 +513,8 @@ mod tests {
     }
 
     /// Drops the data, refuses `b`, panics at `c`, renames `d`.
-    fn moody(map: &mut Arc<ConfigMap>) -> Result<(), String> {
-        let map = Arc::make_mut(map);
+    fn moody(map: &mut Object) -> Result<(), String> {
+        let map: &mut ConfigMap = Arc::get_mut(map).and_then(|map| map.downcast_mut()).expect("just decoded");
         map.data = None;
         match map.metadata.name.as_deref() {
             Some("b") => Err("not b".to_owned()),
@@ -553,7 +548,7 @@ mod tests {
     async fn a_transform_sees_every_state_that_is_decoded_once_and_deletions_too() {
         let runs = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let count = Arc::clone(&runs);
-        let counting = move |_: &mut Arc<ConfigMap>| {
+        let counting = move |_: &mut Object| {
             count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             Ok(())
         };
@@ -573,7 +568,7 @@ mod tests {
         let limit = u64::from(size(&raws[0])) * 3;
         let decoded = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let count = Arc::clone(&decoded);
-        let counting = move |_: &mut Arc<ConfigMap>| {
+        let counting = move |_: &mut Object| {
             count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             Ok(())
         };

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use futures_util::future::{self, Either};
 use windlass_client::RequestError;
-use windlass_object::{Representation, Verb};
+use windlass_object::Verb;
 
 use super::Reflector;
 use crate::partition::Departure;
 
-impl<R: Representation> Reflector<R> {
+impl Reflector {
     /// A list that began when `ticket` was read was refused. Of a kind that is not served any more nothing is kept. Who
     /// says that there is nothing to list, or nothing for us, has given the fresh look that was asked for; who fails in
     /// another way, or does not answer, has not.

@@ -18,7 +18,7 @@ use futures_util::StreamExt as _;
 use futures_util::future::{self, Either};
 use windlass_client::{FrameStream, RequestError};
 use windlass_env::Instant;
-use windlass_object::{Frame, ObjectKey, Representation, ResourceVersion};
+use windlass_object::{Frame, ObjectKey, ResourceVersion};
 
 use super::intake::Told;
 use super::state::{self, Freshness, State, StreamEnd};
@@ -26,6 +26,7 @@ use super::{
     CHUNK, During, LONGEST_WINDOW, Listing, Reflector, answered, unless_overtaken, unless_recovered,
 };
 use crate::delta_fifo::Item;
+use crate::erased::Object;
 use crate::list_watch::{STREAMLESS, WatchListRequest};
 use crate::sync::yield_now;
 
@@ -51,9 +52,9 @@ pub(super) enum Streams {
 }
 
 /// A list by a stream that is not complete.
-type Pending<S> = BTreeMap<ObjectKey, Item<S>>;
+type Pending = BTreeMap<ObjectKey, Item<Object>>;
 
-impl<R: Representation> Reflector<R> {
+impl Reflector {
     /// Whether to read by a stream or in pages. A request for a fresh list is seen to in pages: these are bounded.
     pub(super) fn choose(&self, freshness: Freshness) -> State {
         match self.streams {
@@ -104,10 +105,7 @@ impl<R: Representation> Reflector<R> {
     }
 
     /// Takes what there is, up to the bookmark that ends it.
-    async fn gather(
-        &mut self,
-        mut stream: FrameStream,
-    ) -> Result<(Listing<R::Stored>, FrameStream), StreamEnd> {
+    async fn gather(&mut self, mut stream: FrameStream) -> Result<(Listing, FrameStream), StreamEnd> {
         let mut pending = Pending::new();
         self.intake.begin_list();
         let trusted = self.intake.trusts(&self.partition);
@@ -181,12 +179,7 @@ impl<R: Representation> Reflector<R> {
     }
 
     /// Takes one object, or takes it away. What changes while it is told has its last word.
-    fn take(
-        &mut self,
-        frame: Frame,
-        trusted: bool,
-        pending: &mut Pending<R::Stored>,
-    ) -> Result<(), RequestError> {
+    fn take(&mut self, frame: Frame, trusted: bool, pending: &mut Pending) -> Result<(), RequestError> {
         match frame {
             Frame::Added(raw) | Frame::Modified(raw) => {
                 if let Told::Ours(item) = self.intake.initial(&raw, trusted, pending)? {
@@ -208,7 +201,7 @@ impl<R: Representation> Reflector<R> {
     async fn go_on(
         &mut self,
         freshness: &Freshness,
-        listing: Listing<R::Stored>,
+        listing: Listing,
         stream: FrameStream,
         ticket: u64,
     ) -> State {

@@ -457,13 +457,12 @@ async fn a_burst_is_held_back_at_the_source_when_the_store_does_not_keep_up() {
     let fifo = Arc::new(DeltaFifo::new());
     let metrics = Metrics::new().informer("", "v1", "configmaps");
     let budget = Arc::new(Budget::new(None, metrics.clone()));
-    let reflector = Reflector::<Typed<ConfigMap>>::new(Parts {
+    let reflector = Reflector::new(Parts {
         partition: Partition::Whole,
         informer: "configmaps".into(),
         stream: "test".to_owned(),
         source: Script::new(&env, [listed(5, &["a"]), played(vec![Play::Live(receiver)])]),
-        decoder: Typed::<ConfigMap>::new().decoder(),
-        extent: Extent::Whole,
+        codec: Arc::new(Codec::of(Typed::<ConfigMap>::new())),
         fifo: Arc::clone(&fifo),
         store: Arc::new(Store::new()),
         env: env.clone(),

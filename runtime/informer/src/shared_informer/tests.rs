@@ -8,16 +8,18 @@ use std::sync::mpsc as blocking;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::future;
+use futures_util::{FutureExt as _, future};
 use k8s_openapi::api::core::v1::ConfigMap;
 use windlass_client::RequestError;
 use windlass_env::Env;
 use windlass_metrics::Metrics;
-use windlass_object::{LabelSelector, ResourceKind, Typed};
+use windlass_object::{LabelSelector, ObjectKey, ResourceKind, ResourceVersion, Typed};
 
 use super::*;
+use crate::erased::Codec;
+use crate::settings::Settings;
 use crate::testing::*;
-use crate::{Event, FactoryOptions, InformerFactory, ListerWatcher};
+use crate::{Event, FactoryOptions, InformerFactory, ListerWatcher, Selection, Sources, VersionSource};
 
 /// A running informer over a server that holds these objects.
 async fn running(names: &[&str]) -> (Rig, Arc<Server>, Log) {
@@ -118,7 +120,7 @@ async fn the_store_already_holds_the_state_a_handler_is_told_of() {
     let found = Arc::clone(&behind);
     let check = move |event: &Told| {
         let object = event.object();
-        let held = lister.get(&ObjectKey::of(&object.metadata));
+        let held = lister.cached(&ObjectKey::of(&object.metadata));
         let holds = match event {
             Event::Deleted { .. } => held.is_none(),
             Event::Added { .. } | Event::Updated { .. } => held.as_ref() == Some(object),
@@ -390,14 +392,13 @@ async fn a_restored_server_begins_a_new_epoch_and_the_cache_follows_it() {
         told,
         ["-c@4=lost too Relist Inferred", "~a@3=lost>a@3=other Relist", "~b@2=first>b@2=first Relist"]
     );
-    assert_eq!((VersionSource::epoch(&rig.informer), rig.informer.version()), (1, Some(at(3))));
+    assert_eq!((VersionSource::epoch(&*rig.informer), rig.informer.version()), (1, Some(at(3))));
 }
 
 #[tokio::test(start_paused = true)]
 async fn indexes_answer_from_the_same_moment_and_may_be_added_while_running() {
     let (rig, server, _log) = running(&["a", "b"]).await;
-    let by_value =
-        |object: &Arc<ConfigMap>| object.data.iter().flat_map(|data| data.values().cloned()).collect();
+    let by_value = |object: &ConfigMap| object.data.iter().flat_map(|data| data.values().cloned()).collect();
     rig.informer.add_index("value", by_value).unwrap();
     server.set("c", "second");
     rig.settle().await;
@@ -414,7 +415,7 @@ async fn indexes_answer_from_the_same_moment_and_may_be_added_while_running() {
 
 #[tokio::test(start_paused = true)]
 async fn the_same_function_under_the_same_name_is_one_index() {
-    fn everything(_: &Arc<ConfigMap>) -> Vec<String> {
+    fn everything(_: &ConfigMap) -> Vec<String> {
         vec!["all".to_owned()]
     }
     let (rig, _server, _log) = running(&["a"]).await;
@@ -439,7 +440,7 @@ async fn an_index_that_does_not_exist_is_not_an_empty_answer() {
 #[tokio::test(start_paused = true)]
 async fn a_panicking_index_function_keeps_the_object_and_is_counted() {
     let (rig, server) = (Rig::new(), Server::new());
-    let panics = |object: &Arc<ConfigMap>| -> Vec<String> {
+    let panics = |object: &ConfigMap| -> Vec<String> {
         assert!(object.metadata.name.as_deref() != Some("b"), "a bug in an index function");
         vec!["all".to_owned()]
     };
@@ -479,14 +480,14 @@ async fn listers_read_by_key_namespace_and_labels_in_the_order_of_keys() {
     let front = LabelSelector::from_map(&BTreeMap::from([("tier".to_owned(), "front".to_owned())]));
     assert_eq!(names(rig.lister.select(None, &front)), ["a/z", "aa/x", "b/x"]);
     assert_eq!(names(rig.lister.select(Some("a"), &front)), ["a/z"]);
-    assert!(rig.lister.get(&ObjectKey::namespaced("a", "x")).is_none());
+    assert!(rig.lister.get(&ObjectKey::namespaced("a", "x")).unwrap().is_none());
     assert_eq!((rig.lister.len(), rig.lister.is_empty()), (4, false));
 }
 
 #[tokio::test(start_paused = true)]
 async fn waiting_for_a_version_ends_when_it_is_reached_when_time_is_up_or_when_an_epoch_begins() {
     let (rig, server, _log) = running(&["a"]).await;
-    let source: &dyn VersionSource = &rig.informer;
+    let source: &dyn VersionSource = &**rig.informer.erased();
     let within = Duration::from_secs(1);
     assert!(source.reached(at(1), Duration::ZERO).await, "what is held is reached");
     assert!(source.reached(ResourceVersion::new("opaque"), Duration::ZERO).await, "nobody can say");
@@ -507,7 +508,7 @@ async fn waiting_for_a_version_ends_when_it_is_reached_when_time_is_up_or_when_a
 #[tokio::test(start_paused = true)]
 async fn a_version_is_not_reached_before_the_initial_list() {
     let rig = Rig::new();
-    let source: &dyn VersionSource = &rig.informer;
+    let source: &dyn VersionSource = &**rig.informer.erased();
     assert!(!source.reached(at(1), Duration::from_secs(1)).await);
     assert_eq!((source.version(), source.epoch()), (None, 0));
 }
@@ -559,16 +560,10 @@ async fn an_environment_that_is_killed_stops_the_informer_and_leaves_its_objects
 fn an_informer_is_named_for_what_it_holds() {
     let env = Env::virtual_time(1);
     let selection = Selection { labels: Some("a=b".to_owned()), ..Selection::in_namespace("web") };
-    let informer = SharedInformer::new(
-        &env,
-        &Metrics::new(),
-        "f",
-        Typed::<ConfigMap>::new(),
-        selection,
-        Settings::default(),
-        None,
-    );
-    assert_eq!(&*informer.inner.name, "configmaps.v1 (namespace web, labels a=b)");
+    let codec = Codec::of(Typed::<ConfigMap>::new());
+    let informer =
+        crate::Informer::new(&env, &Metrics::new(), "f", codec, selection, Settings::default(), None);
+    assert_eq!(&*informer.name, "configmaps.v1 (namespace web, labels a=b)");
     assert!(informer.is_filtered());
 }
 
@@ -578,7 +573,7 @@ async fn a_start_that_failed_for_want_of_a_source_has_begun_nothing_and_may_be_r
     server.set("a", "first");
     let handle = log.attach(&rig.informer, "log");
     let informer = rig.informer.clone();
-    let hub_is_free = move || informer.inner.hub.try_lock().is_ok();
+    let hub_is_free = move || informer.informer.hub.try_lock().is_ok();
     let asked = Arc::new(Mutex::new(Vec::new()));
     let questions = Arc::clone(&asked);
     let sources = move |_: &ResourceKind, _: &Selection| -> Arc<dyn ListerWatcher> {
@@ -591,7 +586,7 @@ async fn a_start_that_failed_for_want_of_a_source_has_begun_nothing_and_may_be_r
         Arc::<Server>::clone(&server)
     };
     let sources: Arc<dyn Sources> = Arc::new(sources);
-    let start = || rig.informer.start(Arc::clone(&sources));
+    let start = || rig.informer.informer.start(Arc::clone(&sources));
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(start)).is_err());
     assert!(!rig.informer.is_running());
     start();
@@ -601,11 +596,11 @@ async fn a_start_that_failed_for_want_of_a_source_has_begun_nothing_and_may_be_r
 }
 
 /// Notes when it is dropped whether the informer's hub was free.
-struct Parting(Informer, Arc<Mutex<Vec<bool>>>);
+struct Parting(SharedInformer<ConfigMap>, Arc<Mutex<Vec<bool>>>);
 
 impl Drop for Parting {
     fn drop(&mut self) {
-        self.1.lock().unwrap().push(self.0.inner.hub.try_lock().is_ok());
+        self.1.lock().unwrap().push(self.0.informer.hub.try_lock().is_ok());
     }
 }
 

@@ -12,13 +12,17 @@ type Writer = StoreWriter<Arc<Map>>;
 
 fn writer() -> Writer {
     let metrics = windlass_metrics::Metrics::new().informer("", "v1", "configmaps");
-    StoreWriter::new(Arc::new(Store::new()), Typed::<Map>::head, Arc::new(Budget::new(None, metrics)))
+    StoreWriter::new(Arc::new(Store::new()), head, Arc::new(Budget::new(None, metrics)))
+}
+
+fn head(map: &Arc<Map>) -> Head {
+    Head::of(&map.metadata)
 }
 
 fn item(name: &str, uid: &str, version: u64) -> Item<Arc<Map>> {
     let raw = object(name, uid, version, "v");
     let decoded = Typed::<Map>::new().decoder().decode(&raw).expect("a sound object");
-    Item { head: wire::head(&raw).expect("a sound head"), body: Body::Decoded(decoded), bytes: 1 }
+    Item { head: wire::head(&raw).expect("a sound head"), body: Body::Decoded(Arc::new(decoded)), bytes: 1 }
 }
 
 fn spoiled(name: &str, uid: &str, version: u64) -> Item<Arc<Map>> {
@@ -26,7 +30,7 @@ fn spoiled(name: &str, uid: &str, version: u64) -> Item<Arc<Map>> {
 }
 
 fn list(writer: &mut Writer, version: u64, consistent: bool, items: Vec<Item<Arc<Map>>>) -> Vec<String> {
-    let known = Known { store: &writer.store, head: Typed::<Map>::head };
+    let known = Known { store: &writer.store, head };
     let vanished = known.missing_from(&Partition::Whole, &items.iter().map(|item| &item.head.key).collect());
     let deltas = vanished.into_iter().map(Delta::Vanished).chain(items.into_iter().map(Delta::Replaced));
     let initial = !writer.tracker.progress().synced;
@@ -261,7 +265,7 @@ fn a_resync_changes_nothing() {
 fn the_books_say_what_is_held_whatever_happened_to_it() {
     let metrics = windlass_metrics::Metrics::new().informer("", "v1", "configmaps");
     let budget = Arc::new(Budget::new(Some(1000), metrics.clone()));
-    let mut writer = StoreWriter::new(Arc::new(Store::new()), Typed::<Map>::head, budget);
+    let mut writer = StoreWriter::new(Arc::new(Store::new()), head, budget);
     let sized = |name: &str, uid: &str, version: u64, bytes: u32| Item { bytes, ..item(name, uid, version) };
     let held = || metrics.bytes.get();
     list(&mut writer, 2, true, vec![sized("a", "u", 1, 10), sized("b", "w", 2, 20)]);
@@ -326,7 +330,7 @@ fn two_shards() -> [Partition; 2] {
 }
 
 fn listed(writer: &mut Writer, part: &Partition, version: u64, items: Vec<Item<Arc<Map>>>) -> Vec<String> {
-    let known = Known { store: &writer.store, head: Typed::<Map>::head };
+    let known = Known { store: &writer.store, head };
     let vanished = known.missing_from(part, &items.iter().map(|item| &item.head.key).collect());
     let deltas = vanished.into_iter().map(Delta::Vanished).chain(items.into_iter().map(Delta::Replaced));
     let list = ListFacts { partition: part.clone(), version: at(version), consistent: true, initial: false };

@@ -29,7 +29,7 @@ type Diary = Arc<Mutex<Vec<Turn>>>;
 
 /// Brings `done` of each ConfigMap to what is `wanted`, in two writes three seconds apart.
 struct Porter {
-    maps: TypedLister<ConfigMap>,
+    maps: Lister<ConfigMap>,
     diary: Diary,
 }
 
@@ -52,7 +52,7 @@ impl Controller for Porter {
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
-        let data = self.maps.get(key).and_then(|map| map.data.clone()).unwrap_or_default();
+        let data = self.maps.cached(key).and_then(|map| map.data.clone()).unwrap_or_default();
         let wanted = data.get("wanted").cloned().unwrap_or_default();
         if data.get("done") == Some(&wanted) {
             return Ok(Outcome::Done);
@@ -585,7 +585,7 @@ fn shards_that_cannot_be_held_are_refused_with_their_reason() {
 
 /// Labels each Node with who saw it last.
 struct Warden {
-    nodes: TypedLister<Node>,
+    nodes: Lister<Node>,
 }
 
 fn warden() -> Registration {
@@ -606,7 +606,7 @@ impl Controller for Warden {
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
         let me = cx.env().instance();
-        let node = self.nodes.get(key);
+        let node = self.nodes.cached(key);
         let by = node.as_ref().and_then(|node| node.metadata.labels.as_ref()?.get("by"));
         if node.is_some() && by.map(String::as_str) != Some(me) {
             let nodes: Api<Node> = Api::all(cx.client().clone());

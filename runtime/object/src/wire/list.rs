@@ -6,6 +6,8 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use kube::core::ObjectMeta;
+
 use super::{OfObject, WireError, expect_json};
 use crate::{ObjectKey, ResourceVersion, Uid};
 
@@ -18,6 +20,17 @@ pub struct Head {
     pub uid: Option<Uid>,
     /// Its version, where it carries a readable one; `"0"` and `""` are none.
     pub version: Option<ResourceVersion>,
+}
+
+impl Head {
+    /// The head of an object with this metadata. It equals what [`head`] reads from the bytes of that object.
+    pub fn of(meta: &ObjectMeta) -> Self {
+        Self {
+            key: ObjectKey::of(meta),
+            uid: meta.uid.as_deref().map(Into::into),
+            version: meta.resource_version.as_deref().and_then(ResourceVersion::told),
+        }
+    }
 }
 
 /// Reads the head of one object. Fields that are no text count as absent, whatever else is wrong with them.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use windlass_controller::{
     Context, Controller, Outcome, ReconcileError, Setup, SetupError, by_self, terminal,
 };
-use windlass_informer::TypedLister;
+use windlass_informer::Lister;
 use windlass_object::time::seconds;
 use windlass_object::{ObjectKey, Verb};
 
@@ -22,7 +22,7 @@ const HOSTS: u32 = u32::from_be_bytes([172, 18, 0, 2]);
 #[derive(Debug)]
 pub(super) struct NodeKeeper {
     count: u32,
-    nodes: TypedLister<Node>,
+    nodes: Lister<Node>,
 }
 
 impl NodeKeeper {
@@ -52,7 +52,7 @@ impl Controller for NodeKeeper {
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
         let Some(number) = self.number_of(key) else { return Ok(Outcome::Done) };
         let nodes: Api<Node> = Api::all(cx.client().clone());
-        match self.nodes.get(key) {
+        match self.nodes.get(key)? {
             None => create(&nodes, number).await,
             Some(node) if node.status.as_ref().is_none_or(|it| it.conditions.is_none()) => {
                 let status = json!({ "status": status_of(number, cx.env().wall()) });

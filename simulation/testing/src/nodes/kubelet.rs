@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::json;
 use windlass_controller::{Context, Controller, Outcome, ReconcileError, Setup, SetupError, by_self, retry};
-use windlass_informer::{Event, TypedLister};
+use windlass_informer::{Event, Lister};
 use windlass_object::{ObjectKey, Verb};
 
 use super::addresses::Addresses;
@@ -18,8 +18,8 @@ use super::{NodeOptions, PLAYED};
 #[derive(Debug)]
 pub(super) struct Kubelet {
     options: NodeOptions,
-    pods: TypedLister<Pod>,
-    nodes: TypedLister<Node>,
+    pods: Lister<Pod>,
+    nodes: Lister<Node>,
     addresses: Arc<Addresses>,
 }
 
@@ -39,7 +39,7 @@ impl Kubelet {
 
     fn played_node(&self, pod: &Pod) -> Option<Arc<Node>> {
         let name = pod.spec.as_ref()?.node_name.as_deref()?;
-        self.nodes.get(&ObjectKey::cluster(name)).filter(|node| is_played(node))
+        self.nodes.cached(&ObjectKey::cluster(name)).filter(|node| is_played(node))
     }
 
     async fn act(&self, pod: &Pod, host: &str, cx: &Context) -> Result<Outcome, ReconcileError> {
@@ -67,7 +67,7 @@ impl Controller for Kubelet {
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
-        let Some(pod) = self.pods.get(key) else { return Ok(Outcome::Done) };
+        let Some(pod) = self.pods.get(key)? else { return Ok(Outcome::Done) };
         match self.played_node(&pod) {
             Some(node) => self.act(&pod, &host_of(&node), cx).await,
             None => Ok(Outcome::Done),

@@ -10,7 +10,7 @@ use serde_json::json;
 use windlass_controller::{
     Context, Controller, Enqueuer, Outcome, ReconcileError, Setup, SetupError, by_self,
 };
-use windlass_informer::{Event, TypedLister};
+use windlass_informer::{Event, Lister};
 use windlass_object::{ObjectKey, Verb, condition};
 
 use super::NodeOptions;
@@ -22,8 +22,8 @@ const WAITING: &str = "waiting-pods";
 /// The scheduler.
 #[derive(Debug)]
 pub(super) struct Scheduler {
-    pods: TypedLister<Pod>,
-    nodes: TypedLister<Node>,
+    pods: Lister<Pod>,
+    nodes: Lister<Node>,
     load: Arc<Load>,
 }
 
@@ -60,7 +60,7 @@ impl Controller for Scheduler {
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
-        let Some(pod) = self.pods.get(key).filter(|pod| waits(pod)) else { return Ok(Outcome::Done) };
+        let Some(pod) = self.pods.get(key)?.filter(|pod| waits(pod)) else { return Ok(Outcome::Done) };
         let Some(node) = self.choice(&pod) else { return Ok(Outcome::Done) };
         let Err(error) = bind(&pod, &node, cx).await else { return Ok(Outcome::Done) };
         self.load.remove(uid(&pod));
@@ -87,7 +87,7 @@ async fn bind(pod: &Pod, node: &str, cx: &Context) -> Result<(), kube::Error> {
     Ok(())
 }
 
-fn wake_waiting(pods: &TypedLister<Pod>, queue: &Enqueuer) {
+fn wake_waiting(pods: &Lister<Pod>, queue: &Enqueuer) {
     for pod in pods.by_index(WAITING, WAITING) {
         queue.add(ObjectKey::of(&pod.metadata));
     }

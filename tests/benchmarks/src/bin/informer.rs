@@ -24,7 +24,7 @@ use windlass_benchmarks::peer::Peer;
 use windlass_client::{FrameStream, RequestError};
 use windlass_env::Env;
 use windlass_informer::{
-    Event, FactoryOptions, InformerFactory, ListRequest, ListerWatcher, Selection, TypedLister, WatchRequest,
+    Event, FactoryOptions, InformerFactory, ListRequest, Lister, ListerWatcher, Selection, WatchRequest,
 };
 use windlass_metrics::Metrics;
 use windlass_object::{Frame, RawList, ResourceKind, ResourceVersion};
@@ -104,7 +104,7 @@ async fn measure(readers: usize, under_way: usize) -> Result<Sample> {
     let source = Arc::new(Feed { frames: Mutex::new(Some(frames)) });
     let factory = InformerFactory::new(Env::system("benchmark"), Metrics::new(), FactoryOptions::default());
     let informer = factory.typed::<Pod>();
-    let namespace = |pod: &Arc<Pod>| pod.metadata.namespace.iter().cloned().collect();
+    let namespace = |pod: &Pod| pod.metadata.namespace.iter().cloned().collect();
     informer.add_index("namespace", namespace)?;
     let room = Arc::new(Semaphore::new(under_way));
     let told = Arc::clone(&room);
@@ -129,7 +129,7 @@ async fn measure(readers: usize, under_way: usize) -> Result<Sample> {
 }
 
 /// A reader who lists without end, and lets others have their turn in between, as goroutines are made to.
-async fn read(lister: TypedLister<Pod>, stop: Arc<AtomicBool>) {
+async fn read(lister: Lister<Pod>, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
         black_box(lister.namespace("default").len());
         tokio::task::yield_now().await;

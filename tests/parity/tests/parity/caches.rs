@@ -1,15 +1,18 @@
 //! What readers and handlers of a cache are shown when the cache was away, and what it costs to hold.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Resource;
+use kube::core::ObjectMeta;
 use serde_json::json;
 use tokio::sync::oneshot;
 use windlass::informer::{Cause, Event, Observation, Selection};
-use windlass::object::{DecodeError, Decoder, Head, Representation, ResourceKind, Typed};
+use windlass::object::{DecodeError, Decoder, Representation, ResourceKind, Typed};
 use windlass::prelude::ObjectKey;
 use windlass::testing::api_server::faults::Asked;
 use windlass::testing::{Fault, What};
@@ -41,7 +44,36 @@ struct Count {
 }
 
 /// A decoded object that is counted while anybody holds it.
-struct Held(Arc<ConfigMap>, Arc<Count>);
+struct Held(ConfigMap, Arc<Count>);
+
+impl Resource for Held {
+    type DynamicType = ();
+    type Scope = <ConfigMap as Resource>::Scope;
+
+    fn kind(_: &()) -> Cow<'_, str> {
+        ConfigMap::kind(&())
+    }
+
+    fn group(_: &()) -> Cow<'_, str> {
+        <ConfigMap as Resource>::group(&())
+    }
+
+    fn version(_: &()) -> Cow<'_, str> {
+        <ConfigMap as Resource>::version(&())
+    }
+
+    fn plural(_: &()) -> Cow<'_, str> {
+        ConfigMap::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        self.0.meta()
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        self.0.meta_mut()
+    }
+}
 
 impl Drop for Held {
     fn drop(&mut self) {
@@ -49,12 +81,11 @@ impl Drop for Held {
     }
 }
 
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Counted(Arc<Count>);
 
 impl Representation for Counted {
-    type Stored = Arc<Held>;
-    type Read = Arc<Held>;
+    type Object = Held;
     type Decoder = CountingDecoder;
 
     fn kind(&self) -> ResourceKind {
@@ -64,28 +95,20 @@ impl Representation for Counted {
     fn decoder(&self) -> CountingDecoder {
         CountingDecoder(Typed::<ConfigMap>::new().decoder(), Arc::clone(&self.0))
     }
-
-    fn read(stored: &Arc<Held>) -> Arc<Held> {
-        Arc::clone(stored)
-    }
-
-    fn head(stored: &Arc<Held>) -> Head {
-        Typed::<ConfigMap>::head(&stored.0)
-    }
 }
 
 struct CountingDecoder(<Typed<ConfigMap> as Representation>::Decoder, Arc<Count>);
 
 impl Decoder for CountingDecoder {
-    type Stored = Arc<Held>;
+    type Object = Held;
 
-    fn decode(&mut self, raw: &bytes::Bytes) -> Result<Arc<Held>, DecodeError> {
+    fn decode(&mut self, raw: &bytes::Bytes) -> Result<Held, DecodeError> {
         let object = self.0.decode(raw)?;
         let count = &self.1;
         count.decoded.fetch_add(1, Ordering::Relaxed);
         let alive = count.alive.fetch_add(1, Ordering::Relaxed) + 1;
         count.most.fetch_max(alive, Ordering::Relaxed);
-        Ok(Arc::new(Held(object, Arc::clone(count))))
+        Ok(Held(object, Arc::clone(count)))
     }
 }
 
@@ -240,14 +263,14 @@ async fn what_a_reader_holds_is_shared_and_never_changes_under_it() {
     let maps = factory.typed::<ConfigMap>().lister();
     world.sync(&factory).await;
     let key = ObjectKey::namespaced("shop", "a");
-    let (first, second) = (maps.get(&key).expect("held"), maps.get(&key).expect("held"));
+    let (first, second) = (maps.cached(&key).expect("held"), maps.cached(&key).expect("held"));
     assert!(Arc::ptr_eq(&first, &second), "no reader costs a copy");
     world.api.put(&map("a"), json!({ "data": { "value": "new" } }));
     world.pass(1).await;
     assert_eq!(first.data.as_ref().expect("data")["value"], "old");
-    assert_eq!(maps.get(&key).expect("held").data.as_ref().expect("data")["value"], "new");
+    assert_eq!(maps.cached(&key).expect("held").data.as_ref().expect("data")["value"], "new");
     let (code, _) = world.api.ask(&Method::DELETE, &map("a"), None);
     assert_eq!(code, 200);
     world.pass(1).await;
-    assert_eq!(maps.get(&key), None, "what is not there is nothing, and no error");
+    assert_eq!(maps.cached(&key), None, "what is not there is nothing, and no error");
 }

@@ -61,7 +61,7 @@ fn of_widgets(diary: &Diary) -> Registration {
         let widgets = setup.watch_dynamic(widgets()).enqueue(by_self).lister();
         let diary = diary.clone();
         act(move |key, cx| {
-            let there = if widgets.get(&key).is_some() { "there" } else { "gone" };
+            let there = if widgets.cached(&key).is_some() { "there" } else { "gone" };
             diary.note(cx.env().now(), &format!("{} {there}", key.name()));
             async { Ok(Outcome::Done) }
         })
@@ -164,7 +164,7 @@ async fn namespaces_join_and_leave_while_controllers_run() {
         let notes = notes.clone();
         let maps = setup.watch::<ConfigMap>().enqueue(by_self).lister();
         act(move |key, cx| {
-            let there = if maps.get(&key).is_some() { "there" } else { "gone" };
+            let there = if maps.cached(&key).is_some() { "there" } else { "gone" };
             notes.note(cx.env().now(), &format!("{} {there}", key.name()));
             async { Ok(Outcome::Done) }
         })

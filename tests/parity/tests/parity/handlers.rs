@@ -20,7 +20,7 @@ fn every(seconds: u64) -> HandlerOptions {
 }
 
 /// A handler that notes resyncs.
-fn resyncs(informer: &SharedInformer<Typed<ConfigMap>>, name: &str, options: HandlerOptions, diary: &Diary) {
+fn resyncs(informer: &SharedInformer<ConfigMap>, name: &str, options: HandlerOptions, diary: &Diary) {
     let (diary, noted) = (diary.clone(), name.to_owned());
     let handler = move |event: &Event<Arc<ConfigMap>>| {
         if event.cause() == Cause::Resync {
@@ -151,8 +151,7 @@ async fn a_transform_changes_what_everybody_sees_and_its_failure_costs_one_objec
     }
     let factory = world.factory("caches");
     let informer = factory.typed::<ConfigMap>();
-    let dropping = |object: &mut Arc<ConfigMap>| {
-        let object = Arc::make_mut(object);
+    let dropping = |object: &mut ConfigMap| {
         let data = object.data.get_or_insert_default();
         data.remove("large");
         if data.get("name").is_some_and(|name| name == "odd") { Err("it is odd") } else { Ok(()) }
@@ -190,12 +189,8 @@ async fn a_transform_of_kinds_known_at_run_time_and_of_metadata_changes_what_eve
         }
         Ok::<(), String>(())
     };
-    dynamic
-        .set_transform(move |object| smaller(&mut Arc::make_mut(object).metadata.annotations))
-        .expect("new");
-    metadata
-        .set_transform(move |object| smaller(&mut Arc::make_mut(object).metadata.annotations))
-        .expect("new");
+    dynamic.set_transform(move |object| smaller(&mut object.metadata.annotations)).expect("new");
+    metadata.set_transform(move |object| smaller(&mut object.metadata.annotations)).expect("new");
     world.sync(&factory).await;
     let seen = [
         dynamic.lister().list()[0].metadata.annotations.clone(),

@@ -154,8 +154,9 @@ async fn a_key_that_changes_all_the_time_is_never_reconciled_twice_at_once_and_i
             let (busy, notes, maps) = (busy.clone(), notes.clone(), maps.clone());
             async move {
                 busy.begin(&key);
-                let put_at =
-                    maps.get(&key).and_then(|map| map.metadata.annotations.clone()?.get("put-at").cloned());
+                let put_at = maps
+                    .cached(&key)
+                    .and_then(|map| map.metadata.annotations.clone()?.get("put-at").cloned());
                 notes.note(cx.env().now(), &put_at.unwrap_or_default());
                 cx.env().sleep(Duration::from_millis(700)).await;
                 busy.end(&key);
@@ -292,7 +293,7 @@ async fn a_finalizer_holds_an_object_until_its_controller_lets_go_and_then_its_k
         act(move |key, cx| {
             let (notes, maps) = (notes.clone(), maps.clone());
             async move {
-                let map = maps.get(&key);
+                let map = maps.cached(&key);
                 let leaving = map.as_ref().map(|map| map.metadata.deletion_timestamp.is_some());
                 let state = leaving.map_or("gone", |leaving| if leaving { "leaving" } else { "there" });
                 notes.note(cx.env().now(), state);
@@ -450,7 +451,7 @@ async fn a_conflict_costs_milliseconds_and_the_next_attempt_wins() {
         let maps = setup.watch::<ConfigMap>().enqueue(by_self).lister();
         let notes = notes.clone();
         act(move |key, cx| {
-            let done = maps.get(&key).is_some_and(|map| map.data.is_some());
+            let done = maps.cached(&key).is_some_and(|map| map.data.is_some());
             let notes = notes.clone();
             async move {
                 if !done {

@@ -31,7 +31,7 @@ fn world_of_pods() -> World {
     world
 }
 
-fn names(pods: &TypedLister<Pod>) -> Vec<String> {
+fn names(pods: &Lister<Pod>) -> Vec<String> {
     let key = |pod: &std::sync::Arc<Pod>| ObjectKey::of(&pod.metadata).to_string();
     pods.list().iter().map(key).collect()
 }
@@ -99,7 +99,7 @@ async fn what_is_relabelled_out_of_a_selection_leaves_the_cache_and_comes_back()
 /// reports); here every index is as good as the first, and may be added late.
 #[tokio::test(start_paused = true)]
 async fn objects_are_found_by_every_index_and_every_one_of_its_values() {
-    fn by_group(pod: &std::sync::Arc<Pod>) -> Vec<String> {
+    fn by_group(pod: &Pod) -> Vec<String> {
         pod.metadata.labels.iter().flatten().map(|(_, group)| group.clone()).collect()
     }
     let world = world_of_pods();
@@ -131,8 +131,8 @@ async fn readers_choose_by_key_by_namespace_and_by_labels() {
     assert_eq!(pods.namespace("one").len(), 3);
     assert_eq!(pods.select(Some("two"), &front).len(), 2);
     assert_eq!(pods.select(None, &front).len(), 4);
-    assert!(pods.get(&ObjectKey::namespaced("one", "c")).is_some());
-    assert!(pods.get(&ObjectKey::namespaced("none", "c")).is_none());
+    assert!(pods.cached(&ObjectKey::namespaced("one", "c")).is_some());
+    assert!(pods.cached(&ObjectKey::namespaced("none", "c")).is_none());
 }
 
 /// "test multinamespaced cache for cluster scoped resources": a process that is confined to a namespace still sees kinds
@@ -183,9 +183,9 @@ async fn no_read_starts_a_cache() {
         let pods = setup.watch_selected::<Pod>(Selection::in_namespace("one")).lister();
         act(move |key, cx| {
             assert!(forbidden.is_empty() && !forbidden.has_synced(), "it does not wait, and says so");
-            assert!(maps.get(&ObjectKey::namespaced("one", "nothing")).is_none());
+            assert!(maps.cached(&ObjectKey::namespaced("one", "nothing")).is_none());
             assert_eq!((pods.namespace("one").len(), pods.namespace("two").len()), (3, 0));
-            assert!(pods.get(&ObjectKey::namespaced("two", "a")).is_none());
+            assert!(pods.cached(&ObjectKey::namespaced("two", "a")).is_none());
             assert_eq!(pods.select(Some("two"), &LabelSelector::from_map(&BTreeMap::new())).len(), 0);
             notes.note(cx.env().now(), key.name());
             async { Ok(Outcome::RequeueAfter(Duration::from_secs(1))) }

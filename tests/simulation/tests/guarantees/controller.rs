@@ -15,7 +15,7 @@ use windlass_controller::{
     Context, Controller, Descriptor, Outcome, ReconcileError, Registration, Setup, SetupError, by_self, retry,
 };
 use windlass_env::{Env, Instant};
-use windlass_informer::TypedLister;
+use windlass_informer::Lister;
 use windlass_metrics::Metrics;
 use windlass_object::{ObjectKey, Uid, Verb};
 use windlass_testing::{Cluster, Faults, Plan, Report, Simulation, Snapshot, object};
@@ -178,8 +178,8 @@ impl Notes {
 type Life = (String, u64);
 
 struct Copier {
-    sources: TypedLister<ConfigMap>,
-    copies: TypedLister<Secret>,
+    sources: Lister<ConfigMap>,
+    copies: Lister<Secret>,
     probe: Arc<Probe>,
 }
 
@@ -258,7 +258,7 @@ impl Controller for Copier {
         }
         let copy_key = copy_of(key);
         let api: Api<Secret> = Api::namespaced(cx.client().clone(), "default");
-        let (source, copy) = (self.sources.get(key), self.copies.get(&copy_key));
+        let (source, copy) = (self.sources.get(key)?, self.copies.get(&copy_key)?);
         let value = source.as_ref().and_then(|source| source.data.as_ref()?.get("value").cloned());
         let written = match (value, copy) {
             (None, None) => return Ok(Outcome::Done),
@@ -295,7 +295,7 @@ impl Copier {
             let objection = format!("{key}: its last write is {written}, the cache is at {held}");
             notes.objections.push(objection);
         }
-        let shown = self.copies.get(&copy_of(key)).and_then(|copy| copy.metadata.uid.clone());
+        let shown = self.copies.cached(&copy_of(key)).and_then(|copy| copy.metadata.uid.clone());
         let deleted = notes.deleted.get(&who).filter(|(uid, _)| shown.as_deref() == Some(uid.as_str()));
         if deleted.is_some_and(|(_, at)| env.now().saturating_duration_since(*at) < DELETION_SHOWS) {
             notes.objections.push(format!("{key}: what it deleted is still shown"));

@@ -25,7 +25,7 @@ use windlass_informer::{
     RefreshTicket, Site, VersionSource as _,
 };
 use windlass_metrics::Metrics;
-use windlass_object::{ObjectKey, Typed};
+use windlass_object::ObjectKey;
 use windlass_testing::api_server::faults::Scene;
 use windlass_testing::{Fault, FaultKind, Faults, Plan, What};
 
@@ -219,7 +219,7 @@ struct World {
     plan: Plan,
     rng: Rng,
     factory: InformerFactory,
-    crowd: Crowd<Typed<ConfigMap>>,
+    crowd: Crowd<ConfigMap>,
     metrics: Metrics,
     late_index: bool,
     /// The backups and restores of the plan that are still to come, in the order of time.
@@ -486,7 +486,7 @@ impl World {
     fn difference_in_content(&self) -> Option<String> {
         self.hand.all().iter().find_map(|object| {
             let (key, write) = (key_of(object), object["data"]["write"].as_str());
-            let held = self.crowd.informer.lister().get(&key)?;
+            let held = self.crowd.informer.lister().cached(&key)?;
             let same_version = told::version(&*held) == version_of(object);
             let cached = held.data.as_ref().and_then(|data| data.get("write")).map(String::as_str);
             let differs = same_version && write.is_some() && cached != write;
@@ -550,7 +550,7 @@ fn is_within(part: &[String], whole: &[String]) -> bool {
 }
 
 /// A judge of an informer of what the hand writes, as strict as the faults allow.
-fn judge<R: told::Judged>(lister: windlass_informer::Lister<R>, hand: &Hand, plan: &Plan) -> Judge<R> {
+fn judge<T: told::Thing>(lister: windlass_informer::Lister<T>, hand: &Hand, plan: &Plan) -> Judge<T> {
     let restores = plan.faults.iter().filter(|fault| fault.what == What::Restore).count();
     let judge = Judge::new(lister).with_restores(restores as u64);
     if told::is_exact(plan) { judge.exactly(&hand.history) } else { judge }

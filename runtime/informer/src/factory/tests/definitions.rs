@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::DynamicObject;
 use windlass_client::RequestError;
-use windlass_object::{Dynamic, Rule, Verb};
+use windlass_object::{Rule, Verb};
 
 use super::world::*;
 use super::*;
@@ -12,7 +12,7 @@ use crate::Event;
 use crate::presence::{Denial, Presence};
 use crate::testing::refreshed_within;
 
-type Widgets = SharedInformer<Dynamic>;
+type Widgets = SharedInformer<DynamicObject>;
 
 /// Writes down what is told of widgets: `+w`, `~w`, `-w` and why.
 fn diary(informer: &Widgets) -> Arc<Mutex<Vec<String>>> {
@@ -124,7 +124,7 @@ async fn when_a_definition_goes_its_objects_go_and_when_it_returns_handlers_are_
         assert!(told.len() == 1 && told[0].starts_with("-w "), "{told:?}");
         world.define_widgets();
         let written = world.put_widget("w");
-        assert!(VersionSource::reached(&widgets, written, MINUTE).await);
+        assert!(VersionSource::reached(&*widgets, written, MINUTE).await);
         world.pass(SECOND).await;
         let told = read(&diary);
         assert!(told.len() == 1 && told[0].starts_with("+w "), "{told:?}");
@@ -219,9 +219,9 @@ async fn a_fresh_look_is_granted_by_no_failure_but_by_an_answer_and_wakes_a_sour
         rig.start(&script);
         rig.settle().await;
         let soon = Duration::from_millis(400);
-        assert!(!refreshed_within(&rig.env, &rig.informer, soon).await, "nobody has answered");
+        assert!(!refreshed_within(&rig.env, &*rig.informer, soon).await, "nobody has answered");
         assert_eq!(script.asked().len(), 2, "it was asked at once, and then not without a wait");
-        assert!(refreshed_within(&rig.env, &rig.informer, MINUTE).await, "somebody has");
+        assert!(refreshed_within(&rig.env, &*rig.informer, MINUTE).await, "somebody has");
         assert_eq!(script.asked().len(), 5);
     }
 }
@@ -231,7 +231,12 @@ async fn an_informer_of_definitions_tells_of_all_it_sees_from_the_moment_others_
     let world = World::new();
     let widgets = world.factory.informer(widgets(), Selection::default());
     let inner = &world.factory.inner;
-    inner.lock().informer(inner, crate::factory::definitions::representation(), Selection::default(), None);
+    inner.lock().informer(
+        inner,
+        Codec::of(crate::factory::definitions::representation()),
+        Selection::default(),
+        None,
+    );
     world.start();
     world.pass(MINUTE * 10).await;
     world.define_widgets();
@@ -247,10 +252,10 @@ async fn what_was_let_go_is_not_taken_to_be_up_to_date_until_it_was_listed_again
     rig.env.sleep(MINUTE).await;
     assert_eq!(log.take(), ["+a@4=v InitialList", "-a@4=v Relist Inferred"]);
     assert!(rig.informer.has_synced() && rig.held().is_empty());
-    assert!(!VersionSource::reached(&rig.informer, at(4), SECOND).await, "an empty cache proves nothing");
+    assert!(!VersionSource::reached(&*rig.informer, at(4), SECOND).await, "an empty cache proves nothing");
     rig.env.sleep(LONG).await;
     assert_eq!(log.take(), ["+a@4=v Relist"]);
-    assert!(VersionSource::reached(&rig.informer, at(9), SECOND).await);
+    assert!(VersionSource::reached(&*rig.informer, at(9), SECOND).await);
 }
 
 #[tokio::test(start_paused = true)]
@@ -260,7 +265,7 @@ async fn of_an_absent_kind_a_fresh_look_needs_no_list_but_an_answer() {
     world.start();
     world.pass(MINUTE * 10).await;
     let began = world.env.now();
-    assert!(refreshed_within(&world.env, &widgets, MINUTE).await);
+    assert!(refreshed_within(&world.env, &*widgets, MINUTE).await);
     assert!(world.env.now().saturating_duration_since(began) < SECOND, "a takeover is not held up by it");
 }
 
@@ -274,16 +279,16 @@ async fn of_a_kind_whose_definition_went_a_fresh_look_is_granted_once_its_object
     assert!(widgets.wait_for_sync(Some(MINUTE)).await.is_ok());
     world.undefine_widgets();
     assert!(
-        !refreshed_within(&world.env, &widgets, SECOND).await,
+        !refreshed_within(&world.env, &*widgets, SECOND).await,
         "it may be for a moment, and the object is held"
     );
     assert_eq!(widgets.lister().len(), 1);
-    assert!(refreshed_within(&world.env, &widgets, MINUTE).await);
+    assert!(refreshed_within(&world.env, &*widgets, MINUTE).await);
     assert_eq!((widgets.lister().len(), widgets.presence()), (0, Presence::Absent));
     world.define_widgets();
     world.put_widget("again");
     assert!(
-        refreshed_within(&world.env, &widgets, MINUTE).await,
+        refreshed_within(&world.env, &*widgets, MINUTE).await,
         "a look by request is not held up by the slow pace"
     );
     assert_eq!(widgets.lister().len(), 1);
@@ -297,7 +302,7 @@ async fn of_a_kind_that_was_never_to_be_read_a_fresh_look_needs_no_list_but_a_re
     world.start();
     world.pass(MINUTE * 10).await;
     let began = world.env.now();
-    assert!(refreshed_within(&world.env, &maps, MINUTE).await);
+    assert!(refreshed_within(&world.env, &*maps, MINUTE).await);
     assert!(world.env.now().saturating_duration_since(began) < SECOND, "a takeover is not held up by it");
     assert!(matches!(maps.presence(), Presence::Forbidden(_)));
 }
@@ -314,11 +319,11 @@ async fn of_a_kind_that_must_not_be_read_any_more_no_refusal_makes_what_is_held_
     }
     world.put("a", "x", "second");
     world.put("a", "x", "third");
-    assert!(!refreshed_within(&world.env, &maps, MINUTE * 5).await, "nobody knows what became of it");
+    assert!(!refreshed_within(&world.env, &*maps, MINUTE * 5).await, "nobody knows what became of it");
     assert!(matches!(maps.presence(), Presence::Forbidden(_)));
     assert_eq!(held(&maps).len(), 1, "it is served as it was");
     world.door.open();
-    assert!(refreshed_within(&world.env, &maps, MINUTE * 2).await);
+    assert!(refreshed_within(&world.env, &*maps, MINUTE * 2).await);
     assert_eq!(held(&maps), ["a/x=third"]);
 }
 

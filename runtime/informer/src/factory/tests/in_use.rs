@@ -5,7 +5,7 @@ use windlass_object::Typed;
 
 use super::*;
 
-fn used(rig: &Rig) -> InUse<Typed<ConfigMap>> {
+fn used(rig: &Rig) -> InUse<ConfigMap> {
     rig.factory.informer_in_use(Typed::new(), Selection::in_namespace("default"))
 }
 
@@ -55,7 +55,7 @@ async fn a_lister_that_somebody_holds_is_kept_in_step() {
 async fn used_again_it_starts_anew_and_shared_it_is_one() {
     let (rig, server, _) = running().await;
     let (one, other) = (used(&rig), used(&rig));
-    assert!(one.informer().is(other.informer()));
+    assert!(Arc::ptr_eq(one.informer().erased(), other.informer().erased()));
     drop(one);
     rig.settle().await;
     assert_eq!(server.watchers(), 2);
@@ -63,7 +63,7 @@ async fn used_again_it_starts_anew_and_shared_it_is_one() {
     drop(other);
     server.set("a", "second");
     let new = used(&rig);
-    assert!(!new.informer().is(&old) && old.lister().is_stopped());
+    assert!(!Arc::ptr_eq(new.informer().erased(), old.erased()) && old.lister().is_stopped());
     assert!(new.informer().synced().await);
     assert_eq!((new.lister().version(), server.watchers()), (Some(at(2)), 2));
 }

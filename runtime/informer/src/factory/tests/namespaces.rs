@@ -30,7 +30,7 @@ fn told(log: &Log) -> Vec<String> {
 }
 
 /// A world in which two namespaces of three are followed, each with one object.
-async fn followed() -> (World, NamespaceSet, SharedInformer<Typed<ConfigMap>>, Log) {
+async fn followed() -> (World, NamespaceSet, SharedInformer<ConfigMap>, Log) {
     let namespaces = NamespaceSet::of(["a", "b"]);
     let (world, log) = (World::over(&namespaces), Log::default());
     for namespace in ["a", "b", "c"] {
@@ -164,7 +164,7 @@ async fn the_version_stands_still_while_a_namespace_that_joined_is_listed_and_ne
 #[tokio::test(start_paused = true)]
 async fn a_write_to_a_namespace_that_has_not_been_listed_is_not_taken_to_be_visible() {
     let (world, namespaces, informer, _) = followed().await;
-    let version_source: &dyn VersionSource = &informer;
+    let version_source: &dyn VersionSource = &*informer;
     let elsewhere = world.put("c", "x", "second");
     assert!(
         version_source.reached_in(Some("c").into(), elsewhere.clone(), SECOND).await,
@@ -188,7 +188,7 @@ async fn an_own_write_in_a_busy_namespace_does_not_wait_for_a_quiet_one() {
     let (world, _, informer, _) = followed().await;
     let written = world.put("a", "x", "second");
     let began = world.env.now();
-    assert!(VersionSource::reached_in(&informer, Some("a").into(), written.clone(), MINUTE).await);
+    assert!(VersionSource::reached_in(&*informer, Some("a").into(), written.clone(), MINUTE).await);
     assert!(world.env.now().saturating_duration_since(began) <= SECOND);
     assert!(informer.version() < Some(written), "the least of all is behind");
 }
@@ -207,7 +207,7 @@ async fn a_namespace_that_must_not_be_read_holds_up_no_other_and_is_named_with_w
          there: - { apiGroups: [\"\"], resources: [\"configmaps\"], verbs: [list, watch] }"
     );
     let written = world.put("a", "x", "first");
-    assert!(VersionSource::reached_in(&informer, Some("a").into(), written, SECOND).await);
+    assert!(VersionSource::reached_in(&*informer, Some("a").into(), written, SECOND).await);
     assert_eq!(held(&informer), ["a/x=first"]);
     assert!(
         matches!(informer.presence(), Presence::Forbidden(denial) if denial.namespace.as_deref() == Some("b"))
@@ -251,7 +251,7 @@ async fn an_empty_set_follows_nothing_and_has_synced_and_may_grow() {
     world.start();
     world.factory.wait_for_sync(Some(SECOND)).await.expect("nothing to wait for");
     assert!(handle.synced().await && informer.lister().is_empty());
-    assert!(VersionSource::reached(&informer, written.clone(), SECOND).await, "nothing will ever be seen");
+    assert!(VersionSource::reached(&*informer, written.clone(), SECOND).await, "nothing will ever be seen");
     assert!(world.requests(Verb::List, "configmaps").is_empty());
     namespaces.insert("a");
     assert!(informer.namespace_synced("a").await);
@@ -285,7 +285,7 @@ async fn informers_over_different_sets_are_different_and_over_the_same_set_the_s
         world.factory.informer_over(Typed::<ConfigMap>::new(), Selection::default(), Some(set.clone()))
     };
     let (first, again, second) = (world.factory.typed::<ConfigMap>(), of(&one.clone()), of(&other));
-    assert!(first.is(&again) && !first.is(&second));
+    assert!(Arc::ptr_eq(first.erased(), again.erased()) && !Arc::ptr_eq(first.erased(), second.erased()));
     world.put("b", "x", "first");
     world.start();
     other.insert("b");
@@ -344,9 +344,9 @@ async fn a_fresh_look_reads_every_namespace_anew() {
     let (world, _, informer, _) = followed().await;
     let lists = |namespace: &str| world.asked(Verb::List, "configmaps", namespace);
     let before = (lists("a"), lists("b"));
-    assert!(refreshed_within(&world.env, &informer, MINUTE).await);
+    assert!(refreshed_within(&world.env, &*informer, MINUTE).await);
     assert_eq!((lists("a"), lists("b")), (before.0 + 1, before.1 + 1));
-    let never: Option<ResourceVersion> = VersionSource::version_in(&informer, Some("c").into());
+    let never: Option<ResourceVersion> = VersionSource::version_in(&*informer, Some("c").into());
     assert_eq!(never, None);
 }
 
@@ -359,20 +359,20 @@ async fn a_fresh_look_waits_for_namespaces_that_have_not_begun() {
     }
     let informer = world.factory.typed::<ConfigMap>();
     world.start();
-    assert!(refreshed_within(&world.env, &informer, MINUTE).await);
+    assert!(refreshed_within(&world.env, &*informer, MINUTE).await);
     assert_eq!(held(&informer), ["a/x=first"]);
     namespaces.replace(["b"]);
-    assert!(refreshed_within(&world.env, &informer, MINUTE).await);
+    assert!(refreshed_within(&world.env, &*informer, MINUTE).await);
     assert_eq!(held(&informer), ["b/x=first"]);
     namespaces.replace(Vec::<String>::new());
-    assert!(refreshed_within(&world.env, &informer, MINUTE).await, "of nothing, nothing is missing");
+    assert!(refreshed_within(&world.env, &*informer, MINUTE).await, "of nothing, nothing is missing");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fresh_look_does_not_wait_for_a_namespace_that_leaves() {
     let (world, namespaces, informer, _) = followed().await;
     let leaves = async { namespaces.remove("b") };
-    let (fresh, left) = future::join(refreshed_within(&world.env, &informer, MINUTE), leaves).await;
+    let (fresh, left) = future::join(refreshed_within(&world.env, &*informer, MINUTE), leaves).await;
     assert!(fresh && left);
     world.pass(SECOND).await;
     assert_eq!(held(&informer), ["a/x=first"]);
@@ -382,27 +382,27 @@ async fn a_fresh_look_does_not_wait_for_a_namespace_that_leaves() {
 async fn requested_refresh_reads_only_the_namespace_of_its_site() {
     let (world, namespaces, informer, _) = followed().await;
     let lists = |namespace: &str| world.asked(Verb::List, "configmaps", namespace);
-    let state = |ticket| VersionSource::refresh_state(&informer, ticket);
+    let state = |ticket| VersionSource::refresh_state(&*informer, ticket);
     let before = (lists("a"), lists("b"));
-    let ticket = VersionSource::request_refresh(&informer, Some("a").into());
+    let ticket = VersionSource::request_refresh(&*informer, Some("a").into());
     assert_eq!(state(&ticket), RefreshState::Pending);
-    VersionSource::refreshed_since(&informer, &ticket).await;
+    VersionSource::refreshed_since(&*informer, &ticket).await;
     assert_eq!((lists("a"), lists("b")), (before.0 + 1, before.1));
-    let unfollowed = VersionSource::request_refresh(&informer, Some("c").into());
+    let unfollowed = VersionSource::request_refresh(&*informer, Some("c").into());
     assert_eq!(state(&unfollowed), RefreshState::Done, "nothing of it is held");
-    let leaving = VersionSource::request_refresh(&informer, Some("b").into());
+    let leaving = VersionSource::request_refresh(&*informer, Some("b").into());
     namespaces.remove("b");
     assert_eq!(state(&leaving), RefreshState::Done);
-    VersionSource::refreshed_since(&informer, &leaving).await;
+    VersionSource::refreshed_since(&*informer, &leaving).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn ticket_for_a_joining_namespace_is_done_with_its_first_list() {
     let (world, namespaces, informer, _) = followed().await;
     namespaces.insert("c");
-    let ticket = VersionSource::request_refresh(&informer, Some("c").into());
-    assert_eq!(VersionSource::refresh_state(&informer, &ticket), RefreshState::Pending);
-    VersionSource::refreshed_since(&informer, &ticket).await;
+    let ticket = VersionSource::request_refresh(&*informer, Some("c").into());
+    assert_eq!(VersionSource::refresh_state(&*informer, &ticket), RefreshState::Pending);
+    VersionSource::refreshed_since(&*informer, &ticket).await;
     assert_eq!(held(&informer), ["a/x=first", "b/x=first", "c/x=first"]);
     assert_eq!(world.asked(Verb::List, "configmaps", "c"), 1);
 }

@@ -114,7 +114,7 @@ fn service(
     })
 }
 
-fn value(informer: &SharedInformer<Typed<ConfigMap>>) -> Option<String> {
+fn value(informer: &SharedInformer<ConfigMap>) -> Option<String> {
     informer.lister().list().first().and_then(|it| it.data.as_ref()?.get("value").cloned())
 }
 

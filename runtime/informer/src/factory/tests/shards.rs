@@ -12,7 +12,7 @@ use windlass_api_server::ApiServerOptions;
 use windlass_api_server::faults::{Asked, Fault, Plan, What};
 use windlass_object::shard::{Division, HashRange, Ranges, ShardField, ShardId, hash, selector};
 use windlass_object::{
-    DecodeError, Decoder, Head, Representation, ResourceKind, Typed, TypedDecoder, Verb, request,
+    DecodeError, Decoder, Representation, ResourceKind, Typed, TypedDecoder, Verb, request,
 };
 
 use super::world::*;
@@ -76,7 +76,7 @@ fn told(log: &Log) -> Vec<String> {
 }
 
 /// A world in which the shards of two namespaces of three are held.
-async fn followed(filters: bool, streams: bool) -> (World, ShardSet, SharedInformer<Typed<ConfigMap>>, Log) {
+async fn followed(filters: bool, streams: bool) -> (World, ShardSet, SharedInformer<ConfigMap>, Log) {
     let shards = ShardSet::new();
     for (number, namespace) in (0..).zip(["a", "b"]) {
         shards.join(shard(number), of(namespace)).unwrap();
@@ -163,8 +163,8 @@ async fn a_shard_that_cannot_be_listed_holds_up_no_other_and_is_named() {
     assert_eq!(laggards.len(), 1, "{laggards:?}");
     assert!(laggards[0].to_string().contains("shard 1 (0x"), "{}", laggards[0]);
     assert!(informer.last_error().is_some_and(|error| error.starts_with("shard 1 (0x")));
-    assert_eq!(VersionSource::version_in(&informer, Some("b").into()), None);
-    assert!(VersionSource::version_in(&informer, Some("a").into()).is_some());
+    assert_eq!(VersionSource::version_in(&*informer, Some("b").into()), None);
+    assert!(VersionSource::version_in(&*informer, Some("a").into()).is_some());
     world.heal();
     assert!(informer.members_synced().await);
     assert_eq!(held(&informer), ["a/x=second", "b/x=first"]);
@@ -329,7 +329,7 @@ async fn own_writes_are_waited_for_in_the_shard_they_were_made_in() {
         let (world, shards, informer, _) = followed(filters, streams).await;
         let written = world.put("a", "x", "second");
         let reached = |namespace, within| {
-            VersionSource::reached_in(&informer, Some(namespace).into(), written.clone(), within)
+            VersionSource::reached_in(&*informer, Some(namespace).into(), written.clone(), within)
         };
         assert!(reached("a", SECOND).await, "the others are quiet, and not waited for");
         assert!(reached("c", SECOND).await, "of what is not followed nothing will come");
@@ -343,14 +343,12 @@ async fn own_writes_are_waited_for_in_the_shard_they_were_made_in() {
 }
 
 /// Decodes, and counts.
-#[derive(Clone)]
 struct Counting(Arc<AtomicUsize>);
 
 struct CountingDecoder(Arc<AtomicUsize>, TypedDecoder<ConfigMap>);
 
 impl Representation for Counting {
-    type Stored = Arc<ConfigMap>;
-    type Read = Arc<ConfigMap>;
+    type Object = ConfigMap;
     type Decoder = CountingDecoder;
 
     fn kind(&self) -> ResourceKind {
@@ -360,20 +358,12 @@ impl Representation for Counting {
     fn decoder(&self) -> CountingDecoder {
         CountingDecoder(Arc::clone(&self.0), Typed::<ConfigMap>::new().decoder())
     }
-
-    fn read(stored: &Arc<ConfigMap>) -> Arc<ConfigMap> {
-        Arc::clone(stored)
-    }
-
-    fn head(stored: &Arc<ConfigMap>) -> Head {
-        Typed::<ConfigMap>::head(stored)
-    }
 }
 
 impl Decoder for CountingDecoder {
-    type Stored = Arc<ConfigMap>;
+    type Object = ConfigMap;
 
-    fn decode(&mut self, raw: &bytes::Bytes) -> Result<Arc<ConfigMap>, DecodeError> {
+    fn decode(&mut self, raw: &bytes::Bytes) -> Result<ConfigMap, DecodeError> {
         self.0.fetch_add(1, Ordering::Relaxed);
         self.1.decode(raw)
     }
@@ -472,7 +462,7 @@ struct View {
 }
 
 impl View {
-    fn of(informer: &SharedInformer<Typed<ConfigMap>>) -> Arc<Mutex<Self>> {
+    fn of(informer: &SharedInformer<ConfigMap>) -> Arc<Mutex<Self>> {
         let view = Arc::<Mutex<Self>>::default();
         let told = Arc::clone(&view);
         let handler = move |event: &Event<Arc<ConfigMap>>| told.lock().unwrap().told(event);

@@ -14,7 +14,7 @@ use windlass_api_server::faults::{Asked, Plan, Scene, What};
 use windlass_client::{FrameStream, RawClient, RequestError};
 use windlass_env::Env;
 use windlass_metrics::Metrics;
-use windlass_object::{Dynamic, RawList, ResourceKind, ResourceVersion, Scope, Typed, Verb};
+use windlass_object::{Dynamic, RawList, ResourceKind, ResourceVersion, Scope, Verb};
 
 use crate::testing::refusal;
 use crate::{
@@ -169,7 +169,7 @@ pub(super) fn widgets() -> Dynamic {
 
 /// The objects an informer of ConfigMaps holds: `namespace/name=value`. What a server puts into every namespace by
 /// itself is left out.
-pub(super) fn held(informer: &SharedInformer<Typed<ConfigMap>>) -> Vec<String> {
+pub(super) fn held(informer: &SharedInformer<ConfigMap>) -> Vec<String> {
     let ours = informer.lister().list().into_iter().filter(|map| map.data.is_some());
     ours.filter_map(|map| {
         let value = map.data.as_ref()?.get("value")?.clone();

@@ -36,7 +36,11 @@ impl World {
         self.scene.put(&format!("{MAPS}/{name}"), labels);
     }
 
-    fn informer<R: Representation>(&self, representation: R, selection: Selection) -> SharedInformer<R> {
+    fn informer<R: Representation>(
+        &self,
+        representation: R,
+        selection: Selection,
+    ) -> SharedInformer<R::Object> {
         let informer = self.factory.informer(representation, selection);
         self.factory.start(Arc::new(self.sources.clone()));
         informer
@@ -68,7 +72,7 @@ fn kind() -> ResourceKind {
     ResourceKind::of::<ConfigMap>()
 }
 
-fn names<R: Representation<Read = Arc<ConfigMap>>>(informer: &SharedInformer<R>) -> Vec<String> {
+fn names(informer: &SharedInformer<ConfigMap>) -> Vec<String> {
     let list = informer.lister().list();
     list.iter()
         .filter_map(|map| map.metadata.name.clone())
@@ -164,16 +168,16 @@ async fn metadata_alone_and_kinds_known_at_run_time_are_informers_like_any_other
     for tier in ["front", "back"] {
         world.put("a", tier);
         world.settle().await;
-        let of_metadata = metadata.lister().get(&key).expect("it is held");
+        let of_metadata = metadata.lister().cached(&key).expect("it is held");
         let labels = of_metadata.metadata.labels.clone().unwrap_or_default();
         assert_eq!(labels.get("tier").map(String::as_str), Some(tier));
         assert_eq!(of_metadata.types.as_ref().map(|types| &*types.kind), Some("ConfigMap"));
-        let of_dynamic = dynamic.lister().get(&key).expect("it is held");
+        let of_dynamic = dynamic.lister().cached(&key).expect("it is held");
         assert_eq!(of_dynamic.data["data"]["value"], Value::from(tier));
     }
     world.scene.delete(&format!("{MAPS}/a"));
     world.settle().await;
-    assert!(metadata.lister().get(&key).is_none() && dynamic.lister().get(&key).is_none());
+    assert!(metadata.lister().cached(&key).is_none() && dynamic.lister().cached(&key).is_none());
     assert_eq!(world.asked(), ["stream", "stream"]);
 }
 

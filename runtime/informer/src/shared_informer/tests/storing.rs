@@ -4,10 +4,14 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering as Atomic};
 
 use k8s_openapi::api::core::v1::Pod;
-use windlass_object::{DecodeError, Decoder, Head, Representation};
+use kube::core::ObjectMeta;
+use windlass_object::Head;
 
 use super::*;
-use crate::store::StoreWriter;
+use crate::delta_fifo::Batch;
+use crate::lister::Reader;
+use crate::reflector::STUCK_AFTER;
+use crate::store::{Store, StoreWriter};
 use crate::{Lag, indexes};
 
 fn managed(name: &str) -> bytes::Bytes {
@@ -24,18 +28,18 @@ async fn managed_fields_are_dropped_unless_they_are_asked_for() {
         let script = Script::new(&rig.env, [Answer::List(Ok(page(5, &[managed("a")])))]);
         rig.start(&script);
         rig.settle().await;
-        let object = rig.lister.get(&key("a")).unwrap();
+        let object = rig.lister.cached(&key("a")).unwrap();
         assert_eq!(object.metadata.managed_fields.as_ref().map_or(0, Vec::len), kept);
     }
 }
 
 /// Drops the data of an object unless they are precious, and chokes on poison.
-fn strip(map: &mut Arc<ConfigMap>) -> Result<(), String> {
+fn strip(map: &mut ConfigMap) -> Result<(), String> {
     if brief(map).ends_with("=poison") {
         return Err("poison".to_owned());
     }
     if !brief(map).ends_with("=precious") {
-        Arc::make_mut(map).data = None;
+        map.data = None;
     }
     Ok(())
 }
@@ -44,7 +48,7 @@ fn strip(map: &mut Arc<ConfigMap>) -> Result<(), String> {
 async fn a_transform_comes_before_store_handlers_and_indexes_and_sees_deletions() {
     let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
     rig.informer.set_transform(strip).unwrap();
-    let values = |map: &Arc<ConfigMap>| map.data.iter().flat_map(|data| data.values().cloned()).collect();
+    let values = |map: &ConfigMap| map.data.iter().flat_map(|data| data.values().cloned()).collect();
     rig.informer.add_index("value", values).unwrap();
     log.attach(&rig.informer, "log");
     server.set("a", "large");
@@ -183,7 +187,7 @@ async fn an_object_that_is_replaced_for_ever_never_counts_twice() {
 #[tokio::test(start_paused = true)]
 async fn an_index_goes_when_all_who_added_it_have_taken_it_back() {
     let (rig, server, _log) = running(&["a"]).await;
-    let everything = indexes::Index::new("all", |_: &Arc<ConfigMap>| vec!["x".to_owned(), "y".to_owned()]);
+    let everything = indexes::Index::new("all", |_: &ConfigMap| vec!["x".to_owned(), "y".to_owned()]);
     for _ in 0..2 {
         rig.informer.share_index(&everything).unwrap();
     }
@@ -238,7 +242,8 @@ fn many_readers_see_whole_moments_in_order_and_never_hold_up_the_writer() {
     let metrics = Metrics::new().informer("", "v1", "configmaps");
     let budget = Arc::new(crate::budget::Budget::new(None, metrics));
     let store = Arc::new(Store::new());
-    let mut writer = StoreWriter::new(Arc::clone(&store), Typed::<ConfigMap>::head, budget);
+    let mut writer =
+        StoreWriter::new(Arc::clone(&store), |map: &Arc<ConfigMap>| Head::of(&map.metadata), budget);
     writer.add_index(
         "version",
         Arc::new(|map: &Arc<ConfigMap>| Vec::from_iter(map.metadata.resource_version.clone())),
@@ -301,59 +306,34 @@ fn many_readers_see_whole_moments_in_order_and_never_hold_up_the_writer() {
     );
 }
 
-/// An object whose readers take their time: each says that it reads, and goes on when it may.
-struct Slow(Option<(Barrier, Barrier)>);
+/// An object whose readers take their time: each says that it reads the labels, and goes on when it may.
+struct Slow {
+    metadata: ObjectMeta,
+    gates: Option<(Barrier, Barrier)>,
+}
 
 impl Slow {
-    fn read(&self) {
-        if let Some((reading, may_go_on)) = &self.0 {
-            reading.wait();
-            may_go_on.wait();
-        }
+    fn new(version: u64, gates: Option<(Barrier, Barrier)>) -> Self {
+        Self { metadata: map_at(version).metadata, gates }
     }
 }
 
-#[derive(Clone)]
-struct SlowlyRead;
-
-impl Representation for SlowlyRead {
-    type Stored = Arc<Slow>;
-    type Read = ();
-    type Decoder = Never;
-
-    fn kind(&self) -> ResourceKind {
-        ResourceKind::of::<ConfigMap>()
+/// The metadata of such an object, for a reader.
+fn read_slowly(object: &Object) -> &ObjectMeta {
+    let slow: &Slow = erased::borrowed(object);
+    if let Some((reading, may_go_on)) = &slow.gates {
+        reading.wait();
+        may_go_on.wait();
     }
-
-    fn decoder(&self) -> Never {
-        Never
-    }
-
-    fn read(stored: &Arc<Slow>) {
-        stored.read();
-    }
-
-    fn head(_: &Arc<Slow>) -> Head {
-        slow_head(1)
-    }
-}
-
-struct Never;
-
-impl Decoder for Never {
-    type Stored = Arc<Slow>;
-
-    fn decode(&mut self, _: &bytes::Bytes) -> Result<Arc<Slow>, DecodeError> {
-        Err(DecodeError::Refused { kind: "slow".to_owned(), reason: "nobody asks for it".to_owned() })
-    }
+    &slow.metadata
 }
 
 fn slow_head(version: u64) -> Head {
     Head { key: key(&version.to_string()), uid: None, version: Some(at(version)) }
 }
 
-fn stored_slowly(version: u64, object: Slow) -> Batch<Arc<Slow>> {
-    let body = crate::delta_fifo::Body::Decoded(Arc::new(object));
+fn stored_slowly(version: u64, gates: Option<(Barrier, Barrier)>) -> Batch<Object> {
+    let body = crate::delta_fifo::Body::Decoded(Arc::new(Slow::new(version, gates)) as Object);
     let item = crate::delta_fifo::Item { head: slow_head(version), body, bytes: 1 };
     Batch::Changes(vec![crate::delta_fifo::Delta::Added(item)])
 }
@@ -367,18 +347,24 @@ fn the_writer_goes_on_while_every_reader_is_in_the_midst_of_a_list() {
     let metrics = Metrics::new().informer("", "v1", "configmaps");
     let store = Arc::new(Store::new());
     let budget = Arc::new(crate::budget::Budget::new(None, metrics));
-    let mut writer = StoreWriter::new(Arc::clone(&store), SlowlyRead::head, budget);
-    let lister = Lister::<SlowlyRead>::new(Arc::clone(&store), "slow".into());
-    writer.apply(stored_slowly(1, Slow(Some(gates))));
-    let first = Arc::clone(store.snapshot().objects().values().next().expect("stored"));
-    let (reading, may_go_on) = first.0.as_ref().expect("with gates");
+    let mut writer = StoreWriter::new(Arc::clone(&store), |_| slow_head(1), budget);
+    let mut codec = Codec::of(Typed::<ConfigMap>::new());
+    codec.meta = read_slowly;
+    let reader =
+        Reader { store: Arc::clone(&store), informer: "slow".into(), codec: Arc::new(codec), hold: None };
+    let lister = Lister::<Slow>::new(reader);
+    writer.apply(stored_slowly(1, Some(gates)));
+    let first: Arc<Slow> = erased::shared(store.snapshot().objects().values().next().expect("stored"));
+    let (reading, may_go_on) = first.gates.as_ref().expect("with gates");
+    let everything = LabelSelector::from_map(&BTreeMap::new());
     let (wrote, written) = blocking::channel();
     std::thread::scope(|scope| {
-        let readers: Vec<_> = (0..READERS).map(|_| scope.spawn(|| lister.list().len())).collect();
+        let readers: Vec<_> =
+            (0..READERS).map(|_| scope.spawn(|| lister.select(None, &everything).len())).collect();
         reading.wait();
         scope.spawn(move || {
             for version in 2..=CHANGES {
-                writer.apply(stored_slowly(version, Slow(None)));
+                writer.apply(stored_slowly(version, None));
             }
             wrote.send(()).unwrap();
         });
@@ -407,14 +393,14 @@ async fn code_of_others_that_does_not_return_is_told_at_once_though_it_is_called
         let (looks, informer, env) = (Arc::clone(&looks), rig.informer.clone(), rig.env.clone());
         move || {
             let later = env.now() + STUCK_AFTER + Duration::from_secs(1);
-            let polled = informer.inner.polls.longest(later).is_some_and(|poll| poll > STUCK_AFTER);
-            let stuck = polled && informer.inner.stuck_for(later).is_some();
+            let polled = informer.informer.polls.longest(later).is_some_and(|poll| poll > STUCK_AFTER);
+            let stuck = polled && informer.stuck_at(later).is_some();
             let lags: Vec<Lag> = informer.laggards().into_iter().map(|laggard| laggard.lag).collect();
             looks.lock().unwrap().push((what, stuck && informer.is_following(), lags));
         }
     };
     let (indexed, handled) = (look("index"), look("handler"));
-    let values = move |_: &Arc<ConfigMap>| {
+    let values = move |_: &ConfigMap| {
         indexed();
         vec![]
     };

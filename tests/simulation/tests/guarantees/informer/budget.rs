@@ -10,7 +10,7 @@ use serde_json::json;
 use windlass_env::{Env, Instant, Rng};
 use windlass_informer::{ApiSources, FactoryOptions, InformerFactory};
 use windlass_metrics::Metrics;
-use windlass_object::{ObjectKey, Typed};
+use windlass_object::ObjectKey;
 use windlass_testing::api_server::faults::Scene;
 use windlass_testing::{FaultKind, Faults, Plan};
 
@@ -64,7 +64,7 @@ struct World {
     plan: Plan,
     rng: Rng,
     factory: InformerFactory,
-    crowd: Crowd<Typed<ConfigMap>>,
+    crowd: Crowd<ConfigMap>,
     metrics: Metrics,
     budget: usize,
     /// Since when it is that.

@@ -8,18 +8,18 @@ use windlass_informer::{HandlerHandle, HandlerOptions, SharedInformer};
 use windlass_object::ObjectKey;
 
 use super::history::History;
-use super::told::{self, Judge, Judged, Notes, Watcher};
+use super::told::{self, Judge, Notes, Thing, Watcher};
 
 /// An informer, whoever listens to it, and what is objected to.
-pub(super) struct Crowd<R: Judged> {
-    pub(super) informer: SharedInformer<R>,
-    pub(super) judge: Arc<Judge<R>>,
+pub(super) struct Crowd<T: Thing> {
+    pub(super) informer: SharedInformer<T>,
+    pub(super) judge: Arc<Judge<T>>,
     pub(super) watchers: Vec<(HandlerHandle, Arc<Notes>)>,
     history: Arc<History>,
 }
 
-impl<R: Judged> Crowd<R> {
-    pub(super) fn new(informer: SharedInformer<R>, judge: Judge<R>, history: &Arc<History>) -> Self {
+impl<T: Thing> Crowd<T> {
+    pub(super) fn new(informer: SharedInformer<T>, judge: Judge<T>, history: &Arc<History>) -> Self {
         let (judge, history) = (Arc::new(judge), Arc::clone(history));
         Crowd { informer, judge, watchers: Vec::new(), history }
     }

@@ -9,7 +9,7 @@ use serde_json::json;
 use windlass_env::{Env, Instant, Rng};
 use windlass_informer::{FactoryOptions, InformerFactory, NamespaceSet, Presence};
 use windlass_metrics::Metrics;
-use windlass_object::{ObjectKey, Typed, Verb};
+use windlass_object::{ObjectKey, Verb};
 use windlass_testing::api_server::faults::Scene;
 use windlass_testing::{FaultKind, Faults, Plan};
 
@@ -77,7 +77,7 @@ struct World {
     set: NamespaceSet,
     rights: Rights,
     factory: InformerFactory,
-    crowd: Crowd<Typed<ConfigMap>>,
+    crowd: Crowd<ConfigMap>,
     metrics: Metrics,
     /// Since when those are not selected that are not.
     left: BTreeMap<&'static str, Instant>,
@@ -242,7 +242,8 @@ impl World {
         self.put(kept, "a");
         self.env.sleep(MOMENT).await;
         let key = ObjectKey::namespaced(kept, "a");
-        let (version, held) = (self.hand.history.at(&key, u64::MAX), self.crowd.informer.lister().get(&key));
+        let (version, held) =
+            (self.hand.history.at(&key, u64::MAX), self.crowd.informer.lister().cached(&key));
         if held.map(|it| super::told::version(&*it)) != version {
             return Err(format!("{kept} waits for {lost}, which must not be read"));
         }

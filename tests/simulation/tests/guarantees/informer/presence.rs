@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::core::DynamicObject;
 use serde_json::json;
 use windlass_env::{Env, Rng};
 use windlass_informer::{FactoryOptions, InformerFactory, Presence, Selection};
 use windlass_metrics::Metrics;
-use windlass_object::{Dynamic, ObjectKey, ResourceKind, Scope, Typed, Verb};
+use windlass_object::{Dynamic, ObjectKey, ResourceKind, Scope, Verb};
 use windlass_testing::api_server::faults::Scene;
 use windlass_testing::{FaultKind, Faults, Plan, What};
 
@@ -86,8 +87,8 @@ struct World {
     rng: Rng,
     rights: Rights,
     factory: InformerFactory,
-    of_maps: Crowd<Typed<ConfigMap>>,
-    of_widgets: Crowd<Dynamic>,
+    of_maps: Crowd<ConfigMap>,
+    of_widgets: Crowd<DynamicObject>,
     metrics: Metrics,
     defined: bool,
 }
@@ -280,7 +281,7 @@ impl World {
         self.env.sleep(MOMENT).await;
         let key = ObjectKey::namespaced("default", "a");
         let (version, held) =
-            (self.maps.history.at(&key, u64::MAX), self.of_maps.informer.lister().get(&key));
+            (self.maps.history.at(&key, u64::MAX), self.of_maps.informer.lister().cached(&key));
         if held.map(|it| version_in(&*it)) != version {
             return Err(format!("ConfigMaps wait for Widgets, {why}"));
         }

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Resource;
 use kube::core::DynamicObject;
-use windlass_controller::Observed;
 use windlass_informer::{Cause, Delivery, Event, Handler, Lister, Observation, Progress};
 use windlass_object::{ObjectKey, ResourceVersion};
 use windlass_testing::{Plan, What};
@@ -42,14 +41,9 @@ impl Thing for DynamicObject {
     }
 }
 
-/// Whatever representation has such objects.
-pub(super) trait Judged: Observed<Object: Thing> {}
-
-impl<R: Observed<Object: Thing>> Judged for R {}
-
 /// What is objected to, and what the store was like when it was last looked at.
-pub(super) struct Judge<R: Judged> {
-    lister: Lister<R>,
+pub(super) struct Judge<T: Thing> {
+    lister: Lister<T>,
     /// What the server went through, if the store has to hold exactly what it was at the store's version.
     exact: Option<Arc<History>>,
     /// Whether what is selected may change.
@@ -64,10 +58,10 @@ pub(super) struct Judge<R: Judged> {
 }
 
 /// A handler that holds what it is told against everything.
-pub(super) struct Watcher<R: Judged> {
+pub(super) struct Watcher<T: Thing> {
     name: String,
     history: Arc<History>,
-    judge: Arc<Judge<R>>,
+    judge: Arc<Judge<T>>,
     notes: Arc<Notes>,
     delivery: Delivery,
     panics_every: Option<u64>,
@@ -110,8 +104,8 @@ pub(super) fn is_exact(plan: &Plan) -> bool {
     !plan.faults.iter().any(|fault| blurs(&fault.what))
 }
 
-impl<R: Judged> Judge<R> {
-    pub(super) fn new(lister: Lister<R>) -> Self {
+impl<T: Thing> Judge<T> {
+    pub(super) fn new(lister: Lister<T>) -> Self {
         Judge {
             lister,
             exact: None,
@@ -215,7 +209,7 @@ impl<R: Judged> Judge<R> {
     }
 
     /// The first index in which what is held of a key is not, or is under another value.
-    fn misfiled(&self, held: &R::Object) -> Option<String> {
+    fn misfiled(&self, held: &T) -> Option<String> {
         let late = self.late_index.load(Ordering::Relaxed).then_some("late");
         let (key, expected) = (key(held), held.values());
         self.indexes.iter().copied().chain(late).find_map(|index| {
@@ -230,11 +224,11 @@ impl<R: Judged> Judge<R> {
     }
 }
 
-impl<R: Judged> Watcher<R> {
+impl<T: Thing> Watcher<T> {
     pub(super) fn new(
         name: &str,
         history: Arc<History>,
-        judge: Arc<Judge<R>>,
+        judge: Arc<Judge<T>>,
         delivery: Delivery,
         panics_every: Option<u64>,
     ) -> (Self, Arc<Notes>) {
@@ -243,12 +237,12 @@ impl<R: Judged> Watcher<R> {
         (Watcher { name, history, judge, notes: Arc::clone(&notes), delivery, panics_every }, notes)
     }
 
-    fn check(&self, holds: bool, event: &Event<Arc<R::Object>>, why: &str) {
+    fn check(&self, holds: bool, event: &Event<Arc<T>>, why: &str) {
         self.judge.check(holds, || format!("{}: {why}: {}", self.name, brief(event)));
     }
 
     /// States come as the server produced them, each from the one before it.
-    fn follows(&self, told: &mut Told, event: &Event<Arc<R::Object>>) {
+    fn follows(&self, told: &mut Told, event: &Event<Arc<T>>) {
         let object = &**event.object();
         let (key, uid, now) = (key(object), uid(object), version(object));
         let known = told.known.get(&key).cloned();
@@ -292,7 +286,7 @@ impl<R: Judged> Watcher<R> {
     }
 
     /// Who asked for every event is told them in the order in which they happened.
-    fn notes_path(&self, told: &mut Told, event: &Event<Arc<R::Object>>) {
+    fn notes_path(&self, told: &mut Told, event: &Event<Arc<T>>) {
         let (key, now) = (key(&**event.object()), version(&**event.object()));
         let (step, was_seen) = match event {
             Event::Updated { cause: Cause::Resync, .. } => return,
@@ -309,7 +303,7 @@ impl<R: Judged> Watcher<R> {
     }
 
     /// The store holds it already, or something newer.
-    fn is_held(&self, event: &Event<Arc<R::Object>>) {
+    fn is_held(&self, event: &Event<Arc<T>>) {
         self.judge.look();
         let (key, told) = (key(&**event.object()), version(&**event.object()));
         // What has left the selection, or is not served, is of no version any more.
@@ -317,7 +311,7 @@ impl<R: Judged> Watcher<R> {
         let reached = self.judge.version_of(&key).is_some_and(|version| version >= told);
         let ordered = self.judge.orders_versions();
         self.check(!listed || reached || !ordered, event, "the store's version is older");
-        let held = self.judge.lister.get(&key);
+        let held = self.judge.lister.cached(&key);
         let quarantined = self.judge.lister.is_quarantined(&key);
         if let Some(held) = &held {
             let misfiled = self.judge.misfiled(held);
@@ -336,8 +330,8 @@ impl<R: Judged> Watcher<R> {
     }
 }
 
-impl<R: Judged> Handler<Arc<R::Object>> for Watcher<R> {
-    fn handle(&mut self, event: &Event<Arc<R::Object>>) {
+impl<T: Thing> Handler<Arc<T>> for Watcher<T> {
+    fn handle(&mut self, event: &Event<Arc<T>>) {
         self.check(!self.notes.removed.load(Ordering::Relaxed), event, "told after it was removed");
         self.is_held(event);
         let mut told = self.notes.lock();

@@ -16,9 +16,8 @@ use tokio_util::sync::CancellationToken;
 use windlass_client::RequestProgress;
 use windlass_env::cell::{Observer, Publisher, cell};
 use windlass_env::{Instant, Task};
-use windlass_object::{Extent, Representation};
 
-use super::Inner;
+use super::Informer;
 use crate::list_watch::{ListerWatcher, Selection, Sources};
 use crate::partition::{Departure, Members, Partition, Site};
 use crate::presence::Board;
@@ -77,17 +76,15 @@ impl PartTicket {
 }
 
 /// Where an informer's objects come from, and what stands between them and the store.
-pub(super) struct Feed<S> {
+pub(super) struct Feed {
     pub(super) sources: Arc<dyn Sources>,
-    pub(super) admission: Admission<S>,
+    pub(super) admission: Admission,
 }
 
 /// What users' code gave for one part.
-pub(super) struct Given<R: Representation> {
+pub(super) struct Given {
     selection: Selection,
     source: Arc<dyn ListerWatcher>,
-    decoder: R::Decoder,
-    extent: Extent,
 }
 
 /// The reflectors of the parts, each with what ends it.
@@ -197,13 +194,12 @@ impl Following {
     }
 }
 
-impl<R: Representation> Inner<R> {
+impl Informer {
     /// Asks users' code for what it takes to follow one part. To be called under no lock.
-    pub(super) fn ask(&self, partition: &Partition, sources: &dyn Sources) -> Given<R> {
+    pub(super) fn ask(&self, partition: &Partition, sources: &dyn Sources) -> Given {
         let selection = self.selection_of(partition);
-        let source = sources.source(&self.kind, &selection);
-        let (decoder, extent) = (self.representation.decoder(), self.representation.extent());
-        Given { selection, source, decoder, extent }
+        let source = sources.source(&self.codec.kind, &selection);
+        Given { selection, source }
     }
 
     /// What is selected of one part.
@@ -222,21 +218,20 @@ impl<R: Representation> Inner<R> {
     pub(super) fn follow(
         &self,
         partition: Partition,
-        given: Given<R>,
-        admission: Admission<R::Stored>,
+        given: Given,
+        admission: Admission,
         stop: CancellationToken,
     ) -> Task<()> {
-        let Given { selection: Selection { namespace, .. }, source, decoder, extent } = given;
+        let Given { selection: Selection { namespace, .. }, source } = given;
         let progress = source.progress().cloned().unwrap_or_default();
         let Follower { number: before, trouble, refresh, pulse } = self.following.begin(&partition, progress);
-        let reflector = Reflector::<R>::new(Parts {
+        let reflector = Reflector::new(Parts {
             informer: Arc::clone(&self.name),
             stream: stream(&self.path, &partition, before),
-            sighting: self.following.board.sighting(partition.clone(), self.kind.clone(), namespace),
+            sighting: self.following.board.sighting(partition.clone(), self.codec.kind.clone(), namespace),
             partition: partition.clone(),
             source,
-            decoder,
-            extent,
+            codec: Arc::clone(&self.codec),
             fifo: Arc::clone(&self.fifo),
             store: Arc::clone(&self.store),
             admission,
@@ -259,7 +254,7 @@ impl<R: Representation> Inner<R> {
     }
 
     /// Keeps to the members of a set, as it changes.
-    pub(super) fn spawn_members(self: &Arc<Self>, members: Members, feed: Feed<R::Stored>) -> Task<()> {
+    pub(super) fn spawn_members(self: &Arc<Self>, members: Members, feed: Feed) -> Task<()> {
         let (inner, alive) = (Arc::clone(self), self.unfollowed.clone().drop_guard());
         let name = if members.namespaces().is_some() { "namespaces" } else { "shards" };
         self.spawn(name, async move {
@@ -274,7 +269,7 @@ impl<R: Representation> Inner<R> {
     }
 
     /// Requests fresh lists of the parts that can hold what is at `site`.
-    pub(super) fn request_refresh(&self, site: Site<'_>, urgency: Urgency) -> RefreshTicket {
+    pub(super) fn request_lists(&self, site: Site<'_>, urgency: Urgency) -> RefreshTicket {
         // Not those that are followed: one that has joined just now might not be followed yet.
         let parts = match &self.members {
             Some(members) => members.current(),
@@ -317,7 +312,7 @@ impl<R: Representation> Inner<R> {
         }
     }
 
-    async fn keep_to(&self, members: &Members, feed: &Feed<R::Stored>, followed: &mut Followed) {
+    async fn keep_to(&self, members: &Members, feed: &Feed, followed: &mut Followed) {
         let mut changes = members.observe();
         self.join(members.current(), feed, followed, true);
         loop {
@@ -329,13 +324,7 @@ impl<R: Representation> Inner<R> {
     }
 
     /// Begins with those that are wanted and not followed yet. The first time that is told even if there is none.
-    fn join(
-        &self,
-        wanted: BTreeSet<Partition>,
-        feed: &Feed<R::Stored>,
-        followed: &mut Followed,
-        first: bool,
-    ) {
+    fn join(&self, wanted: BTreeSet<Partition>, feed: &Feed, followed: &mut Followed, first: bool) {
         let new: Vec<Partition> = wanted.into_iter().filter(|part| !followed.contains_key(part)).collect();
         if !new.is_empty() || first {
             self.fifo.join(new.clone());

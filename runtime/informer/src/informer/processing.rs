@@ -1,0 +1,141 @@
+//! What runs while an informer runs: the processing loop, and one task for each handler.
+
+use std::pin::pin;
+use std::sync::{Arc, PoisonError};
+
+use futures_util::future;
+use windlass_env::Task;
+use windlass_object::ObjectKey;
+
+use super::Informer;
+use super::hub::Waiting;
+use crate::delta_fifo::Batch;
+use crate::erased::Object;
+use crate::store::{Applied, Known, Snapshot};
+use crate::sync::yield_now;
+
+/// Receives the key of an object that changed.
+pub(crate) type Witness = Arc<dyn Fn(&ObjectKey) + Send + Sync>;
+
+impl Informer {
+    pub(super) fn spawn_processing_loop(self: &Arc<Self>) -> Task<()> {
+        let (inner, alive) = (Arc::clone(self), self.unfollowed.clone().drop_guard());
+        self.spawn("processing loop", async move {
+            let _alive = alive;
+            let known = Known { store: &inner.store, head: inner.codec.head };
+            while inner.fifo.pop(&known, |batch| inner.process(batch)).await.is_ok() {
+                yield_now().await;
+            }
+            // Readers may keep what it held; it is nothing that is kept in step any more.
+            inner.objects.set(0);
+            inner.queued.set(0);
+            inner.budget.close();
+        })
+    }
+
+    /// The task of a handler, with the timer of its resyncs. That is the handler's own, so relists do not restart it.
+    pub(super) fn spawn_handler(&self, waiting: Waiting) -> Task<()> {
+        let Waiting { listener, handler, resync } = waiting;
+        let name = format!("handler {}", listener.name());
+        if self.env.is_planted("synced too early") {
+            listener.become_synced();
+        }
+        let (env, fifo, audience) = (self.env.clone(), Arc::clone(&self.fifo), listener.audience());
+        let told = listener.run(handler);
+        self.spawn(&name, async move {
+            let Some(period) = resync else { return told.await };
+            let ticks = async {
+                loop {
+                    env.sleep(period).await;
+                    fifo.resync(audience);
+                }
+            };
+            future::select(pin!(told), pin!(ticks)).await;
+        })
+    }
+
+    /// One turn of the processing loop: the store first, then those who wait for versions, then the handlers.
+    fn process(&self, mut batch: Batch<Object>) {
+        let began = self.env.now();
+        self.spoil(&mut batch);
+        let changed;
+        {
+            let mut hub = self.lock();
+            let panics = hub.writer.index_panics();
+            let before = self.env.is_planted("handlers before store").then(|| hub.writer.snapshot());
+            let filed = self.env.is_planted("index left behind").then(|| hub.writer.snapshot());
+            let mut applied = hub.writer.apply(batch);
+            if let (Some(before), Applied::Changes(_)) = (before, &applied) {
+                self.store.put_back(before);
+            }
+            if let Some(before) = filed {
+                self.store.file_as(&before);
+            }
+            if self.env.is_planted("quarantine forgotten") {
+                self.store.forget_quarantine();
+            }
+            if self.env.is_planted("changes told backwards") {
+                applied.reverse();
+            }
+            self.metrics.handler_panics.inc_by(hub.writer.index_panics() - panics);
+            self.tell_progress(&hub.writer.snapshot());
+            changed = self.witnessed(&applied, &hub.writer.snapshot());
+            hub.distribute(applied);
+        }
+        self.tell_witnesses(&changed);
+        self.queued.set(count(self.fifo.len()));
+        let took = self.env.now().saturating_duration_since(began);
+        self.metrics.processing_latency.observe(took.as_secs_f64());
+    }
+
+    /// Does to a batch what planted defects do.
+    fn spoil(&self, batch: &mut Batch<Object>) {
+        if self.env.is_planted("dropped delete on relist") {
+            batch.drop_vanished();
+        }
+        if self.env.is_planted("version moved back") {
+            batch.turn_back();
+        }
+        if self.env.is_planted("what left is kept") {
+            batch.keep_what_left();
+        }
+    }
+
+    fn tell_progress(&self, snapshot: &Snapshot<Object>) {
+        self.objects.set(count(snapshot.objects().len()));
+        let progress = snapshot.progress();
+        if progress.is_still(&self.progress.get()) {
+            return;
+        }
+        if let Some(version) = &progress.version {
+            self.metrics.reached(version.as_str());
+        }
+        if progress.epoch != self.progress.get().epoch {
+            self.following.distrust_old_epochs(progress);
+        }
+        self.progress.set(progress.clone());
+    }
+
+    /// What witnesses are to be told, if there are any.
+    fn witnessed(&self, applied: &Applied<Object>, snapshot: &Snapshot<Object>) -> Vec<ObjectKey> {
+        if self.witnesses.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            return Vec::new();
+        }
+        match applied {
+            Applied::Again(_) => Vec::new(),
+            Applied::Filled => snapshot.objects().keys().cloned().collect(),
+            Applied::Changes(changes) => changes.iter().map(|change| change.key.clone()).collect(),
+        }
+    }
+
+    fn tell_witnesses(&self, changed: &[ObjectKey]) {
+        let witnesses = self.witnesses.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (witness, key) in witnesses.iter().flat_map(|it| changed.iter().map(move |key| (it, key))) {
+            witness(key);
+        }
+    }
+}
+
+fn count(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
