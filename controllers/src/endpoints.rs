@@ -40,8 +40,8 @@ use self::apply::EndpointsApi;
 use self::relevance::{Concerned, among, concerned_by};
 use self::trigger_time::TriggerTimes;
 use crate::Options;
+use crate::shared::LOOK_AGAIN;
 use crate::shared::pods;
-use crate::shared::quarantine::LOOK_AGAIN;
 
 /// After how many failures in a row a Service is dropped until its next change: the last pause is 82 s.
 const MAX_RETRIES: u32 = 15;

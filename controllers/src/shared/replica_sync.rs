@@ -19,20 +19,20 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use windlass_controller::{Context, Enqueuer, Outcome, ReconcileError, Setup, retry};
 use windlass_informer::Lister;
 use windlass_metrics::ReplicaSetMetrics;
 use windlass_object::owner::{controller_of, controller_reference};
-use windlass_object::{ObjectKey, Verb};
+use windlass_object::{LabelSelector, ObjectKey, Verb};
 
+use super::LOOK_AGAIN;
 use super::adoption::claimed;
 use super::availability::next_check;
 use super::owner_events::{Wake, is_of_status_alone, pod_changed};
 use super::pod_control::{CreateError, DeleteError};
 use super::pod_template::pod_from_template;
 use super::pods;
-use super::quarantine::{LOOK_AGAIN, may_be_generated_for};
 use super::replica_plan::{Scaling, scale};
 use super::replica_status::{Holdings, ReplicaStatus, calculate};
 use super::replica_work::Work;
@@ -147,7 +147,7 @@ impl<R: Replicated> ReplicaSync<R> {
             .settings
             .reports_terminating
             .then(|| claimed(owner.meta(), &selector, pods.iter().filter(|pod| pods::is_terminating(pod))));
-        let knows_all = self.knows_all_pods(&work);
+        let knows_all = self.knows_all_pods(&work, &selector);
         let scaled = if !withheld && owner.meta().deletion_timestamp.is_none() && knows_all {
             self.scale(&work, &active).await
         } else {
@@ -178,17 +178,19 @@ impl<R: Replicated> ReplicaSync<R> {
         owned
     }
 
-    /// Whether no pod that may have been created for the owner is beyond reading.
-    fn knows_all_pods(&self, work: &Work<'_, R>) -> bool {
-        let quarantined = self.pods.quarantined();
-        let looks_ours = |key: &ObjectKey| {
-            key.namespace() == work.key.namespace() && may_be_generated_for(work.key.name(), key.name())
+    /// Whether every pod of the owner can be decoded, and every orphan that it would adopt.
+    fn knows_all_pods(&self, work: &Work<'_, R>, selector: &LabelSelector) -> bool {
+        let uid = pods::uid(work.owner.meta());
+        let may_be_ours = |pod: &ObjectMeta| {
+            pod.namespace.as_deref() == work.key.namespace()
+                && controller_of(pod)
+                    .map_or_else(|| selector.matches_optional(pod.labels.as_ref()), |owner| owner.uid == uid)
         };
-        let unknown = quarantined.iter().find(|pod| looks_ours(&pod.key));
-        if let Some(pod) = unknown {
-            tracing::warn!(key = %work.key, pod = %pod.key, "not scaling: a pod that may belong here cannot be decoded");
+        let unreadable = self.pods.all_readable(may_be_ours).err();
+        if let Some(unreadable) = &unreadable {
+            tracing::warn!(key = %work.key, %unreadable, "not scaling: a pod that may belong here cannot be decoded");
         }
-        unknown.is_none()
+        unreadable.is_none()
     }
 
     async fn scale(&self, work: &Work<'_, R>, active: &[Arc<Pod>]) -> Result<(), ScaleError> {

@@ -15,6 +15,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use kube::core::ObjectMeta;
 use tokio::sync::Notify;
 use windlass_env::cell::{Publisher, cell};
 use windlass_object::{Head, ObjectKey, ResourceVersion};
@@ -22,7 +23,7 @@ use windlass_object::{Head, ObjectKey, ResourceVersion};
 use crate::partition::{Departure, Partition};
 
 /// One object as it came from the source.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Item<S> {
     /// Key, identity and version, read without decoding the rest.
     pub head: Head,
@@ -33,16 +34,21 @@ pub struct Item<S> {
 }
 
 /// What became of the bytes of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Body<S> {
     /// They were decoded.
     Decoded(S),
-    /// They could not be decoded, for this reason.
-    Undecodable(Arc<str>),
+    /// They could not be decoded.
+    Undecodable {
+        /// Why not.
+        error: Arc<str>,
+        /// The object's metadata, if that can be decoded.
+        metadata: Option<Arc<ObjectMeta>>,
+    },
 }
 
 /// One change, ready to be applied to a store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Delta<S> {
     /// The object was added.
     Added(Item<S>),
@@ -73,7 +79,7 @@ pub enum Audience {
 }
 
 /// What one `pop` hands out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Batch<S> {
     /// Changes that arrived one by one, in order.
     Changes(Vec<Delta<S>>),

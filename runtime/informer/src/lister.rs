@@ -8,6 +8,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use kube::core::ObjectMeta;
 use windlass_object::{LabelSelector, ObjectKey, ResourceKind, ResourceVersion};
 
 use crate::erased::{self, Codec, Object};
@@ -67,6 +68,31 @@ impl<T: Send + Sync + 'static> Lister<T> {
     /// a reconcile uses [`get`](Self::get).
     pub fn cached(&self, key: &ObjectKey) -> Option<Arc<T>> {
         self.reader.store.snapshot().objects().get(key).map(erased::shared)
+    }
+
+    /// Returns an error if an object exists that cannot be decoded and is among those that the caller acts on: what is
+    /// counted without it would be too few. `among` gets the metadata of each object that cannot be decoded. An object
+    /// whose metadata cannot be decoded either is among them.
+    ///
+    /// A reconcile calls this after it read the objects: an object that becomes unreadable in between is then in one of
+    /// the two answers at least.
+    ///
+    /// # Errors
+    /// [`Unreadable`] names the first such object.
+    ///
+    /// # Examples
+    /// ```
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # use windlass_informer::{Lister, Unreadable};
+    /// # use windlass_object::owner::is_controlled_by;
+    /// fn count(pods: &Lister<Pod>, owner_uid: &str) -> Result<usize, Unreadable> {
+    ///     let count = pods.list().iter().filter(|pod| is_controlled_by(&pod.metadata, owner_uid)).count();
+    ///     pods.all_readable(|meta| is_controlled_by(meta, owner_uid))?;
+    ///     Ok(count)
+    /// }
+    /// ```
+    pub fn all_readable(&self, among: impl Fn(&ObjectMeta) -> bool) -> Result<(), Unreadable> {
+        self.reader.all_readable(&among)
     }
 
     /// Returns all objects.
@@ -212,13 +238,21 @@ impl Reader {
     pub(crate) fn get(&self, key: &ObjectKey) -> Result<Option<Object>, Unreadable> {
         let snapshot = self.store.snapshot();
         match snapshot.quarantined().get(key) {
-            Some(held) => Err(Unreadable {
-                kind: Box::new(self.codec.kind.clone()),
-                key: key.clone(),
-                reason: Arc::clone(&held.error),
-            }),
+            Some(held) => Err(self.unreadable(held)),
             None => Ok(snapshot.objects().get(key).cloned()),
         }
+    }
+
+    fn all_readable(&self, among: &dyn Fn(&ObjectMeta) -> bool) -> Result<(), Unreadable> {
+        let snapshot = self.store.snapshot();
+        let is_among = |held: &&Quarantined| held.metadata.as_deref().is_none_or(among);
+        let found = snapshot.quarantined().values().find(is_among);
+        found.map_or(Ok(()), |held| Err(self.unreadable(held)))
+    }
+
+    fn unreadable(&self, held: &Quarantined) -> Unreadable {
+        let kind = Box::new(self.codec.kind.clone());
+        Unreadable { kind, key: held.key.clone(), reason: Arc::clone(&held.error) }
     }
 
     /// Visits all objects of one namespace, or of all.

@@ -29,6 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use imbl::OrdMap;
+use kube::core::ObjectMeta;
 use windlass_object::{Head, ObjectKey, ResourceVersion, Uid};
 
 pub use self::progress::{Coverage, Progress};
@@ -42,7 +43,7 @@ use crate::partition::{Departure, Partition};
 mod progress;
 
 /// An object that is there but cannot be decoded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Quarantined {
     /// Which object.
     pub key: ObjectKey,
@@ -52,6 +53,8 @@ pub struct Quarantined {
     pub version: Option<ResourceVersion>,
     /// Why not.
     pub error: Arc<str>,
+    /// The metadata, if that can be decoded.
+    pub metadata: Option<Arc<ObjectMeta>>,
 }
 
 /// One moment of a store.
@@ -383,7 +386,12 @@ impl<S: Clone> StoreWriter<S> {
                 self.put(head, object, cause, trust, changes);
                 self.budget.hold(&part, &key, bytes);
             }
-            Body::Undecodable(error) => self.quarantine(head, error, cause, changes),
+            Body::Undecodable { error, metadata } => {
+                self.vanish(&head.key, cause, changes);
+                let Head { key, uid, version } = head;
+                let quarantined = Quarantined { key: key.clone(), uid, version, error, metadata };
+                self.working.quarantined.insert(key, quarantined);
+            }
         }
     }
 
@@ -410,12 +418,6 @@ impl<S: Clone> StoreWriter<S> {
         changes.push(Change { key: head.key, uid: head.uid, event: Event::Added { object, cause } });
     }
 
-    fn quarantine(&mut self, head: Head, error: Arc<str>, cause: Cause, changes: &mut Vec<Change<S>>) {
-        self.vanish(&head.key, cause, changes);
-        let Head { key, uid, version } = head;
-        self.working.quarantined.insert(key.clone(), Quarantined { key, uid, version, error });
-    }
-
     /// The object is not there any more, although nobody saw it go.
     fn vanish(&mut self, key: &ObjectKey, cause: Cause, changes: &mut Vec<Change<S>>) {
         if let Some((last, uid)) = self.take(key) {
@@ -438,7 +440,7 @@ impl<S: Clone> StoreWriter<S> {
         let Some((held, uid)) = self.take(&head.key) else { return };
         let last = match body {
             Body::Decoded(last) => last,
-            Body::Undecodable(_) => held,
+            Body::Undecodable { .. } => held,
         };
         let event = Event::Deleted { last, observed: Observation::Seen, cause: Cause::Watch };
         changes.push(Change { key: head.key, uid, event });

@@ -34,7 +34,7 @@ pub use self::{
     kind::{GroupResource, ResourceKind, Scope, Scoped},
     representation::{
         DecodeError, Decoder, Dynamic, DynamicDecoder, Extent, Metadata, MetadataDecoder, Representation,
-        Typed, TypedDecoder,
+        Typed, TypedDecoder, metadata,
     },
     selector::{LabelSelector, SelectorError},
     uid::Uid,

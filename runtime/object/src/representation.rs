@@ -261,6 +261,14 @@ struct MetadataAlone {
     metadata: ObjectMeta,
 }
 
+/// Decodes the metadata of an object, without `managedFields`: what can be known of an object that cannot be decoded as
+/// its type. `None` if the metadata cannot be decoded either.
+pub fn metadata(raw: &[u8]) -> Option<ObjectMeta> {
+    let MetadataAlone { mut metadata } = serde_json::from_slice(raw).ok()?;
+    ManagedFields::Dropped.apply(&mut metadata);
+    Some(metadata)
+}
+
 impl Decoder for MetadataDecoder {
     type Object = PartialObjectMeta;
 

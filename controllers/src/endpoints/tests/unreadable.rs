@@ -11,7 +11,7 @@ use crate::endpoints::unreadable::kept;
 
 fn unreadable(namespace: &str, name: &str, uid: Option<&str>) -> Quarantined {
     let key = ObjectKey::namespaced(namespace, name);
-    Quarantined { key, uid: uid.map(Uid::from), version: None, error: "not a list".into() }
+    Quarantined { key, uid: uid.map(Uid::from), version: None, error: "not a list".into(), metadata: None }
 }
 
 /// Endpoints of a ready pod 0, a pod 1 that is not, and an address of no pod.

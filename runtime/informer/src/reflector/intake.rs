@@ -276,14 +276,14 @@ impl Intake {
     /// Decodes an object whose failure at this version was reported.
     fn decode_again(&mut self, head: &Head, raw: &Bytes) -> Body<Object> {
         if self.env.is_planted("quarantine not retried") {
-            return Body::Undecodable("it failed before".into());
+            return undecodable("it failed before".to_owned(), raw);
         }
         self.decode(head, raw)
     }
 
     fn decode_or_report(&mut self, head: &Head, raw: &Bytes) -> Body<Object> {
         let body = self.decode(head, raw);
-        if let Body::Undecodable(error) = &body {
+        if let Body::Undecodable { error, .. } = &body {
             self.metrics.decode_failures.inc();
             tracing::warn!(
                 informer = %self.informer, key = %head.key, error = %error,
@@ -301,7 +301,7 @@ impl Intake {
             Ok(Err(error)) => Err(error.to_string()),
             Err(panic) => Err(format!("the decoder panicked: {panic}")),
         };
-        decoded.map_or_else(|error| Body::Undecodable(error.into()), Body::Decoded)
+        decoded.map_or_else(|error| undecodable(error, raw), Body::Decoded)
     }
 
     fn transformed(&self, head: &Head, mut object: Object) -> Result<Object, String> {
@@ -318,6 +318,10 @@ impl Intake {
         self.metrics.decode_failures.inc();
         tracing::warn!(informer = %self.informer, %error, "an object without a readable name cannot be kept");
     }
+}
+
+fn undecodable(error: String, raw: &Bytes) -> Body<Object> {
+    Body::Undecodable { error: error.into(), metadata: windlass_object::metadata(raw).map(Arc::new) }
 }
 
 fn lifted_meanwhile() -> RequestError {
@@ -408,7 +412,7 @@ mod tests {
     fn decoded(item: &Item<Object>) -> Option<Arc<ConfigMap>> {
         match &item.body {
             Body::Decoded(object) => Some(erased::shared(object)),
-            Body::Undecodable(_) => None,
+            Body::Undecodable { .. } => None,
         }
     }
 
@@ -501,14 +505,14 @@ mod tests {
         let admission = Admission { keep_managed_fields: false, transform: None, budget };
         let mut intake = part(&Codec::of(Brittle), &Arc::new(Store::new()), &metrics, admission);
         let items = intake.page(&[undecodable("a", "u", 1), object("b", "w", 2, "v")], true).await.unwrap();
-        assert!(matches!(&items[0].body, Body::Undecodable(error) if error.contains("panicked")));
+        assert!(matches!(&items[0].body, Body::Undecodable { error, .. } if error.contains("panicked")));
         assert!(decoded(&items[1]).is_some());
     }
 
     fn reason(item: &Item<Object>) -> &str {
         match &item.body {
             Body::Decoded(_) => "",
-            Body::Undecodable(reason) => reason,
+            Body::Undecodable { error, .. } => error,
         }
     }
 

@@ -328,6 +328,37 @@ async fn quarantined_object_returns_when_a_list_has_it_readable() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn lister_reports_unreadable_objects_instead_of_their_absence() {
+    let rig = Rig::new();
+    let broken = |name: &str, labels: &str| {
+        let meta = format!(r#"{{"name":"{name}","namespace":"default","uid":"u","labels":{labels}}}"#);
+        bytes::Bytes::from(format!(r#"{{"metadata":{meta},"data":7}}"#))
+    };
+    let items = [object("sound", "u", 1, "v"), broken("labelled", r#"{"tier":"front"}"#)];
+    rig.start(&Script::new(&rig.env, [Answer::List(Ok(page(5, &items)))]));
+    rig.settle().await;
+    let unreadable = rig.lister.get(&key("labelled")).expect_err("it exists");
+    assert_eq!(unreadable.key, key("labelled"));
+    assert!(
+        unreadable.to_string().starts_with("configmaps.v1 default/labelled exists and cannot be decoded: ")
+    );
+    assert_eq!(rig.lister.cached(&key("labelled")), None);
+    assert_eq!(rig.lister.get(&key("gone")), Ok(None));
+    let of_tier = |tier: &'static str| {
+        rig.lister.all_readable(move |meta| meta.labels.iter().flatten().any(|(_, label)| label == tier))
+    };
+    assert_eq!(
+        (of_tier("back"), of_tier("front").map_err(|error| error.key)),
+        (Ok(()), Err(key("labelled")))
+    );
+    let script = Script::new(&rig.env, [Answer::List(Ok(page(6, &[broken("unlabelled", "7")])))]);
+    let other = Rig::new();
+    other.start(&script);
+    other.settle().await;
+    assert!(other.lister.all_readable(|_| false).is_err(), "nobody knows whose it is");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_undecodable_object_is_counted_named_quarantined_retried_when_it_changes_and_hides_no_neighbour() {
     let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
     log.attach(&rig.informer, "log");

@@ -26,7 +26,7 @@ fn item(name: &str, uid: &str, version: u64) -> Item<Arc<Map>> {
 }
 
 fn spoiled(name: &str, uid: &str, version: u64) -> Item<Arc<Map>> {
-    Item { body: Body::Undecodable("spoiled".into()), ..item(name, uid, version) }
+    Item { body: Body::Undecodable { error: "spoiled".into(), metadata: None }, ..item(name, uid, version) }
 }
 
 fn list(writer: &mut Writer, version: u64, consistent: bool, items: Vec<Item<Arc<Map>>>) -> Vec<String> {
