@@ -27,7 +27,6 @@ mod tests;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
 use windlass_controller::{
     Context, Controller, Descriptor, Enqueuer, Outcome, ReconcileError, Setup, SetupError, by_self,
@@ -59,32 +58,6 @@ pub struct EndpointsController {
 }
 
 impl EndpointsController {
-    /// Sets the controller up as `options` say.
-    ///
-    /// # Errors
-    /// When a watch cannot be arranged.
-    pub fn with_options(setup: &mut Setup, options: &Options) -> Result<Self, SetupError> {
-        setup.workers(options.concurrent_endpoint_syncs);
-        setup.max_retries(Some(MAX_RETRIES));
-        setup.uses::<Endpoints>([Verb::Create, Verb::Update, Verb::Delete]);
-        // Pods decide the addresses, so some may lie outside the cluster's own range.
-        setup.uses_subresource::<Endpoints>("restricted", [Verb::Create]);
-
-        let services = setup.watch::<Service>().enqueue(by_self).lister();
-        let (batch_period, selecting) = (options.endpoint_updates_batch_period, services.clone());
-        let pods = setup
-            .watch::<Pod>()
-            .on_event(move |event, queue| enqueue_services(event, &selecting, batch_period, queue))
-            .lister();
-        let owning = services.clone();
-        let endpoints = setup
-            .watch::<Endpoints>()
-            .primary()
-            .on_event(move |event, queue| enqueue_deleted(event, &owning, queue))
-            .lister();
-        Ok(Self { services, pods, endpoints, trigger_times: Mutex::default() })
-    }
-
     async fn sync(
         &self,
         key: &ObjectKey,
@@ -116,16 +89,34 @@ impl EndpointsController {
     }
 }
 
-#[async_trait]
 impl Controller for EndpointsController {
     const NAME: &'static str = "endpoints-controller";
     const DESCRIPTOR: Descriptor = Descriptor::new(Self::NAME)
         .with_aliases(&["endpoint"])
         .with_client_name("endpoint-controller")
         .with_queue_name("endpoint");
+    type Config = Options;
 
-    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
-        Self::with_options(setup, &Options::default())
+    fn setup(setup: &mut Setup, options: &Options) -> Result<Self, SetupError> {
+        setup.workers(options.concurrent_endpoint_syncs);
+        setup.max_retries(Some(MAX_RETRIES));
+        setup.uses::<Endpoints>([Verb::Create, Verb::Update, Verb::Delete]);
+        // Pods decide the addresses, so some may lie outside the cluster's own range.
+        setup.uses_subresource::<Endpoints>("restricted", [Verb::Create]);
+
+        let services = setup.watch::<Service>().enqueue(by_self).lister();
+        let (batch_period, selecting) = (options.endpoint_updates_batch_period, services.clone());
+        let pods = setup
+            .watch::<Pod>()
+            .on_event(move |event, queue| enqueue_services(event, &selecting, batch_period, queue))
+            .lister();
+        let owning = services.clone();
+        let endpoints = setup
+            .watch::<Endpoints>()
+            .primary()
+            .on_event(move |event, queue| enqueue_deleted(event, &owning, queue))
+            .lister();
+        Ok(Self { services, pods, endpoints, trigger_times: Mutex::default() })
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {

@@ -21,7 +21,7 @@ mod tests;
 
 use std::time::Duration;
 
-use windlass_controller::{Controller, Registration};
+use windlass_controller::Registration;
 
 pub use crate::endpoints::EndpointsController;
 pub use crate::replicaset::ReplicaSetController;
@@ -65,16 +65,9 @@ impl Default for Options {
 
 /// Every controller, to be registered with a manager. Whether one runs is the manager's to say.
 pub fn registrations(options: &Options) -> Vec<Registration> {
-    let (replica_sets, replication, endpoints) = (options.clone(), options.clone(), options.clone());
     vec![
-        Registration::with(ReplicaSetController::DESCRIPTOR, move |setup| {
-            ReplicaSetController::with_options(setup, &replica_sets)
-        }),
-        Registration::with(ReplicationControllerController::DESCRIPTOR, move |setup| {
-            ReplicationControllerController::with_options(setup, &replication)
-        }),
-        Registration::with(EndpointsController::DESCRIPTOR, move |setup| {
-            EndpointsController::with_options(setup, &endpoints)
-        }),
+        Registration::with::<ReplicaSetController>(options.clone()),
+        Registration::with::<ReplicationControllerController>(options.clone()),
+        Registration::with::<EndpointsController>(options.clone()),
     ]
 }

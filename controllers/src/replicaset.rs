@@ -11,7 +11,6 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-use async_trait::async_trait;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
@@ -30,29 +29,19 @@ use crate::shared::victims::Costs;
 #[derive(Debug)]
 pub struct ReplicaSetController(ReplicaSync<ReplicaSet>);
 
-impl ReplicaSetController {
-    /// Sets the controller up as `options` say.
-    ///
-    /// # Errors
-    /// When a watch cannot be arranged.
-    pub fn with_options(setup: &mut Setup, options: &Options) -> Result<Self, SetupError> {
+impl Controller for ReplicaSetController {
+    const NAME: &'static str = "replicaset-controller";
+    const DESCRIPTOR: Descriptor =
+        Descriptor::new(Self::NAME).with_aliases(&["replicaset"]).with_queue_name("replicaset");
+    type Config = Options;
+
+    fn setup(setup: &mut Setup, options: &Options) -> Result<Self, SetupError> {
         let settings = Settings {
             workers: options.concurrent_replicaset_syncs,
             reports_terminating: options.terminating_replicas,
             costs: if options.pod_deletion_cost { Costs::Honoured } else { Costs::Ignored },
         };
         Ok(Self(ReplicaSync::declare(setup, settings)))
-    }
-}
-
-#[async_trait]
-impl Controller for ReplicaSetController {
-    const NAME: &'static str = "replicaset-controller";
-    const DESCRIPTOR: Descriptor =
-        Descriptor::new(Self::NAME).with_aliases(&["replicaset"]).with_queue_name("replicaset");
-
-    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
-        Self::with_options(setup, &Options::default())
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {

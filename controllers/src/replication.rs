@@ -4,7 +4,6 @@
 //! [`crate::shared::replica_sync`]. The status has no field for pods on their way out, and no two
 //! ReplicationControllers stand in for each other.
 
-use async_trait::async_trait;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     PodTemplateSpec, ReplicationController, ReplicationControllerCondition, ReplicationControllerStatus,
@@ -23,31 +22,21 @@ use crate::shared::victims::Costs;
 #[derive(Debug)]
 pub struct ReplicationControllerController(ReplicaSync<ReplicationController>);
 
-impl ReplicationControllerController {
-    /// Sets the controller up as `options` say.
-    ///
-    /// # Errors
-    /// When a watch cannot be arranged.
-    pub fn with_options(setup: &mut Setup, options: &Options) -> Result<Self, SetupError> {
-        let settings = Settings {
-            workers: options.concurrent_rc_syncs,
-            reports_terminating: false,
-            costs: if options.pod_deletion_cost { Costs::Honoured } else { Costs::Ignored },
-        };
-        Ok(Self(ReplicaSync::declare(setup, settings)))
-    }
-}
-
-#[async_trait]
 impl Controller for ReplicationControllerController {
     const NAME: &'static str = "replicationcontroller-controller";
     const DESCRIPTOR: Descriptor = Descriptor::new(Self::NAME)
         .with_aliases(&["replicationcontroller"])
         .with_client_name("replication-controller")
         .with_queue_name("replicationmanager");
+    type Config = Options;
 
-    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
-        Self::with_options(setup, &Options::default())
+    fn setup(setup: &mut Setup, options: &Options) -> Result<Self, SetupError> {
+        let settings = Settings {
+            workers: options.concurrent_rc_syncs,
+            reports_terminating: false,
+            costs: if options.pod_deletion_cost { Costs::Honoured } else { Costs::Ignored },
+        };
+        Ok(Self(ReplicaSync::declare(setup, settings)))
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {

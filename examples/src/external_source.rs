@@ -28,8 +28,7 @@ pub struct RackLabels {
 
 /// The controller on this inventory. A machine has the name of its Node, and says `rack`.
 pub fn rack_labels(inventory: &ChannelSource) -> Registration {
-    let inventory = inventory.clone();
-    Registration::with(RackLabels::DESCRIPTOR, move |setup| Ok(RackLabels::on(setup, &inventory)))
+    Registration::with::<RackLabels>(inventory.clone())
 }
 
 /// What the inventory is about. No API server has ever heard of it.
@@ -43,24 +42,17 @@ fn machine() -> ResourceKind {
     }
 }
 
-impl RackLabels {
-    fn on(setup: &mut Setup, inventory: &ChannelSource) -> Self {
-        setup.uses::<Node>([Verb::Patch]);
-        let source = inventory.selecting(&Selection::default());
-        Self {
-            machines: setup.watch_from(source, Dynamic::new(machine())).enqueue(by_self).lister(),
-            nodes: setup.watch::<Node>().enqueue(by_self).lister(),
-        }
-    }
-}
-
-#[async_trait]
 impl Controller for RackLabels {
     const NAME: &'static str = "rack-labels";
+    type Config = ChannelSource;
 
-    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
-        // Without an inventory no Node is known to stand anywhere.
-        Ok(Self::on(setup, &ChannelSource::new(setup.env())))
+    fn setup(setup: &mut Setup, inventory: &ChannelSource) -> Result<Self, SetupError> {
+        setup.uses::<Node>([Verb::Patch]);
+        let source = inventory.selecting(&Selection::default());
+        Ok(Self {
+            machines: setup.watch_from(source, Dynamic::new(machine())).enqueue(by_self).lister(),
+            nodes: setup.watch::<Node>().enqueue(by_self).lister(),
+        })
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {

@@ -27,11 +27,11 @@ pub struct Restarter {
     settings: Lister<ConfigMap>,
 }
 
-#[async_trait]
 impl Controller for Restarter {
     const NAME: &'static str = "settings-restarter";
+    type Config = ();
 
-    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+    fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         setup.uses::<Deployment>([Verb::Patch]);
         let deployments =
             setup.watch::<Deployment>().index(BY_SETTINGS, settings_of).enqueue(by_self).lister();

@@ -20,11 +20,11 @@ pub struct DiskKeeper {
     services: Lister<Service>,
 }
 
-#[async_trait]
 impl Controller for DiskKeeper {
     const NAME: &'static str = "disk-keeper";
+    type Config = ();
 
-    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+    fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         setup.uses::<PersistentVolumeClaim>([Verb::Patch]);
         setup.uses::<Service>([Verb::Patch]);
         Ok(Self { services: setup.watch::<Service>().enqueue(by_self).lister() })

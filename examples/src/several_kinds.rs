@@ -58,11 +58,11 @@ pub struct SiteKeeper {
     directory: Lister<ConfigMap>,
 }
 
-#[async_trait]
 impl Controller for SiteKeeper {
     const NAME: &'static str = "site-keeper";
+    type Config = ();
 
-    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+    fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         setup.uses::<Site>([Verb::Patch]);
         setup.uses_subresource::<Site>("status", [Verb::Patch]);
         setup.uses::<Deployment>([Verb::Create, Verb::Patch]);

@@ -17,11 +17,11 @@ struct LabelMirror {
     config_maps: Lister<ConfigMap>,
 }
 
-#[async_trait]
 impl Controller for LabelMirror {
     const NAME: &'static str = "label-mirror-controller";
+    type Config = ();
 
-    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+    fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         setup.uses::<ConfigMap>([Verb::Create, Verb::Update]);
         Ok(Self {
             services: setup.watch::<Service>().enqueue(by_self).lister(),

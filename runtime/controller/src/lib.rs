@@ -54,7 +54,6 @@ mod setup;
 #[cfg(test)]
 mod tests;
 
-use async_trait::async_trait;
 use windlass_object::ObjectKey;
 use windlass_workqueue::Queue;
 
@@ -93,13 +92,15 @@ pub use crate::setup::{CacheSync, Host, Setup};
 ///
 /// The trait is used generically (its name is a constant, so it is not object-safe); [`Registration`] is how a
 /// registry holds many of them.
-#[async_trait]
 pub trait Controller: Send + Sync + Sized + 'static {
     /// The name by which users switch this controller on and off, such as `replicaset-controller`.
     const NAME: &'static str;
 
     /// The other names a controller goes by. All follow from [`Self::NAME`] unless stated.
     const DESCRIPTOR: Descriptor = Descriptor::new(Self::NAME);
+
+    /// What the controller is configured with; `()` if nothing.
+    type Config: Send + Sync + 'static;
 
     /// Declares what the controller watches and writes, and builds it.
     ///
@@ -108,9 +109,9 @@ pub trait Controller: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// When the controller cannot be built from its configuration.
-    fn setup(setup: &mut Setup) -> Result<Self, SetupError>;
+    fn setup(setup: &mut Setup, config: &Self::Config) -> Result<Self, SetupError>;
 
-    /// Brings the world in line with what `key` asks for.
+    /// Brings the world in line with what `key` asks for. Implementations write `async fn reconcile`.
     ///
     /// Reads come from listers, writes go through [`Context::client`]. The key's object may be gone: that is a state
     /// like any other. No two calls with one key run at the same time.
@@ -122,7 +123,11 @@ pub trait Controller: Send + Sync + Sized + 'static {
     /// # Cancel safety
     /// The future is dropped at any await when leadership is lost or a shutdown is aborted, so every prefix of its
     /// writes must be a state that a later reconcile can pick up.
-    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError>;
+    fn reconcile(
+        &self,
+        key: &ObjectKey,
+        cx: &Context,
+    ) -> impl Future<Output = Result<Outcome, ReconcileError>> + Send;
 
     /// Called once, after the caches are synced and the initial objects are enqueued, before the first worker starts.
     /// The place for keys that no event brings, such as leftovers of objects deleted while nobody led, or the one key

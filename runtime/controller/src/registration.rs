@@ -30,20 +30,23 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Registers `C` under its own names, set up by itself.
-    pub fn of<C: Controller>() -> Self {
-        Self::with(C::DESCRIPTOR, C::setup)
+    /// Registers `C` with the default of its configuration.
+    pub fn of<C: Controller<Config: Default>>() -> Self {
+        Self::with::<C>(C::Config::default())
     }
 
-    /// Registers a controller that is set up by `set_up`, which can hold its configuration. It may run more than once.
-    pub fn with<C: Controller>(
-        descriptor: Descriptor,
-        set_up: impl Fn(&mut Setup) -> Result<C, SetupError> + Send + Sync + 'static,
-    ) -> Self {
+    /// Registers `C` with this configuration.
+    pub fn with<C: Controller>(config: C::Config) -> Self {
         let set_up = move |setup: &mut Setup| -> Result<Arc<dyn Reconcile>, SetupError> {
-            Ok(Arc::new(set_up(setup)?))
+            Ok(Arc::new(C::setup(setup, &config)?))
         };
-        Self { descriptor, set_up: Arc::new(set_up) }
+        Self { descriptor: C::DESCRIPTOR, set_up: Arc::new(set_up) }
+    }
+
+    /// The same controller under other names: one process can run a type twice, with two configurations.
+    #[must_use]
+    pub fn named(self, descriptor: Descriptor) -> Self {
+        Self { descriptor, ..self }
     }
 
     /// The same controller with further settings, which have the last word over its own.

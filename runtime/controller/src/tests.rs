@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -60,12 +59,12 @@ struct Obedient {
     maps: Lister<ConfigMap>,
 }
 
-#[async_trait]
 impl Controller for Obedient {
     const NAME: &'static str = "obedient";
+    type Config = Diary;
 
-    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
-        obedient(setup, Diary::default())
+    fn setup(setup: &mut Setup, diary: &Diary) -> Result<Self, SetupError> {
+        obedient(setup, diary.clone())
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
@@ -137,18 +136,26 @@ struct Readied {
 type Act =
     Arc<dyn Fn(ObjectKey, Context) -> BoxFuture<'static, Result<Outcome, ReconcileError>> + Send + Sync>;
 
+/// What a scripted controller is wired as, and does.
+struct Script {
+    wire: Box<dyn Fn(&mut Setup) + Send + Sync>,
+    diary: Diary,
+    act: Act,
+}
+
 /// Does what the test says.
 struct Scripted {
     diary: Diary,
     act: Act,
 }
 
-#[async_trait]
 impl Controller for Scripted {
     const NAME: &'static str = "scripted";
+    type Config = Script;
 
-    fn setup(_: &mut Setup) -> Result<Self, SetupError> {
-        Err(SetupError::invalid("set up by a test"))
+    fn setup(setup: &mut Setup, Script { wire, diary, act }: &Script) -> Result<Self, SetupError> {
+        wire(setup);
+        Ok(Self { diary: diary.clone(), act: Arc::clone(act) })
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
@@ -195,9 +202,7 @@ impl World {
 
     async fn start(&self) -> Workers {
         let diary = self.diary.clone();
-        let registration =
-            Registration::with(Obedient::DESCRIPTOR, move |setup| obedient(setup, diary.clone()));
-        self.start_with(registration).await
+        self.start_with(Registration::with::<Obedient>(diary)).await
     }
 
     async fn start_with(&self, registration: Registration) -> Workers {
@@ -242,10 +247,7 @@ impl World {
     {
         let diary = self.diary.clone();
         let act: Act = Arc::new(move |key, context| Box::pin(act(key, context)));
-        Registration::with(Scripted::DESCRIPTOR, move |setup| {
-            wire(setup);
-            Ok(Scripted { diary: diary.clone(), act: Arc::clone(&act) })
-        })
+        Registration::with::<Scripted>(Script { wire: Box::new(wire), diary, act })
     }
 
     /// One that only notes what it is asked to reconcile.
@@ -437,11 +439,8 @@ impl RateLimiter<ObjectKey> for Touchy {
 #[tokio::test(start_paused = true)]
 async fn a_limiter_that_panics_is_counted_and_ends_no_worker() {
     let world = World::with(&["odd", "calm"]);
-    let diary = world.diary.clone();
-    let registration = Registration::with(Obedient::DESCRIPTOR, move |setup| {
-        setup.limiter(Box::new(Touchy(default_limiter())));
-        obedient(setup, diary.clone())
-    });
+    let registration = Registration::with::<Obedient>(world.diary.clone())
+        .tuned(|setup| setup.limiter(Box::new(Touchy(default_limiter()))));
     let workers = world.start_with(registration).await;
     world.pass(11).await;
     world.put("calm");
@@ -500,12 +499,16 @@ async fn workers_told_to_stop_take_no_new_key_and_finish_the_one_they_have() {
 async fn a_panic_in_a_mapper_or_start_hook_is_counted_and_takes_down_nothing() {
     struct Clumsy(Diary);
 
-    #[async_trait]
     impl Controller for Clumsy {
         const NAME: &'static str = "clumsy";
+        type Config = Diary;
 
-        fn setup(_: &mut Setup) -> Result<Self, SetupError> {
-            Err(SetupError::invalid("set up with a diary"))
+        fn setup(setup: &mut Setup, diary: &Diary) -> Result<Self, SetupError> {
+            setup.watch::<ConfigMap>().enqueue(|map| {
+                assert_ne!(map.metadata.name.as_deref(), Some("bad"), "a mapper with a defect");
+                by_self(map)
+            });
+            Ok(Self(diary.clone()))
         }
 
         async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
@@ -519,15 +522,7 @@ async fn a_panic_in_a_mapper_or_start_hook_is_counted_and_takes_down_nothing() {
     }
 
     let world = World::with(&["bad", "good"]);
-    let diary = world.diary.clone();
-    let registration = Registration::with(Clumsy::DESCRIPTOR, move |setup| {
-        setup.watch::<ConfigMap>().enqueue(|map| {
-            assert_ne!(map.metadata.name.as_deref(), Some("bad"), "a mapper with a defect");
-            by_self(map)
-        });
-        Ok(Clumsy(diary.clone()))
-    });
-    let _workers = world.start_with(registration).await;
+    let _workers = world.start_with(Registration::with::<Clumsy>(world.diary.clone())).await;
     world.pass(1).await;
     assert_eq!(world.diary.times("good").len(), 1);
     assert_eq!(world.metrics.reconcile("clumsy").panics.get(), 2);
@@ -554,11 +549,7 @@ async fn what_a_controller_declares_is_known_without_a_cluster_and_as_often_as_a
 #[tokio::test(start_paused = true)]
 async fn a_controller_without_workers_or_with_an_index_twice_is_refused_at_setup() {
     let refused = |declare: fn(&mut Setup)| {
-        let registration = Registration::with(Obedient::DESCRIPTOR, move |setup| {
-            let obedient = obedient(setup, Diary::default());
-            declare(setup);
-            obedient
-        });
+        let registration = Registration::of::<Obedient>().tuned(declare);
         registration.declaration(&Env::virtual_time(1)).map(drop)
     };
     assert!(matches!(refused(|setup| setup.workers(0)), Err(SetupError::NoWorkers)));

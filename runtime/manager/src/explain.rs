@@ -171,7 +171,6 @@ impl fmt::Debug for Explainer {
 
 #[cfg(test)]
 mod tests {
-    use async_trait::async_trait;
     use windlass_controller::{
         Context, Controller, Host, Outcome, ReconcileError, Registration, Setup, SetupError,
     };
@@ -184,12 +183,12 @@ mod tests {
 
     struct Idle;
 
-    #[async_trait]
     impl Controller for Idle {
         const NAME: &'static str = "idle-controller";
         const DESCRIPTOR: Descriptor = Descriptor::new(Self::NAME).with_aliases(&["idle"]);
+        type Config = ();
 
-        fn setup(_: &mut Setup) -> Result<Self, SetupError> {
+        fn setup(_: &mut Setup, (): &()) -> Result<Self, SetupError> {
             Ok(Self)
         }
 

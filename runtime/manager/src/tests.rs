@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
 use kube::api::{Api, Patch, PatchParams};
@@ -40,11 +39,11 @@ struct Scribe {
     maps: Lister<ConfigMap>,
 }
 
-#[async_trait]
 impl Controller for Scribe {
     const NAME: &'static str = "scribe";
+    type Config = ();
 
-    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+    fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         setup.uses::<ConfigMap>([Verb::Patch]);
         Ok(Self { maps: setup.watch::<ConfigMap>().enqueue(by_self).lister() })
     }
@@ -68,11 +67,11 @@ impl Controller for Scribe {
 /// Writes two hundred times at once, whatever the limiter says.
 struct Hasty;
 
-#[async_trait]
 impl Controller for Hasty {
     const NAME: &'static str = "hasty";
+    type Config = ();
 
-    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+    fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         setup.uses::<ConfigMap>([Verb::Patch]);
         setup.watch::<ConfigMap>().enqueue(by_self);
         Ok(Self)
@@ -505,7 +504,7 @@ async fn a_second_registration_of_one_name_or_alias_is_an_error() {
     assert!(matches!(manager.run(signals).await, Err(ManagerError::Registry(_))));
 
     let mut registry = Registry::new();
-    let named = |descriptor| Registration::with(descriptor, Scribe::setup);
+    let named = |descriptor| Registration::of::<Scribe>().named(descriptor);
     registry
         .register(named(Descriptor::new("scribe").with_aliases(&["writer"])))
         .expect("the first of its name");
@@ -763,11 +762,11 @@ async fn events_that_nobody_accepts_delay_a_release_by_half_a_second() {
 /// Needs a cache that nobody else needs.
 struct Hoarder;
 
-#[async_trait]
 impl Controller for Hoarder {
     const NAME: &'static str = "hoarder";
+    type Config = ();
 
-    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+    fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         setup.quarantine_after(Some(1));
         setup.watch::<Secret>().enqueue(by_self);
         Ok(Self)
@@ -846,11 +845,11 @@ fn widgets() -> ResourceKind {
 /// Watches a kind that is not served.
 struct Founder;
 
-#[async_trait]
 impl Controller for Founder {
     const NAME: &'static str = "founder";
+    type Config = ();
 
-    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+    fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         setup.watch_dynamic(widgets()).enqueue(by_self);
         Ok(Self)
     }
@@ -877,11 +876,10 @@ async fn a_kind_that_is_not_served_is_waited_for_within_the_cache_sync_timeout_a
 fn fed(env: &Env, trigger: &Trigger) -> (Arc<ChannelSource>, Registration) {
     let feed = Arc::new(ChannelSource::new(env));
     let (theirs, trigger) = (Arc::clone(&feed), trigger.clone());
-    let registration = Registration::with(Descriptor::new("fed"), move |setup: &mut Setup| {
+    let registration = Registration::of::<Hoarder>().named(Descriptor::new("fed")).tuned(move |setup| {
         let source = theirs.selecting(&Selection::default());
         setup.watch_from(source, Typed::<ConfigMap>::new()).enqueue(by_self);
         setup.triggered_by(&trigger);
-        Hoarder::setup(setup)
     });
     (feed, registration)
 }

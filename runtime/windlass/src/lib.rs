@@ -15,11 +15,11 @@
 //!     config_maps: Lister<ConfigMap>,
 //! }
 //!
-//! #[async_trait]
 //! impl Controller for LabelMirror {
 //!     const NAME: &'static str = "label-mirror-controller";
+//!     type Config = ();
 //!
-//!     fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+//!     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
 //!         setup.uses::<ConfigMap>([Verb::Create, Verb::Update]);
 //!         Ok(Self {
 //!             services: setup.watch::<Service>().enqueue(by_self).lister(),
@@ -139,11 +139,9 @@ pub use windlass_testing as testing;
 #[doc(inline)]
 pub use windlass_workqueue as workqueue;
 
-pub use async_trait::async_trait;
 
 /// What a controller's file needs, and the `main` beside it: `use windlass::prelude::*;`.
 pub mod prelude {
-    pub use async_trait::async_trait;
     pub use windlass_controller::{
         Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError, by_owner, by_self,
         generation_changed, retry, terminal,

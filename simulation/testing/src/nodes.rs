@@ -23,7 +23,7 @@ mod tests;
 
 use std::time::Duration;
 
-use windlass_controller::{Controller as _, Registration};
+use windlass_controller::Registration;
 
 use self::keeper::NodeKeeper;
 use self::kubelet::Kubelet;
@@ -65,10 +65,9 @@ impl Default for NodeOptions {
 
 /// The controllers that together are the nodes and their scheduler.
 pub fn registrations(options: &NodeOptions) -> Vec<Registration> {
-    let (kept, bound, played) = (options.clone(), options.clone(), options.clone());
     vec![
-        Registration::with(NodeKeeper::DESCRIPTOR, move |setup| Ok(NodeKeeper::declare(setup, &kept))),
-        Registration::with(Scheduler::DESCRIPTOR, move |setup| Ok(Scheduler::declare(setup, &bound))),
-        Registration::with(Kubelet::DESCRIPTOR, move |setup| Ok(Kubelet::declare(setup, played.clone()))),
+        Registration::with::<NodeKeeper>(options.clone()),
+        Registration::with::<Scheduler>(options.clone()),
+        Registration::with::<Kubelet>(options.clone()),
     ]
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use async_trait::async_trait;
 use kube::Resource;
 use windlass_controller::{Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError};
 use windlass_informer::Lister;
@@ -41,12 +40,7 @@ where
 
 /// A controller that gives away the caches that it watches.
 pub(crate) fn registration(looks: &[Look], caches: &Caches) -> Registration {
-    let (looks, caches) = (looks.to_vec(), caches.clone());
-    Registration::with(Probe::DESCRIPTOR, move |setup| {
-        let found: Vec<Arc<dyn Cache>> = looks.iter().map(|look| Arc::from(look(setup))).collect();
-        *caches.0.lock().unwrap_or_else(PoisonError::into_inner) = found;
-        Ok(Probe)
-    })
+    Registration::with::<Probe>((looks.to_vec(), caches.clone()))
 }
 
 impl Caches {
@@ -95,11 +89,13 @@ where
 
 struct Probe;
 
-#[async_trait]
 impl Controller for Probe {
     const NAME: &'static str = "cache-probe";
+    type Config = (Vec<Look>, Caches);
 
-    fn setup(_: &mut Setup) -> Result<Self, SetupError> {
+    fn setup(setup: &mut Setup, (looks, caches): &Self::Config) -> Result<Self, SetupError> {
+        let found: Vec<Arc<dyn Cache>> = looks.iter().map(|look| Arc::from(look(setup))).collect();
+        *caches.0.lock().unwrap_or_else(PoisonError::into_inner) = found;
         Ok(Probe)
     }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -60,7 +59,7 @@ enum Habit {
 
 impl Mirror {
     fn registration(habit: Habit) -> Registration {
-        Registration::with(Self::DESCRIPTOR, move |setup| Self::declare(setup, habit))
+        Registration::with::<Self>(habit)
     }
 
     fn declare(setup: &mut Setup, habit: Habit) -> Result<Self, SetupError> {
@@ -114,13 +113,13 @@ fn noted(map: &ConfigMap) -> Option<&String> {
     map.data.as_ref().and_then(|data| data.get("mirrored"))
 }
 
-#[async_trait]
 impl Controller for Mirror {
     const NAME: &'static str = "mirror";
     const DESCRIPTOR: Descriptor = Descriptor::new(Self::NAME);
+    type Config = Habit;
 
-    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
-        Self::declare(setup, Habit::Sound)
+    fn setup(setup: &mut Setup, habit: &Habit) -> Result<Self, SetupError> {
+        Self::declare(setup, *habit)
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
@@ -346,10 +345,7 @@ fn a_campaign_that_cannot_fail_is_refused() {
 async fn a_panic_of_the_controllers_is_one_of_the_test() {
     let env = Env::virtual_time(1);
     let server = server(&env);
-    let registration =
-        Registration::with(Mirror::DESCRIPTOR, |_: &mut Setup| -> Result<Mirror, SetupError> {
-            panic!("boom")
-        });
+    let registration = Mirror::registration(Habit::Sound).tuned(|_| panic!("boom"));
     // It would wait for ever for what no controller makes.
     let run = with_controllers(&env, &server, "test", [registration], std::future::pending::<()>());
     let message = caught(run).await.expect_err("it panics");

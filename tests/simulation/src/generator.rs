@@ -7,7 +7,6 @@ use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -104,22 +103,19 @@ struct Generator {
 
 /// The controller over caches of this form. It appends its reconciles to `turns`.
 pub fn registration(form: CacheForm, turns: &Turns) -> Registration {
-    let turns = turns.clone();
-    Registration::with(Generator::DESCRIPTOR, move |setup: &mut Setup| -> Result<Generator, SetupError> {
-        setup.uses::<Secret>([Verb::Create]);
-        let parents = setup.watch::<ConfigMap>().enqueue(by_self).lister();
-        let children = setup.watch_selected::<Secret>(form.selection()).enqueue(parent_of).lister();
-        Ok(Generator { parents, children, turns: turns.clone() })
-    })
+    Registration::with::<Generator>((form, turns.clone()))
 }
 
-#[async_trait]
 impl Controller for Generator {
     const NAME: &'static str = "generator-controller";
     const DESCRIPTOR: Descriptor = Descriptor::new(Self::NAME);
+    type Config = (CacheForm, Turns);
 
-    fn setup(_: &mut Setup) -> Result<Self, SetupError> {
-        Err(SetupError::invalid("it is registered with a log of its reconciles"))
+    fn setup(setup: &mut Setup, (form, turns): &Self::Config) -> Result<Self, SetupError> {
+        setup.uses::<Secret>([Verb::Create]);
+        let parents = setup.watch::<ConfigMap>().enqueue(by_self).lister();
+        let children = setup.watch_selected::<Secret>(form.selection()).enqueue(parent_of).lister();
+        Ok(Self { parents, children, turns: turns.clone() })
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {

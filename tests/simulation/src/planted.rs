@@ -13,7 +13,7 @@ mod wrappers;
 
 use std::time::Duration;
 
-use windlass_controller::{Controller as _, Descriptor, Registration};
+use windlass_controller::{Descriptor, Registration};
 use windlass_controllers::{
     EndpointsController, Options, ReplicaSetController, ReplicationControllerController, registrations,
 };
@@ -202,8 +202,8 @@ fn leaking() -> Vec<Registration> {
 
 fn twice() -> Vec<Registration> {
     let again = [
-        Registration::with(Descriptor::new("replicaset-controller-again"), ReplicaSetController::setup),
-        Registration::with(Descriptor::new("endpoints-controller-again"), EndpointsController::setup),
+        Registration::of::<ReplicaSetController>().named(Descriptor::new("replicaset-controller-again")),
+        Registration::of::<EndpointsController>().named(Descriptor::new("endpoints-controller-again")),
     ];
     sound().into_iter().chain(again).collect()
 }

@@ -8,7 +8,6 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
@@ -32,11 +31,11 @@ struct Marker {
     maps: Lister<ConfigMap>,
 }
 
-#[async_trait]
 impl Controller for Marker {
     const NAME: &'static str = "marker";
+    type Config = ();
 
-    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+    fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         setup.uses::<ConfigMap>([Verb::Patch]);
         Ok(Self { maps: setup.watch::<ConfigMap>().enqueue(by_self).lister() })
     }
@@ -55,11 +54,11 @@ impl Controller for Marker {
 /// Reads the same cache, and writes nothing.
 struct Reader;
 
-#[async_trait]
 impl Controller for Reader {
     const NAME: &'static str = "reader";
+    type Config = ();
 
-    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+    fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         setup.watch::<ConfigMap>().enqueue(|_| Vec::new());
         Ok(Self)
     }

@@ -121,7 +121,7 @@ async fn no_key_is_reconciled_before_every_handler_has_seen_what_exists() {
 /// Never answers.
 struct Mute;
 
-#[async_trait]
+#[async_trait::async_trait]
 impl ListerWatcher for Mute {
     async fn list(&self, _: ListRequest) -> Result<RawList, RequestError> {
         std::future::pending().await

@@ -144,7 +144,7 @@ impl Guarded {
     }
 }
 
-#[async_trait]
+#[async_trait::async_trait]
 impl ListerWatcher for Guarded {
     async fn list(&self, request: ListRequest) -> Result<RawList, RequestError> {
         self.server()?.list(request).await
@@ -473,10 +473,9 @@ async fn keys_that_are_taken_away_are_forgotten_and_the_hand_over_waits_for_thos
 #[tokio::test(start_paused = true)]
 async fn a_key_whose_cache_is_waited_for_is_handed_over_at_once() {
     let world = World::with(&["counter"]);
-    let (scope, diary) = (Gatekeeper::with('z'), world.diary.clone());
-    let registration = Registration::with(Obedient::DESCRIPTOR, move |setup| {
+    let scope = Gatekeeper::with('z');
+    let registration = Registration::with::<Obedient>(world.diary.clone()).tuned(|setup| {
         setup.read_your_writes(ReadYourWrites::Block { at_most: Duration::from_secs(60) });
-        obedient(setup, diary.clone())
     });
     let workers = start_in(&world, &scope, registration).await;
     world.api.meddle(|_| Some(What::Coalesced { within_ms: 60_000 }));
@@ -493,8 +492,7 @@ async fn a_key_whose_cache_is_waited_for_is_handed_over_at_once() {
 async fn what_a_key_writes_leaves_behind_the_fence_of_its_own_verdict() {
     let world = World::with(&["counter"]);
     let scope = Gatekeeper::with('z');
-    let diary = world.diary.clone();
-    let registration = Registration::with(Obedient::DESCRIPTOR, move |setup| obedient(setup, diary.clone()));
+    let registration = Registration::with::<Obedient>(world.diary.clone());
     scope.shut();
     let workers = start_in(&world, &scope, registration).await;
     world.pass(5).await;
@@ -626,11 +624,7 @@ async fn of_idle_keys_as_many_are_remembered_as_the_controller_says() {
     let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
     names.push("fails");
     let world = World::with(&names);
-    let diary = world.diary.clone();
-    let registration = Registration::with(Obedient::DESCRIPTOR, move |setup| {
-        setup.remember(10);
-        obedient(setup, diary.clone())
-    });
+    let registration = Registration::with::<Obedient>(world.diary.clone()).tuned(|setup| setup.remember(10));
     let workers = world.start_with(registration).await;
     world.pass(10).await;
     assert_eq!(workers.insight().overview().remembered, 11);

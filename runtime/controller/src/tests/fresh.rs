@@ -16,17 +16,12 @@ use crate::ReadYourWrites;
 use crate::consistency::caches::{Cache, Caches};
 use crate::consistency::writes::{Place, Wanted};
 
-fn counting(mode: ReadYourWrites) -> impl Fn(&mut Setup) -> Result<Obedient, SetupError> + Send + Sync {
-    move |setup| {
-        setup.read_your_writes(mode);
-        obedient(setup, Diary::default())
-    }
-}
-
 async fn count_with(mode: ReadYourWrites) -> (World, Workers) {
     let world = World::with(&["counter"]);
     world.api.meddle(|_| Some(LATE));
-    let workers = world.start_with(Registration::with(Obedient::DESCRIPTOR, counting(mode))).await;
+    let workers = world
+        .start_with(Registration::of::<Obedient>().tuned(move |setup| setup.read_your_writes(mode)))
+        .await;
     (world, workers)
 }
 

@@ -97,7 +97,7 @@ async fn what_is_no_api_server_is_watched_like_one_and_ends_with_its_controller(
 /// A source that lists nothing, and panics once it is to be watched and the time has come.
 struct Brittle(Env);
 
-#[async_trait]
+#[async_trait::async_trait]
 impl ListerWatcher for Brittle {
     async fn list(&self, _: ListRequest) -> Result<RawList, RequestError> {
         Ok(RawList { version: Some(ResourceVersion::new("1")), ..RawList::default() })

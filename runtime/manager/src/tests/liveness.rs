@@ -17,19 +17,16 @@ struct Sluggish {
 
 /// Under this limit, if there is one.
 fn sluggish(takes: Duration, limit: Option<Duration>) -> Registration {
-    Registration::with(Descriptor::new("sluggish"), move |setup: &mut Setup| {
-        setup.reconcile_timeout(limit);
-        setup.watch::<ConfigMap>().enqueue(by_self);
-        Ok(Sluggish { takes })
-    })
+    Registration::with::<Sluggish>(takes).tuned(move |setup| setup.reconcile_timeout(limit))
 }
 
-#[async_trait]
 impl Controller for Sluggish {
     const NAME: &'static str = "sluggish";
+    type Config = Duration;
 
-    fn setup(_: &mut Setup) -> Result<Self, SetupError> {
-        Err(SetupError::invalid("it is made by `sluggish`"))
+    fn setup(setup: &mut Setup, takes: &Duration) -> Result<Self, SetupError> {
+        setup.watch::<ConfigMap>().enqueue(by_self);
+        Ok(Self { takes: *takes })
     }
 
     async fn reconcile(&self, _: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {

@@ -14,13 +14,18 @@ const BUSY: Duration = Duration::from_secs(4);
 /// Never awaits.
 struct Hog;
 
-#[async_trait]
 impl Controller for Hog {
     const NAME: &'static str = "hog";
+    /// Blocks its mapper, if given.
+    type Config = Option<Gate>;
 
-    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
+    fn setup(setup: &mut Setup, gate: &Option<Gate>) -> Result<Self, SetupError> {
         setup.workers(4);
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        let watch = setup.watch::<ConfigMap>();
+        match gate.clone() {
+            Some(gate) => watch.enqueue(move |map: &ConfigMap| gate.pass(map)),
+            None => watch.enqueue(by_self),
+        };
         Ok(Self)
     }
 
@@ -120,19 +125,25 @@ async fn every_shard_and_the_membership_are_renewed_while_workers_burn_every_thr
     assert!(matches!(run.await, Ok(Ok(()))), "it worked to the end");
 }
 
-/// Has a mapper that returns once it is let go, and not before.
-fn blocked_by(gate: &Arc<Barrier>, called: &Arc<AtomicBool>) -> Registration {
-    let (gate, called) = (Arc::clone(gate), Arc::clone(called));
-    Registration::with(Descriptor::new("blocked"), move |setup: &mut Setup| {
-        let (gate, called) = (Arc::clone(&gate), Arc::clone(&called));
-        setup.watch::<ConfigMap>().enqueue(move |map: &ConfigMap| {
-            if !called.swap(true, Ordering::SeqCst) {
-                gate.wait();
-            }
-            by_self(map)
-        });
-        Ok(Hog)
-    })
+/// Blocks the first call of a mapper until it is let go.
+#[derive(Clone)]
+struct Gate {
+    barrier: Arc<Barrier>,
+    called: Arc<AtomicBool>,
+}
+
+impl Gate {
+    fn pass(&self, map: &ConfigMap) -> Vec<ObjectKey> {
+        if !self.called.swap(true, Ordering::SeqCst) {
+            self.barrier.wait();
+        }
+        by_self(map)
+    }
+}
+
+fn blocked_by(barrier: &Arc<Barrier>, called: &Arc<AtomicBool>) -> Registration {
+    let gate = Gate { barrier: Arc::clone(barrier), called: Arc::clone(called) };
+    Registration::with::<Hog>(Some(gate)).named(Descriptor::new("blocked"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]

@@ -11,12 +11,13 @@ struct Recorder {
     times: Arc<Mutex<Vec<Instant>>>,
 }
 
-#[async_trait]
 impl Controller for Recorder {
     const NAME: &'static str = "recorder";
+    type Config = Arc<Mutex<Vec<Instant>>>;
 
-    fn setup(_: &mut Setup) -> Result<Self, SetupError> {
-        Err(SetupError::invalid("the test creates the recorder"))
+    fn setup(setup: &mut Setup, times: &Self::Config) -> Result<Self, SetupError> {
+        setup.watch::<ConfigMap>().enqueue(by_self);
+        Ok(Self { times: Arc::clone(times) })
     }
 
     async fn reconcile(&self, _: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
@@ -30,11 +31,7 @@ async fn manager_resyncs_after_12_to_24_hours_and_plain_factory_never() {
     assert_eq!(FactoryOptions::default().resync, None);
     let world = World::new();
     let times = Arc::new(Mutex::new(Vec::new()));
-    let recorded = Arc::clone(&times);
-    let registration = Registration::with(Descriptor::new("recorder"), move |setup: &mut Setup| {
-        setup.watch::<ConfigMap>().enqueue(by_self);
-        Ok(Recorder { times: Arc::clone(&recorded) })
-    });
+    let registration = Registration::with::<Recorder>(Arc::clone(&times));
     let one =
         world.start_controller(ManagerConfig { election: None, ..ManagerConfig::new("one") }, registration);
     world.pass(12 * HOUR - 1).await;

@@ -222,7 +222,7 @@ async fn the_second_signal_ends_runnables_at_once() {
 /// Is ready after so many seconds.
 struct Slow(u64);
 
-#[async_trait]
+#[async_trait::async_trait]
 impl Runnable for Slow {
     fn name(&self) -> &str {
         "slow"

@@ -34,21 +34,18 @@ struct Porter {
 }
 
 fn porter(diary: &Diary) -> Registration {
-    let diary = Arc::clone(diary);
-    Registration::with(Descriptor::new("porter"), move |setup: &mut Setup| {
+    Registration::with::<Porter>(Arc::clone(diary))
+}
+
+impl Controller for Porter {
+    const NAME: &'static str = "porter";
+    type Config = Diary;
+
+    fn setup(setup: &mut Setup, diary: &Diary) -> Result<Self, SetupError> {
         setup.uses::<ConfigMap>([Verb::Patch]);
         setup.workers(NAMESPACES);
         let maps = setup.watch::<ConfigMap>().enqueue(by_self).lister();
-        Ok(Porter { maps, diary: Arc::clone(&diary) })
-    })
-}
-
-#[async_trait]
-impl Controller for Porter {
-    const NAME: &'static str = "porter";
-
-    fn setup(_: &mut Setup) -> Result<Self, SetupError> {
-        Err(SetupError::invalid("it is made by `porter`"))
+        Ok(Self { maps, diary: Arc::clone(diary) })
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
@@ -589,19 +586,16 @@ struct Warden {
 }
 
 fn warden() -> Registration {
-    Registration::with(Descriptor::new("warden"), |setup: &mut Setup| {
-        setup.uses::<Node>([Verb::Patch]);
-        let nodes = setup.watch_every_shard::<Node>().enqueue(by_self).lister();
-        Ok(Warden { nodes })
-    })
+    Registration::of::<Warden>()
 }
 
-#[async_trait]
 impl Controller for Warden {
     const NAME: &'static str = "warden";
+    type Config = ();
 
-    fn setup(_: &mut Setup) -> Result<Self, SetupError> {
-        Err(SetupError::invalid("it is made by `warden`"))
+    fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
+        setup.uses::<Node>([Verb::Patch]);
+        Ok(Self { nodes: setup.watch_every_shard::<Node>().enqueue(by_self).lister() })
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
@@ -647,14 +641,12 @@ async fn objects_without_a_namespace_are_divided_by_name_and_those_of_one_that_d
 async fn what_needs_a_leader_or_watches_kinds_without_namespaces_by_shard_is_refused() {
     let world = World::new();
     let registration = |every: bool| {
-        Registration::with(Descriptor::new("porter"), move |setup: &mut Setup| {
+        porter(&Diary::default()).tuned(move |setup| {
             if every {
                 setup.watch_every_shard::<Node>().enqueue(by_self);
             } else {
                 setup.watch::<Node>().enqueue(by_self);
             }
-            let maps = setup.watch::<ConfigMap>().lister();
-            Ok(Porter { maps, diary: Diary::default() })
         })
     };
     let one = world.start_controller(four_shards("one"), registration(false));

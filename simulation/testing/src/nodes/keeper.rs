@@ -1,6 +1,5 @@
 //! Keeps the nodes themselves: as many as asked for, there and ready.
 
-use async_trait::async_trait;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
@@ -26,27 +25,23 @@ pub(super) struct NodeKeeper {
 }
 
 impl NodeKeeper {
-    pub(super) fn declare(setup: &mut Setup, options: &NodeOptions) -> Self {
-        setup.uses::<Node>([Verb::Create]);
-        setup.uses_subresource::<Node>("status", [Verb::Patch]);
-        let nodes = setup.watch::<Node>().enqueue(by_self).lister();
-        let queue = setup.queue();
-        (0..options.count).for_each(|number| queue.add(ObjectKey::cluster(&name_of(number))));
-        Self { count: options.count, nodes }
-    }
-
     fn number_of(&self, key: &ObjectKey) -> Option<u32> {
         let number = key.name().strip_prefix("node-")?.parse().ok()?;
         (number < self.count && name_of(number) == key.name()).then_some(number)
     }
 }
 
-#[async_trait]
 impl Controller for NodeKeeper {
     const NAME: &'static str = "node-keeper";
+    type Config = NodeOptions;
 
-    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
-        Ok(Self::declare(setup, &NodeOptions::default()))
+    fn setup(setup: &mut Setup, options: &NodeOptions) -> Result<Self, SetupError> {
+        setup.uses::<Node>([Verb::Create]);
+        setup.uses_subresource::<Node>("status", [Verb::Patch]);
+        let nodes = setup.watch::<Node>().enqueue(by_self).lister();
+        let queue = setup.queue();
+        (0..options.count).for_each(|number| queue.add(ObjectKey::cluster(&name_of(number))));
+        Ok(Self { count: options.count, nodes })
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::json;
@@ -24,19 +23,6 @@ pub(super) struct Kubelet {
 }
 
 impl Kubelet {
-    pub(super) fn declare(setup: &mut Setup, options: NodeOptions) -> Self {
-        setup.workers(options.workers);
-        setup.uses::<Pod>([Verb::Delete]);
-        setup.uses_subresource::<Pod>("status", [Verb::Patch]);
-        let addresses = Arc::new(Addresses::default());
-        let theirs = Arc::clone(&addresses);
-        // The addresses are noted before the pods are queued: a pod reconciled after a restart keeps the one it has.
-        let pods =
-            setup.watch::<Pod>().on_event(move |event, _| note(&theirs, event)).enqueue(by_self).lister();
-        let nodes = setup.watch::<Node>().lister();
-        Self { options, pods, nodes, addresses }
-    }
-
     fn played_node(&self, pod: &Pod) -> Option<Arc<Node>> {
         let name = pod.spec.as_ref()?.node_name.as_deref()?;
         self.nodes.cached(&ObjectKey::cluster(name)).filter(|node| is_played(node))
@@ -58,12 +44,21 @@ impl Kubelet {
     }
 }
 
-#[async_trait]
 impl Controller for Kubelet {
     const NAME: &'static str = "node-kubelet";
+    type Config = NodeOptions;
 
-    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
-        Ok(Self::declare(setup, NodeOptions::default()))
+    fn setup(setup: &mut Setup, options: &NodeOptions) -> Result<Self, SetupError> {
+        setup.workers(options.workers);
+        setup.uses::<Pod>([Verb::Delete]);
+        setup.uses_subresource::<Pod>("status", [Verb::Patch]);
+        let addresses = Arc::new(Addresses::default());
+        let theirs = Arc::clone(&addresses);
+        // The addresses are noted before the pods are queued: a pod reconciled after a restart keeps the one it has.
+        let pods =
+            setup.watch::<Pod>().on_event(move |event, _| note(&theirs, event)).enqueue(by_self).lister();
+        let nodes = setup.watch::<Node>().lister();
+        Ok(Self { options: options.clone(), pods, nodes, addresses })
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {

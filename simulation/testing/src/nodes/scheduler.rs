@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::PostParams;
 use kube::{Api, Resource as _};
@@ -28,7 +27,17 @@ pub(super) struct Scheduler {
 }
 
 impl Scheduler {
-    pub(super) fn declare(setup: &mut Setup, options: &NodeOptions) -> Self {
+    fn choice(&self, pod: &Pod) -> Option<String> {
+        let nodes = self.nodes.list().into_iter().filter(|node| takes(node, pod));
+        self.load.place(uid(pod), nodes.filter_map(|node| node.metadata.name.clone()))
+    }
+}
+
+impl Controller for Scheduler {
+    const NAME: &'static str = "node-scheduler";
+    type Config = NodeOptions;
+
+    fn setup(setup: &mut Setup, options: &NodeOptions) -> Result<Self, SetupError> {
         setup.workers(options.workers);
         setup.uses_subresource::<Pod>("binding", [Verb::Create]);
         let load = Arc::new(Load::default());
@@ -42,21 +51,7 @@ impl Scheduler {
         let waiting = pods.clone();
         // A pod for which there was no node waits without asking again, until a node changes.
         let nodes = setup.watch::<Node>().on_event(move |_, queue| wake_waiting(&waiting, queue)).lister();
-        Self { pods, nodes, load }
-    }
-
-    fn choice(&self, pod: &Pod) -> Option<String> {
-        let nodes = self.nodes.list().into_iter().filter(|node| takes(node, pod));
-        self.load.place(uid(pod), nodes.filter_map(|node| node.metadata.name.clone()))
-    }
-}
-
-#[async_trait]
-impl Controller for Scheduler {
-    const NAME: &'static str = "node-scheduler";
-
-    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
-        Ok(Self::declare(setup, &NodeOptions::default()))
+        Ok(Self { pods, nodes, load })
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {

@@ -270,12 +270,12 @@ impl Diary {
     }
 }
 
-#[async_trait]
 impl Controller for Acting {
     const NAME: &'static str = "acting";
+    type Config = Box<dyn Fn(&mut Setup) -> Act + Send + Sync>;
 
-    fn setup(_: &mut Setup) -> Result<Self, SetupError> {
-        Err(SetupError::invalid("made by `controller`"))
+    fn setup(setup: &mut Setup, set_up: &Self::Config) -> Result<Self, SetupError> {
+        Ok(Self(set_up(setup)))
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
@@ -288,7 +288,7 @@ pub(crate) fn controller(
     name: &'static str,
     set_up: impl Fn(&mut Setup) -> Act + Send + Sync + 'static,
 ) -> Registration {
-    Registration::with(Descriptor::new(name), move |setup| Ok(Acting(set_up(setup))))
+    Registration::with::<Acting>(Box::new(set_up)).named(Descriptor::new(name))
 }
 
 /// What a reconcile does, as a closure.

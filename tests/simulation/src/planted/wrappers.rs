@@ -4,7 +4,6 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Method, Request, Response};
@@ -68,13 +67,13 @@ impl Server for LateServer {
 #[derive(Debug)]
 pub(super) struct Resentful<C>(C);
 
-#[async_trait]
 impl<C: Controller> Controller for Forgiving<C> {
     const NAME: &'static str = C::NAME;
     const DESCRIPTOR: Descriptor = C::DESCRIPTOR;
+    type Config = C::Config;
 
-    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
-        C::setup(setup).map(Self)
+    fn setup(setup: &mut Setup, config: &C::Config) -> Result<Self, SetupError> {
+        C::setup(setup, config).map(Self)
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
@@ -89,13 +88,13 @@ impl<C: Controller> Controller for Forgiving<C> {
     }
 }
 
-#[async_trait]
 impl<C: Controller> Controller for Leaking<C> {
     const NAME: &'static str = C::NAME;
     const DESCRIPTOR: Descriptor = C::DESCRIPTOR;
+    type Config = C::Config;
 
-    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
-        C::setup(setup).map(Self)
+    fn setup(setup: &mut Setup, config: &C::Config) -> Result<Self, SetupError> {
+        C::setup(setup, config).map(Self)
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
@@ -108,13 +107,13 @@ impl<C: Controller> Controller for Leaking<C> {
     }
 }
 
-#[async_trait]
 impl<C: Controller> Controller for Resentful<C> {
     const NAME: &'static str = C::NAME;
     const DESCRIPTOR: Descriptor = C::DESCRIPTOR;
+    type Config = C::Config;
 
-    fn setup(setup: &mut Setup) -> Result<Self, SetupError> {
-        let controller = C::setup(setup)?;
+    fn setup(setup: &mut Setup, config: &C::Config) -> Result<Self, SetupError> {
+        let controller = C::setup(setup, config)?;
         setup.limiter(Box::new(Unforgetting(default_limiter())));
         Ok(Self(controller))
     }

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
@@ -207,8 +206,15 @@ struct Busy<'a> {
 }
 
 fn registration(probe: &Arc<Probe>) -> Registration {
-    let probe = Arc::clone(probe);
-    let set_up = move |setup: &mut Setup| -> Result<Copier, SetupError> {
+    Registration::with::<Copier>(Arc::clone(probe))
+}
+
+impl Controller for Copier {
+    const NAME: &'static str = "copier-controller";
+    const DESCRIPTOR: Descriptor = Descriptor::new(Self::NAME);
+    type Config = Arc<Probe>;
+
+    fn setup(setup: &mut Setup, probe: &Arc<Probe>) -> Result<Self, SetupError> {
         setup.uses::<Secret>([Verb::Create, Verb::Update, Verb::Delete]);
         setup.workers(3);
         if setup.env().is_planted("one back-off for all") {
@@ -220,7 +226,7 @@ fn registration(probe: &Arc<Probe>) -> Registration {
         };
         let life = life_of(setup.env());
         probe.notes().panics.insert(life.clone(), (0, setup.metrics().clone()));
-        let watched = Arc::clone(&probe);
+        let watched = Arc::clone(probe);
         let of_source = move |source: &ConfigMap| {
             if source.metadata.name.as_deref() == Some(TRIPS) {
                 watched.notes().panicked(&life);
@@ -228,22 +234,11 @@ fn registration(probe: &Arc<Probe>) -> Registration {
             }
             by_self(source)
         };
-        Ok(Copier {
+        Ok(Self {
             sources: setup.watch::<ConfigMap>().enqueue(of_source).lister(),
             copies: setup.watch::<Secret>().enqueue(of_copy).lister(),
-            probe: Arc::clone(&probe),
+            probe: Arc::clone(probe),
         })
-    };
-    Registration::with(Copier::DESCRIPTOR, set_up)
-}
-
-#[async_trait]
-impl Controller for Copier {
-    const NAME: &'static str = "copier-controller";
-    const DESCRIPTOR: Descriptor = Descriptor::new(Self::NAME);
-
-    fn setup(_: &mut Setup) -> Result<Self, SetupError> {
-        Err(SetupError::invalid("it is registered with a probe"))
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {

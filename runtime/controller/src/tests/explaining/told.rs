@@ -102,10 +102,8 @@ async fn a_worker_that_waits_for_the_cache_does_not_count_as_running() {
 
 /// The obedient controller, whose workers wait for their caches.
 async fn start_blocking(world: &World, scope: Arc<dyn Scope>) -> Workers {
-    let diary = world.diary.clone();
-    let registration = Registration::with(Obedient::DESCRIPTOR, move |setup| {
+    let registration = Registration::with::<Obedient>(world.diary.clone()).tuned(|setup| {
         setup.read_your_writes(ReadYourWrites::Block { at_most: Duration::from_secs(20) });
-        obedient(setup, diary.clone())
     });
     let readied = world.ready_in(scope, registration);
     readied.prepared.start(readied.resources).await.expect("started")
