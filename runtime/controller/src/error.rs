@@ -1,33 +1,71 @@
 //! How a reconcile fails, and how a controller fails to be built.
 
+use std::borrow::Cow;
 use std::error::Error;
+use std::fmt;
 use std::time::Duration;
 
 use windlass_client::{Denial, IdentityError, NotDeclaredError, RequestError};
 use windlass_informer::Unreadable;
 
+/// How often a reconcile looks for an object that cannot be decoded. No event says that such an object is gone.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+
 /// Any error, sendable between workers.
 pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
 
-/// Why a reconcile did not succeed, and whether trying again can help.
-#[derive(Debug, thiserror::Error)]
-pub enum ReconcileError {
-    /// Trying again can help: the key is backed off. `?` on a client's error ends here.
-    #[error("{0}")]
-    Retry(#[source] BoxError),
-    /// Trying again cannot help: the key waits for its next change.
-    #[error("{0}")]
-    Terminal(#[source] BoxError),
+/// Why a reconcile did not succeed, and what becomes of its key.
+///
+/// `?` converts any error, `anyhow::Error` and text included, and takes the class from the first cause of a known type:
+///
+/// | cause | key |
+/// |---|---|
+/// | a request that the controller did not declare | [`terminal`], with the line to add |
+/// | [`Unreadable`] | [`not_yet`], after 30 s |
+/// | anything else | [`retry`] |
+///
+/// [`retry`], [`retry_after`], [`terminal`] and [`not_yet`] choose the class: `.map_err(terminal)?`.
+///
+/// This type implements no [`Error`], as `anyhow::Error` does not: it could not convert any error otherwise.
+#[derive(Debug)]
+pub struct ReconcileError {
+    class: Class,
+    cause: BoxError,
 }
 
-/// A failure that trying again may mend, from a message or an error.
+/// What becomes of the key.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// It is backed off.
+    Retry,
+    /// It is reconciled again after this delay. Its failures stay counted.
+    RetryAfter(Duration),
+    /// It waits for its next change.
+    Terminal,
+    /// It did not fail, and is reconciled again after this delay.
+    NotYet(Duration),
+}
+
+/// A failure that another attempt can mend: the key is backed off.
 pub fn retry(cause: impl Into<BoxError>) -> ReconcileError {
-    ReconcileError::Retry(cause.into())
+    ReconcileError { class: Class::Retry, cause: cause.into() }
 }
 
-/// A failure that only a change of the object can mend, from a message or an error.
+/// A failure that another attempt after `delay` can mend: the key is reconciled again then, whatever its back-off is.
+pub fn retry_after(delay: Duration, cause: impl Into<BoxError>) -> ReconcileError {
+    ReconcileError { class: Class::RetryAfter(delay), cause: cause.into() }
+}
+
+/// A failure that only a change of the object can mend: the key waits for its next change.
 pub fn terminal(cause: impl Into<BoxError>) -> ReconcileError {
-    ReconcileError::Terminal(cause.into())
+    ReconcileError { class: Class::Terminal, cause: cause.into() }
+}
+
+/// Something else has to happen first, such as a child becoming ready. The key is reconciled again after `delay`; this is
+/// no failure, and `explain` shows the reason. It leaves from any depth of the call stack.
+pub fn not_yet(delay: Duration, reason: impl Into<Cow<'static, str>>) -> ReconcileError {
+    let reason: Cow<'static, str> = reason.into();
+    ReconcileError { class: Class::NotYet(delay), cause: reason.into() }
 }
 
 /// How loudly a failure is told.
@@ -40,20 +78,28 @@ pub(crate) enum Loudness {
 }
 
 impl ReconcileError {
-    /// See [`retry`].
-    pub fn retry(cause: impl Into<BoxError>) -> Self {
-        retry(cause)
+    /// Whether the key waits for its next change.
+    pub fn is_terminal(&self) -> bool {
+        self.class == Class::Terminal
     }
 
-    /// See [`terminal`].
-    pub fn terminal(cause: impl Into<BoxError>) -> Self {
-        terminal(cause)
+    /// Returns the first cause of this type.
+    pub fn find<E: Error + 'static>(&self) -> Option<&E> {
+        self.causes().find_map(|cause| cause.downcast_ref())
     }
 
     /// Whether the cause is an optimistic-concurrency conflict: somebody else wrote the object first, and the next
     /// attempt reads what they wrote.
     pub fn is_conflict(&self) -> bool {
         self.causes().any(is_conflict)
+    }
+
+    pub(crate) fn class(&self) -> Class {
+        self.class
+    }
+
+    pub(crate) fn cause(&self) -> &(dyn Error + 'static) {
+        self.cause.as_ref()
     }
 
     /// How loudly the worker tells of this failure.
@@ -64,19 +110,40 @@ impl ReconcileError {
 
     /// What the API server's authorizer refused, if that is why it failed.
     pub(crate) fn denial(&self) -> Option<Denial> {
-        let (Self::Retry(first) | Self::Terminal(first)) = self;
-        windlass_client::denial(first.as_ref())
+        windlass_client::denial(self.cause())
     }
 
     /// Whether it failed because of what the controller may not do, or as whom: an operator mends that, at any time.
     pub(crate) fn is_for_want_of_rights(&self) -> bool {
-        let (Self::Retry(first) | Self::Terminal(first)) = self;
-        self.denial().is_some() || IdentityError::among(first.as_ref()).is_some()
+        self.denial().is_some() || IdentityError::among(self.cause()).is_some()
     }
 
     fn causes(&self) -> impl Iterator<Item = &(dyn Error + 'static)> {
-        let (Self::Retry(first) | Self::Terminal(first)) = self;
-        causes(first.as_ref())
+        causes(self.cause())
+    }
+
+    /// Chooses the class by the first cause of a known type.
+    fn classified(cause: BoxError) -> Self {
+        if let Some(undeclared) = causes(cause.as_ref()).find_map(undeclared) {
+            return terminal(Undeclared { cause: undeclared.clone() });
+        }
+        let class = match causes(cause.as_ref()).any(|cause| cause.is::<Unreadable>()) {
+            true => Class::NotYet(LOOK_AGAIN),
+            false => Class::Retry,
+        };
+        Self { class, cause }
+    }
+}
+
+impl<E: Into<BoxError>> From<E> for ReconcileError {
+    fn from(cause: E) -> Self {
+        Self::classified(cause.into())
+    }
+}
+
+impl fmt::Display for ReconcileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.cause.fmt(f)
     }
 }
 
@@ -84,30 +151,17 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
     std::iter::successors(Some(error), |&error| error.source())
 }
 
-impl From<kube::Error> for ReconcileError {
-    /// A request that was refused because the controller never declared it is terminal, since no retry changes the
-    /// program; everything else is worth another attempt.
-    fn from(error: kube::Error) -> Self {
-        match windlass_client::undeclared(&error) {
-            Some(cause) => terminal(Undeclared { cause: cause.clone() }),
-            None => retry(error),
-        }
-    }
-}
-
-impl From<Unreadable> for ReconcileError {
-    fn from(error: Unreadable) -> Self {
-        retry(error)
-    }
-}
-
-impl From<RequestError> for ReconcileError {
-    fn from(error: RequestError) -> Self {
-        match error {
-            RequestError::NotDeclared(cause) => terminal(Undeclared { cause }),
-            error => retry(error),
-        }
-    }
+/// The request that was refused because the controller did not declare it.
+fn undeclared<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a NotDeclaredError> {
+    let of_request = || match cause.downcast_ref() {
+        Some(RequestError::NotDeclared(undeclared)) => Some(undeclared),
+        _ => None,
+    };
+    cause
+        .downcast_ref()
+        .and_then(windlass_client::undeclared)
+        .or_else(of_request)
+        .or_else(|| cause.downcast_ref())
 }
 
 /// A request that the controller did not declare, with the line that would.
@@ -209,17 +263,57 @@ mod tests {
         ] {
             let status = kube::core::Status::failure("refused", reason).with_code(code);
             let error = ReconcileError::from(kube::Error::Api(Box::new(status)));
-            assert!(matches!(error, ReconcileError::Retry(_)));
+            assert_eq!(error.class(), Class::Retry);
             assert_eq!(error.loudness(), loudness, "{reason}");
             assert_eq!(error.is_conflict(), loudness == Loudness::Expected, "{reason}");
         }
     }
 
     #[test]
+    fn class_follows_from_first_known_cause_unless_chosen() {
+        let kind = Box::new(windlass_object::ResourceKind::of::<k8s_openapi::api::core::v1::Pod>());
+        let unreadable = || Unreadable {
+            kind: kind.clone(),
+            key: windlass_object::ObjectKey::namespaced("shop", "web"),
+            reason: "a number".into(),
+        };
+        let undeclared = || NotDeclaredError {
+            verb: windlass_object::Verb::Get,
+            group: "apps".to_owned(),
+            resource: "deployments".to_owned(),
+        };
+        let minute = Duration::from_secs(60);
+        let table = [
+            (ReconcileError::from("text"), Class::Retry, "text"),
+            (ReconcileError::from(unreadable()), Class::NotYet(LOOK_AGAIN), "pods.v1 shop/web exists"),
+            (
+                ReconcileError::from(undeclared()),
+                Class::Terminal,
+                "setup.uses_rule(Rule::new(\"apps\", \"deployments\"",
+            ),
+            (
+                ReconcileError::from(RequestError::NotDeclared(undeclared())),
+                Class::Terminal,
+                "setup.uses_rule(",
+            ),
+            (retry(unreadable()), Class::Retry, "cannot be decoded"),
+            (retry_after(minute, "busy"), Class::RetryAfter(minute), "busy"),
+            (terminal("never"), Class::Terminal, "never"),
+            (not_yet(minute, "no address"), Class::NotYet(minute), "no address"),
+        ];
+        for (error, class, text) in table {
+            assert_eq!(error.class(), class, "{error}");
+            assert!(error.to_string().contains(text), "{error}");
+            assert_eq!(error.is_terminal(), class == Class::Terminal);
+        }
+        assert_eq!(retry(unreadable()).find::<Unreadable>(), Some(&unreadable()));
+    }
+
+    #[test]
     fn what_this_side_kept_from_leaving_is_told_quietly_and_tried_again() {
         for cause in [BoxError::from(DrainingError), BoxError::from(FencedError::NotSent)] {
             let error = ReconcileError::from(kube::Error::Service(cause));
-            assert!(matches!(error, ReconcileError::Retry(_)));
+            assert_eq!(error.class(), Class::Retry);
             assert_eq!(error.loudness(), Loudness::Expected);
         }
         assert_eq!(retry(LeaseLost).loudness(), Loudness::Expected);

@@ -73,7 +73,7 @@ pub use crate::enqueue::timer::Timer;
 pub use crate::enqueue::trigger::{Trigger, TriggerError};
 pub use crate::enqueue::watch::{Watch, Watchable, to_keys};
 pub use crate::enqueue::watches::{WatchError, Watches};
-pub use crate::error::{BoxError, ReconcileError, SetupError, retry, terminal};
+pub use crate::error::{BoxError, ReconcileError, SetupError, not_yet, retry, retry_after, terminal};
 pub use crate::explain::{
     CachedObject, Explanation, FailingKey, Insight, LastError, LastRun, Moment, Overview, Queued, SeenObject,
     Situation, State, UndecodedObject, WaitingKey,
@@ -117,8 +117,7 @@ pub trait Controller: Send + Sync + Sized + 'static {
     /// like any other. No two calls with one key run at the same time.
     ///
     /// # Errors
-    /// [`ReconcileError::Retry`] backs the key off and tries again; [`ReconcileError::Terminal`] waits for the next
-    /// change.
+    /// `?` takes any error. [`ReconcileError`] says what becomes of the key.
     ///
     /// # Cancel safety
     /// The future is dropped at any await when leadership is lost or a shutdown is aborted, so every prefix of its

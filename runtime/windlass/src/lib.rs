@@ -139,12 +139,11 @@ pub use windlass_testing as testing;
 #[doc(inline)]
 pub use windlass_workqueue as workqueue;
 
-
 /// What a controller's file needs, and the `main` beside it: `use windlass::prelude::*;`.
 pub mod prelude {
     pub use windlass_controller::{
         Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError, by_owner, by_self,
-        generation_changed, retry, terminal,
+        generation_changed, not_yet, retry, retry_after, terminal,
     };
     pub use windlass_env::Env;
     pub use windlass_informer::{Lister, Selection};

@@ -114,7 +114,7 @@ pub(crate) enum Asker {
 }
 
 /// How a reconcile ended, or why a key that was taken was not reconciled.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// Nothing more to do.
     Done,
@@ -122,6 +122,8 @@ pub(crate) enum Ending {
     Again,
     /// Paused by its reconcile, for this reason.
     Paused(&'static str),
+    /// It waits for something else, for this reason, and is to be looked at again.
+    NotYet(Arc<str>),
     /// Not reconciled, since its object has this annotation.
     Annotated(&'static str),
     /// Not reconciled, since its object cannot be decoded.
@@ -228,15 +230,16 @@ impl History {
     /// The reconcile of `key` that began last has ended.
     pub(crate) fn ended(&self, key: &ObjectKey, now: Instant, end: Ending, failure: Option<Failure>) {
         self.lock().records.change(key, |record| {
-            (record.running, record.ended, record.end) = (false, Some(now), Some(end));
+            (record.running, record.ended) = (false, Some(now));
             record.failing = matches!(end, Ending::Failed | Ending::Panicked | Ending::Resting);
             if failure.is_some() {
                 record.failure = failure.map(Box::new);
             }
-            if matches!(end, Ending::Again | Ending::Failed | Ending::Panicked) {
+            if matches!(end, Ending::Again | Ending::NotYet(_) | Ending::Failed | Ending::Panicked) {
                 record.asked_by = Some(Asker::Reconcile);
                 record.waits_from(now);
             }
+            record.end = Some(end);
             record.keep()
         });
     }
@@ -303,8 +306,9 @@ impl History {
 
     /// Whether `key` was not reconciled because of this annotation when it was last taken, and nobody has taken it since.
     pub(crate) fn was_paused_by(&self, key: &ObjectKey, annotation: &str) -> bool {
-        let end = self.lock().records.get(key).and_then(|record| record.end);
-        matches!(end, Some(Ending::Annotated(by)) if by == annotation)
+        let state = self.lock();
+        let end = state.records.get(key).and_then(|record| record.end.as_ref());
+        matches!(end, Some(Ending::Annotated(by)) if *by == annotation)
     }
 
     /// How many keys are remembered that nothing is the matter with, if others were forgotten for that.

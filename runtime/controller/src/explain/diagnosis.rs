@@ -176,7 +176,10 @@ impl Facts {
     fn of_the_last_end(&self) -> Option<Situation> {
         let record = self.record.as_ref()?;
         let again = self.whereabouts.due.map(|due| self.now.moment(due.at));
-        match record.end? {
+        if let (Some(Ending::NotYet(reason)), Some(next_try)) = (&record.end, &again) {
+            return Some(Situation::NotYet { reason: reason.to_string(), next_try: next_try.clone() });
+        }
+        match record.end.as_ref()? {
             Ending::Paused(reason) if again.is_none() => {
                 Some(Situation::Paused { by: format!("its reconcile says so: {reason}") })
             }

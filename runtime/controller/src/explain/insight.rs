@@ -266,16 +266,17 @@ fn asked_by(asker: Option<Asker>) -> &'static str {
 fn last_run(record: &Record, now: Now) -> Option<LastRun> {
     let started = record.started?;
     let ended = record.ended.filter(|ended| !record.running && *ended >= started);
-    let outcome = record.end.filter(|_| ended.is_some()).map(|end| outcome(end).to_owned());
+    let outcome = record.end.as_ref().filter(|_| ended.is_some()).map(|end| outcome(end).to_owned());
     let seconds = (ended.unwrap_or(now.instant) - started).as_secs_f64();
     Some(LastRun { started: now.moment(started), ended: ended.map(|at| now.moment(at)), seconds, outcome })
 }
 
-fn outcome(end: Ending) -> &'static str {
+fn outcome(end: &Ending) -> &'static str {
     match end {
         Ending::Done => "done",
         Ending::Again => "asked for another look",
         Ending::Paused(_) => "paused",
+        Ending::NotYet(_) => "not yet",
         Ending::Annotated(_) => "not reconciled: paused",
         Ending::Withheld => "not reconciled: its object could not be decoded",
         Ending::Failed => "failed",

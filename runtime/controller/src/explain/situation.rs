@@ -80,6 +80,13 @@ pub enum Situation {
         /// By what.
         by: String,
     },
+    /// The last reconcile found that something else has to happen first.
+    NotYet {
+        /// What has to happen.
+        reason: String,
+        /// When the key is reconciled again.
+        next_try: Moment,
+    },
     /// A worker reconciles the key.
     Running {
         /// Since when.
@@ -183,6 +190,9 @@ impl fmt::Display for Situation {
             }
             Self::Quarantined { panics, message, since } => quarantined(f, *panics, message, since),
             Self::Paused { by } => write!(f, "paused: {by}"),
+            Self::NotYet { reason, next_try } => {
+                write!(f, "not yet: {reason}; reconciled again {}", next_try.ahead())
+            }
             Self::Running { since } => write!(f, "running: a worker has reconciled it for {}", since.span()),
             Self::WaitingForOwnWrite { resource } => {
                 write!(f, "waiting for its own write: the cache of {resource} does not show it yet")

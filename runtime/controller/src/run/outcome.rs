@@ -5,7 +5,7 @@ use std::time::Duration;
 use windlass_workqueue::Priority;
 
 use crate::enqueue::quarantine::Verdict;
-use crate::error::ReconcileError;
+use crate::error::{Class, ReconcileError};
 
 /// How a reconcile that did not fail ended.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -66,6 +66,8 @@ pub(crate) enum Settlement {
     /// Back in the queue by its own failures, but soon in any case. The key draws on nothing that keys share: the
     /// missing permission is no fault of the key, and an operator adds it at any time.
     AwaitRole,
+    /// Back in the queue after a while, with its failures.
+    RetryAfter(Duration),
     /// Forgotten until something changes, because it failed too often.
     GiveUp,
     /// At rest until something changes, because it panicked too often.
@@ -75,31 +77,35 @@ pub(crate) enum Settlement {
 /// Decides what becomes of a key. `attempts` counts its failures before this attempt; no `max_retries` means for ever.
 pub(crate) fn settle(attempt: &Attempt, attempts: u32, max_retries: Option<u32>) -> Settlement {
     match attempt {
-        Attempt::Returned(Ok(Outcome::Done | Outcome::Paused(_)) | Err(ReconcileError::Terminal(_))) => {
-            Settlement::Forget
-        }
+        Attempt::Returned(Ok(Outcome::Done | Outcome::Paused(_))) => Settlement::Forget,
         Attempt::Returned(Ok(Outcome::RequeueAfter(delay))) => Settlement::ForgetThenAfter(*delay, None),
         Attempt::Returned(Ok(Outcome::RequeueAt { after, priority })) => {
             Settlement::ForgetThenAfter(*after, Some(*priority))
         }
-        // A role that lacks a rule says nothing about the key: it never uses up the key's retries either.
-        Attempt::Returned(Err(error @ ReconcileError::Retry(_))) if error.is_for_want_of_rights() => {
-            Settlement::AwaitRole
-        }
-        Attempt::Returned(Err(ReconcileError::Retry(_))) => match max_retries {
-            Some(limit) if attempts >= limit => Settlement::GiveUp,
-            _ => Settlement::BackOff,
-        },
+        Attempt::Returned(Err(error)) => settle_failure(error, attempts, max_retries),
         // A panic is a defect, not an answer about the key: it never uses up the key's retries.
         Attempt::Panicked(_, Verdict::TryAgain) => Settlement::BackOff,
         Attempt::Panicked(_, Verdict::Rest(_)) => Settlement::Rest,
     }
 }
 
+fn settle_failure(error: &ReconcileError, attempts: u32, max_retries: Option<u32>) -> Settlement {
+    let is_last = max_retries.is_some_and(|limit| attempts >= limit);
+    match error.class() {
+        Class::Terminal => Settlement::Forget,
+        Class::NotYet(delay) => Settlement::ForgetThenAfter(delay, None),
+        // A role that lacks a rule says nothing about the key: it never uses up the key's retries either.
+        Class::Retry | Class::RetryAfter(_) if error.is_for_want_of_rights() => Settlement::AwaitRole,
+        Class::Retry | Class::RetryAfter(_) if is_last => Settlement::GiveUp,
+        Class::Retry => Settlement::BackOff,
+        Class::RetryAfter(delay) => Settlement::RetryAfter(delay),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{retry, terminal};
+    use crate::error::{not_yet, retry, retry_after, terminal};
 
     const FORBIDDEN: &str =
         r#"User "me" cannot create resource "pods" in API group "" in the namespace "web""#;
@@ -135,6 +141,27 @@ mod tests {
             ("last retry", returned(Err(retry("no"))), 14, Some(15), Settlement::BackOff),
             ("one too many", returned(Err(retry("no"))), 15, Some(15), Settlement::GiveUp),
             ("no retries at all", returned(Err(retry("no"))), 0, Some(0), Settlement::GiveUp),
+            (
+                "at the server's time",
+                returned(Err(retry_after(after, "busy"))),
+                3,
+                None,
+                Settlement::RetryAfter(after),
+            ),
+            (
+                "one too many at any time",
+                returned(Err(retry_after(after, "busy"))),
+                15,
+                Some(15),
+                Settlement::GiveUp,
+            ),
+            (
+                "not yet",
+                returned(Err(not_yet(after, "waits"))),
+                99,
+                Some(0),
+                Settlement::ForgetThenAfter(after, None),
+            ),
             ("paused", returned(Ok(Outcome::paused("as told"))), 3, Some(0), Settlement::Forget),
             ("forbidden", returned(Err(retry(FORBIDDEN))), 99, Some(0), Settlement::AwaitRole),
             (

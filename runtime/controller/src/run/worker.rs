@@ -27,7 +27,7 @@ use crate::enqueue::limits::Limit;
 use crate::enqueue::pause::Pause;
 use crate::enqueue::quarantine::Verdict;
 use crate::enqueue::scope;
-use crate::error::{LeaseLost, Loudness, ReconcileError, ReconcileTimeout, retry};
+use crate::error::{Class, LeaseLost, Loudness, ReconcileError, ReconcileTimeout, retry};
 use crate::run::context::{About, Context, ReconcileClient};
 use crate::run::outcome::{Attempt, Outcome, Settlement, settle};
 use crate::run::reconcile::Reconcile;
@@ -246,6 +246,9 @@ impl Worker {
                 queue.add_with(key.clone(), Add::rate_limited_per_key(AFTER_DENIAL).priority(priority));
             }
             Settlement::Forget | Settlement::GiveUp => queue.forget(key),
+            Settlement::RetryAfter(delay) => {
+                queue.add_with(key.clone(), Add::after(delay).priority(priority));
+            }
             Settlement::ForgetThenAfter(delay, asked) => {
                 queue.forget(key);
                 queue.add_with(key.clone(), Add::after(delay).priority(asked.unwrap_or(priority)));
@@ -264,17 +267,21 @@ impl Worker {
             (Attempt::Returned(Ok(Outcome::Done)), _) => Ending::Done,
             (Attempt::Returned(Ok(Outcome::Paused(reason))), _) => Ending::Paused(reason),
             (Attempt::Returned(Ok(_)), _) => Ending::Again,
-            (Attempt::Returned(Err(ReconcileError::Terminal(_))), _) => Ending::Terminal,
             (Attempt::Returned(Err(_)), Settlement::GiveUp) => Ending::GivenUp,
-            (Attempt::Returned(Err(_)), _) => Ending::Failed,
+            (Attempt::Returned(Err(error)), _) => match error.class() {
+                Class::Terminal => Ending::Terminal,
+                Class::NotYet(_) => Ending::NotYet(one_line(error.cause()).into()),
+                Class::Retry | Class::RetryAfter(_) => Ending::Failed,
+            },
             (Attempt::Panicked(_, Verdict::TryAgain), _) => Ending::Panicked,
             (Attempt::Panicked(_, Verdict::Rest(_)), _) => Ending::Resting,
         };
         let failure = match attempt {
             Attempt::Returned(Ok(_)) => None,
+            Attempt::Returned(Err(error)) if matches!(error.class(), Class::NotYet(_)) => None,
             Attempt::Returned(Err(error)) => {
                 let lacking = error.denial().map(|denial| denial.to_string());
-                Some(Failure::new(at, one_line(error), lacking))
+                Some(Failure::new(at, one_line(error.cause()), lacking))
             }
             Attempt::Panicked(message, _) => Some(Failure::new(at, format!("panicked: {message}"), None)),
         };
@@ -288,8 +295,11 @@ impl Worker {
             Attempt::Returned(Ok(Outcome::RequeueAfter(_) | Outcome::RequeueAt { .. })) => {
                 metrics.total.requeue_after.inc();
             }
-            Attempt::Returned(Err(ReconcileError::Retry(_))) => metrics.total.error.inc(),
-            Attempt::Returned(Err(ReconcileError::Terminal(_))) => metrics.total.terminal.inc(),
+            Attempt::Returned(Err(error)) => match error.class() {
+                Class::Retry | Class::RetryAfter(_) => metrics.total.error.inc(),
+                Class::Terminal => metrics.total.terminal.inc(),
+                Class::NotYet(_) => metrics.total.requeue_after.inc(),
+            },
             Attempt::Panicked(..) => {
                 metrics.total.panic.inc();
                 metrics.panics.inc();
@@ -318,7 +328,7 @@ impl Worker {
     /// Tells what a role lacks once in a while, and of all other keys that need it in detail only.
     fn tell_denial(&self, error: &ReconcileError, failures: u32) {
         let Some(denial) = error.denial() else {
-            let error = one_line(error);
+            let error = one_line(error.cause());
             return tracing::warn!(
                 error,
                 failures,
@@ -363,11 +373,13 @@ async fn unless_lost(
 }
 
 fn tell_failure(error: &ReconcileError, settlement: Settlement, failures: u32) {
-    let loudness = error.loudness();
-    let terminal = matches!(error, ReconcileError::Terminal(_));
-    let error = one_line(error);
+    let (loudness, class) = (error.loudness(), error.class());
+    let error = one_line(error.cause());
     match (settlement, loudness) {
-        _ if terminal => tracing::error!(error, "failed for good: waiting for its next change"),
+        _ if matches!(class, Class::NotYet(_)) => tracing::debug!(reason = error, "not yet: waiting"),
+        _ if class == Class::Terminal => {
+            tracing::error!(error, "failed for good: waiting for its next change")
+        }
         (Settlement::GiveUp, _) => {
             tracing::warn!(error, failures, "failed too often: dropped until its next change");
         }

@@ -15,6 +15,7 @@ use windlass_object::{RawList, ResourceKind, Scope as Reach, Status, Typed};
 use super::*;
 use crate::ReadYourWrites;
 use crate::{CacheSync, Explanation, Held, Insight, Scope, Standing, Verdict, generation_changed};
+use crate::{not_yet, retry_after};
 
 const PAUSED: &str = "example.com/paused";
 
@@ -40,6 +41,27 @@ fn assert_says(insight: &Insight, name: &str, expected: &str) -> Explanation {
     assert_eq!(json["cause"], line.as_str(), "{json}");
     assert!(json["situation"]["name"].is_string(), "{json}");
     explanation
+}
+
+#[tokio::test(start_paused = true)]
+async fn not_yet_is_no_failure_and_retry_after_keeps_the_failures() {
+    let world = World::with(&["child", "server"]);
+    let half_minute = Duration::from_secs(30);
+    let registration = world.scripted(watch_maps, move |key, _| async move {
+        match key.name() {
+            "child" => Err(not_yet(half_minute, "its Deployment has no ready replicas")),
+            _ => Err(retry_after(half_minute, "the server asks for patience")),
+        }
+    });
+    let workers = world.start_with(registration.tuned(|setup| setup.max_retries(Some(0)))).await;
+    world.pass(1).await;
+    let reason = "not yet: its Deployment has no ready replicas; reconciled again in 29.0 s";
+    assert_says(&workers.insight(), "child", reason);
+    assert_says(&workers.insight(), "server", "given up: it failed too often");
+    world.pass(30).await;
+    assert_eq!((world.diary.times("child").len(), world.diary.times("server").len()), (2, 1));
+    let counts = world.metrics.reconcile(Scripted::NAME).total;
+    assert_eq!((counts.requeue_after.get(), counts.error.get()), (2, 1));
 }
 
 #[tokio::test(start_paused = true)]
