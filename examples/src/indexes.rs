@@ -17,9 +17,6 @@ use windlass::prelude::*;
 /// The annotation of a pod template that changes with the settings, and so restarts the pods.
 pub const SETTINGS: &str = "example.com/settings";
 
-/// The index of Deployments by the keys of the ConfigMaps they use.
-const BY_SETTINGS: &str = "settings";
-
 /// The controller.
 #[derive(Debug)]
 pub struct Restarter {
@@ -33,14 +30,10 @@ impl Controller for Restarter {
 
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         setup.uses::<Deployment>([Verb::Patch]);
-        let deployments =
-            setup.watch::<Deployment>().index(BY_SETTINGS, settings_of).enqueue(by_self).lister();
-        let users = deployments.clone();
-        let users_of = move |map: &ConfigMap| {
-            let users = users.by_index(BY_SETTINGS, &ObjectKey::of(&map.metadata).to_string());
-            users.iter().map(|deployment| ObjectKey::of(&deployment.metadata)).collect()
-        };
-        Ok(Self { deployments, settings: setup.watch::<ConfigMap>().enqueue(users_of).lister() })
+        let deployments = setup.watch::<Deployment>().enqueue(by_self).lister();
+        let users = deployments.index(settings_of);
+        let settings = setup.watch::<ConfigMap>().enqueue(by_index(&users)).lister();
+        Ok(Self { deployments, settings })
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
@@ -50,8 +43,8 @@ impl Controller for Restarter {
             return Ok(Outcome::Done);
         }
         let mut settings = Vec::new();
-        for map in used.iter().filter_map(|map| map.parse().ok()) {
-            settings.extend(self.settings.get(&map)?);
+        for map in &used {
+            settings.extend(self.settings.get(map)?);
         }
         let wanted = fingerprint(settings.iter().map(|map| map.data.clone().unwrap_or_default()));
         if annotation(&deployment) != Some(&wanted) {
@@ -66,7 +59,7 @@ impl Controller for Restarter {
 }
 
 /// The keys of the ConfigMaps that a Deployment's pods read: in whole as variables, or as files.
-fn settings_of(deployment: &Deployment) -> Vec<String> {
+fn settings_of(deployment: &Deployment) -> Vec<ObjectKey> {
     let namespace = deployment.metadata.namespace.as_deref();
     let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
     let variables = pod.into_iter().flat_map(|pod| &pod.containers).flat_map(|container| {
@@ -76,7 +69,7 @@ fn settings_of(deployment: &Deployment) -> Vec<String> {
     let volumes = pod.into_iter().flat_map(|pod| pod.volumes.iter().flatten());
     let files = volumes.filter_map(|volume| Some(volume.config_map.as_ref()?.name.as_str()));
     let names: BTreeSet<&str> = variables.chain(files).collect();
-    names.into_iter().map(|name| ObjectKey::new(namespace, name).to_string()).collect()
+    names.into_iter().map(|name| ObjectKey::new(namespace, name)).collect()
 }
 
 /// A number that changes with what it is made of.
@@ -129,8 +122,11 @@ mod tests {
     #[test]
     fn a_deployment_is_found_by_every_configmap_it_reads_and_once_by_each() {
         let of = |reads: &[&str]| settings_of(&deployment("web", reads));
-        assert_eq!(of(&[]), [""; 0]);
-        assert_eq!(of(&["colors", "sizes", "colors"]), ["default/colors", "default/sizes"]);
+        assert_eq!(of(&[]), []);
+        assert_eq!(
+            of(&["colors", "sizes", "colors"]),
+            ["colors", "sizes"].map(|name| ObjectKey::namespaced("default", name))
+        );
     }
 
     #[windlass::simulation(crashes = all, caches = [Deployment, ConfigMap])]

@@ -21,7 +21,7 @@ use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use windlass_controller::{Context, Enqueuer, Outcome, ReconcileError, Setup, retry};
-use windlass_informer::Lister;
+use windlass_informer::{Index, Lister};
 use windlass_metrics::ReplicaSetMetrics;
 use windlass_object::owner::{controller_of, controller_reference};
 use windlass_object::{LabelSelector, ObjectKey, Verb};
@@ -41,12 +41,6 @@ use super::slow_start::slow_start;
 use super::victims::Costs;
 use super::withheld::Withheld;
 
-/// The index of owners by the group of siblings they belong to.
-const SIBLINGS: &str = "siblings";
-
-/// The index of pods by who controls them. All replicated kinds share it.
-const BY_CONTROLLER: &str = "pods-by-controller";
-
 /// What is set about one replicated kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
@@ -63,7 +57,9 @@ pub(crate) struct Settings {
 pub(crate) struct ReplicaSync<R: Replicated> {
     settings: Settings,
     owners: Lister<R>,
+    siblings: Index<R, String>,
     pods: Lister<Pod>,
+    pods_by_controller: Index<Pod, String>,
     withheld: Withheld,
     metrics: ReplicaSetMetrics,
 }
@@ -102,7 +98,6 @@ impl<R: Replicated> ReplicaSync<R> {
         let owners = setup
             .watch::<R>()
             .primary()
-            .index(SIBLINGS, |owner| siblings_of(owner).into_iter().collect())
             .on_event(move |event, queue| {
                 if !(deaf && is_of_status_alone(event)) {
                     queue.add(ObjectKey::of(event.object().meta()));
@@ -112,14 +107,22 @@ impl<R: Replicated> ReplicaSync<R> {
         let their_owners = owners.clone();
         let pods = setup
             .watch::<Pod>()
-            .index(BY_CONTROLLER, by_controller)
             .on_event(move |event, queue| {
                 for wake in pod_changed(event, &their_owners) {
                     enqueue(wake, queue);
                 }
             })
             .lister();
-        Self { settings, owners, pods, withheld: Withheld::default(), metrics: setup.metrics().replicaset() }
+        Self {
+            settings,
+            siblings: owners.index(siblings_of),
+            owners,
+            // All replicated kinds share this index.
+            pods_by_controller: pods.index(by_controller),
+            pods,
+            withheld: Withheld::default(),
+            metrics: setup.metrics().replicaset(),
+        }
     }
 
     /// One sync of one owner.
@@ -166,9 +169,8 @@ impl<R: Replicated> ReplicaSync<R> {
     /// Orphans are listed first: a pod adopted between the two looks is then in both, instead of in neither.
     fn pods_of(&self, owner: &R) -> Vec<Arc<Pod>> {
         let namespace = pods::namespace(owner.meta());
-        let orphans = self.pods.by_index(BY_CONTROLLER, namespace);
-        let mut owned =
-            self.pods.by_index(BY_CONTROLLER, &controlled(namespace, &controller_reference(owner)));
+        let orphans = self.pods_by_controller.get(&namespace.to_owned());
+        let mut owned = self.pods_by_controller.get(&controlled(namespace, &controller_reference(owner)));
         // Both are sorted by key, and in one namespace that is by name.
         let adopted = |orphan: &Arc<Pod>| {
             owned.binary_search_by(|pod| pods::name(&pod.metadata).cmp(pods::name(&orphan.metadata))).is_ok()
@@ -211,7 +213,7 @@ impl<R: Replicated> ReplicaSync<R> {
     fn related_pods(&self, owner: &R) -> Vec<Arc<Pod>> {
         let Some(group) = siblings_of(owner) else { return Vec::new() };
         let mut related = BTreeMap::new();
-        for sibling in self.owners.by_index(SIBLINGS, &group) {
+        for sibling in self.siblings.get(&group) {
             let Ok(selector) = sibling.selector() else { continue };
             let wanted = self.pods.select(sibling.meta().namespace.as_deref(), &selector);
             related.extend(wanted.into_iter().map(|pod| (pods::uid(&pod.metadata).to_owned(), pod)));
@@ -276,10 +278,10 @@ fn enqueue(wake: Wake, queue: &Enqueuer) {
 
 /// Pods with a controller are found by all that identifies it, its namespace included, since a reference names none;
 /// those without by their namespace alone.
-fn by_controller(pod: &Pod) -> Vec<String> {
+fn by_controller(pod: &Pod) -> Option<String> {
     let namespace = pods::namespace(&pod.metadata);
     let value = controller_of(&pod.metadata).map(|controller| controlled(namespace, controller));
-    vec![value.unwrap_or_else(|| namespace.to_owned())]
+    Some(value.unwrap_or_else(|| namespace.to_owned()))
 }
 
 /// What pods of a namespace with this controller are found by. The namespace itself holds no slash.

@@ -547,14 +547,10 @@ async fn what_a_controller_declares_is_known_without_a_cluster_and_as_often_as_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_without_workers_or_with_an_index_twice_is_refused_at_setup() {
+async fn a_controller_without_workers_is_refused_at_setup() {
     let refused = |declare: fn(&mut Setup)| {
         let registration = Registration::of::<Obedient>().tuned(declare);
         registration.declaration(&Env::virtual_time(1)).map(drop)
     };
     assert!(matches!(refused(|setup| setup.workers(0)), Err(SetupError::NoWorkers)));
-    let twice = refused(|setup| {
-        setup.watch::<ConfigMap>().index("name", |_| Vec::new()).index("name", |_| Vec::new());
-    });
-    assert!(matches!(twice, Err(SetupError::Watch { .. })), "{twice:?}");
 }

@@ -10,7 +10,7 @@ use crate::budget::OverBudget;
 use crate::list_watch::Selection;
 use crate::presence::Denial;
 
-/// Why a handler or an index could not be added.
+/// Why a handler could not be added, or a transform not be set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InformerError {
     /// The informer has been stopped and will tell nobody anything any more.
@@ -18,14 +18,6 @@ pub enum InformerError {
     Stopped {
         /// Which informer.
         informer: String,
-    },
-    /// An index of that name exists. Its function may be another, so it is not silently shared.
-    #[error("the informer of {informer} already has an index {index:?}")]
-    DuplicateIndex {
-        /// Which informer.
-        informer: String,
-        /// The name that is taken.
-        index: String,
     },
     /// A handler wants to be told of everything more often than makes sense.
     #[error(

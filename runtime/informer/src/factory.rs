@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use futures_util::future;
+use futures_util::{FutureExt as _, future};
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use windlass_env::{Env, Instant};
@@ -345,6 +345,16 @@ impl Inner {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Inner {
+    /// Informers that never ran hold handlers, which may hold listers, which hold informers.
+    fn drop(&mut self) {
+        for informer in self.informers().iter().filter(|informer| !informer.is_running()) {
+            // Nothing runs, so nothing is waited for.
+            let _ended = informer.stop().now_or_never();
+        }
     }
 }
 

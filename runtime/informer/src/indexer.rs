@@ -1,4 +1,4 @@
-//! Named secondary indexes over the store.
+//! Secondary indexes over the store.
 //!
 //! Guarantees:
 //! - An index says of each object exactly what its function returned when the object was stored, several
@@ -7,6 +7,7 @@
 //! - A function that panics costs its object its place in that index, is counted and logged, and harms
 //!   nothing else.
 
+use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -15,16 +16,31 @@ use imbl::{OrdMap, OrdSet};
 use windlass_env::caught_now;
 use windlass_object::ObjectKey;
 
+use crate::erased::Object;
+
 /// The values under which an object is found.
 pub(crate) type IndexFunction<S> = Arc<dyn Fn(&S) -> Vec<String> + Send + Sync>;
 
+/// Identifies an index among those of one informer, for ever.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct IndexId(u64);
+
+/// An index to be added.
+pub(crate) struct NewIndex {
+    /// The name of the function, for messages.
+    pub(crate) name: &'static str,
+    pub(crate) values: IndexFunction<Object>,
+    /// Identifies the function, if all values of its type are the same function.
+    pub(crate) sameness: Option<TypeId>,
+}
+
 /// The contents of all indexes at one moment.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Indexes(BTreeMap<Arc<str>, Index>);
+pub(crate) struct Indexes(BTreeMap<IndexId, Entries>);
 
 /// The contents of one index at one moment.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Index {
+pub(crate) struct Entries {
     keys: OrdMap<Arc<str>, OrdSet<ObjectKey>>,
     /// What each object is filed under, so that it can be taken out without asking the function again.
     filed: OrdMap<ObjectKey, Arc<[Arc<str>]>>,
@@ -32,13 +48,21 @@ pub(crate) struct Index {
 
 /// The functions that fill the indexes. Owned by the writer.
 pub(crate) struct Indexers<S> {
-    functions: BTreeMap<Arc<str>, IndexFunction<S>>,
+    indexers: BTreeMap<IndexId, Indexer<S>>,
+    /// How many have been added.
+    added: u64,
     panics: u64,
 }
 
+struct Indexer<S> {
+    /// The name of the function, for messages.
+    name: &'static str,
+    function: IndexFunction<S>,
+}
+
 impl Indexes {
-    pub(crate) fn get(&self, name: &str) -> Option<&Index> {
-        self.0.get(name)
+    pub(crate) fn get(&self, id: IndexId) -> Option<&Entries> {
+        self.0.get(&id)
     }
 
     pub(crate) fn forget(&mut self, key: &ObjectKey) {
@@ -48,7 +72,7 @@ impl Indexes {
     }
 }
 
-impl Index {
+impl Entries {
     /// The keys filed under `value`, in order.
     pub(crate) fn keys(&self, value: &str) -> impl Iterator<Item = &ObjectKey> {
         self.keys.get(value).into_iter().flatten()
@@ -57,11 +81,6 @@ impl Index {
     /// How many objects are filed under `value`.
     pub(crate) fn count(&self, value: &str) -> usize {
         self.keys.get(value).map_or(0, OrdSet::len)
-    }
-
-    /// Every value something is filed under, in order, and how many objects are.
-    pub(crate) fn counts(&self) -> impl Iterator<Item = (&str, usize)> {
-        self.keys.iter().map(|(value, keys)| (value.as_ref(), keys.len()))
     }
 
     /// Every value something is filed under, in order.
@@ -113,45 +132,48 @@ fn same(filed: &[Arc<str>], values: &[String]) -> bool {
 
 impl<S> Indexers<S> {
     pub(crate) fn new() -> Self {
-        Self { functions: BTreeMap::new(), panics: 0 }
+        Self { indexers: BTreeMap::new(), added: 0, panics: 0 }
     }
 
-    /// Adds an index and fills it; `false`, and nothing is added, if the name is taken.
+    /// Adds an index and fills it.
     pub(crate) fn add<'a>(
         &mut self,
         indexes: &mut Indexes,
-        name: &str,
+        name: &'static str,
         function: IndexFunction<S>,
         objects: impl Iterator<Item = (&'a ObjectKey, &'a S)>,
-    ) -> bool
+    ) -> IndexId
     where
         S: 'a,
     {
-        if self.functions.contains_key(name) {
-            return false;
-        }
-        let mut index = Index::default();
+        let (id, indexer) = (IndexId(self.added), Indexer { name, function });
+        self.added += 1;
+        let mut entries = Entries::default();
         for (key, object) in objects {
-            index.file(key, &values(name, &function, key, object, &mut self.panics));
+            entries.file(key, &indexer.values(key, object, &mut self.panics));
         }
-        let name: Arc<str> = name.into();
-        self.functions.insert(Arc::clone(&name), function);
-        indexes.0.insert(name, index);
-        true
+        self.indexers.insert(id, indexer);
+        indexes.0.insert(id, entries);
+        id
     }
 
-    /// Removes an index with all it holds; `false` if there is none of that name.
-    pub(crate) fn remove(&mut self, indexes: &mut Indexes, name: &str) -> bool {
-        indexes.0.remove(name);
-        self.functions.remove(name).is_some()
+    /// Removes an index with all it holds, and returns its function: it is users' code to drop.
+    pub(crate) fn remove(&mut self, indexes: &mut Indexes, id: IndexId) -> Option<IndexFunction<S>> {
+        indexes.0.remove(&id);
+        self.indexers.remove(&id).map(|indexer| indexer.function)
     }
 
     /// Files one object under what every function says of it.
     pub(crate) fn file(&mut self, indexes: &mut Indexes, key: &ObjectKey, object: &S) {
-        for (name, function) in &self.functions {
-            let values = values(name, function, key, object, &mut self.panics);
-            indexes.0.entry(Arc::clone(name)).or_default().file(key, &values);
+        for (id, indexer) in &self.indexers {
+            let values = indexer.values(key, object, &mut self.panics);
+            indexes.0.entry(*id).or_default().file(key, &values);
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.indexers.len()
     }
 
     /// How many times an index function panicked.
@@ -160,25 +182,22 @@ impl<S> Indexers<S> {
     }
 }
 
-/// What `function` says of an object; nothing if it panics.
-fn values<S>(
-    name: &str,
-    function: &IndexFunction<S>,
-    key: &ObjectKey,
-    object: &S,
-    panics: &mut u64,
-) -> Vec<String> {
-    caught_now(|| function(object)).unwrap_or_else(|message| {
-        *panics += 1;
-        tracing::error!(index = name, %key, message, "an index function panicked; the object is not in that index");
-        Vec::new()
-    })
+impl<S> Indexer<S> {
+    /// The values of an object; none if the function panics.
+    fn values(&self, key: &ObjectKey, object: &S, panics: &mut u64) -> Vec<String> {
+        let Self { name, function } = self;
+        caught_now(|| function(object)).unwrap_or_else(|message| {
+            *panics += 1;
+            tracing::error!(index = name, %key, message, "index function panicked: object is not in that index");
+            Vec::new()
+        })
+    }
 }
 
 impl<S> fmt::Debug for Indexers<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Indexers")
-            .field("names", &self.functions.keys())
+            .field("indexes", &self.indexers.len())
             .field("panics", &self.panics)
             .finish()
     }
@@ -201,91 +220,93 @@ mod tests {
         })
     }
 
-    fn indexed(objects: &[(&str, Words)]) -> (Indexers<Words>, Indexes) {
-        let (mut indexers, mut indexes) = (Indexers::new(), Indexes::default());
-        assert!(indexers.add(&mut indexes, "word", by_word(), std::iter::empty()));
-        for (name, words) in objects {
-            indexers.file(&mut indexes, &key(name), words);
-        }
-        (indexers, indexes)
+    struct Indexed {
+        indexers: Indexers<Words>,
+        indexes: Indexes,
+        id: IndexId,
     }
 
-    fn found(indexes: &Indexes, value: &str) -> Vec<String> {
-        indexes.get("word").unwrap().keys(value).map(ToString::to_string).collect()
+    impl Indexed {
+        fn with(objects: &[(&str, Words)]) -> Self {
+            let (mut indexers, mut indexes) = (Indexers::new(), Indexes::default());
+            let id = indexers.add(&mut indexes, "word", by_word(), std::iter::empty());
+            let mut indexed = Self { indexers, indexes, id };
+            objects.iter().for_each(|(name, words)| indexed.file(name, words));
+            indexed
+        }
+
+        fn file(&mut self, name: &str, words: &Words) {
+            self.indexers.file(&mut self.indexes, &key(name), words);
+        }
+
+        fn entries(&self) -> &Entries {
+            self.indexes.get(self.id).expect("added")
+        }
+
+        fn found(&self, value: &str) -> Vec<String> {
+            found(&self.indexes, self.id, value)
+        }
+    }
+
+    fn found(indexes: &Indexes, id: IndexId, value: &str) -> Vec<String> {
+        indexes.get(id).expect("added").keys(value).map(ToString::to_string).collect()
     }
 
     #[test]
     fn an_object_is_found_under_each_of_its_values() {
-        let (_, indexes) = indexed(&[("a", vec!["x", "y"]), ("b", vec!["y"])]);
+        let indexed = Indexed::with(&[("a", vec!["x", "y"]), ("b", vec!["y"])]);
         assert_eq!(
-            (found(&indexes, "x"), found(&indexes, "y")),
+            (indexed.found("x"), indexed.found("y")),
             (vec!["a".into()], vec!["a".into(), "b".into()])
         );
-        assert_eq!(found(&indexes, "z"), Vec::<String>::new());
+        assert_eq!(indexed.found("z"), Vec::<String>::new());
+        assert_eq!((indexed.entries().count("y"), indexed.entries().count("z")), (2, 0));
     }
 
     #[test]
     fn a_changed_object_is_found_under_its_new_values_only_and_empty_values_vanish() {
-        let (mut indexers, mut indexes) = indexed(&[("a", vec!["x", "y"])]);
-        indexers.file(&mut indexes, &key("a"), &vec!["y", "z"]);
-        assert_eq!(indexes.get("word").unwrap().values().collect::<Vec<_>>(), ["y", "z"]);
-        indexes.forget(&key("a"));
-        assert_eq!(indexes.get("word").unwrap().values().count(), 0);
-        assert!(indexes.get("word").unwrap().filed.is_empty());
+        let mut indexed = Indexed::with(&[("a", vec!["x", "y"])]);
+        indexed.file("a", &vec!["y", "z"]);
+        assert_eq!(indexed.entries().values().collect::<Vec<_>>(), ["y", "z"]);
+        indexed.indexes.forget(&key("a"));
+        assert_eq!(indexed.entries().values().count(), 0);
+        assert!(indexed.entries().filed.is_empty());
     }
 
     #[test]
     fn an_index_added_late_holds_what_was_there_before() {
         let (mut indexers, mut indexes) = (Indexers::new(), Indexes::default());
         let objects = [(key("a"), vec!["x"])];
-        assert!(indexers.add(
-            &mut indexes,
-            "word",
-            by_word(),
-            objects.iter().map(|(key, words)| (key, words))
-        ));
-        assert_eq!(found(&indexes, "x"), ["a"]);
+        let objects = objects.iter().map(|(key, words)| (key, words));
+        let id = indexers.add(&mut indexes, "word", by_word(), objects);
+        assert_eq!(found(&indexes, id, "x"), ["a"]);
     }
 
     #[test]
-    fn a_name_that_is_taken_is_refused_and_the_index_stays() {
-        let (mut indexers, mut indexes) = indexed(&[("a", vec!["x"])]);
-        assert!(!indexers.add(&mut indexes, "word", Arc::new(|_| Vec::new()), std::iter::empty()));
-        assert_eq!(found(&indexes, "x"), ["a"]);
-    }
-
-    #[test]
-    fn a_removed_index_holds_nothing_and_its_name_may_be_given_again() {
-        let (mut indexers, mut indexes) = indexed(&[("a", vec!["x"])]);
+    fn a_removed_index_holds_nothing_and_its_id_is_never_given_again() {
+        let Indexed { mut indexers, mut indexes, id } = Indexed::with(&[("a", vec!["x"])]);
         let before = indexes.clone();
-        assert!(indexers.remove(&mut indexes, "word") && !indexers.remove(&mut indexes, "word"));
+        assert!(indexers.remove(&mut indexes, id).is_some() && indexers.remove(&mut indexes, id).is_none());
         indexers.file(&mut indexes, &key("b"), &vec!["x"]);
-        assert!(indexes.get("word").is_none());
-        assert_eq!(found(&before, "x"), ["a"], "a reader keeps what it loaded");
-        assert!(indexers.add(&mut indexes, "word", by_word(), std::iter::empty()));
-        assert_eq!(found(&indexes, "x"), Vec::<String>::new());
-    }
-
-    #[test]
-    fn values_are_counted() {
-        let (_, indexes) = indexed(&[("a", vec!["x", "y"]), ("b", vec!["y"])]);
-        let index = indexes.get("word").unwrap();
-        assert_eq!(index.counts().collect::<Vec<_>>(), [("x", 1), ("y", 2)]);
-        assert_eq!((index.count("y"), index.count("z")), (2, 0));
+        assert!(indexes.get(id).is_none());
+        assert_eq!(found(&before, id, "x"), ["a"], "a reader keeps what it loaded");
+        let next = indexers.add(&mut indexes, "word", by_word(), std::iter::empty());
+        assert_ne!(next, id);
+        assert_eq!(found(&indexes, next, "x"), Vec::<String>::new());
     }
 
     #[test]
     fn a_panicking_function_costs_one_object_its_place_and_is_counted() {
-        let (mut indexers, mut indexes) = indexed(&[("a", vec!["x"]), ("b", vec!["x"])]);
-        indexers.file(&mut indexes, &key("a"), &vec!["panic"]);
-        assert_eq!((found(&indexes, "x"), indexers.panics()), (vec!["b".into()], 1));
+        let mut indexed = Indexed::with(&[("a", vec!["x"]), ("b", vec!["x"])]);
+        indexed.file("a", &vec!["panic"]);
+        assert_eq!((indexed.found("x"), indexed.indexers.panics()), (vec!["b".into()], 1));
     }
 
     #[test]
     fn a_snapshot_taken_before_a_change_does_not_see_it() {
-        let (mut indexers, mut indexes) = indexed(&[("a", vec!["x"])]);
-        let before = indexes.clone();
-        indexers.file(&mut indexes, &key("a"), &vec!["y"]);
-        assert_eq!((found(&before, "x"), found(&indexes, "x")), (vec!["a".into()], vec![]));
+        let mut indexed = Indexed::with(&[("a", vec!["x"])]);
+        let before = indexed.indexes.clone();
+        indexed.file("a", &vec!["y"]);
+        assert_eq!((found(&before, indexed.id, "x"), indexed.found("x")), (vec!["a".into()], vec![]));
     }
 }

@@ -1,170 +1,222 @@
-//! Indexes: what they are made of, and those that many controllers want.
+//! Indexes: values under which the objects of a lister are found, and functions that many controllers index by.
 //!
-//! An [`Index`] is a name and a function that says under which values an object is found. Who adds the same index as
-//! somebody else shares it: see [`SharedInformer::share_index`](crate::SharedInformer::share_index).
+//! Guarantees: an index and the objects that it returns are of one moment. An index exists as long as its [`Index`] or a
+//! clone of it.
 //!
 //! ```
-//! use windlass_informer::indexes;
+//! use k8s_openapi::api::core::v1::Pod;
+//! use windlass_informer::{Lister, indexes};
 //!
-//! let index = indexes::by_node();
-//! assert_eq!(index.name(), indexes::NODE);
-//! // informer.share_index(&index)?;
-//! // lister.by_index(indexes::NODE, "node-1")
+//! fn pods_on(pods: &Lister<Pod>, node: &str) -> usize {
+//!     pods.index(indexes::by_node).count(&node.to_owned())
+//! }
 //! ```
 
-use std::any::TypeId;
+use std::any::{TypeId, type_name, type_name_of_val};
 use std::fmt;
 use std::marker::PhantomData;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Resource;
+use windlass_object::owner::controller_of;
+use windlass_object::{ObjectKey, Uid};
 
 use crate::erased::{self, Object};
-use crate::indexer::IndexFunction;
+use crate::indexer::{Entries, IndexId, NewIndex};
+use crate::reader::{Reader, collected};
 
-/// The name of [`by_node`].
-pub const NODE: &str = "node";
-/// The name of [`by_ip`].
-pub const IP: &str = "ip";
-/// The name of [`by_owner_uid`].
-pub const OWNER_UID: &str = "owner uid";
-/// The name of [`by_controller_uid`].
-pub const CONTROLLER_UID: &str = "controller uid";
-
-/// A named index over objects of type `T`. Cheap to clone.
-pub struct Index<T> {
-    erased: ErasedIndex,
-    object: PhantomData<fn(&T)>,
+/// An index over the objects of a lister, by values of one type. Cheap to clone. See
+/// [`Lister::index`](crate::Lister::index).
+pub struct Index<T, V> {
+    used: Arc<Used>,
+    types: PhantomData<fn(&V) -> T>,
 }
 
-/// A named index over objects of any type.
-#[derive(Clone)]
-pub(crate) struct ErasedIndex {
-    name: Arc<str>,
-    values: IndexFunction<Object>,
-    sameness: Sameness,
+/// A type that objects can be indexed by.
+pub trait IndexValue: Sized + 'static {
+    /// Writes the value. Different values are written differently.
+    fn encode(&self, text: &mut String);
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    fn decode(text: &str) -> Option<Self>;
 }
 
-/// How one index is known to be another.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Sameness {
-    /// By the type of a function that captures nothing.
-    Function(TypeId),
-    /// By this description, which says all there is to know.
-    Described(String),
-    /// Only as a clone of itself.
-    Itself,
+/// One use of an index, of objects and values of any type.
+struct Used {
+    reader: Reader,
+    id: IndexId,
 }
 
-impl<T: Send + Sync + 'static> Index<T> {
-    /// An index by a function. If that captures nothing, every index of it and this name is the same; else only the
-    /// clones of this one are.
-    pub fn new<F>(name: &str, values: F) -> Self
+impl<T: Send + Sync + 'static, V: IndexValue> Index<T, V> {
+    pub(crate) fn new<F, I>(reader: Reader, values: F) -> Self
     where
-        F: Fn(&T) -> Vec<String> + Send + Sync + 'static,
+        F: Fn(&T) -> I + Send + Sync + 'static,
+        I: IntoIterator<Item = V>,
     {
-        let sameness = match size_of::<F>() {
-            0 => Sameness::Function(TypeId::of::<F>()),
-            _ => Sameness::Itself,
-        };
-        Self::with(name, values, sameness)
+        let sameness = (size_of::<F>() == 0).then(TypeId::of::<F>);
+        let name = type_name_of_val(&values);
+        let values = Arc::new(move |object: &Object| {
+            values(erased::borrowed(object)).into_iter().map(|value| encoded(&value)).collect()
+        });
+        let id = reader.informer.add_index(NewIndex { name, values, sameness });
+        Self { used: Arc::new(Used { reader, id }), types: PhantomData }
     }
 
-    fn with(
-        name: &str,
-        values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
-        sameness: Sameness,
-    ) -> Self {
-        let values = Arc::new(move |object: &Object| values(erased::borrowed(object)));
-        Self { erased: ErasedIndex { name: name.into(), values, sameness }, object: PhantomData }
+    /// Returns the objects under this value, in the order of their keys.
+    pub fn get(&self, value: &V) -> Vec<Arc<T>> {
+        collected(|visit| self.used.objects(&encoded(value), visit))
     }
 
-    pub(crate) fn erased(&self) -> &ErasedIndex {
-        &self.erased
+    /// Returns the keys of the objects under this value, in order.
+    pub fn keys(&self, value: &V) -> Vec<ObjectKey> {
+        self.used.keys(&encoded(value))
     }
 
-    /// The name under which it is asked.
-    pub fn name(&self) -> &str {
-        &self.erased.name
+    /// Returns how many objects are under this value.
+    pub fn count(&self, value: &V) -> usize {
+        self.used.count(&encoded(value))
     }
 
-    /// Returns the values of an object.
-    pub fn values(&self, object: &Arc<T>) -> Vec<String> {
-        (self.erased.values)(&(Arc::clone(object) as Object))
-    }
-}
-
-impl ErasedIndex {
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(crate) fn function(&self) -> IndexFunction<Object> {
-        Arc::clone(&self.values)
-    }
-
-    /// Whether the other finds the same objects under the same name, as far as can be known.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let alike = self.sameness == other.sameness && self.sameness != Sameness::Itself;
-        self.name == other.name && (alike || Arc::ptr_eq(&self.values, &other.values))
+    /// Returns all values under which there are objects.
+    pub fn values(&self) -> Vec<V> {
+        self.used.values().iter().filter_map(|text| V::decode(text)).collect()
     }
 }
 
-impl<T> Clone for Index<T> {
-    fn clone(&self) -> Self {
-        Self { erased: self.erased.clone(), object: PhantomData }
+impl Used {
+    fn objects(&self, value: &str, visit: &mut dyn FnMut(&Object)) {
+        let snapshot = self.reader.informer.store.snapshot();
+        let entries = snapshot.index(self.id).into_iter();
+        let keys = entries.flat_map(|entries| entries.keys(value));
+        keys.filter_map(|key| snapshot.objects().get(key)).for_each(visit);
+    }
+
+    fn keys(&self, value: &str) -> Vec<ObjectKey> {
+        self.read(|entries| entries.keys(value).cloned().collect())
+    }
+
+    fn count(&self, value: &str) -> usize {
+        self.read(|entries| entries.count(value))
+    }
+
+    fn values(&self) -> Vec<String> {
+        self.read(|entries| entries.values().map(str::to_owned).collect())
+    }
+
+    fn read<O: Default>(&self, read: impl FnOnce(&Entries) -> O) -> O {
+        self.reader.informer.store.snapshot().index(self.id).map(read).unwrap_or_default()
     }
 }
 
-impl<T> fmt::Debug for Index<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Index").field("name", &self.erased.name).finish_non_exhaustive()
+impl Drop for Used {
+    fn drop(&mut self) {
+        self.reader.informer.remove_index(self.id);
     }
 }
 
-/// Pods by the node they are bound to. Those that are bound to none are not found.
-pub fn by_node() -> Index<Pod> {
-    Index::new(NODE, |pod: &Pod| pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect())
+fn encoded(value: &impl IndexValue) -> String {
+    let mut text = String::new();
+    value.encode(&mut text);
+    text
 }
 
-/// Pods by each of their addresses. A Pod that has ended keeps its address, which may be another's by now; and Pods on
-/// the network of their node share its address.
-pub fn by_ip() -> Index<Pod> {
-    Index::new(IP, |pod: &Pod| {
-        let Some(status) = &pod.status else { return Vec::new() };
-        let several = status.pod_ips.iter().flatten().map(|ip| ip.ip.clone());
-        let mut addresses: Vec<String> = status.pod_ip.iter().cloned().chain(several).collect();
-        addresses.sort_unstable();
-        addresses.dedup();
-        addresses
-    })
+impl IndexValue for String {
+    fn encode(&self, text: &mut String) {
+        text.push_str(self);
+    }
+
+    fn decode(text: &str) -> Option<Self> {
+        Some(text.to_owned())
+    }
+}
+
+impl IndexValue for Uid {
+    fn encode(&self, text: &mut String) {
+        text.push_str(self.as_str());
+    }
+
+    fn decode(text: &str) -> Option<Self> {
+        Some(text.into())
+    }
+}
+
+/// Values whose text can be parsed again.
+macro_rules! parsed {
+    ($($value:ty),+) => {$(
+        impl IndexValue for $value {
+            fn encode(&self, text: &mut String) {
+                text.push_str(&self.to_string());
+            }
+
+            fn decode(text: &str) -> Option<Self> {
+                Self::from_str(text).ok()
+            }
+        }
+    )+};
+}
+
+parsed!(ObjectKey, bool, u8, u16, u32, u64, usize, i8, i16, i32, i64, isize);
+
+/// The length of the first value, a colon, the first value and the second.
+impl<A: IndexValue, B: IndexValue> IndexValue for (A, B) {
+    fn encode(&self, text: &mut String) {
+        let first = encoded(&self.0);
+        text.push_str(&format!("{}:{first}", first.len()));
+        self.1.encode(text);
+    }
+
+    fn decode(text: &str) -> Option<Self> {
+        let (length, rest) = text.split_once(':')?;
+        let (first, second) = rest.split_at_checked(length.parse().ok()?)?;
+        Some((A::decode(first)?, B::decode(second)?))
+    }
+}
+
+/// Pods by the node they are bound to. A Pod that is bound to none has no value.
+pub fn by_node(pod: &Pod) -> Option<String> {
+    pod.spec.as_ref().and_then(|spec| spec.node_name.clone())
+}
+
+/// Pods by each of their addresses. A Pod that has ended keeps its address, which another Pod can have by now; Pods on the
+/// network of their node share its address.
+pub fn by_ip(pod: &Pod) -> Vec<String> {
+    let Some(status) = &pod.status else { return Vec::new() };
+    let several = status.pod_ips.iter().flatten().map(|ip| ip.ip.clone());
+    let mut addresses: Vec<String> = status.pod_ip.iter().cloned().chain(several).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
 }
 
 /// Objects of any kind by the UID of each of their owners.
-pub fn by_owner_uid<K: Resource + Send + Sync + 'static>() -> Index<K> {
-    Index::new(OWNER_UID, |object: &K| {
-        let owners = object.meta().owner_references.iter().flatten();
-        owners.map(|owner| owner.uid.clone()).collect()
-    })
+pub fn by_owner_uid<K: Resource>(object: &K) -> Vec<Uid> {
+    let owners = object.meta().owner_references.iter().flatten();
+    owners.map(|owner| owner.uid.as_str().into()).collect()
 }
 
 /// Objects of any kind by the UID of the owner that controls them.
-pub fn by_controller_uid<K: Resource + Send + Sync + 'static>() -> Index<K> {
-    Index::new(CONTROLLER_UID, |object: &K| {
-        let owners = object.meta().owner_references.iter().flatten();
-        owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()).collect()
-    })
+pub fn by_controller_uid<K: Resource>(object: &K) -> Option<Uid> {
+    controller_of(object.meta()).map(|owner| owner.uid.as_str().into())
 }
 
-/// Objects of any kind by their value of one label. Its name is `label ` and the label.
-pub fn by_label<K: Resource + Send + Sync + 'static>(label: &str) -> Index<K> {
-    let (name, key) = (format!("label {label}"), label.to_owned());
-    let values = move |object: &K| {
-        let labels = object.meta().labels.as_ref();
-        labels.and_then(|labels| labels.get(&key)).cloned().into_iter().collect()
-    };
-    Index::with(&name.clone(), values, Sameness::Described(name))
+/// Objects of any kind by their value of one label.
+pub fn by_label<K: Resource>(label: &str) -> impl Fn(&K) -> Option<String> + Send + Sync + use<K> {
+    let label = label.to_owned();
+    move |object| object.meta().labels.as_ref().and_then(|labels| labels.get(&label)).cloned()
+}
+
+impl<T, V> Clone for Index<T, V> {
+    fn clone(&self) -> Self {
+        Self { used: Arc::clone(&self.used), types: PhantomData }
+    }
+}
+
+impl<T, V> fmt::Debug for Index<T, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Index<{}, {}>", type_name::<T>(), type_name::<V>())
+    }
 }
 
 #[cfg(test)]
@@ -173,18 +225,18 @@ mod tests {
 
     use super::*;
 
-    fn pod(value: serde_json::Value) -> Arc<Pod> {
-        Arc::new(serde_json::from_value(value).expect("a Pod"))
+    fn pod(value: serde_json::Value) -> Pod {
+        serde_json::from_value(value).expect("a Pod")
     }
 
     #[test]
     fn pods_are_found_by_node_and_by_each_of_their_addresses() {
         let bound = pod(json!({"spec": {"nodeName": "n1", "containers": []}, "status": {
             "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}}));
-        assert_eq!(by_node().values(&bound), ["n1"]);
-        assert_eq!(by_ip().values(&bound), ["10.0.0.1", "fd00::1"]);
+        assert_eq!(by_node(&bound).as_deref(), Some("n1"));
+        assert_eq!(by_ip(&bound), ["10.0.0.1", "fd00::1"]);
         let new = pod(json!({"spec": {"containers": []}}));
-        assert!(by_node().values(&new).is_empty() && by_ip().values(&new).is_empty());
+        assert!(by_node(&new).is_none() && by_ip(&new).is_empty());
     }
 
     #[test]
@@ -192,26 +244,24 @@ mod tests {
         let owned = pod(json!({"metadata": {"labels": {"app": "web"}, "ownerReferences": [
             {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u1"},
             {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u2", "controller": true}]}}));
-        assert_eq!(by_owner_uid::<Pod>().values(&owned), ["u1", "u2"]);
-        assert_eq!(by_controller_uid::<Pod>().values(&owned), ["u2"]);
-        assert_eq!(by_label::<Pod>("app").values(&owned), ["web"]);
-        assert!(by_label::<Pod>("tier").values(&owned).is_empty());
+        assert_eq!(by_owner_uid(&owned), [Uid::from("u1"), Uid::from("u2")]);
+        assert_eq!(by_controller_uid(&owned), Some(Uid::from("u2")));
+        assert_eq!(by_label("app")(&owned).as_deref(), Some("web"));
+        assert!(by_label("tier")(&owned).is_none());
     }
 
     #[test]
-    fn indexes_are_the_same_if_they_must_be() {
-        let captured = vec!["x".to_owned()];
-        let by_capture = Index::new("x", move |_: &Pod| captured.clone());
-        let cases = [
-            (by_node(), by_node(), true),
-            (by_label("app"), by_label("app"), true),
-            (by_label("app"), by_label("tier"), false),
-            (by_node(), Index::new(NODE, |_| Vec::new()), false),
-            (by_capture.clone(), by_capture, true),
-            (Index::new("x", |_| Vec::new()), Index::new("y", |_| Vec::new()), false),
-        ];
-        for (a, b, same) in cases {
-            assert_eq!(a.erased().is_same(b.erased()), same, "{a:?} and {b:?}");
+    fn index_values_are_read_as_they_were_written_and_differ_if_they_differ() {
+        fn check<V: IndexValue + PartialEq + fmt::Debug>(values: &[V]) {
+            for (at, value) in values.iter().enumerate() {
+                assert_eq!(V::decode(&encoded(value)).as_ref(), Some(value));
+                assert!(values[..at].iter().all(|other| encoded(other) != encoded(value)), "{value:?}");
+            }
         }
+        check(&["".to_owned(), "a".to_owned(), "1:a".to_owned()]);
+        check(&[ObjectKey::cluster("a"), ObjectKey::namespaced("a", "b")]);
+        check(&[-1_i64, 0, i64::MAX]);
+        let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        check(&[pair("", "ab"), pair("a", "b"), pair("ab", ""), pair("1:", "a")]);
     }
 }

@@ -35,9 +35,8 @@ use crate::erased::{Codec, Object};
 use crate::error::InformerError;
 use crate::handle::HandlerHandle;
 use crate::handler::{Delivery, Handler, HandlerOptions, Resync};
-use crate::indexes::ErasedIndex;
+use crate::indexer::{IndexId, NewIndex};
 use crate::list_watch::{Selection, Sources};
-use crate::lister::Reader;
 use crate::namespaces::NamespaceSet;
 use crate::partition::{Members, Partition};
 use crate::polls::Polls;
@@ -63,10 +62,10 @@ pub struct Informer {
     /// Begins the names of this informer's tasks and random streams.
     path: String,
     env: Env,
-    codec: Arc<Codec>,
+    pub(crate) codec: Arc<Codec>,
     selection: Selection,
     members: Option<Members>,
-    store: Arc<Store<Object>>,
+    pub(crate) store: Arc<Store<Object>>,
     fifo: Arc<DeltaFifo<Object>>,
     /// Held for the moment in which a batch is applied and distributed, or a handler or index is added: never
     /// across an await, and never by a reader.
@@ -114,7 +113,7 @@ impl Informer {
         let budget = Arc::new(Budget::new(limit, metrics.clone()));
         let hub = Hub {
             writer: StoreWriter::new(Arc::clone(&store), codec.head, Arc::clone(&budget)),
-            indexes: BTreeMap::new(),
+            shared_indexes: BTreeMap::new(),
             transform: None,
             processor: Processor::new(),
             handlers: 0,
@@ -168,16 +167,6 @@ impl Informer {
     /// By what the shards that it follows are told apart, if it follows shards.
     pub fn sharded_by(&self) -> Option<ShardField> {
         self.members.as_ref().and_then(Members::field)
-    }
-
-    /// A reader of the objects.
-    pub(crate) fn reader(&self) -> Reader {
-        Reader {
-            store: Arc::clone(&self.store),
-            informer: Arc::clone(&self.name),
-            codec: Arc::clone(&self.codec),
-            hold: None,
-        }
     }
 
     /// Calls `read` with the metadata of the object of that key, if the store contains one.
@@ -254,33 +243,38 @@ impl Informer {
         Ok(HandlerHandle::new(name.to_owned(), listener.state(), listener))
     }
 
-    /// See [`SharedInformer::share_index`](crate::SharedInformer::share_index).
-    pub(crate) fn share_index(&self, index: &ErasedIndex) -> Result<(), InformerError> {
+    /// Adds an index, or finds that of the same function. Each call is to be undone by one of
+    /// [`remove_index`](Self::remove_index).
+    pub(crate) fn add_index(&self, index: NewIndex) -> IndexId {
+        let NewIndex { name, values, sameness } = index;
         let mut hub = self.lock();
-        if let Some((known, users)) = hub.indexes.get_mut(index.name()) {
-            if !known.is_same(index) {
-                let (informer, index) = (self.name.to_string(), index.name().to_owned());
-                return Err(InformerError::DuplicateIndex { informer, index });
-            }
+        if let Some((id, users)) = sameness.and_then(|function| hub.shared_indexes.get_mut(&function)) {
             *users += 1;
-            return Ok(());
+            return *id;
         }
-        hub.writer.add_index(index.name(), index.function());
-        hub.indexes.insert(index.name().to_owned(), (index.clone(), 1));
-        Ok(())
+        let id = hub.writer.add_index(name, values);
+        if let Some(function) = sameness {
+            hub.shared_indexes.insert(function, (id, 1));
+        }
+        id
     }
 
-    /// Takes back one adding of an index. When all have been taken back the index goes, and asking it is an error again;
-    /// what a reader got from it stays. `false` if there is no index of that name.
-    pub fn remove_index(&self, name: &str) -> bool {
-        let mut hub = self.lock();
-        let Some((_, users)) = hub.indexes.get_mut(name) else { return false };
-        *users -= 1;
-        if *users == 0 {
-            hub.indexes.remove(name);
-            hub.writer.remove_index(name);
-        }
-        true
+    /// Undoes one [`add_index`](Self::add_index). With the last one the index goes; what a reader got from it stays.
+    pub(crate) fn remove_index(&self, id: IndexId) {
+        // Users' code is dropped under no lock.
+        let _function = {
+            let mut hub = self.lock();
+            let shared = hub.shared_indexes.iter_mut().find(|(_, (shared, _))| *shared == id);
+            if let Some((function, (_, users))) = shared {
+                let function = *function;
+                *users -= 1;
+                if *users > 0 {
+                    return;
+                }
+                hub.shared_indexes.remove(&function);
+            }
+            hub.writer.remove_index(id)
+        };
     }
 
     /// Starts following its source, unless it was started or stopped before.

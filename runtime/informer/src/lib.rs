@@ -56,6 +56,7 @@ mod partition;
 mod polls;
 mod presence;
 mod processor;
+mod reader;
 mod reflector;
 mod settings;
 mod shards;
@@ -76,6 +77,7 @@ pub use crate::handle::{HandlerHandle, WaitsForItself};
 pub use crate::handler::{
     Cause, Delivery, Event, Handler, HandlerFailure, HandlerOptions, Observation, Resync, filtered,
 };
+pub use crate::indexes::{Index, IndexValue};
 pub use crate::informer::{Informer, RefreshState, RefreshTicket, VersionSource};
 #[cfg(feature = "etcd")]
 pub use crate::list_watch::etcd;
@@ -83,10 +85,11 @@ pub use crate::list_watch::{
     ApiSources, ChannelSource, FeedError, ListRequest, ListerWatcher, Selection, Sources, WatchListRequest,
     WatchRequest,
 };
-pub use crate::lister::{Lister, Unreadable};
+pub use crate::lister::Lister;
 pub use crate::namespaces::NamespaceSet;
 pub use crate::partition::{Departure, Partition, Site};
 pub use crate::presence::{Denial, Presence};
+pub use crate::reader::Unreadable;
 pub use crate::reflector::{During, LogWatchErrors, NextStep, WatchErrorHandler, WatchFailure};
 pub use crate::shards::{Shard, ShardSet, Shards, ShardsOverlap};
 pub use crate::shared_informer::SharedInformer;

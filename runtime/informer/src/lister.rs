@@ -9,11 +9,13 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use kube::core::ObjectMeta;
-use windlass_object::{LabelSelector, ObjectKey, ResourceKind, ResourceVersion};
+use windlass_object::{LabelSelector, ObjectKey, ResourceVersion};
 
-use crate::erased::{self, Codec, Object};
-use crate::indexer::Index;
-use crate::store::{Progress, Quarantined, Snapshot, Store};
+use crate::erased::{self, Object};
+use crate::indexes::{Index, IndexValue};
+use crate::informer::Informer;
+use crate::reader::{Reader, Unreadable, collected};
+use crate::store::{Progress, Quarantined, Snapshot};
 use crate::undecodable::UndecodableObjects;
 
 /// The objects of one informer, for reading. Cheap to clone.
@@ -22,32 +24,9 @@ pub struct Lister<T> {
     object: PhantomData<fn() -> T>,
 }
 
-/// A lister for objects of any type.
-#[derive(Clone, Debug)]
-pub(crate) struct Reader {
-    pub(crate) store: Arc<Store<Object>>,
-    /// The informer's name, for messages.
-    pub(crate) informer: Arc<str>,
-    pub(crate) codec: Arc<Codec>,
-    /// Keeps the informer running, if it is one that runs as long as it is used.
-    pub(crate) hold: Option<Arc<dyn Any + Send + Sync>>,
-}
-
-/// An object exists and cannot be decoded.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} {key} exists and cannot be decoded: {reason}")]
-pub struct Unreadable {
-    /// The kind of the object.
-    pub kind: Box<ResourceKind>,
-    /// The key of the object.
-    pub key: ObjectKey,
-    /// Why it cannot be decoded.
-    pub reason: Arc<str>,
-}
-
 impl<T: Send + Sync + 'static> Lister<T> {
-    pub(crate) fn new(reader: Reader) -> Self {
-        Self { reader, object: PhantomData }
+    pub(crate) fn new(informer: Arc<Informer>) -> Self {
+        Self { reader: Reader { informer, hold: None }, object: PhantomData }
     }
 
     /// The same, which keeps its informer running.
@@ -67,7 +46,7 @@ impl<T: Send + Sync + 'static> Lister<T> {
     /// Returns the object of that key, or `None` if there is none or it cannot be decoded. For mappers and reports;
     /// a reconcile uses [`get`](Self::get).
     pub fn cached(&self, key: &ObjectKey) -> Option<Arc<T>> {
-        self.reader.store.snapshot().objects().get(key).map(erased::shared)
+        self.reader.informer.store.snapshot().objects().get(key).map(erased::shared)
     }
 
     /// Returns an error if an object exists that cannot be decoded and is among those that the caller acts on: what is
@@ -97,7 +76,7 @@ impl<T: Send + Sync + 'static> Lister<T> {
 
     /// Returns all objects.
     pub fn list(&self) -> Vec<Arc<T>> {
-        self.collect(|visit| self.reader.each(None, visit))
+        collected(|visit| self.reader.each(None, visit))
     }
 
     /// Returns the keys of all objects.
@@ -107,65 +86,36 @@ impl<T: Send + Sync + 'static> Lister<T> {
 
     /// Returns all objects of one namespace.
     pub fn namespace(&self, namespace: &str) -> Vec<Arc<T>> {
-        self.collect(|visit| self.reader.each(Some(namespace), visit))
+        collected(|visit| self.reader.each(Some(namespace), visit))
     }
 
     /// Returns all objects whose labels match the selector, of one namespace or of all.
     pub fn select(&self, namespace: Option<&str>, selector: &LabelSelector) -> Vec<Arc<T>> {
-        self.collect(|visit| self.reader.selected(namespace, selector, visit))
+        collected(|visit| self.reader.selected(namespace, selector, visit))
     }
 
-    /// Returns all objects that `index` contains under `value`.
+    /// Adds an index: `values` returns the values under which an object is found. Objects that are in the cache already
+    /// are in the index when this returns; the index is kept until the returned [`Index`] and its clones are dropped.
     ///
-    /// # Panics
+    /// Two indexes by the same function share their memory, if that function captures nothing.
     ///
-    /// If the informer has no index of that name: to answer "nothing" would let a controller act on a typing
-    /// error. Who reads an index that others remove asks [`has_index`](Self::has_index) first, or adds it too.
-    pub fn by_index(&self, index: &str, value: &str) -> Vec<Arc<T>> {
-        self.collect(|visit| self.reader.filed(index, value, visit))
-    }
-
-    /// The keys of the objects that `index` files under `value`, in order.
+    /// `values` runs in the informer's processing loop, for each state that is stored. It must not add or drop an index of
+    /// the same informer. If it panics, the object is in the index under no value, and the panic is counted.
     ///
-    /// # Panics
-    ///
-    /// If the informer has no index of that name.
-    pub fn index_keys(&self, index: &str, value: &str) -> Vec<ObjectKey> {
-        self.index(&self.snapshot(), index).keys(value).cloned().collect()
-    }
-
-    /// How many objects `index` files under `value`.
-    ///
-    /// # Panics
-    ///
-    /// If the informer has no index of that name.
-    pub fn index_count(&self, index: &str, value: &str) -> usize {
-        self.index(&self.snapshot(), index).count(value)
-    }
-
-    /// Every value that `index` files something under, in order.
-    ///
-    /// # Panics
-    ///
-    /// If the informer has no index of that name.
-    pub fn index_values(&self, index: &str) -> Vec<String> {
-        self.index(&self.snapshot(), index).values().map(str::to_owned).collect()
-    }
-
-    /// Every value that `index` files something under, in order, and how many objects it does.
-    ///
-    /// # Panics
-    ///
-    /// If the informer has no index of that name.
-    pub fn index_counts(&self, index: &str) -> Vec<(String, usize)> {
-        let snapshot = self.snapshot();
-        let counts = self.index(&snapshot, index).counts();
-        counts.map(|(value, count)| (value.to_owned(), count)).collect()
-    }
-
-    /// Whether there is an index of that name right now.
-    pub fn has_index(&self, index: &str) -> bool {
-        self.snapshot().index(index).is_some()
+    /// # Examples
+    /// ```
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # use windlass_informer::{Index, Lister};
+    /// fn by_node(pods: &Lister<Pod>) -> Index<Pod, String> {
+    ///     pods.index(|pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()))
+    /// }
+    /// ```
+    pub fn index<V, I>(&self, values: impl Fn(&T) -> I + Send + Sync + 'static) -> Index<T, V>
+    where
+        V: IndexValue,
+        I: IntoIterator<Item = V>,
+    {
+        Index::new(self.reader.clone(), values)
     }
 
     /// How many objects there are.
@@ -211,78 +161,11 @@ impl<T: Send + Sync + 'static> Lister<T> {
 
     /// Whether the informer has been stopped: what is here then stays as it was.
     pub fn is_stopped(&self) -> bool {
-        self.reader.store.is_stopped()
+        self.reader.informer.store.is_stopped()
     }
 
     fn snapshot(&self) -> Arc<Snapshot<Object>> {
-        self.reader.store.snapshot()
-    }
-
-    fn index<'a>(&self, snapshot: &'a Snapshot<Object>, index: &str) -> &'a Index {
-        self.reader.index(snapshot, index)
-    }
-
-    /// The objects that `walk` visits, as their type.
-    fn collect(&self, walk: impl FnOnce(&mut dyn FnMut(&Object))) -> Vec<Arc<T>> {
-        let mut objects = Vec::new();
-        walk(&mut |object| objects.push(erased::shared(object)));
-        objects
-    }
-}
-
-impl Reader {
-    /// Returns the object of that key.
-    ///
-    /// # Errors
-    /// If it exists and cannot be decoded.
-    pub(crate) fn get(&self, key: &ObjectKey) -> Result<Option<Object>, Unreadable> {
-        let snapshot = self.store.snapshot();
-        match snapshot.quarantined().get(key) {
-            Some(held) => Err(self.unreadable(held)),
-            None => Ok(snapshot.objects().get(key).cloned()),
-        }
-    }
-
-    fn all_readable(&self, among: &dyn Fn(&ObjectMeta) -> bool) -> Result<(), Unreadable> {
-        let snapshot = self.store.snapshot();
-        let is_among = |held: &&Quarantined| held.metadata.as_deref().is_none_or(among);
-        let found = snapshot.quarantined().values().find(is_among);
-        found.map_or(Ok(()), |held| Err(self.unreadable(held)))
-    }
-
-    fn unreadable(&self, held: &Quarantined) -> Unreadable {
-        let kind = Box::new(self.codec.kind.clone());
-        Unreadable { kind, key: held.key.clone(), reason: Arc::clone(&held.error) }
-    }
-
-    /// Visits all objects of one namespace, or of all.
-    fn each(&self, namespace: Option<&str>, visit: &mut dyn FnMut(&Object)) {
-        let snapshot = self.store.snapshot();
-        let Some(namespace) = namespace else { return snapshot.objects().values().for_each(visit) };
-        let first = ObjectKey::namespaced(namespace, "");
-        let rest = snapshot.objects().range(first..);
-        rest.take_while(|(key, _)| key.namespace() == Some(namespace)).for_each(|(_, object)| visit(object));
-    }
-
-    fn selected(&self, namespace: Option<&str>, selector: &LabelSelector, visit: &mut dyn FnMut(&Object)) {
-        self.each(namespace, &mut |object| {
-            if selector.matches_optional((self.codec.meta)(object).labels.as_ref()) {
-                visit(object);
-            }
-        });
-    }
-
-    fn filed(&self, index: &str, value: &str, visit: &mut dyn FnMut(&Object)) {
-        let snapshot = self.store.snapshot();
-        let keys = self.index(&snapshot, index).keys(value);
-        keys.filter_map(|key| snapshot.objects().get(key)).for_each(visit);
-    }
-
-    fn index<'a>(&self, snapshot: &'a Snapshot<Object>, index: &str) -> &'a Index {
-        match snapshot.index(index) {
-            Some(entries) => entries,
-            None => panic!("the informer of {} has no index {index:?}", self.informer),
-        }
+        self.reader.informer.store.snapshot()
     }
 }
 
@@ -294,6 +177,6 @@ impl<T> Clone for Lister<T> {
 
 impl<T> fmt::Debug for Lister<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lister").field("informer", &self.reader.informer).finish_non_exhaustive()
+        f.debug_struct("Lister").field("informer", &self.reader.informer.name).finish_non_exhaustive()
     }
 }

@@ -10,7 +10,6 @@ use crate::erased::{self, Object};
 use crate::error::InformerError;
 use crate::handle::HandlerHandle;
 use crate::handler::{Event, Handler, HandlerOptions};
-use crate::indexes::Index;
 use crate::informer::Informer;
 use crate::lister::Lister;
 
@@ -33,7 +32,7 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
 
     /// A reader of the objects. It may be made before the informer is started, and is empty until then.
     pub fn lister(&self) -> Lister<T> {
-        Lister::new(self.informer.reader())
+        Lister::new(Arc::clone(&self.informer))
     }
 
     /// Sets what is done to every object after it was decoded and before it is stored: dropping what nobody reads, say.
@@ -96,34 +95,6 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
         handler: impl Handler<Arc<T>>,
     ) -> Result<HandlerHandle, InformerError> {
         self.informer.add_handler(name, options, Box::new(Typed { handler, object: PhantomData }))
-    }
-
-    /// Adds an index over what is and will be stored, before the informer is started or at any time after.
-    /// `function` says under which values an object is found; it must not call back into this informer.
-    ///
-    /// Whoever adds the same function under the same name shares the index. A function can be told to be the
-    /// same if it captures nothing: a named function, say.
-    ///
-    /// # Errors
-    ///
-    /// [`InformerError::DuplicateIndex`] if the name belongs to what may be another function; nothing is
-    /// changed then.
-    pub fn add_index<F>(&self, name: &str, function: F) -> Result<(), InformerError>
-    where
-        F: Fn(&T) -> Vec<String> + Send + Sync + 'static,
-    {
-        self.share_index(&Index::new(name, function))
-    }
-
-    /// As [`add_index`](Self::add_index), for an index that is made already: see [`indexes`](crate::indexes). Whoever
-    /// adds the same index shares it.
-    ///
-    /// # Errors
-    ///
-    /// [`InformerError::DuplicateIndex`] if the name belongs to what may be another function; nothing is
-    /// changed then.
-    pub fn share_index(&self, index: &Index<T>) -> Result<(), InformerError> {
-        self.informer.share_index(index.erased())
     }
 
     /// What of it is in memory, without keeping it there.

@@ -37,7 +37,7 @@ use self::progress::{Reading, Tracker};
 use crate::budget::Budget;
 use crate::delta_fifo::{Audience, Batch, Body, Delta, Item, KnownObjects, ListFacts};
 use crate::handler::{Cause, Event, Observation};
-use crate::indexer::{Index, IndexFunction, Indexers, Indexes};
+use crate::indexer::{Entries, IndexFunction, IndexId, Indexers, Indexes};
 use crate::partition::{Departure, Partition};
 
 mod progress;
@@ -131,8 +131,8 @@ impl<S> Snapshot<S> {
         &self.objects
     }
 
-    pub(crate) fn index(&self, name: &str) -> Option<&Index> {
-        self.indexes.get(name)
+    pub(crate) fn index(&self, id: IndexId) -> Option<&Entries> {
+        self.indexes.get(id)
     }
 
     pub(crate) fn quarantined(&self) -> &OrdMap<ObjectKey, Quarantined> {
@@ -235,22 +235,29 @@ impl<S: Clone> StoreWriter<S> {
         applied
     }
 
-    /// Adds an index over what is and will be stored; `false` if the name is taken.
-    pub(crate) fn add_index(&mut self, name: &str, function: IndexFunction<S>) -> bool {
-        let added = self.indexers.add(&mut self.working.indexes, name, function, self.working.objects.iter());
+    /// Adds an index over what is and will be stored.
+    pub(crate) fn add_index(&mut self, name: &'static str, function: IndexFunction<S>) -> IndexId {
+        let objects = self.working.objects.iter();
+        let id = self.indexers.add(&mut self.working.indexes, name, function, objects);
         self.publish();
-        added
+        id
     }
 
-    /// Removes an index; `false` if there is none of that name.
-    pub(crate) fn remove_index(&mut self, name: &str) -> bool {
-        let removed = self.indexers.remove(&mut self.working.indexes, name);
+    /// Removes an index, and returns its function for the caller to drop under no lock.
+    pub(crate) fn remove_index(&mut self, id: IndexId) -> Option<IndexFunction<S>> {
+        let removed = self.indexers.remove(&mut self.working.indexes, id);
         self.publish();
         removed
     }
 
     pub(crate) fn snapshot(&self) -> Arc<Snapshot<S>> {
         self.store.snapshot()
+    }
+
+    /// How many indexes there are.
+    #[cfg(test)]
+    pub(crate) fn indexes(&self) -> usize {
+        self.indexers.len()
     }
 
     pub(crate) fn index_panics(&self) -> u64 {

@@ -142,8 +142,8 @@ pub use windlass_workqueue as workqueue;
 /// What a controller's file needs, and the `main` beside it: `use windlass::prelude::*;`.
 pub mod prelude {
     pub use windlass_controller::{
-        Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError, by_owner, by_self,
-        generation_changed, not_yet, retry, retry_after, terminal,
+        Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError, by_index, by_owner,
+        by_self, generation_changed, not_yet, retry, retry_after, terminal,
     };
     pub use windlass_env::Env;
     pub use windlass_informer::{Lister, Selection};

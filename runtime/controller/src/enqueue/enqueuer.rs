@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
-use windlass_informer::{Cause, Event};
+use windlass_informer::{Cause, Event, Index};
 use windlass_object::owner::controller_of;
 use windlass_object::{ObjectKey, ResourceKind, Scope, Scoped};
 use windlass_workqueue::{Add, Priority, Queue};
@@ -46,6 +46,28 @@ where
     O::Scope: Scoped,
 {
     owning(object.meta(), &ResourceKind::of::<O>())
+}
+
+/// The keys of the objects that `index` has under the key of the changed object: those that refer to it.
+///
+/// # Examples
+/// ```
+/// # use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+/// # use windlass_controller::{Setup, by_index};
+/// # use windlass_object::ObjectKey;
+/// # fn settings_of(pod: &Pod) -> Vec<ObjectKey> { Vec::new() }
+/// # fn declare(setup: &mut Setup) {
+/// let users = setup.watch::<Pod>().lister().index(settings_of);
+/// setup.watch::<ConfigMap>().enqueue(by_index(&users));
+/// # }
+/// ```
+pub fn by_index<K, T>(index: &Index<T, ObjectKey>) -> impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + 'static
+where
+    K: Resource,
+    T: Send + Sync + 'static,
+{
+    let index = index.clone();
+    move |object| index.keys(&ObjectKey::of(object.meta()))
 }
 
 /// What [`by_owner`] does, for owners of a kind known only at run time.

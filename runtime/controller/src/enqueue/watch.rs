@@ -17,7 +17,6 @@ use crate::enqueue::history::Sighting;
 use crate::enqueue::pause::{Pause, resume};
 use crate::enqueue::predicate::Predicate;
 use crate::enqueue::wiring::{Attach, Replay, Wired, attach};
-use crate::error::SetupError;
 
 /// A Rust type whose objects can be watched: k8s-openapi's, and those that derive `CustomResource`.
 pub trait Watchable:
@@ -143,20 +142,6 @@ impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
         let informer = self.informer.clone();
         let attach: Attach = Box::new(move |wiring| attach(&informer, wiring, handle));
         self.wired.handlers.push((self.informer.kind().to_string(), attach));
-        self
-    }
-
-    /// Adds an index: `values` says under which values an object is found by [`Lister::by_index`]. Controllers that
-    /// add the same function, one that captures nothing, under the same name share the index.
-    pub fn index(
-        self,
-        name: &'static str,
-        values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
-    ) -> Self {
-        if let Err(error) = self.informer.add_index(name, values) {
-            let kind = self.informer.kind().to_string();
-            self.wired.fail(SetupError::Watch { kind, message: error.to_string() });
-        }
         self
     }
 

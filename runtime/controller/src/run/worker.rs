@@ -378,7 +378,7 @@ fn tell_failure(error: &ReconcileError, settlement: Settlement, failures: u32) {
     match (settlement, loudness) {
         _ if matches!(class, Class::NotYet(_)) => tracing::debug!(reason = error, "not yet: waiting"),
         _ if class == Class::Terminal => {
-            tracing::error!(error, "failed for good: waiting for its next change")
+            tracing::error!(error, "failed for good: waiting for its next change");
         }
         (Settlement::GiveUp, _) => {
             tracing::warn!(error, failures, "failed too often: dropped until its next change");

@@ -11,6 +11,7 @@ use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::predicate::{annotations_changed, any, generation_changed, labels_changed, not};
 use crate::enqueue::wiring::{Guarded, Wiring};
 use crate::{Predicate, WatchError, by_any_owner, by_owner, by_owner_of, to_keys};
+use windlass_informer::indexes::by_label;
 
 fn secret(name: &str) -> String {
     format!("/api/v1/namespaces/shop/secrets/{name}")
@@ -98,13 +99,10 @@ async fn a_mapper_that_captures_a_lister_finds_others_by_an_index() {
     let world = World::with(&[]);
     let _workers = world
         .watcher(|setup| {
-            let by_app =
-                |pod: &Pod| pod.metadata.labels.iter().flatten().map(|(_, app)| app.clone()).collect();
-            let pods = setup.watch::<Pod>().index("app", by_app).lister();
+            let pods = setup.watch::<Pod>().lister().index(by_label("app"));
             setup.watch::<Service>().enqueue(move |service| {
                 let app = service.spec.as_ref().and_then(|spec| spec.selector.as_ref()?.get("app").cloned());
-                let pods = pods.by_index("app", app.as_deref().unwrap_or_default());
-                pods.iter().flat_map(|pod| by_self(&**pod)).collect()
+                pods.keys(&app.unwrap_or_default())
             });
         })
         .await;

@@ -42,10 +42,10 @@ async fn there_is_one_informer_per_kind_selection_and_representation() {
     let again = rig.factory.typed::<ConfigMap>();
     let filtered = rig.factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace("elsewhere"));
     let dynamic = rig.factory.informer(Dynamic::new(ResourceKind::of::<ConfigMap>()), Selection::default());
-    again.add_index("shared", |_| vec!["x".to_owned()]).unwrap();
+    let shared = again.lister().index(|_| ["x".to_owned()]);
     rig.start(&server);
     rig.settle().await;
-    assert_eq!(rig.lister.by_index("shared", "x").len(), 1, "both handles are of one informer");
+    assert_eq!(shared.get(&"x".to_owned()).len(), 1, "both handles are of one informer");
     assert_eq!((filtered.lister().len(), dynamic.lister().len()), (1, 1));
     assert_eq!(rig.counts().lists.get(), 3);
     assert_eq!(rig.factory.kinds().len(), 2, "kinds are told once per selection");
@@ -69,11 +69,11 @@ async fn an_informer_asked_for_after_the_start_runs_and_misses_nothing_that_is_a
     assert!(late.is_running() && !late.has_synced());
     let log = Log::default();
     log.attach(&late, "late");
-    late.add_index("by nothing", |_| vec!["x".to_owned()]).unwrap();
+    let index = late.lister().index(|_| ["x".to_owned()]);
     rig.factory.wait_for_sync(None).await.unwrap();
     rig.settle().await;
     assert_eq!((log.take(), server.watchers()), (vec!["+a@1=first InitialList".to_owned()], 2));
-    assert_eq!(late.lister().by_index("by nothing", "x").len(), 1);
+    assert_eq!(index.count(&"x".to_owned()), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -155,9 +155,9 @@ async fn whether_informers_live_is_told_while_one_is_busy_with_a_batch() {
     let slow = move |_: &ConfigMap| {
         began.send(()).unwrap();
         ended.send(gate.lock().unwrap().recv_timeout(PATIENCE)).unwrap();
-        vec![]
+        None::<String>
     };
-    informer.add_index("slow", move |object| slow(object)).unwrap();
+    let _index = informer.lister().index(slow);
     factory.start(Arc::new(Only(server)));
     busy.recv_timeout(PATIENCE).unwrap();
     assert!(informer.is_running() && informer.is_following() && factory.stuck().is_empty());

@@ -1,5 +1,6 @@
 //! The part of an informer behind its lock: the writer of the store, and those who receive what it writes.
 
+use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::delta_fifo::Audience;
 use crate::erased::Object;
 use crate::error::Lag;
 use crate::handler::Handler;
-use crate::indexes::ErasedIndex;
+use crate::indexer::IndexId;
 use crate::processor::{Listener, Processor, Replay};
 use crate::settings::Transform;
 use crate::store::{Applied, Change, Snapshot, StoreWriter};
@@ -23,9 +24,9 @@ use crate::store::{Applied, Change, Snapshot, StoreWriter};
 const CHUNK: usize = 64;
 
 pub(crate) struct Hub {
-    pub(super) writer: StoreWriter<Object>,
-    /// The indexes there are, and how many asked for each.
-    pub(super) indexes: BTreeMap<String, (ErasedIndex, usize)>,
+    pub(crate) writer: StoreWriter<Object>,
+    /// The indexes that can be shared, by their functions, and how many share each.
+    pub(super) shared_indexes: BTreeMap<TypeId, (IndexId, usize)>,
     pub(super) transform: Option<Transform>,
     pub(super) processor: Processor<Object>,
     /// How many handlers there have been.

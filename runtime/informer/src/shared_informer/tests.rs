@@ -290,20 +290,20 @@ async fn a_handler_may_add_handlers_and_indexes() {
     let (rig, server) = (Rig::new(), Server::new());
     server.set("a", "first");
     let (informer, log) = (rig.informer.clone(), Log::default());
-    let (inner, mut added) = (log.clone(), false);
+    let (inner, added) = (log.clone(), Arc::new(Mutex::new(None)));
+    let index = Arc::clone(&added);
     let adds = move |_: &Told| {
-        if !std::mem::replace(&mut added, true) {
+        let mut added = added.lock().unwrap();
+        if added.is_none() {
             inner.attach(&informer, "added");
-            informer.add_index("added", |_| vec!["x".to_owned()]).unwrap();
+            *added = Some(informer.lister().index(|_| ["x".to_owned()]));
         }
     };
     rig.informer.add_handler("adds", adds).unwrap();
     rig.start(&server);
     rig.settle().await;
-    assert_eq!(
-        (log.take(), rig.lister.by_index("added", "x").len()),
-        (vec!["+a@1=first InitialList".to_owned()], 1)
-    );
+    let found = index.lock().unwrap().as_ref().map(|index| index.count(&"x".to_owned()));
+    assert_eq!((log.take(), found), (vec!["+a@1=first InitialList".to_owned()], Some(1)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -429,59 +429,49 @@ async fn a_restored_server_begins_a_new_epoch_and_the_cache_follows_it() {
 #[tokio::test(start_paused = true)]
 async fn indexes_answer_from_the_same_moment_and_may_be_added_while_running() {
     let (rig, server, _log) = running(&["a", "b"]).await;
-    let by_value = |object: &ConfigMap| object.data.iter().flat_map(|data| data.values().cloned()).collect();
-    rig.informer.add_index("value", by_value).unwrap();
+    let by_value = rig.lister.index(|object| object.data.clone().unwrap_or_default().into_values());
     server.set("c", "second");
     rig.settle().await;
-    let found =
-        |value: &str| rig.lister.by_index("value", value).iter().map(|it| brief(it)).collect::<Vec<_>>();
+    let found = |value: &str| by_value.get(&value.to_owned()).iter().map(|it| brief(it)).collect::<Vec<_>>();
     assert_eq!(
         (found("first"), found("second")),
         (vec!["a@1=first".into(), "b@2=first".into()], vec!["c@3=second".to_owned()])
     );
-    assert_eq!(rig.lister.index_values("value"), ["first", "second"]);
-    let taken = rig.informer.add_index("value", |_| Vec::new()).unwrap_err();
-    assert!(matches!(taken, InformerError::DuplicateIndex { index, .. } if index == "value"));
+    assert_eq!(by_value.values(), ["first", "second"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_function_under_the_same_name_is_one_index() {
-    fn everything(_: &ConfigMap) -> Vec<String> {
-        vec!["all".to_owned()]
+async fn indexes_by_one_function_without_captures_are_one_index() {
+    fn everything(_: &ConfigMap) -> [String; 1] {
+        ["all".to_owned()]
     }
     let (rig, _server, _log) = running(&["a"]).await;
-    rig.informer.add_index("all", everything).unwrap();
-    rig.informer.add_index("all", everything).unwrap();
-    assert_eq!(rig.lister.by_index("all", "all").len(), 1);
-    let suffix = "all".to_owned();
-    rig.informer.add_index("captured", move |_| vec![suffix.clone()]).unwrap();
-    for refused in [rig.informer.add_index("captured", everything), rig.informer.add_index("all", |_| vec![])]
-    {
-        assert!(matches!(refused, Err(InformerError::DuplicateIndex { .. })));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-#[should_panic(expected = "has no index \"valeu\"")]
-async fn an_index_that_does_not_exist_is_not_an_empty_answer() {
-    let (rig, _server, _log) = running(&["a"]).await;
-    rig.lister.by_index("valeu", "first");
+    let count = || rig.informer.hub.lock().unwrap().writer.indexes();
+    let (one, other) = (rig.lister.index(everything), rig.lister.index(everything));
+    assert_eq!((count(), one.keys(&"all".to_owned())), (1, other.keys(&"all".to_owned())));
+    let captured = "all".to_owned();
+    let by_capture = move |_: &ConfigMap| [captured.clone()];
+    let (third, fourth) = (rig.lister.index(by_capture.clone()), rig.lister.index(by_capture));
+    assert_eq!((count(), third.count(&"all".to_owned())), (3, 1));
+    drop((one, fourth));
+    assert_eq!((count(), other.count(&"all".to_owned())), (2, 1));
+    drop((other, third));
+    assert_eq!(count(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_panicking_index_function_keeps_the_object_and_is_counted() {
     let (rig, server) = (Rig::new(), Server::new());
-    let panics = |object: &ConfigMap| -> Vec<String> {
+    let brittle = rig.lister.index(|object| {
         assert!(object.metadata.name.as_deref() != Some("b"), "a bug in an index function");
-        vec!["all".to_owned()]
-    };
-    rig.informer.add_index("brittle", panics).unwrap();
+        ["all".to_owned()]
+    });
     for name in ["a", "b", "c"] {
         server.set(name, "first");
     }
     rig.start(&server);
     rig.settle().await;
-    assert_eq!((rig.held().len(), rig.lister.by_index("brittle", "all").len()), (3, 2));
+    assert_eq!((rig.held().len(), brittle.count(&"all".to_owned())), (3, 2));
     assert_eq!((rig.informer.index_panics(), rig.counts().handler_panics.get()), (1, 1));
 }
 

@@ -9,14 +9,11 @@ use serde_json::json;
 use windlass_controller::{
     Context, Controller, Enqueuer, Outcome, ReconcileError, Setup, SetupError, by_self,
 };
-use windlass_informer::{Event, Lister};
+use windlass_informer::{Event, Index, Lister};
 use windlass_object::{ObjectKey, Verb, condition};
 
 use super::NodeOptions;
 use super::load::Load;
-
-/// The index of pods that wait for a node, all under one value.
-const WAITING: &str = "waiting-pods";
 
 /// The scheduler.
 #[derive(Debug)]
@@ -42,13 +39,9 @@ impl Controller for Scheduler {
         setup.uses_subresource::<Pod>("binding", [Verb::Create]);
         let load = Arc::new(Load::default());
         let theirs = Arc::clone(&load);
-        let pods = setup
-            .watch::<Pod>()
-            .index(WAITING, |pod| if waits(pod) { vec![WAITING.to_owned()] } else { Vec::new() })
-            .on_event(move |event, _| note(&theirs, event))
-            .enqueue(by_self)
-            .lister();
-        let waiting = pods.clone();
+        let pods =
+            setup.watch::<Pod>().on_event(move |event, _| note(&theirs, event)).enqueue(by_self).lister();
+        let waiting = pods.index(|pod| waits(pod).then_some(true));
         // A pod for which there was no node waits without asking again, until a node changes.
         let nodes = setup.watch::<Node>().on_event(move |_, queue| wake_waiting(&waiting, queue)).lister();
         Ok(Self { pods, nodes, load })
@@ -82,10 +75,8 @@ async fn bind(pod: &Pod, node: &str, cx: &Context) -> Result<(), kube::Error> {
     Ok(())
 }
 
-fn wake_waiting(pods: &Lister<Pod>, queue: &Enqueuer) {
-    for pod in pods.by_index(WAITING, WAITING) {
-        queue.add(ObjectKey::of(&pod.metadata));
-    }
+fn wake_waiting(pods: &Index<Pod, bool>, queue: &Enqueuer) {
+    queue.add_all(pods.keys(&true));
 }
 
 fn note(load: &Load, event: &Event<Arc<Pod>>) {

@@ -104,8 +104,7 @@ async fn measure(readers: usize, under_way: usize) -> Result<Sample> {
     let source = Arc::new(Feed { frames: Mutex::new(Some(frames)) });
     let factory = InformerFactory::new(Env::system("benchmark"), Metrics::new(), FactoryOptions::default());
     let informer = factory.typed::<Pod>();
-    let namespace = |pod: &Pod| pod.metadata.namespace.iter().cloned().collect();
-    informer.add_index("namespace", namespace)?;
+    let _index = informer.lister().index(|pod| pod.metadata.namespace.clone());
     let room = Arc::new(Semaphore::new(under_way));
     let told = Arc::clone(&room);
     let handler = move |event: &Event<Arc<Pod>>| {

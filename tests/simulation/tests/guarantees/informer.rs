@@ -266,9 +266,9 @@ impl World {
         };
         let factory = InformerFactory::new(process.clone(), metrics.clone(), options);
         let informer = factory.typed::<ConfigMap>();
-        informer.add_index("value", |map| map.values()).expect("a fresh name");
+        let index = informer.lister().index(|map: &ConfigMap| map.values());
         let hand = Hand::new(&scene, "/api/v1", "configmaps");
-        let judge = judge(informer.lister(), &hand, plan).filed_in("value");
+        let judge = judge(informer.lister(), &hand, plan).filed_in(index);
         let crowd = Crowd::new(informer, judge, &hand.history);
         World {
             env,
@@ -403,8 +403,8 @@ impl World {
             }
             11 if !self.late_index => {
                 self.late_index = true;
-                self.crowd.informer.add_index("late", |map| map.values()).expect("a fresh name");
-                self.crowd.judge.has_late_index();
+                let late = self.crowd.informer.lister().index(|map: &ConfigMap| map.values());
+                self.crowd.judge.has_late_index(late);
             }
             12 => self.write_much(),
             _ => self.put(namespace, name),

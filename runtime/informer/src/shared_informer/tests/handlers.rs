@@ -303,19 +303,19 @@ async fn handlers_and_indexes_come_and_go() {
         let (informer, told, server) = (informer.clone(), Arc::clone(&told), Arc::clone(&server));
         async move {
             for turn in 0..20 {
-                let (counted, name) = (Arc::clone(&told), format!("index {round} {turn}"));
+                let counted = Arc::clone(&told);
                 let counts = move |_: &Told| {
                     counted.fetch_add(1, Atomic::SeqCst);
                 };
                 let handle = informer.add_handler("passing", counts).unwrap();
-                informer.add_index(&name, |_| vec!["x".to_owned()]).unwrap();
+                let index = informer.lister().index(move |_| [format!("index {round} {turn}")]);
                 server.set("a", &format!("{round} {turn}"));
                 if turn % 2 == 0 {
                     assert!(handle.synced().await);
                 }
                 handle.remove();
                 assert_eq!(handle.removed().await, Ok(()));
-                assert!(informer.remove_index(&name));
+                drop(index);
             }
         }
     };

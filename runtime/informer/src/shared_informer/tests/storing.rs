@@ -9,7 +9,6 @@ use windlass_object::Head;
 
 use super::*;
 use crate::delta_fifo::Batch;
-use crate::lister::Reader;
 use crate::reflector::STUCK_AFTER;
 use crate::store::{Store, StoreWriter};
 use crate::{Lag, indexes};
@@ -48,8 +47,7 @@ fn strip(map: &mut ConfigMap) -> Result<(), String> {
 async fn a_transform_comes_before_store_handlers_and_indexes_and_sees_deletions() {
     let (rig, server, log) = (Rig::new(), Server::new(), Log::default());
     rig.informer.set_transform(strip).unwrap();
-    let values = |map: &ConfigMap| map.data.iter().flat_map(|data| data.values().cloned()).collect();
-    rig.informer.add_index("value", values).unwrap();
+    let by_value = rig.lister.index(|map| map.data.clone().unwrap_or_default().into_values());
     log.attach(&rig.informer, "log");
     server.set("a", "large");
     server.set("b", "precious");
@@ -61,7 +59,7 @@ async fn a_transform_comes_before_store_handlers_and_indexes_and_sees_deletions(
     let expected = ["+a@1= InitialList", "+b@2=precious InitialList", "~a@1=>a@3= Watch", "-a@4= Watch Seen"];
     assert_eq!(log.take(), expected);
     assert_eq!(
-        (rig.held(), rig.lister.index_values("value")),
+        (rig.held(), by_value.values()),
         (vec!["b@2=precious".to_owned()], vec!["precious".to_owned()])
     );
 }
@@ -185,52 +183,37 @@ async fn an_object_that_is_replaced_for_ever_never_counts_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_index_goes_when_all_who_added_it_have_taken_it_back() {
+async fn index_lasts_as_long_as_its_handles() {
     let (rig, server, _log) = running(&["a"]).await;
-    let everything = indexes::Index::new("all", |_: &ConfigMap| vec!["x".to_owned(), "y".to_owned()]);
-    for _ in 0..2 {
-        rig.informer.share_index(&everything).unwrap();
-    }
+    let everything = rig.lister.index(|_| ["x".to_owned(), "y".to_owned()]);
+    let clone = everything.clone();
+    drop(everything);
     server.set("b", "first");
     rig.settle().await;
-    assert_eq!(rig.lister.index_counts("all"), [("x".to_owned(), 2), ("y".to_owned(), 2)]);
-    assert_eq!((rig.lister.index_count("all", "x"), rig.lister.index_count("all", "z")), (2, 0));
-    assert_eq!(rig.lister.index_keys("all", "y"), [key("a"), key("b")]);
-    assert!(rig.informer.remove_index("all") && rig.lister.has_index("all"), "somebody else still reads it");
-    assert!(rig.informer.remove_index("all") && !rig.lister.has_index("all"));
-    assert!(!rig.informer.remove_index("all"));
-    rig.informer.add_index("all", |_| vec!["other".to_owned()]).unwrap();
-    assert_eq!(rig.lister.index_values("all"), ["other"], "the name is free for another");
+    assert_eq!(clone.values(), ["x", "y"]);
+    assert_eq!((clone.count(&"x".to_owned()), clone.count(&"z".to_owned())), (2, 0));
+    assert_eq!(clone.keys(&"y".to_owned()), [key("a"), key("b")]);
+    drop(clone);
+    assert_eq!(rig.informer.hub.lock().unwrap().writer.indexes(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn ready_made_indexes_are_shared_by_whoever_adds_them() {
+async fn ready_made_indexes_find_pods() {
     let env = Env::virtual_time(1);
     let factory = InformerFactory::new(env.clone(), Metrics::new(), FactoryOptions::default());
-    let pods = factory.typed::<Pod>();
-    for _ in 0..2 {
-        pods.share_index(&indexes::by_node()).unwrap();
-        pods.share_index(&indexes::by_ip()).unwrap();
-        pods.share_index(&indexes::by_owner_uid()).unwrap();
-        pods.share_index(&indexes::by_label("app")).unwrap();
-    }
+    let pods = factory.typed::<Pod>().lister();
+    let (by_node, by_ip) = (pods.index(indexes::by_node), pods.index(indexes::by_ip));
+    let (by_owner, by_app) = (pods.index(indexes::by_owner_uid), pods.index(indexes::by_label("app")));
     let raw = r#"{"metadata":{"name":"p","namespace":"n","uid":"u","resourceVersion":"1","labels":{"app":"web"},
         "ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"o"}]},
         "spec":{"nodeName":"n1","containers":[]},"status":{"podIPs":[{"ip":"10.0.0.1"},{"ip":"fd00::1"}]}}"#;
     let script = Script::new(&env, [Answer::List(Ok(page(5, &[raw.into()])))]);
     factory.start(Arc::new(Only(script)));
     settle(&env).await;
-    let lister = pods.lister();
-    let asked = [
-        (indexes::NODE, "n1"),
-        (indexes::IP, "10.0.0.1"),
-        (indexes::IP, "fd00::1"),
-        (indexes::OWNER_UID, "o"),
-        ("label app", "web"),
-    ];
-    for (index, value) in asked {
-        assert_eq!(lister.by_index(index, value).len(), 1, "{index} {value}");
-    }
+    let text = |text: &str| text.to_owned();
+    assert_eq!((by_node.count(&text("n1")), by_app.count(&text("web"))), (1, 1));
+    assert_eq!((by_ip.count(&text("10.0.0.1")), by_ip.count(&text("fd00::1"))), (1, 1));
+    assert_eq!(by_owner.count(&"o".into()), 1);
 }
 
 /// Many readers beside one writer: each reads one moment, moments never go back, and the writer gets through.
@@ -244,7 +227,7 @@ fn many_readers_see_whole_moments_in_order_and_never_hold_up_the_writer() {
     let store = Arc::new(Store::new());
     let mut writer =
         StoreWriter::new(Arc::clone(&store), |map: &Arc<ConfigMap>| Head::of(&map.metadata), budget);
-    writer.add_index(
+    let by_version = writer.add_index(
         "version",
         Arc::new(|map: &Arc<ConfigMap>| Vec::from_iter(map.metadata.resource_version.clone())),
     );
@@ -261,7 +244,7 @@ fn many_readers_see_whole_moments_in_order_and_never_hold_up_the_writer() {
             for object in snapshot.objects().values() {
                 let version = object.metadata.resource_version.as_deref().unwrap();
                 assert_eq!(
-                    snapshot.index("version").unwrap().count(version),
+                    snapshot.index(by_version).unwrap().count(version),
                     1,
                     "index and object are of one moment"
                 );
@@ -345,14 +328,21 @@ fn the_writer_goes_on_while_every_reader_is_in_the_midst_of_a_list() {
     const CHANGES: u64 = 100;
     let gates = (Barrier::new(READERS + 1), Barrier::new(READERS + 1));
     let metrics = Metrics::new().informer("", "v1", "configmaps");
-    let store = Arc::new(Store::new());
     let budget = Arc::new(crate::budget::Budget::new(None, metrics));
-    let mut writer = StoreWriter::new(Arc::clone(&store), |_| slow_head(1), budget);
     let mut codec = Codec::of(Typed::<ConfigMap>::new());
     codec.meta = read_slowly;
-    let reader =
-        Reader { store: Arc::clone(&store), informer: "slow".into(), codec: Arc::new(codec), hold: None };
-    let lister = Lister::<Slow>::new(reader);
+    let env = Env::virtual_time(1);
+    let informer = crate::Informer::new(
+        &env,
+        &Metrics::new(),
+        "slow",
+        codec,
+        Selection::default(),
+        Settings::default(),
+        None,
+    );
+    let mut writer = StoreWriter::new(Arc::clone(&informer.store), |_| slow_head(1), budget);
+    let (store, lister) = (Arc::clone(&informer.store), Lister::<Slow>::new(Arc::new(informer)));
     writer.apply(stored_slowly(1, Some(gates)));
     let first: Arc<Slow> = erased::shared(store.snapshot().objects().values().next().expect("stored"));
     let (reading, may_go_on) = first.gates.as_ref().expect("with gates");
@@ -400,11 +390,10 @@ async fn code_of_others_that_does_not_return_is_told_at_once_though_it_is_called
         }
     };
     let (indexed, handled) = (look("index"), look("handler"));
-    let values = move |_: &ConfigMap| {
+    let _index = rig.lister.index(move |_| {
         indexed();
-        vec![]
-    };
-    rig.informer.add_index("looks", values).unwrap();
+        None::<String>
+    });
     rig.informer.add_handler("looks", move |_: &Event<Arc<ConfigMap>>| handled()).unwrap();
     server.set("a", "first");
     rig.start(&server);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Resource;
 use kube::core::DynamicObject;
-use windlass_informer::{Cause, Delivery, Event, Handler, Lister, Observation, Progress};
+use windlass_informer::{Cause, Delivery, Event, Handler, Index, Lister, Observation, Progress};
 use windlass_object::{ObjectKey, ResourceVersion};
 use windlass_testing::{Plan, What};
 
@@ -50,11 +50,11 @@ pub(super) struct Judge<T: Thing> {
     deselects: bool,
     /// How often the server is restored: the most epochs that the store begins.
     restores: u64,
-    indexes: Vec<&'static str>,
+    index: Option<Index<T, String>>,
     objections: Mutex<Vec<String>>,
     /// The newest epoch of the store, and its newest version in it.
     reached: Mutex<(u64, u64)>,
-    late_index: AtomicBool,
+    late_index: Mutex<Option<Index<T, String>>>,
 }
 
 /// A handler that holds what it is told against everything.
@@ -104,6 +104,11 @@ pub(super) fn is_exact(plan: &Plan) -> bool {
     !plan.faults.iter().any(|fault| blurs(&fault.what))
 }
 
+/// What an index contains.
+fn filed<T: Thing>(index: &Index<T, String>) -> BTreeMap<String, Vec<ObjectKey>> {
+    index.values().into_iter().map(|value| (value.clone(), index.keys(&value))).collect()
+}
+
 impl<T: Thing> Judge<T> {
     pub(super) fn new(lister: Lister<T>) -> Self {
         Judge {
@@ -111,10 +116,10 @@ impl<T: Thing> Judge<T> {
             exact: None,
             deselects: false,
             restores: 0,
-            indexes: Vec::new(),
+            index: None,
             objections: Mutex::default(),
             reached: Mutex::default(),
-            late_index: false.into(),
+            late_index: Mutex::default(),
         }
     }
 
@@ -139,9 +144,8 @@ impl<T: Thing> Judge<T> {
     }
 
     /// What is held is to be filed in this index.
-    pub(super) fn filed_in(mut self, index: &'static str) -> Self {
-        self.indexes.push(index);
-        self
+    pub(super) fn filed_in(self, index: Index<T, String>) -> Self {
+        Judge { index: Some(index), ..self }
     }
 
     pub(super) fn check(&self, holds: bool, objection: impl FnOnce() -> String) {
@@ -192,34 +196,26 @@ impl<T: Thing> Judge<T> {
         self.lister.progress().version_in(key.namespace()).and_then(number)
     }
 
-    pub(super) fn has_late_index(&self) {
-        self.late_index.store(true, Ordering::Relaxed);
-        let indexes: Vec<_> = ["value", "late"].map(|index| self.filed(index)).into_iter().collect();
-        self.check(indexes[0] == indexes[1], || format!("a late index differs: {indexes:?}"));
+    pub(super) fn has_late_index(&self, late: Index<T, String>) {
+        let early = self.index.as_ref().map(filed);
+        self.check(early == Some(filed(&late)), || {
+            format!("a late index differs: {early:?}, {:?}", filed(&late))
+        });
+        *lock(&self.late_index) = Some(late);
     }
 
     pub(super) fn verdict(&self) -> Result<(), String> {
         lock(&self.objections).first().map_or(Ok(()), |first| Err(first.clone()))
     }
 
-    fn filed(&self, index: &str) -> BTreeMap<String, Vec<ObjectKey>> {
-        let values = self.lister.index_values(index).into_iter();
-        let keys = |value: &str| self.lister.by_index(index, value).iter().map(|it| key(&**it)).collect();
-        values.map(|value| (value.clone(), keys(&value))).collect()
-    }
-
     /// The first index in which what is held of a key is not, or is under another value.
     fn misfiled(&self, held: &T) -> Option<String> {
-        let late = self.late_index.load(Ordering::Relaxed).then_some("late");
+        let late = lock(&self.late_index).clone();
         let (key, expected) = (key(held), held.values());
-        self.indexes.iter().copied().chain(late).find_map(|index| {
-            let filed: Vec<String> = self
-                .filed(index)
-                .into_iter()
-                .filter(|(_, keys)| keys.contains(&key))
-                .map(|it| it.0)
-                .collect();
-            (filed != expected).then(|| format!("{index} files {key} under {filed:?}, not {expected:?}"))
+        self.index.iter().chain(&late).find_map(|index| {
+            let under = filed(index).into_iter().filter(|(_, keys)| keys.contains(&key));
+            let under: Vec<String> = under.map(|(value, _)| value).collect();
+            (under != expected).then(|| format!("an index has {key} under {under:?}, not {expected:?}"))
         })
     }
 }

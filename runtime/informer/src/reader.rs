@@ -1,0 +1,93 @@
+//! Reads of a store, for objects of any type: what listers and indexes of all types have in common.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use kube::core::ObjectMeta;
+use windlass_object::{LabelSelector, ObjectKey, ResourceKind};
+
+use crate::erased::{self, Object};
+use crate::informer::Informer;
+use crate::store::Quarantined;
+
+/// A lister for objects of any type.
+#[derive(Clone)]
+pub(crate) struct Reader {
+    pub(crate) informer: Arc<Informer>,
+    /// Keeps the informer running, if it is one that runs as long as it is used.
+    pub(crate) hold: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+/// An object exists and cannot be decoded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} {key} exists and cannot be decoded: {reason}")]
+pub struct Unreadable {
+    /// The kind of the object.
+    pub kind: Box<ResourceKind>,
+    /// The key of the object.
+    pub key: ObjectKey,
+    /// Why it cannot be decoded.
+    pub reason: Arc<str>,
+}
+
+/// The objects that `walk` visits, as their type.
+pub(crate) fn collected<T: Send + Sync + 'static>(walk: impl FnOnce(&mut dyn FnMut(&Object))) -> Vec<Arc<T>> {
+    let mut objects = Vec::new();
+    walk(&mut |object| objects.push(erased::shared(object)));
+    objects
+}
+
+impl Reader {
+    /// Returns the object of that key.
+    ///
+    /// # Errors
+    /// If it exists and cannot be decoded.
+    pub(crate) fn get(&self, key: &ObjectKey) -> Result<Option<Object>, Unreadable> {
+        let snapshot = self.informer.store.snapshot();
+        match snapshot.quarantined().get(key) {
+            Some(held) => Err(self.unreadable(held)),
+            None => Ok(snapshot.objects().get(key).cloned()),
+        }
+    }
+
+    pub(crate) fn all_readable(&self, among: &dyn Fn(&ObjectMeta) -> bool) -> Result<(), Unreadable> {
+        let snapshot = self.informer.store.snapshot();
+        let is_among = |held: &&Quarantined| held.metadata.as_deref().is_none_or(among);
+        let found = snapshot.quarantined().values().find(is_among);
+        found.map_or(Ok(()), |held| Err(self.unreadable(held)))
+    }
+
+    fn unreadable(&self, held: &Quarantined) -> Unreadable {
+        let kind = Box::new(self.informer.codec.kind.clone());
+        Unreadable { kind, key: held.key.clone(), reason: Arc::clone(&held.error) }
+    }
+
+    /// Visits all objects of one namespace, or of all.
+    pub(crate) fn each(&self, namespace: Option<&str>, visit: &mut dyn FnMut(&Object)) {
+        let snapshot = self.informer.store.snapshot();
+        let Some(namespace) = namespace else { return snapshot.objects().values().for_each(visit) };
+        let first = ObjectKey::namespaced(namespace, "");
+        let rest = snapshot.objects().range(first..);
+        rest.take_while(|(key, _)| key.namespace() == Some(namespace)).for_each(|(_, object)| visit(object));
+    }
+
+    pub(crate) fn selected(
+        &self,
+        namespace: Option<&str>,
+        selector: &LabelSelector,
+        visit: &mut dyn FnMut(&Object),
+    ) {
+        self.each(namespace, &mut |object| {
+            if selector.matches_optional((self.informer.codec.meta)(object).labels.as_ref()) {
+                visit(object);
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.informer.fmt(f)
+    }
+}
