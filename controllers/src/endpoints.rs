@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
 use windlass_controller::{
-    Context, Controller, Descriptor, Enqueuer, Outcome, ReconcileError, Setup, SetupError, by_self,
+    Context, Controller, Descriptor, Enqueuer, Outcome, ReconcileError, Setup, SetupError,
 };
 use windlass_informer::{Event, Lister};
 use windlass_object::{LabelSelector, ObjectKey, Verb};
@@ -104,7 +104,7 @@ impl Controller for EndpointsController {
         // Pods decide the addresses, so some may lie outside the cluster's own range.
         setup.uses_subresource::<Endpoints>("restricted", [Verb::Create]);
 
-        let services = setup.watch::<Service>().enqueue(by_self).lister();
+        let services = setup.primary::<Service>().lister();
         let (batch_period, selecting) = (options.endpoint_updates_batch_period, services.clone());
         let pods = setup
             .watch::<Pod>()
@@ -113,7 +113,6 @@ impl Controller for EndpointsController {
         let owning = services.clone();
         let endpoints = setup
             .watch::<Endpoints>()
-            .primary()
             .on_event(move |event, queue| enqueue_deleted(event, &owning, queue))
             .lister();
         Ok(Self { services, pods, endpoints, trigger_times: Mutex::default() })

@@ -51,7 +51,7 @@ impl Controller for RackLabels {
         let source = inventory.selecting(&Selection::default());
         Ok(Self {
             machines: setup.watch_from(source, Dynamic::new(machine())).enqueue(by_self).lister(),
-            nodes: setup.watch::<Node>().enqueue(by_self).lister(),
+            nodes: setup.primary::<Node>().lister(),
         })
     }
 

@@ -30,7 +30,7 @@ impl Controller for Restarter {
 
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         setup.uses::<Deployment>([Verb::Patch]);
-        let deployments = setup.watch::<Deployment>().enqueue(by_self).lister();
+        let deployments = setup.primary::<Deployment>().lister();
         let users = deployments.index(settings_of);
         let settings = setup.watch::<ConfigMap>().enqueue(by_index(&users)).lister();
         Ok(Self { deployments, settings })

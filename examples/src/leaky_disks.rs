@@ -28,7 +28,7 @@ impl Controller for DiskKeeper {
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         setup.uses::<PersistentVolumeClaim>([Verb::Create]);
         setup.uses::<Service>([Verb::Patch]);
-        Ok(Self { services: setup.watch::<Service>().enqueue(by_self).lister() })
+        Ok(Self { services: setup.primary::<Service>().lister() })
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {

@@ -70,12 +70,9 @@ impl Controller for SiteKeeper {
         setup.uses::<ConfigMap>([Verb::Create, Verb::Patch]);
         setup.workers(4);
 
-        let sites =
-            setup.watch::<Site>().paused_by(PAUSED).when(generation_changed()).enqueue(by_self).lister();
-        let all_sites = sites.clone();
+        let sites = setup.primary::<Site>().paused_by(PAUSED).when(generation_changed()).lister();
         // Whoever changes the directory by hand meets the controller: every site looks after its line.
-        let everybody =
-            move |_: &ConfigMap| all_sites.list().iter().map(|site| ObjectKey::of(&site.metadata)).collect();
+        let everybody = all_of(&sites);
         let directory = Selection {
             namespace: Some(DIRECTORY_NAMESPACE.into()),
             fields: Some(format!("metadata.name={DIRECTORY}")),
@@ -85,7 +82,7 @@ impl Controller for SiteKeeper {
             sites,
             deployments: setup.watch::<Deployment>().enqueue(by_owner::<Site>).lister(),
             services: setup.watch::<Service>().enqueue(by_owner::<Site>).lister(),
-            directory: setup.watch_selected::<ConfigMap>(directory).enqueue(everybody).lister(),
+            directory: setup.watch::<ConfigMap>().selecting(directory).enqueue(everybody).lister(),
         })
     }
 

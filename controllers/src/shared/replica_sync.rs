@@ -20,7 +20,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use windlass_controller::{Context, Enqueuer, Outcome, ReconcileError, Setup, retry};
+use windlass_controller::{Context, Enqueuer, Outcome, Predicate, ReconcileError, Setup, retry};
 use windlass_informer::{Index, Lister};
 use windlass_metrics::ReplicaSetMetrics;
 use windlass_object::owner::{controller_of, controller_reference};
@@ -96,13 +96,8 @@ impl<R: Replicated> ReplicaSync<R> {
 
         let deaf = setup.env().is_planted("status events ignored");
         let owners = setup
-            .watch::<R>()
-            .primary()
-            .on_event(move |event, queue| {
-                if !(deaf && is_of_status_alone(event)) {
-                    queue.add(ObjectKey::of(event.object().meta()));
-                }
-            })
+            .primary::<R>()
+            .when(Predicate::new(move |event| !(deaf && is_of_status_alone(event))))
             .lister();
         let their_owners = owners.clone();
         let pods = setup

@@ -24,7 +24,7 @@ impl Controller for LabelMirror {
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         setup.uses::<ConfigMap>([Verb::Create, Verb::Update]);
         Ok(Self {
-            services: setup.watch::<Service>().enqueue(by_self).lister(),
+            services: setup.primary::<Service>().lister(),
             // By name and not by owner: one that somebody else made may be in the way, and go.
             config_maps: setup.watch::<ConfigMap>().enqueue(by_self).lister(),
         })

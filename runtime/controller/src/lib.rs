@@ -63,7 +63,7 @@ pub use crate::core::standing::{Held, Holder, Standing};
 pub use crate::declared::{Declaration, DeclaredRules, UNDECLARED};
 pub use crate::descriptor::Descriptor;
 pub use crate::enqueue::enqueuer::{
-    Enqueuer, by_any_owner, by_any_owner_of, by_index, by_owner, by_owner_of, by_self,
+    Enqueuer, all_of, by_any_owner, by_any_owner_of, by_index, by_owner, by_owner_of, by_self,
 };
 pub use crate::enqueue::predicate;
 pub use crate::enqueue::predicate::{

@@ -11,7 +11,7 @@ use kube::core::{DynamicObject, PartialObjectMeta};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use windlass_env::Env;
-use windlass_informer::{FactoryOptions, InformerFactory, ListerWatcher, Selection, SharedInformer};
+use windlass_informer::{FactoryOptions, InformerFactory, ListerWatcher};
 use windlass_metrics::{Metrics, ReconcileMetrics};
 use windlass_object::{Dynamic, Metadata, ObjectKey, Representation, ResourceKind, Rule, Typed, Verb};
 use windlass_workqueue::{Ageing, Priority, Queue, QueueOptions, RateLimiter, Tenancy};
@@ -163,45 +163,41 @@ impl Setup {
 
 /// What is watched.
 impl Setup {
+    /// Watches every `K`, whose names are the keys of this controller: the same as [`watch`](Self::watch) and
+    /// [`Watch::primary`].
+    pub fn primary<K: Watchable>(&mut self) -> Watch<'_, K> {
+        self.watch().primary()
+    }
+
     /// Watches every `K`: a cache of them all, and the right to list and watch. In a process that holds some shards, of
-    /// those in them.
+    /// those in them. [`Watch::selecting`] narrows it.
     pub fn watch<K: Watchable>(&mut self) -> Watch<'_, K> {
-        self.watch_selected(Selection::default())
-    }
-
-    /// Watches every `K` of every shard, whichever this process holds: for what each replica has to see whole, such as
-    /// nodes. Other watches ask for that with [`Selection::of_every_shard`].
-    pub fn watch_every_shard<K: Watchable>(&mut self) -> Watch<'_, K> {
-        self.watch_selected(Selection::default().of_every_shard())
-    }
-
-    /// Watches the `K` that `selection` leaves. Controllers that select alike share one cache.
-    pub fn watch_selected<K: Watchable>(&mut self, selection: Selection) -> Watch<'_, K> {
-        self.watch_as(Typed::new(), selection)
+        self.watch_as(Typed::new())
     }
 
     /// Watches every object of a kind known only at run time.
     pub fn watch_dynamic(&mut self, kind: ResourceKind) -> Watch<'_, DynamicObject> {
-        self.watch_as(Dynamic::new(kind), Selection::default())
+        self.watch_as(Dynamic::new(kind))
     }
 
     /// Watches the metadata of every object of a kind, which is all that is sent and kept.
     pub fn watch_metadata(&mut self, kind: ResourceKind) -> Watch<'_, PartialObjectMeta> {
-        self.watch_as(Metadata::new(kind), Selection::default())
+        self.watch_as(Metadata::new(kind))
     }
 
-    /// Watches the objects that `selection` leaves, kept as `representation` says. All other watches are this one.
-    pub fn watch_as<R: Representation>(
-        &mut self,
-        representation: R,
-        selection: Selection,
-    ) -> Watch<'_, R::Object> {
+    /// Watches objects that are decoded as `representation` says. [`watch`](Self::watch), [`watch_dynamic`](Self::watch_dynamic)
+    /// and [`watch_metadata`](Self::watch_metadata) are this one.
+    pub fn watch_as<R: Representation>(&mut self, representation: R) -> Watch<'_, R::Object> {
         let kind = representation.kind();
         self.rules.add(&kind.group, &kind.plural, [Verb::List, Verb::Watch]);
-        let informer = self.host.factory.informer(representation, selection);
-        self.needed.push(Cache::of(informer.erased()));
-        self.caches.add(Cache::of(informer.erased()));
-        Watch::new(&mut self.wired, informer)
+        let Self { host, needed, caches, wired, .. } = self;
+        let make = move |selection| {
+            let informer = host.factory.informer(representation, selection);
+            needed.push(Cache::of(informer.erased()));
+            caches.add(Cache::of(informer.erased()));
+            informer
+        };
+        Watch::new(wired, Box::new(make))
     }
 
     /// Watches what `source` brings, which may be anything but the API server. Nothing is declared for it; its cache
@@ -211,13 +207,17 @@ impl Setup {
         source: Arc<dyn ListerWatcher>,
         representation: R,
     ) -> Watch<'_, R::Object> {
-        let name = format!("{} source {}", self.descriptor.name, self.sources.len());
-        let options = FactoryOptions { name, ..FactoryOptions::default() };
-        let factory = InformerFactory::new(self.host.env.clone(), self.host.metrics.clone(), options);
-        let informer: SharedInformer<R::Object> = factory.informer(representation, Selection::default());
-        self.needed.push(Cache::of(informer.erased()));
-        self.sources.push(OwnSource { factory, source });
-        Watch::new(&mut self.wired, informer)
+        let Self { descriptor, host, needed, sources, wired, .. } = self;
+        let make = move |selection| {
+            let name = format!("{} source {}", descriptor.name, sources.len());
+            let options = FactoryOptions { name, ..FactoryOptions::default() };
+            let factory = InformerFactory::new(host.env.clone(), host.metrics.clone(), options);
+            let informer = factory.informer(representation, selection);
+            needed.push(Cache::of(informer.erased()));
+            sources.push(OwnSource { factory, source });
+            informer
+        };
+        Watch::new(wired, Box::new(make))
     }
 
     /// Watches that are added and removed while the controller runs. [`Context::watches`](crate::Context::watches)
@@ -315,13 +315,13 @@ impl Setup {
     }
 
     /// Whether keys are reconciled while their own object exists and cannot be decoded. Default `false`: such a key waits
-    /// until its object is readable or deleted, and whoever asks is told why. For a lister the object is absent, so with
-    /// `true` a reconcile must ask [`Lister::is_quarantined`](windlass_informer::Lister::is_quarantined) before it takes
-    /// absence for a deletion, and an annotation of [`Watch::paused_by`] cannot be seen.
+    /// until its object is readable or deleted, and `explain` says why. With `true`,
+    /// [`Lister::get`](windlass_informer::Lister::get) returns an error for the object, and an annotation of
+    /// [`Watch::paused_by`] cannot be seen.
     ///
     /// If the keys name objects of several watches, a key waits while any object of its name cannot be decoded.
     ///
-    /// An object is a key's own if its watch enqueues [`by_self`](crate::by_self), is [`primary`](Watch::primary) or has
+    /// An object is a key's own if its watch is [`primary`](Watch::primary) or has
     /// [`paused_by`](Watch::paused_by).
     pub fn reconcile_undecodable(&mut self, yes: bool) {
         self.reconcile_undecodable = yes;

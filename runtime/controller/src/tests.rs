@@ -23,7 +23,7 @@ use windlass_api_server::faults::{Asked, Fault, Plan, Scene, What};
 use windlass_client::{ClientOptions, Clients, OpenFence};
 use windlass_env::{Env, Instant};
 use windlass_events::Recorder;
-use windlass_informer::{ApiSources, FactoryOptions, InformerFactory, Lister, ShardSet};
+use windlass_informer::{ApiSources, FactoryOptions, InformerFactory, Lister, Selection, ShardSet};
 use windlass_metrics::Metrics;
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Verb};
 use windlass_workqueue::{RateLimiter, default_limiter};
@@ -107,7 +107,7 @@ impl Obedient {
 fn obedient(setup: &mut Setup, diary: Diary) -> Result<Obedient, SetupError> {
     setup.uses::<ConfigMap>([Verb::Patch]);
     setup.workers(2);
-    let maps = setup.watch::<ConfigMap>().enqueue(by_self).lister();
+    let maps = setup.primary::<ConfigMap>().lister();
     Ok(Obedient { diary, maps })
 }
 
@@ -547,10 +547,14 @@ async fn what_a_controller_declares_is_known_without_a_cluster_and_as_often_as_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_without_workers_is_refused_at_setup() {
+async fn setup_refuses_no_workers_and_a_selection_after_mappers() {
     let refused = |declare: fn(&mut Setup)| {
         let registration = Registration::of::<Obedient>().tuned(declare);
         registration.declaration(&Env::virtual_time(1)).map(drop)
     };
     assert!(matches!(refused(|setup| setup.workers(0)), Err(SetupError::NoWorkers)));
+    let late = refused(|setup| {
+        setup.watch::<ConfigMap>().enqueue(by_self).selecting(Selection::in_namespace("shop"));
+    });
+    assert!(matches!(late, Err(SetupError::Watch { .. })), "{late:?}");
 }

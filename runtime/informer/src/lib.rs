@@ -35,7 +35,7 @@
 //!
 //! What it refuses: to run code of handlers under a lock, to merge changes of two objects that bore one name,
 //! and to guess: what is inferred says so ([`Observation`]), and so does what is not known
-//! ([`Lister::is_quarantined`]).
+//! ([`Lister::get`]).
 
 mod backoff;
 mod budget;

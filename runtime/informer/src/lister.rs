@@ -138,11 +138,6 @@ impl<T: Send + Sync + 'static> Lister<T> {
         UndecodableObjects::new(self.snapshot().quarantined().clone())
     }
 
-    /// Whether the object of that key exists but cannot be decoded: what seems to be absence is ignorance.
-    pub fn is_quarantined(&self, key: &ObjectKey) -> bool {
-        self.snapshot().quarantined().contains_key(key)
-    }
-
     /// Everything up to this version is in the store; `None` before the initial list.
     pub fn version(&self) -> Option<ResourceVersion> {
         self.snapshot().progress().version.clone()

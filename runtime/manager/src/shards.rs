@@ -21,7 +21,7 @@
 //! A namespaced key is in the shard of its namespace, and a key without one in the shard that a namespace of its name would
 //! be in. It is not the uid that counts, as for caches and API servers, since a key must be in one shard before its object
 //! exists, after it is gone, and when another of that name follows. So a controller has to see every object of a kind
-//! without namespaces ([`windlass_controller::Setup::watch_every_shard`]): work is divided, caches are not. One that watches
+//! without namespaces ([`windlass_informer::Selection::of_every_shard`]): work is divided, caches are not. One that watches
 //! such a kind in the shards that are held is refused, for its caches would be divided otherwise than its keys. Whoever
 //! takes a shard over queues the keys that caches of every shard have of it.
 //!

@@ -45,7 +45,7 @@ impl Controller for Scribe {
 
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         setup.uses::<ConfigMap>([Verb::Patch]);
-        Ok(Self { maps: setup.watch::<ConfigMap>().enqueue(by_self).lister() })
+        Ok(Self { maps: setup.primary::<ConfigMap>().lister() })
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
@@ -73,7 +73,7 @@ impl Controller for Hasty {
 
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         setup.uses::<ConfigMap>([Verb::Patch]);
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
         Ok(Self)
     }
 
@@ -768,7 +768,7 @@ impl Controller for Hoarder {
 
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         setup.quarantine_after(Some(1));
-        setup.watch::<Secret>().enqueue(by_self);
+        setup.primary::<Secret>();
         Ok(Self)
     }
 
@@ -850,7 +850,7 @@ impl Controller for Founder {
     type Config = ();
 
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
-        setup.watch_dynamic(widgets()).enqueue(by_self);
+        setup.watch_dynamic(widgets()).primary();
         Ok(Self)
     }
 
@@ -878,7 +878,7 @@ fn fed(env: &Env, trigger: &Trigger) -> (Arc<ChannelSource>, Registration) {
     let (theirs, trigger) = (Arc::clone(&feed), trigger.clone());
     let registration = Registration::of::<Hoarder>().named(Descriptor::new("fed")).tuned(move |setup| {
         let source = theirs.selecting(&Selection::default());
-        setup.watch_from(source, Typed::<ConfigMap>::new()).enqueue(by_self);
+        setup.watch_from(source, Typed::<ConfigMap>::new()).primary();
         setup.triggered_by(&trigger);
     });
     (feed, registration)

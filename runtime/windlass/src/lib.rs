@@ -22,7 +22,7 @@
 //!     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
 //!         setup.uses::<ConfigMap>([Verb::Create, Verb::Update]);
 //!         Ok(Self {
-//!             services: setup.watch::<Service>().enqueue(by_self).lister(),
+//!             services: setup.primary::<Service>().lister(),
 //!             // By name and not by owner: one that somebody else made may be in the way, and go.
 //!             config_maps: setup.watch::<ConfigMap>().enqueue(by_self).lister(),
 //!         })
@@ -142,8 +142,8 @@ pub use windlass_workqueue as workqueue;
 /// What a controller's file needs, and the `main` beside it: `use windlass::prelude::*;`.
 pub mod prelude {
     pub use windlass_controller::{
-        Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError, by_index, by_owner,
-        by_self, generation_changed, not_yet, retry, retry_after, terminal,
+        Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError, all_of, by_index,
+        by_owner, by_self, generation_changed, not_yet, retry, retry_after, terminal,
     };
     pub use windlass_env::Env;
     pub use windlass_informer::{Lister, Selection};

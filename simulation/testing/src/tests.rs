@@ -12,7 +12,6 @@ use kube::api::{PostParams, WatchParams};
 use windlass_api_server::faults::{Fault, Plan, What};
 use windlass_controller::{
     Context, Controller, Descriptor, Outcome, ReconcileError, Registration, Setup, SetupError, by_owner,
-    by_self,
 };
 use windlass_env::{Env, caught};
 use windlass_events::{EventType, reference};
@@ -69,7 +68,7 @@ impl Mirror {
             setup.uses::<Lease>([Verb::Create]);
         }
         Ok(Self {
-            maps: setup.watch::<ConfigMap>().enqueue(by_self).lister(),
+            maps: setup.primary::<ConfigMap>().lister(),
             secrets: setup.watch::<Secret>().enqueue(by_owner::<ConfigMap>).lister(),
             habit,
         })

@@ -152,7 +152,7 @@ async fn an_informer_follows_what_is_written(env: &Env, writer: &Writer, source:
     factory.wait_for_sync(Some(PATIENCE)).await?;
     let lister = home.lister();
     ensure!(lister.list().len() == MANY, "{} of {MANY} are held", lister.list().len());
-    ensure!(lister.is_quarantined(&ObjectKey::namespaced("home", "broken")), "what is broken hides nothing");
+    ensure!(lister.get(&ObjectKey::namespaced("home", "broken")).is_err(), "what is broken hides nothing");
     while !handler.has_synced() {
         tokio::time::timeout(PATIENCE, heard.recv()).await?;
     }

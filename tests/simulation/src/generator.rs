@@ -12,7 +12,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 use windlass_controller::{
-    Context, Controller, Descriptor, Outcome, ReconcileError, Registration, Setup, SetupError, by_self, retry,
+    Context, Controller, Descriptor, Outcome, ReconcileError, Registration, Setup, SetupError, retry,
 };
 use windlass_env::Instant;
 use windlass_informer::{Lister, NamespaceSet, Selection};
@@ -113,8 +113,8 @@ impl Controller for Generator {
 
     fn setup(setup: &mut Setup, (form, turns): &Self::Config) -> Result<Self, SetupError> {
         setup.uses::<Secret>([Verb::Create]);
-        let parents = setup.watch::<ConfigMap>().enqueue(by_self).lister();
-        let children = setup.watch_selected::<Secret>(form.selection()).enqueue(parent_of).lister();
+        let parents = setup.primary::<ConfigMap>().lister();
+        let children = setup.watch::<Secret>().selecting(form.selection()).enqueue(parent_of).lister();
         Ok(Self { parents, children, turns: turns.clone() })
     }
 

@@ -13,7 +13,7 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 use windlass_api_server::faults::{Plan, Scene};
 use windlass_client::Clients;
-use windlass_controller::{Context, Controller, Outcome, ReconcileError, Setup, SetupError, by_self};
+use windlass_controller::{Context, Controller, Outcome, ReconcileError, Setup, SetupError};
 use windlass_env::Env;
 use windlass_informer::Lister;
 use windlass_manager::{Manager, ManagerConfig, ShutdownSignals};
@@ -37,7 +37,7 @@ impl Controller for Marker {
 
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         setup.uses::<ConfigMap>([Verb::Patch]);
-        Ok(Self { maps: setup.watch::<ConfigMap>().enqueue(by_self).lister() })
+        Ok(Self { maps: setup.primary::<ConfigMap>().lister() })
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {

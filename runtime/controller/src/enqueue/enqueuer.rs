@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
-use windlass_informer::{Cause, Event, Index};
+use windlass_informer::{Cause, Event, Index, Lister};
 use windlass_object::owner::controller_of;
 use windlass_object::{ObjectKey, ResourceKind, Scope, Scoped};
 use windlass_workqueue::{Add, Priority, Queue};
@@ -68,6 +68,15 @@ where
 {
     let index = index.clone();
     move |object| index.keys(&ObjectKey::of(object.meta()))
+}
+
+/// The keys of all objects of a lister, whatever changed: for what concerns each of them.
+pub fn all_of<K, T>(lister: &Lister<T>) -> impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + 'static
+where
+    T: Send + Sync + 'static,
+{
+    let lister = lister.clone();
+    move |_| lister.keys()
 }
 
 /// What [`by_owner`] does, for owners of a kind known only at run time.

@@ -22,7 +22,7 @@ fn needing_secrets(patience: Option<CacheSync>) -> impl Fn(&mut Setup) + Send + 
         }
         // Only read: a cache without handlers is needed all the same.
         setup.watch::<Secret>();
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
     }
 }
 
@@ -64,10 +64,8 @@ async fn one_controllers_missing_cache_holds_up_no_other() {
     let world = secretive();
     let blocked = needing_secrets(Some(CacheSync::Forever));
     let readied = world.ready(world.scripted(blocked, |_, _| async { Ok(Outcome::Done) }));
-    let other = world.scripted(
-        |setup| drop(setup.watch::<ConfigMap>().enqueue(by_self)),
-        |_, _| async { Ok(Outcome::Done) },
-    );
+    let other =
+        world.scripted(|setup| drop(setup.primary::<ConfigMap>()), |_, _| async { Ok(Outcome::Done) });
     let other =
         other.prepare(Host::new(world.env.clone(), Metrics::new(), readied.factory.clone())).expect("set up");
     let blocked = world.env.spawn("blocked", readied.prepared.start(readied.resources.clone()));
@@ -82,7 +80,7 @@ async fn one_controllers_missing_cache_holds_up_no_other() {
 #[tokio::test(start_paused = true)]
 async fn queue_stays_empty_until_the_controller_starts() {
     let world = World::with(&["a", "b"]);
-    let wire = |setup: &mut Setup| drop(setup.watch::<ConfigMap>().enqueue(by_self));
+    let wire = |setup: &mut Setup| drop(setup.primary::<ConfigMap>());
     let Readied { prepared, factory, resources } =
         world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
     assert!(factory.typed::<ConfigMap>().synced().await);
@@ -106,8 +104,8 @@ async fn no_key_is_reconciled_before_every_handler_has_seen_what_exists() {
         (asked.resource == "secrets" && env.now() < mended).then_some(What::Unavailable)
     });
     let wire = |setup: &mut Setup| {
-        setup.watch::<ConfigMap>().enqueue(by_self);
-        setup.watch::<Secret>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
+        setup.primary::<Secret>();
     };
     let readied = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
     let starting = world.env.spawn("start", readied.prepared.start(readied.resources));
@@ -137,8 +135,8 @@ async fn a_source_of_its_own_counts_for_readiness_from_the_start_of_its_controll
     let world = World::with(&[]);
     let wire = |setup: &mut Setup| {
         setup.cache_sync(CacheSync::Forever);
-        setup.watch_from(Arc::new(Mute), Typed::<Secret>::new()).enqueue(by_self);
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.watch_from(Arc::new(Mute), Typed::<Secret>::new()).primary();
+        setup.primary::<ConfigMap>();
     };
     let readied = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
     let caches = readied.prepared.caches();

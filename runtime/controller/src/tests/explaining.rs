@@ -24,7 +24,7 @@ fn key(name: &str) -> ObjectKey {
 }
 
 fn watch_maps(setup: &mut Setup) {
-    setup.watch::<ConfigMap>().enqueue(by_self);
+    setup.primary::<ConfigMap>();
 }
 
 fn first_line(explanation: &Explanation) -> String {
@@ -184,7 +184,7 @@ async fn a_right_to_read_that_lacks_is_named_with_its_rule_at_the_start_and_whil
     let source = guarded.clone();
     let wire = move |setup: &mut Setup| {
         setup.cache_sync(CacheSync::Forever);
-        setup.watch_from(Arc::new(source.clone()), Typed::<ConfigMap>::new()).enqueue(by_self);
+        setup.watch_from(Arc::new(source.clone()), Typed::<ConfigMap>::new()).primary();
     };
     let readied = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
     let insight = readied.prepared.insight();
@@ -317,7 +317,7 @@ async fn a_kind_that_is_not_served_is_absent() {
     let readied = world.ready(world.scripted(
         move |setup| {
             setup.cache_sync(CacheSync::Forever);
-            setup.watch_dynamic(widgets.clone()).enqueue(by_self);
+            setup.watch_dynamic(widgets.clone()).primary();
             watch_maps(setup);
         },
         |_, _| async { Ok(Outcome::Done) },
@@ -329,7 +329,7 @@ async fn a_kind_that_is_not_served_is_absent() {
 
 fn pausable(setup: &mut Setup) {
     // Annotations alone pass no predicate: that they go is heard all the same.
-    setup.watch::<ConfigMap>().paused_by(PAUSED).when(generation_changed()).enqueue(by_self);
+    setup.primary::<ConfigMap>().paused_by(PAUSED).when(generation_changed());
 }
 
 fn annotate(world: &World, name: &str, value: Option<&str>) {
@@ -581,7 +581,7 @@ async fn an_event_that_a_predicate_kept_back_names_the_predicate() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| {
         let refuses = crate::Predicate::of_object(|map: &ConfigMap| map.data.is_some()).named("has data");
-        setup.watch::<ConfigMap>().when(refuses).enqueue(by_self);
+        setup.primary::<ConfigMap>().when(refuses);
     };
     let workers = world.watcher(wire).await;
     world.pass(1).await;
@@ -605,7 +605,7 @@ async fn an_event_that_a_predicate_kept_back_names_the_predicate() {
 async fn a_key_that_no_watch_can_bring_says_what_leaves_it_out() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| {
-        setup.watch_selected::<ConfigMap>(Selection::in_namespace("other")).enqueue(by_self);
+        setup.primary::<ConfigMap>().selecting(Selection::in_namespace("other"));
     };
     let workers = world.watcher(wire).await;
     world.pass(1).await;

@@ -58,7 +58,7 @@ async fn deleter(world: &World) -> Workers {
     let theirs = Arc::clone(&maps);
     let wire = move |setup: &mut Setup| {
         setup.uses::<ConfigMap>([Verb::Delete]);
-        *theirs.lock().expect("whole") = Some(setup.watch::<ConfigMap>().enqueue(by_self).lister());
+        *theirs.lock().expect("whole") = Some(setup.primary::<ConfigMap>().lister());
     };
     let act = move |key: ObjectKey, cx: Context| {
         let there = maps.lock().expect("whole").as_ref().expect("set up").cached(&key).is_some();
@@ -86,7 +86,7 @@ async fn what_was_deleted_is_not_deleted_again_on_a_cache_that_still_shows_it() 
 #[tokio::test(start_paused = true)]
 async fn the_end_of_an_object_is_known_by_its_uid_and_not_by_its_name() {
     let world = World::with(&["m"]);
-    let wire = |setup: &mut Setup| drop(setup.watch::<ConfigMap>().enqueue(by_self));
+    let wire = |setup: &mut Setup| drop(setup.primary::<ConfigMap>());
     let Readied { factory, .. } = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
     let cache = Cache::of(factory.typed::<ConfigMap>().erased());
     assert!(cache.synced().await);
@@ -112,7 +112,7 @@ async fn evictor(world: &World) -> Workers {
     let theirs = Arc::clone(&pods);
     let wire = move |setup: &mut Setup| {
         setup.uses_subresource::<Pod>("eviction", [Verb::Create]);
-        *theirs.lock().expect("whole") = Some(setup.watch::<Pod>().enqueue(by_self).lister());
+        *theirs.lock().expect("whole") = Some(setup.primary::<Pod>().lister());
     };
     let act = move |key: ObjectKey, cx: Context| {
         let there = pods.lock().expect("whole").as_ref().expect("set up").cached(&key).is_some();
@@ -144,7 +144,7 @@ async fn a_write_that_is_answered_without_a_version_is_waited_for() {
 async fn lessor(world: &World) -> Workers {
     let wire = |setup: &mut Setup| {
         setup.uses::<Lease>([Verb::Create, Verb::List, Verb::Watch]);
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
     };
     let act = |key: ObjectKey, cx: Context| async move {
         let leases = windlass_object::Typed::<Lease>::new();
@@ -175,7 +175,7 @@ fn far(world: &World) -> Wanted {
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_not_served_is_waited_for_by_nobody() {
     let world = World::with(&["m"]);
-    let wire = |setup: &mut Setup| drop(setup.watch::<ConfigMap>().enqueue(by_self));
+    let wire = |setup: &mut Setup| drop(setup.primary::<ConfigMap>());
     let Readied { factory, .. } = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
     let kind = windlass_object::ResourceKind {
         group: "example.com".into(),
@@ -213,7 +213,7 @@ async fn a_cache_that_cannot_be_filled_for_a_while_is_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn what_was_written_to_a_namespace_that_is_not_followed_is_swept() {
     let world = World::with(&["m"]);
-    let wire = |setup: &mut Setup| drop(setup.watch::<ConfigMap>().enqueue(by_self));
+    let wire = |setup: &mut Setup| drop(setup.primary::<ConfigMap>());
     let Readied { factory, .. } = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
     let namespaces = NamespaceSet::of(["shop"]);
     let maps = windlass_object::Typed::<ConfigMap>::new();
@@ -234,7 +234,7 @@ async fn ruler(world: &World) -> Workers {
     let roles = Arc::new(Mutex::new(0));
     let wire = |setup: &mut Setup| {
         setup.uses::<ClusterRole>([Verb::Create]);
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
         drop(setup.watch::<ClusterRole>().enqueue(|_| Vec::new()));
     };
     let act = move |_, cx: Context| {

@@ -11,7 +11,7 @@ async fn slow(key: ObjectKey, cx: Context) -> Result<Outcome, ReconcileError> {
 }
 
 fn watch_maps(setup: &mut Setup) {
-    setup.watch::<ConfigMap>().enqueue(by_self);
+    setup.primary::<ConfigMap>();
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,7 +92,7 @@ async fn a_key_keeps_its_priority_when_it_comes_back_unless_the_reconcile_asks_f
         }
     };
     let wire = |setup: &mut Setup| {
-        setup.watch::<ConfigMap>().priority(Priority(42)).enqueue(by_self);
+        setup.primary::<ConfigMap>().priority(Priority(42));
     };
     let _workers = world.start_with(world.scripted(wire, act)).await;
     world.pass(10).await;

@@ -28,7 +28,7 @@ fn needy(world: &World, granted: &Arc<AtomicBool>) -> Registration {
     let granted = Arc::clone(granted);
     let wire = |setup: &mut Setup| {
         setup.max_retries(Some(3));
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
     };
     world.scripted(wire, move |key, _| {
         let allowed = key.name() != "needy" || granted.load(Ordering::Relaxed);
@@ -112,7 +112,7 @@ async fn on_a_server_in_the_process_controllers_have_accounts_too_and_a_seed_rep
 async fn forbidden_keys_do_not_delay_the_retry_of_another_key() {
     let (world, failed) = (World::with(&["other"]), Arc::new(AtomicBool::new(false)));
     let wire = |setup: &mut Setup| {
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
         let forbidden = (0..600).map(|number| ObjectKey::namespaced("shop", &format!("forbidden-{number}")));
         setup.queue().add_all(forbidden, Priority::NORMAL);
     };

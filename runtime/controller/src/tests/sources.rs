@@ -75,8 +75,8 @@ async fn what_is_no_api_server_is_watched_like_one_and_ends_with_its_controller(
     let theirs = feed.clone();
     let wire = move |setup: &mut Setup| {
         let source = theirs.selecting(&Selection::default());
-        setup.watch_from(source, Typed::<Secret>::new()).enqueue(by_self);
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.watch_from(source, Typed::<Secret>::new()).primary();
+        setup.primary::<ConfigMap>();
     };
     let registration = world.scripted(wire, |_, _| async { Ok(Outcome::Done) });
     let declared = registration.declaration(&world.env).expect("declared").rules;
@@ -114,7 +114,7 @@ async fn a_source_of_its_own_that_panics_fails_the_health_check_of_its_controlle
     let world = World::with(&[]);
     let source = Arc::new(Brittle(world.env.clone()));
     let workers = world
-        .watcher(move |setup| drop(setup.watch_from(source.clone(), Typed::<Secret>::new()).enqueue(by_self)))
+        .watcher(move |setup| drop(setup.watch_from(source.clone(), Typed::<Secret>::new()).primary()))
         .await;
     let health = workers.health(Duration::from_secs(60));
     world.pass(30).await;
@@ -206,8 +206,8 @@ fn fed_and_needing_secrets(world: &World, trigger: &Trigger) -> (Arc<ChannelSour
     let (theirs, trigger) = (Arc::clone(&feed), trigger.clone());
     let wire = move |setup: &mut Setup| {
         let source = theirs.selecting(&Selection::default());
-        setup.watch_from(source, Typed::<ConfigMap>::new()).enqueue(by_self);
-        setup.watch::<Secret>().enqueue(by_self);
+        setup.watch_from(source, Typed::<ConfigMap>::new()).primary();
+        setup.primary::<Secret>();
         setup.triggered_by(&trigger);
         setup.cache_sync(crate::CacheSync::Forever);
     };

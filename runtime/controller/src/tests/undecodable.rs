@@ -17,7 +17,7 @@ fn mend_map(world: &World, name: &str) {
 }
 
 fn watch_maps(setup: &mut Setup) {
-    setup.watch::<ConfigMap>().enqueue(by_self);
+    setup.primary::<ConfigMap>();
 }
 
 /// A controller that waits for changes, and a trigger for its keys. The map `m` is reconciled, and then broken.
@@ -100,7 +100,7 @@ async fn key_that_failed_forgets_its_failures_while_undecodable() {
 #[tokio::test(start_paused = true)]
 async fn paused_object_stays_paused_when_it_becomes_undecodable() {
     fn pausable(setup: &mut Setup) {
-        setup.watch::<ConfigMap>().paused_by(PAUSED).enqueue(by_self);
+        setup.primary::<ConfigMap>().paused_by(PAUSED);
     }
     let annotate = |value: Option<&str>| json!({ "metadata": { "annotations": { PAUSED: value } } });
     let (world, _workers, trigger) = broken_map(pausable).await;
@@ -151,7 +151,7 @@ async fn withheld_key_comes_back_as_urgent_as_it_was() {
     let seen: Arc<Mutex<Vec<Priority>>> = Arc::default();
     let noted = Arc::clone(&seen);
     let wire = |setup: &mut Setup| {
-        setup.watch::<ConfigMap>().priority(Priority(42)).enqueue(by_self);
+        setup.primary::<ConfigMap>().priority(Priority(42));
     };
     let act = move |_, cx: Context| {
         noted.lock().expect("whole").push(cx.priority());

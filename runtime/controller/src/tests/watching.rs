@@ -52,7 +52,7 @@ fn widget(name: &str) -> String {
 #[tokio::test(start_paused = true)]
 async fn what_exists_what_comes_what_changes_and_what_goes_is_reconciled() {
     let world = World::with(&["old"]);
-    let _workers = world.watcher(|setup| drop(setup.watch::<ConfigMap>().enqueue(by_self))).await;
+    let _workers = world.watcher(|setup| drop(setup.primary::<ConfigMap>())).await;
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["old"]);
     world.put("new");
@@ -69,7 +69,7 @@ async fn a_controller_without_kinds_of_its_own_reconciles_what_it_watches_for_ot
     let world = World::with(&[]);
     let _workers = world
         .watcher(|setup| {
-            setup.watch::<ConfigMap>().enqueue(by_self);
+            setup.primary::<ConfigMap>();
             setup.watch::<Secret>().enqueue(by_owner::<ConfigMap>);
         })
         .await;
@@ -129,7 +129,7 @@ async fn predicates_hold_for_their_own_watch_only_and_several_must_all_agree() {
             };
             let both = setup.watch::<ConfigMap>().when(Predicate::of_object(named("e")));
             both.when(not(Predicate::of_object(named("ue")))).enqueue(by_self);
-            setup.watch::<Secret>().enqueue(by_self);
+            setup.primary::<Secret>();
         })
         .await;
     ["blue", "white", "red"].iter().for_each(|name| world.put(name));
@@ -145,8 +145,8 @@ async fn an_update_of_status_or_annotations_is_dropped_where_generations_are_ask
     let world = World::with(&[]);
     let _workers = world
         .watcher(|setup| {
-            setup.watch::<ReplicaSet>().when(any([generation_changed(), labels_changed()])).enqueue(by_self);
-            setup.watch::<ConfigMap>().when(annotations_changed()).enqueue(by_self);
+            setup.primary::<ReplicaSet>().when(any([generation_changed(), labels_changed()]));
+            setup.primary::<ConfigMap>().when(annotations_changed());
         })
         .await;
     let path = "/apis/apps/v1/namespaces/shop/replicasets/web";
@@ -179,7 +179,7 @@ async fn kinds_known_only_at_run_time_are_watched_like_any_other() {
     world.api.put(&widget("old"), json!({ "spec": { "size": 1 } }));
     let _workers = world
         .watcher(|setup| {
-            setup.watch_dynamic(widgets()).when(generation_changed()).enqueue(by_self);
+            setup.watch_dynamic(widgets()).primary().when(generation_changed());
             let kind = ResourceKind::of::<ConfigMap>();
             setup.watch_dynamic(ResourceKind::of::<Secret>()).enqueue(by_owner_of(kind));
         })
@@ -206,7 +206,7 @@ async fn metadata_alone_is_watched_beside_whole_objects_of_the_same_kind() {
                     map.metadata.name.as_deref().unwrap_or_default()
                 ))]
             });
-            setup.watch::<ConfigMap>().enqueue(by_self);
+            setup.primary::<ConfigMap>();
         })
         .await;
     world.api.put(&path("m"), json!({ "data": { "a": "1" } }));
@@ -250,7 +250,7 @@ async fn an_events_cause_tells_a_deletion_seen_from_the_initial_list() {
 async fn explorer(world: &World) -> Workers {
     let wire = |setup: &mut Setup| {
         setup.uses_rule(windlass_object::Rule::new("example.com", "*", [Verb::List, Verb::Watch]));
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
     };
     let act = |key: ObjectKey, cx: Context| async move {
         match key.name() {
@@ -366,10 +366,9 @@ async fn a_watch_that_was_not_declared_or_whose_name_is_taken_is_refused_with_wh
 #[tokio::test(start_paused = true)]
 async fn several_controllers_watch_one_kind_in_one_cache() {
     let world = World::with(&["m"]);
-    let Readied { prepared, factory, resources } = world.ready(world.scripted(
-        |setup| drop(setup.watch::<ConfigMap>().enqueue(by_self)),
-        |_, _| async { Ok(Outcome::Done) },
-    ));
+    let Readied { prepared, factory, resources } = world.ready(
+        world.scripted(|setup| drop(setup.primary::<ConfigMap>()), |_, _| async { Ok(Outcome::Done) }),
+    );
     let other = world.scripted(
         |setup| {
             setup.watch::<ConfigMap>().enqueue(|map| {
@@ -397,7 +396,7 @@ async fn handler_that_missed_objects_queues_every_key() {
     let wiring: Arc<Mutex<Option<Wiring>>> = Arc::default();
     let theirs = Arc::clone(&wiring);
     let wire = move |setup: &mut Setup| {
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
         *theirs.lock().expect("whole") = Some(setup.wiring());
     };
     let _workers = world.watcher(wire).await;

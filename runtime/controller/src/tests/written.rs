@@ -17,7 +17,7 @@ async fn binder(world: &World, resource: &'static str, place: fn(&str) -> String
     let theirs = Arc::clone(&pods);
     let wire = move |setup: &mut Setup| {
         setup.uses_rule(windlass_object::Rule::new("", resource, [Verb::Create]));
-        *theirs.lock().expect("whole") = Some(setup.watch::<Pod>().enqueue(by_self).lister());
+        *theirs.lock().expect("whole") = Some(setup.primary::<Pod>().lister());
     };
     let act = move |key: ObjectKey, cx: Context| {
         let pod = pods.lock().expect("whole").as_ref().expect("set up").cached(&key);
@@ -83,7 +83,7 @@ async fn a_deletion_whose_answer_names_no_uid_is_waited_for_by_a_fresh_read() {
 
 /// A gate over a cache of the ConfigMaps of `world`, and what resolves unknown outcomes.
 async fn gate(world: &World) -> (Gate, Task<()>) {
-    let wire = |setup: &mut Setup| drop(setup.watch::<ConfigMap>().enqueue(by_self));
+    let wire = |setup: &mut Setup| drop(setup.primary::<ConfigMap>());
     let Readied { factory, resources, .. } =
         world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
     let informer = factory.typed::<ConfigMap>();
@@ -154,7 +154,7 @@ async fn late_writer(world: &World) -> (Workers, Arc<Mutex<Vec<Task<()>>>>) {
     let wire = |setup: &mut Setup| {
         setup.uses::<ConfigMap>([Verb::Patch]);
         setup.workers(1);
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
     };
     let act = move |key: ObjectKey, cx: Context| {
         let tasks = Arc::clone(&kept);

@@ -319,7 +319,7 @@ async fn quarantined_object_returns_when_a_list_has_it_readable() {
     rig.start(&script);
     rig.settle().await;
     assert!(rig.refreshed_within(LONG).await);
-    assert!(rig.lister.is_quarantined(&key("a")));
+    assert!(rig.lister.get(&key("a")).is_err());
     assert_eq!(rig.counts().decode_failures.get(), 1, "a failure at one version is reported once");
     assert!(rig.refreshed_within(LONG).await);
     rig.settle().await;
@@ -368,7 +368,7 @@ async fn an_undecodable_object_is_counted_named_quarantined_retried_when_it_chan
     rig.start(&server);
     rig.settle().await;
     assert_eq!(rig.held(), ["a@1=first", "c@3=first"]);
-    assert_eq!((rig.lister.is_quarantined(&key("b")), rig.counts().decode_failures.get()), (true, 1));
+    assert_eq!((rig.lister.get(&key("b")).is_err(), rig.counts().decode_failures.get()), (true, 1));
     let quarantined = rig.lister.quarantined().remove(0);
     assert_eq!((quarantined.key, quarantined.version), (key("b"), Some(at(2))));
     server.set("b", "repaired");
@@ -384,7 +384,7 @@ async fn an_object_that_turns_undecodable_is_not_served_as_it_was() {
     let version = server.spoil("a");
     rig.settle().await;
     assert_eq!(log.take(), ["-a@1=first Watch Inferred"]);
-    assert_eq!((rig.held(), rig.lister.is_quarantined(&key("a"))), (vec!["b@2=first".to_owned()], true));
+    assert_eq!((rig.held(), rig.lister.get(&key("a")).is_err()), (vec!["b@2=first".to_owned()], true));
     assert_eq!(rig.informer.version(), Some(at(version)));
     server.delete("a");
     rig.settle().await;
@@ -402,7 +402,7 @@ async fn an_undecodable_object_is_not_decoded_again_at_the_same_version() {
     server.cut(cut_connection());
     rig.env.sleep(LONG).await;
     assert_eq!((rig.counts().lists.get(), rig.counts().decode_failures.get()), (2, 1));
-    assert!(rig.lister.is_quarantined(&key("b")));
+    assert!(rig.lister.get(&key("b")).is_err());
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,7 +25,7 @@ impl Controller for Sluggish {
     type Config = Duration;
 
     fn setup(setup: &mut Setup, takes: &Duration) -> Result<Self, SetupError> {
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
         Ok(Self { takes: *takes })
     }
 

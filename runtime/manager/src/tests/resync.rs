@@ -16,7 +16,7 @@ impl Controller for Recorder {
     type Config = Arc<Mutex<Vec<Instant>>>;
 
     fn setup(setup: &mut Setup, times: &Self::Config) -> Result<Self, SetupError> {
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
         Ok(Self { times: Arc::clone(times) })
     }
 

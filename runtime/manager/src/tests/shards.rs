@@ -44,7 +44,7 @@ impl Controller for Porter {
     fn setup(setup: &mut Setup, diary: &Diary) -> Result<Self, SetupError> {
         setup.uses::<ConfigMap>([Verb::Patch]);
         setup.workers(NAMESPACES);
-        let maps = setup.watch::<ConfigMap>().enqueue(by_self).lister();
+        let maps = setup.primary::<ConfigMap>().lister();
         Ok(Self { maps, diary: Arc::clone(diary) })
     }
 
@@ -595,7 +595,7 @@ impl Controller for Warden {
 
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
         setup.uses::<Node>([Verb::Patch]);
-        Ok(Self { nodes: setup.watch_every_shard::<Node>().enqueue(by_self).lister() })
+        Ok(Self { nodes: setup.primary::<Node>().selecting(Selection::default().of_every_shard()).lister() })
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
@@ -643,9 +643,9 @@ async fn what_needs_a_leader_or_watches_kinds_without_namespaces_by_shard_is_ref
     let registration = |every: bool| {
         porter(&Diary::default()).tuned(move |setup| {
             if every {
-                setup.watch_every_shard::<Node>().enqueue(by_self);
+                setup.primary::<Node>().selecting(Selection::default().of_every_shard());
             } else {
-                setup.watch::<Node>().enqueue(by_self);
+                setup.primary::<Node>();
             }
         })
     };

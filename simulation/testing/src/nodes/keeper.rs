@@ -5,9 +5,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use windlass_controller::{
-    Context, Controller, Outcome, ReconcileError, Setup, SetupError, by_self, terminal,
-};
+use windlass_controller::{Context, Controller, Outcome, ReconcileError, Setup, SetupError, terminal};
 use windlass_informer::Lister;
 use windlass_object::time::seconds;
 use windlass_object::{ObjectKey, Verb};
@@ -38,7 +36,7 @@ impl Controller for NodeKeeper {
     fn setup(setup: &mut Setup, options: &NodeOptions) -> Result<Self, SetupError> {
         setup.uses::<Node>([Verb::Create]);
         setup.uses_subresource::<Node>("status", [Verb::Patch]);
-        let nodes = setup.watch::<Node>().enqueue(by_self).lister();
+        let nodes = setup.primary::<Node>().lister();
         let queue = setup.queue();
         (0..options.count).for_each(|number| queue.add(ObjectKey::cluster(&name_of(number))));
         Ok(Self { count: options.count, nodes })

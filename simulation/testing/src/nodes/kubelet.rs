@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::json;
-use windlass_controller::{Context, Controller, Outcome, ReconcileError, Setup, SetupError, by_self, retry};
+use windlass_controller::{Context, Controller, Outcome, ReconcileError, Setup, SetupError, retry};
 use windlass_informer::{Event, Lister};
 use windlass_object::{ObjectKey, Verb};
 
@@ -55,8 +55,7 @@ impl Controller for Kubelet {
         let addresses = Arc::new(Addresses::default());
         let theirs = Arc::clone(&addresses);
         // The addresses are noted before the pods are queued: a pod reconciled after a restart keeps the one it has.
-        let pods =
-            setup.watch::<Pod>().on_event(move |event, _| note(&theirs, event)).enqueue(by_self).lister();
+        let pods = setup.primary::<Pod>().on_event(move |event, _| note(&theirs, event)).lister();
         let nodes = setup.watch::<Node>().lister();
         Ok(Self { options: options.clone(), pods, nodes, addresses })
     }

@@ -6,9 +6,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::PostParams;
 use kube::{Api, Resource as _};
 use serde_json::json;
-use windlass_controller::{
-    Context, Controller, Enqueuer, Outcome, ReconcileError, Setup, SetupError, by_self,
-};
+use windlass_controller::{Context, Controller, Enqueuer, Outcome, ReconcileError, Setup, SetupError};
 use windlass_informer::{Event, Index, Lister};
 use windlass_object::{ObjectKey, Verb, condition};
 
@@ -39,8 +37,7 @@ impl Controller for Scheduler {
         setup.uses_subresource::<Pod>("binding", [Verb::Create]);
         let load = Arc::new(Load::default());
         let theirs = Arc::clone(&load);
-        let pods =
-            setup.watch::<Pod>().on_event(move |event, _| note(&theirs, event)).enqueue(by_self).lister();
+        let pods = setup.primary::<Pod>().on_event(move |event, _| note(&theirs, event)).lister();
         let waiting = pods.index(|pod| waits(pod).then_some(true));
         // A pod for which there was no node waits without asking again, until a node changes.
         let nodes = setup.watch::<Node>().on_event(move |_, queue| wake_waiting(&waiting, queue)).lister();

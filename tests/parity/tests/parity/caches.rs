@@ -32,7 +32,7 @@ async fn one_bad_object_fails_no_list() {
     world.sync(&factory).await;
     let names: Vec<_> = maps.list().iter().map(|map| map.metadata.name.clone().unwrap_or_default()).collect();
     assert_eq!(names, ["a", "c"]);
-    assert!(maps.is_quarantined(&ObjectKey::namespaced("shop", "bad")));
+    assert!(maps.get(&ObjectKey::namespaced("shop", "bad")).is_err());
 }
 
 /// How many decoded objects there are, and at most were.

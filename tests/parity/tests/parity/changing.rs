@@ -49,7 +49,7 @@ fn put_widget(world: &World, name: &str) {
 fn healthy(diary: &Diary) -> Registration {
     let diary = diary.clone();
     controller("healthy", move |setup| {
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
         noting(&diary)
     })
 }
@@ -58,7 +58,7 @@ fn of_widgets(diary: &Diary) -> Registration {
     let diary = diary.clone();
     controller("of-widgets", move |setup| {
         setup.cache_sync(CacheSync::Forever);
-        let widgets = setup.watch_dynamic(widgets()).enqueue(by_self).lister();
+        let widgets = setup.watch_dynamic(widgets()).primary().lister();
         let diary = diary.clone();
         act(move |key, cx| {
             let there = if widgets.cached(&key).is_some() { "there" } else { "gone" };
@@ -106,7 +106,7 @@ fn of_secrets(diary: &Diary, patience: CacheSync) -> Registration {
     let diary = diary.clone();
     controller("of-secrets", move |setup| {
         setup.cache_sync(patience);
-        setup.watch::<Secret>().enqueue(by_self);
+        setup.primary::<Secret>();
         noting(&diary)
     })
 }
@@ -162,7 +162,7 @@ async fn namespaces_join_and_leave_while_controllers_run() {
     let notes = diary.clone();
     let of_a_few = controller("of-a-few", move |setup| {
         let notes = notes.clone();
-        let maps = setup.watch::<ConfigMap>().enqueue(by_self).lister();
+        let maps = setup.primary::<ConfigMap>().lister();
         act(move |key, cx| {
             let there = if maps.cached(&key).is_some() { "there" } else { "gone" };
             notes.note(cx.env().now(), &format!("{} {there}", key.name()));
@@ -206,7 +206,7 @@ async fn a_controller_adds_a_watch_and_removes_it_while_it_runs() {
     let notes = diary.clone();
     let flexible = controller("flexible", move |setup| {
         setup.uses_rule(Rule::new("example.com", "widgets", [Verb::List, Verb::Watch]));
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
         let (notes, watches) = (notes.clone(), setup.watches());
         act(move |key, cx| {
             notes.note(cx.env().now(), key.name());

@@ -21,7 +21,7 @@ fn run(world: &World, env: &Env) -> Running {
     let diary = Diary::default();
     let notes = diary.clone();
     let registration = controller("sees", move |setup| {
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
         noting(&notes)
     });
     let manager = world.manager(env.clone(), registration);

@@ -26,8 +26,8 @@ async fn a_watch_that_fails_delays_nothing_that_another_one_brings() {
     let diary = Diary::default();
     let notes = diary.clone();
     let watching_two = controller("two-kinds", move |setup| {
-        setup.watch::<ConfigMap>().enqueue(by_self);
-        setup.watch::<Secret>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
+        setup.primary::<Secret>();
         noting(&notes)
     });
     let _workers = world.run([watching_two]).await;
@@ -63,7 +63,7 @@ async fn a_create_with_a_drawn_name_is_not_repeated_because_the_cache_is_late() 
     world.api.meddle(|_| Some(What::Coalesced { within_ms: 3000 }));
     let wants_a_secret = controller("wants-a-secret", |setup| {
         setup.uses::<Secret>([Verb::Create]);
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
         let secrets =
             setup.watch::<Secret>().enqueue(|_| vec![ObjectKey::namespaced("shop", "owner")]).lister();
         act(move |_, cx| {
@@ -112,7 +112,7 @@ fn slow(workers: Option<usize>, under_way: &UnderWay) -> Registration {
         if let Some(workers) = workers {
             setup.workers(workers);
         }
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
         let under_way = under_way.clone();
         act(move |key, cx| {
             let under_way = under_way.clone();
@@ -148,7 +148,7 @@ async fn a_key_that_changes_all_the_time_is_never_reconciled_twice_at_once_and_i
     let (busy, notes) = (under_way.clone(), seen.clone());
     let slow = controller("slow", move |setup| {
         setup.workers(8);
-        let maps = setup.watch::<ConfigMap>().enqueue(by_self).lister();
+        let maps = setup.primary::<ConfigMap>().lister();
         let (busy, notes) = (busy.clone(), notes.clone());
         act(move |key, cx| {
             let (busy, notes, maps) = (busy.clone(), notes.clone(), maps.clone());
@@ -185,7 +185,7 @@ async fn a_success_and_a_terminal_failure_both_end_the_back_off_of_their_key() {
         let (diary, wish) = (Diary::default(), Arc::new(Mutex::new("fail")));
         let (notes, wished) = (diary.clone(), Arc::clone(&wish));
         let moody = controller("moody", move |setup| {
-            setup.watch::<ConfigMap>().enqueue(by_self);
+            setup.primary::<ConfigMap>();
             let (notes, wished) = (notes.clone(), Arc::clone(&wished));
             act(move |key, cx| {
                 notes.note(cx.env().now(), key.name());
@@ -288,7 +288,7 @@ async fn a_finalizer_holds_an_object_until_its_controller_lets_go_and_then_its_k
     let notes = diary.clone();
     let cleans_up = controller("cleans-up", move |setup| {
         setup.uses::<ConfigMap>([Verb::Patch]);
-        let maps = setup.watch::<ConfigMap>().enqueue(by_self).lister();
+        let maps = setup.primary::<ConfigMap>().lister();
         let notes = notes.clone();
         act(move |key, cx| {
             let (notes, maps) = (notes.clone(), maps.clone());
@@ -323,7 +323,7 @@ async fn thousands_of_keys_and_one_worker_lock_nobody_up() {
     let notes = diary.clone();
     let requeuing = controller("requeuing", move |setup| {
         let queue = setup.queue();
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
         let notes = notes.clone();
         act(move |key, cx| {
             notes.note(cx.env().now(), "reconciled");
@@ -345,7 +345,7 @@ async fn what_waits_in_a_queue_and_how_reconciles_ended_shows_in_the_metrics() {
     let world = World::new();
     ["ok", "fails", "later", "hopeless"].iter().for_each(|name| world.put(name));
     let obedient = controller("obedient", |setup| {
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
         act(|key, cx| async move {
             match key.name() {
                 "fails" if cx.attempts() < 3 => Err(retry("as told")),
@@ -403,7 +403,7 @@ async fn a_key_whose_object_is_gone_is_reconciled_like_any_other() {
     let diary = Diary::default();
     let notes = diary.clone();
     let plain = controller("plain", move |setup| {
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
         noting(&notes)
     });
     let _workers = world.run([plain]).await;
@@ -427,7 +427,7 @@ async fn a_get_through_the_client_is_one_request_and_starts_no_cache() {
     world.api.put("/api/v1/namespaces/shop/secrets/one", json!({}));
     let reads = controller("reads", |setup| {
         setup.uses::<Secret>([Verb::Get]);
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
         act(|_, cx| async move {
             Api::<Secret>::namespaced(cx.client().clone(), "shop").get("one").await?;
             Ok(Outcome::Done)
@@ -448,7 +448,7 @@ async fn a_conflict_costs_milliseconds_and_the_next_attempt_wins() {
     let notes = diary.clone();
     let writes = controller("writes", move |setup| {
         setup.uses::<ConfigMap>([Verb::Patch]);
-        let maps = setup.watch::<ConfigMap>().enqueue(by_self).lister();
+        let maps = setup.primary::<ConfigMap>().lister();
         let notes = notes.clone();
         act(move |key, cx| {
             let done = maps.cached(&key).is_some_and(|map| map.data.is_some());
@@ -484,7 +484,7 @@ async fn no_reconcile_begins_before_every_cache_of_its_controller_holds_what_the
     let diary = Diary::default();
     let notes = diary.clone();
     let of_both = controller("of-both", move |setup| {
-        let maps = setup.watch::<ConfigMap>().enqueue(by_self).lister();
+        let maps = setup.primary::<ConfigMap>().lister();
         let secrets = setup.watch::<Secret>().lister();
         let notes = notes.clone();
         act(move |_, cx| {
@@ -508,7 +508,7 @@ async fn controllers_of_one_kind_share_its_watch_and_each_is_told_everything() {
     let diaries = ["first", "second", "third"].map(|name| (name, Diary::default()));
     let controllers = diaries.clone().map(|(name, diary)| {
         controller(name, move |setup| {
-            setup.watch::<ConfigMap>().enqueue(by_self);
+            setup.primary::<ConfigMap>();
             noting(&diary)
         })
     });
@@ -531,7 +531,7 @@ async fn a_poisonous_object_costs_its_own_key_and_nobody_else() {
     let diary = Diary::default();
     let notes = diary.clone();
     let fragile = controller("fragile", move |setup| {
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
         let notes = notes.clone();
         act(move |key, cx| {
             notes.note(cx.env().now(), key.name());
@@ -556,7 +556,7 @@ async fn a_stop_lets_a_reconcile_finish_what_it_began() {
     world.put("a");
     let two_writes = controller("two-writes", |setup| {
         setup.uses::<ConfigMap>([Verb::Patch]);
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
         act(|key, cx| async move {
             for step in ["one", "two"] {
                 let patch = Patch::Merge(json!({ "data": { step: "done" } }));

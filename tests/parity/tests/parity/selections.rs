@@ -176,8 +176,8 @@ async fn no_read_starts_a_cache() {
     let notes = diary.clone();
     let reads = controller("reads", move |setup| {
         let (notes, forbidden) = (notes.clone(), forbidden.clone());
-        let maps = setup.watch::<ConfigMap>().enqueue(by_self).lister();
-        let pods = setup.watch_selected::<Pod>(Selection::in_namespace("one")).lister();
+        let maps = setup.primary::<ConfigMap>().lister();
+        let pods = setup.watch::<Pod>().selecting(Selection::in_namespace("one")).lister();
         act(move |key, cx| {
             assert!(forbidden.is_empty() && !forbidden.has_synced(), "it does not wait, and says so");
             assert!(maps.cached(&ObjectKey::namespaced("one", "nothing")).is_none());

@@ -110,7 +110,7 @@ async fn what_a_reconcile_tells_bears_its_controller_and_key_also_in_a_task_that
     ["a", "b"].iter().for_each(|name| world.put(name));
     let talkative = controller("talkative", |setup| {
         setup.workers(2);
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
         act(|key, cx| async move {
             // Both keys are in hand while either goes on.
             cx.env().sleep(Duration::from_millis(10)).await;
@@ -146,7 +146,7 @@ async fn a_conflict_is_told_for_debugging_only_and_any_other_refusal_as_a_warnin
         world.strike_first(3, Asked::is_work, what.clone());
         let writes = controller("writes", |setup| {
             setup.uses::<ConfigMap>([Verb::Patch]);
-            setup.watch::<ConfigMap>().enqueue(by_self);
+            setup.primary::<ConfigMap>();
             act(|key, cx| async move {
                 let patch = Patch::Merge(json!({ "data": { "done": "yes" } }));
                 let maps = Api::<ConfigMap>::namespaced(cx.client().clone(), "shop");

@@ -27,7 +27,7 @@ fn taking_its_time(diary: &Diary) -> Act {
 fn one_of_maps(diary: &Diary) -> Registration {
     let diary = diary.clone();
     controller("busy", move |setup| {
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
         taking_its_time(&diary)
     })
 }
@@ -100,7 +100,7 @@ async fn what_fails_at_low_priority_is_tried_again_at_low_priority() {
     let diary = Diary::default();
     let notes = diary.clone();
     let failing = controller("failing", move |setup| {
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
         let notes = notes.clone();
         act(move |key, cx| {
             notes.note(cx.env().now(), key.name());
@@ -131,7 +131,7 @@ async fn a_reconcile_that_hangs_is_ended_at_its_limit_and_only_its_key_backs_off
     let notes = diary.clone();
     let hanging = controller("hanging", move |setup| {
         setup.reconcile_timeout(Some(Duration::from_secs(5)));
-        setup.watch::<ConfigMap>().enqueue(by_self);
+        setup.primary::<ConfigMap>();
         let notes = notes.clone();
         act(move |key, cx| {
             notes.note(cx.env().now(), key.name());
@@ -186,8 +186,8 @@ async fn predicates_concern_the_watch_they_stand_at_and_all_of_them_must_agree()
     let diary = Diary::default();
     let notes = diary.clone();
     let choosy = controller("choosy", move |setup| {
-        setup.watch::<ConfigMap>().when(labels_changed()).when(not(labelled(muted()))).enqueue(by_self);
-        setup.watch::<Secret>().enqueue(by_self);
+        setup.primary::<ConfigMap>().when(labels_changed()).when(not(labelled(muted())));
+        setup.primary::<Secret>();
         noting(&notes)
     });
     let _workers = world.run([choosy]).await;

@@ -222,7 +222,7 @@ impl Controller for Copier {
         }
         let of_copy = |copy: &Secret| {
             let source = copy.metadata.name.as_deref().and_then(|name| name.strip_prefix("copy-"));
-            source.map(|name| ObjectKey::namespaced("default", name)).into_iter().collect()
+            source.map(|name| ObjectKey::namespaced("default", name))
         };
         let life = life_of(setup.env());
         probe.notes().panics.insert(life.clone(), (0, setup.metrics().clone()));

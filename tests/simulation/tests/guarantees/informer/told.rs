@@ -308,7 +308,7 @@ impl<T: Thing> Watcher<T> {
         let ordered = self.judge.orders_versions();
         self.check(!listed || reached || !ordered, event, "the store's version is older");
         let held = self.judge.lister.cached(&key);
-        let quarantined = self.judge.lister.is_quarantined(&key);
+        let quarantined = self.judge.lister.get(&key).is_err();
         if let Some(held) = &held {
             let misfiled = self.judge.misfiled(held);
             self.check(misfiled.is_none(), event, &misfiled.unwrap_or_default());
