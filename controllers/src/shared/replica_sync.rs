@@ -139,13 +139,15 @@ impl<R: Replicated> ReplicaSync<R> {
             }
         };
         let work = Work::new(key, &*owner, &selector, cx);
+        // Asked on both sides of the read: an object may become readable or unreadable meanwhile.
+        let knew_all = self.knows_all_pods(&work, &selector);
         let pods = self.pods_of(&owner);
+        let knows_all = knew_all && self.knows_all_pods(&work, &selector);
         let active = work.claim(pods.iter().filter(|pod| pods::is_active(pod))).await?;
         let terminating = self
             .settings
             .reports_terminating
             .then(|| claimed(owner.meta(), &selector, pods.iter().filter(|pod| pods::is_terminating(pod))));
-        let knows_all = self.knows_all_pods(&work, &selector);
         let scaled = if !withheld && owner.meta().deletion_timestamp.is_none() && knows_all {
             self.scale(&work, &active).await
         } else {
@@ -175,15 +177,16 @@ impl<R: Replicated> ReplicaSync<R> {
         owned
     }
 
-    /// Whether every pod of the owner can be decoded, and every orphan that it would adopt.
+    /// Whether every pod of the owner can be decoded, and every orphan that it would adopt. A pod on its way out counts
+    /// for nothing.
     fn knows_all_pods(&self, work: &Work<'_, R>, selector: &LabelSelector) -> bool {
         let uid = pods::uid(work.owner.meta());
         let may_be_ours = |pod: &ObjectMeta| {
-            pod.namespace.as_deref() == work.key.namespace()
-                && controller_of(pod)
-                    .map_or_else(|| selector.matches_optional(pod.labels.as_ref()), |owner| owner.uid == uid)
+            let wanted = || selector.matches_optional(pod.labels.as_ref());
+            pod.deletion_timestamp.is_none()
+                && controller_of(pod).map_or_else(wanted, |controller| controller.uid == uid)
         };
-        let unreadable = self.pods.all_readable(may_be_ours).err();
+        let unreadable = self.pods.all_readable(work.key.namespace(), may_be_ours).err();
         if let Some(unreadable) = &unreadable {
             tracing::warn!(key = %work.key, %unreadable, "not scaling: a pod that may belong here cannot be decoded");
         }

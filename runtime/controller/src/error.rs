@@ -8,6 +8,10 @@ use std::time::Duration;
 use windlass_client::{Denial, IdentityError, NotDeclaredError, RequestError};
 use windlass_informer::Unreadable;
 
+use self::boxed::boxed;
+
+mod boxed;
+
 /// How often a reconcile looks for an object that cannot be decoded. No event says that such an object is gone.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
@@ -24,7 +28,8 @@ pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
 /// | [`Unreadable`] | [`not_yet`], after 30 s |
 /// | anything else | [`retry`] |
 ///
-/// [`retry`], [`retry_after`], [`terminal`] and [`not_yet`] choose the class: `.map_err(terminal)?`.
+/// [`retry`], [`retry_after`], [`terminal`] and [`not_yet`] choose the class: `.map_err(terminal)?`. An error type of yours
+/// that wraps one of these is looked through by its [`source`](Error::source); one that is `#[error(transparent)]` hides it.
 ///
 /// This type implements no [`Error`], as `anyhow::Error` does not: it could not convert any error otherwise.
 #[derive(Debug)]
@@ -47,22 +52,22 @@ pub(crate) enum Class {
 }
 
 /// A failure that another attempt can mend: the key is backed off.
-pub fn retry(cause: impl Into<BoxError>) -> ReconcileError {
-    ReconcileError { class: Class::Retry, cause: cause.into() }
+pub fn retry(cause: impl Into<BoxError> + 'static) -> ReconcileError {
+    ReconcileError { class: Class::Retry, cause: boxed(cause) }
 }
 
 /// A failure that another attempt after `delay` can mend: the key is reconciled again then, whatever its back-off is.
-pub fn retry_after(delay: Duration, cause: impl Into<BoxError>) -> ReconcileError {
-    ReconcileError { class: Class::RetryAfter(delay), cause: cause.into() }
+pub fn retry_after(delay: Duration, cause: impl Into<BoxError> + 'static) -> ReconcileError {
+    ReconcileError { class: Class::RetryAfter(delay), cause: boxed(cause) }
 }
 
 /// A failure that only a change of the object can mend: the key waits for its next change.
-pub fn terminal(cause: impl Into<BoxError>) -> ReconcileError {
-    ReconcileError { class: Class::Terminal, cause: cause.into() }
+pub fn terminal(cause: impl Into<BoxError> + 'static) -> ReconcileError {
+    ReconcileError { class: Class::Terminal, cause: boxed(cause) }
 }
 
 /// Something else has to happen first, such as a child becoming ready. The key is reconciled again after `delay`; this is
-/// no failure, and `explain` shows the reason. It leaves from any depth of the call stack.
+/// no failure, and `explain` shows the reason. It leaves through every function that returns a [`ReconcileError`].
 pub fn not_yet(delay: Duration, reason: impl Into<Cow<'static, str>>) -> ReconcileError {
     let reason: Cow<'static, str> = reason.into();
     ReconcileError { class: Class::NotYet(delay), cause: reason.into() }
@@ -135,9 +140,9 @@ impl ReconcileError {
     }
 }
 
-impl<E: Into<BoxError>> From<E> for ReconcileError {
+impl<E: Into<BoxError> + 'static> From<E> for ReconcileError {
     fn from(cause: E) -> Self {
-        Self::classified(cause.into())
+        Self::classified(boxed(cause))
     }
 }
 
@@ -211,7 +216,7 @@ pub enum SetupError {
     /// The controller refused its configuration.
     #[error("{0}")]
     Invalid(#[source] BoxError),
-    /// A watch could not be arranged: an index name taken twice, for instance.
+    /// A watch could not be arranged: a selection that comes after its mappers, for instance.
     #[error("watching {kind}: {message}")]
     Watch {
         /// The kind that was to be watched.

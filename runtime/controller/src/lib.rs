@@ -28,7 +28,7 @@
 //! - Nothing reaches the queue before [`Prepared::start`]: a standby keeps warm caches and an empty queue, so a long
 //!   wait for leadership costs no memory, and a new leader sees every object once, as after a restart.
 //! - Of every key it can be said why it has not been reconciled, in one line that names the cause
-//!   ([`Workers::explain`]). That costs no allocation per reconcile, and memory for a bounded number of keys.
+//!   ([`Workers::explain`]). That costs no allocation for a reconcile that succeeds, and memory for a bounded number of keys.
 //! - A key that is paused, or that is another replica's ([`Scope`]), is not reconciled.
 //! - A key whose own object exists and cannot be decoded is not reconciled until the object is readable or deleted
 //!   ([`Setup::reconcile_undecodable`]). A reconcile that is running when its object becomes undecodable continues.

@@ -26,8 +26,8 @@ pub(crate) trait AnyDecoder: Send {
 pub(crate) struct Codec {
     pub(crate) kind: ResourceKind,
     pub(crate) extent: Extent,
-    /// Identifies the representation.
-    pub(crate) identity: TypeId,
+    /// Identifies the representation and the type of its objects.
+    pub(crate) identity: (TypeId, TypeId),
     /// The name of the representation: it is part of the names of random streams.
     pub(crate) name: &'static str,
     pub(crate) head: HeadOf,
@@ -46,7 +46,7 @@ impl Codec {
         Self {
             kind: representation.kind(),
             extent: representation.extent(),
-            identity: R::identity(),
+            identity: (R::identity(), TypeId::of::<R::Object>()),
             name: type_name::<R>(),
             head: |object| Head::of(borrowed::<R::Object>(object).meta()),
             meta: |object| borrowed::<R::Object>(object).meta(),

@@ -70,7 +70,7 @@ struct Identity {
     selection: Selection,
     /// The number of the set of namespaces, if it is over one.
     namespaces: Option<usize>,
-    representation: TypeId,
+    representation: (TypeId, TypeId),
 }
 
 /// An informer that was asked for.
@@ -228,7 +228,7 @@ impl InformerFactory {
 
     /// Waits until every started informer has its initial list, at most for `within` if that is given. A kind that is
     /// not served ([`Presence::Absent`](crate::Presence::Absent)) is not waited for:
-    /// [`SharedInformer::wait_for_sync`] does that, for who needs this one.
+    /// [`Informer::wait_for_sync`] does that, for who needs this one.
     ///
     /// # Errors
     ///
@@ -270,14 +270,14 @@ impl InformerFactory {
     }
 
     /// The running informers that follow their source no more: a defect that only a new process mends, see
-    /// [`SharedInformer::is_following`].
+    /// [`Informer::is_following`].
     pub fn stuck(&self) -> Vec<(ResourceKind, Selection)> {
         let state = self.inner.lock();
         let stuck = state.informers.iter().filter(|(_, one)| one.is_running() && !one.is_following());
         stuck.map(|(identity, _)| (identity.kind.clone(), identity.selection.clone())).collect()
     }
 
-    /// The running informers whose tasks live and get nowhere, and for how long, see [`SharedInformer::stuck_for`].
+    /// The running informers whose tasks live and get nowhere, and for how long, see [`Informer::stuck_for`].
     pub fn silent(&self) -> Vec<(ResourceKind, Duration)> {
         let state = self.inner.lock();
         let running = state.informers.iter().filter(|(_, one)| one.is_running());

@@ -5,10 +5,20 @@
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::Pod;
-//! use windlass_informer::{Lister, indexes};
+//! use windlass_informer::{Index, Lister, indexes};
 //!
-//! fn pods_on(pods: &Lister<Pod>, node: &str) -> usize {
-//!     pods.index(indexes::by_node).count(&node.to_owned())
+//! struct Nodes {
+//!     pods_by_node: Index<Pod, String>,
+//! }
+//!
+//! impl Nodes {
+//!     fn new(pods: &Lister<Pod>) -> Self {
+//!         Self { pods_by_node: pods.index(indexes::by_node) }
+//!     }
+//!
+//!     fn pods_on(&self, node: &str) -> usize {
+//!         self.pods_by_node.count(&node.to_owned())
+//!     }
 //! }
 //! ```
 

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -41,6 +41,7 @@ use crate::namespaces::NamespaceSet;
 use crate::partition::{Members, Partition};
 use crate::polls::Polls;
 use crate::processor::{Listener, Processor};
+use crate::reflector::LogWatchErrors;
 use crate::settings::{Admission, Settings, Transform};
 use crate::shards::ShardSet;
 use crate::share::Share;
@@ -70,6 +71,8 @@ pub struct Informer {
     /// Held for the moment in which a batch is applied and distributed, or a handler or index is added: never
     /// across an await, and never by a reader.
     pub(crate) hub: Mutex<Hub>,
+    /// Indexes that are to be removed when the hub is free.
+    retired: Mutex<Vec<IndexId>>,
     /// Whether the hub is in its running phase, for those who must not wait for the hub.
     running: AtomicBool,
     /// Cancelled by the end, of whatever kind, of a task that follows the source.
@@ -132,6 +135,7 @@ impl Informer {
             store,
             fifo: Arc::new(DeltaFifo::new()),
             hub: Mutex::new(hub),
+            retired: Mutex::default(),
             running: AtomicBool::new(false),
             unfollowed: CancellationToken::new(),
             polls: Polls::default(),
@@ -247,7 +251,10 @@ impl Informer {
     /// [`remove_index`](Self::remove_index).
     pub(crate) fn add_index(&self, index: NewIndex) -> IndexId {
         let NewIndex { name, values, sameness } = index;
+        // Dropped last, and so under no lock.
+        let _removed;
         let mut hub = self.lock();
+        _removed = hub.remove_indexes(std::mem::take(&mut self.retired()));
         if let Some((id, users)) = sameness.and_then(|function| hub.shared_indexes.get_mut(&function)) {
             *users += 1;
             return *id;
@@ -259,22 +266,24 @@ impl Informer {
         id
     }
 
-    /// Undoes one [`add_index`](Self::add_index). With the last one the index goes; what a reader got from it stays.
+    /// Undoes one [`add_index`](Self::add_index). With the last one the index goes, at once or when the lock is free; what
+    /// a reader got from it stays. Never waits: users' code may drop an index wherever it is dropped itself.
     pub(crate) fn remove_index(&self, id: IndexId) {
-        // Users' code is dropped under no lock.
-        let _function = {
-            let mut hub = self.lock();
-            let shared = hub.shared_indexes.iter_mut().find(|(_, (shared, _))| *shared == id);
-            if let Some((function, (_, users))) = shared {
-                let function = *function;
-                *users -= 1;
-                if *users > 0 {
-                    return;
-                }
-                hub.shared_indexes.remove(&function);
+        self.retired().push(id);
+        let functions = match self.hub.try_lock() {
+            Ok(mut hub) => hub.remove_indexes(std::mem::take(&mut self.retired())),
+            Err(TryLockError::Poisoned(hub)) => {
+                hub.into_inner().remove_indexes(std::mem::take(&mut self.retired()))
             }
-            hub.writer.remove_index(id)
+            // Whoever has the lock is the processing loop, or will be followed by it.
+            Err(TryLockError::WouldBlock) => Vec::new(),
         };
+        drop(functions);
+    }
+
+    /// The indexes that are to be removed.
+    fn retired(&self) -> MutexGuard<'_, Vec<IndexId>> {
+        self.retired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts following its source, unless it was started or stopped before.
@@ -306,14 +315,15 @@ impl Informer {
     /// # Cancel safety
     /// It is stopped at once; calling it again waits for the rest of the end.
     pub(crate) async fn stop(&self) {
-        let (ended, never_ran) = {
+        let (ended, never_ran, transform) = {
             let mut hub = self.lock();
             hub.processor.close();
             self.running.store(false, Ordering::Release);
-            hub.phase.stop()
+            let (ended, never_ran) = hub.phase.stop();
+            (ended, never_ran, hub.transform.take())
         };
-        // Users' code, too, and so not under the lock.
-        drop(never_ran);
+        // Users' code, and so dropped under no lock: it can hold listers, and they this informer.
+        drop((never_ran, transform, self.following.trouble.tell(Arc::new(LogWatchErrors))));
         self.stop.cancel();
         self.store.stop();
         self.fifo.close();

@@ -49,12 +49,12 @@ impl<T: Send + Sync + 'static> Lister<T> {
         self.reader.informer.store.snapshot().objects().get(key).map(erased::shared)
     }
 
-    /// Returns an error if an object exists that cannot be decoded and is among those that the caller acts on: what is
-    /// counted without it would be too few. `among` gets the metadata of each object that cannot be decoded. An object
-    /// whose metadata cannot be decoded either is among them.
+    /// Returns an error if an object exists, in one namespace or in all, that cannot be decoded and is among those that
+    /// the caller acts on: what is counted without it would be too few. `among` gets the metadata of each object that
+    /// cannot be decoded. An object whose metadata cannot be decoded either is among them.
     ///
-    /// A reconcile calls this after it read the objects: an object that becomes unreadable in between is then in one of
-    /// the two answers at least.
+    /// A reconcile calls this before and after it reads the objects: an object that becomes unreadable in between is in
+    /// the second answer, and one that becomes readable is in the first.
     ///
     /// # Errors
     /// [`Unreadable`] names the first such object.
@@ -65,13 +65,18 @@ impl<T: Send + Sync + 'static> Lister<T> {
     /// # use windlass_informer::{Lister, Unreadable};
     /// # use windlass_object::owner::is_controlled_by;
     /// fn count(pods: &Lister<Pod>, owner_uid: &str) -> Result<usize, Unreadable> {
+    ///     pods.all_readable(None, |meta| is_controlled_by(meta, owner_uid))?;
     ///     let count = pods.list().iter().filter(|pod| is_controlled_by(&pod.metadata, owner_uid)).count();
-    ///     pods.all_readable(|meta| is_controlled_by(meta, owner_uid))?;
+    ///     pods.all_readable(None, |meta| is_controlled_by(meta, owner_uid))?;
     ///     Ok(count)
     /// }
     /// ```
-    pub fn all_readable(&self, among: impl Fn(&ObjectMeta) -> bool) -> Result<(), Unreadable> {
-        self.reader.all_readable(&among)
+    pub fn all_readable(
+        &self,
+        namespace: Option<&str>,
+        among: impl Fn(&ObjectMeta) -> bool,
+    ) -> Result<(), Unreadable> {
+        self.reader.all_readable(namespace, &among)
     }
 
     /// Returns all objects.
@@ -99,8 +104,9 @@ impl<T: Send + Sync + 'static> Lister<T> {
     ///
     /// Two indexes by the same function share their memory, if that function captures nothing.
     ///
-    /// `values` runs in the informer's processing loop, for each state that is stored. It must not add or drop an index of
-    /// the same informer. If it panics, the object is in the index under no value, and the panic is counted.
+    /// `values` runs in the informer's processing loop, for each state that is stored, and must not add an index. This
+    /// call waits for the batch that the loop applies, and then files every object: keep the index, instead of making one
+    /// for each question. If `values` panics, the object is in the index under no value, and the panic is counted.
     ///
     /// # Examples
     /// ```

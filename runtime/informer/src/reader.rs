@@ -51,9 +51,14 @@ impl Reader {
         }
     }
 
-    pub(crate) fn all_readable(&self, among: &dyn Fn(&ObjectMeta) -> bool) -> Result<(), Unreadable> {
+    pub(crate) fn all_readable(
+        &self,
+        namespace: Option<&str>,
+        among: &dyn Fn(&ObjectMeta) -> bool,
+    ) -> Result<(), Unreadable> {
         let snapshot = self.informer.store.snapshot();
-        let is_among = |held: &&Quarantined| held.metadata.as_deref().is_none_or(among);
+        let is_inside = |held: &Quarantined| namespace.is_none() || held.key.namespace() == namespace;
+        let is_among = |held: &&Quarantined| is_inside(held) && held.metadata.as_deref().is_none_or(among);
         let found = snapshot.quarantined().values().find(is_among);
         found.map_or(Ok(()), |held| Err(self.unreadable(held)))
     }

@@ -19,7 +19,7 @@
 //! restart, or on a standby that takes over, the older state would be missing too. Keeping it would also let
 //! the store claim a version at which the object was no longer that. Handlers are told of a deletion that was
 //! *inferred*. The controller runtime does not reconcile a key whose own object is in quarantine; a controller to which
-//! the absence of another object is dangerous asks [`Lister::quarantined`](crate::Lister::quarantined) first.
+//! the absence of another object is dangerous asks [`Lister::all_readable`](crate::Lister::all_readable).
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -40,6 +40,9 @@ pub enum When {
     /// As soon as the key's own failures allow, and after this long at the latest. Counts as an attempt, and draws on
     /// nothing that keys share: for a key that waits for something that is no fault of its own.
     RateLimitedPerKey(Duration),
+    /// Once this long has passed, at least 5 ms. Counts as an attempt, and draws on nothing that keys share: for a key
+    /// that failed and whose server said when to try again.
+    RetryAfter(Duration),
 }
 
 impl Add {
@@ -61,6 +64,11 @@ impl Add {
     /// As soon as the key's own failures allow, after `max` at the latest, with normal priority.
     pub fn rate_limited_per_key(max: Duration) -> Add {
         Add { when: When::RateLimitedPerKey(max), ..Add::default() }
+    }
+
+    /// After `delay`, as another attempt of a key that failed, with normal priority.
+    pub fn retry_after(delay: Duration) -> Add {
+        Add { when: When::RetryAfter(delay), ..Add::default() }
     }
 
     /// The same with another priority.

@@ -19,6 +19,9 @@ use crate::{Add, Ageing, Key, Priority, QueueOptions, Tenancy, When, Whereabouts
 /// A defect that tests plant, in two places.
 const GIVEN_BACK_EARLY: &str = "key given back early";
 
+/// A key that fails again and again is retried no faster than this: the first step of the default limiter.
+const SHORTEST_RETRY: Duration = Duration::from_millis(5);
+
 /// A queue of keys. Cloning is cheap and yields the same queue.
 pub struct Queue<K: Key> {
     shared: Arc<Shared<K>>,
@@ -79,6 +82,12 @@ impl<K: Key> Queue<K> {
             When::RateLimitedPerKey(max) => {
                 let now = self.shared.env.now();
                 (self.shared.limiter().when_per_key(now, &key).min(max), Reason::Retry)
+            }
+            When::RetryAfter(delay) => {
+                let now = self.shared.env.now();
+                // Asked for the count: its own answer does not matter.
+                let _back_off = self.shared.limiter().when_per_key(now, &key);
+                (delay.max(SHORTEST_RETRY), Reason::Retry)
             }
         };
         let delay = Delay { length, reason };

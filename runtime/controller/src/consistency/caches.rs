@@ -19,10 +19,6 @@ impl Cache {
         Self(Arc::clone(informer))
     }
 
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
     pub(crate) fn version_source(&self) -> Arc<dyn VersionSource> {
         Arc::<Informer>::clone(&self.0)
     }
@@ -114,21 +110,21 @@ struct Registered {
 type ByResource = BTreeMap<GroupResource, Vec<(CacheId, Cache)>>;
 
 impl Caches {
-    pub(crate) fn add(&self, cache: Cache) {
+    pub(crate) fn add(&self, cache: Cache) -> CacheId {
         let mut caches = self.lock();
         let id = CacheId(caches.added);
         caches.added += 1;
         caches.by_resource.entry(cache.kind().group_resource()).or_default().push((id, cache));
+        id
     }
 
-    /// Forgets one that [`add`](Self::add) was given.
-    pub(crate) fn remove(&self, cache: &Cache) {
+    /// Forgets the cache that [`add`](Self::add) gave this id. The same informer can have been added several times.
+    pub(crate) fn remove(&self, id: CacheId) {
         let mut caches = self.lock();
-        let resource = cache.kind().group_resource();
-        if let Some(of_resource) = caches.by_resource.get_mut(&resource) {
-            of_resource.retain(|(_, one)| !one.is(cache));
-        }
-        caches.by_resource.retain(|_, of_resource| !of_resource.is_empty());
+        caches.by_resource.retain(|_, of_resource| {
+            of_resource.retain(|(one, _)| *one != id);
+            !of_resource.is_empty()
+        });
     }
 
     pub(crate) fn of(&self, resource: &GroupResource) -> Vec<Cache> {

@@ -4,7 +4,7 @@
 //! - A key that is queued, delayed, running, failing or in quarantine is remembered; of those that are paused or given up
 //!   on the most recent ones, ten thousand; of the others as many as [`Setup::remember`](crate::Setup::remember) says.
 //!   Whether any was forgotten for that is remembered too. A key costs about 320 bytes.
-//! - Nothing is allocated for a key that comes and goes as it did before, but for what a failure says.
+//! - Nothing is allocated for a key that comes and goes as it did before, but for what a failure says, and the reason of a `not_yet`.
 //! - Times are read off the monotonic clock alone; what the wall showed then is worked out when somebody asks.
 //!
 //! It decides nothing: a controller works alike whatever is written here.

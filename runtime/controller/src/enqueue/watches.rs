@@ -17,7 +17,7 @@ use windlass_client::DeclaredVerbs;
 use windlass_informer::{Event, HandlerHandle, InformerError, InformerFactory, Lister, NotSynced, Selection};
 use windlass_object::{Representation, ResourceKind, Verb};
 
-use crate::consistency::caches::{Cache, Caches};
+use crate::consistency::caches::{Cache, CacheId, Caches};
 use crate::declared::DeclaredRules;
 use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::wiring::{Wiring, attach};
@@ -52,6 +52,7 @@ struct Added {
     identity: Identity,
     handle: HandlerHandle,
     cache: Cache,
+    id: CacheId,
 }
 
 /// What makes two watches the same one.
@@ -145,9 +146,9 @@ impl Watches {
             };
             let handle = attach(informer, &wiring, handle).map_err(refused)?;
             let cache: Cache = Cache::of(informer.erased());
-            self.inner.caches.add(cache.clone());
+            let id = self.inner.caches.add(cache.clone());
             tracing::info!(controller = wiring.controller, watch = name, kind = %identity.kind, "watching");
-            state.added.insert(name.to_owned(), Added { identity, handle, cache });
+            state.added.insert(name.to_owned(), Added { identity, handle, cache, id });
         }
         Ok(lister)
     }
@@ -158,7 +159,7 @@ impl Watches {
     pub fn remove(&self, name: &str) -> bool {
         let Some(added) = self.inner.lock().added.remove(name) else { return false };
         added.handle.remove();
-        self.inner.caches.remove(&added.cache);
+        self.inner.caches.remove(added.id);
         tracing::info!(watch = name, kind = %added.identity.kind, "watching no more");
         true
     }

@@ -66,7 +66,7 @@ pub(crate) enum Settlement {
     /// Back in the queue by its own failures, but soon in any case. The key draws on nothing that keys share: the
     /// missing permission is no fault of the key, and an operator adds it at any time.
     AwaitRole,
-    /// Back in the queue after a while, with its failures.
+    /// Back in the queue after this long, with one failure more.
     RetryAfter(Duration),
     /// Forgotten until something changes, because it failed too often.
     GiveUp,
@@ -91,12 +91,13 @@ pub(crate) fn settle(attempt: &Attempt, attempts: u32, max_retries: Option<u32>)
 
 fn settle_failure(error: &ReconcileError, attempts: u32, max_retries: Option<u32>) -> Settlement {
     let is_last = max_retries.is_some_and(|limit| attempts >= limit);
+    let lacks_rights = error.is_for_want_of_rights();
     match error.class() {
         Class::Terminal => Settlement::Forget,
         Class::NotYet(delay) => Settlement::ForgetThenAfter(delay, None),
         // A role that lacks a rule says nothing about the key: it never uses up the key's retries either.
-        Class::Retry | Class::RetryAfter(_) if error.is_for_want_of_rights() => Settlement::AwaitRole,
-        Class::Retry | Class::RetryAfter(_) if is_last => Settlement::GiveUp,
+        Class::Retry if lacks_rights => Settlement::AwaitRole,
+        Class::Retry | Class::RetryAfter(_) if is_last && !lacks_rights => Settlement::GiveUp,
         Class::Retry => Settlement::BackOff,
         Class::RetryAfter(delay) => Settlement::RetryAfter(delay),
     }

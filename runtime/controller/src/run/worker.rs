@@ -247,7 +247,7 @@ impl Worker {
             }
             Settlement::Forget | Settlement::GiveUp => queue.forget(key),
             Settlement::RetryAfter(delay) => {
-                queue.add_with(key.clone(), Add::after(delay).priority(priority));
+                queue.add_with(key.clone(), Add::retry_after(delay).priority(priority));
             }
             Settlement::ForgetThenAfter(delay, asked) => {
                 queue.forget(key);
@@ -382,6 +382,9 @@ fn tell_failure(error: &ReconcileError, settlement: Settlement, failures: u32) {
         }
         (Settlement::GiveUp, _) => {
             tracing::warn!(error, failures, "failed too often: dropped until its next change");
+        }
+        (Settlement::RetryAfter(delay), _) => {
+            tracing::warn!(error, failures, ?delay, "failed: retrying after the delay");
         }
         (_, Loudness::Expected) => tracing::debug!(error, failures, "failed as may happen: backing off"),
         (_, Loudness::Unexpected) => tracing::warn!(error, failures, "failed: backing off"),

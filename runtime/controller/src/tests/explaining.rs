@@ -44,7 +44,7 @@ fn assert_says(insight: &Insight, name: &str, expected: &str) -> Explanation {
 }
 
 #[tokio::test(start_paused = true)]
-async fn not_yet_is_no_failure_and_retry_after_keeps_the_failures() {
+async fn not_yet_is_no_failure_and_retry_after_uses_up_retries() {
     let world = World::with(&["child", "server"]);
     let half_minute = Duration::from_secs(30);
     let registration = world.scripted(watch_maps, move |key, _| async move {
@@ -53,15 +53,20 @@ async fn not_yet_is_no_failure_and_retry_after_keeps_the_failures() {
             _ => Err(retry_after(half_minute, "the server asks for patience")),
         }
     });
-    let workers = world.start_with(registration.tuned(|setup| setup.max_retries(Some(0)))).await;
+    let workers = world.start_with(registration.tuned(|setup| setup.max_retries(Some(2)))).await;
     world.pass(1).await;
     let reason = "not yet: its Deployment has no ready replicas; reconciled again in 29.0 s";
     assert_says(&workers.insight(), "child", reason);
+    assert_says(
+        &workers.insight(),
+        "server",
+        "backing off: failed 1 time(s) in a row, tried again in 29.0 s",
+    );
+    world.pass(100).await;
     assert_says(&workers.insight(), "server", "given up: it failed too often");
-    world.pass(30).await;
-    assert_eq!((world.diary.times("child").len(), world.diary.times("server").len()), (2, 1));
+    assert_eq!((world.diary.times("child").len(), world.diary.times("server").len()), (4, 3));
     let counts = world.metrics.reconcile(Scripted::NAME).total;
-    assert_eq!((counts.requeue_after.get(), counts.error.get()), (2, 1));
+    assert_eq!((counts.requeue_after.get(), counts.error.get()), (4, 3));
 }
 
 #[tokio::test(start_paused = true)]

@@ -274,3 +274,18 @@ async fn a_write_to_an_object_of_the_cluster_is_waited_for_in_its_shard_and_not_
     let written: BTreeSet<ShardId> = (1..=12).map(|number| quarter(&uid_of(number))).collect();
     assert_eq!(written.len(), 4, "in shards that are held and in others");
 }
+
+/// Two watches of one kind that a controller adds at run time share an informer.
+#[tokio::test(start_paused = true)]
+async fn cache_that_was_added_twice_stays_when_it_is_removed_once() {
+    let world = World::with(&[]);
+    let wire = |setup: &mut Setup| drop(setup.watch::<ConfigMap>());
+    let Readied { factory, .. } = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
+    let (caches, cache) = (Caches::default(), Cache::of(factory.typed::<ConfigMap>().erased()));
+    let (first, second) = (caches.add(cache.clone()), caches.add(cache.clone()));
+    let resource = cache.kind().group_resource();
+    caches.remove(second);
+    assert_eq!(caches.of(&resource).len(), 1);
+    caches.remove(first);
+    assert!(caches.epoch(&resource).is_none());
+}

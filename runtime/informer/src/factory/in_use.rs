@@ -1,7 +1,7 @@
 //! Informers that last as long as they are used.
 //!
-//! Guarantees: as long as an [`InUse`], a [`Lister`] that it gave or a handler that was added to it is there, the informer
-//! goes on; with the last of them it is stopped, its watches end and its memory is freed. Asked for again it starts
+//! Guarantees: as long as an [`InUse`], a [`Lister`] that it gave, an index made from such a lister or a handler that was
+//! added to it is there, the informer goes on; with the last of them it is stopped, its watches end and its memory is freed. Asked for again it starts
 //! anew. One that was also asked for for good ([`InformerFactory::informer`](super::InformerFactory::informer)) stays.
 
 use std::fmt;

@@ -22,7 +22,7 @@ pub struct FactoryOptions {
     pub keep_managed_fields: bool,
     /// How many bytes each informer may hold, counted by what its objects had on the wire. `None` by default: as many
     /// as there are. What does not fit is refused as a whole, see [`Lag::OverBudget`](crate::Lag::OverBudget);
-    /// [`SharedInformer::set_byte_budget`](crate::SharedInformer::set_byte_budget) sets that of one informer.
+    /// [`SharedInformer::set_byte_budget`](crate::Informer::set_byte_budget) sets that of one informer.
     pub byte_budget: Option<u64>,
     /// The namespaces of every informer that is not asked for with others: of namespaced kinds, that is; kinds without
     /// namespaces ignore it. `None` by default: all of them, in one list and one watch. With a set, each namespace is

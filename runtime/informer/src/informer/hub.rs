@@ -15,7 +15,7 @@ use crate::delta_fifo::Audience;
 use crate::erased::Object;
 use crate::error::Lag;
 use crate::handler::Handler;
-use crate::indexer::IndexId;
+use crate::indexer::{IndexFunction, IndexId};
 use crate::processor::{Listener, Processor, Replay};
 use crate::settings::Transform;
 use crate::store::{Applied, Change, Snapshot, StoreWriter};
@@ -114,6 +114,25 @@ impl Hub {
         if self.writer.snapshot().progress().synced {
             self.processor.initial_list_ended();
         }
+    }
+
+    /// Undoes one use of each of these indexes, and removes those without users. Returns their functions, for the caller
+    /// to drop under no lock.
+    pub(super) fn remove_indexes(&mut self, ids: Vec<IndexId>) -> Vec<IndexFunction<Object>> {
+        ids.into_iter().filter_map(|id| self.remove_index(id)).collect()
+    }
+
+    fn remove_index(&mut self, id: IndexId) -> Option<IndexFunction<Object>> {
+        let shared = self.shared_indexes.iter_mut().find(|(_, (shared, _))| *shared == id);
+        if let Some((function, (_, users))) = shared {
+            let function = *function;
+            *users -= 1;
+            if *users > 0 {
+                return None;
+            }
+            self.shared_indexes.remove(&function);
+        }
+        self.writer.remove_index(id)
     }
 
     fn fill(&mut self) {

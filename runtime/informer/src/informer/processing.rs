@@ -59,8 +59,11 @@ impl Informer {
         let began = self.env.now();
         self.spoil(&mut batch);
         let changed;
+        // Dropped under no lock, as users' code is.
+        let _removed;
         {
             let mut hub = self.lock();
+            _removed = hub.remove_indexes(std::mem::take(&mut self.retired()));
             let panics = hub.writer.index_panics();
             let before = self.env.is_planted("handlers before store").then(|| hub.writer.snapshot());
             let filed = self.env.is_planted("index left behind").then(|| hub.writer.snapshot());

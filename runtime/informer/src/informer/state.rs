@@ -20,7 +20,7 @@ use crate::sync;
 
 impl Informer {
     /// Whether the initial list is in the store. Handlers may still be busy with it:
-    /// [`HandlerHandle::has_synced`].
+    /// [`HandlerHandle::has_synced`](crate::HandlerHandle::has_synced).
     pub fn has_synced(&self) -> bool {
         self.progress.get().synced
     }
@@ -128,7 +128,7 @@ impl Informer {
     /// From here on `handler` is told of everything that goes wrong between this informer and its source, in place of
     /// the log. It may be set before the informer is started or at any time after; the last one set is told.
     pub fn on_watch_error(&self, handler: impl WatchErrorHandler) {
-        self.following.trouble.tell(Arc::new(handler));
+        drop(self.following.trouble.tell(Arc::new(handler)));
     }
 
     /// How many times an index function panicked.

@@ -123,9 +123,9 @@ impl Trouble {
         lock(&self.0.last).clone()
     }
 
-    /// From here on `handler` is told, and nobody else.
-    pub(crate) fn tell(&self, handler: Arc<dyn WatchErrorHandler>) {
-        *lock(&self.0.handler) = handler;
+    /// From here on `handler` is told, and nobody else. Returns the one before, for the caller to drop.
+    pub(crate) fn tell(&self, handler: Arc<dyn WatchErrorHandler>) -> Arc<dyn WatchErrorHandler> {
+        std::mem::replace(&mut *lock(&self.0.handler), handler)
     }
 
     pub(super) fn set(&self, message: String) {

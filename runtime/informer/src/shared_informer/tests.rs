@@ -345,7 +345,8 @@ async fn lister_reports_unreadable_objects_instead_of_their_absence() {
     assert_eq!(rig.lister.cached(&key("labelled")), None);
     assert_eq!(rig.lister.get(&key("gone")), Ok(None));
     let of_tier = |tier: &'static str| {
-        rig.lister.all_readable(move |meta| meta.labels.iter().flatten().any(|(_, label)| label == tier))
+        rig.lister
+            .all_readable(None, move |meta| meta.labels.iter().flatten().any(|(_, label)| label == tier))
     };
     assert_eq!(
         (of_tier("back"), of_tier("front").map_err(|error| error.key)),
@@ -355,7 +356,8 @@ async fn lister_reports_unreadable_objects_instead_of_their_absence() {
     let other = Rig::new();
     other.start(&script);
     other.settle().await;
-    assert!(other.lister.all_readable(|_| false).is_err(), "nobody knows whose it is");
+    let of = |namespace| other.lister.all_readable(Some(namespace), |_| false).is_err();
+    assert_eq!((of("default"), of("elsewhere")), (true, false), "nobody knows whose it is");
 }
 
 #[tokio::test(start_paused = true)]

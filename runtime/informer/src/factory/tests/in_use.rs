@@ -69,6 +69,27 @@ async fn used_again_it_starts_anew_and_shared_it_is_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn informer_is_freed_although_its_callbacks_hold_its_listers() {
+    let (rig, _server, _) = running().await;
+    let one = used(&rig);
+    let lister = || one.informer().lister();
+    let (told, transformed, handled) = (lister(), lister(), lister());
+    one.informer().on_watch_error(move |_: &crate::WatchFailure| drop(told.version()));
+    let stripped = rig.factory.informer_in_use(Typed::<ConfigMap>::new(), Selection::in_namespace("other"));
+    let of_stripped = stripped.informer().lister();
+    assert!(stripped.informer().set_transform(move |_| Err(format!("{:?}", of_stripped.version()))).is_err());
+    one.informer().add_handler("handled", move |_: &Told| drop(handled.version())).unwrap();
+    let index = transformed.index(|_| ["x".to_owned()]);
+    drop(transformed);
+    let remains = one.informer().remains();
+    drop((one, stripped, index));
+    rig.settle().await;
+    // Those that have ended are let go with the next one.
+    drop(used(&rig));
+    assert!(remains.upgrade().is_none(), "something keeps it");
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_that_was_asked_for_for_good_before_or_after_stays() {
     for before in [true, false] {
         let (rig, server, _) = running().await;

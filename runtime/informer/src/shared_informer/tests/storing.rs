@@ -197,6 +197,17 @@ async fn index_lasts_as_long_as_its_handles() {
     assert_eq!(rig.informer.hub.lock().unwrap().writer.indexes(), 0);
 }
 
+/// A handler that is refused is dropped where the lock of its informer is held.
+#[tokio::test(start_paused = true)]
+async fn index_dropped_under_the_lock_is_removed_by_whoever_has_the_lock_next() {
+    let (rig, _server, _log) = running(&["a"]).await;
+    let index = rig.lister.index(|_| ["x".to_owned()]);
+    rig.env.kill();
+    rig.informer.add_handler("refused", move |_: &Told| drop(index.values())).unwrap();
+    let _next = rig.lister.index(|_| ["y".to_owned()]);
+    assert_eq!(rig.informer.hub.lock().unwrap().writer.indexes(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn ready_made_indexes_find_pods() {
     let env = Env::virtual_time(1);
