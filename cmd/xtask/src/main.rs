@@ -3,6 +3,7 @@
 // A chore's result is what it prints.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod build_times;
 mod ci;
 mod control_plane;
 mod dependencies;
@@ -39,6 +40,8 @@ enum Chore {
     Measure(measure::Arguments),
     /// One process under churn and faults on a real control plane, and whether what it holds grows.
     Soak(soak::Arguments),
+    /// Crates and machine code in the production binary, its build time, and a check for growth.
+    BuildTimes(build_times::Arguments),
     /// Everything that can be checked without running it: formatting, tidy, dependencies, clippy, documentation.
     Lint,
     /// The tables of built-in kinds in `simulation/schema`, made anew from upstream's material.
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Chore::Test(arguments) => test::run(&arguments),
         Chore::Measure(arguments) => measure::run(&arguments),
         Chore::Soak(arguments) => soak::run(&arguments),
+        Chore::BuildTimes(arguments) => build_times::run(&arguments),
         Chore::Describe(arguments) => describe::run(&arguments),
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
         Chore::Miri(arguments) => miri::run(&arguments),
