@@ -101,6 +101,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
+/// Builds the binary in the dev profile, prints the report, and compares it with the recorded figures.
+///
+/// # Errors
+/// Returns an error if the build or a measurement fails, or if the figures grew.
+pub(crate) fn check_dev() -> Result<()> {
+    let report = measure(Profile::Dev, false)?;
+    print!("{report}");
+    check_figures(&report)
+}
+
 fn check_figures(report: &Report) -> Result<()> {
     Record::read()?.check(&report.target, report.profile.name(), report.figures())?;
     println!("build size is within the limit for profile {}", report.profile.name());

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::steps::Steps;
 use crate::workspace::{cargo, must, root};
-use crate::{dependencies, tidy};
+use crate::{build_times, dependencies, tidy};
 
 /// Runs every check.
 ///
@@ -20,6 +20,7 @@ pub(crate) fn run() -> Result<()> {
     steps.step("clippy", clippy);
     steps.step("without planted defects", without_planted_defects);
     steps.step("documentation", documentation);
+    steps.step("build size", build_times::check_dev);
     steps.finish()
 }
 

@@ -42,7 +42,7 @@ enum Chore {
     Soak(soak::Arguments),
     /// Crates and machine code in the production binary, its build time, and a check for growth.
     BuildTimes(build_times::Arguments),
-    /// Everything that can be checked without running it: formatting, tidy, dependencies, clippy, documentation.
+    /// Everything that can be checked without running it: formatting, tidy, dependencies, clippy, documentation, build size.
     Lint,
     /// The tables of built-in kinds in `simulation/schema`, made anew from upstream's material.
     Describe(describe::Arguments),
