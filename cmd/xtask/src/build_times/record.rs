@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::workspace::root;
 
-/// Growth that passes the check, for ordinary work and for differences between incremental and other builds.
+/// Growth that passes the check, so that ordinary work does not require a new record.
 const MAX_GROWTH_PERCENT: u64 = 10;
 
 /// The path of the record, relative to the root.
