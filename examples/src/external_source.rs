@@ -8,10 +8,8 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Patch, PatchParams};
+use kube::ResourceExt;
 use kube::core::DynamicObject;
-use kube::{Api, ResourceExt};
-use serde_json::json;
 use windlass::informer::{ChannelSource, Lister, Selection};
 use windlass::object::{Dynamic, ResourceKind, Scope};
 use windlass::prelude::*;
@@ -24,6 +22,7 @@ pub const RACK: &str = "example.com/rack";
 pub struct RackLabels {
     nodes: Lister<Node>,
     machines: Lister<DynamicObject>,
+    node: Writer<Node>,
 }
 
 /// The controller on this inventory. A machine has the name of its Node, and says `rack`.
@@ -47,11 +46,11 @@ impl Controller for RackLabels {
     type Config = ChannelSource;
 
     fn setup(setup: &mut Setup, inventory: &ChannelSource) -> Result<Self, SetupError> {
-        setup.uses::<Node>([Verb::Patch]);
         let source = inventory.selecting(&Selection::default());
         Ok(Self {
             machines: setup.watch_from(source, Dynamic::new(machine())).enqueue(by_self).lister(),
             nodes: setup.primary::<Node>().lister(),
+            node: setup.writer::<Node>().patch().build(),
         })
     }
 
@@ -59,12 +58,11 @@ impl Controller for RackLabels {
         let Some(node) = self.nodes.get(key)? else { return Ok(Outcome::Done) };
         let machine = self.machines.get(key)?;
         let rack = machine.as_ref().and_then(rack_of);
-        if node.labels().get(RACK).map(String::as_str) != rack {
-            // A label without value is taken off.
-            let labels = Patch::Merge(json!({ "metadata": { "labels": { RACK: rack } } }));
-            let nodes = Api::<Node>::all(cx.client().clone());
-            nodes.patch(key.name(), &PatchParams::default(), &labels).await?;
-        }
+        let label = |node: &mut Node| match rack {
+            Some(rack) => drop(node.labels_mut().insert(RACK.to_owned(), rack.to_owned())),
+            None => drop(node.labels_mut().remove(RACK)),
+        };
+        self.node.patch(cx, &node, label).await?;
         Ok(Outcome::Done)
     }
 }
@@ -75,7 +73,7 @@ fn rack_of(machine: &Arc<DynamicObject>) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
+    use serde_json::{Value, json};
     use windlass::testing::{Cluster, Snapshot, object};
 
     use super::*;

@@ -9,9 +9,6 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
-use serde_json::json;
 use windlass::prelude::*;
 
 /// The annotation of a pod template that changes with the settings, and so restarts the pods.
@@ -22,6 +19,7 @@ pub const SETTINGS: &str = "example.com/settings";
 pub struct Restarter {
     deployments: Lister<Deployment>,
     settings: Lister<ConfigMap>,
+    deployment: Writer<Deployment>,
 }
 
 impl Controller for Restarter {
@@ -29,11 +27,10 @@ impl Controller for Restarter {
     type Config = ();
 
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
-        setup.uses::<Deployment>([Verb::Patch]);
         let deployments = setup.primary::<Deployment>().lister();
         let users = deployments.index(settings_of);
         let settings = setup.watch::<ConfigMap>().enqueue(by_index(&users)).lister();
-        Ok(Self { deployments, settings })
+        Ok(Self { deployments, settings, deployment: setup.writer::<Deployment>().patch().build() })
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
@@ -47,13 +44,12 @@ impl Controller for Restarter {
             settings.extend(self.settings.get(map)?);
         }
         let wanted = fingerprint(settings.iter().map(|map| map.data.clone().unwrap_or_default()));
-        if annotation(&deployment) != Some(&wanted) {
-            let deployments =
-                Api::<Deployment>::namespaced(cx.client().clone(), key.namespace().unwrap_or_default());
-            let template = json!({ "metadata": { "annotations": { SETTINGS: wanted } } });
-            let restart = Patch::Merge(json!({ "spec": { "template": template } }));
-            deployments.patch(key.name(), &PatchParams::default(), &restart).await?;
-        }
+        let restart = |deployment: &mut Deployment| {
+            let template = &mut deployment.spec.get_or_insert_default().template;
+            let annotations = &mut template.metadata.get_or_insert_default().annotations;
+            annotations.get_or_insert_default().insert(SETTINGS.to_owned(), wanted);
+        };
+        self.deployment.patch(cx, &deployment, restart).await?;
         Ok(Outcome::Done)
     }
 }
@@ -79,16 +75,18 @@ fn fingerprint(parts: impl Iterator<Item: Hash>) -> String {
     format!("{:016x}", hasher.finish())
 }
 
-fn annotation(deployment: &Deployment) -> Option<&String> {
-    deployment.spec.as_ref()?.template.metadata.as_ref()?.annotations.as_ref()?.get(SETTINGS)
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
+    use kube::Api;
+    use kube::api::{Patch, PatchParams};
+    use serde_json::{Value, json};
     use windlass::testing::{Cluster, Snapshot, object};
 
     use super::*;
+
+    fn annotation(deployment: &Deployment) -> Option<&String> {
+        deployment.spec.as_ref()?.template.metadata.as_ref()?.annotations.as_ref()?.get(SETTINGS)
+    }
 
     fn settings(name: &str, color: &str) -> ConfigMap {
         object(json!({ "metadata": { "name": name }, "data": { "color": color } }))

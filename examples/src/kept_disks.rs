@@ -4,9 +4,8 @@
 //! after a crash does the same writes again, and they change nothing.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
-use kube::api::{Patch, PatchParams};
-use kube::{Api, ResourceExt};
-use serde_json::{Value, json};
+use kube::ResourceExt;
+use serde_json::json;
 use windlass::prelude::*;
 
 /// The annotation by which a Service asks for a disk of some size.
@@ -18,6 +17,8 @@ pub const GIVEN: &str = "example.com/disk-name";
 #[derive(Debug)]
 pub struct DiskKeeper {
     services: Lister<Service>,
+    service: Writer<Service>,
+    disk: Writer<PersistentVolumeClaim>,
 }
 
 impl Controller for DiskKeeper {
@@ -25,9 +26,11 @@ impl Controller for DiskKeeper {
     type Config = ();
 
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
-        setup.uses::<PersistentVolumeClaim>([Verb::Patch]);
-        setup.uses::<Service>([Verb::Patch]);
-        Ok(Self { services: setup.primary::<Service>().lister() })
+        Ok(Self {
+            services: setup.primary::<Service>().lister(),
+            service: setup.writer::<Service>().patch().build(),
+            disk: setup.writer::<PersistentVolumeClaim>().apply().build(),
+        })
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
@@ -36,30 +39,28 @@ impl Controller for DiskKeeper {
         if service.annotations().contains_key(GIVEN) {
             return Ok(Outcome::Done);
         }
-        let namespace = key.namespace().unwrap_or_default();
-        let disks = Api::<PersistentVolumeClaim>::namespaced(cx.client().clone(), namespace);
-        disks.patch(key.name(), &PatchParams::apply(Self::NAME), &Patch::Apply(disk_for(key, size))).await?;
-
-        let services = Api::<Service>::namespaced(cx.client().clone(), namespace);
-        let told = Patch::Merge(json!({ "metadata": { "annotations": { GIVEN: key.name() } } }));
-        services.patch(key.name(), &PatchParams::default(), &told).await?;
+        self.disk.apply(cx, &disk_for(key, size)?).await?;
+        let tell = |service: &mut Service| {
+            service.annotations_mut().insert(GIVEN.to_owned(), key.name().to_owned());
+        };
+        self.service.patch(cx, &service, tell).await?;
         Ok(Outcome::Done)
     }
 }
 
-fn disk_for(key: &ObjectKey, size: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": { "name": key.name() },
+fn disk_for(key: &ObjectKey, size: &str) -> Result<PersistentVolumeClaim, ReconcileError> {
+    let disk = json!({
+        "metadata": { "name": key.name(), "namespace": key.namespace() },
         "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": size } } },
-    })
+    });
+    serde_json::from_value(disk).map_err(terminal)
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
+    use serde_json::Value;
     use windlass::testing::{Cluster, Simulation, Snapshot, exhaustive_crash, object};
 
     use super::*;

@@ -5,8 +5,7 @@
 //! the first is never used, never deleted, and paid for. No test that runs the controller on a healthy cluster shows it.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use serde_json::json;
 use windlass::prelude::*;
 
@@ -19,6 +18,8 @@ pub const GIVEN: &str = "example.com/disk-name";
 #[derive(Debug)]
 pub struct DiskKeeper {
     services: Lister<Service>,
+    service: Writer<Service>,
+    disk: Writer<PersistentVolumeClaim>,
 }
 
 impl Controller for DiskKeeper {
@@ -26,9 +27,11 @@ impl Controller for DiskKeeper {
     type Config = ();
 
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
-        setup.uses::<PersistentVolumeClaim>([Verb::Create]);
-        setup.uses::<Service>([Verb::Patch]);
-        Ok(Self { services: setup.primary::<Service>().lister() })
+        Ok(Self {
+            services: setup.primary::<Service>().lister(),
+            service: setup.writer::<Service>().patch().build(),
+            disk: setup.writer::<PersistentVolumeClaim>().create().build(),
+        })
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
@@ -37,22 +40,21 @@ impl Controller for DiskKeeper {
         if service.annotations().contains_key(GIVEN) {
             return Ok(Outcome::Done);
         }
-        let namespace = key.namespace().unwrap_or_default();
-        let disks = Api::<PersistentVolumeClaim>::namespaced(cx.client().clone(), namespace);
-        let disk = disks.create(&PostParams::default(), &disk_for(key, size)?).await?;
+        let disk = self.disk.create(cx, &disk_for(key, size)?).await?;
 
         // The bug: of a process that dies here, nobody learns the disk's name.
 
-        let services = Api::<Service>::namespaced(cx.client().clone(), namespace);
-        let told = Patch::Merge(json!({ "metadata": { "annotations": { GIVEN: disk.name_any() } } }));
-        services.patch(key.name(), &PatchParams::default(), &told).await?;
+        let tell = |service: &mut Service| {
+            service.annotations_mut().insert(GIVEN.to_owned(), disk.name_any());
+        };
+        self.service.patch(cx, &service, tell).await?;
         Ok(Outcome::Done)
     }
 }
 
 fn disk_for(key: &ObjectKey, size: &str) -> Result<PersistentVolumeClaim, ReconcileError> {
     let disk = json!({
-        "metadata": { "generateName": format!("{}-", key.name()) },
+        "metadata": { "generateName": format!("{}-", key.name()), "namespace": key.namespace() },
         "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": size } } },
     });
     serde_json::from_value(disk).map_err(terminal)

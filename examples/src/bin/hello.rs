@@ -8,13 +8,14 @@
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
-use kube::api::{ObjectMeta, PostParams};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
 use windlass::prelude::*;
 
 struct LabelMirror {
     services: Lister<Service>,
     config_maps: Lister<ConfigMap>,
+    mirrors: Writer<ConfigMap>,
 }
 
 impl Controller for LabelMirror {
@@ -22,11 +23,11 @@ impl Controller for LabelMirror {
     type Config = ();
 
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
-        setup.uses::<ConfigMap>([Verb::Create, Verb::Update]);
         Ok(Self {
             services: setup.primary::<Service>().lister(),
             // By name and not by owner: one that somebody else made may be in the way, and go.
             config_maps: setup.watch::<ConfigMap>().enqueue(by_self).lister(),
+            mirrors: setup.writer::<ConfigMap>().create().update().build(),
         })
     }
 
@@ -34,19 +35,16 @@ impl Controller for LabelMirror {
         // A Service that is gone takes its ConfigMap with it, by the owner reference.
         let Some(service) = self.services.get(key)? else { return Ok(Outcome::Done) };
         let wanted = mirror_of(&service);
-        let mirrors = Api::<ConfigMap>::namespaced(cx.client().clone(), key.namespace().unwrap_or_default());
         match self.config_maps.get(key)? {
-            None => drop(mirrors.create(&PostParams::default(), &wanted).await?),
+            None => drop(self.mirrors.create(cx, &wanted).await?),
             // What others made is theirs, whatever its name: it may hold what nobody could bring back.
             Some(map) if !is_controlled_by(&map.metadata, &service.uid().unwrap_or_default()) => {
                 return Err(terminal(format!("the ConfigMap {key} is not the Service's: rename either")));
             }
-            Some(mirror) if mirror.labels() == wanted.labels() => {}
             Some(mirror) => {
-                // With the version that was read, a write on top of somebody else's is refused.
-                let mut mirror = ConfigMap::clone(&mirror);
-                mirror.metadata.labels = wanted.metadata.labels;
-                mirrors.replace(key.name(), &PostParams::default(), &mirror).await?;
+                // Sends nothing if nothing differs, and fails if somebody else wrote since it was read.
+                let relabel = |mirror: &mut ConfigMap| mirror.metadata.labels = wanted.metadata.labels;
+                self.mirrors.update(cx, &mirror, relabel).await?;
             }
         }
         Ok(Outcome::Done)
@@ -87,6 +85,7 @@ mod tests {
     use windlass::testing::{Cluster, Snapshot, object};
 
     use super::*;
+    use kube::Api;
 
     fn tier_of_mirror(now: &Snapshot) -> Option<&str> {
         now.get("ConfigMap", "web")?["metadata"]["labels"]["tier"].as_str()

@@ -25,6 +25,7 @@ pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
 /// | cause | key |
 /// |---|---|
 /// | a request that the controller did not declare | [`terminal`], with the line to add |
+/// | [`WriteError::NotGranted`] | [`terminal`], with the line to add |
 /// | [`Unreadable`] | [`not_yet`], after 30 s |
 /// | anything else | [`retry`] |
 ///
@@ -132,10 +133,7 @@ impl ReconcileError {
         if let Some(undeclared) = causes(cause.as_ref()).find_map(undeclared) {
             return terminal(Undeclared { cause: undeclared.clone() });
         }
-        let class = match causes(cause.as_ref()).any(|cause| cause.is::<Unreadable>()) {
-            true => Class::NotYet(LOOK_AGAIN),
-            false => Class::Retry,
-        };
+        let class = causes(cause.as_ref()).find_map(class_of).unwrap_or(Class::Retry);
         Self { class, cause }
     }
 }
@@ -156,6 +154,14 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
     std::iter::successors(Some(error), |&error| error.source())
 }
 
+/// The class of a cause of a known type.
+fn class_of(cause: &(dyn Error + 'static)) -> Option<Class> {
+    let of_write =
+        |error: &WriteError| matches!(error, WriteError::NotGranted { .. }).then_some(Class::Terminal);
+    let of_read = || cause.is::<Unreadable>().then_some(Class::NotYet(LOOK_AGAIN));
+    cause.downcast_ref().and_then(of_write).or_else(of_read)
+}
+
 /// The request that was refused because the controller did not declare it.
 fn undeclared<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a NotDeclaredError> {
     let of_request = || match cause.downcast_ref() {
@@ -167,6 +173,25 @@ fn undeclared<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a NotDeclaredErr
         .and_then(windlass_client::undeclared)
         .or_else(of_request)
         .or_else(|| cause.downcast_ref())
+}
+
+/// Why a [`Writer`](crate::Writer) did not write, or what the server answered.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The request failed, or its answer could not be decoded.
+    #[error("{0}")]
+    Request(#[source] kube::Error),
+    /// The writer was not granted the operation. Nothing was sent.
+    #[error("the writer of {kind} was not granted {operation}: add .{operation}() where setup builds it")]
+    NotGranted {
+        /// The kind of the writer's objects.
+        kind: String,
+        /// The method of the builder that grants it.
+        operation: &'static str,
+    },
+    /// The object cannot be encoded. Nothing was sent.
+    #[error("the object cannot be encoded: {0}")]
+    Encoding(#[source] serde_json::Error),
 }
 
 /// A request that the controller did not declare, with the line that would.

@@ -53,6 +53,7 @@ mod setup;
 
 #[cfg(test)]
 mod tests;
+mod write;
 
 use windlass_object::ObjectKey;
 use windlass_workqueue::Queue;
@@ -75,7 +76,9 @@ pub use crate::enqueue::timer::Timer;
 pub use crate::enqueue::trigger::{Trigger, TriggerError};
 pub use crate::enqueue::watch::{Watch, Watchable, to_keys};
 pub use crate::enqueue::watches::{WatchError, Watches};
-pub use crate::error::{BoxError, ReconcileError, SetupError, not_yet, retry, retry_after, terminal};
+pub use crate::error::{
+    BoxError, ReconcileError, SetupError, WriteError, not_yet, retry, retry_after, terminal,
+};
 pub use crate::explain::{
     CachedObject, Explanation, FailingKey, Insight, LastError, LastRun, Moment, Overview, Queued, SeenObject,
     Situation, State, UndecodedObject, WaitingKey,
@@ -89,6 +92,7 @@ pub use crate::run::remains::Remains;
 pub use crate::run::steward::Steward;
 pub use crate::run::workers::Workers;
 pub use crate::setup::{CacheSync, Host, Setup};
+pub use crate::write::{Change, Deletion, Writable, WriteResult, Writer, WriterBuilder, Written};
 
 /// A controller: what it watches and writes, and how one key is brought to its desired state.
 ///

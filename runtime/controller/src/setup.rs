@@ -251,6 +251,11 @@ impl Setup {
 
 /// What is asked of the API server.
 impl Setup {
+    /// For writers: where their rules are declared, and who they write as.
+    pub(crate) fn declared(&mut self) -> (&mut DeclaredRules, Descriptor) {
+        (&mut self.rules, self.descriptor)
+    }
+
     /// Declares that requests with these verbs are made on `K`, beyond what watching it needs. An uncached get is a
     /// use like any other.
     pub fn uses<K: Resource<DynamicType = ()>>(&mut self, verbs: impl IntoIterator<Item = Verb>) {

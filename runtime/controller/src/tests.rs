@@ -9,6 +9,7 @@ mod sources;
 mod threads;
 mod undecodable;
 mod watching;
+mod writing;
 mod written;
 
 use std::collections::BTreeMap;

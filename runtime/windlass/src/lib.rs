@@ -6,13 +6,14 @@
 //! ```no_run
 //! # use std::path::PathBuf;
 //! # use k8s_openapi::api::core::v1::{ConfigMap, Service};
-//! # use kube::api::{ObjectMeta, PostParams};
-//! # use kube::{Api, ResourceExt};
+//! # use kube::ResourceExt;
+//! # use kube::api::ObjectMeta;
 //! use windlass::prelude::*;
 //!
 //! struct LabelMirror {
 //!     services: Lister<Service>,
 //!     config_maps: Lister<ConfigMap>,
+//!     mirrors: Writer<ConfigMap>,
 //! }
 //!
 //! impl Controller for LabelMirror {
@@ -20,11 +21,11 @@
 //!     type Config = ();
 //!
 //!     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
-//!         setup.uses::<ConfigMap>([Verb::Create, Verb::Update]);
 //!         Ok(Self {
 //!             services: setup.primary::<Service>().lister(),
 //!             // By name and not by owner: one that somebody else made may be in the way, and go.
 //!             config_maps: setup.watch::<ConfigMap>().enqueue(by_self).lister(),
+//!             mirrors: setup.writer::<ConfigMap>().create().update().build(),
 //!         })
 //!     }
 //!
@@ -32,19 +33,16 @@
 //!         // A Service that is gone takes its ConfigMap with it, by the owner reference.
 //!         let Some(service) = self.services.get(key)? else { return Ok(Outcome::Done) };
 //!         let wanted = mirror_of(&service);
-//!         let mirrors = Api::<ConfigMap>::namespaced(cx.client().clone(), key.namespace().unwrap_or_default());
 //!         match self.config_maps.get(key)? {
-//!             None => drop(mirrors.create(&PostParams::default(), &wanted).await?),
+//!             None => drop(self.mirrors.create(cx, &wanted).await?),
 //!             // What others made is theirs, whatever its name: it may hold what nobody could bring back.
 //!             Some(map) if !is_controlled_by(&map.metadata, &service.uid().unwrap_or_default()) => {
 //!                 return Err(terminal(format!("the ConfigMap {key} is not the Service's: rename either")));
 //!             }
-//!             Some(mirror) if mirror.labels() == wanted.labels() => {}
 //!             Some(mirror) => {
-//!                 // With the version that was read, a write on top of somebody else's is refused.
-//!                 let mut mirror = ConfigMap::clone(&mirror);
-//!                 mirror.metadata.labels = wanted.metadata.labels;
-//!                 mirrors.replace(key.name(), &PostParams::default(), &mirror).await?;
+//!                 // Sends nothing if nothing differs, and fails if somebody else wrote since it was read.
+//!                 let relabel = |mirror: &mut ConfigMap| mirror.metadata.labels = wanted.metadata.labels;
+//!                 self.mirrors.update(cx, &mirror, relabel).await?;
 //!             }
 //!         }
 //!         Ok(Outcome::Done)
@@ -142,8 +140,8 @@ pub use windlass_workqueue as workqueue;
 /// What a controller's file needs, and the `main` beside it: `use windlass::prelude::*;`.
 pub mod prelude {
     pub use windlass_controller::{
-        Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError, all_of, by_index,
-        by_owner, by_self, generation_changed, not_yet, retry, retry_after, terminal,
+        Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError, Writer, all_of,
+        by_index, by_owner, by_self, generation_changed, not_yet, retry, retry_after, terminal,
     };
     pub use windlass_env::Env;
     pub use windlass_informer::{Lister, Selection};

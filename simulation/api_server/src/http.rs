@@ -303,6 +303,12 @@ impl Call {
             options.duplicates = patch.duplicates;
         }
         let written = self.server.registry().patch(&self.target, kind, patch.value, &options)?;
+        if written.created {
+            // The authorizer is asked for the right to create, too.
+            let ResourceInfo { group, plural, .. } = &*self.target.resource;
+            let (user, group, resource) = (self.user.clone(), group.to_string(), plural.to_string());
+            self.server.record(Used { user, verb: Verb::Create, group, resource });
+        }
         finish(&mut shape, StatusCode::OK, &written)
     }
 

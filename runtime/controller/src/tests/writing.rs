@@ -1,0 +1,250 @@
+//! Writers, over the in-process API server: what they send, and what they refuse to send.
+
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use kube::api::DeleteParams;
+
+use super::*;
+use crate::{Change, Deletion, Writable, WriteError, Writer, WriterBuilder};
+
+const FINALIZER: &str = "example.com/cleanup";
+
+/// A controller that calls `act` once, with a writer of `K` and the object `shop/m` as the server has it.
+struct Once<K: Writable> {
+    grant: fn(WriterBuilder<'_, K>) -> Writer<K>,
+    act: Act<K>,
+}
+
+type Act<K> = Box<dyn Fn(Writer<K>, Context, Arc<K>) -> Acting + Send + Sync>;
+
+type Acting = BoxFuture<'static, Result<(), ReconcileError>>;
+
+/// What that call came to.
+type Results = Arc<Mutex<Vec<Result<(), ReconcileError>>>>;
+
+struct Calling<K: Writable> {
+    writer: Writer<K>,
+    objects: Lister<K>,
+    once: Arc<Once<K>>,
+    results: Results,
+}
+
+impl<K: Writable> Controller for Calling<K> {
+    const NAME: &'static str = "calling";
+    type Config = (Arc<Once<K>>, Results);
+
+    fn setup(setup: &mut Setup, (once, results): &Self::Config) -> Result<Self, SetupError> {
+        let (once, results) = (Arc::clone(once), Arc::clone(results));
+        setup.uses::<K>([Verb::Get]);
+        let writer = (once.grant)(setup.writer::<K>());
+        Ok(Self { objects: setup.primary::<K>().lister(), writer, once, results })
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let Some(object) = self.objects.get(key)?.filter(|_| key.name() == "m") else {
+            return Ok(Outcome::Done);
+        };
+        if self.results.lock().expect("whole").is_empty() {
+            let result = (self.once.act)(self.writer.clone(), cx.clone(), object).await;
+            self.results.lock().expect("whole").push(result);
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+/// Runs `act` once; returns its result.
+async fn once<K, F>(
+    world: &World,
+    grant: fn(WriterBuilder<'_, K>) -> Writer<K>,
+    act: impl Fn(Writer<K>, Context, Arc<K>) -> F + Send + Sync + 'static,
+) -> Result<(), ReconcileError>
+where
+    K: Writable,
+    F: Future<Output = Result<(), ReconcileError>> + Send + 'static,
+{
+    let once = Once { grant, act: Box::new(move |writer, cx, object| Box::pin(act(writer, cx, object))) };
+    let results = Results::default();
+    let _workers =
+        world.start_with(Registration::with::<Calling<K>>((Arc::new(once), Arc::clone(&results)))).await;
+    world.pass(5).await;
+    let result = results.lock().expect("whole").pop();
+    result.expect("it was called")
+}
+
+fn label(map: &mut ConfigMap) {
+    map.metadata.labels.get_or_insert_default().insert("tier".to_owned(), "front".to_owned());
+}
+
+#[tokio::test(start_paused = true)]
+async fn patch_and_update_send_one_request_and_none_if_nothing_would_change() {
+    let world = World::with(&["m"]);
+    let result = once::<ConfigMap, _>(
+        &world,
+        |writer| writer.patch().update().build(),
+        |maps, cx, map| async move {
+            let patched = maps.patch(&cx, &map, label).await?;
+            assert_eq!(
+                (patched.change, patched.metadata.labels.as_ref().map(BTreeMap::len)),
+                (Change::Updated, Some(1))
+            );
+            assert_eq!(maps.patch(&cx, &patched, label).await?.change, Change::None);
+            assert_eq!(maps.update(&cx, &patched, label).await?.change, Change::None);
+            let updated = maps.update(&cx, &patched, |map| map.metadata.labels = None).await?;
+            assert_eq!(updated.metadata.labels, None);
+            Ok(())
+        },
+    );
+    result.await.expect("written");
+    assert_eq!(world.work().len(), 2, "{:?}", world.work());
+    assert!(world.api.object(&path("m")).expect("there")["metadata"].get("labels").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn write_from_a_state_that_is_outdated_is_a_conflict() {
+    let world = World::with(&["m"]);
+    let result = once::<ConfigMap, _>(
+        &world,
+        |writer| writer.patch().update().build(),
+        |maps, cx, map| async move {
+            maps.patch(&cx, &map, label).await?;
+            let stale = maps.patch(&cx, &map, |map| map.immutable = Some(true)).await;
+            assert!(ReconcileError::from(stale.expect_err("outdated")).is_conflict());
+            let stale = maps.update(&cx, &map, |map| map.immutable = Some(true)).await;
+            Err(stale.expect_err("outdated").into())
+        },
+    );
+    assert!(result.await.expect_err("outdated").is_conflict());
+    assert!(world.api.object(&path("m")).expect("there").get("immutable").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn operation_that_was_not_granted_sends_nothing_and_names_the_line_to_add() {
+    let world = World::with(&["m"]);
+    let result = once::<ConfigMap, _>(
+        &world,
+        |writer| writer.patch().build(),
+        |maps, cx, map| async move {
+            let params = DeleteParams::default();
+            let refused = [
+                (maps.create(&cx, &map).await.map(drop), "create"),
+                (maps.update(&cx, &map, label).await.map(drop), "update"),
+                (maps.delete(&cx, &map, &params).await.map(drop), "delete"),
+                (maps.apply(&cx, &map).await.map(drop), "apply"),
+                (maps.update_status(&cx, &map, label).await.map(drop), "status"),
+            ];
+            for (outcome, operation) in refused {
+                let text = outcome.expect_err("not granted").to_string();
+                assert!(text.ends_with(&format!("add .{operation}() where setup builds it")), "{text}");
+            }
+            maps.finalize(&cx, &map, async { Ok::<(), WriteError>(()) }).await.map(drop)
+        },
+    );
+    assert!(result.await.expect_err("not granted").is_terminal());
+    assert_eq!(world.work(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_is_written_alone_by_patch_and_by_put() {
+    for grant in [
+        |writer: WriterBuilder<'_, ReplicaSet>| writer.status().build(),
+        |writer: WriterBuilder<'_, ReplicaSet>| writer.status_update().build(),
+    ] {
+        let world = World::with(&[]);
+        let pod = json!({ "metadata": { "labels": { "app": "m" } }, "spec": { "containers": [{ "name": "m", "image": "m" }] } });
+        let spec = json!({ "replicas": 3, "selector": { "matchLabels": { "app": "m" } }, "template": pod });
+        world.api.put("/apis/apps/v1/namespaces/shop/replicasets/m", json!({ "spec": spec }));
+        let result = once::<ReplicaSet, _>(&world, grant, |sets, cx, set| async move {
+            let report = |set: &mut ReplicaSet| {
+                set.spec.get_or_insert_default().replicas = Some(7);
+                set.status.get_or_insert_default().observed_generation = Some(1);
+            };
+            let written = sets.update_status(&cx, &set, report).await?;
+            assert_eq!(written.spec.as_ref().and_then(|spec| spec.replicas), Some(3));
+            assert_eq!(sets.update_status(&cx, &written, |_| ()).await?.change, Change::None);
+            Ok(())
+        });
+        result.await.expect("written");
+        let set = world.api.object("/apis/apps/v1/namespaces/shop/replicasets/m").expect("there");
+        assert_eq!((&set["spec"]["replicas"], &set["status"]["observedGeneration"]), (&json!(3), &json!(1)));
+        assert_eq!(world.work().len(), 1, "{:?}", world.work());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn apply_creates_and_owns_its_fields_alone() {
+    let world = World::with(&["m"]);
+    let result = once::<ConfigMap, _>(
+        &world,
+        |writer| writer.apply().build(),
+        |maps, cx, map| async move {
+            for name in ["m", "new"] {
+                let data = BTreeMap::from([("colour".to_owned(), "blue".to_owned())]);
+                let mut desired = ConfigMap { data: Some(data), ..ConfigMap::default() };
+                desired.metadata.name = Some(name.to_owned());
+                desired.metadata.namespace = Some("shop".to_owned());
+                desired.metadata.resource_version.clone_from(&map.metadata.resource_version);
+                maps.apply(&cx, &desired).await?;
+            }
+            Ok(())
+        },
+    );
+    result.await.expect("applied");
+    for name in ["m", "new"] {
+        let map = world.api.object(&path(name)).expect("there");
+        let managers = map["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+        assert!(
+            managers.iter().any(|it| it["manager"] == "calling" && it["operation"] == "Apply"),
+            "{managers:?}"
+        );
+        assert_eq!(map["data"]["colour"], "blue");
+    }
+    let kept = &world.api.object(&path("m")).expect("there")["metadata"]["annotations"];
+    assert!(kept.get("put-at").is_some(), "what others set is left alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn delete_spares_a_later_object_of_the_same_name() {
+    let world = World::with(&["m"]);
+    let result = once::<ConfigMap, _>(
+        &world,
+        |writer| writer.delete().build(),
+        |maps, cx, map| async move {
+            let params = DeleteParams::default();
+            let mut earlier = ConfigMap::clone(&map);
+            earlier.metadata.uid = Some("earlier".to_owned());
+            assert_eq!(maps.delete(&cx, &earlier, &params).await?, Deletion::AlreadyGone);
+            assert_eq!(maps.delete(&cx, &map, &params).await?, Deletion::Accepted);
+            assert_eq!(maps.delete(&cx, &map, &params).await?, Deletion::AlreadyGone);
+            Ok(())
+        },
+    );
+    result.await.expect("deleted");
+    assert!(world.api.object(&path("m")).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn finalizer_stays_until_the_cleanup_succeeds() {
+    let world = World::with(&["m"]);
+    world.api.put(&path("m"), json!({ "metadata": { "finalizers": ["example.com/others"] } }));
+    let result = once::<ConfigMap, _>(
+        &world,
+        |writer| writer.finalizer(FINALIZER).delete().build(),
+        |maps, cx, map| async move {
+            let too_early = || async { Err::<(), _>("cleaned up while it lives") };
+            let alive = maps.finalize(&cx, &map, too_early()).await?.expect("it lives");
+            let again = maps.finalize(&cx, &alive, too_early()).await?.expect("it lives");
+            assert!(Arc::ptr_eq(&alive, &again));
+            maps.delete(&cx, &alive, &DeleteParams::default()).await?;
+            let api = Api::<ConfigMap>::namespaced(cx.client().clone(), "shop");
+            let ending = api.get("m").await?;
+            let failed =
+                maps.finalize(&cx, &Arc::new(ending.clone()), async { Err::<(), _>("not yet") }).await;
+            assert_eq!(failed.expect_err("the cleanup failed").to_string(), "not yet");
+            let done = maps.finalize(&cx, &Arc::new(ending), async { Ok::<_, WriteError>(()) }).await?;
+            assert!(done.is_none());
+            Ok(())
+        },
+    );
+    result.await.expect("finalized");
+    let map = world.api.object(&path("m")).expect("another finalizer keeps it");
+    assert_eq!(map["metadata"]["finalizers"], json!(["example.com/others"]));
+}

@@ -1,0 +1,18 @@
+//! Writers: the declared ways in which a controller changes objects of one kind.
+//!
+//! Guarantees:
+//! - A writer sends only what its builder granted; another operation is an error before anything is sent, which names the
+//!   line to add. Each grant declares its rule, so roles follow from it.
+//! - A change is computed from an object that the caller read. It carries the resource version and the UID of that object:
+//!   if the object changed unseen, the server answers 409, and the key is retried quietly.
+//! - If nothing would change, no request is sent.
+//! - A deletion carries the UID: it never deletes a later object of the same name.
+//! - A writer sends through the client of its reconcile: behind the fence of the key, and waited for by read-your-writes.
+//!
+//! It refuses to read: what the caller read decides.
+
+mod difference;
+mod request;
+mod writer;
+
+pub use self::writer::{Change, Deletion, Writable, WriteResult, Writer, WriterBuilder, Written};

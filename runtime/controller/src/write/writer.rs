@@ -1,0 +1,362 @@
+//! Writers with the type of their objects: they encode and decode, and leave the rest to [`Core`].
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use kube::Resource;
+use kube::api::DeleteParams;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use windlass_object::{ResourceKind, Scoped, Verb};
+
+use crate::declared::DeclaredRules;
+use crate::error::{ReconcileError, WriteError};
+use crate::run::context::Context;
+use crate::setup::Setup;
+use crate::write::request::{Core, Intent, Operation};
+
+/// A Rust type whose objects can be written: k8s-openapi's, and those that derive `CustomResource`.
+pub trait Writable:
+    Resource<DynamicType = (), Scope: Scoped> + Clone + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+}
+
+impl<K> Writable for K where
+    K: Resource<DynamicType = (), Scope: Scoped>
+        + Clone
+        + Serialize
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// Grants a [`Writer`] its operations. Each grant declares the rule that its requests need.
+pub struct WriterBuilder<'s, K> {
+    rules: &'s mut DeclaredRules,
+    core: Core,
+    object: PhantomData<fn() -> K>,
+}
+
+/// Changes objects of one kind, in the ways that were granted in `setup`. Cheap to clone.
+///
+/// # Examples
+/// ```
+/// # use std::collections::BTreeMap;
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use windlass_controller::{Context, ReconcileError, Setup, Writer};
+/// # fn declare(setup: &mut Setup) -> Writer<ConfigMap> {
+/// let maps = setup.writer::<ConfigMap>().patch().build();
+/// # maps
+/// # }
+/// # async fn reconcile(maps: &Writer<ConfigMap>, cx: &Context, map: &ConfigMap) -> Result<(), ReconcileError> {
+/// maps.patch(cx, map, |map| {
+///     map.data.get_or_insert_default().insert("colour".to_owned(), "blue".to_owned());
+/// })
+/// .await?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Writer<K> {
+    core: Arc<Core>,
+    object: PhantomData<fn() -> K>,
+}
+
+/// What a write led to.
+pub type WriteResult<K> = Result<Written<K>, WriteError>;
+
+/// An object as the server has it after a write.
+#[derive(Clone, Debug)]
+pub struct Written<K> {
+    /// The object of the answer, or the one that was read if nothing was sent.
+    pub object: Arc<K>,
+    /// What was done.
+    pub change: Change,
+}
+
+/// What a write did.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The object was created.
+    Created,
+    /// A change was sent.
+    Updated,
+    /// Nothing was sent: nothing would have changed.
+    None,
+}
+
+/// What a deletion led to.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Deletion {
+    /// The server deletes the object, at once or after its finalizers.
+    Accepted,
+    /// The object was gone, or another bears its name.
+    AlreadyGone,
+}
+
+impl Setup {
+    /// Declares a writer of `K`: the operations that are granted to it are all that it sends.
+    pub fn writer<K: Writable>(&mut self) -> WriterBuilder<'_, K> {
+        let (rules, descriptor) = self.declared();
+        WriterBuilder::new(rules, descriptor.client_name)
+    }
+}
+
+impl<'s, K: Writable> WriterBuilder<'s, K> {
+    fn new(rules: &'s mut DeclaredRules, controller: &'static str) -> Self {
+        let core = Core {
+            kind: ResourceKind::of::<K>(),
+            granted: [].into(),
+            finalizer: None,
+            field_manager: None,
+            controller,
+            forced: true,
+        };
+        Self { rules, core, object: PhantomData }
+    }
+
+    /// Grants [`Writer::create`].
+    #[must_use]
+    pub fn create(self) -> Self {
+        self.grant(Operation::Create, "", [Verb::Create])
+    }
+
+    /// Grants [`Writer::update`]: PUT of the whole object. Fields that the Rust type does not know are lost.
+    #[must_use]
+    pub fn update(self) -> Self {
+        self.grant(Operation::Update, "", [Verb::Update])
+    }
+
+    /// Grants [`Writer::patch`]: a merge patch of what differs. Fields that the Rust type does not know are kept, except
+    /// inside of a list that changes.
+    #[must_use]
+    pub fn patch(self) -> Self {
+        self.grant(Operation::Patch, "", [Verb::Patch])
+    }
+
+    /// Grants [`Writer::delete`].
+    #[must_use]
+    pub fn delete(self) -> Self {
+        self.grant(Operation::Delete, "", [Verb::Delete])
+    }
+
+    /// Grants [`Writer::apply`]: server-side apply, which creates what is absent.
+    #[must_use]
+    pub fn apply(self) -> Self {
+        self.grant(Operation::Apply, "", [Verb::Create, Verb::Patch])
+    }
+
+    /// Grants [`Writer::finalize`] with this finalizer.
+    #[must_use]
+    pub fn finalizer(mut self, name: &'static str) -> Self {
+        self.core.finalizer = Some(name);
+        self.grant(Operation::Finalizer, "", [Verb::Patch])
+    }
+
+    /// Grants [`Writer::update_status`] by merge patch, and [`Writer::apply_status`].
+    #[must_use]
+    pub fn status(self) -> Self {
+        self.grant(Operation::Status, "/status", [Verb::Patch])
+    }
+
+    /// Grants [`Writer::update_status`] by PUT, for roles that grant `update` of the status only.
+    #[must_use]
+    pub fn status_update(self) -> Self {
+        self.grant(Operation::StatusUpdate, "/status", [Verb::Update])
+    }
+
+    /// Names the owner of what is written, in `managedFields`. Default: the controller's client name for apply, and what
+    /// the server makes of the user agent for the rest.
+    #[must_use]
+    pub fn field_manager(mut self, name: impl Into<String>) -> Self {
+        self.core.field_manager = Some(name.into());
+        self
+    }
+
+    /// Has apply fail if another owner has a field with another value. By default apply takes the field over.
+    #[must_use]
+    pub fn unforced(mut self) -> Self {
+        self.core.forced = false;
+        self
+    }
+
+    /// The writer.
+    pub fn build(self) -> Writer<K> {
+        Writer { core: Arc::new(self.core), object: PhantomData }
+    }
+
+    fn grant<const N: usize>(mut self, operation: Operation, subresource: &str, verbs: [Verb; N]) -> Self {
+        let kind = &self.core.kind;
+        self.rules.add(&kind.group, &format!("{}{subresource}", kind.plural), verbs);
+        self.core.granted.insert(operation);
+        self
+    }
+}
+
+impl<K: Writable> Writer<K> {
+    /// Creates the object.
+    ///
+    /// # Errors
+    /// As the server answers: an object of that name that exists already is an error too.
+    pub async fn create(&self, cx: &Context, object: &K) -> WriteResult<K> {
+        let answer = self.core.create(cx, object.meta(), &encoded(object)?).await?;
+        Ok(Written { object: decoded(&answer)?, change: Change::Created })
+    }
+
+    /// Changes a copy of `current`, and replaces the object with it.
+    ///
+    /// # Errors
+    /// As the server answers; 409 if the object is not what `current` says any more.
+    pub async fn update(&self, cx: &Context, current: &K, change: impl FnOnce(&mut K)) -> WriteResult<K> {
+        written(current, self.core.update(cx, intent(current, change)?).await?)
+    }
+
+    /// Changes a copy of `current`, and sends what differs.
+    ///
+    /// # Errors
+    /// As the server answers; 409 if the object is not what `current` says any more.
+    pub async fn patch(&self, cx: &Context, current: &K, change: impl FnOnce(&mut K)) -> WriteResult<K> {
+        written(current, self.core.patch(cx, intent(current, change)?).await?)
+    }
+
+    /// Changes the status in a copy of `current`, and sends what differs in the status. Other changes are not sent.
+    ///
+    /// # Errors
+    /// As the server answers; 409 if the object is not what `current` says any more.
+    pub async fn update_status(
+        &self,
+        cx: &Context,
+        current: &K,
+        change: impl FnOnce(&mut K),
+    ) -> WriteResult<K> {
+        written(current, self.core.update_status(cx, intent(current, change)?).await?)
+    }
+
+    /// Applies `desired`, without its status: fields that are set are the field manager's, others are left alone. Creates
+    /// the object if it is absent.
+    ///
+    /// # Errors
+    /// As the server answers; 409 if another owner has a field and the builder was [`unforced`](WriterBuilder::unforced).
+    pub async fn apply(&self, cx: &Context, desired: &K) -> WriteResult<K> {
+        let answer = self.core.apply(cx, desired.meta(), "", encoded(desired)?).await?;
+        Ok(Written { object: decoded(&answer)?, change: Change::Updated })
+    }
+
+    /// Applies the status of `desired`: for a status to which several controllers write.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub async fn apply_status(&self, cx: &Context, desired: &K) -> WriteResult<K> {
+        let answer = self.core.apply(cx, desired.meta(), "/status", encoded(desired)?).await?;
+        Ok(Written { object: decoded(&answer)?, change: Change::Updated })
+    }
+
+    /// Deletes the object with the UID of `object`.
+    ///
+    /// # Errors
+    /// As the server answers.
+    pub async fn delete(
+        &self,
+        cx: &Context,
+        object: &K,
+        params: &DeleteParams,
+    ) -> Result<Deletion, WriteError> {
+        let accepted = self.core.delete(cx, object.meta(), params).await?;
+        Ok(if accepted { Deletion::Accepted } else { Deletion::AlreadyGone })
+    }
+
+    /// Keeps the granted finalizer on an object that lives, and removes it from one that is being deleted, after `cleanup`.
+    ///
+    /// | object | has the finalizer | done | returns |
+    /// |---|---|---|---|
+    /// | lives | no | adds it | the new object |
+    /// | lives | yes | nothing | the object |
+    /// | is being deleted | yes | awaits `cleanup`, removes it | `None` |
+    /// | is being deleted | no | nothing | `None` |
+    ///
+    /// `cleanup` is a future and not a closure: it is polled in the third case only.
+    ///
+    /// # Errors
+    /// That of `cleanup`, and as the server answers. The finalizer then stays.
+    pub async fn finalize<E>(
+        &self,
+        cx: &Context,
+        object: &Arc<K>,
+        cleanup: impl Future<Output = Result<(), E>> + Send,
+    ) -> Result<Option<Arc<K>>, ReconcileError>
+    where
+        ReconcileError: From<E>,
+    {
+        self.core.granted(Operation::Finalizer)?;
+        let (meta, name) = (object.meta(), self.core.finalizer.unwrap_or_default());
+        let present = meta.finalizers.clone().unwrap_or_default();
+        let has_it = present.iter().any(|finalizer| finalizer == name);
+        match (meta.deletion_timestamp.is_some(), has_it) {
+            (false, true) => Ok(Some(Arc::clone(object))),
+            (false, false) => {
+                let finalizers: Vec<String> = present.into_iter().chain([name.to_owned()]).collect();
+                Ok(Some(decoded(&self.core.set_finalizers(cx, meta, &finalizers).await?)?))
+            }
+            (true, true) => {
+                cleanup.await?;
+                let others: Vec<String> = present.into_iter().filter(|finalizer| finalizer != name).collect();
+                self.core.set_finalizers(cx, meta, &others).await?;
+                Ok(None)
+            }
+            (true, false) => Ok(None),
+        }
+    }
+}
+
+fn intent<K: Writable>(current: &K, change: impl FnOnce(&mut K)) -> Result<Intent<'_>, WriteError> {
+    let mut changed = current.clone();
+    change(&mut changed);
+    Ok(Intent { meta: current.meta(), before: encoded(current)?, after: encoded(&changed)? })
+}
+
+fn written<K: Writable>(current: &K, answer: Option<String>) -> WriteResult<K> {
+    match answer {
+        Some(answer) => Ok(Written { object: decoded(&answer)?, change: Change::Updated }),
+        None => Ok(Written { object: Arc::new(current.clone()), change: Change::None }),
+    }
+}
+
+fn encoded(object: &impl Serialize) -> Result<Value, WriteError> {
+    serde_json::to_value(object).map_err(WriteError::Encoding)
+}
+
+fn decoded<K: DeserializeOwned>(answer: &str) -> Result<Arc<K>, WriteError> {
+    serde_json::from_str(answer)
+        .map(Arc::new)
+        .map_err(|error| WriteError::Request(kube::Error::SerdeError(error)))
+}
+
+impl<K> Deref for Written<K> {
+    type Target = K;
+
+    fn deref(&self) -> &K {
+        &self.object
+    }
+}
+
+impl<K> Clone for Writer<K> {
+    fn clone(&self) -> Self {
+        Self { core: Arc::clone(&self.core), object: PhantomData }
+    }
+}
+
+impl<K> fmt::Debug for Writer<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Writer").field(&self.core).finish()
+    }
+}
+
+impl<K> fmt::Debug for WriterBuilder<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WriterBuilder").field(&self.core).finish()
+    }
+}
