@@ -25,7 +25,7 @@ pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
 /// | cause | key |
 /// |---|---|
 /// | a request that the controller did not declare | [`terminal`], with the line to add |
-/// | [`WriteError::NotGranted`] | [`terminal`], with the line to add |
+/// | [`WriteError::NotGranted`], [`WriteError::CrossNamespace`] | [`terminal`] |
 /// | [`Unreadable`] | [`not_yet`], after 30 s |
 /// | anything else | [`retry`] |
 ///
@@ -156,8 +156,10 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
 
 /// The class of a cause of a known type.
 fn class_of(cause: &(dyn Error + 'static)) -> Option<Class> {
-    let of_write =
-        |error: &WriteError| matches!(error, WriteError::NotGranted { .. }).then_some(Class::Terminal);
+    let of_write = |error: &WriteError| {
+        matches!(error, WriteError::NotGranted { .. } | WriteError::CrossNamespace { .. })
+            .then_some(Class::Terminal)
+    };
     let of_read = || cause.is::<Unreadable>().then_some(Class::NotYet(LOOK_AGAIN));
     cause.downcast_ref().and_then(of_write).or_else(of_read)
 }
@@ -189,6 +191,23 @@ pub enum WriteError {
         /// The method of the builder that grants it.
         operation: &'static str,
     },
+    /// A child of that name is controlled by another object, or by none. Nothing was sent.
+    #[error("{child} exists and is controlled by {by}: delete it, or choose another name")]
+    NotOwned {
+        /// Kind and key of the child.
+        child: String,
+        /// Kind and name of the object that controls it.
+        by: String,
+    },
+    /// A child would be in another namespace than its owner. Nothing was sent.
+    #[error("{child} is in another namespace than its owner, which cannot control it there")]
+    CrossNamespace {
+        /// Kind and key of the child.
+        child: String,
+    },
+    /// An object that decides about the write cannot be decoded. Nothing was sent.
+    #[error("{0}")]
+    Unreadable(#[source] Unreadable),
     /// The object cannot be encoded. Nothing was sent.
     #[error("the object cannot be encoded: {0}")]
     Encoding(#[source] serde_json::Error),

@@ -85,14 +85,16 @@ pub use crate::explain::{
 };
 pub use crate::layer::{CacheVersions, ReconcileLayer};
 pub use crate::registration::Registration;
-pub use crate::run::context::Context;
+pub use crate::run::context::{ApiScope, Context};
 pub use crate::run::outcome::Outcome;
 pub use crate::run::prepared::{Prepared, Resources};
 pub use crate::run::remains::Remains;
 pub use crate::run::steward::Steward;
 pub use crate::run::workers::Workers;
 pub use crate::setup::{CacheSync, Host, Setup};
-pub use crate::write::{Change, Deletion, Writable, WriteResult, Writer, WriterBuilder, Written};
+pub use crate::write::{
+    Change, Deletion, Owned, OwnedBuilder, Writable, WriteResult, Writer, WriterBuilder, Written,
+};
 
 /// A controller: what it watches and writes, and how one key is brought to its desired state.
 ///

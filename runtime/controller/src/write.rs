@@ -8,11 +8,14 @@
 //! - If nothing would change, no request is sent.
 //! - A deletion carries the UID: it never deletes a later object of the same name.
 //! - A writer sends through the client of its reconcile: behind the fence of the key, and waited for by read-your-writes.
+//! - Children ([`Owned`]) carry their owner; one of that name that is not the owner's is refused.
 //!
 //! It refuses to read: what the caller read decides.
 
 mod difference;
+mod owned;
 mod request;
 mod writer;
 
+pub use self::owned::{Owned, OwnedBuilder};
 pub use self::writer::{Change, Deletion, Writable, WriteResult, Writer, WriterBuilder, Written};

@@ -52,6 +52,46 @@ pub fn set<C: Condition>(conditions: &mut Vec<C>, mut condition: C) -> bool {
     changed
 }
 
+/// Like [`set`], for common conditions, of which each says which generation of the object it is about: a condition about
+/// an older generation than the present one changes nothing.
+pub fn set_condition(conditions: &mut Vec<MetaCondition>, condition: MetaCondition) -> bool {
+    let is_newer =
+        |present: &MetaCondition| match (present.observed_generation, condition.observed_generation) {
+            (Some(present), Some(new)) => present > new,
+            (None, _) | (_, None) => false,
+        };
+    let present = find(conditions, &condition.type_);
+    !present.is_some_and(is_newer) && set(conditions, condition)
+}
+
+/// The status of a condition.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ConditionStatus {
+    /// It holds.
+    True,
+    /// It does not hold.
+    False,
+    /// Nobody can say.
+    Unknown,
+}
+
+impl ConditionStatus {
+    /// The status as objects carry it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+impl From<bool> for ConditionStatus {
+    fn from(holds: bool) -> Self {
+        if holds { Self::True } else { Self::False }
+    }
+}
+
 /// Takes away the condition of a type, and says whether there was one.
 pub fn remove<C: Condition>(conditions: &mut Vec<C>, of_type: &str) -> bool {
     let before = conditions.len();
@@ -146,6 +186,24 @@ mod tests {
         let mut conditions = vec![ready("False", "Starting", 1)];
         assert!(set(&mut conditions, ready("False", "Failing", 9)));
         assert_eq!(conditions, [ready("False", "Failing", 1)]);
+    }
+
+    #[test]
+    fn condition_about_an_older_generation_changes_nothing() {
+        let about = |generation: Option<i64>, status: ConditionStatus| MetaCondition {
+            type_: "Ready".into(),
+            status: status.as_str().into(),
+            reason: "Replicas".into(),
+            message: String::new(),
+            observed_generation: generation,
+            last_transition_time: time::seconds(jiff::Timestamp::UNIX_EPOCH),
+        };
+        let mut conditions = Vec::new();
+        assert!(set_condition(&mut conditions, about(Some(2), true.into())));
+        assert!(!set_condition(&mut conditions, about(Some(1), false.into())));
+        assert!(set_condition(&mut conditions, about(Some(2), ConditionStatus::Unknown)));
+        assert!(set_condition(&mut conditions, about(None, false.into())));
+        assert_eq!(conditions, [about(None, false.into())]);
     }
 
     #[test]

@@ -140,12 +140,13 @@ pub use windlass_workqueue as workqueue;
 /// What a controller's file needs, and the `main` beside it: `use windlass::prelude::*;`.
 pub mod prelude {
     pub use windlass_controller::{
-        Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError, Writer, all_of,
+        Context, Controller, Outcome, Owned, ReconcileError, Registration, Setup, SetupError, Writer, all_of,
         by_index, by_owner, by_self, generation_changed, not_yet, retry, retry_after, terminal,
     };
     pub use windlass_env::Env;
-    pub use windlass_informer::{Lister, Selection};
+    pub use windlass_informer::{Index, Lister, Selection};
     pub use windlass_manager::{Manager, ManagerConfig, ShutdownSignals};
+    pub use windlass_object::condition::set_condition;
     pub use windlass_object::owner::{controller_reference, is_controlled_by};
     pub use windlass_object::{ObjectKey, Rule, Verb};
 }

@@ -1,10 +1,17 @@
 //! What a reconcile is handed: the means to write, to tell, and to wait.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
 use windlass_client::{ControllerClients, DeclaredVerbs};
 use windlass_env::Env;
 use windlass_events::Recorder;
+use windlass_object::condition::ConditionStatus;
+use windlass_object::{ObjectKey, time};
 use windlass_workqueue::Priority;
 
 use crate::consistency::key_log::KeyLog;
@@ -73,6 +80,56 @@ impl Context {
         self.client.get()
     }
 
+    /// Returns kube's client for objects of `K`: those in the namespace of `at`, or of the cluster, as the scope of `K`
+    /// says. For requests that have no method of a [`Writer`](crate::Writer); `setup` declares them by
+    /// [`uses`](crate::Setup::uses).
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn api<K>(&self, at: &ObjectKey) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope: ApiScope<K>>,
+    {
+        K::Scope::api(self.client().clone(), at.namespace().unwrap_or_default())
+    }
+
+    /// Reads an object past the cache; `None` if it does not exist. `setup` declares that by
+    /// `uses::<K>([Verb::Get])`.
+    ///
+    /// # Errors
+    /// As the server answers, except that the object does not exist.
+    pub async fn get_live<K>(&self, key: &ObjectKey) -> Result<Option<K>, kube::Error>
+    where
+        K: Resource<DynamicType = (), Scope: ApiScope<K>> + Clone + DeserializeOwned + fmt::Debug,
+    {
+        self.api::<K>(key).get_opt(key.name()).await
+    }
+
+    /// Makes a condition about the present generation of `of`, stamped with the time. To be set by
+    /// [`set_condition`](windlass_object::condition::set_condition), which keeps the time of a status that stays.
+    pub fn condition(
+        &self,
+        of: &impl Resource,
+        type_: &str,
+        status: impl Into<ConditionStatus>,
+        reason: &str,
+        message: impl Into<String>,
+    ) -> Condition {
+        Condition {
+            type_: type_.to_owned(),
+            status: status.into().as_str().to_owned(),
+            reason: reason.to_owned(),
+            message: message.into(),
+            observed_generation: of.meta().generation,
+            last_transition_time: self.time(),
+        }
+    }
+
+    /// The wall clock, in whole seconds, as objects carry it.
+    pub fn time(&self) -> Time {
+        time::seconds(self.env.wall())
+    }
+
     /// Tells users what happened. Never waits and never fails the reconcile.
     pub fn events(&self) -> &Recorder {
         &self.events
@@ -105,8 +162,26 @@ impl Context {
     }
 }
 
-impl std::fmt::Debug for Context {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+/// The scope of a kind, which says where its objects are found.
+pub trait ApiScope<K> {
+    /// The client for the objects of `K`. A kind without namespaces ignores `namespace`.
+    fn api(client: kube::Client, namespace: &str) -> Api<K>;
+}
+
+impl<K: Resource<DynamicType = (), Scope = Self>> ApiScope<K> for NamespaceResourceScope {
+    fn api(client: kube::Client, namespace: &str) -> Api<K> {
+        Api::namespaced(client, namespace)
+    }
+}
+
+impl<K: Resource<DynamicType = (), Scope = Self>> ApiScope<K> for ClusterResourceScope {
+    fn api(client: kube::Client, _: &str) -> Api<K> {
+        Api::all(client)
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context").field("attempts", &self.attempts).finish_non_exhaustive()
     }
 }

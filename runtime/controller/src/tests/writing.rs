@@ -1,10 +1,11 @@
 //! Writers, over the in-process API server: what they send, and what they refuse to send.
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::Service;
 use kube::api::DeleteParams;
 
 use super::*;
-use crate::{Change, Deletion, Writable, WriteError, Writer, WriterBuilder};
+use crate::{Change, Deletion, Owned, Writable, WriteError, Writer, WriterBuilder};
 
 const FINALIZER: &str = "example.com/cleanup";
 
@@ -234,8 +235,10 @@ async fn finalizer_stays_until_the_cleanup_succeeds() {
             let again = maps.finalize(&cx, &alive, too_early()).await?.expect("it lives");
             assert!(Arc::ptr_eq(&alive, &again));
             maps.delete(&cx, &alive, &DeleteParams::default()).await?;
-            let api = Api::<ConfigMap>::namespaced(cx.client().clone(), "shop");
-            let ending = api.get("m").await?;
+            let ending = cx
+                .get_live::<ConfigMap>(&ObjectKey::namespaced("shop", "m"))
+                .await?
+                .expect("it is being deleted");
             let failed =
                 maps.finalize(&cx, &Arc::new(ending.clone()), async { Err::<(), _>("not yet") }).await;
             assert_eq!(failed.expect_err("the cleanup failed").to_string(), "not yet");
@@ -247,4 +250,119 @@ async fn finalizer_stays_until_the_cleanup_succeeds() {
     result.await.expect("finalized");
     let map = world.api.object(&path("m")).expect("another finalizer keeps it");
     assert_eq!(map["metadata"]["finalizers"], json!(["example.com/others"]));
+}
+
+/// Keeps ConfigMaps for each Service: one of its name, and one for each name in its annotation `more`.
+struct Parent {
+    services: Lister<Service>,
+    maps: Owned<ConfigMap, Service>,
+}
+
+impl Controller for Parent {
+    const NAME: &'static str = "parent";
+    /// Whether it takes over maps without a controller.
+    type Config = bool;
+
+    fn setup(setup: &mut Setup, adopts: &bool) -> Result<Self, SetupError> {
+        let maps = setup.owned::<ConfigMap, Service>().apply().delete();
+        let maps = if *adopts { maps.adopting() } else { maps }.build();
+        Ok(Self { services: setup.primary::<Service>().lister(), maps })
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let Some(service) = self.services.get(key)? else { return Ok(Outcome::Done) };
+        if service.metadata.deletion_timestamp.is_some() {
+            return Ok(Outcome::Done);
+        }
+        let more = service.metadata.annotations.as_ref().and_then(|it| it.get("more")).map(String::as_str);
+        let wanted: Vec<&str> =
+            more.into_iter().flat_map(str::split_whitespace).chain([key.name()]).collect();
+        for name in &wanted {
+            let mut map = ConfigMap {
+                data: Some(BTreeMap::from([("of".into(), key.to_string())])),
+                ..ConfigMap::default()
+            };
+            map.metadata.name = Some((*name).to_owned()).filter(|name| name != key.name());
+            self.maps.apply(cx, &service, map).await?;
+        }
+        let is_wanted =
+            |map: &ConfigMap| wanted.iter().any(|name| map.metadata.name.as_deref() == Some(*name));
+        self.maps.prune(cx, &service, is_wanted).await?;
+        Ok(Outcome::Done)
+    }
+}
+
+fn put_service(world: &World, name: &str, more: &str) {
+    let spec = json!({ "ports": [{ "port": 80 }] });
+    let service = json!({ "metadata": { "annotations": { "more": more } }, "spec": spec });
+    world.api.put(&format!("/api/v1/namespaces/shop/services/{name}"), service);
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_have_their_owner_wake_it_and_are_pruned() {
+    let world = World::with(&[]);
+    put_service(&world, "web", "cache");
+    let workers = world.start_with(Registration::with::<Parent>(false)).await;
+    world.pass(5).await;
+    for name in ["web", "cache"] {
+        let reference = &world.api.object(&path(name)).expect("applied")["metadata"]["ownerReferences"][0];
+        assert_eq!((&reference["kind"], &reference["name"]), (&json!("Service"), &json!("web")));
+        assert_eq!(
+            (&reference["controller"], &reference["blockOwnerDeletion"]),
+            (&json!(true), &json!(true))
+        );
+    }
+    world.api.remove(&path("cache"));
+    world.pass(5).await;
+    assert!(world.api.object(&path("cache")).is_some(), "a child that goes wakes its owner");
+    put_service(&world, "web", "");
+    world.pass(5).await;
+    assert!(world.api.object(&path("cache")).is_none() && world.api.object(&path("web")).is_some());
+    drop(workers);
+}
+
+#[tokio::test(start_paused = true)]
+async fn child_of_another_owner_is_refused_and_one_without_owner_if_not_adopted() {
+    for adopts in [false, true] {
+        let world = World::with(&["web"]);
+        put_service(&world, "shop", "theirs");
+        let theirs =
+            json!({ "apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u", "controller": true });
+        world.api.put(&path("theirs"), json!({ "metadata": { "ownerReferences": [theirs] } }));
+        put_service(&world, "web", "");
+        let workers = world.start_with(Registration::with::<Parent>(adopts)).await;
+        world.pass(1).await;
+        let cause = |name: &str| workers.insight().explain(&ObjectKey::namespaced("shop", name)).to_string();
+        let of_another = "configmaps.v1 shop/theirs exists and is controlled by Node n: delete it, or choose";
+        assert!(cause("shop").contains(of_another), "{}", cause("shop"));
+        let adopted =
+            world.api.object(&path("web")).expect("there")["metadata"].get("ownerReferences").is_some();
+        assert_eq!(adopted, adopts);
+        assert_eq!(cause("web").contains("is controlled by no object"), !adopts, "{}", cause("web"));
+        assert!(world.api.object(&path("theirs")).expect("there").get("data").is_none(), "it is left alone");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn context_reads_past_the_cache_and_makes_conditions() {
+    let world = World::with(&["m"]);
+    let result = once::<ConfigMap, _>(
+        &world,
+        |writer| writer.patch().build(),
+        |_, cx, map| async move {
+            let live = |name| ObjectKey::namespaced("shop", name);
+            assert_eq!(
+                cx.get_live::<ConfigMap>(&live("m")).await?.map(|it| it.metadata.uid),
+                Some(map.metadata.uid.clone())
+            );
+            assert_eq!(cx.get_live::<ConfigMap>(&live("gone")).await?, None);
+            let mut about = ConfigMap::clone(&map);
+            about.metadata.generation = Some(3);
+            let ready = cx.condition(&about, "Ready", true, "Replicas", "3 are ready");
+            assert_eq!((ready.status.as_str(), ready.observed_generation), ("True", Some(3)));
+            assert_eq!(ready.last_transition_time, cx.time());
+            Ok(())
+        },
+    );
+    result.await.expect("read");
 }

@@ -42,6 +42,15 @@ pub struct WriterBuilder<'s, K> {
     object: PhantomData<fn() -> K>,
 }
 
+/// What a builder of children grants to their writer.
+#[derive(Copy, Clone, Debug, Default)]
+pub(super) struct Grants {
+    pub(super) create: bool,
+    pub(super) update: bool,
+    pub(super) delete: bool,
+    pub(super) apply: bool,
+}
+
 /// Changes objects of one kind, in the ways that were granted in `setup`. Cheap to clone.
 ///
 /// # Examples
@@ -167,6 +176,15 @@ impl<'s, K: Writable> WriterBuilder<'s, K> {
     #[must_use]
     pub fn status_update(self) -> Self {
         self.grant(Operation::StatusUpdate, "/status", [Verb::Update])
+    }
+
+    /// Grants several operations.
+    pub(super) fn granting(mut self, grants: Grants) -> Self {
+        let Grants { create, update, delete, apply } = grants;
+        self = if create { self.create() } else { self };
+        self = if update { self.update() } else { self };
+        self = if delete { self.delete() } else { self };
+        if apply { self.apply() } else { self }
     }
 
     /// Names the owner of what is written, in `managedFields`. Default: the controller's client name for apply, and what

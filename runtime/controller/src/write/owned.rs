@@ -1,0 +1,267 @@
+//! Children: objects of one kind that are controlled by objects of another.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use kube::Resource;
+use kube::api::DeleteParams;
+use windlass_informer::indexes::by_controller_uid;
+use windlass_informer::{Index, Lister, Selection, Unreadable};
+use windlass_object::owner::{controller_of, controller_reference, is_controlled_by};
+use windlass_object::{ObjectKey, ResourceKind, Uid, Verb};
+
+use crate::enqueue::enqueuer::by_owner;
+use crate::enqueue::predicate::Predicate;
+use crate::enqueue::watch::Watchable;
+use crate::error::WriteError;
+use crate::run::context::Context;
+use crate::setup::Setup;
+use crate::write::writer::{Deletion, Grants, Writable, WriteResult, Writer};
+
+/// Declares [`Owned`] children: what is written of them, and which are watched.
+pub struct OwnedBuilder<'s, C: Resource, O> {
+    setup: &'s mut Setup,
+    grants: Grants,
+    selection: Selection,
+    predicates: Vec<Predicate<C>>,
+    adopts: bool,
+    owner: PhantomData<fn() -> O>,
+}
+
+/// The children of kind `C` that objects of kind `O` control.
+///
+/// A child that changes enqueues the key of its owner. Writes set the owner reference, and the owner's name and namespace
+/// where the child has none; they refuse a child of that name that is not the owner's.
+pub struct Owned<C, O> {
+    children: Lister<C>,
+    by_owner: Index<C, Uid>,
+    writer: Writer<C>,
+    adopts: bool,
+    owner: PhantomData<fn() -> O>,
+}
+
+impl Setup {
+    /// Declares children of kind `C` of objects of kind `O`: a watch that enqueues their owners, and a writer.
+    ///
+    /// # Examples
+    /// ```
+    /// # use k8s_openapi::api::core::v1::{ConfigMap, Service};
+    /// # use windlass_controller::{Owned, Setup};
+    /// # fn declare(setup: &mut Setup) -> Owned<ConfigMap, Service> {
+    /// setup.owned::<ConfigMap, Service>().apply().build()
+    /// # }
+    /// ```
+    pub fn owned<C: Watchable + Writable, O: Watchable>(&mut self) -> OwnedBuilder<'_, C, O> {
+        OwnedBuilder {
+            setup: self,
+            grants: Grants::default(),
+            selection: Selection::default(),
+            predicates: Vec::new(),
+            adopts: false,
+            owner: PhantomData,
+        }
+    }
+}
+
+impl<C: Watchable + Writable, O: Watchable> OwnedBuilder<'_, C, O> {
+    /// Grants [`Owned::apply`].
+    #[must_use]
+    pub fn apply(mut self) -> Self {
+        self.grants.apply = true;
+        self
+    }
+
+    /// Grants [`Owned::create`].
+    #[must_use]
+    pub fn create(mut self) -> Self {
+        self.grants.create = true;
+        self
+    }
+
+    /// Grants [`Writer::update`] of [`Owned::writer`].
+    #[must_use]
+    pub fn update(mut self) -> Self {
+        self.grants.update = true;
+        self
+    }
+
+    /// Grants [`Owned::prune`], and [`Writer::delete`] of [`Owned::writer`].
+    #[must_use]
+    pub fn delete(mut self) -> Self {
+        self.grants.delete = true;
+        self
+    }
+
+    /// Watches the children that `selection` leaves.
+    #[must_use]
+    pub fn selecting(mut self, selection: Selection) -> Self {
+        self.selection = selection;
+        self
+    }
+
+    /// Only changes that `predicate` lets pass enqueue the owner. Several must all agree.
+    #[must_use]
+    pub fn when(mut self, predicate: Predicate<C>) -> Self {
+        self.predicates.push(predicate);
+        self
+    }
+
+    /// Takes over children of the right name that no other object controls. Otherwise they are refused.
+    #[must_use]
+    pub fn adopting(mut self) -> Self {
+        self.adopts = true;
+        self
+    }
+
+    /// The children.
+    pub fn build(self) -> Owned<C, O> {
+        let Self { setup, grants, selection, predicates, adopts, owner } = self;
+        // An owner reference that blocks the owner's deletion takes the right to set the owner's finalizers.
+        setup.uses_subresource::<O>("finalizers", [Verb::Update]);
+        let writer = setup.writer::<C>().granting(grants).build();
+        let watch = setup.watch::<C>().selecting(selection);
+        let watch = predicates.into_iter().fold(watch, |watch, predicate| watch.when(predicate));
+        let children = watch.enqueue(|child| by_owner::<O>(child)).lister();
+        let by_owner = children.index(by_controller_uid);
+        Owned { children, by_owner, writer, adopts, owner }
+    }
+}
+
+impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
+    /// The child of that key, whoever controls it.
+    ///
+    /// # Errors
+    /// If it exists and cannot be decoded.
+    pub fn get(&self, key: &ObjectKey) -> Result<Option<Arc<C>>, Unreadable> {
+        self.children.get(key)
+    }
+
+    /// All children that `owner` controls, in the order of their keys.
+    ///
+    /// # Errors
+    /// If one of them cannot be decoded.
+    pub fn of(&self, owner: &O) -> Result<Vec<Arc<C>>, Unreadable> {
+        let uid = owner.meta().uid.as_deref().unwrap_or_default();
+        let all_readable = || {
+            self.children
+                .all_readable(owner.meta().namespace.as_deref(), |child| is_controlled_by(child, uid))
+        };
+        // On both sides of the read: a child may become readable or unreadable meanwhile.
+        all_readable()?;
+        let children = self.by_owner.get(&uid.into());
+        all_readable()?;
+        Ok(children)
+    }
+
+    /// Applies the child: see [`Writer::apply`].
+    ///
+    /// # Errors
+    /// [`WriteError::NotOwned`] if the cache has a child of that name that is not the owner's,
+    /// [`WriteError::CrossNamespace`] if it would be in another namespace, and as the server answers.
+    pub async fn apply(&self, cx: &Context, owner: &O, desired: C) -> WriteResult<C> {
+        let child = self.prepared(owner, desired)?;
+        self.writer.apply(cx, &child).await
+    }
+
+    /// Creates the child: see [`Writer::create`].
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub async fn create(&self, cx: &Context, owner: &O, desired: C) -> WriteResult<C> {
+        let child = self.prepared(owner, desired)?;
+        self.writer.create(cx, &child).await
+    }
+
+    /// Deletes the owner's children that `keep` rejects, and are not being deleted; returns how many.
+    ///
+    /// # Errors
+    /// As the server answers the first deletion that fails; [`WriteError::Unreadable`] if a child cannot be decoded.
+    pub async fn prune(
+        &self,
+        cx: &Context,
+        owner: &O,
+        keep: impl Fn(&C) -> bool + Send,
+    ) -> Result<usize, WriteError> {
+        let children = self.of(owner).map_err(WriteError::Unreadable)?;
+        let rejected =
+            children.into_iter().filter(|child| child.meta().deletion_timestamp.is_none() && !keep(child));
+        let mut deleted = 0;
+        for child in rejected.collect::<Vec<_>>() {
+            if self.writer.delete(cx, &child, &DeleteParams::default()).await? == Deletion::Accepted {
+                deleted += 1;
+            }
+        }
+        Ok(deleted)
+    }
+
+    /// All children in the cache, whoever controls them.
+    pub fn lister(&self) -> &Lister<C> {
+        &self.children
+    }
+
+    /// The writer of the children, which does not check who controls them.
+    pub fn writer(&self) -> &Writer<C> {
+        &self.writer
+    }
+
+    /// The child as it is written.
+    fn prepared(&self, owner: &O, mut child: C) -> Result<C, WriteError> {
+        let (meta, reference) = (child.meta_mut(), controller_reference(owner));
+        if meta.generate_name.is_none() {
+            meta.name = meta.name.take().or_else(|| owner.meta().name.clone());
+        }
+        meta.namespace = meta.namespace.take().or_else(|| owner.meta().namespace.clone());
+        let crosses = owner.meta().namespace.is_some() && meta.namespace != owner.meta().namespace;
+        let references = meta.owner_references.get_or_insert_default();
+        references.retain(|present| present.uid != reference.uid);
+        references.push(reference);
+        let key = ObjectKey::of(child.meta());
+        if crosses {
+            return Err(WriteError::CrossNamespace { child: named::<C>(&key) });
+        }
+        if child.meta().name.is_some() {
+            self.check_owner(owner, &key)?;
+        }
+        Ok(child)
+    }
+
+    fn check_owner(&self, owner: &O, key: &ObjectKey) -> Result<(), WriteError> {
+        let Some(present) = self.children.get(key).map_err(WriteError::Unreadable)? else { return Ok(()) };
+        let not_owned = |by: String| Err(WriteError::NotOwned { child: named::<C>(key), by });
+        match controller_of(present.meta()) {
+            Some(controller) if Some(&controller.uid) == owner.meta().uid.as_ref() => Ok(()),
+            Some(other) => not_owned(format!("{} {}", other.kind, other.name)),
+            None if self.adopts => Ok(()),
+            None => not_owned("no object".to_owned()),
+        }
+    }
+}
+
+fn named<C: Watchable>(key: &ObjectKey) -> String {
+    format!("{} {key}", ResourceKind::of::<C>())
+}
+
+impl<C: Resource, O> fmt::Debug for OwnedBuilder<'_, C, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnedBuilder").field("grants", &self.grants).finish_non_exhaustive()
+    }
+}
+
+impl<C, O> Clone for Owned<C, O> {
+    fn clone(&self) -> Self {
+        Self {
+            children: self.children.clone(),
+            by_owner: self.by_owner.clone(),
+            writer: self.writer.clone(),
+            adopts: self.adopts,
+            owner: PhantomData,
+        }
+    }
+}
+
+impl<C, O> fmt::Debug for Owned<C, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Owned").field(&self.writer).finish()
+    }
+}
