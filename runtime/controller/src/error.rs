@@ -25,7 +25,7 @@ pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
 /// | cause | key |
 /// |---|---|
 /// | a request that the controller did not declare | [`terminal`], with the line to add |
-/// | [`WriteError::NotGranted`], [`WriteError::CrossNamespace`] | [`terminal`] |
+/// | [`WriteError::NotGranted`], [`WriteError::CrossNamespace`], [`WriteError::Incomplete`] | [`terminal`] |
 /// | [`Unreadable`] | [`not_yet`], after 30 s |
 /// | anything else | [`retry`] |
 ///
@@ -157,8 +157,11 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
 /// The class of a cause of a known type.
 fn class_of(cause: &(dyn Error + 'static)) -> Option<Class> {
     let of_write = |error: &WriteError| {
-        matches!(error, WriteError::NotGranted { .. } | WriteError::CrossNamespace { .. })
-            .then_some(Class::Terminal)
+        matches!(
+            error,
+            WriteError::NotGranted { .. } | WriteError::CrossNamespace { .. } | WriteError::Incomplete { .. }
+        )
+        .then_some(Class::Terminal)
     };
     let of_read = || cause.is::<Unreadable>().then_some(Class::NotYet(LOOK_AGAIN));
     cause.downcast_ref().and_then(of_write).or_else(of_read)
@@ -205,6 +208,14 @@ pub enum WriteError {
         /// Kind and key of the child.
         child: String,
     },
+    /// The object lacks what the write takes. Nothing was sent.
+    #[error("the {kind} object has no {lacks}: write from an object that was read, and name what is created")]
+    Incomplete {
+        /// The kind of the object.
+        kind: String,
+        /// What it lacks.
+        lacks: &'static str,
+    },
     /// An object that decides about the write cannot be decoded. Nothing was sent.
     #[error("{0}")]
     Unreadable(#[source] Unreadable),
@@ -224,8 +235,12 @@ struct Undeclared {
     cause: NotDeclaredError,
 }
 
+/// An apply that another field manager stands in the way of is none: the next attempt finds the same.
 fn is_conflict(cause: &(dyn Error + 'static)) -> bool {
-    matches!(cause.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 409 && status.reason == "Conflict")
+    let Some(kube::Error::Api(status)) = cause.downcast_ref() else { return false };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let is_of_fields = causes.into_iter().any(|cause| cause.reason == "FieldManagerConflict");
+    status.code == 409 && status.reason == "Conflict" && !is_of_fields
 }
 
 /// Whether this side, and not the server, kept the request from leaving, as it does when its time is over.

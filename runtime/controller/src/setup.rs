@@ -251,6 +251,11 @@ impl Setup {
 
 /// What is asked of the API server.
 impl Setup {
+    /// Has the setup fail. The first fault counts.
+    pub(crate) fn fail(&mut self, fault: SetupError) {
+        self.wired.fail(fault);
+    }
+
     /// For writers: where their rules are declared, and who they write as.
     pub(crate) fn declared(&mut self) -> (&mut DeclaredRules, Descriptor) {
         (&mut self.rules, self.descriptor)

@@ -3,9 +3,9 @@
 //! Guarantees:
 //! - A writer sends only what its builder granted; another operation is an error before anything is sent, which names the
 //!   line to add. Each grant declares its rule, so roles follow from it.
-//! - A change is computed from an object that the caller read. It carries the resource version and the UID of that object:
-//!   if the object changed unseen, the server answers 409, and the key is retried quietly.
-//! - If nothing would change, no request is sent.
+//! - A change (update, patch, status, finalizers) is computed from an object that the caller read. It carries the resource
+//!   version and the UID of that object: if the object changed unseen, the server answers 409, and the key is retried
+//!   quietly. If nothing would change, no request is sent. Creations and applies are always sent.
 //! - A deletion carries the UID: it never deletes a later object of the same name.
 //! - A writer sends through the client of its reconcile: behind the fence of the key, and waited for by read-your-writes.
 //! - Children ([`Owned`]) carry their owner; one of that name that is not the owner's is refused.

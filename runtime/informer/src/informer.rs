@@ -266,8 +266,8 @@ impl Informer {
         id
     }
 
-    /// Undoes one [`add_index`](Self::add_index). With the last one the index goes, at once or when the lock is free; what
-    /// a reader got from it stays. Never waits: users' code may drop an index wherever it is dropped itself.
+    /// Undoes one [`add_index`](Self::add_index). With the last one the index goes: at once, or if the lock is taken, with
+    /// the next batch, the next index or the stop. What a reader got from it stays. Never waits: users' code may drop an index wherever it is dropped itself.
     pub(crate) fn remove_index(&self, id: IndexId) {
         self.retired().push(id);
         let functions = match self.hub.try_lock() {
@@ -315,12 +315,13 @@ impl Informer {
     /// # Cancel safety
     /// It is stopped at once; calling it again waits for the rest of the end.
     pub(crate) async fn stop(&self) {
-        let (ended, never_ran, transform) = {
+        let (ended, never_ran, transform, _removed) = {
             let mut hub = self.lock();
+            let removed = hub.remove_indexes(std::mem::take(&mut self.retired()));
             hub.processor.close();
             self.running.store(false, Ordering::Release);
             let (ended, never_ran) = hub.phase.stop();
-            (ended, never_ran, hub.transform.take())
+            (ended, never_ran, hub.transform.take(), removed)
         };
         // Users' code, and so dropped under no lock: it can hold listers, and they this informer.
         drop((never_ran, transform, self.following.trouble.tell(Arc::new(LogWatchErrors))));

@@ -53,7 +53,8 @@ pub fn set<C: Condition>(conditions: &mut Vec<C>, mut condition: C) -> bool {
 }
 
 /// Like [`set`], for common conditions, of which each says which generation of the object it is about: a condition about
-/// an older generation than the present one changes nothing.
+/// an older generation than the present one changes nothing. An object that was created anew with an old status keeps the
+/// condition until its generation catches up.
 pub fn set_condition(conditions: &mut Vec<MetaCondition>, condition: MetaCondition) -> bool {
     let is_newer =
         |present: &MetaCondition| match (present.observed_generation, condition.observed_generation) {

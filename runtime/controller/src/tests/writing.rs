@@ -366,3 +366,84 @@ async fn context_reads_past_the_cache_and_makes_conditions() {
     );
     result.await.expect("read");
 }
+
+#[tokio::test(start_paused = true)]
+async fn write_from_an_object_that_was_not_read_is_refused() {
+    let world = World::with(&["m"]);
+    let grant = |writer: WriterBuilder<'_, ConfigMap>| writer.patch().delete().apply().build();
+    let result = once::<ConfigMap, _>(&world, grant, |maps, cx, map| async move {
+        let lacks = |error: WriteError| match error {
+            WriteError::Incomplete { lacks, .. } => lacks,
+            other => panic!("{other}"),
+        };
+        let mut made = ConfigMap::clone(&map);
+        made.metadata.uid = None;
+        assert_eq!(lacks(maps.patch(&cx, &made, label).await.expect_err("no UID")), "UID");
+        let deleted = maps.delete(&cx, &made, &DeleteParams::default()).await;
+        assert_eq!(lacks(deleted.expect_err("no UID")), "UID");
+        made.metadata.resource_version = None;
+        assert_eq!(lacks(maps.patch(&cx, &made, label).await.expect_err("no version")), "resource version");
+        made.metadata.name = None;
+        assert_eq!(lacks(maps.apply(&cx, &made).await.expect_err("no name")), "name");
+        // What a closure leaves behind in metadata is no change.
+        let emptied = |map: &mut ConfigMap| drop(map.metadata.labels.get_or_insert_default().remove("tier"));
+        assert_eq!(maps.patch(&cx, &map, emptied).await?.change, Change::None);
+        Ok(())
+    });
+    result.await.expect("refused");
+    assert_eq!(world.work(), Vec::<String>::new());
+}
+
+/// A child that the cache does not show, as its watch selects others, is found on the server.
+#[tokio::test(start_paused = true)]
+async fn child_that_the_cache_does_not_show_is_not_taken_over() {
+    struct Selecting(Lister<Service>, Owned<ConfigMap, Service>);
+
+    impl Controller for Selecting {
+        const NAME: &'static str = "selecting";
+        type Config = ();
+
+        fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
+            let labelled = Selection { labels: Some("of=selecting".to_owned()), ..Selection::default() };
+            let maps = setup.owned::<ConfigMap, Service>().apply().selecting(labelled).build();
+            Ok(Self(setup.primary::<Service>().lister(), maps))
+        }
+
+        async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+            let Some(service) = self.0.get(key)? else { return Ok(Outcome::Done) };
+            self.1.apply(cx, &service, ConfigMap::default()).await?;
+            Ok(Outcome::Done)
+        }
+    }
+
+    let world = World::with(&["web"]);
+    put_service(&world, "web", "");
+    let workers = world.start_with(Registration::of::<Selecting>()).await;
+    world.pass(1).await;
+    let explanation = workers.insight().explain(&ObjectKey::namespaced("shop", "web")).to_string();
+    assert!(explanation.contains("shop/web exists and is controlled by no object"), "{explanation}");
+    assert!(world.api.object(&path("web")).expect("there")["metadata"].get("ownerReferences").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespaced_object_cannot_own_one_of_the_cluster() {
+    struct Impossible;
+
+    impl Controller for Impossible {
+        const NAME: &'static str = "impossible";
+        type Config = ();
+
+        fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
+            drop(setup.owned::<k8s_openapi::api::core::v1::Node, Service>().apply().build());
+            Ok(Self)
+        }
+
+        async fn reconcile(&self, _: &ObjectKey, _: &Context) -> Result<Outcome, ReconcileError> {
+            Ok(Outcome::Done)
+        }
+    }
+
+    let error =
+        Registration::of::<Impossible>().declaration(&Env::virtual_time(1)).map(drop).expect_err("refused");
+    assert!(error.to_string().contains("services.v1 cannot own it"), "{error}");
+}

@@ -5,16 +5,16 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use kube::Resource;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Preconditions};
 use windlass_informer::indexes::by_controller_uid;
 use windlass_informer::{Index, Lister, Selection, Unreadable};
 use windlass_object::owner::{controller_of, controller_reference, is_controlled_by};
-use windlass_object::{ObjectKey, ResourceKind, Uid, Verb};
+use windlass_object::{ObjectKey, ResourceKind, Scope, Uid, Verb};
 
 use crate::enqueue::enqueuer::by_owner;
 use crate::enqueue::predicate::Predicate;
 use crate::enqueue::watch::Watchable;
-use crate::error::WriteError;
+use crate::error::{SetupError, WriteError};
 use crate::run::context::Context;
 use crate::setup::Setup;
 use crate::write::writer::{Deletion, Grants, Writable, WriteResult, Writer};
@@ -117,6 +117,22 @@ impl<C: Watchable + Writable, O: Watchable> OwnedBuilder<'_, C, O> {
     /// The children.
     pub fn build(self) -> Owned<C, O> {
         let Self { setup, grants, selection, predicates, adopts, owner } = self;
+        let (child, parent) = (ResourceKind::of::<C>(), ResourceKind::of::<O>());
+        let selection = match (child.scope, parent.scope) {
+            (Scope::Cluster, Scope::Namespaced) => {
+                let message =
+                    format!("{parent} cannot own it: its objects have a namespace, and {child} have none");
+                setup.fail(SetupError::Watch { kind: child.to_string(), message });
+                selection
+            }
+            // Children are divided by their namespaces, and their owners are not.
+            (Scope::Namespaced, Scope::Cluster) => selection.of_every_shard(),
+            (Scope::Namespaced, Scope::Namespaced) | (Scope::Cluster, Scope::Cluster) => selection,
+        };
+        if grants.apply {
+            // A child that the cache does not show is read before it is applied for the first time.
+            setup.uses::<C>([Verb::Get]);
+        }
         // An owner reference that blocks the owner's deletion takes the right to set the owner's finalizers.
         setup.uses_subresource::<O>("finalizers", [Verb::Update]);
         let writer = setup.writer::<C>().granting(grants).build();
@@ -154,22 +170,38 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
         Ok(children)
     }
 
-    /// Applies the child: see [`Writer::apply`].
+    /// Applies the child: see [`Writer::apply`]. A child that the cache shows keeps its UID; one that it does not show is
+    /// read from the server first. An object of that name that another client creates between that read and the apply is
+    /// taken over.
     ///
     /// # Errors
-    /// [`WriteError::NotOwned`] if the cache has a child of that name that is not the owner's,
+    /// [`WriteError::NotOwned`] if there is a child of that name that is not the owner's,
     /// [`WriteError::CrossNamespace`] if it would be in another namespace, and as the server answers.
     pub async fn apply(&self, cx: &Context, owner: &O, desired: C) -> WriteResult<C> {
         let child = self.prepared(owner, desired)?;
-        self.writer.apply(cx, &child).await
+        let cached = self.cached(&child)?;
+        let present = match cached {
+            Some(present) => Some(present),
+            None => self.writer.live(cx, &child).await?,
+        };
+        match present {
+            Some(present) => {
+                self.check_owner(owner, &present)?;
+                self.writer.apply_to(cx, &child, present.meta().uid.as_deref().unwrap_or_default()).await
+            }
+            None => self.writer.apply(cx, &child).await,
+        }
     }
 
     /// Creates the child: see [`Writer::create`].
     ///
     /// # Errors
-    /// As [`apply`](Self::apply).
+    /// As [`apply`](Self::apply), by what the cache shows.
     pub async fn create(&self, cx: &Context, owner: &O, desired: C) -> WriteResult<C> {
         let child = self.prepared(owner, desired)?;
+        if let Some(present) = self.cached(&child)? {
+            self.check_owner(owner, &present)?;
+        }
         self.writer.create(cx, &child).await
     }
 
@@ -188,7 +220,11 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
             children.into_iter().filter(|child| child.meta().deletion_timestamp.is_none() && !keep(child));
         let mut deleted = 0;
         for child in rejected.collect::<Vec<_>>() {
-            if self.writer.delete(cx, &child, &DeleteParams::default()).await? == Deletion::Accepted {
+            // With the version too: what made `keep` reject it may have changed unseen.
+            let resource_version = child.meta().resource_version.clone();
+            let preconditions = Some(Preconditions { resource_version, ..Preconditions::default() });
+            let params = DeleteParams { preconditions, ..DeleteParams::default() };
+            if self.writer.delete(cx, &child, &params).await? == Deletion::Accepted {
                 deleted += 1;
             }
         }
@@ -211,24 +247,28 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
         if meta.generate_name.is_none() {
             meta.name = meta.name.take().or_else(|| owner.meta().name.clone());
         }
-        meta.namespace = meta.namespace.take().or_else(|| owner.meta().namespace.clone());
+        if ResourceKind::of::<C>().scope == Scope::Namespaced {
+            meta.namespace = meta.namespace.take().or_else(|| owner.meta().namespace.clone());
+        }
         let crosses = owner.meta().namespace.is_some() && meta.namespace != owner.meta().namespace;
         let references = meta.owner_references.get_or_insert_default();
         references.retain(|present| present.uid != reference.uid);
         references.push(reference);
-        let key = ObjectKey::of(child.meta());
-        if crosses {
-            return Err(WriteError::CrossNamespace { child: named::<C>(&key) });
+        match crosses {
+            true => Err(WriteError::CrossNamespace { child: named(&child) }),
+            false => Ok(child),
         }
-        if child.meta().name.is_some() {
-            self.check_owner(owner, &key)?;
-        }
-        Ok(child)
     }
 
-    fn check_owner(&self, owner: &O, key: &ObjectKey) -> Result<(), WriteError> {
-        let Some(present) = self.children.get(key).map_err(WriteError::Unreadable)? else { return Ok(()) };
-        let not_owned = |by: String| Err(WriteError::NotOwned { child: named::<C>(key), by });
+    /// The child of that name, as the cache shows it.
+    fn cached(&self, child: &C) -> Result<Option<Arc<C>>, WriteError> {
+        let has_name = child.meta().name.is_some();
+        let cached = has_name.then(|| self.children.get(&ObjectKey::of(child.meta())));
+        cached.transpose().map(Option::flatten).map_err(WriteError::Unreadable)
+    }
+
+    fn check_owner(&self, owner: &O, present: &C) -> Result<(), WriteError> {
+        let not_owned = |by: String| Err(WriteError::NotOwned { child: named(present), by });
         match controller_of(present.meta()) {
             Some(controller) if Some(&controller.uid) == owner.meta().uid.as_ref() => Ok(()),
             Some(other) => not_owned(format!("{} {}", other.kind, other.name)),
@@ -238,8 +278,8 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
     }
 }
 
-fn named<C: Watchable>(key: &ObjectKey) -> String {
-    format!("{} {key}", ResourceKind::of::<C>())
+fn named<C: Watchable>(child: &C) -> String {
+    format!("{} {}", ResourceKind::of::<C>(), ObjectKey::of(child.meta()))
 }
 
 impl<C: Resource, O> fmt::Debug for OwnedBuilder<'_, C, O> {

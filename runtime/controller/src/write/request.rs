@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use http::{Method, Request};
 use kube::api::DeleteParams;
-use kube::core::ObjectMeta;
+use kube::core::{ObjectMeta, Status};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde_json::{Value, json};
-use windlass_object::ResourceKind;
+use windlass_object::{ResourceKind, Scope};
 
 use crate::error::WriteError;
 use crate::run::context::Context;
@@ -77,8 +78,8 @@ impl Core {
         object: &Value,
     ) -> Result<String, WriteError> {
         self.granted(Operation::Create)?;
-        let uri = self.kind.url_path(meta.namespace.as_deref());
-        self.send(cx, Method::POST, self.with_manager(uri), "application/json", object).await
+        let uri = self.collection(meta)?;
+        self.send(cx, Method::POST, self.with_manager(uri), "application/json", Some(object)).await
     }
 
     /// Replaces the object; returns the answer, or nothing if nothing would change.
@@ -88,7 +89,10 @@ impl Core {
         intent: Intent<'_>,
     ) -> Result<Option<String>, WriteError> {
         self.granted(Operation::Update)?;
-        self.replace(cx, intent, "").await
+        match intent.before == intent.after {
+            true => Ok(None),
+            false => self.put(cx, intent.meta, "", intent.after).await.map(Some),
+        }
     }
 
     /// Patches what differs; returns the answer, or nothing if nothing differs.
@@ -102,20 +106,19 @@ impl Core {
     pub(super) async fn update_status(
         &self,
         cx: &Context,
-        intent: Intent<'_>,
+        Intent { meta, mut before, mut after }: Intent<'_>,
     ) -> Result<Option<String>, WriteError> {
-        if self.granted.contains(&Operation::StatusUpdate) {
-            return match intent.before.get("status") == intent.after.get("status") {
-                true => Ok(None),
-                false => self.replace(cx, intent, "/status").await,
-            };
+        let is_put = self.granted.contains(&Operation::StatusUpdate);
+        if !is_put {
+            self.granted(Operation::Status)?;
         }
-        self.granted(Operation::Status)?;
-        let status = |object: &Value| json!({ "status": object.get("status").unwrap_or(&Value::Null) });
-        let Some(patch) = difference(&status(&intent.before), &status(&intent.after)) else {
-            return Ok(None);
-        };
-        self.merge(cx, intent.meta, "/status", patch).await.map(Some)
+        let (old, new) = (before["status"].take(), after["status"].take());
+        let Some(patch) = difference(&old, &new) else { return Ok(None) };
+        if is_put {
+            before["status"] = new;
+            return self.put(cx, meta, "/status", before).await.map(Some);
+        }
+        self.merge(cx, meta, "/status", json!({ "status": patch })).await.map(Some)
     }
 
     /// Puts the list of finalizers in the place of the one that was read; returns the answer.
@@ -128,19 +131,32 @@ impl Core {
         self.merge(cx, meta, "", json!({ "metadata": { "finalizers": finalizers } })).await
     }
 
-    /// Applies; returns the answer.
+    /// Applies; returns the answer. With a UID only to the object that has it.
     pub(super) async fn apply(
         &self,
         cx: &Context,
         meta: &ObjectMeta,
         subresource: &str,
+        uid: Option<&str>,
         mut desired: Value,
     ) -> Result<String, WriteError> {
         self.granted(if subresource.is_empty() { Operation::Apply } else { Operation::Status })?;
         leave_out_of_apply(&mut desired, subresource);
-        let manager = self.field_manager.as_deref().unwrap_or(self.controller);
-        let uri = format!("{}?fieldManager={manager}&force={}", self.path(meta, subresource), self.forced);
-        self.send(cx, Method::PATCH, uri, "application/apply-patch+yaml", &desired).await
+        if let Some(uid) = uid {
+            desired["metadata"]["uid"] = json!(uid);
+        }
+        let manager = escaped(self.field_manager.as_deref().unwrap_or(self.controller));
+        let uri = format!("{}?fieldManager={manager}&force={}", self.path(meta, subresource)?, self.forced);
+        self.send(cx, Method::PATCH, uri, "application/apply-patch+yaml", Some(&desired)).await
+    }
+
+    /// Reads the object past the cache, for a decision about a write; `None` if there is none.
+    pub(super) async fn live(&self, cx: &Context, meta: &ObjectMeta) -> Result<Option<String>, WriteError> {
+        match self.send(cx, Method::GET, self.path(meta, "")?, "application/json", None).await {
+            Ok(answer) => Ok(Some(answer)),
+            Err(WriteError::Request(kube::Error::Api(status))) if is_not_found(&status) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Deletes the object with this UID; `false` if it is gone already.
@@ -151,15 +167,14 @@ impl Core {
         params: &DeleteParams,
     ) -> Result<bool, WriteError> {
         self.granted(Operation::Delete)?;
+        let uid = meta.uid.clone().ok_or_else(|| self.lacks("UID"))?;
         let mut params = params.clone();
-        let preconditions = params.preconditions.get_or_insert_default();
-        preconditions.uid.clone_from(&meta.uid);
-        let only_uid = preconditions.resource_version.is_none();
+        params.preconditions.get_or_insert_default().uid = Some(uid);
         let body = serde_json::to_value(&params).map_err(WriteError::Encoding)?;
-        match self.send(cx, Method::DELETE, self.path(meta, ""), "application/json", &body).await {
+        match self.send(cx, Method::DELETE, self.path(meta, "")?, "application/json", Some(&body)).await {
             Ok(_) => Ok(true),
             Err(WriteError::Request(kube::Error::Api(status)))
-                if status.code == 404 || status.code == 409 && only_uid =>
+                if is_not_found(&status) || is_another_object(&status) =>
             {
                 Ok(false)
             }
@@ -167,18 +182,16 @@ impl Core {
         }
     }
 
-    async fn replace(
+    async fn put(
         &self,
         cx: &Context,
-        Intent { meta, before, mut after }: Intent<'_>,
+        meta: &ObjectMeta,
         subresource: &str,
-    ) -> Result<Option<String>, WriteError> {
-        if before == after {
-            return Ok(None);
-        }
-        lock(&mut after, meta);
-        let uri = self.with_manager(self.path(meta, subresource));
-        self.send(cx, Method::PUT, uri, "application/json", &after).await.map(Some)
+        mut object: Value,
+    ) -> Result<String, WriteError> {
+        self.lock(&mut object, meta)?;
+        let uri = self.with_manager(self.path(meta, subresource)?);
+        self.send(cx, Method::PUT, uri, "application/json", Some(&object)).await
     }
 
     async fn merge(
@@ -188,9 +201,9 @@ impl Core {
         subresource: &str,
         mut patch: Value,
     ) -> Result<String, WriteError> {
-        lock(&mut patch, meta);
-        let uri = self.with_manager(self.path(meta, subresource));
-        self.send(cx, Method::PATCH, uri, "application/merge-patch+json", &patch).await
+        self.lock(&mut patch, meta)?;
+        let uri = self.with_manager(self.path(meta, subresource)?);
+        self.send(cx, Method::PATCH, uri, "application/merge-patch+json", Some(&patch)).await
     }
 
     async fn send(
@@ -199,48 +212,100 @@ impl Core {
         method: Method,
         uri: String,
         content: &'static str,
-        body: &Value,
+        body: Option<&Value>,
     ) -> Result<String, WriteError> {
-        let body = serde_json::to_vec(body).map_err(WriteError::Encoding)?;
+        let body =
+            body.map(serde_json::to_vec).transpose().map_err(WriteError::Encoding)?.unwrap_or_default();
         let request = Request::builder().method(method).uri(uri).header("content-type", content).body(body);
         let request = request.map_err(|error| WriteError::Request(kube::Error::HttpError(error)))?;
         cx.client().request_text(request).await.map_err(WriteError::Request)
     }
 
-    fn path(&self, meta: &ObjectMeta, subresource: &str) -> String {
-        let collection = self.kind.url_path(meta.namespace.as_deref());
-        format!("{collection}/{}{subresource}", meta.name.as_deref().unwrap_or_default())
+    /// Has the server refuse the write unless the object is still the one that was read.
+    fn lock(&self, document: &mut Value, meta: &ObjectMeta) -> Result<(), WriteError> {
+        let version = meta.resource_version.as_ref().ok_or_else(|| self.lacks("resource version"))?;
+        let uid = meta.uid.as_ref().ok_or_else(|| self.lacks("UID"))?;
+        let metadata = &mut document["metadata"];
+        (metadata["resourceVersion"], metadata["uid"]) = (json!(version), json!(uid));
+        Ok(())
+    }
+
+    fn collection(&self, meta: &ObjectMeta) -> Result<String, WriteError> {
+        if self.kind.scope == Scope::Namespaced && meta.namespace.is_none() {
+            return Err(self.lacks("namespace"));
+        }
+        Ok(self.kind.url_path(meta.namespace.as_deref()))
+    }
+
+    fn path(&self, meta: &ObjectMeta, subresource: &str) -> Result<String, WriteError> {
+        let name = meta.name.as_deref().filter(|name| !name.is_empty()).ok_or_else(|| self.lacks("name"))?;
+        Ok(format!("{}/{}{subresource}", self.collection(meta)?, escaped(name)))
     }
 
     fn with_manager(&self, uri: String) -> String {
         match &self.field_manager {
-            Some(manager) => format!("{uri}?fieldManager={manager}"),
+            Some(manager) => format!("{uri}?fieldManager={}", escaped(manager)),
             None => uri,
         }
     }
-}
 
-/// Has the server refuse the write unless the object is still the one that was read.
-fn lock(document: &mut Value, meta: &ObjectMeta) {
-    let metadata = &mut document["metadata"];
-    if let Some(version) = &meta.resource_version {
-        metadata["resourceVersion"] = json!(version);
-    }
-    if let Some(uid) = &meta.uid {
-        metadata["uid"] = json!(uid);
+    fn lacks(&self, what: &'static str) -> WriteError {
+        WriteError::Incomplete { kind: self.kind.to_string(), lacks: what }
     }
 }
 
-/// Takes out what is not the applier's to set: the server's metadata, and all but the status or the status itself.
+/// Characters that have no meaning in a path or a query.
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+fn escaped(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, UNRESERVED)
+}
+
+fn is_not_found(status: &Status) -> bool {
+    status.code == 404 && status.reason == "NotFound"
+}
+
+/// Whether a deletion was refused because another object bears the name. Other conflicts leave the object where it is.
+fn is_another_object(status: &Status) -> bool {
+    // Upstream refuses in two places, each in its own words.
+    let words = ["UID in precondition", "UID in the precondition"];
+    status.code == 409 && words.iter().any(|words| status.message.contains(words))
+}
+
+/// Takes out what is not the applier's to set: the server's metadata, all but the status or the status itself, and fields
+/// that are `null`, which apply would take for the wish to own them without a value.
 fn leave_out_of_apply(desired: &mut Value, subresource: &str) {
+    without_nulls(desired);
     if let Some(metadata) = desired["metadata"].as_object_mut() {
-        for field in ["managedFields", "resourceVersion", "uid", "creationTimestamp", "generation"] {
-            metadata.remove(field);
-        }
+        let of_server = [
+            "managedFields",
+            "resourceVersion",
+            "uid",
+            "creationTimestamp",
+            "generation",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+        ];
+        metadata.retain(|field, _| match subresource {
+            "" => !of_server.contains(&field.as_str()),
+            _ => matches!(field.as_str(), "name" | "namespace"),
+        });
     }
     let Some(fields) = desired.as_object_mut() else { return };
     match subresource {
         "" => drop(fields.remove("status")),
         _ => fields.retain(|name, _| matches!(name.as_str(), "apiVersion" | "kind" | "metadata" | "status")),
+    }
+}
+
+fn without_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(without_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_nulls),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }

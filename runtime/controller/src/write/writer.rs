@@ -134,7 +134,8 @@ impl<'s, K: Writable> WriterBuilder<'s, K> {
         self.grant(Operation::Create, "", [Verb::Create])
     }
 
-    /// Grants [`Writer::update`]: PUT of the whole object. Fields that the Rust type does not know are lost.
+    /// Grants [`Writer::update`]: PUT of the whole object. Fields that the Rust type does not know are lost, and what a
+    /// transform of the cache dropped.
     #[must_use]
     pub fn update(self) -> Self {
         self.grant(Operation::Update, "", [Verb::Update])
@@ -172,7 +173,8 @@ impl<'s, K: Writable> WriterBuilder<'s, K> {
         self.grant(Operation::Status, "/status", [Verb::Patch])
     }
 
-    /// Grants [`Writer::update_status`] by PUT, for roles that grant `update` of the status only.
+    /// Grants [`Writer::update_status`] by PUT, for roles that grant `update` of the status only. Fields of the status that
+    /// the Rust type does not know are lost.
     #[must_use]
     pub fn status_update(self) -> Self {
         self.grant(Operation::StatusUpdate, "/status", [Verb::Update])
@@ -233,7 +235,8 @@ impl<K: Writable> Writer<K> {
         written(current, self.core.update(cx, intent(current, change)?).await?)
     }
 
-    /// Changes a copy of `current`, and sends what differs.
+    /// Changes a copy of `current`, and sends what differs. The server ignores changes of the status of a kind that has it
+    /// as a subresource: [`update_status`](Self::update_status) is for those.
     ///
     /// # Errors
     /// As the server answers; 409 if the object is not what `current` says any more.
@@ -260,7 +263,7 @@ impl<K: Writable> Writer<K> {
     /// # Errors
     /// As the server answers; 409 if another owner has a field and the builder was [`unforced`](WriterBuilder::unforced).
     pub async fn apply(&self, cx: &Context, desired: &K) -> WriteResult<K> {
-        let answer = self.core.apply(cx, desired.meta(), "", encoded(desired)?).await?;
+        let answer = self.core.apply(cx, desired.meta(), "", None, encoded(desired)?).await?;
         Ok(Written { object: decoded(&answer)?, change: Change::Updated })
     }
 
@@ -269,8 +272,19 @@ impl<K: Writable> Writer<K> {
     /// # Errors
     /// As [`apply`](Self::apply).
     pub async fn apply_status(&self, cx: &Context, desired: &K) -> WriteResult<K> {
-        let answer = self.core.apply(cx, desired.meta(), "/status", encoded(desired)?).await?;
+        let answer = self.core.apply(cx, desired.meta(), "/status", None, encoded(desired)?).await?;
         Ok(Written { object: decoded(&answer)?, change: Change::Updated })
+    }
+
+    /// As [`apply`](Self::apply), to the object with this UID only.
+    pub(super) async fn apply_to(&self, cx: &Context, desired: &K, uid: &str) -> WriteResult<K> {
+        let answer = self.core.apply(cx, desired.meta(), "", Some(uid), encoded(desired)?).await?;
+        Ok(Written { object: decoded(&answer)?, change: Change::Updated })
+    }
+
+    /// Reads the object of that name past the cache.
+    pub(super) async fn live(&self, cx: &Context, object: &K) -> Result<Option<Arc<K>>, WriteError> {
+        self.core.live(cx, object.meta()).await?.map(|answer| decoded(&answer)).transpose()
     }
 
     /// Deletes the object with the UID of `object`.
@@ -296,7 +310,8 @@ impl<K: Writable> Writer<K> {
     /// | is being deleted | yes | awaits `cleanup`, removes it | `None` |
     /// | is being deleted | no | nothing | `None` |
     ///
-    /// `cleanup` is a future and not a closure: it is polled in the third case only.
+    /// `cleanup` is a future and not a closure: it is polled in the third case only. It must not change the object itself:
+    /// the finalizer is removed from the object that was read, and a change in between makes that a conflict.
     ///
     /// # Errors
     /// That of `cleanup`, and as the server answers. The finalizer then stays.
@@ -333,7 +348,21 @@ impl<K: Writable> Writer<K> {
 fn intent<K: Writable>(current: &K, change: impl FnOnce(&mut K)) -> Result<Intent<'_>, WriteError> {
     let mut changed = current.clone();
     change(&mut changed);
-    Ok(Intent { meta: current.meta(), before: encoded(current)?, after: encoded(&changed)? })
+    let (before, mut after) = (encoded(current)?, encoded(&changed)?);
+    drop_empty_metadata(&before, &mut after);
+    Ok(Intent { meta: current.meta(), before, after })
+}
+
+/// Takes empty labels and the like out of metadata that had none: closures leave them behind, and they mean nothing.
+fn drop_empty_metadata(before: &Value, after: &mut Value) {
+    let is_empty = |value: &Value| match value {
+        Value::Object(fields) => fields.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    };
+    if let Some(metadata) = after["metadata"].as_object_mut() {
+        metadata.retain(|field, value| !is_empty(value) || before["metadata"].get(field).is_some());
+    }
 }
 
 fn written<K: Writable>(current: &K, answer: Option<String>) -> WriteResult<K> {

@@ -179,7 +179,7 @@ pub(crate) const BUGS: &[Bug] = &[
     Bug {
         name: "an index is not kept up",
         defects: &["index left behind"],
-        betrays: &["files", "a late index differs"],
+        betrays: &["an index has", "a late index differs"],
         within: 3,
     },
     Bug {
