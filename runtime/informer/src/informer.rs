@@ -254,7 +254,7 @@ impl Informer {
         // Dropped last, and so under no lock.
         let _removed;
         let mut hub = self.lock();
-        _removed = hub.remove_indexes(std::mem::take(&mut self.retired()));
+        _removed = hub.remove_indexes(self.take_retired());
         if let Some((id, users)) = sameness.and_then(|function| hub.shared_indexes.get_mut(&function)) {
             *users += 1;
             return *id;
@@ -266,24 +266,23 @@ impl Informer {
         id
     }
 
-    /// Undoes one [`add_index`](Self::add_index). With the last one the index goes: at once, or if the lock is taken, with
-    /// the next batch, the next index or the stop. What a reader got from it stays. Never waits: users' code may drop an index wherever it is dropped itself.
+    /// Undoes one [`add_index`](Self::add_index). The last one removes the index: at once, or if the lock is taken,
+    /// with the next batch, the next index or the stop. Readers keep the results they have. Never waits, because users'
+    /// code can drop an index anywhere.
     pub(crate) fn remove_index(&self, id: IndexId) {
-        self.retired().push(id);
+        self.retired.lock().unwrap_or_else(PoisonError::into_inner).push(id);
         let functions = match self.hub.try_lock() {
-            Ok(mut hub) => hub.remove_indexes(std::mem::take(&mut self.retired())),
-            Err(TryLockError::Poisoned(hub)) => {
-                hub.into_inner().remove_indexes(std::mem::take(&mut self.retired()))
-            }
+            Ok(mut hub) => hub.remove_indexes(self.take_retired()),
+            Err(TryLockError::Poisoned(hub)) => hub.into_inner().remove_indexes(self.take_retired()),
             // Whoever has the lock is the processing loop, or will be followed by it.
             Err(TryLockError::WouldBlock) => Vec::new(),
         };
         drop(functions);
     }
 
-    /// The indexes that are to be removed.
-    fn retired(&self) -> MutexGuard<'_, Vec<IndexId>> {
-        self.retired.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Takes the indexes that are to be removed.
+    fn take_retired(&self) -> Vec<IndexId> {
+        std::mem::take(&mut *self.retired.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Starts following its source, unless it was started or stopped before.
@@ -317,7 +316,7 @@ impl Informer {
     pub(crate) async fn stop(&self) {
         let (ended, never_ran, transform, _removed) = {
             let mut hub = self.lock();
-            let removed = hub.remove_indexes(std::mem::take(&mut self.retired()));
+            let removed = hub.remove_indexes(self.take_retired());
             hub.processor.close();
             self.running.store(false, Ordering::Release);
             let (ended, never_ran) = hub.phase.stop();

@@ -265,7 +265,7 @@ fn is_not_found(status: &Status) -> bool {
     status.code == 404 && status.reason == "NotFound"
 }
 
-/// Whether a deletion was refused because another object bears the name. Other conflicts leave the object where it is.
+/// Whether a deletion was refused because another object has the name. Other conflicts leave the object where it is.
 fn is_another_object(status: &Status) -> bool {
     // Upstream refuses in two places, each in its own words.
     let words = ["UID in precondition", "UID in the precondition"];

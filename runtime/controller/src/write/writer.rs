@@ -103,7 +103,7 @@ pub enum Change {
 pub enum Deletion {
     /// The server deletes the object, at once or after its finalizers.
     Accepted,
-    /// The object was gone, or another bears its name.
+    /// The object was gone, or another object has its name.
     AlreadyGone,
 }
 
@@ -263,8 +263,7 @@ impl<K: Writable> Writer<K> {
     /// # Errors
     /// As the server answers; 409 if another owner has a field and the builder was [`unforced`](WriterBuilder::unforced).
     pub async fn apply(&self, cx: &Context, desired: &K) -> WriteResult<K> {
-        let answer = self.core.apply(cx, desired.meta(), "", None, encoded(desired)?).await?;
-        Ok(Written { object: decoded(&answer)?, change: Change::Updated })
+        self.applied(cx, desired, "", None).await
     }
 
     /// Applies the status of `desired`: for a status to which several controllers write.
@@ -272,13 +271,22 @@ impl<K: Writable> Writer<K> {
     /// # Errors
     /// As [`apply`](Self::apply).
     pub async fn apply_status(&self, cx: &Context, desired: &K) -> WriteResult<K> {
-        let answer = self.core.apply(cx, desired.meta(), "/status", None, encoded(desired)?).await?;
-        Ok(Written { object: decoded(&answer)?, change: Change::Updated })
+        self.applied(cx, desired, "/status", None).await
     }
 
     /// As [`apply`](Self::apply), to the object with this UID only.
     pub(super) async fn apply_to(&self, cx: &Context, desired: &K, uid: &str) -> WriteResult<K> {
-        let answer = self.core.apply(cx, desired.meta(), "", Some(uid), encoded(desired)?).await?;
+        self.applied(cx, desired, "", Some(uid)).await
+    }
+
+    async fn applied(
+        &self,
+        cx: &Context,
+        desired: &K,
+        subresource: &str,
+        uid: Option<&str>,
+    ) -> WriteResult<K> {
+        let answer = self.core.apply(cx, desired.meta(), subresource, uid, encoded(desired)?).await?;
         Ok(Written { object: decoded(&answer)?, change: Change::Updated })
     }
 

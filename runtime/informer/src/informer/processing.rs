@@ -63,7 +63,7 @@ impl Informer {
         let _removed;
         {
             let mut hub = self.lock();
-            _removed = hub.remove_indexes(std::mem::take(&mut self.retired()));
+            _removed = hub.remove_indexes(self.take_retired());
             let panics = hub.writer.index_panics();
             let before = self.env.is_planted("handlers before store").then(|| hub.writer.snapshot());
             let filed = self.env.is_planted("index left behind").then(|| hub.writer.snapshot());
