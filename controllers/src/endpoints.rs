@@ -33,7 +33,6 @@ use windlass_controller::{
 };
 use windlass_informer::{Event, Lister};
 use windlass_object::{LabelSelector, ObjectKey, Verb};
-use windlass_workqueue::Queue;
 
 use self::apply::EndpointsApi;
 use self::relevance::{Concerned, among, concerned_by};
@@ -127,7 +126,7 @@ impl Controller for EndpointsController {
     }
 
     /// Endpoints whose Service was deleted while nobody watched bring no event of their own.
-    fn started(&self, queue: &Queue<ObjectKey>) {
+    fn started(&self, queue: &Enqueuer) {
         self.endpoints.list().iter().filter(|endpoints| !is_lock(endpoints)).for_each(|endpoints| {
             queue.add(ObjectKey::of(&endpoints.metadata));
         });

@@ -40,6 +40,7 @@ use crate::{
         limit::{Limit, Limiter},
         over,
         repeat::Repeat,
+        turn::During,
         wire::{ServiceWire, Wire},
         write_log::{Log, WriteLog},
     },
@@ -412,6 +413,7 @@ impl Shared {
             count,
             inner,
             fence: None,
+            turn: None,
             draining: self.draining.observe(),
         }
     }
@@ -459,6 +461,8 @@ pub struct ControllerClients {
     inner: Next,
     /// What these clients write behind; `None` for the fence of all.
     fence: Option<Arc<dyn Fence>>,
+    /// Closed when these clients write no more; `None` for clients that write as long as the process does.
+    turn: Option<Observer<()>>,
     draining: Observer<bool>,
 }
 
@@ -472,6 +476,13 @@ impl ControllerClients {
     #[must_use]
     pub fn behind(&self, fence: Arc<dyn Fence>) -> Self {
         Self { fence: Some(fence), ..self.clone() }
+    }
+
+    /// The same identity, whose clients write until `turn` is closed. A write that is under way then is dropped. Reads
+    /// are not concerned.
+    #[must_use]
+    pub fn during(&self, turn: Observer<()>) -> Self {
+        Self { turn: Some(turn), ..self.clone() }
     }
 
     /// A client whose writes nobody keeps a log of, and that [`Clients::drain`] leaves alone: for events, which are
@@ -512,6 +523,10 @@ impl ControllerClients {
     fn over(&self, next: Next) -> kube::Client {
         let next = match self.fence.clone() {
             Some(fence) => before(Behind(fence), next),
+            None => next,
+        };
+        let next = match self.turn.clone() {
+            Some(turn) => before(During(turn), next),
             None => next,
         };
         kube::Client::new(AsService(before(self.count.clone(), next)), self.namespace.as_ref())

@@ -19,7 +19,9 @@ pub use self::{
     client::ClientError,
     credentials::CredentialsError,
     denial::Denial,
-    ended::{DeadlineError, DrainingError, FencedError, KilledError, NotDeclaredError, SilentError},
+    ended::{
+        DeadlineError, DrainingError, FencedError, KilledError, NotDeclaredError, SilentError, TurnOverError,
+    },
     identity::{IdentityCause, IdentityError},
     request::RequestError,
     text::one_line,
@@ -29,6 +31,11 @@ pub(crate) use chain::find;
 
 /// The fence's refusal, if that is what a call of kube's failed with.
 pub fn refusal(error: &kube::Error) -> Option<&FencedError> {
+    find(error)
+}
+
+/// The refusal of a write whose reconcile has ended, if a call of kube's failed with it.
+pub fn turn_over(error: &kube::Error) -> Option<&TurnOverError> {
     find(error)
 }
 

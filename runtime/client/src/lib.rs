@@ -46,8 +46,8 @@ pub use self::{
     config::{ConfigError, load_config},
     error::{
         ClientError, CredentialsError, DeadlineError, Denial, DrainingError, FencedError, IdentityCause,
-        IdentityError, KilledError, NotDeclaredError, RequestError, SilentError, denial, draining, killed,
-        one_line, refusal, retry_after, timed_out, undeclared,
+        IdentityError, KilledError, NotDeclaredError, RequestError, SilentError, TurnOverError, denial,
+        draining, killed, one_line, refusal, retry_after, timed_out, turn_over, undeclared,
     },
     options::{ClientOptions, ClientOptionsError, Identities},
     progress::RequestProgress,

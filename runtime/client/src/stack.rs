@@ -20,6 +20,7 @@ pub(crate) mod gate;
 pub(crate) mod in_flight;
 pub(crate) mod limit;
 pub(crate) mod repeat;
+pub(crate) mod turn;
 pub(crate) mod wire;
 pub(crate) mod write_log;
 

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use windlass_client::{Denial, IdentityError, NotDeclaredError, RequestError};
+use windlass_client::{Denial, IdentityError, NotDeclaredError, RequestError, TurnOverError};
 use windlass_informer::Unreadable;
 
 use self::boxed::boxed;
@@ -219,6 +219,9 @@ pub enum WriteError {
     /// An object that decides about the write cannot be decoded. Nothing was sent.
     #[error("{0}")]
     Unreadable(#[source] Unreadable),
+    /// The reconcile has ended, so its writes are over ([`Context::spawn`](crate::Context::spawn)).
+    #[error("{0}")]
+    TurnOver(#[source] TurnOverError),
     /// The object cannot be encoded. Nothing was sent.
     #[error("the object cannot be encoded: {0}")]
     Encoding(#[source] serde_json::Error),
@@ -247,6 +250,7 @@ fn is_conflict(cause: &(dyn Error + 'static)) -> bool {
 fn is_held_back(cause: &(dyn Error + 'static)) -> bool {
     let held_back = |error: &kube::Error| {
         windlass_client::refusal(error).is_some()
+            || windlass_client::turn_over(error).is_some()
             || windlass_client::killed(error)
             || windlass_client::draining(error)
     };

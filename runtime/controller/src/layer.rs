@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use windlass_informer::VersionSource;
 use windlass_object::{GroupResource, ObjectKey};
-use windlass_workqueue::Queue;
 
 use crate::consistency::caches::Caches;
+use crate::enqueue::enqueuer::Enqueuer;
 use crate::error::ReconcileError;
 use crate::run::context::Context;
 use crate::run::outcome::Outcome;
@@ -60,7 +60,7 @@ impl Reconcile for Layered {
         self.layer.around(key, self.inner.reconcile(key, context)).await
     }
 
-    fn started(&self, queue: &Queue<ObjectKey>) {
+    fn started(&self, queue: &Enqueuer) {
         self.inner.started(queue);
     }
 }

@@ -19,8 +19,8 @@
 //!   controller can choose to block for its writes, or to do without ([`ReadYourWrites`]). A cache that holds nothing,
 //!   because its kind is absent or forbidden, is not waited for: check [`Watches::has_synced`] before acting on what a watch
 //!   that was added at run time lacks.
-//! - A write belongs to the key whose reconcile was handed the client, also if a task sends it after that reconcile has
-//!   returned ([`Context::client`]).
+//! - A write belongs to the key whose reconcile was handed the client, and is not sent after that reconcile has ended
+//!   ([`Context::client`]). Tasks of [`Context::spawn`] end before the key is settled.
 //! - A controller waits for the caches it declared and for no others ([`Prepared::start`]); a watch that is added at run
 //!   time keeps nobody waiting ([`Watches`]).
 //! - What changed comes before what nothing happened to: keys of the initial list and of resyncs have low priority.
@@ -56,7 +56,6 @@ mod tests;
 mod write;
 
 use windlass_object::ObjectKey;
-use windlass_workqueue::Queue;
 
 pub use crate::consistency::freshness::ReadYourWrites;
 pub use crate::core::activity::Busy;
@@ -137,7 +136,7 @@ pub trait Controller: Send + Sync + Sized + 'static {
     ) -> impl Future<Output = Result<Outcome, ReconcileError>> + Send;
 
     /// Called once, after the caches are synced and the initial objects are enqueued, before the first worker starts.
-    /// The place for keys that no event brings, such as leftovers of objects deleted while nobody led, or the one key
+    /// The place for keys that no event brings, such as leftovers of objects deleted while no replica led, or the one key
     /// of a controller that works by period.
-    fn started(&self, _queue: &Queue<ObjectKey>) {}
+    fn started(&self, _queue: &Enqueuer) {}
 }

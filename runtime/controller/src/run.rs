@@ -6,5 +6,6 @@ pub(crate) mod prepared;
 pub(crate) mod reconcile;
 pub(crate) mod remains;
 pub(crate) mod steward;
+pub(crate) mod turn;
 pub(crate) mod worker;
 pub(crate) mod workers;

@@ -378,8 +378,7 @@ impl Setup {
         self.queue.replace_limiter(limiter);
     }
 
-    /// The controller's queue, for hooks that enqueue by themselves. What is added here counts as a change.
-    pub fn queue(&self) -> Queue<ObjectKey> {
+    pub(crate) fn queue(&self) -> Queue<ObjectKey> {
         self.queue.clone()
     }
 }

@@ -7,6 +7,7 @@ mod queueing;
 mod rights;
 mod sources;
 mod threads;
+mod turns;
 mod undecodable;
 mod watching;
 mod writing;
@@ -517,7 +518,7 @@ async fn a_panic_in_a_mapper_or_start_hook_is_counted_and_takes_down_nothing() {
             Ok(Outcome::Done)
         }
 
-        fn started(&self, _: &windlass_workqueue::Queue<ObjectKey>) {
+        fn started(&self, _: &crate::Enqueuer) {
             panic!("at the start");
         }
     }

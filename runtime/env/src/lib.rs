@@ -55,7 +55,7 @@ pub use crate::instant::Instant;
 pub use crate::panics::{caught, caught_now};
 pub use crate::rng::Rng;
 pub use crate::standstill::Suspension;
-pub use crate::tasks::{Pause, Task, TaskError};
+pub use crate::tasks::{Pause, Task, TaskAbort, TaskError};
 pub use crate::vigil::Vigil;
 
 use crate::clock::Clock;

@@ -31,6 +31,17 @@ pub struct Task<T> {
     handle: Option<JoinHandle<Result<T, String>>>,
 }
 
+/// Stops a task at its next await.
+#[derive(Clone, Debug)]
+pub struct TaskAbort(Option<AbortHandle>);
+
+impl TaskAbort {
+    /// Stops the task at its next await. Nothing happens to one that has ended.
+    pub fn abort(&self) {
+        self.0.iter().for_each(AbortHandle::abort);
+    }
+}
+
 /// The tasks of one Env.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
@@ -86,6 +97,11 @@ impl<T> Task<T> {
         if let Some(handle) = &self.handle {
             handle.abort();
         }
+    }
+
+    /// Returns a handle that stops the task at its next await, for an owner that does not wait for its outcome.
+    pub fn abort_handle(&self) -> TaskAbort {
+        TaskAbort(self.handle.as_ref().map(JoinHandle::abort_handle))
     }
 
     /// Whether the task has ended, one way or another.

@@ -15,6 +15,19 @@ pub enum FencedError {
     Interrupted,
 }
 
+/// A write of a reconcile that has ended.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TurnOverError {
+    /// The reconcile had ended before: the write was not sent.
+    #[error(
+        "not sent: the reconcile of this client has ended; a task that writes is started by Context::spawn"
+    )]
+    NotSent,
+    /// The reconcile ended while the write was under way: it may have taken effect.
+    #[error("dropped while under way: the reconcile of this client has ended")]
+    Interrupted,
+}
+
 /// The environment was killed: a process that is no more sends nothing.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not sent: the environment was killed")]

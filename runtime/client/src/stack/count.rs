@@ -10,7 +10,9 @@ use windlass_metrics::RequestMetrics;
 use windlass_object::request::RequestInfo;
 
 use super::{Answer, Next, Notes, Step};
-use crate::error::{DeadlineError, DrainingError, FencedError, IdentityError, KilledError, NotDeclaredError};
+use crate::error::{
+    DeadlineError, DrainingError, FencedError, IdentityError, KilledError, NotDeclaredError, TurnOverError,
+};
 
 /// One identity's metrics of requests to one server.
 #[derive(Clone)]
@@ -103,6 +105,8 @@ fn code_of(answer: &Answer) -> String {
 fn kept_from(error: &BoxError) -> &'static str {
     if error.is::<FencedError>() || error.is::<KilledError>() {
         "<fenced>"
+    } else if error.is::<TurnOverError>() {
+        "<turn-over>"
     } else if error.is::<NotDeclaredError>() {
         "<undeclared>"
     } else if error.is::<DrainingError>() {

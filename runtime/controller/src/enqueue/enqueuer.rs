@@ -196,6 +196,11 @@ impl Enqueuer {
         self.queue.add_all(wanted, self.priority);
     }
 
+    /// Takes back what was to queue `key` later, [`add_after`](Self::add_after) or a retry. A key that has come due stays.
+    pub fn cancel(&self, key: &ObjectKey) {
+        self.queue.cancel_delayed(key);
+    }
+
     fn put(&self, key: ObjectKey, add: Add) {
         if self.wants(&key) {
             self.put_wanted(key, add);

@@ -1,32 +1,31 @@
 //! What a reconcile is handed: the means to write, to tell, and to wait.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
-use windlass_client::{ControllerClients, DeclaredVerbs};
-use windlass_env::Env;
+use windlass_env::{Env, Task};
 use windlass_events::Recorder;
 use windlass_object::condition::ConditionStatus;
 use windlass_object::{ObjectKey, time};
 use windlass_workqueue::Priority;
 
-use crate::consistency::key_log::KeyLog;
+use crate::core::Core;
+use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::watches::Watches;
+use crate::run::turn::Turn;
 
-/// The means of one reconcile. Cheap to clone into tasks that the reconcile spawns: their writes are logged for the same
-/// key, also those of a task that outlives the reconcile.
+/// The means of one reconcile. Cheap to clone into tasks that the reconcile [spawns](Self::spawn).
 #[derive(Clone)]
 pub struct Context {
-    client: Arc<ReconcileClient>,
+    turn: Arc<Turn>,
+    core: Arc<Core>,
     events: Recorder,
-    env: Env,
     attempts: u32,
     span: tracing::Span,
-    watches: Watches,
     priority: Priority,
 }
 
@@ -37,47 +36,22 @@ pub(crate) struct About {
     pub(crate) span: tracing::Span,
 }
 
-/// The client of one reconcile. It is built at its first use, because most reconciles change nothing.
-pub(crate) struct ReconcileClient {
-    clients: ControllerClients,
-    declared: Arc<dyn DeclaredVerbs>,
-    log: Arc<KeyLog>,
-    built: OnceLock<kube::Client>,
-}
-
-impl ReconcileClient {
-    pub(crate) fn new(clients: ControllerClients, declared: Arc<dyn DeclaredVerbs>, log: KeyLog) -> Self {
-        Self { clients, declared, log: Arc::new(log), built: OnceLock::new() }
-    }
-
-    fn get(&self) -> &kube::Client {
-        let build = || self.clients.worker(Arc::clone(&self.log) as _, Some(Arc::clone(&self.declared)));
-        self.built.get_or_init(build)
-    }
-}
-
 impl Context {
-    pub(crate) fn new(
-        client: ReconcileClient,
-        events: Recorder,
-        env: Env,
-        watches: Watches,
-        about: About,
-    ) -> Self {
+    pub(crate) fn new(turn: Arc<Turn>, core: Arc<Core>, events: Recorder, about: About) -> Self {
         let About { attempts, priority, span } = about;
-        Self { client: Arc::new(client), events, env, attempts, span, watches, priority }
+        Self { turn, core, events, attempts, span, priority }
     }
 
     /// Returns the client of this reconcile. It is rate-limited, fenced by leadership, and rejects requests that the
     /// controller did not declare. The next reconcile of this key waits until the caches reflect what the client wrote.
     ///
-    /// The client belongs to the key for as long as it or a clone of it exists: a write that a task sends after the
-    /// reconcile has returned is credited to this key, whichever key the worker has by then.
+    /// It writes while the reconcile runs. Afterwards a write fails and is not sent, and one that is under way then is
+    /// dropped: a task that writes is started by [`spawn`](Self::spawn), and the reconcile waits for it. Reads pass.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn client(&self) -> &kube::Client {
-        self.client.get()
+        self.turn.client()
     }
 
     /// Returns kube's client for objects of `K`: those in the namespace of `at`, or of the cluster, as the scope of `K`
@@ -127,7 +101,7 @@ impl Context {
 
     /// The wall clock, in whole seconds, as objects carry it.
     pub fn time(&self) -> Time {
-        time::seconds(self.env.wall())
+        time::seconds(self.env().wall())
     }
 
     /// Tells users what happened. Never waits and never fails the reconcile.
@@ -137,7 +111,7 @@ impl Context {
 
     /// The clock, timers and randomness of this process.
     pub fn env(&self) -> &Env {
-        &self.env
+        &self.core.env
     }
 
     /// How many times in a row this key has failed before this attempt.
@@ -151,14 +125,35 @@ impl Context {
         self.priority
     }
 
-    /// Watches that may be added and removed while the controller runs.
-    pub fn watches(&self) -> &Watches {
-        &self.watches
+    /// The queue of this controller, for other keys than this one: an [`Outcome`](crate::Outcome) says when this one
+    /// comes back.
+    pub fn queue(&self) -> &Enqueuer {
+        &self.core.wiring.queue
     }
 
-    /// The span of this reconcile (controller and key), for tasks that the reconcile spawns.
-    pub fn span(&self) -> &tracing::Span {
-        &self.span
+    /// Resolves when the controller begins to stop: the reconcile goes on, and no other key is taken.
+    pub fn stopping(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        self.core.stop.clone().cancelled_owned()
+    }
+
+    /// Watches that may be added and removed while the controller runs.
+    pub fn watches(&self) -> &Watches {
+        &self.core.watches
+    }
+
+    /// Starts a task of this reconcile, in its span. The key is settled when every such task has ended: they are awaited
+    /// once the reconcile returns, and aborted if it is dropped or panics. `name` shows in the log.
+    ///
+    /// The handle need not be kept. A panic of the task is an error of the handle and is logged; it is no failure of the
+    /// reconcile unless the reconcile makes it one.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn spawn<F>(&self, name: impl Into<String>, task: F) -> Task<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        self.turn.spawn(self.env(), &self.span, name.into(), task)
     }
 }
 

@@ -145,7 +145,7 @@ impl Prepared {
             return Err(error);
         }
         ready.await;
-        if let Err(message) = caught_now(|| controller.started(&core.keys.queue)) {
+        if let Err(message) = caught_now(|| controller.started(&core.wiring.queue)) {
             core.metrics.panics.inc();
             tracing::error!(controller = core.name(), %message, "the start hook panicked");
         }

@@ -2,9 +2,9 @@
 
 use async_trait::async_trait;
 use windlass_object::ObjectKey;
-use windlass_workqueue::Queue;
 
 use crate::Controller;
+use crate::enqueue::enqueuer::Enqueuer;
 use crate::error::ReconcileError;
 use crate::run::context::Context;
 use crate::run::outcome::Outcome;
@@ -13,7 +13,7 @@ use crate::run::outcome::Outcome;
 #[async_trait]
 pub(crate) trait Reconcile: Send + Sync {
     async fn reconcile(&self, key: &ObjectKey, context: &Context) -> Result<Outcome, ReconcileError>;
-    fn started(&self, queue: &Queue<ObjectKey>);
+    fn started(&self, queue: &Enqueuer);
 }
 
 #[async_trait]
@@ -22,7 +22,7 @@ impl<C: Controller> Reconcile for C {
         Controller::reconcile(self, key, context).await
     }
 
-    fn started(&self, queue: &Queue<ObjectKey>) {
+    fn started(&self, queue: &Enqueuer) {
         Controller::started(self, queue);
     }
 }

@@ -28,9 +28,10 @@ use crate::enqueue::pause::Pause;
 use crate::enqueue::quarantine::Verdict;
 use crate::enqueue::scope;
 use crate::error::{Class, LeaseLost, Loudness, ReconcileError, ReconcileTimeout, retry};
-use crate::run::context::{About, Context, ReconcileClient};
+use crate::run::context::{About, Context};
 use crate::run::outcome::{Attempt, Outcome, Settlement, settle};
 use crate::run::reconcile::Reconcile;
+use crate::run::turn::{OpenTurn, Turn};
 
 /// How long a key waits for its next turn after a panic outside of its reconcile: with a limiter that panics there is
 /// no back-off to go by, and a defect does not pass within milliseconds.
@@ -189,17 +190,22 @@ impl Worker {
 
     /// Has the key reconciled; tells how that ended, and when.
     async fn attempt(&self, key: &ObjectKey, about: About, fence: KeyFence) -> (Attempt, Instant) {
-        let Core { env, watches, keys, .. } = &*self.core;
+        let Core { env, keys, .. } = &*self.core;
         let Keys { quarantine, history, .. } = keys;
         let span = about.span.clone();
         let lost = fence.as_ref().map(|fence| fence.closed());
-        let context =
-            Context::new(self.client(key, fence), self.events.clone(), env.clone(), watches.clone(), about);
+        let turn = self.open_turn(key, fence);
+        let context = Context::new(turn.turn(), Arc::clone(&self.core), self.events.clone(), about);
         let begun = env.now();
         history.started(key, begun);
         // Inside an async block, so that a panic before the first await is caught as well.
-        let reconcile = async { self.controller.reconcile(key, &context).await };
+        let reconcile = async {
+            let returned = self.controller.reconcile(key, &context).await;
+            turn.tasks_ended().await;
+            returned
+        };
         let returned = caught(self.in_time(unless_lost(lost, reconcile)).instrument(span)).await;
+        turn.end().await;
         let ended = env.now();
         self.core.metrics.duration.observe((ended - begun).as_secs_f64());
         let attempt = match returned {
@@ -215,13 +221,13 @@ impl Worker {
         (attempt, ended)
     }
 
-    /// Returns a client for one reconcile of `key`, behind the fence of the key if it has one.
-    fn client(&self, key: &ObjectKey, fence: KeyFence) -> ReconcileClient {
-        let clients = match fence {
-            Some(fence) => self.clients.behind(fence),
-            None => self.clients.clone(),
-        };
-        ReconcileClient::new(clients, Arc::clone(&self.declared), self.core.gate.log(key))
+    /// Opens a turn of `key`, behind the fence of the key if it has one.
+    fn open_turn(&self, key: &ObjectKey, fence: KeyFence) -> OpenTurn {
+        let (log, declared) = (self.core.gate.log(key), Arc::clone(&self.declared));
+        match fence {
+            Some(fence) => Turn::open(&self.clients.behind(fence), declared, log),
+            None => Turn::open(&self.clients, declared, log),
+        }
     }
 
     /// What `reconcile` comes to, or an error once it has taken longer than the controller allows.

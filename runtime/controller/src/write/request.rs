@@ -218,7 +218,10 @@ impl Core {
             body.map(serde_json::to_vec).transpose().map_err(WriteError::Encoding)?.unwrap_or_default();
         let request = Request::builder().method(method).uri(uri).header("content-type", content).body(body);
         let request = request.map_err(|error| WriteError::Request(kube::Error::HttpError(error)))?;
-        cx.client().request_text(request).await.map_err(WriteError::Request)
+        cx.client().request_text(request).await.map_err(|error| match windlass_client::turn_over(&error) {
+            Some(over) => WriteError::TurnOver(*over),
+            None => WriteError::Request(error),
+        })
     }
 
     /// Has the server refuse the write unless the object is still the one that was read.

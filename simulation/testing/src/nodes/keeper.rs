@@ -5,7 +5,9 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use windlass_controller::{Context, Controller, Outcome, ReconcileError, Setup, SetupError, terminal};
+use windlass_controller::{
+    Context, Controller, Enqueuer, Outcome, ReconcileError, Setup, SetupError, terminal,
+};
 use windlass_informer::Lister;
 use windlass_object::time::seconds;
 use windlass_object::{ObjectKey, Verb};
@@ -37,8 +39,6 @@ impl Controller for NodeKeeper {
         setup.uses::<Node>([Verb::Create]);
         setup.uses_subresource::<Node>("status", [Verb::Patch]);
         let nodes = setup.primary::<Node>().lister();
-        let queue = setup.queue();
-        (0..options.count).for_each(|number| queue.add(ObjectKey::cluster(&name_of(number))));
         Ok(Self { count: options.count, nodes })
     }
 
@@ -55,6 +55,10 @@ impl Controller for NodeKeeper {
             }
             Some(_) => Ok(Outcome::Done),
         }
+    }
+
+    fn started(&self, queue: &Enqueuer) {
+        queue.add_all((0..self.count).map(|number| ObjectKey::cluster(&name_of(number))));
     }
 }
 

@@ -322,13 +322,12 @@ async fn thousands_of_keys_and_one_worker_lock_nobody_up() {
     let diary = Diary::default();
     let notes = diary.clone();
     let requeuing = controller("requeuing", move |setup| {
-        let queue = setup.queue();
         setup.primary::<ConfigMap>();
         let notes = notes.clone();
         act(move |key, cx| {
             notes.note(cx.env().now(), "reconciled");
             if !key.name().ends_with("-again") {
-                queue.add(ObjectKey::namespaced("shop", &format!("{}-again", key.name())));
+                cx.queue().add(ObjectKey::namespaced("shop", &format!("{}-again", key.name())));
             }
             async { Ok(Outcome::Done) }
         })

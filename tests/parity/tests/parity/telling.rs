@@ -9,7 +9,7 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Instrument as _, Level, Metadata, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
 use windlass::prelude::*;
 use windlass::testing::What;
 use windlass::testing::api_server::faults::Asked;
@@ -120,7 +120,7 @@ async fn what_a_reconcile_tells_bears_its_controller_and_key_also_in_a_task_that
                 env.sleep(Duration::from_millis(10)).await;
                 tracing::info!(about = name, "helps");
             };
-            drop(cx.env().spawn("helper", helps.instrument(cx.span().clone())).await);
+            drop(cx.spawn("helper", helps).await);
             Ok(Outcome::Done)
         })
     });

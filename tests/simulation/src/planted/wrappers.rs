@@ -8,13 +8,15 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Method, Request, Response};
 use serde_json::Value;
-use windlass_controller::{Context, Controller, Descriptor, Outcome, ReconcileError, Setup, SetupError};
+use windlass_controller::{
+    Context, Controller, Descriptor, Enqueuer, Outcome, ReconcileError, Setup, SetupError,
+};
 use windlass_env::{Env, Instant};
 use windlass_object::ObjectKey;
 use windlass_testing::Server;
 use windlass_testing::api_server::body::Body;
 use windlass_testing::api_server::{ApiServer, ApiServerOptions};
-use windlass_workqueue::{Queue, RateLimiter, default_limiter};
+use windlass_workqueue::{RateLimiter, default_limiter};
 
 /// Takes a conflict for success.
 #[derive(Debug)]
@@ -83,7 +85,7 @@ impl<C: Controller> Controller for Forgiving<C> {
         }
     }
 
-    fn started(&self, queue: &Queue<ObjectKey>) {
+    fn started(&self, queue: &Enqueuer) {
         self.0.started(queue);
     }
 }
@@ -102,7 +104,7 @@ impl<C: Controller> Controller for Leaking<C> {
         self.0.reconcile(key, cx).await
     }
 
-    fn started(&self, queue: &Queue<ObjectKey>) {
+    fn started(&self, queue: &Enqueuer) {
         self.0.started(queue);
     }
 }
@@ -122,7 +124,7 @@ impl<C: Controller> Controller for Resentful<C> {
         self.0.reconcile(key, cx).await
     }
 
-    fn started(&self, queue: &Queue<ObjectKey>) {
+    fn started(&self, queue: &Enqueuer) {
         self.0.started(queue);
     }
 }

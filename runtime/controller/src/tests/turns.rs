@@ -1,0 +1,155 @@
+//! Writes and tasks of a reconcile end with its turn.
+
+use windlass_client::{TurnOverError, turn_over};
+use windlass_env::TaskError;
+
+use super::*;
+
+/// What became of the tasks of a world's reconciles.
+type Ends = Arc<Mutex<Vec<&'static str>>>;
+
+fn patches_maps(setup: &mut Setup) {
+    setup.uses::<ConfigMap>([Verb::Patch]);
+    setup.workers(1);
+    setup.primary::<ConfigMap>();
+}
+
+/// Patches the ConfigMap `m`.
+async fn write(api: Api<ConfigMap>) -> Result<(), kube::Error> {
+    let patch = Patch::Merge(json!({ "data": { "late": "yes" } }));
+    api.patch("m", &PatchParams::default(), &patch).await.map(drop)
+}
+
+/// A controller that starts a task beside its first reconcile, and ends. The task writes 2 s later; returns how that ended.
+async fn stray_writer(world: &World) -> (Workers, Arc<Mutex<Option<TurnOverError>>>) {
+    let end: Arc<Mutex<Option<TurnOverError>>> = Arc::default();
+    let noted = Arc::clone(&end);
+    let act = move |_, cx: Context| {
+        let (env, api, noted) = (cx.env().clone(), api_of(&cx), Arc::clone(&noted));
+        async move {
+            drop(cx.env().spawn("stray", async move {
+                env.sleep(Duration::from_secs(2)).await;
+                let error = write(api).await.expect_err("its turn is over");
+                *noted.lock().expect("whole") = turn_over(&error).copied();
+            }));
+            Ok(Outcome::Done)
+        }
+    };
+    (world.start_with(world.scripted(patches_maps, act)).await, end)
+}
+
+#[tokio::test(start_paused = true)]
+async fn write_after_the_end_of_its_reconcile_is_not_sent() {
+    let world = World::with(&["m"]);
+    let (_workers, end) = stray_writer(&world).await;
+    world.pass(10).await;
+    assert_eq!(*end.lock().expect("whole"), Some(TurnOverError::NotSent));
+    assert!(world.work().is_empty(), "{:?}", world.work());
+}
+
+#[tokio::test(start_paused = true)]
+async fn write_under_way_at_the_end_of_its_reconcile_is_dropped() {
+    let world = World::with(&["m"]);
+    let end: Arc<Mutex<Option<TurnOverError>>> = Arc::default();
+    let noted = Arc::clone(&end);
+    let act = move |_, cx: Context| {
+        let (api, noted) = (api_of(&cx), Arc::clone(&noted));
+        async move {
+            if noted.lock().expect("whole").is_some() {
+                return Ok(Outcome::Done);
+            }
+            drop(cx.env().spawn("stray", async move {
+                let error = write(api).await.expect_err("its turn is over");
+                *noted.lock().expect("whole") = turn_over(&error).copied();
+            }));
+            cx.env().sleep(Duration::from_secs(1)).await;
+            Ok(Outcome::RequeueAfter(Duration::from_millis(1)))
+        }
+    };
+    let slow = |asked: &Asked| (asked.verb == Some(Verb::Patch)).then_some(What::SlowServer { by_ms: 5000 });
+    world.api.meddle(slow);
+    let _workers = world.start_with(world.scripted(patches_maps, act)).await;
+    world.pass(30).await;
+    assert_eq!(*end.lock().expect("whole"), Some(TurnOverError::Interrupted));
+    let times = world.diary.times("m");
+    let next = times[1].saturating_duration_since(times[0]);
+    assert!(next >= Duration::from_secs(2), "the key waits until the outcome is known: {next:?}");
+}
+
+/// A controller whose first reconcile starts two tasks, the second from the first, and returns at once with `outcome`.
+async fn spawner(world: &World, tune: fn(&mut Setup), act: fn(&Context) -> bool) -> (Workers, Ends) {
+    let ends: Ends = Arc::default();
+    let noted = Arc::clone(&ends);
+    let wire = move |setup: &mut Setup| {
+        patches_maps(setup);
+        tune(setup);
+    };
+    let reconcile = move |_, cx: Context| {
+        let noted = Arc::clone(&noted);
+        async move {
+            let (theirs, inner) = (Arc::clone(&noted), cx.clone());
+            drop(cx.spawn("first", async move {
+                let (env, api) = (inner.env().clone(), api_of(&inner));
+                let task = inner.spawn("second", async move {
+                    env.sleep(Duration::from_secs(2)).await;
+                    write(api).await.expect("the turn is open");
+                });
+                drop(task);
+                inner.env().sleep(Duration::from_secs(1)).await;
+                theirs.lock().expect("whole").push("first");
+            }));
+            if act(&cx) {
+                std::future::pending::<()>().await;
+            }
+            noted.lock().expect("whole").push("reconcile");
+            Ok(Outcome::Done)
+        }
+    };
+    (world.start_with(world.scripted(wire, reconcile)).await, ends)
+}
+
+#[tokio::test(start_paused = true)]
+async fn key_is_settled_when_the_tasks_of_its_reconcile_have_ended() {
+    let world = World::with(&["m"]);
+    let (workers, ends) = spawner(&world, |_| {}, |_| false).await;
+    world.pass(1).await;
+    assert_eq!(workers.busy().len(), 1, "the reconcile has returned, and its tasks run");
+    world.pass(5).await;
+    assert_eq!(*ends.lock().expect("whole"), ["reconcile", "first", "reconcile", "first"]);
+    assert_eq!(world.work().len(), 2, "both runs write: {:?}", world.work());
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_of_a_reconcile_are_aborted_when_it_takes_too_long() {
+    let world = World::with(&["m"]);
+    let tune = |setup: &mut Setup| setup.reconcile_timeout(Some(Duration::from_millis(500)));
+    let (workers, ends) = spawner(&world, tune, |_| true).await;
+    world.pass(3).await;
+    assert!(world.metrics.reconcile("scripted").timeouts.get() > 1);
+    assert!(ends.lock().expect("whole").is_empty() && world.work().is_empty());
+    workers.abort();
+    world.pass(5).await;
+    assert!(ends.lock().expect("whole").is_empty() && world.work().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn task_that_is_spawned_after_its_reconcile_never_runs() {
+    let world = World::with(&["m"]);
+    let end: Arc<Mutex<Option<TaskError>>> = Arc::default();
+    let noted = Arc::clone(&end);
+    let act = move |_, cx: Context| {
+        let noted = Arc::clone(&noted);
+        async move {
+            let late = cx.clone();
+            drop(cx.env().spawn("stray", async move {
+                late.env().sleep(Duration::from_secs(1)).await;
+                let ended = late.spawn("late", async { panic!("it runs") }).await;
+                *noted.lock().expect("whole") = ended.err();
+            }));
+            Ok(Outcome::Done)
+        }
+    };
+    let _workers = world.start_with(world.scripted(patches_maps, act)).await;
+    world.pass(3).await;
+    assert!(matches!(*end.lock().expect("whole"), Some(TaskError::Aborted)));
+}
