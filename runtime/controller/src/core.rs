@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use windlass_env::Env;
 use windlass_metrics::ReconcileMetrics;
 
-use crate::consistency::caches::Cache;
+use crate::consistency::caches::{Cache, behind};
 use crate::consistency::freshness::Gate;
 use crate::consistency::stale_skips::StaleSkips;
 use crate::core::activity::Activity;
@@ -21,6 +21,8 @@ use crate::core::denials::Denials;
 use crate::core::standing::Standing;
 use crate::descriptor::Descriptor;
 use crate::enqueue::keys::Keys;
+use crate::enqueue::poll::Polls;
+use crate::enqueue::source::{Means, Source, TaskContext};
 use crate::enqueue::watches::Watches;
 use crate::enqueue::wiring::Wiring;
 
@@ -43,6 +45,7 @@ pub(crate) struct Core {
     /// Cancelled when the workers are to stop.
     pub(crate) stop: CancellationToken,
     pub(crate) phase: Phase,
+    pub(crate) polls: Polls,
 }
 
 /// How often and how long a key is reconciled.
@@ -63,6 +66,29 @@ pub(crate) struct Phase {
 impl Core {
     pub(crate) fn name(&self) -> &'static str {
         self.descriptor.name
+    }
+
+    /// What `source` does until the controller is told to stop, and the name of its task.
+    pub(crate) fn run_source(
+        &self,
+        source: Source,
+        cx: &TaskContext,
+    ) -> (String, impl Future<Output = ()> + Send + 'static + use<>) {
+        let name = format!("{} {}", self.name(), source.name);
+        let (queue, panics) = (self.wiring.queue.clone(), self.wiring.panics.clone());
+        let run = (source.run)(Means { cx: cx.clone(), name: name.clone(), queue, panics });
+        let stop = self.stop.clone();
+        (name, async move {
+            stop.run_until_cancelled(run).await;
+        })
+    }
+
+    /// What the start still waits for, if anything, and why.
+    pub(crate) fn lacking(&self) -> Option<String> {
+        let caches = behind(&self.expected()).err().map(|behind| behind.to_string());
+        let polls = if self.phase.has_begun() { self.polls.lacking() } else { Vec::new() };
+        let lacking: Vec<String> = caches.into_iter().chain(polls).collect();
+        (!lacking.is_empty()).then(|| lacking.join("; "))
     }
 
     /// The caches that should be complete by now. A source of the controller's own starts with the controller: a standby

@@ -1,13 +1,16 @@
-//! From an event, a trigger or a timer to a key on the queue, and everything that keeps a key from its worker.
+//! From an event, a trigger, a timer, a poll or a stream to a key on the queue, and everything that keeps a key from its worker.
 
 pub(crate) mod enqueuer;
 pub(crate) mod history;
 pub(crate) mod keys;
 pub(crate) mod limits;
 pub(crate) mod pause;
+pub(crate) mod poll;
 pub mod predicate;
 pub(crate) mod quarantine;
 pub(crate) mod scope;
+pub(crate) mod source;
+pub(crate) mod stream;
 pub(crate) mod timer;
 pub(crate) mod trigger;
 pub(crate) mod undecodable;

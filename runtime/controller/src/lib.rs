@@ -65,14 +65,16 @@ pub use crate::descriptor::Descriptor;
 pub use crate::enqueue::enqueuer::{
     Enqueuer, all_of, by_any_owner, by_any_owner_of, by_index, by_owner, by_owner_of, by_self,
 };
+pub use crate::enqueue::poll::Polled;
 pub use crate::enqueue::predicate;
 pub use crate::enqueue::predicate::{
     Predicate, annotations_changed, generation_changed, labels_changed, resource_version_changed,
 };
 pub use crate::enqueue::quarantine::Quarantined;
 pub use crate::enqueue::scope::{Everything, Scope, Verdict};
+pub use crate::enqueue::source::TaskContext;
 pub use crate::enqueue::timer::Timer;
-pub use crate::enqueue::trigger::{Trigger, TriggerError};
+pub use crate::enqueue::trigger::{Trigger, TriggerError, Triggers};
 pub use crate::enqueue::watch::{Watch, Watchable, to_keys};
 pub use crate::enqueue::watches::{WatchError, Watches};
 pub use crate::error::{

@@ -6,11 +6,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::stream::{BoxStream, Stream, StreamExt as _};
 use kube::Resource;
 use kube::core::{DynamicObject, PartialObjectMeta};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use windlass_env::Env;
+use windlass_env::{Env, TaskGroup};
 use windlass_informer::{FactoryOptions, InformerFactory, ListerWatcher};
 use windlass_metrics::{Metrics, ReconcileMetrics};
 use windlass_object::{Dynamic, Metadata, ObjectKey, Representation, ResourceKind, Rule, Typed, Verb};
@@ -29,15 +30,18 @@ use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::history::{Asker, History};
 use crate::enqueue::keys::Keys;
 use crate::enqueue::limits::Limit;
+use crate::enqueue::poll::{Fetch, Poll, Polled, Polls, Value};
 use crate::enqueue::quarantine::Quarantine;
 use crate::enqueue::scope::{Everything, Scope};
-use crate::enqueue::timer::{Clockwork, Timer};
-use crate::enqueue::trigger::Trigger;
+use crate::enqueue::source::{Call, Source, TaskContext};
+use crate::enqueue::stream;
+use crate::enqueue::timer::{self, Timer};
+use crate::enqueue::trigger::{Trigger, Triggers};
 use crate::enqueue::undecodable::Undecodable;
 use crate::enqueue::watch::{Watch, Watchable};
 use crate::enqueue::watches::Watches;
 use crate::enqueue::wiring::{Attach, OwnCaches, Replay, Wired, Wiring};
-use crate::error::SetupError;
+use crate::error::{BoxError, SetupError};
 
 /// How long a controller waits at its start for the caches it needs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -73,12 +77,14 @@ pub struct Host {
     pub factory: InformerFactory,
     /// Which keys are reconciled here, where several replicas share them.
     pub scope: Arc<dyn Scope>,
+    /// By which code outside of controllers sends keys to them.
+    pub triggers: Triggers,
 }
 
 impl Host {
     /// A process that reconciles every key.
     pub fn new(env: Env, metrics: Metrics, factory: InformerFactory) -> Self {
-        Self { env, metrics, factory, scope: Arc::new(Everything) }
+        Self { env, metrics, factory, scope: Arc::new(Everything), triggers: Triggers::default() }
     }
 }
 
@@ -96,7 +102,10 @@ pub struct Setup {
     sources: Vec<OwnSource>,
     watches: Watches,
     triggers: Vec<Trigger>,
-    timers: Vec<Clockwork>,
+    /// What is asked from the start on.
+    polls: Vec<(Arc<Poll>, Source)>,
+    /// What runs beside the workers.
+    tasks: Vec<Source>,
     limits: Vec<Limit>,
     reconcile_undecodable: bool,
     history: History,
@@ -117,7 +126,8 @@ pub(crate) struct Assembled {
     /// Of the caches that hold the objects of every shard.
     pub(crate) replays: Arc<[Replay]>,
     pub(crate) sources: Vec<OwnSource>,
-    pub(crate) timers: Vec<Clockwork>,
+    pub(crate) polls: Vec<Source>,
+    pub(crate) tasks: Vec<Source>,
     pub(crate) cache_sync: Option<CacheSync>,
 }
 
@@ -151,7 +161,8 @@ impl Setup {
             needed: Vec::new(),
             sources: Vec::new(),
             triggers: Vec::new(),
-            timers: Vec::new(),
+            polls: Vec::new(),
+            tasks: Vec::new(),
             limits: Vec::new(),
             reconcile_undecodable: false,
             read_your_writes: ReadYourWrites::default(),
@@ -226,26 +237,114 @@ impl Setup {
         self.watches.clone()
     }
 
-    /// Makes a trigger: a handle by which others send keys to this controller, at most `bound` of which wait at a
-    /// time.
-    pub fn trigger(&mut self, bound: usize) -> Trigger {
-        let trigger = Trigger::new(bound);
-        self.triggered_by(&trigger);
-        trigger
-    }
-
-    /// Takes keys from a trigger that was made elsewhere.
-    pub fn triggered_by(&mut self, trigger: &Trigger) {
+    /// Declares a trigger: a handle by which code outside of this controller sends keys to it, at most `bound` of which
+    /// wait at a time. It is the same one as [`Host::triggers`] has under the name of this controller and `name`.
+    pub fn trigger(&mut self, name: &'static str, bound: usize) -> Trigger {
+        let trigger = self.host.triggers.get(self.descriptor.name, name);
+        trigger.declare(bound);
         self.triggers.push(trigger.clone());
+        trigger
     }
 
     /// Enqueues the keys that `keys` names whenever `timer` goes off, while the controller runs. A panic in `keys` is
     /// counted and costs that one turn.
-    pub fn every(&mut self, timer: Timer, keys: impl FnMut() -> Vec<ObjectKey> + Send + 'static) {
+    pub fn every<I>(&mut self, timer: Timer, mut keys: impl FnMut() -> I + Send + 'static)
+    where
+        I: IntoIterator<Item = ObjectKey>,
+    {
+        self.check_timer(timer);
+        let keys: timer::Keys = Box::new(move || keys().into_iter().collect());
+        let name = format!("timer {}", self.tasks.len());
+        self.tasks.push(Source::new(name, move |means| timer::run(timer, keys, means)));
+    }
+
+    /// Asks a system that does not tell when something changes: `fetch` returns the value of every key that it has,
+    /// at the start of the controller and then in every period of `timer`. Keys whose value appeared, changed or
+    /// vanished are queued; the last answer is a cache.
+    ///
+    /// Like a cache of a watch it is waited for at the [start](Self::cache_sync). An answer that is an error or a panic is
+    /// logged and asked for again after a back-off from 1 s to the period; the last answer stays until then. `fetch` has
+    /// no time limit but its own.
+    ///
+    /// `name` is unique in the controller; it shows in the log and in `explain`.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::collections::BTreeMap;
+    /// # use std::time::Duration;
+    /// # use windlass_controller::{Polled, Setup, Timer};
+    /// # use windlass_object::ObjectKey;
+    /// # #[derive(Clone)] struct Inventory;
+    /// # impl Inventory {
+    /// #     async fn racks(self) -> Result<BTreeMap<ObjectKey, String>, std::io::Error> { Ok(BTreeMap::new()) }
+    /// # }
+    /// # fn declare(setup: &mut Setup, inventory: &Inventory) -> Polled<String> {
+    /// let (minute, inventory) = (Timer::every(Duration::from_secs(60)), inventory.clone());
+    /// setup.poll("inventory", minute, move |_| inventory.clone().racks())
+    /// # }
+    /// ```
+    pub fn poll<T, F, A, E>(
+        &mut self,
+        name: &'static str,
+        timer: Timer,
+        fetch: impl Fn(TaskContext) -> F + Send + Sync + 'static,
+    ) -> Polled<T>
+    where
+        T: PartialEq + Send + Sync + 'static,
+        F: Future<Output = Result<A, E>> + Send + 'static,
+        A: IntoIterator<Item = (ObjectKey, T)>,
+        E: Into<BoxError>,
+    {
+        let erased = |(key, value): (ObjectKey, T)| (key, Arc::new(value) as Value);
+        let fetch: Fetch = Arc::new(move |cx| {
+            let answer = fetch(cx);
+            Box::pin(async move { Ok(answer.await.map_err(Into::into)?.into_iter().map(erased).collect()) })
+        });
+        let poll = Poll::new::<T>(name);
+        self.add_poll(name, timer, Arc::clone(&poll), fetch);
+        Polled::new(poll)
+    }
+
+    fn add_poll(&mut self, name: &'static str, timer: Timer, poll: Arc<Poll>, fetch: Fetch) {
+        self.check_timer(timer);
+        let (asks, background) = (Arc::clone(&poll), self.background);
+        let name = self.named("poll", name);
+        let source = Source::new(name, move |means| asks.run(timer, fetch, background, means));
+        self.polls.push((Arc::clone(&poll), source));
+        self.wired.replays.push(Arc::new(move |wiring, wanted| {
+            let queue = wiring.queue.of(Asker::Poll).routine().at(wiring.background);
+            queue.add_all(poll.keys().into_iter().filter(|key| wanted(key)));
+        }));
+    }
+
+    /// Enqueues the keys of a stream, such as a subscription to a message queue, while the controller runs. A stream that
+    /// ends or panics is opened again after a back-off, from 1 s to a minute.
+    ///
+    /// `name` is unique in the controller; it shows in the log.
+    pub fn stream<S>(&mut self, name: &'static str, open: impl Fn(TaskContext) -> S + Send + Sync + 'static)
+    where
+        S: Stream<Item = ObjectKey> + Send + 'static,
+    {
+        let open: Call<BoxStream<'static, ObjectKey>> = Arc::new(move |cx| open(cx).boxed());
+        let name = self.named("stream", name);
+        self.tasks.push(Source::new(name, move |means| stream::follow(open, means)));
+    }
+
+    /// The name of a task. Two of one name have the setup fail.
+    fn named(&mut self, what: &str, name: &str) -> String {
+        let name = format!("{what} {name}");
+        let mut others = self.tasks.iter().chain(self.polls.iter().map(|(_, source)| source));
+        if others.any(|other| other.name == name) {
+            let fault = format!("the {name} is declared twice: give each a name of its own");
+            self.wired.fail(SetupError::invalid(fault));
+        }
+        name
+    }
+
+    fn check_timer(&mut self, timer: Timer) {
         if timer.is_impossible() {
             self.wired.fail(SetupError::Timer);
         }
-        self.timers.push(Clockwork { timer, keys: Box::new(keys) });
     }
 }
 
@@ -419,6 +518,7 @@ impl Setup {
         let keys = self.keys(&wiring);
         let Self { descriptor, host, caches, wired, policy, .. } = self;
         let ledger = SharedLedger::default();
+        let (polls, asked) = self.polls.into_iter().unzip();
         let core = Core {
             descriptor,
             keys,
@@ -433,6 +533,7 @@ impl Setup {
             denials: Denials::default(),
             stop: CancellationToken::new(),
             phase: Phase::default(),
+            polls: Polls { polls, tasks: TaskGroup::new(host.env.clone()) },
             env: host.env,
         };
         Ok(Assembled {
@@ -442,7 +543,8 @@ impl Setup {
             handlers: wired.handlers,
             replays: wired.replays.into(),
             sources: self.sources,
-            timers: self.timers,
+            polls: asked,
+            tasks: self.tasks,
             cache_sync: self.cache_sync,
         })
     }

@@ -3,6 +3,7 @@
 mod caches;
 mod explaining;
 mod fresh;
+mod polls;
 mod queueing;
 mod rights;
 mod sources;
@@ -32,7 +33,7 @@ use windlass_workqueue::{RateLimiter, default_limiter};
 
 use crate::{
     Context, Controller, Everything, Host, Outcome, Prepared, ReconcileError, Registration, Resources, Scope,
-    Setup, SetupError, Workers, by_self, retry, terminal,
+    Setup, SetupError, Trigger, Triggers, Workers, by_self, retry, terminal,
 };
 
 /// When each key was reconciled.
@@ -124,6 +125,7 @@ struct World {
     metrics: Metrics,
     diary: Diary,
     resync: Option<Duration>,
+    triggers: Triggers,
     /// Of which shards caches are, if not of everything.
     shards: Option<ShardSet>,
 }
@@ -177,7 +179,8 @@ impl World {
         let api = Scene::new(&env, Plan { seed: 7, faults });
         api.put("/api/v1/namespaces/shop", json!({}));
         let (metrics, diary) = (Metrics::new(), Diary::default());
-        let world = Self { env, api, metrics, diary, resync: None, shards: None };
+        let world =
+            Self { env, api, metrics, diary, resync: None, triggers: Triggers::default(), shards: None };
         maps.iter().for_each(|name| world.put(name));
         world
     }
@@ -230,7 +233,8 @@ impl World {
         let (resync, shards) = (self.resync, self.shards.clone());
         let options = FactoryOptions { resync, shards, ..FactoryOptions::default() };
         let factory = InformerFactory::new(env.clone(), metrics.clone(), options);
-        let host = Host { scope, ..Host::new(env, metrics, factory.clone()) };
+        let triggers = self.triggers.clone();
+        let host = Host { scope, triggers, ..Host::new(env, metrics, factory.clone()) };
         let prepared = registration.prepare(host).expect("set up");
         factory.start(Arc::new(ApiSources::new(reader.clone())));
         let clients = clients.for_controller(Obedient::NAME).expect("clients");
@@ -255,6 +259,13 @@ impl World {
     /// One that only notes what it is asked to reconcile.
     async fn watcher(&self, wire: impl Fn(&mut Setup) + Send + Sync + 'static) -> Workers {
         self.start_with(self.scripted(wire, |_, _| async { Ok(Outcome::Done) })).await
+    }
+
+    /// The trigger `feed` of the scripted controller, as if it were declared.
+    fn feed(&self, bound: usize) -> Trigger {
+        let trigger = self.triggers.get("scripted", "feed");
+        trigger.declare(bound);
+        trigger
     }
 
     async fn pass(&self, seconds: u64) {

@@ -28,6 +28,7 @@
 mod aside;
 pub mod cell;
 mod clock;
+mod group;
 mod instant;
 mod panics;
 mod planted;
@@ -51,11 +52,12 @@ use futures_util::future::{self, Either};
 use jiff::{SignedDuration, Timestamp};
 
 pub use crate::aside::Aside;
+pub use crate::group::TaskGroup;
 pub use crate::instant::Instant;
 pub use crate::panics::{caught, caught_now};
 pub use crate::rng::Rng;
 pub use crate::standstill::Suspension;
-pub use crate::tasks::{Pause, Task, TaskAbort, TaskError};
+pub use crate::tasks::{Pause, Task, TaskError};
 pub use crate::vigil::Vigil;
 
 use crate::clock::Clock;

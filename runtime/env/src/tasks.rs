@@ -31,17 +31,6 @@ pub struct Task<T> {
     handle: Option<JoinHandle<Result<T, String>>>,
 }
 
-/// Stops a task at its next await.
-#[derive(Clone, Debug)]
-pub struct TaskAbort(Option<AbortHandle>);
-
-impl TaskAbort {
-    /// Stops the task at its next await. Nothing happens to one that has ended.
-    pub fn abort(&self) {
-        self.0.iter().for_each(AbortHandle::abort);
-    }
-}
-
 /// The tasks of one Env.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
@@ -99,9 +88,8 @@ impl<T> Task<T> {
         }
     }
 
-    /// Returns a handle that stops the task at its next await, for an owner that does not wait for its outcome.
-    pub fn abort_handle(&self) -> TaskAbort {
-        TaskAbort(self.handle.as_ref().map(JoinHandle::abort_handle))
+    pub(crate) fn abort_handle(&self) -> Option<AbortHandle> {
+        self.handle.as_ref().map(JoinHandle::abort_handle)
     }
 
     /// Whether the task has ended, one way or another.

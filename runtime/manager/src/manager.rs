@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use windlass_admin::{AdminParts, Health, Holdings, Pages};
 use windlass_client::{ClientError, Clients, Fence, OpenFence};
-use windlass_controller::{Host, Prepared, Registration};
+use windlass_controller::{Host, Prepared, Registration, Trigger, Triggers};
 use windlass_election::shards::{ShardElector, ShardsConfig};
 use windlass_election::{ElectionConfig, Elector, HealthCheck, LeaderFence};
 use windlass_env::{Aside, Env};
@@ -43,6 +43,7 @@ pub struct Manager {
     pages: Pages,
     explainer: Explainer,
     runnables: Runnables,
+    triggers: Triggers,
     fault: Option<ManagerError>,
 }
 
@@ -80,7 +81,20 @@ impl Manager {
         let connect = Box::new(connect);
         let (registry, pages, explainer) = (Registry::new(), Pages::new(), Explainer::default());
         explainer.add_pages(&pages);
-        Ok(Self { env, config, connect, registry, metrics, health, pages, explainer, runnables, fault: None })
+        let (triggers, fault) = (Triggers::default(), None);
+        Ok(Self {
+            env,
+            config,
+            connect,
+            registry,
+            metrics,
+            health,
+            pages,
+            explainer,
+            runnables,
+            triggers,
+            fault,
+        })
     }
 
     /// Adds a controller. A name that is taken is told by [`Manager::run`].
@@ -138,6 +152,13 @@ impl Manager {
         &self.pages
     }
 
+    /// The trigger that `controller` declares under `name` in its setup, by which other code sends keys to it. Keys that
+    /// are sent before the controller starts are kept. If no controller of this process declares it, sending to it fails
+    /// once the manager runs.
+    pub fn trigger(&self, controller: &str, name: &str) -> Trigger {
+        self.triggers.get(controller, name)
+    }
+
     /// Answers why an object has not been reconciled, once the manager runs.
     pub fn explainer(&self) -> &Explainer {
         &self.explainer
@@ -166,7 +187,8 @@ impl Manager {
         let factory = self.factory(sharers.as_ref());
         let prepared = self.prepare(&selected, &factory, sharers.as_ref())?;
         self.explain(&prepared, &factory, sharers.as_ref())?;
-        let Self { env, config, connect, metrics, health, pages, runnables, .. } = self;
+        self.triggers.refuse_undeclared();
+        let Self { env, config, connect, metrics, health, pages, runnables, triggers, .. } = self;
         let (clients, stand) = match (&sharers, config.sharding()?) {
             (Some(sharers), Some(sharing)) => {
                 connect_and_share(connect, &env, &config, sharing, &metrics, sharers, &factory)?
@@ -204,6 +226,7 @@ impl Manager {
             fence: None,
             metrics: metrics.clone(),
             health: health.clone(),
+            triggers,
         };
         let team = assemble_team(stand, prepared, parts);
         Ok(Process {
@@ -257,6 +280,7 @@ impl Manager {
         let prepare = |one: &Registration| {
             let controller = one.descriptor().name;
             let host = Host::new(self.env.clone(), self.metrics.clone(), factory.clone());
+            let host = Host { triggers: self.triggers.clone(), ..host };
             let host = match sharers {
                 Some(sharers) => Host { scope: sharers.table.scope(controller), ..host },
                 None => host,

@@ -27,7 +27,7 @@ use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 use windlass_admin::Health;
 use windlass_client::{Clients, Fence};
-use windlass_controller::Declaration;
+use windlass_controller::{Declaration, Trigger, Triggers};
 use windlass_env::cell::{Publisher, cell};
 use windlass_env::{Env, Task, caught};
 use windlass_metrics::Metrics;
@@ -190,6 +190,11 @@ impl RunnableContext {
     pub fn health(&self) -> &Health {
         &self.means.health
     }
+
+    /// The trigger that `controller` declares under `name` in its setup: sends keys to that controller.
+    pub fn trigger(&self, controller: &str, name: &str) -> Trigger {
+        self.means.triggers.get(controller, name)
+    }
 }
 
 /// Adds runnables to a manager, before it runs and while it does. Clones are the same.
@@ -229,6 +234,7 @@ pub(crate) struct Means {
     pub(crate) fence: Option<Arc<dyn Fence>>,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
+    pub(crate) triggers: Triggers,
 }
 
 /// The runnables of one process. Clones share them.
@@ -246,6 +252,7 @@ struct State {
     failure: Option<ManagerError>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "there are three per process")]
 enum Group {
     /// Its step has not been reached.
     Waiting(Vec<Arc<dyn Runnable>>),

@@ -873,13 +873,13 @@ async fn a_kind_that_is_not_served_is_waited_for_within_the_cache_sync_timeout_a
 }
 
 /// Watches ConfigMaps from elsewhere, and Secrets, which may not come; takes keys from a trigger.
-fn fed(env: &Env, trigger: &Trigger) -> (Arc<ChannelSource>, Registration) {
+fn fed(env: &Env) -> (Arc<ChannelSource>, Registration) {
     let feed = Arc::new(ChannelSource::new(env));
-    let (theirs, trigger) = (Arc::clone(&feed), trigger.clone());
+    let theirs = Arc::clone(&feed);
     let registration = Registration::of::<Hoarder>().named(Descriptor::new("fed")).tuned(move |setup| {
         let source = theirs.selecting(&Selection::default());
         setup.watch_from(source, Typed::<ConfigMap>::new()).primary();
-        setup.triggered_by(&trigger);
+        setup.trigger("feed", 1);
     });
     (feed, registration)
 }
@@ -887,11 +887,11 @@ fn fed(env: &Env, trigger: &Trigger) -> (Arc<ChannelSource>, Registration) {
 /// A manager of the scribe, which works, and of [`fed`], whose start waits for a cache.
 async fn half_started(world: &World) -> (Replica, Arc<ChannelSource>, Trigger) {
     world.fail("secrets", What::Unavailable);
-    let trigger = Trigger::new(1);
-    let (feed, registration) = fed(&world.env, &trigger);
+    let (feed, registration) = fed(&world.env);
     let config = ManagerConfig { shutdown_timeout: Duration::from_secs(30), ..ManagerConfig::new("one") };
     let env = world.env.incarnation("one", 0);
     let manager = world.manager(&env, config).register(registration).register(Registration::of::<Scribe>());
+    let trigger = manager.trigger("fed", "feed");
     let replica = world.run(env, manager);
     world.pass(60).await;
     assert_eq!((feed.watches(), world.scribbled()), (1, json!(done_by("one"))), "its own source has begun");
@@ -924,9 +924,11 @@ async fn nothing_of_a_start_that_a_drain_an_abort_or_a_lost_lease_drops_goes_on(
 async fn who_sends_to_a_standby_that_is_told_to_stop_is_told_too() {
     let world = World::new();
     let (one, other) = pair(&world).await;
-    let trigger = Trigger::new(1);
-    let (_feed, registration) = fed(&world.env, &trigger);
-    let two = world.start_controller(ManagerConfig::new("third"), registration);
+    let (_feed, registration) = fed(&world.env);
+    let env = world.env.incarnation("third", 0);
+    let manager = world.manager(&env, ManagerConfig::new("third")).register(registration);
+    let trigger = manager.trigger("fed", "feed");
+    let two = world.run(env, manager);
     world.pass(5).await;
     trigger.try_send(ObjectKey::cluster("kept")).expect("there is room");
     two.trigger.fire();

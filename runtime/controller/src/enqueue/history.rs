@@ -107,6 +107,10 @@ pub(crate) enum Asker {
     Trigger,
     /// A timer.
     Timer,
+    /// A poll.
+    Poll,
+    /// A stream.
+    Stream,
     /// Its last reconcile.
     Reconcile,
     /// The controller itself, through its queue; or nobody knows.

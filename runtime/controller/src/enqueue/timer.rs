@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use windlass_env::{Env, caught_now};
-use windlass_metrics::IntCounter;
+use windlass_env::{Env, Rng, caught_now};
 use windlass_object::ObjectKey;
 
-use crate::enqueue::enqueuer::Enqueuer;
+use crate::enqueue::history::Asker;
+use crate::enqueue::source::Means;
 
 /// When a controller's timer goes off.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -37,41 +37,52 @@ impl Timer {
         Self { at_start: true, ..self }
     }
 
+    /// How long a period is, without jitter.
+    pub(crate) fn period(&self) -> Duration {
+        self.period
+    }
+
+    /// Returns the waits of this timer. `stream` names its random numbers.
+    pub(crate) fn periods(&self, env: &Env, stream: &str) -> Periods {
+        Periods { timer: *self, random: (self.jitter > 0.0).then(|| env.rng(stream)) }
+    }
+
     /// Whether it would go off without pause, or by an impossible jitter.
     pub(crate) fn is_impossible(&self) -> bool {
         self.period.is_zero() || !(self.jitter.is_finite() && self.jitter >= 0.0)
     }
 }
 
-type Keys = Box<dyn FnMut() -> Vec<ObjectKey> + Send>;
-
-/// A timer and the keys it brings.
-pub(crate) struct Clockwork {
-    pub(crate) timer: Timer,
-    pub(crate) keys: Keys,
+/// The waits of one timer.
+pub(crate) struct Periods {
+    timer: Timer,
+    random: Option<Rng>,
 }
 
-impl Clockwork {
-    /// Goes off until it is dropped. `stream` names its random numbers.
-    pub(crate) async fn run(mut self, env: Env, stream: String, queue: Enqueuer, panics: IntCounter) {
-        let Timer { period, jitter, at_start } = self.timer;
-        let mut random = (jitter > 0.0).then(|| env.rng(&stream));
-        if at_start {
-            self.go_off(&stream, &queue, &panics);
-        }
-        loop {
-            env.sleep(random.as_mut().map_or(period, |random| random.jitter(period, jitter))).await;
-            self.go_off(&stream, &queue, &panics);
-        }
+impl Periods {
+    pub(crate) fn next(&mut self) -> Duration {
+        let Timer { period, jitter, .. } = self.timer;
+        self.random.as_mut().map_or(period, |random| random.jitter(period, jitter))
     }
+}
 
-    fn go_off(&mut self, name: &str, queue: &Enqueuer, panics: &IntCounter) {
-        match caught_now(|| (self.keys)()) {
-            Ok(keys) => queue.add_all(keys),
-            Err(message) => {
-                panics.inc();
-                tracing::error!(timer = name, %message, "the function that names a timer's keys panicked");
-            }
-        }
+/// The keys that a timer brings, whenever it goes off.
+pub(crate) type Keys = Box<dyn FnMut() -> Vec<ObjectKey> + Send>;
+
+/// Goes off until it is dropped.
+pub(crate) async fn run(timer: Timer, mut keys: Keys, means: Means) {
+    let queue = means.queue.routine().of(Asker::Timer);
+    let mut go_off = || match caught_now(&mut keys) {
+        Ok(keys) => queue.add_all(keys),
+        Err(message) => means.panicked(&message),
+    };
+    let env = means.cx.env();
+    let mut periods = timer.periods(env, &means.name);
+    if timer.at_start {
+        go_off();
+    }
+    loop {
+        env.sleep(periods.next()).await;
+        go_off();
     }
 }

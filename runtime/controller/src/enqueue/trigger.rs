@@ -1,12 +1,13 @@
 //! Keys from outside: a webhook, a message queue, another controller, a test.
 //!
-//! A [`Trigger`] is a handle that is made before its controller runs and can be cloned to wherever news come from. Until
-//! the controller starts it keeps what is sent; from then on keys go straight to the queue. At most as many keys as its
-//! bound wait at any time, counted by distinct key until a worker takes them: who sends faster than workers work is told
-//! so ([`TriggerError::Full`]) or waits ([`Trigger::send`]). A key that waits already costs nothing.
+//! `setup` declares a [`Trigger`] by name ([`Setup::trigger`](crate::Setup::trigger)). The process has one of each controller
+//! and name, which code outside of the controller finds in its [`Triggers`], before or after the controller is set up.
+//! Until the controller starts the trigger keeps what is sent; from then on keys go straight to the queue. At most as many
+//! keys as its bound wait at any time, counted by distinct key until a worker takes them: a sender that is faster than the
+//! workers gets an error ([`TriggerError::Full`]) or waits ([`Trigger::send`]). A key that waits already costs nothing.
 //!
 //! What it refuses: to carry data. A reconcile reads the world, not messages; what the key stands for is to be found
-//! where the sender put it. And to serve two controllers at once: each has a trigger of its own.
+//! where the sender put it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,26 +28,36 @@ pub struct Trigger {
 }
 
 struct Inner {
-    bound: usize,
+    controller: String,
+    name: String,
     state: Mutex<State>,
     /// Told whenever a key no longer waits, and when the controller stops.
     room: Notify,
 }
 
 struct State {
+    /// How many keys wait at most.
+    bound: usize,
     phase: Phase,
     /// Sent and not yet taken by a worker.
     waiting: BTreeMap<ObjectKey, Priority>,
 }
 
 enum Phase {
+    /// No setup has declared the trigger so far.
+    Undeclared,
     /// The controller has not started.
     Kept,
     /// Keys go to the queue of this controller.
     Open { controller: &'static str, queue: Enqueuer },
     /// The controller has stopped.
     Stopped { controller: &'static str },
+    /// No controller of this process declares the trigger.
+    Unknown,
 }
+
+/// How many keys a trigger keeps before a setup declares its bound.
+const UNDECLARED_BOUND: usize = 1024;
 
 /// Why a key was not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,27 +76,71 @@ pub enum TriggerError {
         /// Which one.
         controller: &'static str,
     },
+    /// No controller of this process declares the trigger: the name is wrong, or the controller is not enabled.
+    #[error(
+        "no controller {controller} of this process declares a trigger {name}: check both names, and --controllers"
+    )]
+    Unknown {
+        /// The controller that was asked for.
+        controller: String,
+        /// The trigger that was asked for.
+        name: String,
+    },
 }
 
-/// Another controller runs on this trigger.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the trigger serves the controller {by}: give each controller one of its own")]
-pub(crate) struct Taken {
-    by: &'static str,
+/// The triggers of one process, by controller and name. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Triggers {
+    all: Arc<Mutex<BTreeMap<(String, String), Trigger>>>,
+}
+
+impl Triggers {
+    /// Returns the trigger `name` of `controller`. Until the controller is set up it keeps up to 1024 keys.
+    pub fn get(&self, controller: &str, name: &str) -> Trigger {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (controller.to_owned(), name.to_owned());
+        all.entry(key).or_insert_with(|| Trigger::new(controller, name)).clone()
+    }
+
+    /// Has the triggers refuse keys that no setup has declared. To be called once all controllers are set up.
+    pub fn refuse_undeclared(&self) {
+        let all: Vec<Trigger> =
+            self.all.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        all.iter().for_each(Trigger::refuse_if_undeclared);
+    }
 }
 
 impl Trigger {
-    /// A trigger for at most `bound` waiting keys, at least one. To be given to
-    /// [`Setup::triggered_by`](crate::Setup::triggered_by).
-    pub fn new(bound: usize) -> Self {
-        let state = State { phase: Phase::Kept, waiting: BTreeMap::new() };
-        Self { inner: Arc::new(Inner { bound: bound.max(1), state: Mutex::new(state), room: Notify::new() }) }
+    fn new(controller: &str, name: &str) -> Self {
+        let state = State { bound: UNDECLARED_BOUND, phase: Phase::Undeclared, waiting: BTreeMap::new() };
+        let (controller, name) = (controller.to_owned(), name.to_owned());
+        let state = Mutex::new(state);
+        Self { inner: Arc::new(Inner { controller, name, state, room: Notify::new() }) }
+    }
+
+    /// A setup declares the trigger: at most `bound` keys wait, at least one. Nothing that waits already is dropped.
+    pub(crate) fn declare(&self, bound: usize) {
+        let mut state = self.inner.lock();
+        state.bound = bound.max(1);
+        if let Phase::Undeclared = state.phase {
+            state.phase = Phase::Kept;
+        }
+    }
+
+    fn refuse_if_undeclared(&self) {
+        let mut state = self.inner.lock();
+        if let Phase::Undeclared = state.phase {
+            state.phase = Phase::Unknown;
+            state.waiting.clear();
+        }
+        drop(state);
+        self.inner.room.notify_waiters();
     }
 
     /// Sends a key at normal priority, without waiting.
     ///
     /// # Errors
-    /// When the trigger is full or its controller has stopped. The key is not sent then.
+    /// When the trigger is full, its controller has stopped, or no controller declares it. The key is not sent then.
     pub fn try_send(&self, key: ObjectKey) -> Result<(), TriggerError> {
         self.try_send_at(key, Priority::NORMAL)
     }
@@ -103,11 +158,16 @@ impl Trigger {
         }
         let mut state = self.inner.lock();
         let waits = state.waiting.get(&key).copied();
-        if let Phase::Stopped { controller } = state.phase {
-            return Err(TriggerError::Stopped { controller });
+        match state.phase {
+            Phase::Stopped { controller } => return Err(TriggerError::Stopped { controller }),
+            Phase::Unknown => {
+                let (controller, name) = (self.inner.controller.clone(), self.inner.name.clone());
+                return Err(TriggerError::Unknown { controller, name });
+            }
+            Phase::Undeclared | Phase::Kept | Phase::Open { .. } => {}
         }
-        if waits.is_none() && state.waiting.len() >= self.inner.bound {
-            return Err(TriggerError::Full { bound: self.inner.bound });
+        if waits.is_none() && state.waiting.len() >= state.bound {
+            return Err(TriggerError::Full { bound: state.bound });
         }
         // Opened meanwhile, or moved: the worker that takes the key asks once more.
         if let Some(queue) = state.queue() {
@@ -120,7 +180,7 @@ impl Trigger {
     /// Sends a key at normal priority, and waits for room if there is none.
     ///
     /// # Errors
-    /// When the controller has stopped, now or while it waits.
+    /// When the controller has stopped, now or while it waits, or no controller declares the trigger.
     ///
     /// # Cancel safety
     /// A dropped call has sent nothing.
@@ -137,15 +197,12 @@ impl Trigger {
     }
 
     /// Lets everything kept, and all that follows, through to `queue`.
-    pub(crate) fn open(&self, controller: &'static str, queue: Enqueuer) -> Result<(), Taken> {
+    pub(crate) fn open(&self, controller: &'static str, queue: Enqueuer) {
         let queue = queue.of(Asker::Trigger);
         // The scope is users' code: it is asked without the lock. Of keys that are sent meanwhile the workers ask it.
         let mut unwanted: Vec<ObjectKey> = self.inner.lock().waiting.keys().cloned().collect();
         unwanted.retain(|key| !queue.wants(key));
         let mut state = self.inner.lock();
-        if let Phase::Open { controller: by, .. } = state.phase {
-            return Err(Taken { by });
-        }
         for key in &unwanted {
             state.waiting.remove(key);
         }
@@ -153,7 +210,6 @@ impl Trigger {
             queue.at(*priority).put_wanted(key.clone(), Add::now());
         }
         state.phase = Phase::Open { controller, queue };
-        Ok(())
     }
 
     /// Keys of which `gone` says so wait no more.
@@ -180,7 +236,7 @@ impl Trigger {
         self.inner.room.notify_waiters();
     }
 
-    /// The controller that this trigger keeps keys for will not start. Nothing happens if another one has it.
+    /// The controller that this trigger keeps keys for will not start.
     pub(crate) fn abandon(&self, controller: &'static str) {
         let mut state = self.inner.lock();
         if let Phase::Kept = state.phase {
@@ -197,7 +253,7 @@ impl State {
     fn queue(&self) -> Option<Enqueuer> {
         match &self.phase {
             Phase::Open { queue, .. } => Some(queue.clone()),
-            Phase::Kept | Phase::Stopped { .. } => None,
+            Phase::Undeclared | Phase::Kept | Phase::Stopped { .. } | Phase::Unknown => None,
         }
     }
 }
@@ -211,14 +267,11 @@ impl Inner {
 impl fmt::Debug for Trigger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.inner.lock();
-        let phase = match &state.phase {
-            Phase::Kept => "not started",
-            Phase::Open { controller, .. } | Phase::Stopped { controller } => controller,
-        };
         f.debug_struct("Trigger")
-            .field("controller", &phase)
+            .field("controller", &self.inner.controller)
+            .field("name", &self.inner.name)
             .field("waiting", &state.waiting.len())
-            .field("bound", &self.inner.bound)
+            .field("bound", &state.bound)
             .finish()
     }
 }
@@ -259,14 +312,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_scope_is_asked_outside_of_the_lock_and_before_it_is_asked_whether_there_is_room() {
         let env = Env::virtual_time(1);
-        let trigger = Trigger::new(2);
+        let trigger = Trigger::new("test", "feed");
+        trigger.declare(2);
         let (asked, locked) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let scope = Arc::new(Curious { trigger: trigger.clone(), asked, locked });
         let queue = Queue::new(env.clone(), "test", QueueOptions::default(), None);
         let quarantine = Quarantine::new(None);
         let enqueuer = Enqueuer::new(queue.clone(), quarantine, History::new(env, "test"), scope.clone());
         ["a", "z"].iter().for_each(|name| trigger.try_send(ObjectKey::cluster(name)).expect("kept"));
-        trigger.open("test", enqueuer).expect("nobody has it");
+        trigger.open("test", enqueuer);
         trigger.try_send(ObjectKey::cluster("b")).expect("z has left");
         trigger.try_send(ObjectKey::cluster("y")).expect("what is elsewhere takes no room");
         assert_eq!(

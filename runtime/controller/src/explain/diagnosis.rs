@@ -22,6 +22,8 @@ pub(super) struct Facts {
     pub(super) standing: Standing,
     /// Caches that have no initial list.
     pub(super) laggards: Vec<Laggard>,
+    /// The polls without an answer, and why.
+    pub(super) polls: Vec<String>,
     /// What keeps a cache that the controller needs from being followed.
     pub(super) barred: Option<(ResourceKind, Presence)>,
     /// Caches with an initial list that may miss changes since, and why.
@@ -90,8 +92,9 @@ impl Facts {
             Standing::StandingBy { lease, held } => Some(self.of_the_lease(lease.clone(), held())),
             Standing::NotStarted => Some(lacking(&self.laggards).unwrap_or(Situation::NotStarted)),
             Standing::WaitingForCaches => Some(lacking(&self.laggards).unwrap_or_else(|| {
-                let told = "handlers are still being told of the initial list".to_owned();
-                Situation::WaitingForCache { lacking: vec![told] }
+                let handlers = "handlers have not received the whole initial list".to_owned();
+                let polls = self.polls.clone();
+                Situation::WaitingForCache { lacking: if polls.is_empty() { vec![handlers] } else { polls } }
             })),
             Standing::Working => None,
         }

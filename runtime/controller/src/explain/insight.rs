@@ -142,6 +142,7 @@ fn facts(core: &Core, key: &ObjectKey) -> Facts {
         now: Now::of(&core.env),
         standing: core.phase.standing(),
         laggards: behind(&core.expected()).err().map(|behind| behind.laggards).unwrap_or_default(),
+        polls: if core.phase.has_begun() { core.polls.lacking() } else { Vec::new() },
         barred: barred(core),
         behind: trailing(core),
         verdict: verdict(core, key),
@@ -258,6 +259,8 @@ fn asked_by(asker: Option<Asker>) -> &'static str {
         Some(Asker::Handler) => "handler",
         Some(Asker::Trigger) => "trigger",
         Some(Asker::Timer) => "timer",
+        Some(Asker::Poll) => "poll",
+        Some(Asker::Stream) => "stream",
         Some(Asker::Reconcile) => "reconcile",
         Some(Asker::Controller) | None => "controller",
     }

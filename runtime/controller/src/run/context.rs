@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
+use tracing::Instrument as _;
 use windlass_env::{Env, Task};
 use windlass_events::Recorder;
 use windlass_object::condition::ConditionStatus;
@@ -153,7 +154,7 @@ impl Context {
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        self.turn.spawn(self.env(), &self.span, name.into(), task)
+        self.turn.tasks().spawn(name, task.instrument(self.span.clone()))
     }
 }
 

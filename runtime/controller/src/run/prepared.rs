@@ -7,21 +7,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_client::{ControllerClients, RawClient};
-use windlass_env::{Env, Instant, caught_now};
+use windlass_client::{ControllerClients, DeclaredVerbs, RawClient};
+use windlass_env::{Instant, caught_now};
 use windlass_events::Recorder;
-use windlass_informer::{HandlerHandle, NotSynced};
+use windlass_informer::HandlerHandle;
 use windlass_metrics::Metrics;
 
-use crate::consistency::caches::{Cache, behind};
 use crate::consistency::doubts::DoubtResolver;
 use crate::consistency::freshness::Gate;
 use crate::core::Core;
 use crate::core::standing::Standing;
 use crate::declared::{Declaration, DeclaredRules, Enforced};
 use crate::descriptor::Descriptor;
-use crate::enqueue::timer::Clockwork;
-use crate::enqueue::trigger::Trigger;
+use crate::enqueue::source::{Source, TaskContext};
 use crate::enqueue::wiring::{Attach, Replay, Wiring};
 use crate::error::SetupError;
 use crate::explain::Insight;
@@ -54,15 +52,17 @@ pub struct Prepared {
     handlers: Vec<(String, Attach)>,
     replays: Arc<[Replay]>,
     sources: Vec<OwnSource>,
-    timers: Vec<Clockwork>,
+    polls: Vec<Source>,
+    tasks: Vec<Source>,
     cache_sync: Option<CacheSync>,
 }
 
 impl Prepared {
     pub(crate) fn new(controller: Arc<dyn Reconcile>, assembled: Assembled) -> Self {
-        let Assembled { core, rules, metrics, handlers, replays, sources, timers, cache_sync } = assembled;
+        let Assembled { core, rules, metrics, handlers, replays, sources, polls, tasks, cache_sync } =
+            assembled;
         let core = Arc::new(core);
-        Self { core, controller, rules, metrics, handlers, replays, sources, timers, cache_sync }
+        Self { core, controller, rules, metrics, handlers, replays, sources, polls, tasks, cache_sync }
     }
 
     /// The names of the controller.
@@ -77,11 +77,11 @@ impl Prepared {
         Declaration { descriptor: self.descriptor(), rules: self.rules.rules(), watches }
     }
 
-    /// Says, whenever it is asked, whether the caches that this controller needs are complete; if not, which lack and
-    /// why. For readiness, from before the start on.
-    pub fn caches(&self) -> impl Fn() -> Result<(), NotSynced> + Send + Sync + 'static + use<> {
+    /// Says, whenever it is asked, whether the caches that this controller needs are complete, and polls answered; if not,
+    /// which lack and why. For readiness, from before the start on.
+    pub fn caches(&self) -> impl Fn() -> Result<(), String> + Send + Sync + 'static + use<> {
         let core = Arc::clone(&self.core);
-        move || behind(&core.expected())
+        move || core.lacking().map_or(Ok(()), Err)
     }
 
     /// A look into this controller, from now until after its end, for whoever answers questions about it.
@@ -95,6 +95,7 @@ impl Prepared {
             controller: self.core.name(),
             triggers: self.core.keys.triggers.clone(),
             informers: self.sources.iter().map(|own| own.factory.clone()).collect(),
+            polls: self.core.polls.tasks.clone(),
         }
     }
 
@@ -138,8 +139,15 @@ impl Prepared {
     ) -> Result<Workers, SetupError> {
         let mut start = Start { remains: self.remains(), handles: Vec::new(), is_over: false };
         let patience = self.cache_sync();
-        let Self { core, controller, rules, metrics, handlers, replays, sources, timers, .. } = self;
+        let Self { core, controller, rules, metrics, handlers, replays, sources, polls, tasks, .. } = self;
+        let declared: Arc<dyn DeclaredVerbs> = Arc::new(Enforced::new(rules.clone(), core.name(), metrics));
+        let (env, clients) = (core.env.clone(), resources.clients.clone());
+        let cx = TaskContext::new(env, clients, Arc::clone(&declared), core.stop.clone());
         core.phase.begin();
+        for poll in polls {
+            let (name, run) = core.run_source(poll, &cx);
+            drop(core.polls.tasks.spawn(name, run));
+        }
         if let Err(error) = start.synced(&core, &sources, handlers, patience).await {
             start.undo().await;
             return Err(error);
@@ -149,25 +157,19 @@ impl Prepared {
             core.metrics.panics.inc();
             tracing::error!(controller = core.name(), %message, "the start hook panicked");
         }
-        if let Err(error) = open(&core, &rules) {
-            start.undo().await;
-            return Err(error);
-        }
+        open(&core, &rules);
         start.is_over = true;
-        let declared = Arc::new(Enforced::new(rules, core.name(), metrics));
         let worker = |number| Worker {
             core: Arc::clone(&core),
             controller: Arc::clone(&controller),
             number,
             clients: resources.clients.clone(),
-            declared: Arc::clone(&declared) as _,
+            declared: Arc::clone(&declared),
             events: resources.events.clone(),
         };
         let workers = (0..core.policy.workers).map(worker).collect();
         let mut running = run(&core, workers, replays, resources.reader);
-        for (number, clockwork) in timers.into_iter().enumerate() {
-            running.run_timer(number, clockwork);
-        }
+        running.run_sources(tasks, &cx);
         running.keep(sources.into_iter().map(|own| own.factory));
         Ok(running)
     }
@@ -200,8 +202,7 @@ impl Start {
             own.factory.start(Arc::new(move |_: &_, _: &_| Arc::clone(&source)));
         }
         self.join_handlers(&core.wiring, handlers)?;
-        let (env, controller) = (&core.env, core.name());
-        Wait { env, controller, patience, needed: &core.needed }.synced(&self.handles).await
+        Wait { core, patience }.synced(&self.handles).await
     }
 
     fn join_handlers(&mut self, wiring: &Wiring, handlers: Vec<(String, Attach)>) -> Result<(), SetupError> {
@@ -231,31 +232,30 @@ impl Drop for Start {
     }
 }
 
-/// The wait of a start for its caches.
+/// The wait of a start for its caches and polls.
 struct Wait<'a> {
-    env: &'a Env,
-    controller: &'static str,
+    core: &'a Core,
     patience: CacheSync,
-    needed: &'a [Cache],
 }
 
 impl Wait<'_> {
-    /// Waits until the caches are complete and every handler has been told.
+    /// Waits until the caches are complete, every handler has received the initial list, and polls are answered.
     async fn synced(&self, handles: &[(String, HandlerHandle)]) -> Result<(), SetupError> {
-        let (controller, begun) = (self.controller, self.env.now());
+        let (controller, env) = (self.core.name(), &self.core.env);
+        let begun = env.now();
         let deadline = match self.patience {
             CacheSync::Within(patience) => begun + patience,
             CacheSync::Forever => Instant::NEVER,
         };
         loop {
-            let now = self.env.now();
+            let now = env.now();
             let turn = deadline.min(now + TELL_INTERVAL).saturating_duration_since(now);
-            if let Ok(synced) = self.env.timeout(turn, all_synced(self.needed, handles)).await {
+            if let Ok(synced) = env.timeout(turn, all_synced(self.core, handles)).await {
                 return synced;
             }
-            let waited = self.env.now().saturating_duration_since(begun);
-            let lacking = describe(behind(self.needed).err());
-            if self.env.now() >= deadline {
+            let waited = env.now().saturating_duration_since(begun);
+            let lacking = describe(self.core.lacking());
+            if env.now() >= deadline {
                 return Err(SetupError::NotSynced { waited, lacking });
             }
             tracing::warn!(controller, ?waited, lacking, "waiting for caches");
@@ -264,15 +264,14 @@ impl Wait<'_> {
 }
 
 /// What is lacking when no cache is: handlers that are still being told.
-fn describe(lacking: Option<NotSynced>) -> String {
-    lacking
-        .map_or_else(|| "handlers are still being told of the initial list".to_owned(), |it| it.to_string())
+fn describe(lacking: Option<String>) -> String {
+    lacking.unwrap_or_else(|| "handlers have not received the whole initial list".to_owned())
 }
 
-async fn all_synced(needed: &[Cache], handles: &[(String, HandlerHandle)]) -> Result<(), SetupError> {
+async fn all_synced(core: &Core, handles: &[(String, HandlerHandle)]) -> Result<(), SetupError> {
     let ended =
         |kind: String| SetupError::Watch { kind, message: "the informer has been shut down".to_owned() };
-    for cache in needed {
+    for cache in &core.needed {
         if !cache.synced().await {
             return Err(ended(cache.kind().to_string()));
         }
@@ -282,20 +281,17 @@ async fn all_synced(needed: &[Cache], handles: &[(String, HandlerHandle)]) -> Re
             return Err(ended(kind.clone()));
         }
     }
+    core.polls.answered().await;
     Ok(())
 }
 
-/// Lets keys from outside in, and watches come and go; all of it, or nothing.
-fn open(core: &Core, rules: &DeclaredRules) -> Result<(), SetupError> {
+/// Lets keys from outside in, and watches come and go.
+fn open(core: &Core, rules: &DeclaredRules) {
     let Core { wiring, keys, .. } = core;
-    for (number, trigger) in keys.triggers.iter().enumerate() {
-        if let Err(taken) = trigger.open(wiring.controller, wiring.queue.clone()) {
-            keys.triggers[..number].iter().for_each(Trigger::close);
-            return Err(SetupError::invalid(taken));
-        }
+    for trigger in &keys.triggers {
+        trigger.open(wiring.controller, wiring.queue.clone());
     }
     core.watches.open(wiring.clone(), Arc::new(rules.clone()));
-    Ok(())
 }
 
 /// Lets workers go, and what resolves the outcomes of their writes.

@@ -4,29 +4,32 @@ use std::fmt;
 
 use futures_util::FutureExt as _;
 use futures_util::future;
+use windlass_env::TaskGroup;
 use windlass_informer::InformerFactory;
 
 use crate::enqueue::trigger::Trigger;
 
-/// What may be left of a controller that does not work: informers of its own, which nobody else stops, and triggers
-/// that keep keys for it. From [`Prepared::remains`](crate::Prepared::remains), for whoever may drop its start.
+/// What may be left of a controller that does not work: informers of its own, polls, and triggers that keep keys
+/// for it. From [`Prepared::remains`](crate::Prepared::remains), for whoever may drop its start.
 #[derive(Clone)]
 pub struct Remains {
     pub(crate) controller: &'static str,
     pub(crate) triggers: Vec<Trigger>,
     pub(crate) informers: Vec<InformerFactory>,
+    pub(crate) polls: TaskGroup,
 }
 
 impl Remains {
-    /// Ends everything: who sends to a trigger is told that the controller has stopped, and its own informers are gone
-    /// when this returns. For a controller that works call it once its [`Workers`](crate::Workers) have ended, after
+    /// Ends everything: triggers refuse keys, and the controller's own informers and polls are gone when this returns. For a controller that works call it once its [`Workers`](crate::Workers) have ended, after
     /// which it changes nothing.
     ///
     /// # Cancel safety
     /// Everything has been told to end by then; calling it again waits for the rest.
     pub async fn end(&self) {
         self.triggers.iter().for_each(|trigger| trigger.abandon(self.controller));
-        future::join_all(self.informers.iter().map(InformerFactory::shutdown)).await;
+        self.polls.abort();
+        let informers = future::join_all(self.informers.iter().map(InformerFactory::shutdown));
+        future::join(informers, self.polls.ended()).await;
     }
 
     /// Tells everything to end, and waits for nothing.

@@ -6,12 +6,11 @@
 //! - A write through the turn's client after the turn is over is not sent. One that is under way at that moment is
 //!   dropped, and its key waits for a consistent read, as after every write of unknown outcome.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
-use tracing::Instrument as _;
 use windlass_client::{ControllerClients, DeclaredVerbs};
-use windlass_env::cell::{Observer, Publisher, cell};
-use windlass_env::{Env, Task, TaskAbort};
+use windlass_env::cell::{Publisher, cell};
+use windlass_env::{Env, TaskGroup};
 
 use crate::consistency::key_log::KeyLog;
 
@@ -22,14 +21,7 @@ pub(crate) struct Turn {
     log: Arc<KeyLog>,
     /// Built at its first use, because most reconciles change nothing.
     client: OnceLock<kube::Client>,
-    tasks: Mutex<Tasks>,
-}
-
-#[derive(Default)]
-struct Tasks {
-    is_over: bool,
-    /// Of each task: how to abort it, and the cell that its end closes.
-    spawned: Vec<(TaskAbort, Observer<()>)>,
+    tasks: TaskGroup,
 }
 
 /// A turn that is open until this is dropped.
@@ -41,6 +33,7 @@ pub(crate) struct OpenTurn {
 
 impl Turn {
     pub(crate) fn open(
+        env: &Env,
         clients: &ControllerClients,
         declared: Arc<dyn DeclaredVerbs>,
         log: KeyLog,
@@ -51,7 +44,7 @@ impl Turn {
             declared,
             log: Arc::new(log),
             client: OnceLock::new(),
-            tasks: Mutex::default(),
+            tasks: TaskGroup::new(env.clone()),
         };
         OpenTurn { turn: Arc::new(turn), open: Some(publisher) }
     }
@@ -62,31 +55,9 @@ impl Turn {
         self.client.get_or_init(build)
     }
 
-    /// Spawns a task of this turn. It never runs if the turn is over.
-    pub(crate) fn spawn<F>(&self, env: &Env, span: &tracing::Span, name: String, task: F) -> Task<F::Output>
-    where
-        F: Future<Output: Send + 'static> + Send + 'static,
-    {
-        let (running, ended) = cell(());
-        let mut tasks = self.tasks();
-        let task = env.spawn(
-            name,
-            async move {
-                // Dropped with the task, however it ends.
-                let _running = running;
-                task.await
-            }
-            .instrument(span.clone()),
-        );
-        match tasks.is_over {
-            true => task.abort(),
-            false => tasks.spawned.push((task.abort_handle(), ended)),
-        }
-        task
-    }
-
-    fn tasks(&self) -> MutexGuard<'_, Tasks> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The tasks of this turn. None runs after it.
+    pub(crate) fn tasks(&self) -> &TaskGroup {
+        &self.tasks
     }
 }
 
@@ -95,28 +66,15 @@ impl OpenTurn {
         Arc::clone(&self.turn)
     }
 
-    /// Waits until every task of the turn has ended, with those that a task spawns.
-    pub(crate) async fn tasks_ended(&self) {
-        loop {
-            let last = self.turn.tasks().spawned.last().map(|(_, running)| running.clone());
-            let Some(mut running) = last else { return };
-            // Nothing is ever published: the cell closes when the task has ended.
-            let _closed = running.wait_until(|()| false).await;
-            self.turn.tasks().spawned.retain(|(_, running)| !running.is_closed());
-        }
-    }
-
     /// Ends the turn, and waits until tasks that still ran are gone.
     pub(crate) async fn end(mut self) {
         self.close();
-        self.tasks_ended().await;
+        self.turn.tasks.ended().await;
     }
 
     fn close(&mut self) {
         self.open = None;
-        let mut tasks = self.turn.tasks();
-        tasks.is_over = true;
-        tasks.spawned.iter().for_each(|(task, _)| task.abort());
+        self.turn.tasks.abort();
     }
 }
 

@@ -201,7 +201,7 @@ impl Worker {
         // Inside an async block, so that a panic before the first await is caught as well.
         let reconcile = async {
             let returned = self.controller.reconcile(key, &context).await;
-            turn.tasks_ended().await;
+            turn.turn().tasks().ended().await;
             returned
         };
         let returned = caught(self.in_time(unless_lost(lost, reconcile)).instrument(span)).await;
@@ -225,8 +225,8 @@ impl Worker {
     fn open_turn(&self, key: &ObjectKey, fence: KeyFence) -> OpenTurn {
         let (log, declared) = (self.core.gate.log(key), Arc::clone(&self.declared));
         match fence {
-            Some(fence) => Turn::open(&self.clients.behind(fence), declared, log),
-            None => Turn::open(&self.clients, declared, log),
+            Some(fence) => Turn::open(&self.core.env, &self.clients.behind(fence), declared, log),
+            None => Turn::open(&self.core.env, &self.clients, declared, log),
         }
     }
 

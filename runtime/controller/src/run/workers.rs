@@ -14,9 +14,8 @@ use crate::consistency::doubts::{DoubtResolver, STOP_TIMEOUT};
 use crate::core::Core;
 use crate::core::activity::Busy;
 use crate::core::standing::Standing;
-use crate::enqueue::history::Asker;
 use crate::enqueue::quarantine::Quarantined;
-use crate::enqueue::timer::Clockwork;
+use crate::enqueue::source::{Source, TaskContext};
 use crate::enqueue::trigger::Trigger;
 use crate::enqueue::wiring::Replay;
 use crate::explain::{Explanation, Insight};
@@ -60,15 +59,12 @@ impl Workers {
         }
     }
 
-    /// Lets a timer go off until the workers are told to stop.
-    pub(crate) fn run_timer(&mut self, number: usize, clockwork: Clockwork) {
-        let Core { env, stop, wiring, .. } = &*self.core;
-        let (stop, name) = (stop.clone(), format!("{} timer {number}", self.name()));
-        let queue = wiring.queue.routine().of(Asker::Timer);
-        let run = clockwork.run(env.clone(), name.clone(), queue, wiring.panics.clone());
-        self.tasks.push(env.spawn(name, async move {
-            stop.run_until_cancelled(run).await;
-        }));
+    /// Runs what brings keys beside the workers, until they are told to stop.
+    pub(crate) fn run_sources(&mut self, sources: Vec<Source>, cx: &TaskContext) {
+        for source in sources {
+            let (name, run) = self.core.run_source(source, cx);
+            self.tasks.push(self.core.env.spawn(name, run));
+        }
     }
 
     /// Queues keys that are withheld, once they need not be, until the workers are told to stop.
@@ -114,6 +110,7 @@ impl Workers {
             let _ended = task.await;
             self.tasks.pop();
         }
+        self.core.polls.tasks.ended().await;
         self.outcomes_resolved().await;
         while let Some(own) = self.own.last() {
             own.shutdown().await;
@@ -143,6 +140,7 @@ impl Workers {
     pub fn abort(&self) {
         self.stop();
         self.tasks.iter().for_each(Task::abort);
+        self.core.polls.tasks.abort();
         self.resolver.iter().for_each(Task::abort);
     }
 

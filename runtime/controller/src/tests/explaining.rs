@@ -345,10 +345,9 @@ fn annotate(world: &World, name: &str, value: Option<&str>) {
 async fn a_paused_key_is_not_reconciled_whatever_asks_and_is_at_once_when_its_annotation_goes() {
     let world = World::with(&["m", "n"]);
     annotate(&world, "m", Some("by hand"));
-    let trigger = crate::Trigger::new(10);
-    let sent = trigger.clone();
+    let trigger = world.feed(10);
     let wire = move |setup: &mut Setup| {
-        setup.triggered_by(&sent);
+        drop(setup.trigger("feed", 10));
         pausable(setup);
     };
     let workers = world.watcher(wire).await;
@@ -443,10 +442,9 @@ async fn start_in(world: &World, scope: &Gatekeeper, registration: Registration)
 async fn a_key_of_another_replicas_shard_is_neither_queued_nor_reconciled_and_says_whose_it_is() {
     let world = World::with(&["a", "z"]);
     let scope = Gatekeeper::with('m');
-    let trigger = crate::Trigger::new(1);
-    let sent = trigger.clone();
+    let trigger = world.feed(1);
     let wire = move |setup: &mut Setup| {
-        setup.triggered_by(&sent);
+        drop(setup.trigger("feed", 1));
         watch_maps(setup);
     };
     let done = |_, _| async { Ok(Outcome::Done) };

@@ -8,7 +8,7 @@ use windlass_informer::{ChannelSource, ListRequest, ListerWatcher, Selection, Wa
 use windlass_object::{RawList, Typed};
 
 use super::*;
-use crate::{Timer, Trigger, TriggerError};
+use crate::{Timer, TriggerError};
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey::namespaced("shop", name)
@@ -17,10 +17,9 @@ fn key(name: &str) -> ObjectKey {
 #[tokio::test(start_paused = true)]
 async fn keys_sent_before_and_after_the_start_are_reconciled() {
     let world = World::with(&[]);
-    let trigger = Trigger::new(10);
+    let trigger = world.feed(10);
     trigger.try_send(key("early")).expect("kept");
-    let theirs = trigger.clone();
-    let workers = world.watcher(move |setup| setup.triggered_by(&theirs)).await;
+    let workers = world.watcher(move |setup| drop(setup.trigger("feed", 10))).await;
     trigger.try_send(key("late")).expect("sent");
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["early", "late"]);
@@ -33,13 +32,12 @@ async fn keys_sent_before_and_after_the_start_are_reconciled() {
 #[tokio::test(start_paused = true)]
 async fn a_trigger_holds_so_many_keys_and_tells_or_keeps_waiting_whoever_sends_more() {
     let world = World::with(&[]);
-    let trigger = Trigger::new(2);
+    let trigger = world.feed(2);
     ["a", "b", "a"].iter().for_each(|name| trigger.try_send(key(name)).expect("kept"));
     assert_eq!(trigger.try_send(key("c")), Err(TriggerError::Full { bound: 2 }));
     let mut waiting = Box::pin(trigger.send(key("c")));
     assert!(waiting.as_mut().now_or_never().is_none(), "no worker has taken any");
-    let theirs = trigger.clone();
-    let _workers = world.watcher(move |setup| setup.triggered_by(&theirs)).await;
+    let _workers = world.watcher(move |setup| drop(setup.trigger("feed", 2))).await;
     waiting.await.expect("there is room now");
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["a", "b", "c"]);
@@ -48,13 +46,12 @@ async fn a_trigger_holds_so_many_keys_and_tells_or_keeps_waiting_whoever_sends_m
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_room_is_told_when_the_controller_stops() {
     let world = World::with(&[]);
-    let trigger = Trigger::new(1);
-    let theirs = trigger.clone();
+    let trigger = world.feed(1);
     let act = |_: ObjectKey, cx: Context| async move {
         cx.env().sleep(Duration::from_secs(60)).await;
         Ok(Outcome::Done)
     };
-    let workers = world.start_with(world.scripted(move |setup| setup.triggered_by(&theirs), act)).await;
+    let workers = world.start_with(world.scripted(move |setup| drop(setup.trigger("feed", 1)), act)).await;
     trigger.send(key("held")).await.expect("sent");
     world.pass(1).await;
     trigger.send(key("waits")).await.expect("the first is with a worker");
@@ -127,18 +124,26 @@ async fn a_source_of_its_own_that_panics_fails_the_health_check_of_its_controlle
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_trigger_serves_one_controller() {
+async fn trigger_that_no_setup_declares_refuses_keys() {
+    let triggers = Triggers::default();
+    let trigger = triggers.get("typo", "feed");
+    trigger.try_send(key("early")).expect("it may be declared later");
+    triggers.refuse_undeclared();
+    let error = trigger.send(key("late")).await.expect_err("no such controller").to_string();
+    assert!(error.contains("typo") && error.contains("feed"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn trigger_keeps_keys_for_a_controller_that_is_set_up_later() {
     let world = World::with(&[]);
-    let trigger = Trigger::new(1);
-    let (theirs, others) = (trigger.clone(), trigger.clone());
-    let first = world
-        .ready(world.scripted(move |setup| setup.triggered_by(&theirs), |_, _| async { Ok(Outcome::Done) }));
-    let second = world.scripted(move |setup| setup.triggered_by(&others), |_, _| async { Ok(Outcome::Done) });
-    let second =
-        second.prepare(Host::new(world.env.clone(), Metrics::new(), first.factory.clone())).expect("set up");
-    let _workers = first.prepared.start(first.resources.clone()).await.expect("started");
-    let refused = second.start(first.resources).await.expect_err("taken").to_string();
-    assert!(refused.contains("scripted") && refused.contains("one of its own"), "{refused}");
+    let trigger = world.triggers.get("scripted", "feed");
+    trigger.try_send(key("early")).expect("kept");
+    let _workers = world.watcher(|setup| drop(setup.trigger("feed", 1))).await;
+    world.triggers.refuse_undeclared();
+    world.pass(1).await;
+    trigger.try_send(key("late")).expect("it is declared");
+    world.pass(1).await;
+    assert_eq!(world.diary.names(), ["early", "late"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -201,14 +206,14 @@ async fn a_timer_whose_keys_panic_goes_off_again_and_one_without_pause_is_refuse
 }
 
 /// Fed from elsewhere, and in need of Secrets.
-fn fed_and_needing_secrets(world: &World, trigger: &Trigger) -> (Arc<ChannelSource>, Registration) {
+fn fed_and_needing_secrets(world: &World) -> (Arc<ChannelSource>, Registration) {
     let feed = Arc::new(ChannelSource::new(&world.env));
-    let (theirs, trigger) = (Arc::clone(&feed), trigger.clone());
+    let theirs = Arc::clone(&feed);
     let wire = move |setup: &mut Setup| {
         let source = theirs.selecting(&Selection::default());
         setup.watch_from(source, Typed::<ConfigMap>::new()).primary();
         setup.primary::<Secret>();
-        setup.triggered_by(&trigger);
+        drop(setup.trigger("feed", 1));
         setup.cache_sync(crate::CacheSync::Forever);
     };
     (feed, world.scripted(wire, |_, _| async { Ok(Outcome::Done) }))
@@ -218,8 +223,8 @@ fn fed_and_needing_secrets(world: &World, trigger: &Trigger) -> (Arc<ChannelSour
 async fn a_start_that_is_dropped_while_it_waits_leaves_no_task_and_nobody_waiting() {
     let world = World::with(&[]);
     world.api.meddle(|asked| (asked.resource == "secrets").then_some(What::Unavailable));
-    let trigger = Trigger::new(1);
-    let (feed, registration) = fed_and_needing_secrets(&world, &trigger);
+    let trigger = world.feed(1);
+    let (feed, registration) = fed_and_needing_secrets(&world);
     let readied = world.ready(registration);
     world.pass(1).await;
     let before = world.env.tasks();
@@ -240,8 +245,8 @@ async fn a_start_that_is_dropped_while_it_waits_leaves_no_task_and_nobody_waitin
 #[tokio::test(start_paused = true)]
 async fn a_start_whose_handler_cannot_join_leaves_no_task_and_nobody_waiting() {
     let world = World::with(&[]);
-    let trigger = Trigger::new(1);
-    let (feed, registration) = fed_and_needing_secrets(&world, &trigger);
+    let trigger = world.feed(1);
+    let (feed, registration) = fed_and_needing_secrets(&world);
     let readied = world.ready(registration);
     readied.factory.shutdown().await;
     let before = world.env.tasks();
@@ -254,12 +259,11 @@ async fn a_start_whose_handler_cannot_join_leaves_no_task_and_nobody_waiting() {
 #[tokio::test(start_paused = true)]
 async fn keys_that_a_limit_puts_aside_still_count_against_the_bound_of_their_trigger() {
     let world = World::with(&[]);
-    let trigger = Trigger::new(2);
-    let theirs = trigger.clone();
+    let trigger = world.feed(2);
     let wire = move |setup: &mut Setup| {
         setup.workers(4);
         setup.at_most(1, |_| Some("all".to_owned()));
-        setup.triggered_by(&theirs);
+        drop(setup.trigger("feed", 2));
     };
     let act = |_: ObjectKey, cx: Context| async move {
         cx.env().sleep(Duration::from_secs(10)).await;

@@ -13,7 +13,7 @@ use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::history::History;
 use crate::enqueue::limits::Limit;
 use crate::enqueue::quarantine::Quarantine;
-use crate::{Trigger, TriggerError};
+use crate::{TriggerError, Triggers};
 
 /// How many keys there are. An interpreter takes a thousand times as long; it is to see many orders of a few keys and not
 /// one order of many.
@@ -74,7 +74,9 @@ fn of_a_class_no_more_keys_than_may_are_with_threads_at_once_and_who_was_put_asi
 #[test]
 fn every_key_that_threads_send_is_taken_once_and_who_waits_for_room_gets_it_or_hears_of_the_end() {
     let env = Env::virtual_time(1);
-    let (queue, trigger, taken) = (queue(&env), Trigger::new(2), AtomicUsize::new(0));
+    let (queue, trigger, taken) =
+        (queue(&env), Triggers::default().get("threads", "feed"), AtomicUsize::new(0));
+    trigger.declare(2);
     std::thread::scope(|scope| {
         for sender in 0..2 {
             let (env, trigger) = (&env, &trigger);
@@ -98,7 +100,7 @@ fn every_key_that_threads_send_is_taken_once_and_who_waits_for_room_gets_it_or_h
         });
         let history = History::new(env.clone(), "threads");
         let enqueuer = Enqueuer::new(queue.clone(), Quarantine::new(None), history, Arc::new(Everything));
-        trigger.open("threads", enqueuer).expect("nobody has it");
+        trigger.open("threads", enqueuer);
     });
     assert_eq!(taken.into_inner(), KEYS);
     (0..2).for_each(|number| trigger.try_send(key(number)).expect("there is room"));

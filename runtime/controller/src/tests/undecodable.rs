@@ -3,7 +3,6 @@
 use windlass_workqueue::Priority;
 
 use super::*;
-use crate::Trigger;
 
 const PAUSED: &str = "example.com/paused";
 
@@ -22,10 +21,10 @@ fn watch_maps(setup: &mut Setup) {
 
 /// A controller that waits for changes, and a trigger for its keys. The map `m` is reconciled, and then broken.
 async fn broken_map(wire: fn(&mut Setup)) -> (World, Workers, Trigger) {
-    let (world, trigger) = (World::with(&["m", "n"]), Trigger::new(10));
-    let sent = trigger.clone();
+    let world = World::with(&["m", "n"]);
+    let trigger = world.feed(10);
     let wire = move |setup: &mut Setup| {
-        setup.triggered_by(&sent);
+        drop(setup.trigger("feed", 10));
         wire(setup);
     };
     let workers = world.watcher(wire).await;

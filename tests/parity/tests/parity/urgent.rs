@@ -159,7 +159,7 @@ async fn keys_come_from_triggers_and_from_timers_as_from_watches() {
     let (diary, trigger) = (Diary::default(), Arc::new(Mutex::new(None)));
     let (notes, handed_out) = (diary.clone(), Arc::clone(&trigger));
     let triggered = controller("triggered", move |setup| {
-        let trigger = setup.trigger(10);
+        let trigger = setup.trigger("feed", 10);
         trigger.try_send(ObjectKey::cluster("early")).expect("room");
         *handed_out.lock().expect("no panic") = Some(trigger);
         setup.every(Timer::every(Duration::from_secs(60)), || vec![ObjectKey::cluster("minutely")]);

@@ -34,12 +34,10 @@ impl Scope for Hopeless {
 #[tokio::test(start_paused = true)]
 async fn a_scope_that_panics_is_told_of_and_does_not_take_the_answer_with_it() {
     let world = World::with(&[]);
-    let trigger = crate::Trigger::new(1);
-    let sent = trigger.clone();
     let queue = Arc::new(OnceLock::new());
     let theirs = Arc::clone(&queue);
     let wire = move |setup: &mut Setup| {
-        setup.triggered_by(&sent);
+        drop(setup.trigger("feed", 1));
         assert!(theirs.set(setup.queue()).is_ok() || theirs.get().is_some());
     };
     let registration = world.scripted(wire, |_, _| async { Ok(Outcome::Done) });
@@ -151,12 +149,11 @@ async fn nothing_is_left_of_a_key_whose_last_reconcile_failed_while_it_was_hande
         assert_ne!(key.name(), "z-panics", "as told");
         Err(retry("as told"))
     };
-    let trigger = crate::Trigger::new(1);
-    let sent = trigger.clone();
+    let trigger = world.feed(1);
     let wire = move |setup: &mut Setup| {
         setup.workers(2);
         setup.quarantine_after(Some(1));
-        setup.triggered_by(&sent);
+        drop(setup.trigger("feed", 1));
         watch_maps(setup);
     };
     let workers = start_in(&world, &scope, world.scripted(wire, act)).await;

@@ -1,0 +1,86 @@
+//! Tasks that end together.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::task::AbortHandle;
+
+use crate::cell::{Observer, cell};
+use crate::{Env, Task};
+
+/// Tasks that are aborted together and waited for together. Clones are the same group.
+///
+/// Dropping a group does nothing: its tasks are tracked by their [`Env`] like all others.
+#[derive(Clone, Debug)]
+pub struct TaskGroup {
+    env: Env,
+    members: Arc<Mutex<Members>>,
+}
+
+#[derive(Debug, Default)]
+struct Members {
+    is_aborted: bool,
+    running: Vec<Member>,
+}
+
+#[derive(Debug)]
+struct Member {
+    abort: Option<AbortHandle>,
+    /// Closed when the task has ended.
+    end: Observer<()>,
+}
+
+impl TaskGroup {
+    /// A group without tasks, whose tasks are tasks of `env`.
+    pub fn new(env: Env) -> Self {
+        Self { env, members: Arc::default() }
+    }
+
+    /// Spawns a task of this group. It never runs if the group was [aborted](Self::abort).
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn spawn<F>(&self, name: impl Into<String>, task: F) -> Task<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        let (running, end) = cell(());
+        let mut members = self.members();
+        members.running.retain(|member| !member.end.is_closed());
+        let task = self.env.spawn(name, async move {
+            // Dropped with the task, however it ends.
+            let _running = running;
+            task.await
+        });
+        match members.is_aborted {
+            true => task.abort(),
+            false => members.running.push(Member { abort: task.abort_handle(), end }),
+        }
+        task
+    }
+
+    /// Stops every task at its next await. None that is spawned later runs.
+    pub fn abort(&self) {
+        let mut members = self.members();
+        members.is_aborted = true;
+        members.running.iter().filter_map(|member| member.abort.as_ref()).for_each(AbortHandle::abort);
+    }
+
+    /// Waits until no task of the group runs, those included that its tasks spawn.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again.
+    pub async fn ended(&self) {
+        loop {
+            let last = self.members().running.last().map(|member| member.end.clone());
+            let Some(mut end) = last else { return };
+            // Nothing is ever published: the cell closes.
+            let _closed = end.wait_until(|()| false).await;
+            self.members().running.retain(|member| !member.end.is_closed());
+        }
+    }
+
+    fn members(&self) -> MutexGuard<'_, Members> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
