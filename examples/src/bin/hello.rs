@@ -2,10 +2,9 @@
 //! ConfigMap of that name that somebody else made stays as it is.
 //!
 //! ```sh
-//! cargo run -p windlass-examples --bin hello -- ~/.kube/config
+//! cargo run -p windlass-examples --bin hello -- --kubeconfig ~/.kube/config
+//! cargo run -p windlass-examples --bin hello -- manifests rbac
 //! ```
-
-use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::ResourceExt;
@@ -63,17 +62,8 @@ fn mirror_of(service: &Service) -> ConfigMap {
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    rustls::crypto::ring::default_provider().install_default().expect("nobody installed one before");
-    tracing_subscriber::fmt().init();
-    let env = Env::system("hello");
-    // Without an argument: the service account of the Pod this runs in.
-    let kubeconfig = std::env::args_os().nth(1).map(PathBuf::from);
-    let cluster = windlass::client::load_config(kubeconfig.as_deref(), None).await?;
-    let config = ManagerConfig::new(env.rng("identity").identifier()).named("label-mirror");
-    let signals = ShutdownSignals::from_process(&env)?;
-    let manager = Manager::new(env, config, cluster)?.register(Registration::of::<LabelMirror>());
-    Ok(manager.run(signals).await?)
+async fn main() -> Result<(), windlass::Error> {
+    windlass::run("label-mirror", [Registration::of::<LabelMirror>()]).await
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! Where the cluster is, and who we are to it.
 //!
-//! A file is used only where one is named: a controller that finds itself in a shell with some other cluster's
-//! `KUBECONFIG` must not start working there. Errors name the file and the remedy on one line, and never quote the
-//! file, which holds secrets.
+//! [`load_config`] uses a file only where one is named, as kube-controller-manager does: a program that starts in a shell with
+//! some other cluster's `KUBECONFIG` must not start working there. [`infer_config`] looks where operators' developers
+//! expect it, and says where it found the cluster. Errors name the file and the remedy on one line, and never quote the file, which
+//! holds secrets.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use http::Uri;
@@ -28,13 +30,89 @@ pub async fn load_config(kubeconfig: Option<&Path>, master: Option<&str>) -> Res
     let server = master.filter(|address| !address.is_empty()).map(server).transpose()?;
     match (kubeconfig.filter(|path| !path.as_os_str().is_empty()), server) {
         (Some(path), server) => {
-            let mut config = from_file(path).await?;
+            let (mut config, _context) = from_file(path).await?;
             config.cluster_url = server.unwrap_or(config.cluster_url);
             if has_userinfo(&config.cluster_url) { Err(ConfigError::Userinfo) } else { Ok(config) }
         }
         (None, Some(server)) => Ok(Config::new(server)),
         (None, None) => Config::incluster().map_err(not_in_cluster),
     }
+}
+
+/// A cluster, and where its configuration was found. The configuration holds secrets.
+#[derive(Clone)]
+pub struct Cluster {
+    /// The configuration.
+    pub config: Config,
+    /// Where it was found.
+    pub source: ClusterSource,
+}
+
+/// Where the configuration of a cluster was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterSource {
+    /// In this file, under this context.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Its current context.
+        context: String,
+    },
+    /// In the Pod that the process runs in.
+    Pod,
+}
+
+impl fmt::Display for ClusterSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path, context } => write!(f, "context {context} of {}", path.display()),
+            Self::Pod => f.write_str("the service account of the Pod"),
+        }
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+/// Finds the cluster: in the named file, else in the file of `$KUBECONFIG`, else in the Pod that the process runs in, else in
+/// `~/.kube/config`. This is controller-runtime's order: in a Pod, a home directory is not looked at.
+///
+/// # Errors
+/// When the first of them that exists cannot be used, or when none exists.
+pub async fn infer_config(kubeconfig: Option<&Path>) -> Result<Cluster, ConfigError> {
+    let env = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    infer(kubeconfig, env("KUBECONFIG"), env("HOME"), Config::incluster).await
+}
+
+/// [`infer_config`] with what it takes from the process.
+async fn infer(
+    named: Option<&Path>,
+    variable: Option<PathBuf>,
+    home: Option<PathBuf>,
+    in_pod: impl FnOnce() -> Result<Config, InClusterError>,
+) -> Result<Cluster, ConfigError> {
+    if let Some(path) = named.map(Path::to_path_buf).or(variable) {
+        return in_file(path).await;
+    }
+    let missing = match in_pod() {
+        Ok(config) => return Ok(Cluster { config, source: ClusterSource::Pod }),
+        Err(error) => error,
+    };
+    match home.map(|home| home.join(".kube/config")).filter(|path| path.exists()) {
+        Some(path) => in_file(path).await,
+        None => Err(ConfigError::Nowhere { reason: one_line(&missing) }),
+    }
+}
+
+async fn in_file(path: PathBuf) -> Result<Cluster, ConfigError> {
+    let (config, context) = from_file(&path).await?;
+    if has_userinfo(&config.cluster_url) {
+        return Err(ConfigError::Userinfo);
+    }
+    Ok(Cluster { config, source: ClusterSource::File { path, context } })
 }
 
 /// The configuration of the cluster could not be loaded.
@@ -72,6 +150,15 @@ pub enum ConfigError {
         /// What is missing.
         reason: String,
     },
+    /// There is no file, and the process does not run in a Pod.
+    #[error(
+        "no cluster: there is no --kubeconfig, no $KUBECONFIG, no service account of a Pod ({reason}) and no ~/.kube/config; \
+         name a file with --kubeconfig"
+    )]
+    Nowhere {
+        /// What a Pod would have.
+        reason: String,
+    },
     /// The server's address is none.
     #[error("--master {0:?} is no address of a server: write https://host:port")]
     Master(String),
@@ -102,15 +189,16 @@ fn has_userinfo(server: &Uri) -> bool {
     server.authority().is_some_and(|authority| authority.as_str().contains('@'))
 }
 
-async fn from_file(path: &Path) -> Result<Config, ConfigError> {
+/// The configuration in a file, and the name of its current context.
+async fn from_file(path: &Path) -> Result<(Config, String), ConfigError> {
     let kubeconfig = Kubeconfig::read_from(path).map_err(|error| unusable(path, error))?;
     let authority = authority_file(&kubeconfig);
-    let context = KubeConfigOptions::default();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &context).await;
+    let context = kubeconfig.current_context.clone().unwrap_or_default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let mut config = config.map_err(|error| unusable(path, error))?;
     // kube reads a CA file again when it is told which one it is.
     config.root_cert_file = authority.filter(|_| config.root_cert.is_some());
-    Ok(config)
+    Ok((config, context))
 }
 
 /// The CA file of the current context's cluster, unless the kubeconfig holds the certificates itself.
@@ -184,6 +272,32 @@ users: [{name: u, user: {token: s3cr3t-token}}]
         let config = load_config(Some(file(WHOLE).path()), None).await.unwrap();
         assert_eq!(config.cluster_url, "https://example.com:6443/");
         assert_eq!(config.default_namespace, "web");
+    }
+
+    #[tokio::test]
+    async fn cluster_is_looked_for_in_a_fixed_order() {
+        let (named, variable, home) = (file(WHOLE), file(WHOLE), tempfile::tempdir().unwrap());
+        std::fs::create_dir(home.path().join(".kube")).unwrap();
+        let in_home = home.path().join(".kube/config");
+        std::fs::write(&in_home, WHOLE).unwrap();
+        let home = Some(home.path().to_path_buf());
+        let no_pod = || Err(InClusterError::ReadEnvironmentVariable(std::env::VarError::NotPresent));
+        let pod = || Ok(Config::new(Uri::from_static("https://pod")));
+        let of = |path: &Path| ClusterSource::File { path: path.to_path_buf(), context: "here".into() };
+        let variable = Some(variable.path().to_path_buf());
+        let found = infer(Some(named.path()), variable.clone(), home.clone(), pod).await.unwrap();
+        assert_eq!(found.source, of(named.path()));
+        let found = infer(None, variable.clone(), home.clone(), pod).await.unwrap();
+        assert_eq!(found.source, of(variable.as_deref().unwrap()));
+        let found = infer(None, None, home.clone(), pod).await.unwrap();
+        assert_eq!(found.source, ClusterSource::Pod, "in a Pod the home directory is not looked at");
+        let found = infer(None, None, home, no_pod).await.unwrap();
+        assert_eq!(found.source, of(&in_home));
+        assert_eq!(found.config.default_namespace, "web");
+        let error = infer(None, None, None, no_pod).await.unwrap_err().to_string();
+        for place in ["--kubeconfig", "$KUBECONFIG", "Pod", "~/.kube/config"] {
+            assert!(error.contains(place), "{error}");
+        }
     }
 
     #[tokio::test]

@@ -43,7 +43,7 @@ mod tests;
 
 pub use self::{
     clients::{Clients, ControllerClients},
-    config::{ConfigError, load_config},
+    config::{Cluster, ClusterSource, ConfigError, infer_config, load_config},
     error::{
         ClientError, CredentialsError, DeadlineError, Denial, DrainingError, FencedError, IdentityCause,
         IdentityError, KilledError, NotDeclaredError, RequestError, SilentError, TurnOverError, denial,

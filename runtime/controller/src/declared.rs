@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use windlass_client::DeclaredVerbs;
 use windlass_informer::Selection;
 use windlass_metrics::Metrics;
-use windlass_object::{ResourceKind, Rule, Verb};
+use windlass_object::{ResourceKind, Rule, Scope, Verb};
 
 use crate::descriptor::Descriptor;
 
@@ -22,6 +23,8 @@ const ANY: &str = "*";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeclaredRules {
     groups: BTreeMap<String, Resources>,
+    /// The resources that are known to have no namespaces, by group and plural.
+    cluster: BTreeSet<(String, String)>,
 }
 
 impl DeclaredRules {
@@ -29,6 +32,14 @@ impl DeclaredRules {
     pub fn add(&mut self, group: &str, resource: &str, verbs: impl IntoIterator<Item = Verb>) {
         let resources = self.groups.entry(group.to_owned()).or_default();
         resources.entry(resource.to_owned()).or_default().extend(verbs);
+    }
+
+    /// Adds `verbs` on `subresource` (empty, or `/status`) of a kind.
+    fn add_kind(&mut self, kind: &ResourceKind, subresource: &str, verbs: &[Verb]) {
+        if kind.scope == Scope::Cluster {
+            self.cluster.insert((kind.group.to_string(), kind.plural.to_string()));
+        }
+        self.add(&kind.group, &format!("{}{subresource}", kind.plural), verbs.iter().copied());
     }
 
     /// One rule per group and resource, in order of group and resource.
@@ -48,6 +59,54 @@ impl DeclaredVerbs for DeclaredRules {
         let groups = [group, ANY].into_iter().filter_map(|group| self.groups.get(group));
         let mut verbs = groups.flat_map(|resources| [resources.get(resource), resources.get(ANY)]).flatten();
         verbs.any(|verbs| verbs.contains(&verb))
+    }
+}
+
+/// What one setup declares.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Declared {
+    /// Everything that is asked of the API server.
+    pub(crate) all: DeclaredRules,
+    /// What of it the controller itself sends.
+    own: DeclaredRules,
+    definitions: Vec<CustomResourceDefinition>,
+}
+
+impl Declared {
+    pub(crate) fn watch(&mut self, kind: &ResourceKind) {
+        self.all.add_kind(kind, "", &[Verb::List, Verb::Watch]);
+    }
+
+    pub(crate) fn uses(&mut self, kind: &ResourceKind, subresource: &str, verbs: &[Verb]) {
+        self.all.add_kind(kind, subresource, verbs);
+        self.own.add_kind(kind, subresource, verbs);
+    }
+
+    pub(crate) fn uses_rule(&mut self, rule: &Rule) {
+        for rules in [&mut self.all, &mut self.own] {
+            rules.add(&rule.group, &rule.resource, rule.verbs.iter().copied());
+        }
+    }
+
+    pub(crate) fn ships(&mut self, definition: CustomResourceDefinition) {
+        if !self.definitions.contains(&definition) {
+            self.definitions.push(definition);
+        }
+    }
+
+    pub(crate) fn declaration(
+        &self,
+        descriptor: Descriptor,
+        watches: Vec<(ResourceKind, Selection)>,
+    ) -> Declaration {
+        Declaration {
+            descriptor,
+            rules: self.all.rules(),
+            own_rules: self.own.rules(),
+            cluster_scoped: self.all.cluster.clone(),
+            definitions: self.definitions.clone(),
+            watches,
+        }
     }
 }
 
@@ -89,6 +148,13 @@ pub struct Declaration {
     pub descriptor: Descriptor,
     /// What it may ask of the API server, one rule per resource, in order.
     pub rules: Vec<Rule>,
+    /// What of it leaves under the identity of the controller, where controllers have identities of their own: all but
+    /// what its watches need, which the process reads.
+    pub own_rules: Vec<Rule>,
+    /// The resources of these rules that are known to have no namespaces, by group and plural.
+    pub cluster_scoped: BTreeSet<(String, String)>,
+    /// The kinds that the binary ships, each once.
+    pub definitions: Vec<CustomResourceDefinition>,
     /// What it keeps caches of.
     pub watches: Vec<(ResourceKind, Selection)>,
 }
@@ -96,7 +162,23 @@ pub struct Declaration {
 impl Declaration {
     /// What something that watches nothing asks of the API server.
     pub fn new(descriptor: Descriptor, rules: impl IntoIterator<Item = Rule>) -> Self {
-        Self { descriptor, rules: rules.into_iter().collect(), watches: Vec::new() }
+        let rules: Vec<Rule> = rules.into_iter().collect();
+        Self {
+            descriptor,
+            own_rules: rules.clone(),
+            rules,
+            cluster_scoped: BTreeSet::new(),
+            definitions: Vec::new(),
+            watches: Vec::new(),
+        }
+    }
+
+    /// Says that no resource of these rules has namespaces.
+    #[must_use]
+    pub fn without_namespaces(mut self) -> Self {
+        let plural = |rule: &Rule| rule.resource.split('/').next().unwrap_or_default().to_owned();
+        self.cluster_scoped = self.rules.iter().map(|rule| (rule.group.to_string(), plural(rule))).collect();
+        self
     }
 
     /// The rules as requests are held against them. What they refuse is counted, as of controllers.

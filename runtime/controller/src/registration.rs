@@ -95,7 +95,8 @@ impl Registration {
     pub fn prepare(&self, host: Host) -> Result<Prepared, SetupError> {
         let mut setup = Setup::new(self.descriptor, host);
         let controller = (self.set_up)(&mut setup)?;
-        Ok(Prepared::new(controller, setup.assemble()?))
+        let (core, parts) = setup.assemble()?;
+        Ok(Prepared::new(controller, core, parts))
     }
 }
 

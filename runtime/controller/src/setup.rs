@@ -7,14 +7,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::stream::{BoxStream, Stream, StreamExt as _};
-use kube::Resource;
 use kube::core::{DynamicObject, PartialObjectMeta};
+use kube::{CustomResourceExt, Resource};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use windlass_env::{Env, TaskGroup};
 use windlass_informer::{FactoryOptions, InformerFactory, ListerWatcher};
 use windlass_metrics::{Metrics, ReconcileMetrics};
-use windlass_object::{Dynamic, Metadata, ObjectKey, Representation, ResourceKind, Rule, Typed, Verb};
+use windlass_object::{
+    Dynamic, Metadata, ObjectKey, Representation, ResourceKind, Rule, Scoped, Typed, Verb,
+};
 use windlass_workqueue::{Ageing, Priority, Queue, QueueOptions, RateLimiter, Tenancy};
 
 use crate::consistency::caches::{Cache, Caches};
@@ -24,7 +26,7 @@ use crate::consistency::writes::SharedLedger;
 use crate::core::activity::Activity;
 use crate::core::denials::Denials;
 use crate::core::{Core, Phase, Policy};
-use crate::declared::DeclaredRules;
+use crate::declared::Declared;
 use crate::descriptor::Descriptor;
 use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::history::{Asker, History};
@@ -93,7 +95,7 @@ pub struct Setup {
     descriptor: Descriptor,
     host: Host,
     queue: Queue<ObjectKey>,
-    rules: DeclaredRules,
+    declared: Declared,
     wired: Wired,
     /// What read-your-writes asks.
     caches: Caches,
@@ -117,10 +119,9 @@ pub struct Setup {
     background: Priority,
 }
 
-/// A controller that is set up: its core, and what its start takes.
-pub(crate) struct Assembled {
-    pub(crate) core: Core,
-    pub(crate) rules: DeclaredRules,
+/// What the start of a controller takes, beside its core.
+pub(crate) struct Parts {
+    pub(crate) declared: Declared,
     pub(crate) metrics: Metrics,
     pub(crate) handlers: Vec<(String, Attach)>,
     /// Of the caches that hold the objects of every shard.
@@ -142,8 +143,8 @@ impl Setup {
         let options = QueueOptions { tenancy: by_namespace(), ..QueueOptions::default() };
         let queue_metrics = metrics.workqueue(descriptor.queue_name);
         let queue = Queue::new(env.clone(), descriptor.queue_name, options, queue_metrics);
-        let mut rules = DeclaredRules::default();
-        rules.add("", "events", [Verb::Create, Verb::Patch]);
+        let mut declared = Declared::default();
+        declared.uses_rule(&Rule::new("", "events", [Verb::Create, Verb::Patch]));
         let reconcile_metrics = metrics.reconcile(descriptor.name);
         let caches = Caches::default();
         Self {
@@ -155,7 +156,7 @@ impl Setup {
             descriptor,
             host,
             queue,
-            rules,
+            declared,
             caches,
             wired: Wired::default(),
             needed: Vec::new(),
@@ -200,7 +201,7 @@ impl Setup {
     /// and [`watch_metadata`](Self::watch_metadata) are this one.
     pub fn watch_as<R: Representation>(&mut self, representation: R) -> Watch<'_, R::Object> {
         let kind = representation.kind();
-        self.rules.add(&kind.group, &kind.plural, [Verb::List, Verb::Watch]);
+        self.declared.watch(&kind);
         let Self { host, needed, caches, wired, .. } = self;
         let make = move |selection| {
             let informer = host.factory.informer(representation, selection);
@@ -356,34 +357,44 @@ impl Setup {
     }
 
     /// For writers: where their rules are declared, and who they write as.
-    pub(crate) fn declared(&mut self) -> (&mut DeclaredRules, Descriptor) {
-        (&mut self.rules, self.descriptor)
+    pub(crate) fn declared(&mut self) -> (&mut Declared, Descriptor) {
+        (&mut self.declared, self.descriptor)
     }
 
     /// Declares that requests with these verbs are made on `K`, beyond what watching it needs. An uncached get is a
     /// use like any other.
-    pub fn uses<K: Resource<DynamicType = ()>>(&mut self, verbs: impl IntoIterator<Item = Verb>) {
-        self.rules.add(&K::group(&()), &K::plural(&()), verbs);
+    pub fn uses<K: Resource<DynamicType = (), Scope: Scoped>>(
+        &mut self,
+        verbs: impl IntoIterator<Item = Verb>,
+    ) {
+        self.uses_subresource::<K>("", verbs);
     }
 
     /// Declares requests on a subresource of `K`, such as `status` or `scale`.
     pub fn uses_subresource<K>(&mut self, subresource: &str, verbs: impl IntoIterator<Item = Verb>)
     where
-        K: Resource<DynamicType = ()>,
+        K: Resource<DynamicType = (), Scope: Scoped>,
     {
-        let resource = format!("{}/{subresource}", K::plural(&()));
-        self.rules.add(&K::group(&()), &resource, verbs);
+        let separator = if subresource.is_empty() { "" } else { "/" };
+        let verbs: Vec<Verb> = verbs.into_iter().collect();
+        self.declared.uses(&ResourceKind::of::<K>(), &format!("{separator}{subresource}"), &verbs);
     }
 
     /// Declares requests on something that has no Rust type here. A group or resource of `*` stands for all of them,
-    /// for controllers that learn at run time what there is.
+    /// for controllers that learn at run time what there is. Where roles are limited to namespaces, it is taken for a
+    /// resource with namespaces.
     pub fn uses_rule(&mut self, rule: Rule) {
-        self.rules.add(&rule.group, &rule.resource, rule.verbs);
+        self.declared.uses_rule(&rule);
+    }
+
+    /// Declares that this binary ships the definition of `K`: manifests contain it.
+    pub fn crd<K: CustomResourceExt>(&mut self) {
+        self.declared.ships(K::crd());
     }
 
     /// What was declared so far.
     pub fn rules(&self) -> Vec<Rule> {
-        self.rules.rules()
+        self.declared.all.rules()
     }
 }
 
@@ -512,7 +523,7 @@ impl Setup {
     ///
     /// # Errors
     /// When they contradict each other.
-    pub(crate) fn assemble(mut self) -> Result<Assembled, SetupError> {
+    pub(crate) fn assemble(mut self) -> Result<(Core, Parts), SetupError> {
         self.check()?;
         let wiring = self.wiring();
         let keys = self.keys(&wiring);
@@ -536,9 +547,8 @@ impl Setup {
             polls: Polls { polls, tasks: TaskGroup::new(host.env.clone()) },
             env: host.env,
         };
-        Ok(Assembled {
-            core,
-            rules: self.rules,
+        let parts = Parts {
+            declared: self.declared,
             metrics: host.metrics,
             handlers: wired.handlers,
             replays: wired.replays.into(),
@@ -546,7 +556,8 @@ impl Setup {
             polls: asked,
             tasks: self.tasks,
             cache_sync: self.cache_sync,
-        })
+        };
+        Ok((core, parts))
     }
 
     /// Whether the declaration holds together.
@@ -597,7 +608,7 @@ impl std::fmt::Debug for Setup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Setup")
             .field("descriptor", &self.descriptor)
-            .field("rules", &self.rules)
+            .field("declared", &self.declared)
             .field("policy", &self.policy)
             .finish_non_exhaustive()
     }

@@ -252,12 +252,11 @@ struct State {
     failure: Option<ManagerError>,
 }
 
-#[expect(clippy::large_enum_variant, reason = "there are three per process")]
 enum Group {
     /// Its step has not been reached.
     Waiting(Vec<Arc<dyn Runnable>>),
     /// It has.
-    Started(Started),
+    Started(Box<Started>),
 }
 
 struct Started {
@@ -351,7 +350,8 @@ impl Runnables {
         let launch = |(name, awaited, one)| self.launch(&means, &stop, one, name, awaited);
         let running: Vec<Running> = named.into_iter().map(launch).collect();
         let awaited = running.iter().filter(|one| one.awaited).map(|one| one.ready.clone()).collect();
-        let late = self.lock().groups.insert(group, Group::Started(Started { means, stop, running }));
+        let late =
+            self.lock().groups.insert(group, Group::Started(Box::new(Started { means, stop, running })));
         // Whoever came in between waits no longer than those before.
         if let Some(Group::Waiting(late)) = late {
             for one in late {

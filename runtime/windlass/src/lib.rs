@@ -4,7 +4,6 @@
 //! keeps, beside every Service, a ConfigMap with the same labels:
 //!
 //! ```no_run
-//! # use std::path::PathBuf;
 //! # use k8s_openapi::api::core::v1::{ConfigMap, Service};
 //! # use kube::ResourceExt;
 //! # use kube::api::ObjectMeta;
@@ -59,18 +58,14 @@
 //!     };
 //!     ConfigMap { metadata, ..ConfigMap::default() }
 //! }
-//! # #[tokio::main]
-//! # async fn main() -> anyhow::Result<()> {
-//! #     let env = Env::system("hello");
-//! #     let cluster = windlass::client::load_config(None, None).await?;
-//! #     let config = ManagerConfig::new(env.rng("identity").identifier()).named("label-mirror");
-//! #     let signals = ShutdownSignals::from_process(&env)?;
-//! #     let manager = Manager::new(env, config, cluster)?.register(Registration::of::<LabelMirror>());
-//! #     Ok(manager.run(signals).await?)
-//! # }
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), windlass::Error> {
+//!     windlass::run("label-mirror", [Registration::of::<LabelMirror>()]).await
+//! }
 //! ```
 //!
-//! That is all of it, but for [a `main`](manager) that runs it. What follows from it: one cache of each kind for all
+//! That is all of it. What follows from it: one cache of each kind for all
 //! controllers of the process, that resumes, re-lists and sets aside what it cannot decode; a queue in which no key is
 //! worked on twice at a time and one that fails waits alone; reconciles that never act on a cache older than their own
 //! last write; one active replica, no write after its lease; the refusal of requests that were not declared, and the
@@ -102,6 +97,7 @@
 //! - [`informer`] is the cache: [listers](informer::Lister), indexes, events with their causes, sources of one's own.
 //! - `testing`, with the feature of that name, is an API server in the process, clusters that fail, and oracles;
 //!   `docs/testing.md` shows how to use it.
+//! - [`run`] is the whole program, with `--help` and `manifests`; [`App`] is the same with more to say.
 //! - [`manager`] is the process: what starts in which order, who leads, how it ends.
 //! - [`admin`] serves health checks, metrics and pages of your own: `ManagerConfig::admin` is an [`admin::AdminConfig`].
 //!
@@ -110,6 +106,8 @@
 
 #[doc(inline)]
 pub use windlass_admin as admin;
+#[doc(inline)]
+pub use windlass_app::{App, Error, install_crds, run};
 #[doc(inline)]
 pub use windlass_client as client;
 #[doc(inline)]

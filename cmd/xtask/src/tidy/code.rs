@@ -109,7 +109,9 @@ pub(super) fn libraries_install_nothing_global(tree: &Tree) -> Vec<Finding> {
         ("install_default", "the binary installs a TLS provider: name it where it is missing"),
     ];
     each(tree, DETERMINISTIC, |file| {
-        if file.file.path.contains("/examples/") || file.file.path.contains("/tests") {
+        // `run` stands in for a `main`.
+        let is_main = file.file.path.starts_with("runtime/app/");
+        if is_main || file.file.path.contains("/examples/") || file.file.path.contains("/tests") {
             return Vec::new();
         }
         banned(file, BANNED)

@@ -24,6 +24,7 @@ const LIBRARIES: &[&str] = &[
     "runtime/controller",
     "runtime/admin",
     "runtime/manager",
+    "runtime/app",
     "simulation/schema",
     "simulation/patch",
     "simulation/api_server",

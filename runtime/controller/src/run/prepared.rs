@@ -11,7 +11,6 @@ use windlass_client::{ControllerClients, DeclaredVerbs, RawClient};
 use windlass_env::{Instant, caught_now};
 use windlass_events::Recorder;
 use windlass_informer::HandlerHandle;
-use windlass_metrics::Metrics;
 
 use crate::consistency::doubts::DoubtResolver;
 use crate::consistency::freshness::Gate;
@@ -19,7 +18,7 @@ use crate::core::Core;
 use crate::core::standing::Standing;
 use crate::declared::{Declaration, DeclaredRules, Enforced};
 use crate::descriptor::Descriptor;
-use crate::enqueue::source::{Source, TaskContext};
+use crate::enqueue::source::TaskContext;
 use crate::enqueue::wiring::{Attach, Replay, Wiring};
 use crate::error::SetupError;
 use crate::explain::Insight;
@@ -27,7 +26,7 @@ use crate::run::reconcile::Reconcile;
 use crate::run::remains::Remains;
 use crate::run::worker::Worker;
 use crate::run::workers::Workers;
-use crate::setup::{Assembled, CacheSync, OwnSource};
+use crate::setup::{CacheSync, OwnSource, Parts};
 
 /// How often the caches that hold up a controller are told of.
 const TELL_INTERVAL: Duration = Duration::from_secs(30);
@@ -47,22 +46,12 @@ pub struct Resources {
 pub struct Prepared {
     core: Arc<Core>,
     controller: Arc<dyn Reconcile>,
-    rules: DeclaredRules,
-    metrics: Metrics,
-    handlers: Vec<(String, Attach)>,
-    replays: Arc<[Replay]>,
-    sources: Vec<OwnSource>,
-    polls: Vec<Source>,
-    tasks: Vec<Source>,
-    cache_sync: Option<CacheSync>,
+    parts: Parts,
 }
 
 impl Prepared {
-    pub(crate) fn new(controller: Arc<dyn Reconcile>, assembled: Assembled) -> Self {
-        let Assembled { core, rules, metrics, handlers, replays, sources, polls, tasks, cache_sync } =
-            assembled;
-        let core = Arc::new(core);
-        Self { core, controller, rules, metrics, handlers, replays, sources, polls, tasks, cache_sync }
+    pub(crate) fn new(controller: Arc<dyn Reconcile>, core: Core, parts: Parts) -> Self {
+        Self { core: Arc::new(core), controller, parts }
     }
 
     /// The names of the controller.
@@ -74,7 +63,7 @@ impl Prepared {
     pub fn declaration(&self) -> Declaration {
         let watched = self.core.gate.caches.all();
         let watches = watched.iter().map(|cache| (cache.kind().clone(), cache.selection().clone())).collect();
-        Declaration { descriptor: self.descriptor(), rules: self.rules.rules(), watches }
+        self.parts.declared.declaration(self.descriptor(), watches)
     }
 
     /// Says, whenever it is asked, whether the caches that this controller needs are complete, and polls answered; if not,
@@ -94,19 +83,19 @@ impl Prepared {
         Remains {
             controller: self.core.name(),
             triggers: self.core.keys.triggers.clone(),
-            informers: self.sources.iter().map(|own| own.factory.clone()).collect(),
+            informers: self.parts.sources.iter().map(|own| own.factory.clone()).collect(),
             polls: self.core.polls.tasks.clone(),
         }
     }
 
     /// How long the controller waits for its caches.
     pub fn cache_sync(&self) -> CacheSync {
-        self.cache_sync.unwrap_or_default()
+        self.parts.cache_sync.unwrap_or_default()
     }
 
     /// How long to wait for caches, unless the controller itself said.
     pub fn cache_sync_by_default(&mut self, patience: CacheSync) {
-        self.cache_sync.get_or_insert(patience);
+        self.parts.cache_sync.get_or_insert(patience);
     }
 
     /// Starts the controller: joins its handlers to the informers, waits until they have seen what exists, calls
@@ -139,7 +128,9 @@ impl Prepared {
     ) -> Result<Workers, SetupError> {
         let mut start = Start { remains: self.remains(), handles: Vec::new(), is_over: false };
         let patience = self.cache_sync();
-        let Self { core, controller, rules, metrics, handlers, replays, sources, polls, tasks, .. } = self;
+        let Self { core, controller, parts } = self;
+        let Parts { declared, metrics, handlers, replays, sources, polls, tasks, cache_sync: _ } = parts;
+        let rules = declared.all;
         let declared: Arc<dyn DeclaredVerbs> = Arc::new(Enforced::new(rules.clone(), core.name(), metrics));
         let (env, clients) = (core.env.clone(), resources.clients.clone());
         let cx = TaskContext::new(env, clients, Arc::clone(&declared), core.stop.clone());

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use windlass_object::{ResourceKind, Scoped, Verb};
 
-use crate::declared::DeclaredRules;
+use crate::declared::Declared;
 use crate::error::{ReconcileError, WriteError};
 use crate::run::context::Context;
 use crate::setup::Setup;
@@ -37,7 +37,7 @@ impl<K> Writable for K where
 
 /// Grants a [`Writer`] its operations. Each grant declares the rule that its requests need.
 pub struct WriterBuilder<'s, K> {
-    rules: &'s mut DeclaredRules,
+    declared: &'s mut Declared,
     core: Core,
     object: PhantomData<fn() -> K>,
 }
@@ -110,13 +110,13 @@ pub enum Deletion {
 impl Setup {
     /// Declares a writer of `K`: the operations that are granted to it are all that it sends.
     pub fn writer<K: Writable>(&mut self) -> WriterBuilder<'_, K> {
-        let (rules, descriptor) = self.declared();
-        WriterBuilder::new(rules, descriptor.client_name)
+        let (declared, descriptor) = self.declared();
+        WriterBuilder::new(declared, descriptor.client_name)
     }
 }
 
 impl<'s, K: Writable> WriterBuilder<'s, K> {
-    fn new(rules: &'s mut DeclaredRules, controller: &'static str) -> Self {
+    fn new(declared: &'s mut Declared, controller: &'static str) -> Self {
         let core = Core {
             kind: ResourceKind::of::<K>(),
             granted: [].into(),
@@ -125,7 +125,7 @@ impl<'s, K: Writable> WriterBuilder<'s, K> {
             controller,
             forced: true,
         };
-        Self { rules, core, object: PhantomData }
+        Self { declared, core, object: PhantomData }
     }
 
     /// Grants [`Writer::create`].
@@ -210,8 +210,7 @@ impl<'s, K: Writable> WriterBuilder<'s, K> {
     }
 
     fn grant<const N: usize>(mut self, operation: Operation, subresource: &str, verbs: [Verb; N]) -> Self {
-        let kind = &self.core.kind;
-        self.rules.add(&kind.group, &format!("{}{subresource}", kind.plural), verbs);
+        self.declared.uses(&self.core.kind, subresource, &verbs);
         self.core.granted.insert(operation);
         self
     }

@@ -1,0 +1,281 @@
+//! From words to what they ask for. Pure: nothing is opened.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use lexopt::{Arg, Parser, ValueExt as _};
+
+use crate::error::Error;
+
+/// What the arguments ask for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// To run controllers.
+    Run(Run),
+    /// To print what a cluster must have.
+    Manifests(Manifests),
+    /// To print this text.
+    Help(String),
+}
+
+/// How to run.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) kubeconfig: Option<PathBuf>,
+    pub(crate) leader_elect: bool,
+    pub(crate) lease_namespace: Option<String>,
+    pub(crate) namespaces: Vec<String>,
+    pub(crate) address: Option<SocketAddr>,
+    pub(crate) install_crds: bool,
+    pub(crate) log_format: LogFormat,
+}
+
+/// How log lines look.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+/// What to print.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Manifests {
+    pub(crate) what: What,
+    pub(crate) namespace: Option<String>,
+    pub(crate) watch_namespaces: Vec<String>,
+    /// With the right to install definitions.
+    pub(crate) install_crds: bool,
+}
+
+/// Which of the manifests.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum What {
+    #[default]
+    All,
+    Crd,
+    Rbac,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        Self {
+            kubeconfig: None,
+            leader_elect: true,
+            lease_namespace: None,
+            namespaces: Vec::new(),
+            address: None,
+            install_crds: false,
+            log_format: LogFormat::Text,
+        }
+    }
+}
+
+impl Command {
+    /// Reads the words after the program's name.
+    ///
+    /// # Errors
+    /// The first word that is wrong.
+    pub(crate) fn parse(name: &str, words: Vec<OsString>) -> Result<Self, Error> {
+        let is_manifests = words.first().is_some_and(|word| word == "manifests");
+        let parsed = match is_manifests {
+            true => manifests(name, Parser::from_args(words.into_iter().skip(1))),
+            false => run(name, Parser::from_args(words)),
+        };
+        parsed.map_err(|error| Error::Argument(error.to_string()))
+    }
+}
+
+fn run(name: &str, mut parser: Parser) -> Result<Command, lexopt::Error> {
+    let mut run = Run::default();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Arg::Long("kubeconfig") => run.kubeconfig = Some(parser.value()?.into()),
+            Arg::Long("leader-elect") => run.leader_elect = switch("leader-elect", &mut parser)?,
+            Arg::Long("lease-namespace") => {
+                run.lease_namespace = Some(namespace(&parser.value()?.string()?)?);
+            }
+            Arg::Long("namespaces") => run.namespaces = namespaces(&parser.value()?.string()?)?,
+            Arg::Long("address") => run.address = Some(address(&parser.value()?.string()?)?),
+            Arg::Long("install-crds") => run.install_crds = switch("install-crds", &mut parser)?,
+            Arg::Long("log-format") => run.log_format = log_format(&parser.value()?.string()?)?,
+            Arg::Short('h') | Arg::Long("help") => return Ok(Command::Help(help(name))),
+            other => return Err(other.unexpected()),
+        }
+    }
+    Ok(Command::Run(run))
+}
+
+fn manifests(name: &str, mut parser: Parser) -> Result<Command, lexopt::Error> {
+    let mut asked = Manifests::default();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Arg::Value(word) => asked.what = what(&word.string()?)?,
+            Arg::Long("namespace") => asked.namespace = Some(namespace(&parser.value()?.string()?)?),
+            Arg::Long("watch-namespaces") => {
+                asked.watch_namespaces = namespaces(&parser.value()?.string()?)?;
+            }
+            Arg::Long("install-crds") => asked.install_crds = switch("install-crds", &mut parser)?,
+            Arg::Short('h') | Arg::Long("help") => return Ok(Command::Help(help(name))),
+            other => return Err(other.unexpected()),
+        }
+    }
+    Ok(Command::Manifests(asked))
+}
+
+fn what(word: &str) -> Result<What, String> {
+    match word {
+        "all" => Ok(What::All),
+        "crd" => Ok(What::Crd),
+        "rbac" => Ok(What::Rbac),
+        other => Err(format!("manifests {other}: there are `all`, `crd` and `rbac`")),
+    }
+}
+
+/// A flag that is on when it stands alone.
+fn switch(flag: &str, parser: &mut Parser) -> Result<bool, lexopt::Error> {
+    let Some(value) = parser.optional_value() else { return Ok(true) };
+    match value.string()?.as_str() {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        other => Err(format!("--{flag}={other}: say `true` or `false`").into()),
+    }
+}
+
+fn address(value: &str) -> Result<SocketAddr, String> {
+    value.parse().map_err(|_| {
+        format!("--address={value}: write an address and a port, such as 127.0.0.1:8080 or [::]:8443")
+    })
+}
+
+fn log_format(value: &str) -> Result<LogFormat, String> {
+    match value {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        other => Err(format!("--log-format={other}: say `text` or `json`")),
+    }
+}
+
+fn namespaces(value: &str) -> Result<Vec<String>, String> {
+    value.split(',').map(str::trim).filter(|name| !name.is_empty()).map(namespace).collect()
+}
+
+/// A name as RFC 1123 has labels, which is what the API server accepts.
+fn namespace(name: &str) -> Result<String, String> {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_label = name.len() <= 63
+        && name.bytes().all(|byte| is_inner(byte) || byte == b'-')
+        && name.bytes().next().is_some_and(is_inner)
+        && name.bytes().last().is_some_and(is_inner);
+    match is_label {
+        true => Ok(name.to_owned()),
+        false => Err(format!(
+            "{name:?} is no name of a namespace: use lower-case letters, digits and `-`, at most 63 of them"
+        )),
+    }
+}
+
+fn help(name: &str) -> String {
+    format!(
+        "\
+Usage: {name} [arguments]
+       {name} manifests [all|crd|rbac] [--namespace=NAME] [--watch-namespaces=A,B]
+
+Runs the controllers of {name} until SIGTERM or SIGINT.
+
+  --kubeconfig=FILE         the cluster; default $KUBECONFIG, the service account of the Pod, or ~/.kube/config
+  --leader-elect=BOOL       let one of several replicas act; default true
+  --lease-namespace=NAME    where the Lease {name} is; default the namespace of the Pod, or of the kubeconfig's context
+  --namespaces=A,B          see objects of these namespaces alone; default all
+  --address=IP:PORT         serve probes, metrics and pages there: plain and open on loopback, behind TLS and reviews
+                            elsewhere; default [::]:8443 in a Pod, nowhere outside
+  --install-crds=BOOL       apply the definitions of this program's kinds first; default false
+  --log-format=FORMAT       text or json; default text. RUST_LOG chooses what is logged
+  -h, --help                print this text
+
+manifests prints what the cluster must have, without a cluster: definitions, account, roles and bindings.
+
+  --namespace=NAME          the namespace of the program; default default
+  --watch-namespaces=A,B    roles in these namespaces alone, for a program that runs with --namespaces=A,B
+  --install-crds=BOOL       with the right to install definitions, for a program that runs with --install-crds
+"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &str) -> Result<Command, String> {
+        let words = words.split_whitespace().map(OsString::from).collect();
+        Command::parse("sites", words).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn arguments_are_read_in_any_order_and_form() {
+        assert_eq!(parse(""), Ok(Command::Run(Run::default())));
+        let words = "--log-format json --namespaces=blue,green --kubeconfig /k --leader-elect=false \
+                     --address=[::]:9 --install-crds --lease-namespace ops";
+        let run = Run {
+            kubeconfig: Some("/k".into()),
+            leader_elect: false,
+            lease_namespace: Some("ops".into()),
+            namespaces: vec!["blue".into(), "green".into()],
+            address: Some("[::]:9".parse().expect("an address")),
+            install_crds: true,
+            log_format: LogFormat::Json,
+        };
+        assert_eq!(parse(words), Ok(Command::Run(run)));
+    }
+
+    #[test]
+    fn manifests_take_a_part_and_namespaces() {
+        assert_eq!(parse("manifests"), Ok(Command::Manifests(Manifests::default())));
+        let rbac = Manifests {
+            what: What::Rbac,
+            namespace: Some("ops".into()),
+            watch_namespaces: vec!["blue".into(), "green".into()],
+            install_crds: true,
+        };
+        let words = "manifests rbac --namespace=ops --watch-namespaces blue,green --install-crds";
+        assert_eq!(parse(words), Ok(Command::Manifests(rbac)));
+    }
+
+    #[test]
+    fn error_names_the_argument_and_what_would_be_right() {
+        for (words, parts) in [
+            ("--leader-elect=maybe", ["--leader-elect=maybe", "`true`"]),
+            ("--address=8443", ["--address=8443", "127.0.0.1:8080"]),
+            ("--log-format=xml", ["--log-format=xml", "`json`"]),
+            ("--namespaces=Blue", ["\"Blue\"", "lower-case"]),
+            ("--lease-namespace=-a", ["\"-a\"", "lower-case"]),
+            ("--kubeconfig", ["--kubeconfig", "value"]),
+            ("--qps=3", ["--qps", "--help"]),
+            ("run", ["run", "--help"]),
+            ("manifests roles", ["roles", "`rbac`"]),
+        ] {
+            let error = parse(words).expect_err(words);
+            assert!(parts.iter().all(|part| error.contains(part)), "{words}: {error}");
+            assert!(!error.contains('\n'), "{error}");
+        }
+    }
+
+    #[test]
+    fn help_lists_every_argument() {
+        let Ok(Command::Help(help)) = parse("--help") else { panic!("no help") };
+        for flag in [
+            "--kubeconfig",
+            "--leader-elect",
+            "--lease-namespace",
+            "--namespaces",
+            "--address",
+            "--install-crds",
+            "--log-format",
+            "--namespace=",
+            "--watch-namespaces",
+        ] {
+            assert!(help.contains(flag), "{flag}");
+        }
+        assert!(help.lines().all(|line| line.len() <= 120));
+    }
+}

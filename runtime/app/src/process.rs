@@ -1,0 +1,153 @@
+//! The steps of a program: arguments, configuration, the cluster, then run.
+
+use std::ffi::OsString;
+use std::io::{IsTerminal as _, Write as _};
+use std::net::{Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing_subscriber::EnvFilter;
+use windlass_admin::AdminConfig;
+use windlass_client::{Clients, Cluster, ClusterSource, OpenFence, infer_config};
+use windlass_controller::{Declaration, Descriptor};
+use windlass_env::Env;
+use windlass_informer::NamespaceSet;
+use windlass_manager::{
+    Manager, ManagerConfig, ManagerError, ManifestOptions, Manifests, Registry, ShutdownSignals,
+};
+
+use windlass_metrics::Metrics;
+use windlass_object::{Rule, Verb};
+
+use crate::App;
+use crate::arguments::{self, Command, LogFormat, Run, What};
+use crate::error::Error;
+use crate::install::install_crds;
+
+/// What is logged unless `RUST_LOG` says otherwise. kube's client never warns: its warnings quote whole answers.
+const FILTER: &str = "info,kube_client=error";
+
+/// How long a definition may take to be served.
+const INSTALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Under what name definitions are installed.
+const INSTALLER: Descriptor = Descriptor::new("install-crds");
+
+/// Runs the program with these words.
+pub(crate) async fn run(app: App, words: Vec<OsString>) -> Result<(), Error> {
+    match Command::parse(app.name, words)? {
+        Command::Help(text) => print(&text),
+        Command::Manifests(asked) => print(&app.manifests(&asked)?),
+        Command::Run(run) => app.manage(run).await,
+    }
+}
+
+impl App {
+    pub(crate) fn manifests(self, asked: &arguments::Manifests) -> Result<String, Error> {
+        let mut options = ManifestOptions::new(asked.namespace.as_deref().unwrap_or("default"));
+        options.watch_namespaces.clone_from(&asked.watch_namespaces);
+        let mut config = config(self.name, "manifests", &Run::default(), true);
+        self.configure.into_iter().for_each(|change| change(&mut config));
+        let mut registry = Registry::new();
+        for registration in self.registrations {
+            registry.register(registration).map_err(ManagerError::from)?;
+        }
+        if asked.install_crds {
+            registry.declare(definitions());
+        }
+        let manifests = Manifests::of(&registry, &config, &options)?;
+        let manifests = match asked.what {
+            What::All => manifests,
+            What::Crd => manifests.only_crds(),
+            What::Rbac => manifests.only_rbac(),
+        };
+        Ok(manifests.to_yaml())
+    }
+
+    async fn manage(self, run: Run) -> Result<(), Error> {
+        install_log(run.log_format);
+        // Fails if the process has one, which is then used.
+        let _installed = rustls::crypto::ring::default_provider().install_default();
+        let env = Env::system(self.name);
+        let signals = ShutdownSignals::from_process(&env)
+            .map_err(|source| Error::System { what: "listen for signals", source })?;
+        let Cluster { config: cluster, source } = infer_config(run.kubeconfig.as_deref()).await?;
+        let mut config = config(self.name, &identity(&env), &run, source == ClusterSource::Pod);
+        if let Some(election) = &mut config.election {
+            let namespace = run.lease_namespace.clone();
+            election.lease_namespace = namespace.unwrap_or_else(|| cluster.default_namespace.clone());
+        }
+        self.configure.into_iter().for_each(|change| change(&mut config));
+        let server = cluster.cluster_url.to_string();
+        tracing::info!(identity = config.identity, server, %source, "{} starts", self.name);
+        let mut registry = Registry::new();
+        for registration in self.registrations {
+            registry.register(registration).map_err(ManagerError::from)?;
+        }
+        if run.install_crds {
+            install(&env, &registry, &config, cluster.clone()).await?;
+        }
+        Ok(Manager::new(env, config, cluster)?.with_registry(registry).run(signals).await?)
+    }
+}
+
+/// Installs what the program ships, through a client of its own that ends with it.
+async fn install(
+    env: &Env,
+    registry: &Registry,
+    config: &ManagerConfig,
+    cluster: kube::Config,
+) -> Result<(), Error> {
+    let crds = Manifests::of(registry, config, &ManifestOptions::new("default"))?.crds;
+    let clients =
+        Clients::new(env.clone(), cluster, config.client.clone(), &Metrics::new(), Arc::new(OpenFence));
+    let clients = clients.map_err(ManagerError::from)?;
+    let client = clients.for_controller(INSTALLER.name).map_err(ManagerError::from)?.client();
+    install_crds(env, &client, &crds, INSTALL_TIMEOUT).await
+}
+
+/// What `--install-crds` asks of the API server. An apply that creates takes both verbs.
+fn definitions() -> Declaration {
+    let verbs = [Verb::Get, Verb::Create, Verb::Patch];
+    Declaration::new(INSTALLER, [Rule::new("apiextensions.k8s.io", "customresourcedefinitions", verbs)])
+        .without_namespaces()
+}
+
+/// The configuration that the arguments ask for.
+fn config(name: &str, identity: &str, run: &Run, in_pod: bool) -> ManagerConfig {
+    let mut config = ManagerConfig::new(identity).named(name);
+    if !run.leader_elect {
+        config.election = None;
+    }
+    if !run.namespaces.is_empty() {
+        config.namespaces = Some(NamespaceSet::of(run.namespaces.iter().cloned()));
+    }
+    // In a Pod the network decides who reaches the server, and reviews decide who reads.
+    let in_pod = in_pod.then_some(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 8443)));
+    config.admin = run.address.or(in_pod).map(|address| match address.ip().to_canonical().is_loopback() {
+        true => AdminConfig::local(address),
+        false => AdminConfig::new(address),
+    });
+    config
+}
+
+/// The host, for people, and a part that no other incarnation shares.
+fn identity(env: &Env) -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    format!("{host}_{}", env.rng("identity").identifier())
+}
+
+/// Logs to stderr, unless the process has a log already.
+fn install_log(format: LogFormat) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(FILTER));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let _installed = match format {
+        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    };
+}
+
+fn print(text: &str) -> Result<(), Error> {
+    let written = std::io::stdout().write_all(text.as_bytes());
+    written.map_err(|source| Error::System { what: "write to stdout", source })
+}

@@ -1,0 +1,475 @@
+//! What a cluster must have before a process runs in it: definitions of its kinds, accounts, roles and their bindings.
+//!
+//! Everything is made from what controllers and runnables declare in their setup, without a cluster. A role contains what
+//! the process asks and nothing else: rules about the election are limited to the namespace and, where they are known, to
+//! the names of its Leases.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{
+    ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
+};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::core::ObjectMeta;
+use serde::Serialize;
+use windlass_client::Identities;
+use windlass_controller::Declaration;
+use windlass_env::Env;
+use windlass_object::{Rule, Verb};
+
+use crate::config::ManagerConfig;
+use crate::error::ManagerError;
+use crate::registry::Registry;
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// The objects that a process needs in its cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Manifests {
+    /// The kinds that the binary ships.
+    pub crds: Vec<CustomResourceDefinition>,
+    /// The account of the process, and those of its controllers if they have some.
+    pub service_accounts: Vec<ServiceAccount>,
+    /// What is asked in the whole cluster.
+    pub cluster_roles: Vec<ClusterRole>,
+    /// What is asked in single namespaces.
+    pub roles: Vec<Role>,
+    /// One for each ClusterRole.
+    pub cluster_role_bindings: Vec<ClusterRoleBinding>,
+    /// One for each Role.
+    pub role_bindings: Vec<RoleBinding>,
+}
+
+/// Where a process runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManifestOptions {
+    /// The namespace of the process, its account and its Lease.
+    pub namespace: String,
+    /// The namespaces whose objects controllers see; empty for all. Roles then hold in these alone, except for kinds without
+    /// namespaces.
+    pub watch_namespaces: Vec<String>,
+}
+
+impl ManifestOptions {
+    /// A process in `namespace` that sees all namespaces.
+    pub fn new(namespace: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), watch_namespaces: Vec::new() }
+    }
+}
+
+impl Manifests {
+    /// Returns what a process of these controllers needs with this configuration. The objects have the name of the process
+    /// ([`ManagerConfig::named`]).
+    ///
+    /// # Errors
+    /// When the configuration selects a controller that is not registered, or one cannot be set up.
+    pub fn of(
+        registry: &Registry,
+        config: &ManagerConfig,
+        options: &ManifestOptions,
+    ) -> Result<Manifests, ManagerError> {
+        let env = Env::virtual_time(0);
+        let mut writer = Writer { config, options, manifests: Manifests::default() };
+        let asked = Asked::of(&registry.declarations_for(&env, config)?, config);
+        writer.manifests.crds = asked.definitions;
+        writer.account(&config.name, &options.namespace);
+        writer.everywhere(&config.name, &config.name, &options.namespace, asked.everywhere);
+        writer.in_cluster(&config.name, &config.name, &options.namespace, asked.in_cluster);
+        writer.election(asked.election);
+        if let Identities::ServiceAccounts { namespace } = &config.client.identities {
+            writer.tokens(namespace, asked.accounts);
+            for (controller, rules) in asked.of_controllers {
+                writer.account(controller, namespace);
+                writer.everywhere(&format!("{}:{controller}", config.name), controller, namespace, rules);
+            }
+        }
+        Ok(writer.manifests)
+    }
+
+    /// Returns the definitions alone.
+    #[must_use]
+    pub fn only_crds(self) -> Manifests {
+        Manifests { crds: self.crds, ..Manifests::default() }
+    }
+
+    /// Returns accounts, roles and bindings alone.
+    #[must_use]
+    pub fn only_rbac(self) -> Manifests {
+        Manifests { crds: Vec::new(), ..self }
+    }
+
+    /// Returns all objects as one YAML stream, for `kubectl apply -f -`.
+    pub fn to_yaml(&self) -> String {
+        let Self { crds, service_accounts, cluster_roles, roles, cluster_role_bindings, role_bindings } =
+            self;
+        let mut yaml = Yaml::default();
+        yaml.add(crds);
+        yaml.add(service_accounts);
+        yaml.add(cluster_roles);
+        yaml.add(cluster_role_bindings);
+        yaml.add(roles);
+        yaml.add(role_bindings);
+        yaml.0
+    }
+}
+
+/// Objects as documents of YAML.
+#[derive(Default)]
+struct Yaml(String);
+
+impl Yaml {
+    fn add<T: Serialize>(&mut self, objects: &[T]) {
+        for object in objects {
+            // By way of a JSON value, as an API server would get it: kinds and versions come first, empty fields are out.
+            let value = serde_json::to_value(object).expect("an object of the Kubernetes API is JSON");
+            let text = serde_saphyr::to_string(&value).expect("JSON is YAML");
+            self.0.push_str("---\n");
+            self.0.push_str(&text);
+            if !text.ends_with('\n') {
+                self.0.push('\n');
+            }
+        }
+    }
+}
+
+/// A rule and whether its resource is known to have no namespaces.
+type Scoped = (Rule, bool);
+
+/// What a process asks, by where it does.
+#[derive(Default)]
+struct Asked {
+    definitions: Vec<CustomResourceDefinition>,
+    /// In every namespace that is watched.
+    everywhere: Vec<Scoped>,
+    /// In the whole cluster, whatever is watched.
+    in_cluster: Vec<Rule>,
+    election: Vec<Rule>,
+    accounts: Vec<Rule>,
+    of_controllers: Vec<(&'static str, Vec<Scoped>)>,
+}
+
+impl Asked {
+    fn of(declarations: &[Declaration], config: &ManagerConfig) -> Self {
+        let with_accounts = config.client.identities != Identities::Shared;
+        let mut asked = Self::default();
+        for one in declarations {
+            asked.define(&one.definitions);
+            let name = one.descriptor.name;
+            if name == Registry::PROCESS.name {
+                asked.election.extend(one.rules.iter().cloned());
+            } else if name == Registry::ACCOUNTS.name {
+                asked.accounts.extend(one.rules.iter().cloned());
+            } else if name == Registry::REVIEWS.name {
+                asked.in_cluster.extend(one.rules.iter().cloned());
+            } else if with_accounts {
+                asked.everywhere.extend(scoped(one, &reads(one)));
+                asked.of_controllers.push((one.descriptor.client_name, scoped(one, &one.own_rules)));
+            } else {
+                asked.everywhere.extend(scoped(one, &one.rules));
+            }
+        }
+        asked
+    }
+
+    fn define(&mut self, definitions: &[CustomResourceDefinition]) {
+        for definition in definitions {
+            if !self.definitions.contains(definition) {
+                self.definitions.push(definition.clone());
+            }
+        }
+    }
+}
+
+/// What the process reads for the watches of a controller.
+fn reads(one: &Declaration) -> Vec<Rule> {
+    let rule =
+        |group: &str, plural: &str| Rule::new(group.to_owned(), plural.to_owned(), [Verb::List, Verb::Watch]);
+    one.watches.iter().map(|(kind, _)| rule(&kind.group, &kind.plural)).collect()
+}
+
+fn scoped(one: &Declaration, rules: &[Rule]) -> Vec<Scoped> {
+    let is_in_cluster = |rule: &Rule| {
+        let plural = rule.resource.split('/').next().unwrap_or_default();
+        one.cluster_scoped.contains(&(rule.group.to_string(), plural.to_owned()))
+    };
+    rules.iter().map(|rule| (rule.clone(), is_in_cluster(rule))).collect()
+}
+
+/// Writes the objects of one process.
+struct Writer<'a> {
+    config: &'a ManagerConfig,
+    options: &'a ManifestOptions,
+    manifests: Manifests,
+}
+
+impl Writer<'_> {
+    fn account(&mut self, name: &str, namespace: &str) {
+        let metadata = named(name, Some(namespace));
+        self.manifests.service_accounts.push(ServiceAccount { metadata, ..ServiceAccount::default() });
+    }
+
+    /// Grants rules in every namespace that is watched.
+    fn everywhere(&mut self, role: &str, account: &str, namespace: &str, rules: Vec<Scoped>) {
+        if self.options.watch_namespaces.is_empty() {
+            let rules = rules.into_iter().map(|(rule, _)| rule).collect();
+            return self.in_cluster(role, account, namespace, rules);
+        }
+        let (in_cluster, in_namespaces): (Vec<_>, Vec<_>) =
+            rules.into_iter().partition(|(_, is_in_cluster)| *is_in_cluster);
+        self.in_cluster(role, account, namespace, in_cluster.into_iter().map(|(rule, _)| rule).collect());
+        let rules = policy(in_namespaces.into_iter().map(|(rule, _)| (rule, Vec::new())));
+        for watched in self.options.watch_namespaces.clone() {
+            self.in_namespace(role, &watched, account, namespace, rules.clone());
+        }
+    }
+
+    /// Grants rules in the whole cluster, beside those that the role has.
+    fn in_cluster(&mut self, role: &str, account: &str, namespace: &str, rules: Vec<Rule>) {
+        if rules.is_empty() {
+            return;
+        }
+        let rules = policy(rules.into_iter().map(|rule| (rule, Vec::new())));
+        let known =
+            self.manifests.cluster_roles.iter_mut().find(|it| it.metadata.name.as_deref() == Some(role));
+        if let Some(known) = known {
+            return known.rules.get_or_insert_default().extend(rules);
+        }
+        let rules = Some(rules);
+        let metadata = named(role, None);
+        self.manifests.cluster_roles.push(ClusterRole { metadata, rules, ..ClusterRole::default() });
+        self.manifests.cluster_role_bindings.push(ClusterRoleBinding {
+            metadata: named(role, None),
+            role_ref: reference("ClusterRole", role),
+            subjects: Some(vec![subject(account, namespace)]),
+        });
+    }
+
+    /// Grants what the election asks, about Leases of known names alone.
+    fn election(&mut self, rules: Vec<Rule>) {
+        let Some(election) = &self.config.election else {
+            // Events of the process alone; they are where the process is.
+            let rules = policy(rules.into_iter().map(|rule| (rule, Vec::new())));
+            return self.in_process_namespace("events", rules);
+        };
+        let lease = election.lease_name.clone();
+        // Members and shards are found by a label.
+        let names = if self.config.shards.is_some() { Vec::new() } else { vec![lease] };
+        let rules = policy(rules.iter().flat_map(|rule| cut_down(rule, &names)));
+        self.in_process_namespace("leader-election", rules);
+    }
+
+    fn in_process_namespace(&mut self, role: &str, rules: Vec<PolicyRule>) {
+        let (name, namespace) = (self.config.name.clone(), self.options.namespace.clone());
+        self.in_namespace(&format!("{name}-{role}"), &namespace, &name, &namespace, rules);
+    }
+
+    /// Grants that accounts and tokens of controllers are made.
+    fn tokens(&mut self, accounts: &str, rules: Vec<Rule>) {
+        let (name, namespace) = (self.config.name.clone(), self.options.namespace.clone());
+        let rules = policy(rules.into_iter().map(|rule| (rule, Vec::new())));
+        self.in_namespace(&format!("{name}-accounts"), accounts, &name, &namespace, rules);
+    }
+
+    fn in_namespace(
+        &mut self,
+        role: &str,
+        within: &str,
+        account: &str,
+        namespace: &str,
+        rules: Vec<PolicyRule>,
+    ) {
+        if rules.is_empty() {
+            return;
+        }
+        let metadata = named(role, Some(within));
+        self.manifests.roles.push(Role { metadata: metadata.clone(), rules: Some(rules) });
+        self.manifests.role_bindings.push(RoleBinding {
+            metadata,
+            role_ref: reference("Role", role),
+            subjects: Some(vec![subject(account, namespace)]),
+        });
+    }
+}
+
+/// The rule; if it is about Leases of known names, about these alone, except that no name can be given for a creation.
+fn cut_down(rule: &Rule, names: &[String]) -> Vec<(Rule, Vec<String>)> {
+    if rule.resource != "leases" || names.is_empty() {
+        return vec![(rule.clone(), Vec::new())];
+    }
+    let (create, rest): (Vec<Verb>, Vec<Verb>) = rule.verbs.iter().partition(|verb| **verb == Verb::Create);
+    let of = |verbs: Vec<Verb>| Rule::new(rule.group.clone(), rule.resource.clone(), verbs);
+    vec![(of(create), Vec::new()), (of(rest), names.to_vec())]
+}
+
+/// Rules as a role has them: those of one group with the same verbs are one.
+fn policy(rules: impl IntoIterator<Item = (Rule, Vec<String>)>) -> Vec<PolicyRule> {
+    let mut by_resource: BTreeMap<(String, String, Vec<String>), BTreeSet<Verb>> = BTreeMap::new();
+    for (rule, names) in rules {
+        let key = (rule.group.into_owned(), rule.resource.into_owned(), names);
+        by_resource.entry(key).or_default().extend(rule.verbs);
+    }
+    let mut merged: Vec<PolicyRule> = Vec::new();
+    for ((group, resource, names), verbs) in by_resource {
+        let rule = PolicyRule {
+            api_groups: Some(vec![group]),
+            resources: Some(Vec::new()),
+            resource_names: (!names.is_empty()).then_some(names),
+            verbs: verbs.iter().map(ToString::to_string).collect(),
+            ..PolicyRule::default()
+        };
+        let is_same = |it: &PolicyRule| {
+            (&it.api_groups, &it.resource_names, &it.verbs)
+                == (&rule.api_groups, &rule.resource_names, &rule.verbs)
+        };
+        let at = merged.iter().position(is_same).unwrap_or_else(|| {
+            merged.push(rule);
+            merged.len() - 1
+        });
+        merged[at].resources.get_or_insert_default().push(resource);
+    }
+    merged
+}
+
+fn named(name: &str, namespace: Option<&str>) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: namespace.map(ToOwned::to_owned),
+        ..ObjectMeta::default()
+    }
+}
+
+fn reference(kind: &str, name: &str) -> RoleRef {
+    RoleRef { api_group: Some(RBAC.to_owned()), kind: kind.to_owned(), name: name.to_owned() }
+}
+
+fn subject(account: &str, namespace: &str) -> Subject {
+    Subject {
+        kind: "ServiceAccount".to_owned(),
+        name: account.to_owned(),
+        namespace: Some(namespace.to_owned()),
+        ..Subject::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU16;
+
+    use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+    use windlass_controller::{
+        Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError,
+    };
+    use windlass_object::ObjectKey;
+
+    use super::*;
+
+    struct Labeller;
+
+    impl Controller for Labeller {
+        const NAME: &'static str = "labeller";
+        type Config = ();
+
+        fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
+            drop(setup.primary::<Namespace>());
+            drop(setup.watch::<ConfigMap>());
+            setup.writer::<ConfigMap>().patch().build();
+            Ok(Self)
+        }
+
+        async fn reconcile(&self, _: &ObjectKey, _: &Context) -> Result<Outcome, ReconcileError> {
+            Ok(Outcome::Done)
+        }
+    }
+
+    fn manifests(config: &ManagerConfig, watched: &[&str]) -> Manifests {
+        let mut registry = Registry::new();
+        registry.register(Registration::of::<Labeller>()).expect("the first");
+        let watch_namespaces = watched.iter().map(ToString::to_string).collect();
+        let options = ManifestOptions { watch_namespaces, ..ManifestOptions::new("ops") };
+        Manifests::of(&registry, config, &options).expect("declared")
+    }
+
+    fn config() -> ManagerConfig {
+        ManagerConfig::new("test").named("keeper")
+    }
+
+    /// `group/resource[names] verbs`, one line per rule.
+    fn lines(rules: Option<&Vec<PolicyRule>>) -> Vec<String> {
+        let line = |rule: &PolicyRule| {
+            let list = |list: &Option<Vec<String>>| list.as_ref().map(|it| it.join(",")).unwrap_or_default();
+            let (groups, resources) = (list(&rule.api_groups), list(&rule.resources));
+            format!("{groups}/{resources}[{}] {}", list(&rule.resource_names), rule.verbs.join(","))
+        };
+        rules.into_iter().flatten().map(line).collect()
+    }
+
+    #[test]
+    fn role_contains_what_is_declared_and_names_the_lease() {
+        let made = manifests(&config(), &[]);
+        assert_eq!(made.cluster_roles.len(), 1);
+        let expected =
+            ["/configmaps[] list,watch,patch", "/events[] create,patch", "/namespaces[] list,watch"];
+        assert_eq!(lines(made.cluster_roles[0].rules.as_ref()), expected);
+        assert_eq!(made.roles.len(), 1);
+        let expected = [
+            "/events[] create,patch",
+            "coordination.k8s.io/leases[] create",
+            "coordination.k8s.io/leases[keeper] get,watch,update",
+        ];
+        assert_eq!(lines(made.roles[0].rules.as_ref()), expected);
+        assert_eq!(made.roles[0].metadata.namespace.as_deref(), Some("ops"));
+        let subjects = made.cluster_role_bindings[0].subjects.as_ref().expect("bound");
+        assert_eq!((subjects[0].name.as_str(), subjects[0].namespace.as_deref()), ("keeper", Some("ops")));
+        assert_eq!(made.service_accounts.len(), 1);
+    }
+
+    #[test]
+    fn roles_of_watched_namespaces_leave_cluster_roles_without_namespaced_kinds() {
+        let made = manifests(&config(), &["blue", "green"]);
+        assert_eq!(lines(made.cluster_roles[0].rules.as_ref()), ["/namespaces[] list,watch"]);
+        let namespaces: Vec<_> =
+            made.roles.iter().map(|role| role.metadata.namespace.as_deref().unwrap_or_default()).collect();
+        assert_eq!(namespaces, ["blue", "green", "ops"]);
+        let expected = ["/configmaps[] list,watch,patch", "/events[] create,patch"];
+        assert_eq!(lines(made.roles[0].rules.as_ref()), expected);
+    }
+
+    #[test]
+    fn account_of_a_controller_gets_its_writes_and_the_process_its_reads() {
+        let mut config = config();
+        config.client.identities = Identities::ServiceAccounts { namespace: "ops".into() };
+        let made = manifests(&config, &[]);
+        let of = |name: &str| {
+            let role = made.cluster_roles.iter().find(|role| role.metadata.name.as_deref() == Some(name));
+            lines(role.expect(name).rules.as_ref())
+        };
+        assert_eq!(of("keeper"), ["/configmaps,namespaces[] list,watch"]);
+        assert_eq!(of("keeper:labeller"), ["/configmaps[] patch", "/events[] create,patch"]);
+        let accounts: Vec<_> =
+            made.service_accounts.iter().filter_map(|it| it.metadata.name.as_deref()).collect();
+        assert_eq!(accounts, ["keeper", "labeller"]);
+    }
+
+    #[test]
+    fn leases_of_shards_are_not_limited_to_names() {
+        let config = ManagerConfig { shards: NonZeroU16::new(4), ..config() };
+        let made = manifests(&config, &[]);
+        let expected =
+            ["/events[] create,patch", "coordination.k8s.io/leases[] get,list,watch,create,update,delete"];
+        assert_eq!(lines(made.roles[0].rules.as_ref()), expected);
+    }
+
+    #[test]
+    fn yaml_contains_every_object_as_a_document() {
+        let yaml = manifests(&config(), &[]).to_yaml();
+        let kinds: Vec<&str> = yaml.lines().filter_map(|line| line.strip_prefix("kind: ")).collect();
+        assert_eq!(kinds, ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]);
+        assert_eq!(yaml.matches("---\n").count(), kinds.len());
+        for document in yaml.split("---\n").filter(|it| !it.is_empty()) {
+            let read: serde_json::Value = serde_saphyr::from_str(document).expect("YAML");
+            assert!(read["metadata"]["name"].is_string(), "{document}");
+        }
+    }
+}
