@@ -15,8 +15,8 @@ use clap::{Arg, ArgAction, ArgMatches};
 use windlass::controller::Descriptor;
 
 use crate::settings::{
-    FileValues, InvalidFile, InvalidSetting, Setting, Settings, Shape, Sources, TABLE, boolean, quoted,
-    read_file, shown,
+    FileValues, InvalidFile, InvalidSetting, Setting, Settings, Shape, Sources, TABLE, quoted, read_file,
+    shown,
 };
 use crate::{feature_gates, known_flags};
 
@@ -35,10 +35,6 @@ pub(crate) type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<Vec<u8>>;
 const CONFIG: &str = "config";
 const WRITE_CONFIG_TO: &str = "write-config-to";
 const VERSION: &str = "version";
-
-/// The flag of kube-controller-manager that says the opposite of one of ours.
-const DISABLE_HTTP2: &str = "disable-http2-serving";
-const ENABLE_HTTP2: &str = "enable-http2-serving";
 
 const ABOUT: &str = "Kubernetes controllers in Rust: keeps ReplicaSets, ReplicationControllers and Endpoints in the \
     state their owners asked for, beside kube-controller-manager or in place of it.";
@@ -97,12 +93,6 @@ pub(crate) enum UsageError {
     /// The value of a flag is no text.
     #[error("--{0}: the value is not UTF-8; write it in UTF-8")]
     NotText(&'static str),
-    /// The value of a flag is neither true nor false.
-    #[error("--{0}={1}: neither true nor false; write true or false")]
-    NoSwitch(&'static str, String),
-    /// Two flags for one setting.
-    #[error("--{0}={1}: --{2} is given too; leave one of them out")]
-    Both(&'static str, bool, &'static str),
     /// The file that was named cannot be read.
     #[error("--config={path}: cannot be read: {reason}; name a readable file")]
     Unreadable {
@@ -142,12 +132,6 @@ pub(crate) fn parse(
             sources.flags.insert(setting.name, words);
         }
     }
-    if let Some(words) = given(&matches, DISABLE_HTTP2)? {
-        let on = opposite(&words)?;
-        if sources.flags.insert(ENABLE_HTTP2, vec![on.to_string()]).is_some() {
-            return Err(refused(UsageError::Both(DISABLE_HTTP2, !on, ENABLE_HTTP2)));
-        }
-    }
     if let Some(path) = path(&matches, CONFIG)? {
         sources.file = Some(file(&path, files).map_err(Stop::Refused)?);
     }
@@ -173,12 +157,6 @@ fn given(matches: &ArgMatches, name: &'static str) -> Result<Option<Vec<String>>
     texts.collect::<Result<_, _>>().map(Some).map_err(refused)
 }
 
-/// The last word of a flag that switches off, as one of the flag that switches on.
-fn opposite(words: &[String]) -> Result<bool, Stop> {
-    let word = words.last().map(String::as_str).unwrap_or_default();
-    boolean(word).map(|off| !off).ok_or_else(|| refused(UsageError::NoSwitch(DISABLE_HTTP2, shown(word))))
-}
-
 /// The file that a flag names.
 fn path(matches: &ArgMatches, name: &'static str) -> Result<Option<PathBuf>, Stop> {
     match matches.get_many::<OsString>(name).and_then(|mut words| words.next_back()) {
@@ -193,13 +171,11 @@ fn command(known: &[Descriptor]) -> clap::Command {
     let command = command.override_usage(USAGE);
     let config = "Read settings from this file, YAML or JSON; a flag that is given wins over its field.";
     let write = "Write all settings, with those given, to this file for --config, and exit; - for stdout.";
-    let disable = "The opposite of --enable-http2-serving, as kube-controller-manager has it.";
     let command = command
         .disable_version_flag(true)
         .arg(own(CONFIG, "FILE", config))
         .arg(own(WRITE_CONFIG_TO, "FILE", write))
-        .arg(switch(own(VERSION, "raw", "Print the version and exit.")))
-        .arg(switch(own(DISABLE_HTTP2, "BOOL", disable)).hide(true));
+        .arg(switch(own(VERSION, "raw", "Print the version and exit.")));
     TABLE.iter().fold(command, |command, setting| command.arg(argument(setting, known)))
 }
 

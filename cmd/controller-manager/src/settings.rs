@@ -23,7 +23,7 @@ use windlass::client::ClientOptions;
 pub(crate) use file::{InvalidFile, LONGEST, read as read_file};
 pub(crate) use kinds::{
     Address, FilePath, Format, Kind, Lock, Names, ObjectName, Period, Rate, Server, Shape, Switches,
-    UrlPaths, Whole, Workers, boolean, malformed_switch,
+    UrlPaths, Whole, Workers, malformed_switch,
 };
 pub(crate) use raw::{InvalidSetting, Origin, Place, Raw, Word, Wrong, quoted, shown};
 pub(crate) use table::Setting;
@@ -136,9 +136,9 @@ table::settings! {
         /// Speak plain HTTP to whoever asks; for loopback addresses only.
         plain_http: bool = "false" in "BOOL" at "serving.plainHTTP";
 
-        /// Offer HTTP/2 as well. Off, unlike kube-controller-manager's, since one connection may ask for much at once;
-        /// --disable-http2-serving says the opposite.
-        enable_http2_serving: bool = "false" in "BOOL" at "serving.enableHTTP2";
+        /// Serve HTTP/1.1 only. The default differs from kube-controller-manager's `false`, because one HTTP/2 connection
+        /// can carry many requests at the same time.
+        disable_http2_serving: bool = "true" in "BOOL" at "serving.disableHTTP2";
 
         /// Paths that are served without asking who reads them; a `*` at the end stands for all that follows.
         authorization_always_allow_paths: UrlPaths = "/healthz,/readyz,/livez" in "PATHS"

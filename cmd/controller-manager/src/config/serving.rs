@@ -19,7 +19,7 @@ pub(super) fn of(settings: ServingSettings) -> Result<Option<AdminConfig>, Inval
         tls_cert_file,
         tls_private_key_file,
         plain_http,
-        enable_http2_serving,
+        disable_http2_serving,
         authorization_always_allow_paths: always_allow,
         authentication_token_webhook_cache_ttl: authentication_ttl,
         authorization_webhook_cache_authorized_ttl: allow_ttl,
@@ -46,7 +46,7 @@ pub(super) fn of(settings: ServingSettings) -> Result<Option<AdminConfig>, Inval
         let kept = |folder| Tls::Kept { folder, name: PAIR.to_owned() };
         // With files that are given the directory is not looked at, as upstream says.
         let tls = files.unwrap_or_else(|| cert_dir.value.0.map_or(Tls::SelfSigned, kept));
-        let http2 = enable_http2_serving.value;
+        let http2 = !disable_http2_serving.value;
         return Ok(Some(AdminConfig { address, tls, access, http2 }));
     }
     let config = AdminConfig::local(address);
@@ -59,7 +59,7 @@ pub(super) fn of(settings: ServingSettings) -> Result<Option<AdminConfig>, Inval
     }
     unused_with(&plain_http, &tls_cert_file, files.is_some())?;
     unused_with(&plain_http, &cert_dir, cert_dir.value.0.is_some())?;
-    unused_with(&plain_http, &enable_http2_serving, enable_http2_serving.value)?;
+    unused_with(&plain_http, &disable_http2_serving, !disable_http2_serving.value)?;
     unused_with(&plain_http, &always_allow, !always_allow.is_default())?;
     for ttl in [&authentication_ttl, &allow_ttl, &deny_ttl] {
         unused_with(&plain_http, ttl, !ttl.is_default())?;

@@ -149,10 +149,9 @@ fn a_certificate_is_kept_in_a_directory_under_upstreams_name_unless_files_are_gi
 }
 
 #[test]
-fn http2_is_offered_if_asked_for_in_our_words_or_in_upstreams() {
+fn http2_is_off_unless_it_is_not_disabled() {
     for (line, offered) in [
         (&[][..], false),
-        (&["--enable-http2-serving"], true),
         (&["--disable-http2-serving"], false),
         (&["--disable-http2-serving=true"], false),
         (&["--disable-http2-serving=false"], true),

@@ -103,7 +103,7 @@ fn every_setting_has_its_flag_field_default_and_unit_in_the_help() {
 
 #[test]
 fn every_flag_of_the_command_line_is_a_setting_or_is_about_the_command_line() {
-    let own = ["config", "write-config-to", "version", "help", "disable-http2-serving"];
+    let own = ["config", "write-config-to", "version", "help"];
     for flag in args::flag_names() {
         let is_setting = TABLE.iter().any(|setting| setting.name == flag);
         assert!(is_setting != own.contains(&flag.as_str()), "--{flag} has no field");

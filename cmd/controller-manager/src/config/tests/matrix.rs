@@ -492,9 +492,9 @@ const CONTRADICTIONS: &[(&[&str], &str, &str, &[&str])] = &[
         &["leave one of them out"],
     ),
     (
-        &["--plain-http", "--bind-address=::1", "--enable-http2-serving"],
+        &["--plain-http", "--bind-address=::1", "--disable-http2-serving=false"],
         "",
-        "--enable-http2-serving=true: --plain-http ",
+        "--disable-http2-serving=false: --plain-http ",
         &[],
     ),
     (
@@ -509,13 +509,6 @@ const CONTRADICTIONS: &[(&[&str], &str, &str, &[&str])] = &[
         "--authorization-webhook-cache-authorized-ttl=1s: --plain-http serves everybody",
         &[],
     ),
-    (
-        &["--enable-http2-serving", "--disable-http2-serving=false"],
-        "",
-        "--disable-http2-serving=false: --enable-http2-serving is given too; ",
-        &[],
-    ),
-    (&["--disable-http2-serving=maybe"], "", "--disable-http2-serving=maybe: neither true nor false; ", &[]),
     (
         &["--leader-elect=false", "--shards=4"],
         "",
