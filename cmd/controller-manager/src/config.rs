@@ -1,96 +1,133 @@
-//! Settings given meaning: the high half of "arguments, then validated configuration, then run".
+//! Validated configuration: the second half of "arguments, then validated configuration, then run".
 //!
-//! Guarantees: pure, so it is done before anything is opened or sent; every refusal names the flag or the place in the
-//! file, the value and what to write instead; relations between settings are checked here too; a setting that exists
-//! cannot be forgotten, since each section is taken apart by name.
+//! Guarantees: pure, so that it runs before anything is opened or sent; relations between settings are checked here; an
+//! error names the flag or the field that the user wrote, and the remedy; each section is destructured, so that a new
+//! setting cannot be forgotten.
 //!
-//! It refuses values that would be accepted and then ignored, but for what command lines of kube-controller-manager carry
-//! along where it is switched off: durations and names of an election with `--leader-elect=false`, and addresses,
-//! certificates and reviews of a server with `--secure-port=0`.
+//! It rejects values that would have no effect, except for values that command lines of kube-controller-manager contain
+//! while the feature is off: durations and names of an election with `--leader-elect=false`, and addresses, certificates
+//! and reviews of a server with `--secure-port=0`.
 
-mod controllers;
 mod election;
 mod serving;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use windlass::client::{ClientOptions, Identities};
-use windlass::controller::Descriptor;
-use windlass::manager::ManagerConfig;
+use windlass::informer::Resync;
+use windlass::manager::{ControllerSelection, FeatureGates, ManagerConfig};
 use windlass_controllers::Options;
 
-use crate::feature_gates;
-use crate::settings::{ClusterSettings, Format, InvalidSetting, LoggingSettings, Settings};
+use crate::settings::{
+    ClusterSettings, ControllerSettings, Format, Given, InvalidInput, LoggingSettings, Period, Settings,
+    gates,
+};
 
-/// What this program's part of `/configz` is called.
+/// The name of this configuration in `/configz`.
 const COMPONENT: &str = "config.windlass.dev";
 
-/// All settings of one process, each valid and none contradicting another.
+/// The configuration of a process.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) cluster: Cluster,
     pub(crate) manager: ManagerConfig,
-    /// How eagerly each controller works.
     pub(crate) controllers: Options,
     pub(crate) logging: Logging,
 }
 
-/// Where the API server is.
+/// The location of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cluster {
     pub(crate) kubeconfig: Option<PathBuf>,
     pub(crate) master: Option<String>,
 }
 
-/// What is told to stderr, and in which form.
+/// The verbosity and the format of the log.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Logging {
-    pub(crate) verbosity: u8,
+    pub(crate) verbosity: u32,
     pub(crate) format: Format,
 }
 
 impl Config {
-    /// Gives every setting its meaning, for a replica of this `identity` that has the `known` controllers.
+    /// Returns the configuration of the replica with this `identity`.
     ///
     /// # Errors
-    /// The first whose value makes no sense, alone or beside the others.
-    pub(crate) fn new(
-        settings: Settings,
-        known: &[Descriptor],
-        identity: &str,
-    ) -> Result<Self, InvalidSetting> {
+    /// The first setting that contradicts the others.
+    pub(crate) fn new(settings: Settings, identity: &str) -> Result<Self, InvalidInput> {
         let manager = ManagerConfig {
             flags: settings.to_flags(),
             configuration: BTreeMap::from([(COMPONENT.to_owned(), settings.to_json())]),
             ..ManagerConfig::new(identity)
         };
         let Settings { cluster, controllers, election, serving, logging } = settings;
-        let switches = controllers.feature_gates.clone();
-        let gates = feature_gates::read(&switches)?;
-        let (manager, options) = controllers::of(controllers, known, &gates, manager)?;
-        let manager = election::of(election, (&gates, &switches), manager)?;
+        let gates = controllers.feature_gates.value.clone();
+        let (manager, controllers) = self::controllers(controllers, manager)?;
+        let manager = election::configure(election, &gates, manager)?;
         let (cluster, client) = self::cluster(cluster);
-        let manager = ManagerConfig { client, admin: serving::of(serving)?, feature_gates: gates, ..manager };
-        Ok(Self { cluster, manager, controllers: options, logging: self::logging(logging) })
+        let manager = ManagerConfig { client, admin: serving::admin(serving)?, ..manager };
+        let LoggingSettings { v, logging_format } = logging;
+        let logging = Logging { verbosity: v.value.0, format: logging_format.value };
+        Ok(Self { cluster, manager, controllers, logging })
     }
 }
 
 fn cluster(settings: ClusterSettings) -> (Cluster, ClientOptions) {
     let ClusterSettings { kubeconfig, master, kube_api_qps, kube_api_burst, use_service_account_credentials } =
         settings;
-    let (qps, burst) = (kube_api_qps.value.0, kube_api_burst.value.0);
     let identities = match use_service_account_credentials.value {
         true => Identities::service_accounts(),
         false => Identities::Shared,
     };
+    let (qps, burst) = (kube_api_qps.value.0, kube_api_burst.value.0);
     let client = ClientOptions { qps, burst, identities, ..ClientOptions::default() };
-    (Cluster { kubeconfig: kubeconfig.value.0, master: master.value.0 }, client)
+    (Cluster { kubeconfig: kubeconfig.value, master: master.value.0 }, client)
 }
 
-fn logging(settings: LoggingSettings) -> Logging {
-    let LoggingSettings { v, logging_format } = settings;
-    Logging { verbosity: u8::try_from(v.value.0).unwrap_or(u8::MAX), format: logging_format.value }
+fn controllers(
+    settings: ControllerSettings,
+    manager: ManagerConfig,
+) -> Result<(ManagerConfig, Options), InvalidInput> {
+    let ControllerSettings {
+        controllers,
+        concurrent_replicaset_syncs,
+        concurrent_rc_syncs,
+        concurrent_endpoint_syncs,
+        endpoint_updates_batch_period,
+        min_resync_period,
+        controller_start_interval,
+        controller_shutdown_timeout,
+        feature_gates,
+    } = settings;
+    let invalid = |problem| feature_gates.invalid(problem, "correct the gate or leave it out");
+    let feature_gates: FeatureGates = feature_gates.value.feature_gates().map_err(invalid)?;
+    let options = Options {
+        concurrent_replicaset_syncs: concurrent_replicaset_syncs.value.0 as usize,
+        concurrent_rc_syncs: concurrent_rc_syncs.value.0 as usize,
+        concurrent_endpoint_syncs: concurrent_endpoint_syncs.value.0 as usize,
+        endpoint_updates_batch_period: endpoint_updates_batch_period.value.0,
+        terminating_replicas: feature_gates.is_on(&gates::TERMINATING_REPLICAS),
+        pod_deletion_cost: feature_gates.is_on(&gates::POD_DELETION_COST),
+    };
+    let manager = ManagerConfig {
+        controllers: ControllerSelection::parse(controllers.value.0),
+        resync: resync(&min_resync_period)?,
+        start_interval: controller_start_interval.value.0,
+        shutdown_timeout: controller_shutdown_timeout.value.0,
+        feature_gates,
+        ..manager
+    };
+    Ok((manager, options))
+}
+
+fn resync(period: &Given<Period>) -> Result<Duration, InvalidInput> {
+    let Period(duration) = period.value;
+    if !duration.is_zero() && duration < Resync::SHORTEST {
+        return Err(period.invalid("resyncs would be too frequent", "write 1s or more, or 0s for no resyncs"));
+    }
+    Ok(duration)
 }
 
 #[cfg(test)]

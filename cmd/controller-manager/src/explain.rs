@@ -5,7 +5,6 @@
 
 mod arguments;
 
-use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
@@ -21,11 +20,11 @@ use tokio::runtime::Builder;
 use windlass::client::one_line;
 use windlass::env::Env;
 
-use crate::args::Stop;
-use arguments::{Arguments, Output};
+pub(crate) use arguments::Arguments;
+use arguments::Output;
 
-/// The word that asks for it.
-pub(crate) const NAME: &str = "explain";
+/// The name of the subcommand, and of its client.
+const NAME: &str = "explain";
 
 /// How long the server is waited for.
 #[derive(Copy, Clone, Debug)]
@@ -39,19 +38,7 @@ struct Patience {
 
 const PATIENCE: Patience = Patience { connect: Duration::from_secs(10), answer: Duration::from_secs(25) };
 
-/// A question, ready to be asked.
-#[derive(Debug)]
-pub(crate) struct Explain(Arguments);
-
-impl Explain {
-    /// From the words after `explain`.
-    ///
-    /// # Errors
-    /// When there is nothing to ask: help was asked for, or an argument cannot be used.
-    pub(crate) fn from_args(words: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
-        arguments::parse(words).map(Self)
-    }
-
+impl Arguments {
     /// Asks, and writes the answer to stdout.
     ///
     /// # Errors
@@ -72,7 +59,7 @@ impl Explain {
     async fn ask(&self, patience: Patience) -> Result<String> {
         let config = self.config(patience).await?;
         let client = kube::Client::try_from(config).map_err(|error| anyhow!("{}", one_line(&error)))?;
-        let Arguments { controller, key, output, .. } = &self.0;
+        let Arguments { controller, key, output, .. } = self;
         let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
         let path =
             format!("/debug/explain?controller={}&key={}", encoded(controller), encoded(&key.to_string()));
@@ -90,7 +77,7 @@ impl Explain {
 
     /// How to reach the server, and as whom. kube reads certificates, tokens and plugins.
     async fn config(&self, patience: Patience) -> Result<Config> {
-        let Arguments { server, token_file, kubeconfig, certificate_authority, .. } = &self.0;
+        let Arguments { server, token_file, kubeconfig, certificate_authority, .. } = self;
         let user = match (token_file, kubeconfig) {
             (Some(file), _) => Some(AuthInfo { token: Some(token_in(file)?.into()), ..AuthInfo::default() }),
             (None, Some(file)) => Some(user_of(file)?),
@@ -102,7 +89,7 @@ impl Explain {
         );
         let cluster = Cluster {
             server: Some(server.to_string()),
-            insecure_skip_tls_verify: Some(self.0.insecure_skip_tls_verify),
+            insecure_skip_tls_verify: Some(self.insecure_skip_tls_verify),
             certificate_authority: certificate_authority.as_deref().map(text_of).transpose()?,
             ..Cluster::default()
         };
@@ -120,7 +107,7 @@ impl Explain {
 
     /// Of a server that listens and says nothing.
     fn unanswered(&self, within: Duration) -> anyhow::Error {
-        let Arguments { server, .. } = &self.0;
+        let Arguments { server, .. } = self;
         anyhow!(
             "{server} was connected to, but no answer came within {within:?}: look in its log whether the API server \
              answers its reviews of tokens, and try again"
@@ -129,7 +116,7 @@ impl Explain {
 
     /// Adds what can be done about it.
     fn explained(&self, error: &kube::Error) -> anyhow::Error {
-        let Arguments { server, .. } = &self.0;
+        let Arguments { server, .. } = self;
         if let kube::Error::Api(status) = error {
             return refused(server, status.code, status.message.trim());
         }
@@ -223,10 +210,10 @@ mod tests {
 
     /// What is said of a server at this address. Nothing here is waited for as long as a user would.
     async fn told(address: std::net::SocketAddr) -> String {
-        let words = ["replicaset", "shop/web"].map(OsString::from).into_iter();
-        let question = Explain::from_args(words.chain([format!("--server=http://{address}").into()]));
+        let server = format!("--server=http://{address}");
+        let arguments = Arguments::parse_words(&["replicaset", "shop/web", &server]);
         let patience = Patience { connect: Duration::from_millis(500), answer: Duration::from_millis(100) };
-        question.expect("a question").ask(patience).await.expect_err("no answer").to_string()
+        arguments.expect("valid arguments").ask(patience).await.expect_err("no answer").to_string()
     }
 
     #[tokio::test]

@@ -29,7 +29,7 @@ fn is_terminal() -> bool {
 }
 
 /// Filter directives for a verbosity as klog's users know it.
-fn filter(verbosity: u8) -> &'static str {
+fn filter(verbosity: u32) -> &'static str {
     match verbosity {
         0..=3 => "warn,kube_client=error,windlass=info",
         4..=5 => "warn,kube_client=error,windlass=debug",

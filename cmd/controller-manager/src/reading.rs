@@ -1,4 +1,4 @@
-//! What a command line and its file come to, without running anything: for whoever tests how they are read.
+//! The result of a command line and its file without running anything: the entry point of the fuzzer.
 //!
 //! Guarantees: pure but for the file, which the caller reads.
 
@@ -6,46 +6,39 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
-use crate::args::{self, Stop};
+use crate::command_line::{self, CommandLine};
 use crate::config::Config;
-use crate::wiring;
+use crate::settings::{InvalidInput, Settings};
 
-/// What a command line comes to.
+/// The result of a command line.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reading {
-    /// A text is printed.
+    /// A text is printed, or a subcommand runs.
     Printed(String),
-    /// Nothing runs, and this is said on one line.
+    /// Nothing runs, because of this error.
     Refused(String),
     /// Controllers would run.
     Accepted {
-        /// The file that says the same as all flags and the file together.
+        /// The file that sets what all flags and the file set.
         file: String,
         /// The same as data.
         effective: serde_json::Value,
     },
 }
 
-/// Reads a command line, which begins with the program's name. `files` reads the file that it may name.
+/// Reads a command line, which begins with the program's name. `files` reads the file that it can name.
 pub fn read(
     words: impl IntoIterator<Item = OsString>,
     files: &dyn Fn(&Path) -> io::Result<Vec<u8>>,
 ) -> Reading {
-    match read_or_stop(words, files) {
-        Ok(accepted) => accepted,
-        Err(Stop::Print(text)) => Reading::Printed(text),
-        Err(Stop::Write { text, .. }) => Reading::Printed(text),
-        Err(Stop::Refused(refusal)) => Reading::Refused(refusal.to_string()),
-    }
-}
-
-fn read_or_stop(
-    words: impl IntoIterator<Item = OsString>,
-    files: &dyn Fn(&Path) -> io::Result<Vec<u8>>,
-) -> Result<Reading, Stop> {
-    let known = wiring::known_controllers();
-    let args = args::parse(words, &known, files)?;
-    let (file, effective) = (args.settings.to_file(), args.settings.to_json());
-    Config::new(args.settings, &known, "tested").map_err(|error| Stop::Refused(error.into()))?;
-    Ok(Reading::Accepted { file, effective })
+    let accepted = |settings: Settings| -> Result<Reading, InvalidInput> {
+        let (file, effective) = (settings.to_file(), settings.to_json());
+        Config::new(settings, "tested").map(|_| Reading::Accepted { file, effective })
+    };
+    let reading = command_line::parse(words, files).and_then(|line| match line {
+        CommandLine::Print(text) => Ok(Reading::Printed(text)),
+        CommandLine::Subcommand(subcommand) => Ok(Reading::Printed(format!("{subcommand:?}"))),
+        CommandLine::Manage(settings) | CommandLine::Write(settings, _) => accepted(*settings),
+    });
+    reading.unwrap_or_else(|error| Reading::Refused(error.to_string()))
 }

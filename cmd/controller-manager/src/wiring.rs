@@ -3,7 +3,6 @@
 //! Guarantees: nothing is opened before every argument has been checked; the process ends as soon as the manager has,
 //! without waiting for threads that look up names.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -12,87 +11,54 @@ use anyhow::{Context as _, Result, anyhow};
 use tokio::runtime::{Builder, Runtime};
 use windlass::admin::{AdminError, Tls};
 use windlass::client::load_config;
-use windlass::controller::{Descriptor, Registration};
 use windlass::env::Env;
 use windlass::manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals};
-use windlass_controllers::Options;
 
-use crate::args::{self, Args, Stop};
 use crate::config::Config;
-use crate::{logging, settings};
+use crate::logging;
+use crate::settings::{self, Settings};
 
-/// A process that is ready to run.
-#[derive(Debug)]
-pub(crate) struct Process {
-    env: Env,
-    config: Config,
+/// Runs controllers until a signal, or until an error.
+///
+/// # Errors
+/// The settings are invalid, or the process cannot start, continue or stop cleanly.
+pub(crate) fn run(settings: Settings) -> Result<()> {
+    let env = Env::system("windlass");
+    let config = Config::new(settings, &identity(&env))?;
+    logging::install(config.logging)?;
+    // One provider for the whole process, chosen here and not by the first library that needs one.
+    let provider = rustls::crypto::ring::default_provider().install_default();
+    provider.map_err(|_| anyhow!("a TLS provider is installed already"))?;
+    let runtime = Builder::new_multi_thread().enable_all().build().context("cannot start a runtime")?;
+    let outcome = runtime.block_on(manage(env, config));
+    end(runtime);
+    outcome
 }
 
-impl Process {
-    /// From a command line, which begins with the program's name.
-    ///
-    /// # Errors
-    /// When there is nothing to run: help was asked for, or an argument cannot be used.
-    pub(crate) fn from_args(words: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
-        let known = known_controllers();
-        let Args { settings, write_config_to } = args::parse(words, &known, &read_file)?;
-        let env = Env::system("windlass");
-        let text = settings.to_file();
-        let config = Config::new(settings, &known, &identity(&env))
-            .map_err(|setting| Stop::Refused(setting.into()))?;
-        match write_config_to {
-            Some(path) if path.as_os_str() == "-" => Err(Stop::Print(text)),
-            Some(path) => Err(Stop::Write { path, text }),
-            None => Ok(Self { env, config }),
-        }
-    }
-
-    /// Runs until a signal, or until something makes it impossible to go on.
-    ///
-    /// # Errors
-    /// Whatever kept it from starting, from going on, or from stopping cleanly.
-    pub(crate) fn run(self) -> Result<()> {
-        logging::install(self.config.logging)?;
-        // One provider for the whole process, chosen here and not by whichever library asks first.
-        let provider = rustls::crypto::ring::default_provider().install_default();
-        provider.map_err(|_| anyhow!("a TLS provider is installed already"))?;
-        let runtime = Builder::new_multi_thread().enable_all().build().context("cannot start a runtime")?;
-        let outcome = runtime.block_on(self.manage());
-        end(runtime);
-        outcome
-    }
-
-    async fn manage(self) -> Result<()> {
-        let Self { env, config } = self;
-        let Config { cluster, manager, controllers, logging: _ } = config;
-        let cluster = load_config(cluster.kubeconfig.as_deref(), cluster.master.as_deref()).await?;
-        let server = cluster.cluster_url.to_string();
-        let kept = kept(&manager);
-        let signals = ShutdownSignals::from_process(&env).context("cannot listen for signals")?;
-        tracing::info!(
-            version = env!("CARGO_PKG_VERSION"),
-            identity = manager.identity,
-            server,
-            "windlass starts"
-        );
-        let manager = Manager::new(env, manager, cluster)?;
-        let manager =
-            windlass_controllers::registrations(&controllers).into_iter().fold(manager, Manager::register);
-        manager.run(signals).await.map_err(|error| explained(error, &server, kept.as_deref()))
-    }
+async fn manage(env: Env, config: Config) -> Result<()> {
+    let Config { cluster, manager, controllers, logging: _ } = config;
+    let cluster = load_config(cluster.kubeconfig.as_deref(), cluster.master.as_deref()).await?;
+    let server = cluster.cluster_url.to_string();
+    let kept = kept(&manager);
+    let signals = ShutdownSignals::from_process(&env).context("cannot listen for signals")?;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        identity = manager.identity,
+        server,
+        "windlass starts"
+    );
+    let manager = Manager::new(env, manager, cluster)?;
+    let manager =
+        windlass_controllers::registrations(&controllers).into_iter().fold(manager, Manager::register);
+    manager.run(signals).await.map_err(|error| explained(error, &server, kept.as_deref()))
 }
 
-/// A configuration file, as far as one can be long.
-fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+/// Reads a configuration file, and at most one byte more than the longest valid one.
+pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let most = settings::LONGEST as u64 + 1;
     File::open(path)?.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-/// The names of the controllers of this binary, whatever their options.
-pub(crate) fn known_controllers() -> Vec<Descriptor> {
-    windlass_controllers::registrations(&Options::default()).iter().map(Registration::descriptor).collect()
 }
 
 /// Who this replica is: the host, for people, and a part that no other incarnation shares.

@@ -58,7 +58,7 @@ fn counting_server() -> (String, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn help_and_version_are_printed_and_succeed() {
+fn help_and_version_exit_with_zero() {
     for (flag, part) in
         [("--help", "replicaset-controller"), ("-h", "--leader-elect"), ("--version", "windlass 0.")]
     {
@@ -70,35 +70,24 @@ fn help_and_version_are_printed_and_succeed() {
 }
 
 #[test]
-fn a_word_that_is_no_command_is_told_with_those_there_are() {
-    for word in ["help", "explian", "false"] {
-        refused_with(
-            &[word],
-            &[&format!("unexpected argument \"{word}\""), "explain is the only command", "--help"],
-        );
+fn invalid_arguments_are_rejected_with_culprit_and_remedy() {
+    for (argument, parts) in [
+        ("explian", &["\"explian\": neither a flag nor a command; ", "did you mean explain?"][..]),
+        (
+            "--controllers=*,foo",
+            &["--controllers=*,foo: \"foo\" is not a controller; ", "endpoints-controller"],
+        ),
+        (
+            "--node-monitor-period=5s",
+            &["--node-monitor-period: windlass does not implement ", "; leave it out"],
+        ),
+        (
+            "--leader-elect-renew-deadline=20s",
+            &["--leader-elect-renew-deadline=20s: ", "--leader-elect-lease-duration"],
+        ),
+    ] {
+        refused_with(&[argument], parts);
     }
-}
-
-#[test]
-fn an_unknown_controller_is_named_with_those_there_are() {
-    refused_with(&["--controllers=*,foo"], &["--controllers=*,foo", "\"foo\"", "endpoints-controller"]);
-    refused_with(&["--controllers=deployment"], &["\"deployment\"", "windlass does not have yet"]);
-}
-
-#[test]
-fn a_flag_that_is_not_implemented_is_answered_by_name() {
-    refused_with(
-        &["--node-monitor-period=5s"],
-        &["--node-monitor-period is a kube-controller-manager flag that windlass does not implement yet"],
-    );
-}
-
-#[test]
-fn contradictory_durations_are_refused() {
-    refused_with(
-        &["--leader-elect-renew-deadline=20s"],
-        &["--leader-elect-renew-deadline=20s", "--leader-elect-lease-duration"],
-    );
 }
 
 /// A file in a folder that goes with the first value.
@@ -113,26 +102,23 @@ fn file(content: &str) -> (tempfile::TempDir, String) {
 const HEAD: &str = "apiVersion: config.windlass.dev/v1alpha1\nkind: ControllerManagerConfiguration\n";
 
 #[test]
-fn nothing_is_sent_for_settings_that_cannot_be_used() {
+fn nothing_is_sent_if_settings_are_invalid() {
     let (server, connections) = counting_server();
     let master = format!("--master={server}");
     for (content, beginning) in [
-        ("logging: {verbosity: 11}\n", ":3:22: logging.verbosity=11: out of range; write"),
+        ("logging: {verbosity: 11}\n", ":3:22: logging.verbosity=11: invalid value; write a whole number"),
         ("logging: {verbose: 1}\n", ":3:11: unknown field logging.verbose; did you mean logging.verbosity?"),
-        (
-            "serving: {tlsCertFile: /c}\n",
-            ":3:24: serving.tlsCertFile=/c: a certificate without its key; give",
-        ),
+        ("serving: {tlsCertFile: /c}\n", ":3:24: serving.tlsCertFile=/c: a certificate without a key; write"),
     ] {
         let (_folder, path) = file(&format!("{HEAD}{content}"));
         refused_with(&[&master, &format!("--config={path}")], &[&format!("windlass: {path}{beginning}")]);
     }
     refused_with(
         &[&master, "--config=no/such/file"],
-        &["--config=no/such/file: cannot be read", "name a readable"],
+        &["--config=no/such/file: the file cannot be read", "name a readable"],
     );
-    refused_with(&[&master, "--config=/"], &["--config=/: cannot be read", "name a readable"]);
-    refused_with(&[&master, "--plain-http"], &["--plain-http=true: plain HTTP stays on loopback"]);
+    refused_with(&[&master, "--config=/"], &["--config=/: the file cannot be read", "name a readable"]);
+    refused_with(&[&master, "--plain-http"], &["--plain-http=true: plain HTTP requires a loopback address"]);
     refused_with(
         &[&master, "--tls-cert-file=no/such", "--tls-private-key-file=no/such"],
         &["no/such", "--tls-cert-file"],
@@ -145,7 +131,7 @@ fn nothing_is_sent_for_settings_that_cannot_be_used() {
 }
 
 #[test]
-fn settings_that_were_written_are_accepted_and_change_nothing() {
+fn written_settings_are_accepted_unchanged() {
     let (folder, first) = file("");
     let second = folder.path().join("second.yaml").to_str().expect("text").to_owned();
     let write = |arguments: &[&str]| {
@@ -160,12 +146,15 @@ fn settings_that_were_written_are_accepted_and_change_nothing() {
     assert_eq!(first, second);
     let printed = windlass(&["--concurrent-rc-syncs=9", "--leader-elect=false", "--write-config-to=-"]);
     assert_eq!(String::from_utf8(printed.stdout).expect("text"), first, "a dash is stdout");
-    refused_with(&["--write-config-to=no/such/folder"], &["cannot write no/such/folder"]);
+    refused_with(
+        &["--write-config-to=no/such/folder"],
+        &["--write-config-to=no/such/folder: the file cannot be written", "; name a writable file"],
+    );
     refused_with(&["--write-config-to=no/such", "-v=99"], &["--v=99"]);
 }
 
 #[test]
-fn an_unreadable_kubeconfig_is_named() {
+fn unreadable_kubeconfig_is_reported() {
     refused_with(&["--kubeconfig=no/such/file"], &["no/such/file", "--kubeconfig"]);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("kubeconfig");
@@ -175,7 +164,7 @@ fn an_unreadable_kubeconfig_is_named() {
 }
 
 #[test]
-fn without_a_cluster_the_remedies_are_named() {
+fn missing_cluster_is_reported_with_remedies() {
     refused_with(&[], &["--kubeconfig", "Pod"]);
     refused_with(&["--master=nonsense"], &["--master=nonsense", "https://host:port"]);
     refused_with(&["--master=https://me:secret@host"], &["--master", "name the user in the kubeconfig"]);
@@ -183,7 +172,7 @@ fn without_a_cluster_the_remedies_are_named() {
 }
 
 #[test]
-fn a_port_in_use_is_told_before_the_cluster_hears_of_us() {
+fn port_in_use_is_reported_before_any_request() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = taken.local_addr().expect("bound").port();
     let (server, connections) = counting_server();
@@ -193,7 +182,7 @@ fn a_port_in_use_is_told_before_the_cluster_hears_of_us() {
 }
 
 #[test]
-fn an_api_server_that_is_not_there_is_waited_for_and_then_named() {
+fn unreachable_api_server_is_reported_after_10s() {
     let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = format!("http://{}", free.local_addr().expect("bound"));
     drop(free);
@@ -202,7 +191,7 @@ fn an_api_server_that_is_not_there_is_waited_for_and_then_named() {
 }
 
 #[test]
-fn an_api_server_that_is_ill_is_waited_for_and_then_named() {
+fn failing_api_server_is_retried_and_then_reported() {
     let (server, connections) = counting_server();
     let master = format!("--master={server}");
     refused_with(&[&master, "--secure-port=0"], &["within 10s", &server]);

@@ -1,30 +1,15 @@
-//! What somebody meant who wrote a word that nobody knows.
+//! Suggestions for misspelled names.
 
-/// The known word that is spelled most like this one: near enough that it may have been meant, which is to say that at
-/// most a third of it would have to change. Of several equally near the first.
+/// Returns the known name that is most similar to `word`, if at most a third of its letters differ; the first of several
+/// equally similar names.
 pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // What is far longer than anything known is like nothing, however long it takes to find out.
-    let near = |spelling: &&str| word.len() <= spelling.len() * 3 + 3;
-    let scored = known.into_iter().filter(near).map(|spelling| (distance(word, spelling), spelling));
+    // The distance takes quadratic time, and a word that is far longer than a name is not similar.
+    let near = |name: &&str| word.len() <= name.len() * 3 + 3;
+    let scored = known.into_iter().filter(near).map(|name| (strsim::osa_distance(word, name), name));
     scored
-        .filter(|(distance, spelling)| distance * 3 <= spelling.chars().count().max(3))
+        .filter(|(distance, name)| distance * 3 <= name.chars().count().max(3))
         .min_by_key(|(distance, _)| *distance)
-        .map(|(_, spelling)| spelling)
-}
-
-/// How many letters must be added, removed or exchanged to make one text of the other (Levenshtein).
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, b) in other.iter().enumerate() {
-            let exchanged = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = exchanged.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[other.len()]
+        .map(|(_, name)| name)
 }
 
 #[cfg(test)]
@@ -32,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_of_the_finger_leads_to_the_word_that_was_meant_and_another_word_to_none() {
+    fn similar_name_is_suggested_and_other_names_are_not() {
         let known = ["leaseDuration", "renewDeadline"];
         assert_eq!(closest("leaseDuratoin", known), Some("leaseDuration"));
         assert_eq!(closest("renewdeadline", known), Some("renewDeadline"));

@@ -1,44 +1,68 @@
-//! Which replicas act when several run: durations that agree, and one way to choose.
+//! The election: which replicas act if several run.
 //!
-//! With `--leader-elect=false` durations and names of the election are accepted and mean nothing, as in
-//! kube-controller-manager, whose command lines carry them along. Settings that request an election (shards, the
-//! coordinator, its feature gate by name) are rejected beside it.
+//! With `--leader-elect=false` durations and names of the election have no effect, as in kube-controller-manager, whose
+//! command lines contain them. Settings that request an election are rejected next to it: shards, the coordinator, and
+//! the feature gate of the coordinator by name.
 
 use std::num::NonZeroU16;
 
 use windlass::election::{CoordinatedConfig, ElectionConfig, ElectionConfigError};
-use windlass::manager::{FeatureGates, ManagerConfig};
+use windlass::manager::ManagerConfig;
 
-use crate::feature_gates::{COORDINATED_ELECTION, word_about};
-use crate::settings::{
-    ElectionSettings, Given, InvalidSetting, Lock, ObjectName, Period, Switches, Whole, Wrong,
-};
+use crate::settings::gates::COORDINATED_ELECTION;
+use crate::settings::{ElectionSettings, Gates, Given, InvalidInput, Lock, ObjectName, Source};
 
-/// The longest name that Leases of shards can begin with: it is the value of a label, too.
+/// The longest prefix of the Leases of shards, which is also the value of a label.
 const LONGEST_PREFIX: usize = 63;
 
-/// Adds the election to a configuration that has its controllers.
-pub(super) fn of(
+const LEAVE_ONE_OUT: &str = "leave one of them out";
+
+/// Adds the election to a configuration that has its feature gates.
+pub(super) fn configure(
     settings: ElectionSettings,
-    (gates, switches): (&FeatureGates, &Given<Switches>),
+    gates: &Gates,
     manager: ManagerConfig,
-) -> Result<ManagerConfig, InvalidSetting> {
+) -> Result<ManagerConfig, InvalidInput> {
     let ElectionSettings {
         leader_elect,
         leader_elect_lease_duration: lease_duration,
         leader_elect_renew_deadline: renew_deadline,
         leader_elect_retry_period: retry_period,
-        // There is one kind.
-        leader_elect_resource_lock: Given { value: Lock, .. },
+        leader_elect_resource_lock: Given { value: Lock::Leases, .. },
         leader_elect_resource_name: name,
         leader_elect_resource_namespace: namespace,
         leader_elect_coordinated: coordinated,
         shards,
     } = settings;
-    let sharing = sharing(&shards, &leader_elect, &coordinated, &name)?;
-    let coordinated = coordination(&coordinated, (gates, switches), &leader_elect)?;
+    let number = u16::try_from(shards.value.0).ok().and_then(NonZeroU16::new);
+    let gate = COORDINATED_ELECTION.name;
     if !leader_elect.value {
+        let problem = format!("{}=false disables the election", leader_elect.name());
+        // `AllBeta` can be meant for other gates.
+        let requests_election: [(bool, &Source); 2] =
+            [(number.is_some(), &shards), (coordinated.value, &coordinated)];
+        if let Some((_, source)) = requests_election.into_iter().find(|(requests, _)| *requests) {
+            return Err(source.invalid(problem, LEAVE_ONE_OUT));
+        }
+        if gates.0.get(gate) == Some(&true) {
+            let problem = format!("the feature gate {gate} requests an election");
+            return Err(leader_elect.invalid(problem, LEAVE_ONE_OUT));
+        }
         return Ok(ManagerConfig { election: None, ..manager });
+    }
+    let by_gate = manager.feature_gates.is_on(&COORDINATED_ELECTION);
+    // The field says `false` in a file with all settings.
+    if by_gate && coordinated.is_flag() && !coordinated.value {
+        return Err(coordinated.invalid(format!("the feature gate {gate} is on"), LEAVE_ONE_OUT));
+    }
+    let is_coordinated = coordinated.value || by_gate;
+    if number.is_some() && is_coordinated {
+        let request = if coordinated.value { coordinated.name() } else { format!("the feature gate {gate}") };
+        return Err(shards.invalid(format!("{request} lets the API server select one leader"), LEAVE_ONE_OUT));
+    }
+    if number.is_some() && name.value.0.len() > LONGEST_PREFIX {
+        let problem = format!("with {} a name has {LONGEST_PREFIX} characters at most", shards.name());
+        return Err(name.invalid(problem, "shorten it"));
     }
     let election = ElectionConfig {
         lease_name: name.value.0.clone(),
@@ -46,106 +70,37 @@ pub(super) fn of(
         lease_duration: lease_duration.value.0,
         renew_deadline: renew_deadline.value.0,
         retry_period: retry_period.value.0,
-        coordinated,
+        coordinated: is_coordinated.then(|| CoordinatedConfig::new(env!("CARGO_PKG_VERSION"))),
         ..ElectionConfig::new(manager.identity.clone())
     };
-    let durations = Durations { lease: &lease_duration, renew: &renew_deadline, retry: &retry_period };
-    election.validate().map_err(|problem| durations.contradiction(&problem, &name))?;
-    if let (Some(_), Some(_)) = (sharing, &election.coordinated) {
-        return Err(shards.refuse(
-            "the feature gate CoordinatedLeaderElection has the API server choose one leader",
-            "leave the shards out, or switch the gate off",
-        ));
-    }
-    Ok(ManagerConfig { election: Some(election), shards: sharing, ..manager })
+    let durations = [&*lease_duration, &*renew_deadline, &*retry_period];
+    election.validate().map_err(|problem| contradiction(&problem, durations, &name))?;
+    Ok(ManagerConfig { election: Some(election), shards: number, ..manager })
 }
 
-/// How many shards there are to be, if any: they exclude every other way of choosing who acts.
-fn sharing(
-    shards: &Given<Whole<0, 256>>,
-    leader_elect: &Given<bool>,
-    coordinated: &Given<bool>,
+/// Names the setting to change for a rule of the election.
+fn contradiction(
+    problem: &ElectionConfigError,
+    [lease, renew, retry]: [&Source; 3],
     name: &Given<ObjectName>,
-) -> Result<Option<NonZeroU16>, InvalidSetting> {
-    let Some(number) = u16::try_from(shards.value.0).ok().and_then(NonZeroU16::new) else { return Ok(None) };
-    if !leader_elect.value {
-        return Err(shards.refuse(unelected(leader_elect), "leave the shards out"));
-    }
-    if coordinated.value {
-        let problem = format!("{} has the API server choose one leader", coordinated.called());
-        return Err(shards.refuse(problem, "leave one of them out"));
-    }
-    if name.value.0.len() > LONGEST_PREFIX {
-        let problem = format!("too long to begin the names of shards: {LONGEST_PREFIX} characters at most");
-        return Err(name.refuse(problem, "make it shorter"));
-    }
-    Ok(Some(number))
-}
-
-fn unelected(leader_elect: &Given<bool>) -> String {
-    format!("nobody is elected with {}=false", leader_elect.called())
-}
-
-/// The flag and the gate ask for the same, and either is enough. The flag must not say no where the gate says yes; the
-/// field may, since that is what it says in a file with all settings.
-fn coordination(
-    flag: &Given<bool>,
-    (gates, switches): (&FeatureGates, &Given<Switches>),
-    leader_elect: &Given<bool>,
-) -> Result<Option<CoordinatedConfig>, InvalidSetting> {
-    let gate = word_about(switches, &COORDINATED_ELECTION);
-    if !leader_elect.value {
-        if flag.value {
-            return Err(flag.refuse(unelected(leader_elect), "leave one of them out"));
-        }
-        return match gate {
-            Some((word, true)) => {
-                let problem = format!("{}: {}", word.text, unelected(leader_elect));
-                Err(switches.wrong(Wrong::new(problem, "leave one of them out").at(word)))
-            }
-            // A whole stage may be asked for, for the sake of other gates.
-            _ => Ok(None),
-        };
-    }
-    let by_gate = gates.is_on(&COORDINATED_ELECTION);
-    if by_gate && flag.is_flag() && !flag.value {
-        let called = gate.map_or_else(|| switches.called(), |(word, _)| switches.called_by(word));
-        let name = COORDINATED_ELECTION.name;
-        let problem = format!("{called} switches the feature gate {name} on, which asks for it");
-        return Err(flag.refuse(problem, "leave one of them out"));
-    }
-    Ok((flag.value || by_gate).then(|| CoordinatedConfig::new(env!("CARGO_PKG_VERSION"))))
-}
-
-/// The three whose relation keeps the promise.
-struct Durations<'a> {
-    lease: &'a Given<Period>,
-    renew: &'a Given<Period>,
-    retry: &'a Given<Period>,
-}
-
-impl Durations<'_> {
-    /// The rules are the election's own; the setting to turn, and the direction, are known here.
-    fn contradiction(&self, problem: &ElectionConfigError, name: &Given<ObjectName>) -> InvalidSetting {
-        use ElectionConfigError::{
-            Empty, LeaseNotLonger, LeaseNotWholeSeconds, NoTimeForWrites, RenewNotLonger, RetryZero,
-        };
-        match problem {
-            LeaseNotWholeSeconds { .. } => self.lease.refuse(problem, "write one like 15s"),
-            LeaseNotLonger { .. } => too_close(problem, self.lease, self.renew),
-            RenewNotLonger { .. } | NoTimeForWrites { .. } => too_close(problem, self.renew, self.retry),
-            RetryZero => self.retry.refuse(problem, "write one like 2s"),
-            // About names, which are read as such.
-            Empty { .. } => name.refuse(problem, "write a name"),
-        }
+) -> InvalidInput {
+    use ElectionConfigError::{
+        Empty, LeaseNotLonger, LeaseNotWholeSeconds, NoTimeForWrites, RenewNotLonger, RetryZero,
+    };
+    match problem {
+        LeaseNotWholeSeconds { .. } => lease.invalid(problem, "write a duration such as 15s"),
+        LeaseNotLonger { .. } => too_close(problem, lease, renew),
+        RenewNotLonger { .. } | NoTimeForWrites { .. } => too_close(problem, renew, retry),
+        RetryZero => retry.invalid(problem, "write a duration such as 2s"),
+        Empty { .. } => name.invalid(problem, "write a name"),
     }
 }
 
-/// Of two durations the first should exceed the second. The one that somebody wrote is to blame: the second if both are.
-fn too_close(problem: &ElectionConfigError, long: &Given<Period>, short: &Given<Period>) -> InvalidSetting {
+/// The first duration must exceed the second. The error names the one that the user wrote, the second if both are.
+fn too_close(problem: &ElectionConfigError, long: &Source, short: &Source) -> InvalidInput {
     if short.is_given() || !long.is_given() {
-        short.refuse(problem, format!("make it shorter, or {} longer", long.called()))
+        short.invalid(problem, format!("shorten it, or lengthen {}", long.name()))
     } else {
-        long.refuse(problem, format!("make it longer, or {} shorter", short.called()))
+        long.invalid(problem, format!("lengthen it, or shorten {}", short.name()))
     }
 }

@@ -1,17 +1,17 @@
-//! Where health, metrics and pages are served, behind which certificate, and to whom.
+//! The server for health, metrics and pages: its address, its certificate and its clients.
 
-use std::fmt::Debug;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use windlass::admin::{Access, AdminConfig, Tls};
 
-use crate::settings::{FilePath, Given, InvalidSetting, ServingSettings};
+use crate::settings::{Given, InvalidInput, ServingSettings, Source};
 
-/// What the files in `--cert-dir` are called: as kube-controller-manager calls them, so that whoever comes from there finds
-/// its own.
+/// The base name of the files in `--cert-dir`, as in kube-controller-manager, so that its pair can be reused.
 const PAIR: &str = "kube-controller-manager";
 
-pub(super) fn of(settings: ServingSettings) -> Result<Option<AdminConfig>, InvalidSetting> {
+/// Returns the configuration of the server; none with `--secure-port=0`.
+pub(super) fn admin(settings: ServingSettings) -> Result<Option<AdminConfig>, InvalidInput> {
     let ServingSettings {
         bind_address,
         secure_port,
@@ -19,79 +19,75 @@ pub(super) fn of(settings: ServingSettings) -> Result<Option<AdminConfig>, Inval
         tls_cert_file,
         tls_private_key_file,
         plain_http,
-        enable_http2_serving,
+        disable_http2_serving,
         authorization_always_allow_paths: always_allow,
         authentication_token_webhook_cache_ttl: authentication_ttl,
         authorization_webhook_cache_authorized_ttl: allow_ttl,
         authorization_webhook_cache_unauthorized_ttl: deny_ttl,
     } = settings;
     let files = files(&tls_cert_file, &tls_private_key_file)?;
-    // Whoever serves nothing may leave the rest as it is: command lines of kube-controller-manager do. One of ours is to
-    // say what it means.
     let Some(port) = u16::try_from(secure_port.value.0).ok().filter(|port| *port != 0) else {
         if plain_http.value {
-            let problem = format!("nothing is served with {}=0", secure_port.called());
-            return Err(plain_http.refuse(problem, "leave one of them out"));
+            let problem = format!("{}=0 disables the server", secure_port.name());
+            return Err(plain_http.invalid(problem, "leave one of them out"));
         }
         return Ok(None);
     };
-    let address = SocketAddr::new(bind_address.value.0, port);
-    if !plain_http.value {
-        let access = Access::Reviewed {
-            always_allow: always_allow.value.0,
-            authentication_ttl: authentication_ttl.value.0,
-            allow_ttl: allow_ttl.value.0,
-            deny_ttl: deny_ttl.value.0,
+    let address = SocketAddr::new(bind_address.value, port);
+    if plain_http.value {
+        let config = AdminConfig::local(address);
+        if config.validate().is_err() {
+            let problem = format!(
+                "plain HTTP requires a loopback address, and {} is {}",
+                bind_address.name(),
+                address.ip()
+            );
+            return Err(plain_http.invalid(problem, "write --bind-address=127.0.0.1, or leave it out"));
+        }
+        let secure: [&Source; 7] = [
+            &tls_cert_file,
+            &cert_dir,
+            &disable_http2_serving,
+            &always_allow,
+            &authentication_ttl,
+            &allow_ttl,
+            &deny_ttl,
+        ];
+        return match secure.into_iter().find(|other| !other.is_default()) {
+            Some(other) => {
+                let problem = format!("{} disables TLS and reviews", plain_http.name());
+                Err(other.invalid(problem, "leave one of them out"))
+            }
+            None => Ok(Some(config)),
         };
-        let kept = |folder| Tls::Kept { folder, name: PAIR.to_owned() };
-        // With files that are given the directory is not looked at, as upstream says.
-        let tls = files.unwrap_or_else(|| cert_dir.value.0.map_or(Tls::SelfSigned, kept));
-        let http2 = enable_http2_serving.value;
-        return Ok(Some(AdminConfig { address, tls, access, http2 }));
     }
-    let config = AdminConfig::local(address);
-    if config.validate().is_err() {
-        let problem =
-            format!("plain HTTP stays on loopback, and {} is {}", bind_address.called(), address.ip());
-        return Err(
-            plain_http.refuse(problem, "write --bind-address=127.0.0.1 or ::1 as well, or leave it out")
-        );
-    }
-    unused_with(&plain_http, &tls_cert_file, files.is_some())?;
-    unused_with(&plain_http, &cert_dir, cert_dir.value.0.is_some())?;
-    unused_with(&plain_http, &enable_http2_serving, enable_http2_serving.value)?;
-    unused_with(&plain_http, &always_allow, !always_allow.is_default())?;
-    for ttl in [&authentication_ttl, &allow_ttl, &deny_ttl] {
-        unused_with(&plain_http, ttl, !ttl.is_default())?;
-    }
-    Ok(Some(config))
+    let access = Access::Reviewed {
+        always_allow: always_allow.value.0,
+        authentication_ttl: authentication_ttl.value.0,
+        allow_ttl: allow_ttl.value.0,
+        deny_ttl: deny_ttl.value.0,
+    };
+    let kept = |folder| Tls::Kept { folder, name: PAIR.to_owned() };
+    // As upstream, files take precedence over the directory.
+    let tls = files.unwrap_or_else(|| cert_dir.value.map_or(Tls::SelfSigned, kept));
+    Ok(Some(AdminConfig { address, tls, access, http2: !disable_http2_serving.value }))
 }
 
-/// Both files or neither.
-fn files(certificate: &Given<FilePath>, key: &Given<FilePath>) -> Result<Option<Tls>, InvalidSetting> {
-    match (&certificate.value.0, &key.value.0) {
+/// Returns the pair of files, if both are given.
+fn files(
+    certificate: &Given<Option<PathBuf>>,
+    key: &Given<Option<PathBuf>>,
+) -> Result<Option<Tls>, InvalidInput> {
+    match (&certificate.value, &key.value) {
         (None, None) => Ok(None),
         (Some(certificate), Some(key)) => {
             Ok(Some(Tls::Files { certificate: certificate.clone(), key: key.clone() }))
         }
         (Some(_), None) => {
-            Err(certificate.refuse("a certificate without its key", format!("give {} too", key.called())))
+            Err(certificate.invalid("a certificate without a key", format!("write {} too", key.name())))
         }
         (None, Some(_)) => {
-            Err(key.refuse("a key without its certificate", format!("give {} too", certificate.called())))
+            Err(key.invalid("a key without a certificate", format!("write {} too", certificate.name())))
         }
     }
-}
-
-/// Refuses what plain HTTP would not look at. What is as by default may have been written down with all the rest.
-fn unused_with<T: crate::settings::Kind + Debug>(
-    plain_http: &Given<bool>,
-    other: &Given<T>,
-    is_set: bool,
-) -> Result<(), InvalidSetting> {
-    if !is_set {
-        return Ok(());
-    }
-    let problem = format!("{} serves everybody, without TLS", plain_http.called());
-    Err(other.refuse(problem, "leave one of them out"))
 }

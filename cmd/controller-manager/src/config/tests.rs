@@ -1,74 +1,61 @@
-//! What a command line means, and what is said of one that means nothing.
+//! The configuration of a command line and a file, and the errors about settings that contradict each other.
 
 use std::ffi::OsString;
 
-use std::time::Duration;
-
 use windlass::admin::{Access, AdminConfig, Tls};
-use windlass::election::CoordinatedConfig;
+use windlass::election::{CoordinatedConfig, ElectionConfig};
 
 use super::*;
-use crate::args::{self, Refusal, Stop, UsageError};
+use crate::command_line::{self, CommandLine};
 
-mod matrix;
+const FILE_HEADER: &str = "apiVersion: config.windlass.dev/v1alpha1\nkind: ControllerManagerConfiguration\n";
 
-const KNOWN: [Descriptor; 3] = [
-    Descriptor::new("replicaset-controller").with_aliases(&["replicaset"]),
-    Descriptor::new("endpoints-controller").with_aliases(&["endpoint"]),
-    Descriptor::new("rare-controller").disabled_by_default(),
-];
-
-/// Arguments as after the program's name, taken to the end.
-fn read(line: &[&str]) -> Result<Config, String> {
-    read_with(line, "")
-}
-
-/// The same, where every file that is named holds this.
-fn read_with(line: &[&str], file: &str) -> Result<Config, String> {
+/// Reads the arguments, where every file has this content below its header.
+fn read(line: &[&str], fields: &str) -> Result<Config, String> {
     let words = std::iter::once("windlass").chain(line.iter().copied()).map(OsString::from);
-    match args::parse(words, &KNOWN, &|_| Ok(file.as_bytes().to_vec())) {
-        Ok(args) => Config::new(args.settings, &KNOWN, "me").map_err(|error| error.to_string()),
-        Err(Stop::Refused(error)) => Err(error.to_string()),
-        Err(Stop::Print(text) | Stop::Write { text, .. }) => Err(text),
+    let file = format!("{FILE_HEADER}{fields}\n");
+    match command_line::parse(words, &|_| Ok(file.as_bytes().to_vec())) {
+        Ok(CommandLine::Manage(settings)) => Config::new(*settings, "me").map_err(|error| error.to_string()),
+        Ok(other) => panic!("{line:?}: {other:?}"),
+        Err(error) => Err(error.to_string()),
     }
 }
 
+#[track_caller]
 fn config(line: &[&str]) -> Config {
-    read(line).unwrap_or_else(|message| panic!("{line:?}: {message}"))
+    read(line, "").unwrap_or_else(|error| panic!("{line:?}: {error}"))
 }
 
-/// The names of the controllers that would run.
-fn selected(line: &[&str]) -> Vec<&'static str> {
-    config(line).manager.controllers.resolve(&KNOWN).expect("resolved before")
+fn admin(line: &[&str]) -> AdminConfig {
+    config(line).manager.admin.expect("on by default")
+}
+
+fn election(line: &[&str]) -> ElectionConfig {
+    config(line).manager.election.expect("on by default")
 }
 
 #[test]
-fn defaults_are_upstreams() {
+fn defaults_are_those_of_upstream() {
     let Config { cluster, manager, controllers, logging } = config(&[]);
     assert_eq!(cluster, Cluster { kubeconfig: None, master: None });
     assert_eq!((manager.client.qps, manager.client.burst), (20.0, 30));
-    assert_eq!(selected(&[]), ["replicaset-controller", "endpoints-controller"]);
+    assert_eq!(manager.controllers, ControllerSelection::default());
     assert_eq!(manager.resync, Duration::from_secs(12 * 3600));
     assert_eq!(manager.start_interval, Duration::ZERO);
     assert_eq!(manager.shutdown_timeout, Duration::from_secs(10));
-    assert_eq!(manager.admin, Some(AdminConfig::new("0.0.0.0:10257".parse().unwrap())));
+    assert_eq!(manager.admin, Some(AdminConfig::new("0.0.0.0:10257".parse().expect("an address"))));
     assert_eq!(manager.client.identities, Identities::Shared);
     assert_eq!(controllers, Options::default());
     assert_eq!(logging, Logging { verbosity: 0, format: Format::Text });
-}
-
-#[test]
-fn the_default_election_is_upstreams_under_a_name_of_our_own() {
-    let election = config(&[]).manager.election.expect("on by default");
-    let seconds =
-        [election.lease_duration, election.renew_deadline, election.retry_period].map(|d| d.as_secs());
-    assert_eq!(seconds, [15, 10, 2]);
+    let election = manager.election.expect("on by default");
+    let durations = [election.lease_duration, election.renew_deadline, election.retry_period];
+    assert_eq!(durations.map(|duration| duration.as_secs()), [15, 10, 2]);
     assert_eq!((&*election.lease_namespace, &*election.lease_name), ("kube-system", "windlass"));
     assert_eq!((&*election.identity, election.coordinated), ("me", None));
 }
 
 #[test]
-fn underscores_stand_for_dashes_in_names_and_not_in_values() {
+fn underscores_are_dashes_in_flags_and_not_in_values() {
     let config = config(&["--concurrent_rc_syncs=7", "--kube_api_burst", "9", "--kubeconfig=a_b"]);
     assert_eq!(config.controllers.concurrent_rc_syncs, 7);
     assert_eq!(config.manager.client.burst, 9);
@@ -76,53 +63,43 @@ fn underscores_stand_for_dashes_in_names_and_not_in_values() {
 }
 
 #[test]
-fn of_a_flag_given_twice_the_last_counts_and_lists_are_joined() {
-    let line = ["-v=1", "--v=4", "--controllers=*", "--controllers", "-endpoint,rare-controller"];
-    assert_eq!(config(&line).logging.verbosity, 4);
-    assert_eq!(selected(&line), ["replicaset-controller", "rare-controller"]);
+fn last_value_of_a_repeated_flag_counts_and_lists_are_joined() {
+    let config = config(&["-v=1", "--v=4", "--controllers=*", "--controllers", "-endpoint, replicaset,"]);
+    assert_eq!(config.logging.verbosity, 4);
+    assert_eq!(config.manager.controllers, ControllerSelection::parse(["*", "-endpoint", "replicaset"]));
 }
 
 #[test]
-fn election_can_be_turned_off_and_then_its_durations_need_not_agree() {
-    for word in ["--leader-elect=false", "--leader_elect=F", "--leader-elect=0"] {
-        let line = [
-            word,
-            "--leader-elect-renew-deadline=20s",
-            "--leader-elect-resource-name=kube-controller-manager",
-            "--leader-elect-resource-namespace=elsewhere",
-        ];
-        assert_eq!(config(&line).manager.election, None, "as kube-controller-manager takes it");
+fn election_and_server_can_be_off_next_to_their_settings() {
+    for flag in ["--leader-elect=false", "--leader_elect=F", "--leader-elect=0"] {
+        let line = [flag, "--leader-elect-renew-deadline=20s", "--leader-elect-resource-name=other"];
+        assert_eq!(config(&line).manager.election, None);
     }
     assert!(config(&["--leader-elect"]).manager.election.is_some());
-}
-
-#[test]
-fn a_negative_rate_is_no_limit() {
-    assert_eq!(config(&["--kube-api-qps=-1"]).manager.client.qps, -1.0);
-    assert_eq!(config(&["--kube-api-qps", "-1"]).manager.client.qps, -1.0);
-    assert_eq!(config(&["--kube-api-qps=0.5"]).manager.client.qps, 0.5);
-}
-
-#[test]
-fn port_zero_serves_nothing_wherever_that_would_be() {
-    assert_eq!(config(&["--secure-port=0", "--bind-address=0.0.0.0"]).manager.admin, None);
-    let moved =
+    let line =
         ["--secure-port=0", "--tls-cert-file=c", "--tls-private-key-file=k", "--disable-http2-serving=false"];
-    assert_eq!(config(&moved).manager.admin, None, "as kube-controller-manager takes it");
-}
-
-/// What is served, for a command line.
-fn admin(line: &[&str]) -> AdminConfig {
-    config(line).manager.admin.expect("on by default")
+    assert_eq!(config(&line).manager.admin, None);
+    assert_eq!(config(&["--cert-dir=/c", "--secure-port=0"]).manager.admin, None);
 }
 
 #[test]
-fn what_is_served_is_behind_a_certificate_and_reviewed_unless_plain_http_is_asked_for() {
-    let address = "[::1]:10257".parse().unwrap();
+fn negative_rate_disables_the_limit() {
+    for (line, qps) in [
+        (&["--kube-api-qps=-1"][..], -1.0),
+        (&["--kube-api-qps", "-1"], -1.0),
+        (&["--kube-api-qps=0.5"], 0.5),
+    ] {
+        assert_eq!(config(line).manager.client.qps, qps);
+    }
+}
+
+#[test]
+fn server_uses_tls_and_reviews_unless_it_is_plain() {
+    let address = "[::1]:10257".parse().expect("an address");
     assert_eq!(admin(&["--bind-address=::1"]), AdminConfig::new(address));
     assert_eq!(admin(&["--bind-address=::1", "--plain-http"]), AdminConfig::local(address));
-    let files = admin(&["--tls-cert-file=c", "--tls-private-key-file=k"]);
-    assert_eq!(files.tls, Tls::Files { certificate: "c".into(), key: "k".into() });
+    assert!(!admin(&["--disable-http2-serving"]).http2);
+    assert!(admin(&["--disable-http2-serving=false"]).http2);
     let access = admin(&[
         "--authorization-always-allow-paths=/livez,/pages/*",
         "--authentication-token-webhook-cache-ttl=1s",
@@ -136,127 +113,248 @@ fn what_is_served_is_behind_a_certificate_and_reviewed_unless_plain_http_is_aske
 }
 
 #[test]
-fn a_certificate_is_kept_in_a_directory_under_upstreams_name_unless_files_are_given() {
+fn certificate_files_take_precedence_over_the_directory() {
     let kept = Tls::Kept { folder: "/certificates".into(), name: "kube-controller-manager".to_owned() };
+    let files = Tls::Files { certificate: "c".into(), key: "k".into() };
     assert_eq!(admin(&["--cert-dir=/certificates"]).tls, kept);
     assert_eq!(admin(&["--cert-dir="]).tls, Tls::SelfSigned);
-    let both = ["--cert-dir=/certificates", "--tls-cert-file=c", "--tls-private-key-file=k"];
-    assert_eq!(admin(&both).tls, Tls::Files { certificate: "c".into(), key: "k".into() });
-    assert_eq!(config(&["--cert-dir=/certificates", "--secure-port=0"]).manager.admin, None);
-    let refused =
-        read(&["--cert-dir=/c", "--plain-http", "--bind-address=::1"]).map(drop).expect_err("plain");
-    assert!(refused.starts_with("--cert-dir=/c: --plain-http serves everybody"), "{refused}");
+    assert_eq!(admin(&["--tls-cert-file=c", "--tls-private-key-file=k"]).tls, files);
+    assert_eq!(admin(&["--cert-dir=/c", "--tls-cert-file=c", "--tls-private-key-file=k"]).tls, files);
 }
 
 #[test]
-fn http2_is_offered_if_asked_for_in_our_words_or_in_upstreams() {
-    for (line, offered) in [
-        (&[][..], false),
-        (&["--enable-http2-serving"], true),
-        (&["--disable-http2-serving"], false),
-        (&["--disable-http2-serving=true"], false),
-        (&["--disable-http2-serving=false"], true),
-    ] {
-        assert_eq!(admin(line).http2, offered, "{line:?}");
-    }
-}
-
-#[test]
-fn controllers_may_have_accounts_of_their_own() {
+fn controllers_can_use_their_own_service_accounts() {
     let identities = config(&["--use-service-account-credentials"]).manager.client.identities;
     assert_eq!(identities, Identities::service_accounts());
 }
 
 #[test]
-fn the_api_server_chooses_the_leader_if_flag_or_gate_ask_for_it() {
+fn coordinated_election_is_requested_by_flag_or_gate() {
+    let coordinated = Some(CoordinatedConfig::new(env!("CARGO_PKG_VERSION")));
     for line in [
         &["--leader-elect-coordinated"][..],
         &["--feature-gates=CoordinatedLeaderElection=true"],
         &["--feature-gates=AllBeta=true", "--leader-elect-coordinated=true"],
     ] {
-        let election = config(line).manager.election.expect("on by default");
-        assert_eq!(election.coordinated, Some(CoordinatedConfig::new(env!("CARGO_PKG_VERSION"))), "{line:?}");
+        assert_eq!(election(line).coordinated, coordinated, "{line:?}");
     }
     for gates in ["--feature-gates=AllBeta=true", "--feature-gates=CoordinatedLeaderElection=false"] {
-        let alone = config(&[gates, "--leader-elect=false"]);
-        assert_eq!(alone.manager.election, None, "{gates} does not ask for an election");
+        assert_eq!(config(&[gates, "--leader-elect=false"]).manager.election, None, "{gates}");
     }
+    // A file with all settings contains the field with `false`.
+    let fields =
+        "generic: {leaderElection: {coordinated: false}}\nfeatureGates: {CoordinatedLeaderElection: true}";
+    let by_gate = read(&["--config=f"], fields).expect("valid").manager.election;
+    assert_eq!(by_gate.expect("on by default").coordinated, coordinated);
+    let line = ["--config=f", "--feature-gates=CoordinatedLeaderElection=false"];
+    let off = read(&line, fields).expect("valid").manager.election;
+    assert_eq!(off.expect("on by default").coordinated, None);
 }
 
 #[test]
-fn a_file_with_all_settings_leaves_the_coordinator_to_the_gate() {
-    let line = ["--feature-gates=CoordinatedLeaderElection=true"];
-    let words = ["windlass"].into_iter().chain(line).map(OsString::from);
-    let args = args::parse(words, &KNOWN, &|_| Ok(Vec::new())).expect("a gate");
-    let again = read_with(&["--config=f"], &args.settings.to_file()).expect("what was written is accepted");
-    assert!(again.manager.election.expect("on by default").coordinated.is_some());
-    let off = read_with(
-        &["--config=f", "--feature-gates=CoordinatedLeaderElection=false"],
-        &args.settings.to_file(),
-    );
-    assert_eq!(off.expect("the flag wins").manager.election.expect("on by default").coordinated, None);
+fn gates_of_the_flag_override_gates_of_the_file_one_by_one() {
+    let fields = "featureGates: {PodDeletionCost: false, DeploymentReplicaSetTerminatingReplicas: false}";
+    let line = [
+        "--config=f",
+        "--feature-gates=PodDeletionCost=false",
+        "--feature-gates= kube:PodDeletionCost = true ,",
+    ];
+    let Config { manager, controllers, .. } = read(&line, fields).expect("valid");
+    assert!(controllers.pod_deletion_cost && !controllers.terminating_replicas);
+    let gates = "DeploymentReplicaSetTerminatingReplicas=false,PodDeletionCost=true";
+    assert_eq!(manager.flags["feature-gates"], gates);
 }
 
 #[test]
-fn a_flag_decides_on_the_gates_that_it_names_and_the_file_on_the_others() {
-    let file = "apiVersion: config.windlass.dev/v1alpha1\nkind: ControllerManagerConfiguration\n\
-        featureGates: {PodDeletionCost: false, DeploymentReplicaSetTerminatingReplicas: false}\n";
-    let line = ["--config=f", "--feature-gates=kube:PodDeletionCost=true"];
-    let config = read_with(&line, file).expect("both make sense");
-    let gates = &config.manager.feature_gates;
-    assert!(gates.is_on(&feature_gates::POD_DELETION_COST), "the flag wins");
-    assert!(!gates.is_on(&feature_gates::TERMINATING_REPLICAS), "the file is not forgotten");
-    let shown = &config.manager.configuration["config.windlass.dev"]["featureGates"];
-    let both = serde_json::json!({"DeploymentReplicaSetTerminatingReplicas": false, "PodDeletionCost": true});
-    assert_eq!(shown, &both, "and both are shown");
-}
-
-#[test]
-fn of_two_words_about_one_gate_the_last_counts_and_stays_when_it_is_written() {
-    let line = ["--feature-gates=kube:PodDeletionCost=true", "--feature-gates= PodDeletionCost = false ,"];
-    let set = config(&line).manager;
-    assert!(!set.feature_gates.is_on(&feature_gates::POD_DELETION_COST));
-    assert_eq!(set.flags["feature-gates"], "PodDeletionCost=false");
-}
-
-#[test]
-fn what_was_set_is_shown_by_the_running_process() {
+fn process_shows_its_settings() {
     let manager = config(&["--concurrent-rc-syncs=9", "--feature-gates=PodDeletionCost=false"]).manager;
     assert_eq!(manager.flags["concurrent-rc-syncs"], "9");
-    let shown = &manager.configuration["config.windlass.dev"];
-    assert_eq!(shown["replicationController"]["concurrentRCSyncs"], 9);
-    assert_eq!(shown["featureGates"]["PodDeletionCost"], false);
-    assert!(!manager.feature_gates.is_on(&feature_gates::POD_DELETION_COST));
+    let file = &manager.configuration["config.windlass.dev"];
+    assert_eq!(file["replicationController"]["concurrentRCSyncs"], 9);
+    assert_eq!(file["featureGates"]["PodDeletionCost"], false);
 }
 
 #[test]
-fn help_and_version_are_printed_not_refused() {
-    assert!(read(&["--help"]).unwrap_err().contains("endpoints-controller"));
-    assert!(read(&["--version"]).unwrap_err().starts_with("windlass "));
-    assert!(read(&["--version=raw"]).unwrap_err().starts_with("windlass "));
-}
-
-#[test]
-fn flags_named_in_the_documentation_exist() {
+fn flags_in_the_documentation_exist() {
     const PAGE: &str = include_str!("../../../../docs/running.md");
-    // Those of `windlass explain` are read apart, and its tests know them.
-    let explain =
-        ["server", "token-file", "kubeconfig", "certificate-authority", "insecure-skip-tls-verify", "output"];
-    let implemented: Vec<_> = args::flag_names().into_iter().chain(explain.map(str::to_owned)).collect();
+    let implemented = command_line::flag_names();
     let words = PAGE.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
-    let named: Vec<_> =
-        words.filter_map(|word| word.strip_prefix("--")).filter(|name| !name.is_empty()).collect();
+    let named: Vec<_> = words.filter_map(|word| word.strip_prefix("--")).collect();
     assert!(named.len() > 5, "the page names flags");
     for name in named.into_iter().filter(|name| name.starts_with(|c: char| c.is_ascii_lowercase())) {
         assert!(implemented.iter().any(|flag| flag == name), "--{name} does not exist");
     }
 }
 
+/// Flags, fields, and the start and a part of the error about them.
+const CONTRADICTIONS: &[(&[&str], &str, &str, &str)] = &[
+    (
+        &["--leader-elect-renew-deadline=15s"],
+        "",
+        "--leader-elect-renew-deadline=15s: ",
+        "; shorten it, or lengthen --leader-elect-lease-duration",
+    ),
+    (
+        &["--leader-elect-lease-duration=10s"],
+        "",
+        "--leader-elect-lease-duration=10s: ",
+        "; lengthen it, or shorten --leader-elect-renew-deadline",
+    ),
+    (
+        &["--leader-elect-lease-duration=10500ms"],
+        "",
+        "--leader-elect-lease-duration=10500ms: ",
+        "whole number of seconds",
+    ),
+    (
+        &["--leader-elect-renew-deadline=1s", "--leader-elect-retry-period=200ms"],
+        "",
+        "--leader-elect-retry-period=200ms: ",
+        "2s longer than the retry period (200ms), to leave time for writes; shorten it, or lengthen --leader-elect-renew-deadline",
+    ),
+    (
+        &["--leader-elect-renew-deadline=40s"],
+        "generic: {leaderElection: {leaseDuration: 30s}}",
+        "--leader-elect-renew-deadline=40s: ",
+        "; shorten it, or lengthen generic.leaderElection.leaseDuration (line 3)",
+    ),
+    (
+        &[],
+        "generic: {leaderElection: {leaseDuration: 5s}}",
+        "f.yaml:3:43: generic.leaderElection.leaseDuration=5s: ",
+        "; lengthen it, or shorten --leader-elect-renew-deadline",
+    ),
+    (
+        &["--min-resync-period=1ms"],
+        "",
+        "--min-resync-period=1ms: resyncs would be too frequent; ",
+        "write 1s or more",
+    ),
+    (
+        &["--plain-http"],
+        "",
+        "--plain-http=true: plain HTTP requires a loopback address, and --bind-address is 0.0.0.0; ",
+        "--bind-address=127.0.0.1",
+    ),
+    (
+        &["--plain-http"],
+        "serving: {bindAddress: 10.0.0.1}",
+        "--plain-http=true: plain HTTP requires a loopback address, and serving.bindAddress (line 3) is 10.0.0.1; ",
+        "",
+    ),
+    (
+        &["--tls-cert-file=c"],
+        "",
+        "--tls-cert-file=c: a certificate without a key; ",
+        "write --tls-private-key-file too",
+    ),
+    (
+        &["--tls-private-key-file=k"],
+        "",
+        "--tls-private-key-file=k: a key without a certificate; ",
+        "write --tls-cert-file too",
+    ),
+    (
+        &["--plain-http", "--bind-address=::1", "--tls-cert-file=c", "--tls-private-key-file=k"],
+        "",
+        "--tls-cert-file=c: --plain-http disables TLS and reviews; ",
+        "leave one of them out",
+    ),
+    (
+        &["--plain-http", "--bind-address=::1", "--cert-dir=/c"],
+        "",
+        "--cert-dir=/c: --plain-http disables TLS and reviews; ",
+        "",
+    ),
+    (
+        &["--plain-http", "--bind-address=::1", "--disable-http2-serving=false"],
+        "",
+        "--disable-http2-serving=false: --plain-http disables ",
+        "",
+    ),
+    (
+        &["--plain-http", "--bind-address=::1"],
+        "authorization: {alwaysAllowPaths: [/metrics]}",
+        "f.yaml:3:35: authorization.alwaysAllowPaths=/metrics: --plain-http disables ",
+        "",
+    ),
+    (
+        &["--plain-http", "--bind-address=::1", "--authorization-webhook-cache-authorized-ttl=1s"],
+        "",
+        "--authorization-webhook-cache-authorized-ttl=1s: --plain-http disables ",
+        "",
+    ),
+    (
+        &["--secure-port=0", "--plain-http"],
+        "",
+        "--plain-http=true: --secure-port=0 disables the server; ",
+        "",
+    ),
+    (
+        &["--leader-elect=false", "--shards=4"],
+        "",
+        "--shards=4: --leader-elect=false disables the election; ",
+        "",
+    ),
+    (
+        &["--shards=4", "--leader-elect-coordinated"],
+        "",
+        "--shards=4: --leader-elect-coordinated lets the API server select one leader; ",
+        "",
+    ),
+    (
+        &["--shards=4", "--feature-gates=CoordinatedLeaderElection=true"],
+        "",
+        "--shards=4: the feature gate CoordinatedLeaderElection lets the API server select one leader; ",
+        "",
+    ),
+    (
+        &["--leader-elect=false", "--leader-elect-coordinated"],
+        "",
+        "--leader-elect-coordinated=true: --leader-elect=false disables the election; ",
+        "",
+    ),
+    (
+        &["--leader-elect=false", "--feature-gates=PodDeletionCost=false"],
+        "featureGates: {CoordinatedLeaderElection: true}",
+        "--leader-elect=false: the feature gate CoordinatedLeaderElection requests an election; ",
+        "",
+    ),
+    (
+        &["--leader-elect-coordinated=false", "--feature-gates=AllBeta=true"],
+        "",
+        "--leader-elect-coordinated=false: the feature gate CoordinatedLeaderElection is on; ",
+        "",
+    ),
+    (
+        &["--feature-gates=LogarithmicScaleDown=true"],
+        "featureGates: {LogarithmicScaleDown: false}",
+        "f.yaml:3:15: featureGates=LogarithmicScaleDown=false: ",
+        "always true",
+    ),
+    (
+        &["--controllers=*"],
+        "generic: {controllers: [replicaset, foo]}",
+        "f.yaml:3:24: generic.controllers=replicaset,foo: \"foo\" is not a controller; ",
+        "",
+    ),
+];
+
 #[test]
-fn a_flag_of_kube_controller_manager_is_not_called_a_typo() {
-    let words = ["windlass", "--cluster-cidr=10.0.0.0/8"].map(OsString::from);
-    let Err(Stop::Refused(error)) = args::parse(words, &KNOWN, &|_| Ok(Vec::new())) else {
-        panic!("should be refused");
-    };
-    assert!(matches!(error, Refusal::Usage(UsageError::NotImplemented(flag)) if flag == "cluster-cidr"));
+fn contradiction_is_reported_with_the_names_that_were_written() {
+    for (line, fields, start, part) in CONTRADICTIONS {
+        let line: Vec<_> = line.iter().copied().chain(["--config=f.yaml"]).collect();
+        let error = read(&line, fields).map(drop).expect_err(start);
+        assert!(
+            error.starts_with(start) && error.contains(part),
+            "{line:?} {fields}\nis       {error}\nexpected {start}{part}"
+        );
+        assert!(error.contains("; ") && !error.contains('\n'), "{error}");
+    }
+    let name = format!("--leader-elect-resource-name={}", "a".repeat(64));
+    let error = read(&["--shards=4", &name], "").map(drop).expect_err("too long");
+    assert!(
+        error.starts_with(&format!("{name}: with --shards a name has 63 characters at most; ")),
+        "{error}"
+    );
 }

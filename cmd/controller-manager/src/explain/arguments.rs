@@ -1,25 +1,20 @@
 //! What the command line of `windlass explain` says.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
-use clap::{Parser, ValueEnum};
+use clap::{Args, ValueEnum};
 use http::Uri;
 use windlass::object::ObjectKey;
 
-use crate::args::{Stop, UsageError, first_line};
-
 /// Asks a running windlass why an object has not been reconciled: what was seen of it last, why it was queued, how it
 /// went, and when it is tried again. The first line names the cause.
-#[derive(Clone, Debug, Parser)]
-#[command(name = "windlass explain", max_term_width = 110)]
+#[derive(Clone, Debug, Args)]
 #[command(
     after_help = "To ask a windlass that runs in a cluster: `kubectl -n kube-system port-forward <pod> 10257`, then this \
                   command. Whoever asks needs a token (`kubectl create token <serviceaccount>`), and a role with \
                   nonResourceURLs [\"/debug/*\"], verbs [get]."
 )]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// The controller, by its name or an older one, as `--controllers` takes it.
     pub(super) controller: String,
 
@@ -63,19 +58,6 @@ pub(super) enum Output {
     Json,
 }
 
-/// Reads the words after `explain`.
-pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Arguments, Stop> {
-    let named = std::iter::once(OsString::from("windlass explain")).chain(words);
-    Arguments::try_parse_from(named).map_err(|error| match error.kind() {
-        ErrorKind::DisplayHelp => Stop::Print(error.to_string()),
-        ErrorKind::MissingRequiredArgument => {
-            let usage = "say which: windlass explain <CONTROLLER> <NAMESPACE/NAME>";
-            Stop::Refused(UsageError::Explain(usage.to_owned()).into())
-        }
-        _ => Stop::Refused(UsageError::Explain(first_line(&error)).into()),
-    })
-}
-
 fn address(text: &str) -> Result<Uri, String> {
     let uri: Option<Uri> = text.parse().ok();
     let usable = |uri: &Uri| {
@@ -87,34 +69,25 @@ fn address(text: &str) -> Result<Uri, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::FromArgMatches as _;
+
     use super::*;
 
-    fn parsed(words: &[&str]) -> Result<Arguments, Stop> {
-        parse(words.iter().map(OsString::from))
+    impl Arguments {
+        /// Parses the words after `explain`.
+        pub(in super::super) fn parse_words(words: &[&str]) -> Result<Self, clap::Error> {
+            let command = Self::augment_args(clap::Command::new("explain").no_binary_name(true));
+            Self::from_arg_matches(&command.try_get_matches_from(words)?)
+        }
     }
 
     #[test]
-    fn the_process_on_this_machine_is_asked_unless_told_otherwise() {
-        let arguments = parsed(&["replicaset-controller", "shop/web"]).expect("enough");
+    fn default_server_is_the_local_process() {
+        let arguments = Arguments::parse_words(&["replicaset-controller", "shop/web"]).expect("valid");
         assert_eq!(arguments.server, "https://127.0.0.1:10257");
         assert_eq!((arguments.key.to_string().as_str(), arguments.output), ("shop/web", Output::Text));
-        let json = parsed(&["node", "node-1", "-o", "json", "--server=http://[::1]:7"]).expect("enough");
+        let json = Arguments::parse_words(&["node", "node-1", "-o", "json", "--server=http://[::1]:7"]);
+        let json = json.expect("valid");
         assert_eq!((json.output, json.key.namespace()), (Output::Json, None));
-    }
-
-    #[test]
-    fn what_cannot_be_asked_is_refused_with_what_to_write() {
-        for (words, culprit) in [
-            (&["replicaset"][..], "windlass explain <CONTROLLER> <NAMESPACE/NAME>"),
-            (&["replicaset", "a/b/c"], "a/b/c"),
-            (&["replicaset", "a", "--server=localhost:10257"], "--server"),
-            (&["replicaset", "a", "--server=https://me:secret@host"], "--server"),
-            (&["replicaset", "a", "-o", "yaml"], "--output"),
-            (&["replicaset", "a", "--token-file=a", "--kubeconfig=b"], "--token-file"),
-        ] {
-            let Err(Stop::Refused(problem)) = parsed(words) else { panic!("{words:?} is accepted") };
-            let line = problem.to_string();
-            assert!(line.contains(culprit) && line.lines().count() == 1, "{line}");
-        }
     }
 }

@@ -1,46 +1,42 @@
-//! The table of settings, and what is made of it.
+//! The table of settings, and the flags, fields and documents made from it.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::Path;
 
 use serde_json::{Value, json};
 
 use super::*;
-use crate::args::{self, Stop};
+use crate::command_line::{self, CommandLine};
 
-mod files;
+mod errors;
 
-/// The settings of a command line, and of the file it names, if it names one.
+const FILE_HEADER: &str = "apiVersion: config.windlass.dev/v1alpha1\nkind: ControllerManagerConfiguration\n";
+
+/// Reads a command line, where every file has this content.
 fn read(line: &[&str], file: &str) -> Result<Settings, String> {
     let words = std::iter::once("windlass").chain(line.iter().copied()).map(OsString::from);
-    match args::parse(words, &[], &|_: &Path| Ok(file.as_bytes().to_vec())) {
-        Ok(args) => Ok(args.settings),
-        Err(Stop::Refused(refusal)) => Err(refusal.to_string()),
-        Err(Stop::Print(text) | Stop::Write { text, .. }) => Err(text),
+    match command_line::parse(words, &|_| Ok(file.as_bytes().to_vec())) {
+        Ok(CommandLine::Manage(settings)) => Ok(*settings),
+        Ok(other) => panic!("{line:?}: {other:?}"),
+        Err(error) => Err(error.to_string()),
     }
 }
 
+#[track_caller]
 fn settings(line: &[&str], file: &str) -> Settings {
-    read(line, file).unwrap_or_else(|message| panic!("{line:?} with {file}: {message}"))
+    read(line, file).unwrap_or_else(|error| panic!("{line:?} with {file}: {error}"))
 }
 
-/// A file that says one thing.
-fn file_of(field: &str, value: &str) -> String {
-    let mut file = format!("apiVersion: {API_VERSION}\nkind: {KIND}\n");
-    let mut indent = String::new();
+/// Returns a file with one field.
+fn file_with(field: &str, value: &str) -> String {
     let names: Vec<_> = field.split('.').collect();
-    for name in &names[..names.len() - 1] {
-        file.push_str(&format!("{indent}{name}:\n"));
-        indent.push_str("  ");
-    }
-    file + &format!("{indent}{}: {value}\n", names[names.len() - 1])
+    let lines = names.iter().enumerate().map(|(depth, name)| format!("{:1$}{name}:", "", depth * 2));
+    format!("{FILE_HEADER}{} {value}\n", lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// A value of each setting that is not its default, as a flag and as a field. A unit that is not known here has none, so
-/// a new one cannot be forgotten.
-fn another(setting: &Setting) -> (&'static str, Value) {
-    match (setting.name, setting.unit) {
+/// Returns a value that is not the default, as a flag and as a field. A new unit needs a new line.
+fn other_value(setting: &Setting) -> (&'static str, Value) {
+    match (setting.flag.as_str(), setting.unit) {
         ("controllers", _) => ("-endpoint,*", json!(["-endpoint", "*"])),
         ("authorization-always-allow-paths", _) => ("/livez,/pages/*", json!(["/livez", "/pages/*"])),
         ("leader-elect-resource-lock", _) => ("leases", json!("leases")),
@@ -54,28 +50,24 @@ fn another(setting: &Setting) -> (&'static str, Value) {
         (_, "REQUESTS" | "WORKERS" | "SHARDS") => ("7", json!(7)),
         (_, "LEVEL") => ("9", json!(9)),
         (_, "PORT") => ("0", json!(0)),
-        (_, "DURATION") => ("1m30s", json!("1m30s")),
+        (_, "DURATION") => ("1m31s", json!("1m31s")),
         (_, "NAME") => ("another.name-1", json!("another.name-1")),
         (_, "ADDRESS") => ("::1", json!("::1")),
         (_, "FORMAT") => ("json", json!("json")),
-        (_, "GATES") => ("A=true,B=false", json!({"A": true, "B": false})),
-        (_, "NAME=CONTROLLERS") => ("one=a,b", json!({"one": ["a", "b"]})),
-        (name, unit) => panic!("--{name}: what is another value in {unit}?"),
+        (_, "GATES") => {
+            ("AllAlpha=true,PodDeletionCost=false", json!({"AllAlpha": true, "PodDeletionCost": false}))
+        }
+        (flag, unit) => panic!("--{flag}: add another value in {unit}"),
     }
 }
 
-/// Every setting with another value, as a command line.
-fn all_other_flags() -> Vec<String> {
-    TABLE.iter().map(|setting| format!("--{}={}", setting.name, another(setting).0)).collect()
-}
-
-fn at_path<'a>(value: &'a Value, field: &str) -> &'a Value {
-    field.split('.').fold(value, |value, name| &value[name])
+fn field_of<'a>(file: &'a Value, field: &str) -> &'a Value {
+    field.split('.').fold(file, |section, name| &section[name])
 }
 
 #[test]
-fn flags_and_fields_have_one_setting_each() {
-    let flags: BTreeSet<_> = TABLE.iter().map(|setting| setting.name).collect();
+fn flags_and_fields_are_unique() {
+    let flags: BTreeSet<_> = TABLE.iter().map(|setting| &setting.flag).collect();
     let fields: BTreeSet<_> = TABLE.iter().map(|setting| setting.field).collect();
     assert_eq!((flags.len(), fields.len()), (TABLE.len(), TABLE.len()));
     for field in &fields {
@@ -85,123 +77,118 @@ fn flags_and_fields_have_one_setting_each() {
 }
 
 #[test]
-fn every_setting_has_its_flag_field_default_and_unit_in_the_help() {
-    let help = args::help(&[]).split_whitespace().collect::<Vec<_>>().join(" ");
-    for setting in TABLE {
-        let flag = format!("--{} ", setting.name)
-            .replace(' ', if setting.shape == Shape::Switch { "[=<" } else { " <" });
-        let shown = format!("{flag}{}>", setting.unit);
-        assert!(help.contains(&shown), "{shown}\n{help}");
-        assert!(help.contains(&setting.sentence()), "{}", setting.sentence());
-        let facts = format!("[default: {}] [field: {}]", setting.shown_default(), setting.field);
-        assert!(help.contains(&facts), "{facts}\n{help}");
-        if setting.unit == "DURATION" {
-            assert!(setting.default.ends_with(['s', 'm', 'h']), "--{}: a default has a unit", setting.name);
+fn help_lists_every_setting_with_default_field_and_choices() {
+    let words = ["windlass", "--help"].map(OsString::from);
+    let Ok(CommandLine::Print(help)) = command_line::parse(words, &|_| Ok(Vec::new())) else {
+        panic!("no help")
+    };
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    for setting in TABLE.iter() {
+        let Setting { flag, field, help: sentences, unit, .. } = setting;
+        let flag = format!("--{flag}{}{unit}>", if setting.shape == Shape::Switch { "[=<" } else { " <" });
+        assert!(help.contains(&flag), "{flag}: {help}");
+        let facts = format!("{sentences} [default: {}] [field: {field}]", setting.shown_default());
+        assert!(help.contains(&facts), "{facts}: {help}");
+    }
+    for choice in ["All controllers: replicaset-controller", "PodDeletionCost=true|false", "explain"] {
+        assert!(help.contains(choice), "{choice}: {help}");
+    }
+}
+
+#[test]
+fn flag_overrides_field_and_field_overrides_default() {
+    let defaults = settings(&[], "").to_json();
+    assert_eq!(settings(&["--config=f"], FILE_HEADER).to_json(), defaults);
+    for setting in TABLE.iter() {
+        let Setting { flag, field, default, .. } = setting;
+        let (text, value) = other_value(setting);
+        let flag_line = format!("--{flag}={text}");
+        let by_flag = settings(&[&flag_line], "").to_json();
+        assert_eq!(field_of(&by_flag, field), &value, "--{flag}");
+        let file = file_with(field, &value.to_string());
+        assert_eq!(settings(&["--config=f"], &file).to_json(), by_flag, "{field} and --{flag} differ");
+        let default_file = file_with(field, &field_of(&defaults, field).to_string());
+        assert_eq!(settings(&["--config=f"], &default_file).to_json(), defaults, "default of {field}");
+        assert_eq!(
+            settings(&["--config=f", &flag_line], &default_file).to_json(),
+            by_flag,
+            "--{flag} does not override"
+        );
+        // A flag overrides feature gates one by one, and the default names none.
+        if setting.shape != Shape::Map {
+            let by_default = settings(&["--config=f", &format!("--{flag}={default}")], &file).to_json();
+            assert_eq!(by_default, defaults, "--{flag} does not override");
         }
     }
 }
 
 #[test]
-fn every_flag_of_the_command_line_is_a_setting_or_is_about_the_command_line() {
-    let own = ["config", "write-config-to", "version", "help", "disable-http2-serving"];
-    for flag in args::flag_names() {
-        let is_setting = TABLE.iter().any(|setting| setting.name == flag);
-        assert!(is_setting != own.contains(&flag.as_str()), "--{flag} has no field");
-    }
-}
-
-#[test]
-fn every_setting_can_be_given_as_a_flag_and_as_a_field_with_one_meaning() {
-    for setting in TABLE {
-        let (word, value) = another(setting);
-        let by_flag = settings(&[&format!("--{}={word}", setting.name)], "").to_json();
-        let by_field = settings(&["--config=f"], &file_of(setting.field, &value.to_string())).to_json();
-        assert_eq!(at_path(&by_flag, setting.field), &value, "--{}", setting.name);
-        assert_eq!(by_flag, by_field, "{}", setting.field);
-    }
-}
-
-#[test]
-fn defaults_are_the_same_however_they_are_given() {
-    let none = settings(&[], "").to_json();
-    let empty_file = format!("apiVersion: {API_VERSION}\nkind: {KIND}\n");
-    assert_eq!(settings(&["--config=f"], &empty_file).to_json(), none);
-    for setting in TABLE {
-        let by_flag = settings(&[&format!("--{}={}", setting.name, setting.default)], "").to_json();
-        assert_eq!(by_flag, none, "--{}", setting.name);
-        let default = at_path(&none, setting.field).to_string();
-        let by_field = settings(&["--config=f"], &file_of(setting.field, &default)).to_json();
-        assert_eq!(by_field, none, "{}", setting.field);
-    }
-}
-
-#[test]
-fn a_flag_wins_over_the_field_and_the_field_over_the_default() {
-    for setting in TABLE.iter().filter(|setting| setting.name != "leader-elect-resource-lock") {
-        let (word, value) = another(setting);
-        let file = file_of(setting.field, &value.to_string());
-        let none = settings(&[], "").to_json();
-        assert_ne!(at_path(&none, setting.field), &value, "{}: no other value", setting.field);
-        // A flag wins gate by gate, and one that names none leaves them to the file.
-        let default = if setting.unit == "GATES" { "A=false,B=true" } else { setting.default };
-        let flag = format!("--{}={default}", setting.name);
-        let none = settings(&[&flag], "").to_json();
-        let both = settings(&["--config=f", &flag], &file).to_json();
-        assert_eq!(both, none, "--{} does not win", setting.name);
-        let default = file_of(setting.field, &at_path(&none, setting.field).to_string());
-        let both = settings(&[&format!("--{}={word}", setting.name), "--config=f"], &default).to_json();
-        assert_eq!(at_path(&both, setting.field), &value, "--{} does not win", setting.name);
-    }
-}
-
-#[test]
-fn what_is_written_is_accepted_and_changes_nothing() {
-    let others = all_other_flags();
-    let others: Vec<_> = others.iter().map(String::as_str).collect();
-    for line in [&[][..], &others] {
-        let written = settings(line, "");
+fn written_settings_are_read_back_unchanged() {
+    let flags = TABLE.iter().map(|setting| format!("--{}={}", setting.flag, other_value(setting).0));
+    let flags: Vec<_> = flags.collect();
+    for line in [Vec::new(), flags.iter().map(String::as_str).collect()] {
+        let written = settings(&line, "");
         let again = settings(&["--config=f"], &written.to_file());
-        assert_eq!(again.to_json(), written.to_json(), "{}", written.to_file());
-        assert_eq!(again.to_file(), written.to_file());
-        let as_json = settings(&["--config=f"], &written.to_json().to_string());
-        assert_eq!(as_json.to_json(), written.to_json(), "JSON is a file too");
+        assert_eq!((again.to_json(), again.to_file()), (written.to_json(), written.to_file()));
+        let json = settings(&["--config=f"], &written.to_json().to_string());
+        assert_eq!(json.to_json(), written.to_json(), "JSON is a file too");
     }
+    // JSON contains control characters that YAML must escape.
+    let written = settings(&["--kubeconfig=/\u{7f}\u{feff}"], "");
+    assert_eq!(settings(&["--config=f"], &written.to_file()).to_json(), written.to_json());
 }
 
 #[test]
-fn the_written_file_has_every_field_below_its_help() {
+fn written_file_explains_every_field() {
     let file = settings(&[], "").to_file();
-    for setting in TABLE {
+    for setting in TABLE.iter() {
         let name = setting.field.rsplit('.').next().expect("a name");
-        let help = format!("# {} [--{}]\n", setting.sentence(), setting.name);
+        let help = format!("# {} [--{}]\n", setting.help, setting.flag);
         let (_, below) = file.split_once(&help).unwrap_or_else(|| panic!("{help}"));
         assert!(below.trim_start().starts_with(&format!("{name}: ")), "{name}");
     }
 }
 
 #[test]
-fn flags_are_shown_as_they_would_be_written() {
-    let flags = settings(&["--controllers=*,-endpoint", "--feature-gates=A=true", "-v=3"], "").to_flags();
+fn flags_have_the_syntax_of_a_command_line() {
+    let flags =
+        settings(&["--controllers=*,-endpoint", "--feature-gates=AllBeta=true", "-v=3"], "").to_flags();
     assert_eq!(flags.len(), TABLE.len());
-    for (name, value) in [
+    for (flag, text) in [
         ("controllers", "*,-endpoint"),
-        ("feature-gates", "A=true"),
+        ("feature-gates", "AllBeta=true"),
         ("v", "3"),
         ("leader-elect-lease-duration", "15s"),
         ("leader-elect", "true"),
         ("kubeconfig", ""),
     ] {
-        assert_eq!(flags[name], value, "{name}");
+        assert_eq!(flags[flag], text, "{flag}");
     }
 }
 
 #[test]
-fn the_page_on_running_has_the_table_of_settings() {
-    const PAGE: &str = include_str!("../../../../docs/running.md");
-    let mut table = "| flag | field | default |\n|---|---|---|\n".to_owned();
-    for setting in TABLE {
-        let Setting { name, unit, field, .. } = setting;
-        table.push_str(&format!("| `--{name}` {unit} | `{field}` | `{}` |\n", setting.shown_default()));
+fn settings_page_matches_the_table() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/settings.md");
+    let mut page =
+        "# Settings\n\nEach setting is a flag and a field of the file that `--config` names. [Running \
+        windlass](running.md#settings) describes both.\n\n\
+        This page is generated: `WRITE_DOCS=1 cargo test -p windlass-controller-manager settings_page`.\n"
+            .to_owned();
+    let mut section = "";
+    for setting in TABLE.iter() {
+        if setting.section != section {
+            section = setting.section;
+            page += &format!("\n## {section}\n\n| flag | field | default | meaning |\n|---|---|---|---|\n");
+        }
+        let Setting { flag, unit, field, help, .. } = setting;
+        let default = setting.shown_default();
+        page += &format!("| `--{flag}` {unit} | `{field}` | `{default}` | {} |\n", help.replace('|', "\\|"));
     }
-    assert!(PAGE.contains(&table), "docs/running.md should have this table:\n{table}");
+    if std::env::var_os("WRITE_DOCS").is_some() {
+        std::fs::write(path, &page).expect("docs/settings.md is writable");
+    }
+    assert!(
+        std::fs::read_to_string(path).expect("docs/settings.md") == page,
+        "run this test with WRITE_DOCS=1"
+    );
 }

@@ -1,126 +1,71 @@
-//! Settings written down: as a file, as JSON, as flags.
+//! The values of all settings as a file, as JSON and as flags.
 //!
-//! Guarantees: what is written as a file is read again with the same meaning, whatever the values; fields stand in the
-//! order of the table, each below its help.
+//! Guarantees: a process that reads the file, or the JSON as a file, has the same values.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
-use super::table::Setting;
-use super::{API_VERSION, KIND, Settings};
+use super::setting::Setting;
 
-impl Settings {
-    /// The file that says all of this, with help.
-    pub(crate) fn to_file(&self) -> String {
-        let mut file = format!("apiVersion: {API_VERSION}\nkind: {KIND}\n");
-        Branch::of(self.written()).write(&mut file, 0);
-        file
+/// Settings with their values.
+type Rows = Vec<(&'static Setting, Value)>;
+
+/// Returns the YAML file, sorted by field, with the help of each setting as a comment.
+pub(super) fn file(mut rows: Rows, header: [(&str, &str); 2]) -> String {
+    rows.sort_by_key(|(setting, _)| setting.field);
+    let mut file = header.map(|(name, value)| format!("{name}: {value}\n")).concat();
+    let mut open: Vec<&str> = Vec::new();
+    for (setting, value) in rows {
+        let mut sections: Vec<_> = setting.field.split('.').collect();
+        let name = sections.pop().unwrap_or_default();
+        let common = open.iter().zip(&sections).take_while(|(open, section)| open == section).count();
+        for (depth, section) in sections.iter().enumerate().skip(common) {
+            let _ = writeln!(file, "{:1$}{section}:", "", depth * 2);
+        }
+        let indent = sections.len() * 2;
+        let _ = writeln!(file, "{:indent$}# {} [--{}]", "", setting.help, setting.flag);
+        let _ = writeln!(file, "{:indent$}{name}: {}", "", yaml(&value));
+        open = sections;
     }
-
-    /// The same as JSON.
-    pub(crate) fn to_json(&self) -> Value {
-        let mut top = Map::from_iter([
-            ("apiVersion".to_owned(), Value::from(API_VERSION)),
-            ("kind".to_owned(), Value::from(KIND)),
-        ]);
-        top.extend(Branch::of(self.written()).into_json());
-        Value::Object(top)
-    }
-
-    /// Every flag with its value, as a command line would have it.
-    pub(crate) fn to_flags(&self) -> BTreeMap<String, String> {
-        let flags = self.written().into_iter();
-        flags.map(|(setting, value)| (setting.name.to_owned(), as_flag(&value))).collect()
-    }
+    file
 }
 
-/// A value in the words of a command line.
-fn as_flag(value: &Value) -> String {
+/// Returns JSON on one line, which is YAML if characters outside of ASCII are escaped.
+fn yaml(value: &Value) -> String {
+    let is_plain = |c: char| c == ' ' || c.is_ascii_graphic();
+    let escape = |c: char| if is_plain(c) { c.to_string() } else { format!("\\U{:08x}", u32::from(c)) };
+    value.to_string().chars().map(escape).collect()
+}
+
+/// Returns the same file as JSON.
+pub(super) fn json(rows: Rows, header: [(&str, &str); 2]) -> Value {
+    let mut file = json!({});
+    for (name, value) in header {
+        file[name] = value.into();
+    }
+    for (setting, value) in rows {
+        let section = setting.field.split('.').fold(&mut file, |section, name| &mut section[name]);
+        *section = value;
+    }
+    file
+}
+
+/// Returns the value of every flag.
+pub(super) fn flags(rows: Rows) -> BTreeMap<String, String> {
+    rows.into_iter().map(|(setting, value)| (setting.flag.clone(), flag(&value))).collect()
+}
+
+fn flag(value: &Value) -> String {
     match value {
+        Value::Null => String::new(),
         Value::String(text) => text.clone(),
-        Value::Array(items) => items.iter().map(as_flag).collect::<Vec<_>>().join(","),
+        Value::Array(items) => items.iter().map(flag).collect::<Vec<_>>().join(","),
         Value::Object(entries) => {
-            let entries = entries.iter().map(|(name, value)| format!("{name}={}", as_flag(value)));
+            let entries = entries.iter().map(|(name, value)| format!("{name}={}", flag(value)));
             entries.collect::<Vec<_>>().join(",")
         }
         other => other.to_string(),
     }
-}
-
-/// What stands below a field that is no setting itself, in the order of the table.
-#[derive(Default)]
-struct Branch(Vec<(&'static str, Node)>);
-
-enum Node {
-    Branch(Branch),
-    Leaf(&'static Setting, Value),
-}
-
-impl Branch {
-    fn of(values: Vec<(&'static Setting, Value)>) -> Self {
-        let mut top = Self::default();
-        for (setting, value) in values {
-            top.insert(setting.field, setting, value);
-        }
-        top
-    }
-
-    fn insert(&mut self, path: &'static str, setting: &'static Setting, value: Value) {
-        let Some((first, rest)) = path.split_once('.') else {
-            self.0.push((path, Node::Leaf(setting, value)));
-            return;
-        };
-        if !self.0.iter().any(|(name, _)| *name == first) {
-            self.0.push((first, Node::Branch(Self::default())));
-        }
-        if let Some((_, Node::Branch(branch))) = self.0.iter_mut().find(|(name, _)| *name == first) {
-            branch.insert(rest, setting, value);
-        }
-    }
-
-    fn into_json(self) -> Map<String, Value> {
-        let json = |node| match node {
-            Node::Branch(branch) => Value::Object(branch.into_json()),
-            Node::Leaf(_, value) => value,
-        };
-        self.0.into_iter().map(|(name, node)| (name.to_owned(), json(node))).collect()
-    }
-
-    fn write(&self, file: &mut String, depth: usize) {
-        let indent = "  ".repeat(depth);
-        for (name, node) in &self.0 {
-            // Writing to a string cannot fail.
-            let _ = match node {
-                Node::Branch(branch) => {
-                    let _ = writeln!(file, "{indent}{name}:");
-                    branch.write(file, depth + 1);
-                    Ok(())
-                }
-                Node::Leaf(setting, value) => {
-                    let _ = writeln!(file, "{indent}# {} [--{}]", setting.sentence(), setting.name);
-                    writeln!(file, "{indent}{name}: {}", inline(value))
-                }
-            };
-        }
-    }
-}
-
-/// A value on one line: JSON is YAML, but for characters that YAML wants escaped.
-fn inline(value: &Value) -> String {
-    let mut line = String::new();
-    for c in value.to_string().chars() {
-        let seen = c == ' ' || c.is_ascii_graphic();
-        match u16::try_from(u32::from(c)) {
-            _ if seen => line.push(c),
-            Ok(unit) => {
-                let _ = write!(line, "\\u{unit:04x}");
-            }
-            Err(_) => {
-                let _ = write!(line, "\\U{:08x}", u32::from(c));
-            }
-        }
-    }
-    line
 }

@@ -1,0 +1,93 @@
+//! The feature gates of this binary.
+//!
+//! They have the names of upstream's gates. A few can be switched. The others name behavior that is always on; a
+//! command line of kube-controller-manager that sets one to this value is accepted.
+//! Guarantees: a gate that is accepted has an effect, or names the behavior that this binary has.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use windlass::manager::{FeatureGate, FeatureGateError, FeatureGates, Stage};
+
+use super::invalid::InvalidValue;
+use super::value::{Shape, Value, entries};
+
+/// The status of a ReplicaSet counts terminating pods.
+pub(crate) const TERMINATING_REPLICAS: FeatureGate =
+    gate("DeploymentReplicaSetTerminatingReplicas", Stage::Beta, true, "v1.35");
+
+/// The annotation `controller.kubernetes.io/pod-deletion-cost` ranks pods for deletion.
+pub(crate) const POD_DELETION_COST: FeatureGate = gate("PodDeletionCost", Stage::Beta, true, "v1.22");
+
+/// The API server selects the leader.
+pub(crate) const COORDINATED_ELECTION: FeatureGate =
+    gate("CoordinatedLeaderElection", Stage::Beta, false, "v1.33");
+
+/// All gates, with the stages and versions of Kubernetes.
+const GATES: [FeatureGate; 6] = [
+    // The leader releases its Lease on a clean exit, after its work has stopped.
+    locked("ControllerManagerReleaseLeaderElectionLockOnExit", Stage::Alpha, "v1.36"),
+    COORDINATED_ELECTION,
+    TERMINATING_REPLICAS,
+    // The age of pods is compared by order of magnitude.
+    locked("LogarithmicScaleDown", Stage::Stable, "v1.31"),
+    POD_DELETION_COST,
+    // No reconcile runs on a cache older than the controller's last write.
+    locked("StaleControllerConsistencyReplicaSet", Stage::Beta, "v1.36"),
+];
+
+const fn gate(name: &'static str, stage: Stage, default: bool, since: &'static str) -> FeatureGate {
+    FeatureGate { name, stage, default, locked: false, since }
+}
+
+const fn locked(name: &'static str, stage: Stage, since: &'static str) -> FeatureGate {
+    FeatureGate { locked: true, ..gate(name, stage, true, since) }
+}
+
+/// The gates that the user sets, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Gates(pub(crate) BTreeMap<String, bool>);
+
+impl Gates {
+    /// Returns the state of every gate.
+    ///
+    /// # Errors
+    /// The first name that is unknown, or that is locked to the other value.
+    pub(crate) fn feature_gates(&self) -> Result<FeatureGates, FeatureGateError> {
+        let mut gates = FeatureGates::new(GATES)?;
+        self.0.iter().try_for_each(|(name, on)| gates.set(name, *on))?;
+        Ok(gates)
+    }
+}
+
+impl Value for Gates {
+    const SHAPE: Shape = Shape::Map;
+
+    fn parse(text: &str) -> Result<Self, InvalidValue> {
+        let mut gates = Self::default();
+        for entry in entries(text) {
+            let invalid =
+                || InvalidValue::new(format!("{entry:?} is not a gate"), "write Name=true or Name=false");
+            let (name, on) = entry.split_once('=').ok_or_else(invalid)?;
+            let on = bool::parse(on.trim()).map_err(|_| invalid())?;
+            // Upstream permits the name of a component as a prefix; this is the only component.
+            let name = name.trim();
+            let name = name.strip_prefix("kube:").unwrap_or(name).trim();
+            gates.0.insert(name.to_owned(), on);
+        }
+        gates
+            .feature_gates()
+            .map_err(|problem| InvalidValue::new(problem, "correct the gate or leave it out"))?;
+        Ok(gates)
+    }
+
+    /// The flag overrides the file gate by gate.
+    fn over(self, mut file: Self) -> Self {
+        file.0.extend(self.0);
+        file
+    }
+
+    fn choices() -> Vec<String> {
+        GATES.iter().map(ToString::to_string).collect()
+    }
+}
