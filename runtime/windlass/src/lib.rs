@@ -90,8 +90,8 @@
 //!
 //! # Where to go next
 //!
-//! - `examples/` has this controller as a whole program, and three that grow from there: indexes, a source that is not
-//!   the API server, several kinds with a finalizer and a status. Each has its tests.
+//! - `examples/` has this controller as a whole program, and those that grow from there: indexes, a polled inventory,
+//!   kinds of one's own with children, a finalizer and conditions. Each has its tests.
 //! - `docs/writing-a-controller.md` goes through what can be said in `setup` and what a reconcile can rely on.
 //! - [`controller`] is what a controller is written against: the trait, mappers, predicates, timers, outcomes.
 //! - [`informer`] is the cache: [listers](informer::Lister), indexes, events with their causes, sources of one's own.
@@ -138,8 +138,9 @@ pub use windlass_workqueue as workqueue;
 /// What a controller's file needs, and the `main` beside it: `use windlass::prelude::*;`.
 pub mod prelude {
     pub use windlass_controller::{
-        Context, Controller, Outcome, Owned, ReconcileError, Registration, Setup, SetupError, Writer, all_of,
-        by_index, by_owner, by_self, generation_changed, not_yet, retry, retry_after, terminal,
+        Context, Controller, Enqueuer, Outcome, Owned, Polled, ReconcileError, Registration, Setup,
+        SetupError, Timer, Writer, all_of, by_index, by_owner, by_self, generation_changed, labels_changed,
+        not_yet, retry, retry_after, terminal,
     };
     pub use windlass_env::Env;
     pub use windlass_informer::{Index, Lister, Selection};

@@ -1,0 +1,218 @@
+//! A kind of its own: a `Site` is a Deployment, a Service and an entry in the DNS.
+//!
+//! Deployment and Service are owned: applied, found by their owner, and deleted with it by the cluster. The entry in the
+//! DNS is outside the cluster, so a finalizer holds the Site until it is removed. Conditions tell how far the site is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::{Ready, ready};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, ResourceExt};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use windlass::prelude::*;
+
+/// What is wanted of a site.
+#[derive(Clone, Debug, PartialEq, CustomResource, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Site", namespaced, status = "SiteStatus")]
+pub struct SiteSpec {
+    /// Under what name it is reached.
+    pub domain: String,
+    /// What serves it.
+    pub image: String,
+    /// How often.
+    pub replicas: i32,
+}
+
+/// How far it is.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SiteStatus {
+    /// How many replicas answer.
+    #[serde(default)]
+    pub ready_replicas: i32,
+    /// `Ready`: whether all replicas answer.
+    #[serde(default)]
+    #[schemars(schema_with = "conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+/// Conditions as the API server merges them: by type.
+fn conditions(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+        "items": {
+            "type": "object",
+            "required": ["type", "status", "reason", "message", "lastTransitionTime"],
+            "properties": {
+                "type": { "type": "string" },
+                "status": { "type": "string" },
+                "observedGeneration": { "type": "integer", "format": "int64" },
+                "lastTransitionTime": { "type": "string", "format": "date-time" },
+                "reason": { "type": "string" },
+                "message": { "type": "string" },
+            },
+        },
+    })
+}
+
+/// The controller.
+#[derive(Debug)]
+pub struct Sites {
+    sites: Lister<Site>,
+    site: Writer<Site>,
+    deployments: Owned<Deployment, Site>,
+    services: Owned<Service, Site>,
+    dns: Dns,
+}
+
+impl Controller for Sites {
+    const NAME: &'static str = "site-controller";
+    type Config = Dns;
+
+    fn setup(setup: &mut Setup, dns: &Dns) -> Result<Self, SetupError> {
+        setup.crd::<Site>();
+        Ok(Self {
+            sites: setup.primary::<Site>().when(generation_changed()).lister(),
+            site: setup.writer::<Site>().finalizer("example.com/dns").status().build(),
+            deployments: setup.owned::<Deployment, Site>().apply().build(),
+            services: setup.owned::<Service, Site>().apply().build(),
+            dns: dns.clone(),
+        })
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let Some(site) = self.sites.get(key)? else { return Ok(Outcome::Done) };
+        let cleanup = self.dns.remove(&site.spec.domain);
+        let Some(site) = self.site.finalize(cx, &site, cleanup).await? else { return Ok(Outcome::Done) };
+        let deployment = self.deployments.apply(cx, &site, deployment_for(&site)).await?;
+        self.services.apply(cx, &site, service_for(&site)).await?;
+        self.dns.point(&site.spec.domain).await?;
+        let ready = deployment.status.as_ref().and_then(|it| it.ready_replicas).unwrap_or(0);
+        let is_ready = ready == site.spec.replicas;
+        let condition = cx.condition(&*site, "Ready", is_ready, "Replicas", format!("{ready} are ready"));
+        let report = |site: &mut Site| {
+            let status = site.status.get_or_insert_default();
+            status.ready_replicas = ready;
+            set_condition(&mut status.conditions, condition);
+        };
+        self.site.update_status(cx, &site, report).await?;
+        Ok(Outcome::Done)
+    }
+}
+
+fn labels(site: &Site) -> Value {
+    json!({ "example.com/site": site.name_any() })
+}
+
+fn deployment_for(site: &Site) -> Deployment {
+    let container = json!({ "name": "site", "image": site.spec.image });
+    child(json!({
+        "metadata": { "name": site.name_any(), "labels": labels(site) },
+        "spec": {
+            "replicas": site.spec.replicas,
+            "selector": { "matchLabels": labels(site) },
+            "template": { "metadata": { "labels": labels(site) }, "spec": { "containers": [container] } },
+        },
+    }))
+}
+
+fn service_for(site: &Site) -> Service {
+    child(json!({
+        "metadata": { "name": site.name_any(), "labels": labels(site) },
+        "spec": { "selector": labels(site), "ports": [{ "port": 80 }] },
+    }))
+}
+
+fn child<K: DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).expect("the children of this file are well-formed")
+}
+
+/// A DNS. A real one is asked over the network.
+#[derive(Clone, Debug, Default)]
+pub struct Dns {
+    domains: Arc<Mutex<BTreeMap<String, u32>>>,
+}
+
+impl Dns {
+    /// Has a domain point at this cluster.
+    pub fn point(&self, domain: &str) -> Ready<Result<(), io::Error>> {
+        *self.lock().entry(domain.to_owned()).or_default() += 1;
+        ready(Ok(()))
+    }
+
+    /// Removes a domain, when the returned future is polled.
+    pub async fn remove(&self, domain: &str) -> Result<(), io::Error> {
+        self.lock().remove(domain);
+        Ok(())
+    }
+
+    /// The domains that point at this cluster.
+    pub fn domains(&self) -> BTreeSet<String> {
+        self.lock().keys().cloned().collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, u32>> {
+        self.domains.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::api::{DeleteParams, Patch, PatchParams};
+    use kube::{Api, CustomResourceExt};
+    use windlass::testing::{Cluster, Snapshot, object};
+
+    use super::*;
+
+    fn is_ready(now: &Snapshot) -> bool {
+        let status = now.typed::<Site>("web").and_then(|site| site.status);
+        status.is_some_and(|it| it.conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True"))
+    }
+
+    /// A site comes, gets ready, loses a child, and goes.
+    async fn life_of_a_site(cluster: Cluster) {
+        let dns = Dns::default();
+        cluster.create(&Site::crd()).await;
+        cluster.run([Registration::with::<Sites>(dns.clone())]);
+        let spec = json!({ "domain": "web.example.com", "image": "web:1", "replicas": 2 });
+        cluster.create(&object::<Site>(json!({ "metadata": { "name": "web" }, "spec": spec }))).await;
+        let has_children = |now: &Snapshot| {
+            now.get("Deployment", "web").is_some() && now.get("Service", "web").is_some() && !is_ready(now)
+        };
+        cluster.eventually("the site has its children", has_children).await;
+
+        let deployments = Api::<Deployment>::default_namespaced(cluster.client());
+        let status = Patch::Merge(json!({ "status": { "replicas": 2, "readyReplicas": 2 } }));
+        deployments.patch_status("web", &PatchParams::default(), &status).await.expect("it exists");
+        cluster.eventually("the site is ready", is_ready).await;
+        assert_eq!(dns.domains(), BTreeSet::from(["web.example.com".to_owned()]));
+
+        deployments.delete("web", &DeleteParams::default()).await.expect("it exists");
+        let is_mended = |now: &Snapshot| now.get("Deployment", "web").is_some() && !is_ready(now);
+        cluster.eventually("the Deployment is there again, and not ready", is_mended).await;
+
+        let sites = Api::<Site>::default_namespaced(cluster.client());
+        sites.delete("web", &DeleteParams::default()).await.expect("it exists");
+        cluster.eventually("the site is gone", |now| now.get("Site", "web").is_none()).await;
+        assert!(dns.domains().is_empty(), "the finalizer saw to it");
+    }
+
+    #[windlass::simulation(crashes = all)]
+    async fn site_lives_through_a_crash_at_any_write(cluster: Cluster) {
+        life_of_a_site(cluster).await;
+    }
+
+    #[windlass::simulation(minutes = 10, faults = all, plans = 5, resources = ["sites", "deployments"], caches = [Site])]
+    async fn site_lives_through_random_faults(cluster: Cluster) {
+        life_of_a_site(cluster).await;
+    }
+}
