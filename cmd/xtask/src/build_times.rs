@@ -23,12 +23,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::measure::executable;
-use crate::workspace::{cargo, must};
+use crate::workspace::{cargo, must, output, target_directory};
 use machine_code::MachineCode;
 use record::{Figures, Record};
 
@@ -234,25 +233,10 @@ fn remove_directory(path: &Path) -> Result<()> {
     }
 }
 
-fn target_directory() -> Result<PathBuf> {
-    let metadata = output(cargo().args(["metadata", "--no-deps", "--format-version=1", "--locked"]))?;
-    let metadata: Value = serde_json::from_str(&metadata).context("cargo metadata printed no JSON")?;
-    let directory = metadata["target_directory"].as_str();
-    Ok(PathBuf::from(directory.context("cargo metadata printed no target directory")?))
-}
-
 fn host_target() -> Result<String> {
     let version = output(cargo().args(["--version", "--verbose"]))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     Ok(host.context("cargo --version --verbose printed no host target")?.to_owned())
-}
-
-fn output(command: &mut Command) -> Result<String> {
-    let output = command.output().context("cannot start cargo")?;
-    if !output.status.success() {
-        bail!("cargo failed ({}): {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
-    }
-    String::from_utf8(output.stdout).context("cargo printed text that is not UTF-8")
 }
 
 /// Returns the user and system time of all children that this process has waited for, with their own children.

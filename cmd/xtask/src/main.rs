@@ -12,6 +12,7 @@ mod fuzz;
 mod lint;
 mod measure;
 mod miri;
+mod mutants;
 mod soak;
 mod steps;
 mod test;
@@ -50,6 +51,8 @@ enum Chore {
     Fuzz(fuzz::Arguments),
     /// What threads share, under an interpreter that objects to undefined behaviour; needs a nightly toolchain.
     Miri(miri::Arguments),
+    /// Defects in a copy of the workspace, and the tests that must find each of them.
+    Mutants(mutants::Arguments),
     /// What clippy cannot say about this workspace.
     Tidy,
     /// What a change must pass: `lint`, then `test`.
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Chore::Describe(arguments) => describe::run(&arguments),
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
         Chore::Miri(arguments) => miri::run(&arguments),
+        Chore::Mutants(arguments) => mutants::run(&arguments),
         Chore::Lint => lint::run(),
         Chore::Tidy => tidy::run(&workspace::root()),
         Chore::Ci => ci::run(),

@@ -1,8 +1,8 @@
 //! `cargo xtask test`: everything that can be run, set-up included.
 //!
 //! Guarantees: builds what the tests need (the control plane, if it is not in the user's cache, and the binary under
-//! test) before the first of them starts; runs every test of the workspace, a failure notwithstanding; a test that
-//! is ignored counts as a failure, since it proves nothing.
+//! test) before the first of them starts; runs every test of the workspace, a failure notwithstanding, and without
+//! arguments the hunts of the mutated copy; a test that is ignored counts as a failure, since it proves nothing.
 
 use std::fmt;
 use std::io::{BufRead as _, BufReader};
@@ -11,6 +11,7 @@ use std::process::Stdio;
 use anyhow::{Context as _, Result, bail};
 use windlass_harness::Assets;
 
+use crate::mutants;
 use crate::steps::Steps;
 use crate::workspace::{cargo, must};
 
@@ -38,6 +39,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut tally = Tally::default();
     if ready {
         steps.step("tests", || tests(arguments, &mut tally));
+        if arguments.rest.is_empty() {
+            steps.step("mutants", || mutants::run(&mutants::Arguments::default()));
+        }
     }
     println!("\n{tally}");
     steps.finish()

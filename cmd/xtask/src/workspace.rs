@@ -54,16 +54,44 @@ pub(crate) fn cache() -> Result<PathBuf> {
     Ok(base.context("neither XDG_CACHE_HOME nor HOME is set")?.join("windlass"))
 }
 
+/// The target directory that cargo uses for the workspace.
+///
+/// # Errors
+/// If cargo fails.
+pub(crate) fn target_directory() -> Result<PathBuf> {
+    let metadata = output(cargo().args(["metadata", "--no-deps", "--format-version=1", "--locked"]))?;
+    let metadata: serde_json::Value =
+        serde_json::from_str(&metadata).context("cargo metadata printed no JSON")?;
+    let directory = metadata["target_directory"].as_str();
+    Ok(PathBuf::from(directory.context("cargo metadata printed no target directory")?))
+}
+
+/// Returns what a command prints.
+///
+/// # Errors
+/// If it cannot be started, does not succeed, or prints text that is not UTF-8.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let name = name_of(command);
+    let output = command.output().with_context(|| format!("cannot start {name}"))?;
+    if !output.status.success() {
+        bail!("{name} failed ({}): {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("{name} printed text that is not UTF-8"))
+}
+
 /// Runs a command to its end, its output going where ours goes.
 ///
 /// # Errors
 /// If it cannot be started or does not succeed.
 pub(crate) fn must(command: &mut Command) -> Result<()> {
-    let name =
-        Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = name_of(command);
     let status = command.status().with_context(|| format!("cannot start {name}"))?;
     if !status.success() {
         bail!("{name} failed ({status})");
     }
     Ok(())
+}
+
+fn name_of(command: &Command) -> String {
+    Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

@@ -53,14 +53,6 @@ pub(crate) enum Wake {
     After(ObjectKey, Duration),
 }
 
-/// Whether an owner changed in nothing that raises its generation. Only the planted defect that ignores such events
-/// asks: they tell of a status that others wrote.
-pub(crate) fn is_of_status_alone<R: Replicated>(event: &Event<Arc<R>>) -> bool {
-    let same =
-        |old: &R, new: &R| old.meta().uid == new.meta().uid && old.meta().generation == new.meta().generation;
-    matches!(event, Event::Updated { old, new, .. } if same(old, new))
-}
-
 /// The owners to look at after a change of a pod.
 pub(crate) fn pod_changed<R: Replicated>(event: &Event<Arc<Pod>>, owners: &impl Owners<R>) -> Vec<Wake> {
     let notice = Notice { owners, kind: std::marker::PhantomData };

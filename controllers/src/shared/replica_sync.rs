@@ -20,7 +20,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use windlass_controller::{Context, Enqueuer, Outcome, Predicate, ReconcileError, Setup, retry};
+use windlass_controller::{Context, Enqueuer, Outcome, ReconcileError, Setup, retry};
 use windlass_informer::{Index, Lister};
 use windlass_metrics::ReplicaSetMetrics;
 use windlass_object::owner::{controller_of, controller_reference};
@@ -29,7 +29,7 @@ use windlass_object::{LabelSelector, ObjectKey, Verb};
 use super::LOOK_AGAIN;
 use super::adoption::claimed;
 use super::availability::next_check;
-use super::owner_events::{Wake, is_of_status_alone, pod_changed};
+use super::owner_events::{Wake, pod_changed};
 use super::pod_control::{CreateError, DeleteError};
 use super::pod_template::pod_from_template;
 use super::pods;
@@ -94,11 +94,7 @@ impl<R: Replicated> ReplicaSync<R> {
         setup.uses_subresource::<R>("finalizers", [Verb::Update]);
         setup.uses::<Pod>([Verb::Create, Verb::Patch, Verb::Delete]);
 
-        let deaf = setup.env().is_planted("status events ignored");
-        let owners = setup
-            .primary::<R>()
-            .when(Predicate::new(move |event| !(deaf && is_of_status_alone(event))))
-            .lister();
+        let owners = setup.primary::<R>().lister();
         let their_owners = owners.clone();
         let pods = setup
             .watch::<Pod>()

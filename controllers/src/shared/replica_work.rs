@@ -84,10 +84,7 @@ impl<'a, R: Replicated> Work<'a, R> {
             let (key, uid) = (ObjectKey::of(&pod.metadata), pods::uid(&pod.metadata));
             return Err(format!("can't adopt Pod {key} ({uid}): {reason}"));
         }
-        let mut patch = adopt_patch(&pod.metadata, &controller_reference(self.owner));
-        if let Some(meta) = patch["metadata"].as_object_mut().filter(|_| self.adopts_without_uid()) {
-            meta.remove("uid");
-        }
+        let patch = adopt_patch(&pod.metadata, &controller_reference(self.owner));
         match self.control.patch(&pod.metadata, &patch).await {
             Ok(()) => Ok(Some(Arc::clone(pod))),
             Err(error) if is_not_found(&error) => Ok(None),
@@ -110,7 +107,7 @@ impl<'a, R: Replicated> Work<'a, R> {
         let recheck = |reason: String| format!("can't recheck DeletionTimestamp: {reason}");
         let fresh = self.owners.get(self.key.name()).await.map_err(|error| recheck(describe(&error)))?;
         let (got, wanted) = (pods::uid(fresh.meta()), pods::uid(self.owner.meta()));
-        if got != wanted && !self.adopts_without_uid() {
+        if got != wanted {
             let kind = R::kind(&());
             return Err(recheck(format!(
                 "original {kind} {} is gone: got uid {got}, wanted {wanted}",
@@ -124,11 +121,6 @@ impl<'a, R: Replicated> Work<'a, R> {
             }
             None => Ok(()),
         }
-    }
-
-    /// Whether this defect is planted.
-    fn adopts_without_uid(&self) -> bool {
-        self.cx.env().is_planted("adoption without UID")
     }
 
     /// Writes the status unless it stands already, and returns the owner as it is then.

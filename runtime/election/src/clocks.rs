@@ -46,7 +46,7 @@ impl Clocks {
         let now = self.env.now();
         let offset = offset(&self.env, now);
         let has_jumped = offset.saturating_sub(state.offset) > self.allowance;
-        if has_jumped && !self.env.is_planted("clock jump ignored") {
+        if has_jumped {
             *state = State { offset, jumped_at: Some(now) };
         }
         state.offset = state.offset.min(offset);

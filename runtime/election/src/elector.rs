@@ -186,16 +186,12 @@ impl Elector {
     /// itself.
     pub async fn hold(&mut self) -> LeaseLost {
         let candidate = self.candidate.clone();
-        let lost = tokio::select! {
+        tokio::select! {
             biased;
             // Whether there are candidates matters for the next term, not for this one.
             lost = self.renew_until_lost() => lost,
             lost = stand_in_vain(candidate) => lost,
-        };
-        if self.env.is_planted("write after lease loss") {
-            std::future::pending::<()>().await;
         }
-        lost
     }
 
     async fn renew_until_lost(&mut self) -> LeaseLost {

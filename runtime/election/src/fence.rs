@@ -8,7 +8,7 @@
 //! than lease duration minus renew deadline: then the machine may have been paused for longer than the lease.
 
 use std::fmt;
-use std::future::{pending, ready};
+use std::future::ready;
 use std::sync::{Arc, OnceLock};
 
 use futures_util::future::BoxFuture;
@@ -100,16 +100,10 @@ impl LeaderFence {
 
 impl Fence for LeaderFence {
     fn state(&self) -> FenceState {
-        if self.env.is_planted("write after lease loss") {
-            return FenceState::Open;
-        }
         self.open_until().map_or(FenceState::Closed, FenceState::Until)
     }
 
     fn closed(&self) -> BoxFuture<'static, ()> {
-        if self.env.is_planted("write after lease loss") {
-            return Box::pin(pending());
-        }
         if self.is_suspended() {
             return Box::pin(ready(()));
         }

@@ -19,11 +19,6 @@
 //!
 //! What it refuses: global state (two Envs in one process know nothing of each other), detached tasks, and any
 //! order that comes from a randomly seeded hash.
-//!
-//! # Planted defects
-//! A test of tests plants a defect on purpose (`Env::with_planted`) and demands that it is found. The Env carries the
-//! defect's name to the one line that it bends, which asks [`Env::is_planted`]. Without the cargo feature `planted` the
-//! answer is a constant `false`, nothing can be planted, and such a line costs nothing.
 
 mod aside;
 pub mod cell;
@@ -31,7 +26,6 @@ mod clock;
 mod group;
 mod instant;
 mod panics;
-mod planted;
 mod rng;
 mod standstill;
 mod tasks;
@@ -61,7 +55,6 @@ pub use crate::tasks::{Pause, Task, TaskError};
 pub use crate::vigil::Vigil;
 
 use crate::clock::Clock;
-use crate::planted::Planted;
 use crate::standstill::Standstill;
 use crate::tasks::Tasks;
 use crate::wall_steps::WallSteps;
@@ -82,7 +75,6 @@ pub struct Env {
     wall_steps: WallSteps,
     standstill: Standstill,
     vigil: Option<Vigil>,
-    planted: Planted,
 }
 
 #[derive(Debug)]
@@ -146,34 +138,14 @@ impl Env {
         Env { vigil: Some(vigil.clone()), tasks, ..self }
     }
 
-    /// The same Env, and every incarnation made of it, with this defect planted beside those it has already.
-    #[cfg(feature = "planted")]
-    #[must_use]
-    pub fn with_planted(self, defect: &'static str) -> Env {
-        Env { planted: self.planted.with(defect), ..self }
-    }
-
-    /// Whether a test has planted this defect here. Always false without the feature `planted`.
-    #[inline]
-    pub fn is_planted(&self, defect: &'static str) -> bool {
-        self.planted.has(defect)
-    }
-
     /// A fresh Env of the same world for the `n`th life of `instance`: the same clock, rate and wall offset, but
     /// its own tasks, its own gate and its own streams.
     #[must_use]
     pub fn incarnation(&self, instance: &str, n: u64) -> Env {
         let tasks = Arc::new(Tasks::under(self.vigil.clone()));
         let (wall_steps, vigil) = (self.wall_steps.clone(), self.vigil.clone());
-        let (planted, standstill) = (self.planted.clone(), self.standstill.clone());
-        Env {
-            tasks,
-            wall_steps,
-            standstill,
-            vigil,
-            planted,
-            ..Env::build(self.clock, self.seed, instance, n)
-        }
+        let standstill = self.standstill.clone();
+        Env { tasks, wall_steps, standstill, vigil, ..Env::build(self.clock, self.seed, instance, n) }
     }
 
     /// Which life of its instance this is.
@@ -336,7 +308,6 @@ impl Env {
             wall_steps: WallSteps::default(),
             standstill: Standstill::default(),
             vigil: None,
-            planted: Planted::default(),
         }
     }
 }

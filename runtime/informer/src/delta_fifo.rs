@@ -467,31 +467,6 @@ impl<S> Entry<S> {
     }
 }
 
-impl<S> Batch<S> {
-    /// Forgets what a replacement does not list: what a planted defect does.
-    pub(crate) fn drop_vanished(&mut self) {
-        if let Batch::Replacement { deltas, .. } = self {
-            deltas.retain(|delta| !matches!(delta, Delta::Vanished(_)));
-        }
-    }
-
-    /// Takes a later list to be of the first version there is: what a planted defect does.
-    pub(crate) fn turn_back(&mut self) {
-        if let Batch::Replacement { list, .. } = self
-            && !list.initial
-        {
-            (list.version, list.consistent) = (ResourceVersion::new("1"), true);
-        }
-    }
-
-    /// Forgets what left with its part: what a planted defect does.
-    pub(crate) fn keep_what_left(&mut self) {
-        if let Batch::Emptied { vanished, .. } = self {
-            vanished.clear();
-        }
-    }
-}
-
 impl<S> Delta<S> {
     /// Whom the change is about; `None` for a bookmark.
     pub fn key(&self) -> Option<&ObjectKey> {

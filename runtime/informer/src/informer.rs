@@ -34,7 +34,7 @@ use crate::delta_fifo::DeltaFifo;
 use crate::erased::{Codec, Object};
 use crate::error::InformerError;
 use crate::handle::HandlerHandle;
-use crate::handler::{Delivery, Handler, HandlerOptions, Resync};
+use crate::handler::{Handler, HandlerOptions, Resync};
 use crate::indexer::{IndexId, NewIndex};
 use crate::list_watch::{Selection, Sources};
 use crate::namespaces::NamespaceSet;
@@ -53,9 +53,6 @@ mod hub;
 mod processing;
 mod state;
 mod version_source;
-
-/// A defect that tests plant, in two places.
-const BUDGET_IGNORED: &str = "budget ignored";
 
 /// An informer, whatever type its objects have: what a [`SharedInformer`](crate::SharedInformer) of any type can do.
 pub struct Informer {
@@ -112,8 +109,7 @@ impl Informer {
         };
         let store = Arc::new(Store::new());
         let metrics = metrics.informer(&kind.group, &kind.version, &kind.plural);
-        let limit = settings.byte_budget.filter(|_| !env.is_planted(BUDGET_IGNORED));
-        let budget = Arc::new(Budget::new(limit, metrics.clone()));
+        let budget = Arc::new(Budget::new(settings.byte_budget, metrics.clone()));
         let hub = Hub {
             writer: StoreWriter::new(Arc::clone(&store), codec.head, Arc::clone(&budget)),
             shared_indexes: BTreeMap::new(),
@@ -208,7 +204,7 @@ impl Informer {
     /// A budget that comes while none was set knows nothing of what is held by then until it changes or is listed
     /// anew. One that was passed is tried again within about a minute.
     pub fn set_byte_budget(&self, bytes: Option<u64>) {
-        self.budget.limit(bytes.filter(|_| !self.env.is_planted(BUDGET_IGNORED)));
+        self.budget.limit(bytes);
     }
 
     /// See [`SharedInformer::add_handler_with`](crate::SharedInformer::add_handler_with).
@@ -219,8 +215,6 @@ impl Informer {
         handler: Box<dyn Handler<Object>>,
     ) -> Result<HandlerHandle, InformerError> {
         let HandlerOptions { resync, delivery } = options;
-        let coalesced = self.env.is_planted("every event coalesced");
-        let delivery = if coalesced { Delivery::Coalesced } else { delivery };
         let resync = self.period(name, resync)?;
         // Dropping handlers runs users' code, so it comes after the lock.
         let _removed: Vec<Waiting>;
@@ -240,9 +234,6 @@ impl Informer {
             Phase::Running(_) => Some(self.spawn_handler(waiting_with(handler))),
         };
         hub.attach(&listener, task);
-        if self.env.is_planted("no replay") {
-            listener.lose_what_waits();
-        }
         drop(hub);
         Ok(HandlerHandle::new(name.to_owned(), listener.state(), listener))
     }

@@ -169,7 +169,7 @@ impl Reflector {
         let extent = codec.extent;
         let name = Arc::clone(&informer);
         let (part, counted) = (partition.clone(), metrics.clone());
-        let intake = Intake::new(name, part, &codec, store, counted, admission, env.clone());
+        let intake = Intake::new(name, part, &codec, store, counted, admission);
         let chance = Chance {
             names: ["watch windows", "backoff"].map(|of| format!("{stream}/{of}")),
             env: env.clone(),
@@ -365,7 +365,6 @@ impl Reflector {
         // A list from before what was passed on begins a new epoch: what is held at a version may not be what
         // the server now has at that version.
         let went_back = version.is_some_and(|version| self.is_before_what_was_passed_on(version));
-        let went_back = went_back && !self.env.is_planted("versions trusted after restore");
         let trusted = !went_back && self.intake.trusts(&self.partition);
         items.extend(self.intake.page(&page.items, trusted).await?);
         Ok(())

@@ -104,15 +104,6 @@ pub(crate) enum Applied<S> {
     Again(Audience),
 }
 
-impl<S> Applied<S> {
-    /// Puts the last change first: what a planted defect does.
-    pub(crate) fn reverse(&mut self) {
-        if let Applied::Changes(changes) = self {
-            changes.reverse();
-        }
-    }
-}
-
 /// Whether an object at the version that is already held can be taken to be unchanged.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Trust {
@@ -152,23 +143,6 @@ impl<S> Store<S> {
 
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
-    }
-
-    /// Shows an older snapshot until the next change: what a planted defect does.
-    pub(crate) fn put_back(&self, older: Arc<Snapshot<S>>) {
-        self.current.store(older);
-    }
-
-    /// Shows the indexes of an older snapshot until the next change: what a planted defect does.
-    pub(crate) fn file_as(&self, older: &Snapshot<S>) {
-        let newest = Snapshot::clone(&self.snapshot());
-        self.current.store(Arc::new(Snapshot { indexes: older.indexes.clone(), ..newest }));
-    }
-
-    /// Shows an empty quarantine until the next change: what a planted defect does.
-    pub(crate) fn forget_quarantine(&self) {
-        let newest = Snapshot::clone(&self.snapshot());
-        self.current.store(Arc::new(Snapshot { quarantined: OrdMap::new(), ..newest }));
     }
 
     /// The newest snapshot. Never waits.

@@ -18,8 +18,7 @@ impl<'a, K: Key> Drained<'a, K> {
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut inner = self.shared.inner();
-        let early = self.shared.env.is_planted("early drain") && inner.state.is_shut_down();
-        if inner.state.is_drained() || early {
+        if inner.state.is_drained() {
             return Poll::Ready(());
         }
         inner.drainers.wait(&mut self.seat, cx.waker());

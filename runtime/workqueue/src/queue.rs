@@ -16,9 +16,6 @@ use crate::shared::Shared;
 use crate::state::Delay;
 use crate::{Add, Ageing, Key, Priority, QueueOptions, Tenancy, When, Whereabouts};
 
-/// A defect that tests plant, in two places.
-const GIVEN_BACK_EARLY: &str = "key given back early";
-
 /// A key that fails again and again is retried no faster than this: the first step of the default limiter.
 const SHORTEST_RETRY: Duration = Duration::from_millis(5);
 
@@ -91,13 +88,7 @@ impl<K: Key> Queue<K> {
             }
         };
         let delay = Delay { length, reason };
-        let postpones = self.shared.env.is_planted("latest time kept");
-        drop(self.shared.change_timed(|state, now| {
-            if postpones {
-                state.cancel_delayed(&key);
-            }
-            state.add_after(now, key, delay, priority)
-        }));
+        drop(self.shared.change_timed(|state, now| state.add_after(now, key, delay, priority)));
     }
 
     /// Queues many keys at once: as [`Queue::add_with`] for each, with one lock and one reading of the clock. `keys`
@@ -160,9 +151,6 @@ impl<K: Key> Queue<K> {
     pub async fn get(&self) -> Option<Item<K>> {
         let mut getter = Getter::new(&self.shared);
         let taken = poll_fn(|cx| getter.poll(cx)).await?;
-        if self.shared.env.is_planted(GIVEN_BACK_EARLY) {
-            self.shared.change(|state, now| drop(state.done(now, taken.slot)));
-        }
         Some(Item { queue: self.clone(), key: taken.key, slot: taken.slot, priority: taken.priority })
     }
 
@@ -212,16 +200,7 @@ impl<K: Key> Item<K> {
 
 impl<K: Key> Drop for Item<K> {
     fn drop(&mut self) {
-        if self.queue.shared.env.is_planted(GIVEN_BACK_EARLY) {
-            return;
-        }
-        let planted = self.queue.shared.env.is_planted("lost enqueue during processing");
-        let _left = self.queue.shared.change(|state, now| {
-            if planted {
-                state.lose_add(self.slot);
-            }
-            state.done(now, self.slot)
-        });
+        let _left = self.queue.shared.change(|state, now| state.done(now, self.slot));
     }
 }
 

@@ -23,7 +23,7 @@ use crate::state::ClusterState;
 use crate::story;
 use crate::vacancies::Vacancies;
 use crate::watchdog::Watchdog;
-use crate::world::{MakeMachine, World};
+use crate::world::World;
 
 /// How long after the last fault a cluster may take to come to rest: the longest back-off of a key is 1000 s, twice
 /// over if its next attempt meets a cache that is still behind, and some.
@@ -52,7 +52,6 @@ pub struct Simulation {
     config: ManagerConfig,
     resources: Vec<String>,
     looks: Vec<Look>,
-    machines: Option<MakeMachine>,
     converges: Duration,
     judges_reads: bool,
     server: MakeServer,
@@ -97,7 +96,6 @@ impl Simulation {
             config: ManagerConfig::new("set per life"),
             resources,
             looks: Vec::new(),
-            machines: None,
             converges: CONVERGES,
             judges_reads: true,
             server: Arc::new(server),
@@ -174,12 +172,6 @@ impl Simulation {
     {
         self.looks.push(look_at::<K>());
         self
-    }
-
-    /// Changes the Env of the machines that processes under test run on, in all their lives.
-    #[must_use]
-    pub fn machines(self, change: impl Fn(Env) -> Env + Send + Sync + 'static) -> Self {
-        Simulation { machines: Some(Arc::new(change)), ..self }
     }
 
     /// How long after the last fault the cluster may take to come to rest in the state it should be in, and whatever
@@ -267,7 +259,7 @@ impl Simulation {
             network,
             Arc::clone(judge),
             self.looks.clone(),
-            (self.machines.clone(), self.converges, self.judges_reads),
+            (self.converges, self.judges_reads),
             others,
         );
         let result = {

@@ -30,9 +30,6 @@ const LINGERS: Duration = Duration::from_secs(60);
 /// How often the judge looks for shards that nobody works on.
 const LOOK_AT_SHARDS: Duration = Duration::from_millis(100);
 
-/// Makes of a plain machine's Env that of a machine of processes under test.
-pub(crate) type MakeMachine = Arc<dyn Fn(Env) -> Env + Send + Sync>;
-
 /// Everything there is in one run.
 pub(crate) struct World {
     pub(crate) env: Env,
@@ -40,7 +37,6 @@ pub(crate) struct World {
     pub(crate) judge: Arc<Judge>,
     pub(crate) plan: Plan,
     pub(crate) looks: Vec<Look>,
-    machines: Option<MakeMachine>,
     pub(crate) converges: Duration,
     judges_reads: bool,
     /// Of the server and of the user, who live as long as the world.
@@ -94,7 +90,7 @@ impl Process {
 impl World {
     /// Lets a process run for as long as the world does.
     pub(crate) fn start(self: &Arc<Self>, process: Process) {
-        let machine = self.machine(&process.name, process.tested);
+        let machine = self.machine(&process.name);
         if process.tested {
             let rate = self.rate(&process.name);
             self.judge.judge(&process.name, process.candidate(rate, self.fastest()));
@@ -254,11 +250,9 @@ impl World {
     }
 
     /// The Env of the machine that a process runs on, in all its lives.
-    fn machine(&self, name: &str, tested: bool) -> Env {
+    fn machine(&self, name: &str) -> Env {
         let (numerator, denominator) = self.rate(name);
         let machine = self.env.clone().with_wall_offset(SignedDuration::ZERO);
-        let made = self.machines.as_ref().filter(|_| tested);
-        let machine = made.map_or_else(|| machine.clone(), |make| make(machine.clone()));
         if (numerator, denominator) == (1, 1) { machine } else { machine.with_rate(numerator, denominator) }
     }
 
@@ -431,7 +425,7 @@ impl World {
         network: Network,
         judge: Arc<Judge>,
         looks: Vec<Look>,
-        (machines, converges, judges_reads): (Option<MakeMachine>, Duration, bool),
+        (converges, judges_reads): (Duration, bool),
         others: Vec<Env>,
     ) -> Arc<Self> {
         let plan = network.plan().clone();
@@ -441,7 +435,6 @@ impl World {
             judge,
             plan,
             looks,
-            machines,
             converges,
             judges_reads,
             others,

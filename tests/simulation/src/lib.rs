@@ -16,8 +16,9 @@
 mod campaign;
 pub mod fixtures;
 pub mod generator;
-pub mod planted;
+pub mod guarantees;
 pub mod scripts;
+pub mod shards;
 
 use std::str::FromStr;
 

@@ -13,57 +13,12 @@
 
 #![expect(clippy::print_stdout, reason = "for how long shards were vacant is part of the result")]
 
-use std::num::NonZeroU16;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Namespace;
-use serde_json::{Value, json};
 use windlass_controllers::{Options, registrations};
-use windlass_env::Env;
 use windlass_simulation::campaign;
-use windlass_simulation::fixtures::{object, replica_set};
-use windlass_testing::nodes::NodeOptions;
-use windlass_testing::{Cluster, Fault, Faults, Flaw, Plan, Simulation, Snapshot, Vacancies, What};
-
-const TENANTS: usize = 4;
-const ROUNDS: usize = 5;
-/// Pods of each ReplicaSet.
-const PODS: i32 = 2;
-/// For how long faults go on.
-const SPAN: Duration = Duration::from_secs(300);
-/// Between two ReplicaSets: all of them together come over as long as faults do.
-const PAUSE: Duration = Duration::from_secs(15);
-
-fn simulation(seed: u64) -> Simulation {
-    let simulation = Simulation::of(seed).replicas(3).lasting(SPAN).resources(["replicasets"]);
-    simulation.configured(|config| config.shards = NonZeroU16::new(4))
-}
-
-/// Every tenant gets one ReplicaSet after the other, for as long as faults go on, whoever holds its shard.
-async fn tenants(cluster: Cluster) {
-    cluster.run(registrations(&Options::default()));
-    cluster.run_nodes(&NodeOptions::default());
-    for number in 0..TENANTS {
-        let namespace: Namespace = object(json!({ "metadata": { "name": format!("tenant-{number}") } }));
-        cluster.create(&namespace).await;
-    }
-    for round in 0..ROUNDS {
-        for number in 0..TENANTS {
-            let name = format!("set-{round}");
-            let mut set = replica_set(&name, &name, PODS);
-            set.metadata.namespace = Some(format!("tenant-{number}"));
-            cluster.create(&set).await;
-            cluster.pass(PAUSE).await;
-        }
-    }
-    let wanted = ROUNDS * TENANTS * usize::try_from(PODS).expect("a small number");
-    cluster.eventually("every tenant has its pods", |world| world.count("Pod") == wanted).await;
-    let told = |set: &Value| set["status"]["availableReplicas"] == PODS;
-    let all_told =
-        |world: &Snapshot| world.all("ReplicaSet").filter(|set| told(set)).count() == ROUNDS * TENANTS;
-    // A write that was lost under the last fault, or held up by a watch that had stalled, comes minutes later.
-    cluster.eventually("every ReplicaSet says so", all_told).await;
-}
+use windlass_simulation::shards::{simulation, tenants};
+use windlass_testing::{Cluster, Fault, Faults, Flaw, Plan, Vacancies, What};
 
 /// From how many plans on they have to show that shards that lost their holder were judged: one in two plans at least,
 /// where about two in each are usual.
@@ -122,13 +77,12 @@ fn a_shard_that_is_left_to_expire_in_an_orderly_stop_is_found() {
 }
 
 /// What a replica is struck with that holds shards, and for how long they are nobody's then.
-fn struck(what: What, defect: Option<&'static str>) -> Result<Vacancies, Flaw> {
+fn struck(what: What) -> Result<Vacancies, Flaw> {
     let mut all = Vacancies::default();
     for seed in 1..=3 {
         let fault = Fault::during(Duration::from_secs(150), what.clone());
         let plan = Plan { seed, faults: vec![fault.from(Duration::from_secs(100)).of("a")] };
-        let planted = move |env: Env| defect.into_iter().fold(env, Env::with_planted);
-        let run = simulation(seed).machines(planted).plan(plan).run(tenants);
+        let run = simulation(seed).plan(plan).run(tenants);
         add(&mut all, &run.map_err(|failure| failure.flaw)?.vacancies);
     }
     Ok(all)
@@ -137,7 +91,7 @@ fn struck(what: What, defect: Option<&'static str>) -> Result<Vacancies, Flaw> {
 #[test]
 fn a_shard_whose_holder_crashes_pauses_or_is_cut_off_is_anothers_within_a_lease_duration() {
     for what in [What::Crash, What::Pause, What::Partition] {
-        let vacancies = struck(what.clone(), None).unwrap_or_else(|flaw| panic!("{what:?}: {flaw}"));
+        let vacancies = struck(what.clone()).unwrap_or_else(|flaw| panic!("{what:?}: {flaw}"));
         println!("{what:?}: {vacancies:?}");
         assert!(vacancies.filled >= 3, "{vacancies:?}");
         assert!(vacancies.longest > Duration::from_secs(10), "{vacancies:?}");
@@ -208,12 +162,4 @@ fn a_shard_is_not_kept_for_a_replica_that_comes_late_or_has_fallen_silent() {
         ]}"##,
     ];
     PLANS.into_iter().for_each(holds);
-}
-
-#[test]
-fn leases_that_outlive_their_duration_are_found_by_the_shards_that_nobody_works_on() {
-    for what in [What::Crash, What::Pause, What::Partition] {
-        let found = struck(what.clone(), Some("leases of shards outlive their duration"));
-        assert!(matches!(found, Err(Flaw::Vacant { .. })), "{what:?}: {found:?}");
-    }
 }

@@ -141,10 +141,7 @@ impl ShardElector {
         metrics: &Metrics,
     ) -> Result<Self, ShardsConfigError> {
         config.validate()?;
-        let ShardsConfig { mut election, shards } = config;
-        if env.is_planted("leases of shards outlive their duration") {
-            election.lease_duration *= 3;
-        }
+        let ShardsConfig { election, shards } = config;
         let names = Names::new(&election.lease_name);
         let rng = env.rng(&format!("shards/{}/{}", election.lease_namespace, election.lease_name));
         let last_renewal = LastRenewal::default();

@@ -37,9 +37,6 @@ impl Informer {
     pub(super) fn spawn_handler(&self, waiting: Waiting) -> Task<()> {
         let Waiting { listener, handler, resync } = waiting;
         let name = format!("handler {}", listener.name());
-        if self.env.is_planted("synced too early") {
-            listener.become_synced();
-        }
         let (env, fifo, audience) = (self.env.clone(), Arc::clone(&self.fifo), listener.audience());
         let told = listener.run(handler);
         self.spawn(&name, async move {
@@ -55,9 +52,8 @@ impl Informer {
     }
 
     /// One turn of the processing loop: the store first, then those who wait for versions, then the handlers.
-    fn process(&self, mut batch: Batch<Object>) {
+    fn process(&self, batch: Batch<Object>) {
         let began = self.env.now();
-        self.spoil(&mut batch);
         let changed;
         // Dropped under no lock, as users' code is.
         let _removed;
@@ -65,21 +61,7 @@ impl Informer {
             let mut hub = self.lock();
             _removed = hub.remove_indexes(self.take_retired());
             let panics = hub.writer.index_panics();
-            let before = self.env.is_planted("handlers before store").then(|| hub.writer.snapshot());
-            let filed = self.env.is_planted("index left behind").then(|| hub.writer.snapshot());
-            let mut applied = hub.writer.apply(batch);
-            if let (Some(before), Applied::Changes(_)) = (before, &applied) {
-                self.store.put_back(before);
-            }
-            if let Some(before) = filed {
-                self.store.file_as(&before);
-            }
-            if self.env.is_planted("quarantine forgotten") {
-                self.store.forget_quarantine();
-            }
-            if self.env.is_planted("changes told backwards") {
-                applied.reverse();
-            }
+            let applied = hub.writer.apply(batch);
             self.metrics.handler_panics.inc_by(hub.writer.index_panics() - panics);
             self.tell_progress(&hub.writer.snapshot());
             changed = self.witnessed(&applied, &hub.writer.snapshot());
@@ -89,19 +71,6 @@ impl Informer {
         self.queued.set(count(self.fifo.len()));
         let took = self.env.now().saturating_duration_since(began);
         self.metrics.processing_latency.observe(took.as_secs_f64());
-    }
-
-    /// Does to a batch what planted defects do.
-    fn spoil(&self, batch: &mut Batch<Object>) {
-        if self.env.is_planted("dropped delete on relist") {
-            batch.drop_vanished();
-        }
-        if self.env.is_planted("version moved back") {
-            batch.turn_back();
-        }
-        if self.env.is_planted("what left is kept") {
-            batch.keep_what_left();
-        }
     }
 
     fn tell_progress(&self, snapshot: &Snapshot<Object>) {

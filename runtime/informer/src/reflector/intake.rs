@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use windlass_client::RequestError;
-use windlass_env::{Env, caught_now};
+use windlass_env::caught_now;
 use windlass_metrics::InformerMetrics;
 use windlass_object::{Head, ObjectKey, ResourceVersion, WireError, wire};
 
@@ -40,7 +40,6 @@ pub(crate) struct Intake {
     tally: Option<Tally>,
     store: Arc<Store<Object>>,
     metrics: InformerMetrics,
-    env: Env,
     /// Whether the source has sent what it was not asked for.
     unfiltered: bool,
 }
@@ -68,7 +67,6 @@ impl Intake {
         store: Arc<Store<Object>>,
         metrics: InformerMetrics,
         admission: Admission,
-        env: Env,
     ) -> Self {
         let Admission { keep_managed_fields, transform, budget } = admission;
         let mut decoder = codec.decoder();
@@ -85,7 +83,6 @@ impl Intake {
             tally: None,
             store,
             metrics,
-            env,
             unfiltered: false,
         }
     }
@@ -265,20 +262,13 @@ impl Intake {
     /// Returns what a list says of an object: what is held at its version, or else what its bytes decode to.
     fn body(&mut self, head: &Head, raw: &Bytes, held: Option<&Snapshot<Object>>) -> Body<Object> {
         match held {
-            Some(held) if is_quarantined(held, head) => self.decode_again(head, raw),
+            // Its failure at this version was reported.
+            Some(held) if is_quarantined(held, head) => self.decode(head, raw),
             held => match held.and_then(|held| already_held(held, self.head, head)) {
                 Some(object) => Body::Decoded(object),
                 None => self.decode_or_report(head, raw),
             },
         }
-    }
-
-    /// Decodes an object whose failure at this version was reported.
-    fn decode_again(&mut self, head: &Head, raw: &Bytes) -> Body<Object> {
-        if self.env.is_planted("quarantine not retried") {
-            return undecodable("it failed before".to_owned(), raw);
-        }
-        self.decode(head, raw)
     }
 
     fn decode_or_report(&mut self, head: &Head, raw: &Bytes) -> Body<Object> {
@@ -392,8 +382,7 @@ mod tests {
         admission: Admission,
     ) -> Intake {
         let (store, metrics) = (Arc::clone(store), metrics.clone());
-        let env = Env::virtual_time(1);
-        Intake::new("configmaps".into(), Partition::Whole, codec, store, metrics, admission, env)
+        Intake::new("configmaps".into(), Partition::Whole, codec, store, metrics, admission)
     }
 
     fn keep(writer: &mut StoreWriter<Object>, items: Vec<Item<Object>>) {
@@ -444,9 +433,7 @@ mod tests {
         let (store, budget) = (Arc::new(Store::new()), Arc::new(Budget::new(None, metrics.clone())));
         let admission = Admission { keep_managed_fields: false, transform: None, budget };
         let (ours, codec) = (Partition::Namespace("shop".into()), Codec::of(Map::new()));
-        let env = Env::virtual_time(1);
-        let mut intake =
-            Intake::new("configmaps".into(), ours, &codec, store, metrics.clone(), admission, env);
+        let mut intake = Intake::new("configmaps".into(), ours, &codec, store, metrics.clone(), admission);
         let broken = |namespace: &str| {
             let meta = format!(r#"{{"name":"a","namespace":"{namespace}","uid":"u","resourceVersion":"7"}}"#);
             Bytes::from(format!(r#"{{"metadata":{meta},"data":"#))

@@ -17,33 +17,12 @@ use super::crowd::Crowd;
 use super::hand::Hand;
 use super::rights::Rights;
 use super::{CONVERGES, SPAN, converge, index, judge, key_of, reader, version_of, with_gaps};
-use crate::campaign::{Bug, Defects, Family, play};
+use crate::guarantees::family::{Family, play};
 
-pub(crate) const FAMILY: Family = Family { name: "namespaces", draw, run, regressions: REGRESSIONS };
+/// The simulations of an informer over a set of namespaces.
+pub const FAMILY: Family = Family { name: "namespaces", draw, run, regressions: REGRESSIONS };
 
 const REGRESSIONS: &[&str] = &[];
-
-/// Ways in which sets of namespaces are got wrong.
-pub(crate) const BUGS: &[Bug] = &[
-    Bug {
-        name: "what left is kept",
-        defects: &["what left is kept"],
-        betrays: &["left long ago", "the store is at", "the cache holds"],
-        within: 3,
-    },
-    Bug {
-        name: "a delete is dropped on a relist",
-        defects: &["dropped delete on relist"],
-        betrays: &["the cache holds", "knows", "the store is at"],
-        within: 30,
-    },
-    Bug {
-        name: "who comes late is not told what is there",
-        defects: &["no replay"],
-        betrays: &["not from what was told", "not known before", "was not told of", "knows"],
-        within: 5,
-    },
-];
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const NAMESPACES: [&str; 4] = ["default", "north", "south", "never"];
@@ -61,8 +40,8 @@ fn draw(seed: u64) -> Plan {
     with_gaps(faults.plan(seed, SPAN, 1, &["configmaps".to_owned()]), "configmaps")
 }
 
-fn run(plan: &Plan, defects: Defects) -> Result<u64, String> {
-    play(plan, defects, |env| async move {
+fn run(plan: &Plan) -> Result<u64, String> {
+    play(plan, |env| async move {
         let mut world = World::new(&env, plan);
         world.play().await?;
         world.conclude().await
@@ -98,7 +77,7 @@ impl World {
         let judge = judge(informer.lister(), &hand, plan).deselects();
         let crowd = Crowd::new(informer, judge, &hand.history);
         let left = NAMESPACES[FIRST.len()..].iter().map(|name| (*name, Instant::ORIGIN)).collect();
-        let (stayed, rights) = (BTreeSet::from(FIRST), Rights::of(&env));
+        let (stayed, rights) = (BTreeSet::from(FIRST), Rights::default());
         World { env, hand, plan: plan.clone(), rng, set, rights, factory, crowd, metrics, left, stayed }
     }
 

@@ -22,39 +22,12 @@ use super::{
     CONVERGES, LONGEST_WATCH, NAMES, SPAN, converge, index, judge, key_of, process, reader, version_of,
     with_clock, with_gaps,
 };
-use crate::campaign::{Bug, Defects, Family, play};
+use crate::guarantees::family::{Family, play};
 
-pub(crate) const FAMILY: Family = Family { name: "presence", draw, run, regressions: REGRESSIONS };
+/// The simulations of an informer of a kind that is installed and removed.
+pub const FAMILY: Family = Family { name: "presence", draw, run, regressions: REGRESSIONS };
 
 const REGRESSIONS: &[&str] = &[];
-
-/// Ways in which kinds that come and go are got wrong.
-pub(crate) const BUGS: &[Bug] = &[
-    Bug {
-        name: "what is not served any more is kept",
-        defects: &["what left is kept"],
-        betrays: &["the store is at", "the cache holds"],
-        within: 10,
-    },
-    Bug {
-        name: "a delete is dropped on a relist",
-        defects: &["dropped delete on relist"],
-        betrays: &["the cache holds", "knows", "the store is at"],
-        within: 30,
-    },
-    Bug {
-        name: "who must not be read holds up the others",
-        defects: &["a denial holds up others"],
-        betrays: &["ConfigMaps wait for Widgets"],
-        within: 3,
-    },
-    Bug {
-        name: "what is not served is said to be",
-        defects: &["said to be served"],
-        betrays: &["Served is said, not", "what is said is Served"],
-        within: 3,
-    },
-];
 
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com";
 /// What holds up nobody is waited for no longer than this.
@@ -68,8 +41,8 @@ fn draw(seed: u64) -> Plan {
     with_clock(with_gaps(plan, "widgets"))
 }
 
-fn run(plan: &Plan, defects: Defects) -> Result<u64, String> {
-    play(plan, defects, |env| async move {
+fn run(plan: &Plan) -> Result<u64, String> {
+    play(plan, |env| async move {
         let mut world = World::new(&env, plan);
         world.play().await?;
         world.conclude().await
@@ -109,7 +82,7 @@ impl World {
         let informer = factory.informer(Dynamic::new(kind()), Selection::default());
         let of_widgets =
             Crowd::new(informer.clone(), judge(informer.lister(), &widgets, plan), &widgets.history);
-        let (rights, plan, defined) = (Rights::of(&env), plan.clone(), false);
+        let (rights, plan, defined) = (Rights::default(), plan.clone(), false);
         World {
             env,
             process,

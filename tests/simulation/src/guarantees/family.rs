@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use futures_util::future::{self, Either};
 use tokio::runtime::Builder;
 use windlass_env::{Env, Vigil, caught};
-use windlass_simulation::wanted;
 use windlass_testing::Plan;
+
+use crate::wanted;
 
 /// How many plans may fail before the others are spared.
 const ENOUGH: usize = 3;
@@ -24,34 +25,33 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// What a panic says that is part of a script.
 pub(crate) const ON_PURPOSE: &str = "on purpose";
 
-/// Worlds of one sort.
-pub(crate) struct Family {
-    pub(crate) name: &'static str,
-    /// The plan that follows from a seed.
-    pub(crate) draw: fn(u64) -> Plan,
-    /// Runs a plan with these defects planted; says how much was judged, or what is to be objected to.
-    pub(crate) run: fn(&Plan, Defects) -> Result<u64, String>,
-    /// Plans that failed once.
-    pub(crate) regressions: &'static [&'static str],
-}
-
-/// The names of planted defects.
-pub(crate) type Defects = &'static [&'static str];
-
-/// A defect, and what it looks like to an oracle.
+/// A set of similar simulations, one for each plan.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bug {
-    /// What it is called.
-    pub(crate) name: &'static str,
-    pub(crate) defects: Defects,
-    /// What the objection says: one of these, or it is a bug of another sort.
-    pub(crate) betrays: &'static [&'static str],
-    /// In how many plans it is to be found at most. Leaves room: a change elsewhere shifts what a seed draws.
-    pub(crate) within: u64,
+pub struct Family {
+    /// Its name in the output of a run.
+    pub name: &'static str,
+    /// Generates the plan of a seed.
+    pub draw: fn(u64) -> Plan,
+    /// Runs a plan. Returns the number of checks that were made, or the first violation.
+    pub run: fn(&Plan) -> Result<u64, String>,
+    /// Plans that failed once.
+    pub regressions: &'static [&'static str],
 }
 
-/// Plays a script in a world of its own, in which these defects are planted.
-pub(crate) fn play<F>(plan: &Plan, defects: Defects, script: impl FnOnce(Env) -> F) -> Result<u64, String>
+impl Family {
+    /// Runs a plan; a panic is a violation too.
+    ///
+    /// # Errors
+    /// With the first violation.
+    pub fn try_plan(&self, plan: &Plan) -> Result<u64, String> {
+        be_quiet_about_what_is_on_purpose();
+        let ran = catch_unwind(AssertUnwindSafe(|| (self.run)(plan)));
+        ran.unwrap_or_else(|_| Err("the run panicked; see above".to_owned()))
+    }
+}
+
+/// Plays a script in a world of its own.
+pub(crate) fn play<F>(plan: &Plan, script: impl FnOnce(Env) -> F) -> Result<u64, String>
 where
     F: Future<Output = Result<u64, String>>,
 {
@@ -60,7 +60,6 @@ where
     runtime.block_on(async {
         let vigil = Vigil::new();
         let env = Env::virtual_time(plan.seed).under(&vigil);
-        let env = defects.iter().copied().fold(env, Env::with_planted);
         let broken = async {
             match future::select(pin!(vigil.frozen()), pin!(env.sleep(LONGEST))).await {
                 Either::Left((task, _)) => Err(format!("{task} is polled without end")),
@@ -79,11 +78,10 @@ where
 ///
 /// # Panics
 /// When anything is objected to, with the plan.
-pub(crate) fn campaign(family: &Family) {
-    be_quiet_about_what_is_on_purpose();
+pub fn campaign(family: &Family) {
     for plan in family.regressions {
         let plan = Plan::from_json(plan).expect("a plan that was printed");
-        (family.run)(&plan, &[]).unwrap_or_else(|objection| panic!("{objection}\n{plan}"));
+        family.try_plan(&plan).unwrap_or_else(|objection| panic!("{objection}\n{plan}"));
     }
     let campaign = Campaign {
         family,
@@ -101,33 +99,6 @@ pub(crate) fn campaign(family: &Family) {
     let failures = campaign.failures.into_inner().unwrap_or_else(PoisonError::into_inner);
     assert!(failures.is_empty(), "{} plans failed; they are printed above", failures.len());
     assert!(judged > campaign.plans, "hardly anything was judged: nothing is proven");
-}
-
-/// Runs plans of a family with the bug, until an oracle objects; then the plan in which it did once more, without.
-///
-/// # Panics
-/// When no oracle objects, when one objects to something else, or when that plan fails without the bug.
-pub(crate) fn hunt(family: &Family, bug: &Bug) {
-    be_quiet_about_what_is_on_purpose();
-    let first = wanted("WINDLASS_SEED", 1);
-    for plans in 1..=bug.within {
-        let plan = (family.draw)(first + plans - 1);
-        let Err(objection) = run(family, &plan, bug.defects) else { continue };
-        let betrayed = bug.betrays.iter().any(|words| objection.contains(words));
-        assert!(betrayed, "{:?} shows as something else: {objection}\n{plan}", bug.name);
-        if let Err(objection) = run(family, &plan, &[]) {
-            panic!("{:?} was not planted: {objection}\n{plan}", bug.name);
-        }
-        let told: String = objection.chars().take(150).collect();
-        println!("{:<10} {:<40} {plans:>3} plans  {told}", family.name, bug.name);
-        return;
-    }
-    panic!("no oracle saw {:?} in {} plans", bug.name, bug.within)
-}
-
-fn run(family: &Family, plan: &Plan, defects: Defects) -> Result<u64, String> {
-    let ran = catch_unwind(AssertUnwindSafe(|| (family.run)(plan, defects)));
-    ran.unwrap_or_else(|_| Err("the run panicked; see above".to_owned()))
 }
 
 struct Campaign<'a> {
@@ -155,7 +126,7 @@ impl Campaign<'_> {
     }
 
     fn run(&self, plan: &Plan) -> Result<u64, String> {
-        run(self.family, plan, &[])
+        self.family.try_plan(plan)
     }
 
     /// Takes faults out one by one, for as long as anything is objected to.

@@ -18,11 +18,11 @@ use windlass_informer::Lister;
 use windlass_metrics::Metrics;
 use windlass_object::{ObjectKey, Uid, Verb};
 use windlass_testing::{Cluster, Faults, Plan, Report, Simulation, Snapshot, object};
-use windlass_workqueue::{RateLimiter, default_limiter};
 
-use crate::campaign::{Bug, Defects, Family, ON_PURPOSE};
+use crate::guarantees::family::{Family, ON_PURPOSE};
 
-pub(crate) const FAMILY: Family = Family { name: "controller", draw, run, regressions: REGRESSIONS };
+/// The simulations of a controller.
+pub const FAMILY: Family = Family { name: "controller", draw, run, regressions: REGRESSIONS };
 
 /// A standby whose list was lost in a partition took over and waited for its answer until it gave up waiting for a fresh
 /// look, and made again what its predecessor had deleted.
@@ -48,43 +48,12 @@ fn draw(seed: u64) -> Plan {
     Faults::all().plan(seed, SPAN, 2, &["configmaps", "secrets", "leases"].map(str::to_owned))
 }
 
-/// Ways in which controllers and what runs them are got wrong.
-pub(crate) const BUGS: &[Bug] = &[
-    Bug {
-        name: "own writes are not waited for",
-        defects: &["no read-your-writes"],
-        betrays: &["its last write is", "what it deleted is still shown"],
-        within: 40,
-    },
-    Bug {
-        name: "all keys share one back-off",
-        defects: &["one back-off for all"],
-        betrays: &["a key that always fails was tried"],
-        within: 10,
-    },
-    Bug {
-        name: "a key is given back when it is taken",
-        defects: &["key given back early"],
-        betrays: &["in the hands of two workers"],
-        within: 20,
-    },
-    Bug {
-        name: "an add during processing is lost",
-        defects: &["lost enqueue during processing"],
-        betrays: &["every copy is one"],
-        within: 40,
-    },
-];
-
-fn run(plan: &Plan, defects: Defects) -> Result<u64, String> {
+fn run(plan: &Plan) -> Result<u64, String> {
     static QUIET: OnceLock<Report> = OnceLock::new();
     let simulation = Simulation::of(plan.seed).caches_of::<ConfigMap>().caches_of::<Secret>();
     let played = |plan: &Plan, quiet: Option<&Report>| {
         let probe = Arc::new(Probe::default());
-        let planted = if quiet.is_some() { defects } else { &[] };
-        let plant = move |env| planted.iter().copied().fold(env, Env::with_planted);
-        let simulation = simulation.clone().machines(plant).plan(plan.clone());
-        let report = simulation.run_like(quiet, script(&probe));
+        let report = simulation.clone().plan(plan.clone()).run_like(quiet, script(&probe));
         let report = report.map_err(|failure| failure.flaw.to_string())?;
         let notes = probe.notes();
         match notes.objections.first().cloned().or_else(|| notes.uncounted()) {
@@ -182,23 +151,6 @@ struct Copier {
     probe: Arc<Probe>,
 }
 
-/// Holds the failures of any key against all of them, and forgives all for the success of one.
-struct OneForAll(Box<dyn RateLimiter<ObjectKey>>);
-
-impl RateLimiter<ObjectKey> for OneForAll {
-    fn when(&mut self, now: Instant, _key: &ObjectKey) -> Duration {
-        self.0.when(now, &ObjectKey::cluster("all"))
-    }
-
-    fn forget(&mut self, now: Instant, _key: &ObjectKey) {
-        self.0.forget(now, &ObjectKey::cluster("all"));
-    }
-
-    fn attempts(&self, _key: &ObjectKey) -> u32 {
-        self.0.attempts(&ObjectKey::cluster("all"))
-    }
-}
-
 /// A key in hand.
 struct Busy<'a> {
     probe: &'a Probe,
@@ -217,9 +169,6 @@ impl Controller for Copier {
     fn setup(setup: &mut Setup, probe: &Arc<Probe>) -> Result<Self, SetupError> {
         setup.uses::<Secret>([Verb::Create, Verb::Update, Verb::Delete]);
         setup.workers(3);
-        if setup.env().is_planted("one back-off for all") {
-            setup.limiter(Box::new(OneForAll(default_limiter())));
-        }
         let of_copy = |copy: &Secret| {
             let source = copy.metadata.name.as_deref().and_then(|name| name.strip_prefix("copy-"));
             source.map(|name| ObjectKey::namespaced("default", name))

@@ -1,12 +1,12 @@
 //! One informer on an API server behind faults: handlers from the start, late ones, one that is removed, one that
 //! panics; an index from the start and a late one; objects that cannot be decoded.
 
-pub(crate) mod budget;
+pub mod budget;
 mod crowd;
 mod hand;
 mod history;
-pub(crate) mod namespaces;
-pub(crate) mod presence;
+pub mod namespaces;
+pub mod presence;
 mod rights;
 mod told;
 
@@ -32,9 +32,10 @@ use windlass_testing::{Fault, FaultKind, Faults, Plan, What};
 use self::crowd::Crowd;
 use self::hand::Hand;
 use self::told::{Judge, Notes, Thing as _};
-use crate::campaign::{Bug, Defects, Family, play};
+use crate::guarantees::family::{Family, play};
 
-pub(crate) const FAMILY: Family = Family { name: "informer", draw, run, regressions: REGRESSIONS };
+/// The simulations of an informer.
+pub const FAMILY: Family = Family { name: "informer", draw, run, regressions: REGRESSIONS };
 
 const REGRESSIONS: &[&str] = &[];
 
@@ -125,85 +126,8 @@ fn process(world: &Env, plan: &Plan) -> Env {
     machine.incarnation("a", 0)
 }
 
-/// Ways in which informers are got wrong.
-pub(crate) const BUGS: &[Bug] = &[
-    Bug {
-        name: "a delete is dropped on a relist",
-        defects: &["dropped delete on relist"],
-        // An object that is deleted while it is undecodable stays in quarantine.
-        betrays: &["the cache holds", "knows", "the store is at", "in quarantine are"],
-        within: 30,
-    },
-    Bug {
-        name: "handlers are told before the store holds it",
-        defects: &["handlers before store"],
-        betrays: &["the store holds", "the store's version is older", "the store is at"],
-        within: 3,
-    },
-    Bug {
-        name: "a handler is synced before it was told",
-        defects: &["synced too early"],
-        betrays: &["was not told of", "is synced before"],
-        within: 3,
-    },
-    Bug {
-        name: "who comes late is not told what is there",
-        defects: &["no replay"],
-        betrays: &["not from what was told", "not known before", "was not told of", "knows"],
-        within: 5,
-    },
-    Bug {
-        name: "the store's version moves back",
-        defects: &["version moved back"],
-        betrays: &["the store went back", "the server went back"],
-        within: 40,
-    },
-    Bug {
-        name: "a handler is told the changes of a batch backwards",
-        defects: &["changes told backwards"],
-        betrays: &[
-            "added twice",
-            "not from what was told",
-            "not forward",
-            "before its end",
-            "not known before",
-        ],
-        within: 40,
-    },
-    Bug {
-        name: "who asked for every event has them coalesced",
-        defects: &["every event coalesced"],
-        betrays: &["it happened before what was told before", "not from what was told", "not told"],
-        within: 40,
-    },
-    Bug {
-        name: "an index is not kept up",
-        defects: &["index left behind"],
-        betrays: &["an index has", "a late index differs"],
-        within: 3,
-    },
-    Bug {
-        name: "nobody hears of what cannot be decoded",
-        defects: &["quarantine forgotten"],
-        betrays: &["in quarantine are"],
-        within: 10,
-    },
-    Bug {
-        name: "an object is trusted at a version that a restored server assigned again",
-        defects: &["versions trusted after restore"],
-        betrays: &["the server write", "in quarantine are"],
-        within: 100,
-    },
-    Bug {
-        name: "quarantined objects are not tried again at an unchanged version",
-        defects: &["quarantine not retried"],
-        betrays: &["in quarantine are"],
-        within: 40,
-    },
-];
-
-fn run(plan: &Plan, defects: Defects) -> Result<u64, String> {
-    play(plan, defects, |env| async move {
+fn run(plan: &Plan) -> Result<u64, String> {
+    play(plan, |env| async move {
         let mut world = World::new(&env, plan);
         world.play().await?;
         world.conclude().await

@@ -9,22 +9,21 @@ use kube::api::PostParams;
 use serde_json::json;
 use windlass_controller::Registration;
 use windlass_env::Instant;
+use windlass_simulation::User;
+use windlass_simulation::fixtures::NAMESPACE;
 use windlass_testing::nodes::NodeOptions;
 use windlass_testing::{Cluster, Simulation};
 
-use crate::User;
-use crate::fixtures::NAMESPACE;
-
 /// When the first burst of refusals begins: everything runs by then.
-pub(super) const FIRST_BURST: Duration = Duration::from_secs(30);
+pub(crate) const FIRST_BURST: Duration = Duration::from_secs(30);
 /// How far they are apart.
-pub(super) const BURST_EVERY: Duration = Duration::from_secs(15);
+pub(crate) const BURST_EVERY: Duration = Duration::from_secs(15);
 /// How many there are.
-pub(super) const BURSTS: u32 = 16;
+pub(crate) const BURSTS: u32 = 16;
 
 /// One of the scripts.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Script {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Script {
     /// A ReplicaSet behind a Service grows and shrinks, loses pods to the user and one to another label.
     Busy,
     /// The same without a Service.
@@ -38,7 +37,7 @@ pub(super) enum Script {
 }
 
 impl Script {
-    pub(super) async fn play(self, cluster: Cluster, controllers: Vec<Registration>) {
+    pub(crate) async fn play(self, cluster: Cluster, controllers: Vec<Registration>) {
         let user = User::of(&cluster);
         cluster.run(controllers);
         cluster.run_nodes(&NodeOptions::default());
@@ -59,7 +58,7 @@ impl Script {
     }
 
     /// How fast the world comes to rest again.
-    pub(super) fn tuned(self, simulation: Simulation) -> Simulation {
+    pub(crate) fn tuned(self, simulation: Simulation) -> Simulation {
         match self {
             // No key fails for more than a few minutes, and a back-off is no longer than what it took to get there.
             Script::Busy | Script::Alone | Script::Flicker | Script::Succession => {

@@ -19,22 +19,12 @@ use super::hand::Hand;
 use super::told::Thing as _;
 use super::{CONVERGES, NAMES, NAMESPACES, SPAN};
 use super::{converge, index, judge, key_of, reader, version_of, with_gaps};
-use crate::campaign::{Bug, Defects, Family, play};
+use crate::guarantees::family::{Family, play};
 
-pub(crate) const FAMILY: Family = Family { name: "budget", draw, run, regressions: REGRESSIONS };
+/// The simulations of an informer with a byte budget.
+pub const FAMILY: Family = Family { name: "budget", draw, run, regressions: REGRESSIONS };
 
 const REGRESSIONS: &[&str] = &[];
-
-/// Ways in which budgets are got wrong.
-pub(crate) const BUGS: &[Bug] = &[
-    Bug { name: "a budget is ignored", defects: &["budget ignored"], betrays: &["are allowed"], within: 3 },
-    Bug {
-        name: "a delete is dropped on a relist",
-        defects: &["dropped delete on relist"],
-        betrays: &["the cache holds", "knows", "the store is at"],
-        within: 30,
-    },
-];
 
 /// Nothing fits, little fits, about half fits, everything fits.
 const BUDGETS: [usize; 4] = [100, 9_000, 24_000, 1_000_000];
@@ -50,8 +40,8 @@ fn draw(seed: u64) -> Plan {
     with_gaps(faults.without(FaultKind::Stale).plan(seed, SPAN, 1, &["configmaps".to_owned()]), "configmaps")
 }
 
-fn run(plan: &Plan, defects: Defects) -> Result<u64, String> {
-    play(plan, defects, |env| async move {
+fn run(plan: &Plan) -> Result<u64, String> {
+    play(plan, |env| async move {
         let mut world = World::new(&env, plan);
         world.play().await?;
         world.conclude().await

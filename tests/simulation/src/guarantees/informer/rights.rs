@@ -2,11 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass_client::{FrameStream, RawClient, RequestError};
-use windlass_env::Env;
 use windlass_informer::{
     ApiSources, ListRequest, ListerWatcher, Selection, Sources, WatchListRequest, WatchRequest,
 };
@@ -16,10 +14,9 @@ use windlass_object::{RawList, ResourceKind, Verb, wire};
 type Right = (Verb, String, Option<String>);
 
 /// The rights of whoever runs the informers. Clones are one.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Rights {
     missing: Arc<Mutex<BTreeSet<Right>>>,
-    env: Env,
 }
 
 /// Sources that ask for rights first.
@@ -36,11 +33,6 @@ struct Source {
 }
 
 impl Rights {
-    /// Every right, for a process of this Env.
-    pub(super) fn of(env: &Env) -> Self {
-        Rights { missing: Arc::default(), env: env.clone() }
-    }
-
     pub(super) fn take(&self, verb: Verb, resource: &str, namespace: Option<&str>) {
         self.lock().insert((verb, resource.to_owned(), namespace.map(str::to_owned)));
     }
@@ -52,10 +44,6 @@ impl Rights {
     /// The API server, as far as there are rights.
     pub(super) fn guard(&self, client: RawClient) -> Arc<dyn Sources> {
         Arc::new(Guarded { sources: ApiSources::new(client), rights: self.clone() })
-    }
-
-    fn another_is_denied(&self, than: &Source) -> bool {
-        self.lock().iter().any(|(_, resource, _)| *resource != than.resource)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeSet<Right>> {
@@ -76,10 +64,6 @@ impl Sources for Guarded {
 
 impl Source {
     async fn check(&self, verb: Verb) -> Result<(), RequestError> {
-        // One that waits for its right makes the others wait.
-        while self.rights.env.is_planted("a denial holds up others") && self.rights.another_is_denied(self) {
-            self.rights.env.sleep(Duration::from_secs(1)).await;
-        }
         let right = (verb, self.resource.clone(), self.namespace.clone());
         if !self.rights.lock().contains(&right) {
             return Ok(());

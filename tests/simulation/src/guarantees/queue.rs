@@ -14,9 +14,10 @@ use windlass_testing::{FaultKind, Faults, Plan, What};
 use windlass_workqueue::{Add, Exponential, Item, Priority, Queue, QueueOptions, Tenancy};
 
 use self::model::{Key, Model, Order};
-use crate::campaign::{Bug, Defects, Family, ON_PURPOSE, play};
+use crate::guarantees::family::{Family, ON_PURPOSE, play};
 
-pub(crate) const FAMILY: Family = Family { name: "queue", draw, run, regressions: REGRESSIONS };
+/// The simulations of a queue.
+pub const FAMILY: Family = Family { name: "queue", draw, run, regressions: REGRESSIONS };
 
 const REGRESSIONS: &[&str] = &[];
 
@@ -38,55 +39,8 @@ fn draw(seed: u64) -> Plan {
     Faults::only([FaultKind::Crash, FaultKind::Clock]).plan(seed, SPAN, WORKERS.len(), &[])
 }
 
-/// Ways in which queues are got wrong.
-pub(crate) const BUGS: &[Bug] = &[
-    Bug {
-        name: "a key is given back when it is taken",
-        defects: &["key given back early"],
-        betrays: &["in the hands of two workers"],
-        within: 3,
-    },
-    Bug {
-        name: "an add during processing is lost",
-        defects: &["lost enqueue during processing"],
-        betrays: &["keys are ready, and should be"],
-        within: 3,
-    },
-    Bug { name: "low priorities do not age", defects: &["no ageing"], betrays: &["starves"], within: 15 },
-    Bug {
-        name: "a tenant has all turns",
-        defects: &["no tenants"],
-        betrays: &["turns in a row while the other waits"],
-        within: 15,
-    },
-    Bug {
-        name: "every other key comes first",
-        defects: &["even keys first"],
-        betrays: &["came before one that has waited longer"],
-        within: 15,
-    },
-    Bug {
-        name: "a delayed add keeps the latest time",
-        defects: &["latest time kept"],
-        betrays: &["keys are ready, and should be", "cancelling"],
-        within: 3,
-    },
-    Bug {
-        name: "a drain ends while keys are held",
-        defects: &["early drain"],
-        betrays: &["it says it is drained"],
-        within: 10,
-    },
-    Bug {
-        name: "who loses patience takes the wakeup along",
-        defects: &["wakeup taken along"],
-        betrays: &["although a worker has had nothing to do", "never ran", "never drained", "still wait"],
-        within: 10,
-    },
-];
-
-fn run(plan: &Plan, defects: Defects) -> Result<u64, String> {
-    play(plan, defects, |env| async move {
+fn run(plan: &Plan) -> Result<u64, String> {
+    play(plan, |env| async move {
         let world = World::new(&env, plan);
         world.clone().play().await?;
         world.conclude().await
@@ -155,10 +109,7 @@ impl World {
             limiter: Box::new(Exponential::new(FIRST_RETRY, LAST_RETRY)),
             ..QueueOptions::default()
         };
-        if env.is_planted("no ageing") {
-            options.ageing = None;
-        }
-        if order == Order::Tenants && !env.is_planted("no tenants") {
+        if order == Order::Tenants {
             options.tenancy = Tenancy::by(|key| model::tenant(*key));
         }
         let queue = Queue::new(env.clone(), "test", options, Metrics::new().workqueue("test"));
@@ -227,14 +178,8 @@ impl World {
         let mut shared = self.shared();
         let meek = key == MEEK && shared.model.order() == Order::Priorities;
         let priority = if meek { Priority::LOW } else { Priority::NORMAL };
-        let jumps = self.jumps(key, shared.model.order());
-        self.queue.add_with(key, Add::now().priority(if jumps { Priority::HIGH } else { priority }));
+        self.queue.add_with(key, Add::now().priority(priority));
         shared.model.add(self.env.now(), key, priority);
-    }
-
-    /// Whether a planted defect lets this key come first.
-    fn jumps(&self, key: Key, order: Order) -> bool {
-        order == Order::Plain && key.is_multiple_of(2) && self.env.is_planted("even keys first")
     }
 
     /// More urgent keys than there are workers, each of which wants another turn whenever it has one, and one that waits

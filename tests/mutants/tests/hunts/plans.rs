@@ -6,7 +6,7 @@ use std::time::Duration;
 use windlass_env::{Env, Rng};
 use windlass_testing::{Fault, FaultKind, Faults, Plan, What};
 
-use super::scripts::{BURST_EVERY, BURSTS, FIRST_BURST};
+use crate::scripts::{BURST_EVERY, BURSTS, FIRST_BURST};
 
 /// How long the scripts are busy, about; faults fall into that time.
 const SPAN: Duration = Duration::from_secs(150);
@@ -21,19 +21,19 @@ fn random(seed: u64, kinds: &[FaultKind], resources: &[&str]) -> Plan {
 }
 
 /// Any fault.
-pub(super) fn anything(seed: u64) -> Plan {
+pub(crate) fn anything(seed: u64) -> Plan {
     random(seed, &FaultKind::ALL, &["pods", "replicasets", "endpoints", "leases"])
 }
 
 /// What is told of pods is seconds behind, or nothing is told for a while.
 ///
 /// No watch stalls: a sound controller acts on pods that a user has changed since, for as long as its watch is silent.
-pub(super) fn late_pods(seed: u64) -> Plan {
+pub(crate) fn late_pods(seed: u64) -> Plan {
     windows(seed, 20..80, |rng| vec![always(late(rng.below(2))).on("pods")])
 }
 
 /// The same of ReplicaSets, while what is told of pods comes in time.
-pub(super) fn late_owners(seed: u64) -> Plan {
+pub(crate) fn late_owners(seed: u64) -> Plan {
     windows(seed, 20..80, |rng| vec![always(late(rng.below(3))).on("replicasets")])
 }
 
@@ -46,7 +46,7 @@ fn late(choice: u64) -> What {
 }
 
 /// Requests and answers take long.
-pub(super) fn slow_requests(seed: u64) -> Plan {
+pub(crate) fn slow_requests(seed: u64) -> Plan {
     windows(seed, 10..60, |rng| {
         let by_ms = 1_000 + rng.below(7_000);
         let what = match rng.below(2) {
@@ -58,13 +58,25 @@ pub(super) fn slow_requests(seed: u64) -> Plan {
 }
 
 /// Processes are cut off, one after the other or together.
-pub(super) fn partitions(seed: u64) -> Plan {
+pub(crate) fn partitions(seed: u64) -> Plan {
     random(seed, &[FaultKind::Partition, FaultKind::Delay], &["leases"])
+}
+
+/// A machine is suspended for longer than a lease lasts. Afterwards neither a renewal nor a watch of the Lease shows the
+/// process another holder.
+pub(crate) fn suspensions(seed: u64) -> Plan {
+    let who = if seed.is_multiple_of(2) { "a" } else { "b" };
+    let between = |from, until, what| {
+        Fault::during(Duration::from_secs(until), what).from(Duration::from_secs(from)).of(who)
+    };
+    let lost = What::RequestLost { silently: false };
+    let blind = [between(25, 100, What::WatchHeld), between(30, 100, lost)].map(|fault| fault.on("leases"));
+    Plan { seed, faults: [between(30, 60, What::Suspend)].into_iter().chain(blind).collect() }
 }
 
 /// Watches of pods expire while nothing about pods can be asked, so that what happens meanwhile is not told event by
 /// event.
-pub(super) fn relists(seed: u64) -> Plan {
+pub(crate) fn relists(seed: u64) -> Plan {
     windows(seed, 5..35, |rng| {
         let who = one_of(rng, &REPLICAS);
         [What::WatchExpired, What::Unavailable].map(|what| always(what).on("pods").of(who)).to_vec()
@@ -72,12 +84,12 @@ pub(super) fn relists(seed: u64) -> Plan {
 }
 
 /// The server refuses writes because somebody else was faster.
-pub(super) fn conflicts(seed: u64) -> Plan {
+pub(crate) fn conflicts(seed: u64) -> Plan {
     windows(seed, 10..40, |rng| vec![written(rng, What::Conflict)])
 }
 
 /// Requests are refused for a second or so, whenever the user wants something.
-pub(super) fn bursts(seed: u64) -> Plan {
+pub(crate) fn bursts(seed: u64) -> Plan {
     let mut rng = Env::virtual_time(seed).rng("bursts");
     let burst = |burst: u32| {
         let begin = FIRST_BURST + BURST_EVERY * burst;

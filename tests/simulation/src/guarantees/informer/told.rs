@@ -12,7 +12,7 @@ use windlass_object::{ObjectKey, ResourceVersion};
 use windlass_testing::{Plan, What};
 
 use super::history::History;
-use crate::campaign::ON_PURPOSE;
+use crate::guarantees::family::ON_PURPOSE;
 
 /// An object, as far as it is judged.
 pub(super) trait Thing: Resource + Send + Sync + 'static {

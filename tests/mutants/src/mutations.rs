@@ -1,0 +1,47 @@
+//! The list of mutations: preparations first, then the defects by the part of the runtime that has them.
+
+mod controllers;
+mod election;
+mod informer;
+mod workqueue;
+
+use std::collections::BTreeSet;
+
+use crate::Mutation;
+
+/// What all defects need: packages that cargo distinguishes from those of the original, and the switch where mutated
+/// code can reach it.
+const PREPARATIONS: &[Mutation] = &[
+    Mutation {
+        name: "version of the copy",
+        file: "Cargo.toml",
+        before: "[workspace.package]\nversion = \"",
+        after: "[workspace.package]\nversion = \"0.0.0-mutant.",
+    },
+    Mutation {
+        name: "dependency on the switch",
+        file: "runtime/env/Cargo.toml",
+        before: "[dependencies]\n",
+        after: "[dependencies]\nwindlass-mutants.workspace = true\n",
+    },
+    Mutation {
+        name: "switch",
+        file: "runtime/env/src/lib.rs",
+        before: "mod aside;\n",
+        after: "pub use windlass_mutants::has_defect;\n\nmod aside;\n",
+    },
+];
+
+const DEFECTS: [&[Mutation]; 4] =
+    [workqueue::DEFECTS, informer::DEFECTS, election::DEFECTS, controllers::DEFECTS];
+
+/// Every mutation, in the order in which they are applied.
+pub fn mutations() -> impl Iterator<Item = &'static Mutation> {
+    PREPARATIONS.iter().chain(DEFECTS.into_iter().flatten())
+}
+
+/// The names of the defects; one defect can take several mutations.
+pub fn defects() -> Vec<&'static str> {
+    let names: BTreeSet<_> = DEFECTS.into_iter().flatten().map(|mutation| mutation.name).collect();
+    names.into_iter().collect()
+}

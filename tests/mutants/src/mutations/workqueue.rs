@@ -1,0 +1,107 @@
+//! Defects of the work queue.
+
+use crate::Mutation;
+
+pub(super) const DEFECTS: &[Mutation] = &[
+    Mutation {
+        name: "key released when it is dequeued",
+        file: "runtime/workqueue/src/queue.rs",
+        before: "let taken = poll_fn(|cx| getter.poll(cx)).await?;",
+        after: r#"let taken = poll_fn(|cx| getter.poll(cx)).await?;
+        if windlass_env::has_defect("key released when it is dequeued") {
+            self.shared.change(|state, now| drop(state.done(now, taken.slot)));
+        }"#,
+    },
+    Mutation {
+        name: "key released when it is dequeued",
+        file: "runtime/workqueue/src/queue.rs",
+        before: "impl<K: Key> Drop for Item<K> {\n    fn drop(&mut self) {",
+        after: r#"impl<K: Key> Drop for Item<K> {
+    fn drop(&mut self) {
+        if windlass_env::has_defect("key released when it is dequeued") {
+            return;
+        }"#,
+    },
+    Mutation {
+        name: "add during processing lost",
+        file: "runtime/workqueue/src/queue.rs",
+        before: "let _left = self.queue.shared.change(|state, now| state.done(now, self.slot));",
+        after: r#"let _left = self.queue.shared.change(|state, now| {
+            if windlass_env::has_defect("add during processing lost") {
+                state.lose_add(self.slot);
+            }
+            state.done(now, self.slot)
+        });"#,
+    },
+    Mutation {
+        name: "delayed add keeps the latest time",
+        file: "runtime/workqueue/src/queue.rs",
+        before: "drop(self.shared.change_timed(|state, now| state.add_after(now, key, delay, priority)));",
+        after: r#"drop(self.shared.change_timed(|state, now| {
+            if windlass_env::has_defect("delayed add keeps the latest time") {
+                state.cancel_delayed(&key);
+            }
+            state.add_after(now, key, delay, priority)
+        }));"#,
+    },
+    Mutation {
+        name: "backoff never reset",
+        file: "runtime/workqueue/src/queue.rs",
+        before: "self.shared.limiter().forget(now, key);",
+        after: r#"if !windlass_env::has_defect("backoff never reset") {
+            self.shared.limiter().forget(now, key);
+        }"#,
+    },
+    Mutation {
+        name: "backoff reset by other keys",
+        file: "runtime/workqueue/src/limiter.rs",
+        before: r#"        doubled.unwrap_or(Duration::MAX).min(self.max)
+    }
+
+    fn forget(&mut self, _now: Instant, key: &K) {"#,
+        after: r#"        doubled.unwrap_or(Duration::MAX).min(self.max)
+    }
+
+    fn forget(&mut self, _now: Instant, key: &K) {
+        if windlass_env::has_defect("backoff reset by other keys") {
+            self.failures = Failures::default();
+        }"#,
+    },
+    Mutation {
+        name: "low priorities never age",
+        file: "runtime/workqueue/src/schedule.rs",
+        before: "let ageing = self.ageing?;",
+        after: r#"let ageing = self.ageing.filter(|_| !windlass_env::has_defect("low priorities never age"))?;"#,
+    },
+    Mutation {
+        name: "tenant never yields",
+        file: "runtime/workqueue/src/schedule.rs",
+        before: "served.credit = served.credit.saturating_sub(1);",
+        after: r#"if !windlass_env::has_defect("tenant never yields") {
+            served.credit = served.credit.saturating_sub(1);
+        }"#,
+    },
+    Mutation {
+        name: "some keys overtake older keys",
+        file: "runtime/workqueue/src/schedule.rs",
+        before: "Some(Turn { level, passed_over, slot: self.next_of(level) })",
+        // Only while the older key is young, because the check of starvation would be the first to report it.
+        after: r#"let lane = &self.lanes[self.levels[level].current];
+        let is_young = now - self.links[lane.head].added < std::time::Duration::from_secs(5);
+        let overtakes = is_young && windlass_env::has_defect("some keys overtake older keys");
+        Some(Turn { level, passed_over, slot: if overtakes { lane.tail } else { lane.head } })"#,
+    },
+    Mutation {
+        name: "drain ends while keys are held",
+        file: "runtime/workqueue/src/drained.rs",
+        before: "if inner.state.is_drained() {",
+        after: r#"let early = windlass_env::has_defect("drain ends while keys are held");
+        if inner.state.is_drained() || early && inner.state.is_shut_down() {"#,
+    },
+    Mutation {
+        name: "wakeup lost with canceled wait",
+        file: "runtime/workqueue/src/getter.rs",
+        before: "if self.seat.is_some() {",
+        after: r#"if self.seat.is_some() && !windlass_env::has_defect("wakeup lost with canceled wait") {"#,
+    },
+];

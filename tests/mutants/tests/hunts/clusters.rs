@@ -1,0 +1,106 @@
+//! Families of whole clusters: a script under the plans of a function.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
+use windlass_controllers::{Options, registrations};
+use windlass_simulation::guarantees::Family;
+use windlass_simulation::shards;
+use windlass_testing::{Fault, Flaw, Plan, Report, Simulation, What};
+
+use crate::plans;
+use crate::scripts::Script;
+
+pub(crate) const ALONE: Family = Family {
+    name: "alone",
+    draw: plans::late_pods,
+    run: |plan| run(Script::Alone, false, plan),
+    regressions: &[],
+};
+
+/// Also checks that each reconcile reads what its key wrote before.
+pub(crate) const BUSY_JUDGING_READS: Family = Family {
+    name: "reads",
+    draw: plans::late_pods,
+    run: |plan| run(Script::Busy, true, plan),
+    regressions: &[],
+};
+
+pub(crate) const FLICKER: Family = Family {
+    name: "flicker",
+    draw: plans::late_owners,
+    run: |plan| run(Script::Flicker, false, plan),
+    regressions: &[],
+};
+
+pub(crate) const SUCCESSION: Family = Family {
+    name: "succession",
+    draw: plans::late_owners,
+    run: |plan| run(Script::Succession, false, plan),
+    regressions: &[],
+};
+
+pub(crate) const BURSTS: Family = Family {
+    name: "bursts",
+    draw: plans::bursts,
+    run: |plan| run(Script::Bursts, false, plan),
+    regressions: &[],
+};
+
+/// Three replicas that share shards; one of them crashes, pauses or is partitioned.
+pub(crate) const SHARDS: Family =
+    Family { name: "shards", draw: one_replica_fails, run: run_shards, regressions: &[] };
+
+pub(crate) fn busy(draw: fn(u64) -> Plan) -> Family {
+    Family { name: "busy", draw, run: |plan| run(Script::Busy, false, plan), regressions: &[] }
+}
+
+/// Runs the script under the plan, and compares with a run without faults.
+fn run(script: Script, judges_reads: bool, plan: &Plan) -> Result<u64, String> {
+    static QUIET: Mutex<BTreeMap<Script, Report>> = Mutex::new(BTreeMap::new());
+    let simulation = script.tuned(watching(Simulation::of(1))).judging_reads(judges_reads);
+    let play = |plan: Plan, quiet: Option<&Report>| {
+        let run = simulation.clone().plan(plan).run_like(quiet, async |cluster| {
+            script.play(cluster, registrations(&Options::default())).await;
+        });
+        run.map_err(|failure| described(&failure.flaw))
+    };
+    let known = || QUIET.lock().unwrap_or_else(PoisonError::into_inner).get(&script).cloned();
+    let quiet = match known() {
+        Some(quiet) => quiet,
+        None => {
+            let quiet = play(Plan::quiet(plan.seed), None)?;
+            QUIET.lock().unwrap_or_else(PoisonError::into_inner).entry(script).or_insert(quiet).clone()
+        }
+    };
+    play(plan.clone(), Some(&quiet)).map(|report| report.writes)
+}
+
+fn run_shards(plan: &Plan) -> Result<u64, String> {
+    let run = shards::simulation(plan.seed).plan(plan.clone()).run(shards::tenants);
+    run.map(|report| report.writes).map_err(|failure| described(&failure.flaw))
+}
+
+fn one_replica_fails(seed: u64) -> Plan {
+    let what = match seed % 3 {
+        0 => What::Crash,
+        1 => What::Pause,
+        _ => What::Partition,
+    };
+    let fault = Fault::during(Duration::from_secs(150), what).from(Duration::from_secs(100));
+    Plan { seed, faults: vec![fault.of("a")] }
+}
+
+/// The variant and its fields first: hunts look for them.
+fn described(flaw: &Flaw) -> String {
+    format!("{flaw:?}: {flaw}")
+}
+
+/// Compares caches with what the server holds.
+fn watching(simulation: Simulation) -> Simulation {
+    let simulation = simulation.caches_of::<Pod>().caches_of::<ReplicaSet>();
+    simulation.caches_of::<Service>().caches_of::<Endpoints>()
+}

@@ -1,0 +1,50 @@
+//! Hunts for defects of controllers and of their runtime.
+
+use windlass_simulation::guarantees::controller;
+
+use crate::clusters::{ALONE, BUSY_JUDGING_READS, FLICKER, SUCCESSION, busy};
+use crate::{hunt, plans};
+
+#[test]
+fn reconcile_on_cache_without_its_own_writes_is_reported() {
+    const DEFECT: &[&str] = &["no read-your-writes"];
+    hunt(DEFECT, &ALONE, 30, &["CreatedTwice {"]);
+    hunt(DEFECT, &BUSY_JUDGING_READS, 30, &["StaleRead {"]);
+    let reports = &["its last write is", "what it deleted is still shown"];
+    hunt(DEFECT, &controller::FAMILY, 40, reports);
+}
+
+#[test]
+fn conflict_without_requeue_is_reported() {
+    hunt(&["conflict taken for success"], &busy(plans::conflicts), 30, &["Never {", "Differs {"]);
+}
+
+#[test]
+fn leaked_task_is_reported() {
+    hunt(&["reconcile leaks a task"], &busy(plans::anything), 30, &["LeftBehind {"]);
+}
+
+#[test]
+fn controllers_started_twice_are_reported() {
+    hunt(&["controllers started twice"], &busy(plans::anything), 30, &["CreatedTwice {"]);
+}
+
+/// Read-your-writes relists late caches, and so hides this defect.
+#[test]
+fn adoption_without_uid_is_reported() {
+    const DEFECTS: &[&str] = &["adoption without UID", "no read-your-writes"];
+    hunt(DEFECTS, &SUCCESSION, 30, &["Never {", "CreatedTwice {"]);
+}
+
+/// Read-your-writes relists late caches, and so hides this defect.
+#[test]
+fn status_from_stale_cache_is_reported() {
+    const DEFECTS: &[&str] = &["status events ignored", "no read-your-writes"];
+    hunt(DEFECTS, &FLICKER, 30, &["Differs {"]);
+}
+
+/// The server executes a write when another replica can hold the lease.
+#[test]
+fn write_that_takes_effect_after_its_lease_is_reported() {
+    hunt(&["creates executed late"], &busy(plans::partitions), 30, &["until: Some(", "SplitBrain {"]);
+}

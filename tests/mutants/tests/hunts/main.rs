@@ -1,0 +1,67 @@
+//! Hunts for the defects of the mutated copy, one test for each defect.
+//!
+//! A hunt turns on a defect and runs plan after plan until a check reports a violation. The same plan must pass without
+//! the defect, so that the violation is due to the defect. `WINDLASS_SEED` is the first seed (default 1); `--nocapture`
+//! shows the number of plans that each defect took, and the violation.
+
+mod clusters;
+mod controllers;
+mod election;
+mod informer;
+mod plans;
+mod scripts;
+mod workqueue;
+
+use windlass_mutants::{defects, with_defects};
+use windlass_simulation::guarantees::Family;
+use windlass_simulation::wanted;
+use windlass_testing::Plan;
+
+/// Requires that a check reports the defect in one of the first `within` plans, with one of the texts of `reports`.
+///
+/// The first of `names` is the defect; others are defects without which it does not show. `within` leaves room, because
+/// a change elsewhere changes what a seed generates.
+#[expect(clippy::print_stdout, reason = "the number of plans and the violation are part of the result")]
+fn hunt(names: &'static [&'static str], family: &Family, within: u64, reports: &[&str]) {
+    let name = names[0];
+    let first = wanted("WINDLASS_SEED", 1);
+    // Also makes the run without faults that others are compared with, which must not have the defect.
+    passes_without(name, family, &(family.draw)(first));
+    for plans in 1..=within {
+        let plan = (family.draw)(first + plans - 1);
+        let Err(violation) = with_defects(names, || family.try_plan(&plan)) else { continue };
+        let is_expected = reports.iter().any(|text| violation.contains(text));
+        assert!(is_expected, "another violation than that of {name:?}: {violation}\n{plan}");
+        if plans > 1 {
+            passes_without(name, family, &plan);
+        }
+        let shown: String = violation.chars().take(120).collect();
+        println!("{:<10} {name:<40} {plans:>3} plans  {}", family.name, shown.replace('\n', " "));
+        return;
+    }
+    panic!(
+        "no check reported {name:?} in {within} plans; hunts run in the copy of `cargo xtask mutants` only"
+    );
+}
+
+fn passes_without(name: &str, family: &Family, plan: &Plan) {
+    if let Err(violation) = family.try_plan(plan) {
+        panic!("a violation without {name:?}: {violation}\n{plan}");
+    }
+}
+
+#[test]
+fn every_defect_is_hunted_by_exactly_one_test() {
+    const SOURCES: [&str; 4] = [
+        include_str!("controllers.rs"),
+        include_str!("election.rs"),
+        include_str!("informer.rs"),
+        include_str!("workqueue.rs"),
+    ];
+    let tests: Vec<&str> = SOURCES.iter().flat_map(|source| source.split("#[test]\n").skip(1)).collect();
+    for defect in defects() {
+        let hunted = format!("&[{defect:?}");
+        let hunts = tests.iter().filter(|test| test.contains(&hunted)).count();
+        assert_eq!(hunts, 1, "number of tests that hunt {defect:?}");
+    }
+}

@@ -1,0 +1,56 @@
+//! Replicas that share shards: the simulation and its script.
+
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Namespace;
+use serde_json::{Value, json};
+use windlass_controllers::{Options, registrations};
+use windlass_testing::nodes::NodeOptions;
+use windlass_testing::{Cluster, Simulation, Snapshot};
+
+use crate::fixtures::{object, replica_set};
+
+const TENANTS: usize = 4;
+const ROUNDS: usize = 5;
+/// Pods of each ReplicaSet.
+const PODS: i32 = 2;
+/// For how long faults go on.
+const SPAN: Duration = Duration::from_secs(300);
+/// Between two ReplicaSets: all of them together come over as long as faults do.
+const PAUSE: Duration = Duration::from_secs(15);
+
+/// Three replicas that share four shards.
+pub fn simulation(seed: u64) -> Simulation {
+    let simulation = Simulation::of(seed).replicas(3).lasting(SPAN).resources(["replicasets"]);
+    simulation.configured(|config| config.shards = NonZeroU16::new(4))
+}
+
+/// Every tenant gets one ReplicaSet after the other, for as long as faults go on, whoever holds its shard.
+///
+/// # Panics
+/// When an object cannot be created.
+pub async fn tenants(cluster: Cluster) {
+    cluster.run(registrations(&Options::default()));
+    cluster.run_nodes(&NodeOptions::default());
+    for number in 0..TENANTS {
+        let namespace: Namespace = object(json!({ "metadata": { "name": format!("tenant-{number}") } }));
+        cluster.create(&namespace).await;
+    }
+    for round in 0..ROUNDS {
+        for number in 0..TENANTS {
+            let name = format!("set-{round}");
+            let mut set = replica_set(&name, &name, PODS);
+            set.metadata.namespace = Some(format!("tenant-{number}"));
+            cluster.create(&set).await;
+            cluster.pass(PAUSE).await;
+        }
+    }
+    let wanted = ROUNDS * TENANTS * usize::try_from(PODS).expect("a small number");
+    cluster.eventually("every tenant has its pods", |world| world.count("Pod") == wanted).await;
+    let told = |set: &Value| set["status"]["availableReplicas"] == PODS;
+    let all_told =
+        |world: &Snapshot| world.all("ReplicaSet").filter(|set| told(set)).count() == ROUNDS * TENANTS;
+    // A write that was lost under the last fault, or held up by a watch that had stalled, comes minutes later.
+    cluster.eventually("every ReplicaSet says so", all_told).await;
+}
