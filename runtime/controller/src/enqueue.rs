@@ -7,7 +7,6 @@ pub(crate) mod limits;
 pub(crate) mod pause;
 pub mod predicate;
 pub(crate) mod quarantine;
-pub(crate) mod scope;
 pub(crate) mod timer;
 pub(crate) mod trigger;
 pub(crate) mod undecodable;
