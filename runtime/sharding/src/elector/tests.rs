@@ -7,6 +7,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, ListParams};
 use windlass_api_server::{ApiServer, ApiServerOptions};
 use windlass_client::{Fence as _, FenceState, RawClient};
+use windlass_election::{ElectionConfig, Written};
 use windlass_env::cell::Observer;
 use windlass_env::{Env, Task};
 use windlass_metrics::Metrics;
@@ -15,8 +16,6 @@ use windlass_object::{GroupResource, ResourceVersion};
 
 use super::{ShardElector, ShardEvent, ShardsOverview};
 use crate::{ProposalOutcome, SHARDS_LABEL, ShardsConfig, ShardsConfigError};
-use windlass_election::ElectionConfig;
-use windlass_election::Written;
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -77,7 +76,7 @@ fn written() -> Written {
 }
 
 #[tokio::test(start_paused = true)]
-async fn processes_share_shards_through_a_server_hand_them_over_and_leave_nothing_behind() {
+async fn processes_share_shards_and_leave_no_lease_behind() {
     let world = Env::virtual_time(1);
     let server = ApiServer::new(&world.incarnation("server", 0), ApiServerOptions::default());
     let first = Process::start(&world, &server, "first", 4);
@@ -135,7 +134,7 @@ async fn processes_share_shards_through_a_server_hand_them_over_and_leave_nothin
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_term_has_a_fence_of_its_own_which_is_renewed_in_next_and_closed_by_release() {
+async fn each_term_has_its_own_fence_that_release_closes() {
     let world = Env::virtual_time(2);
     let server = ApiServer::new(&world.incarnation("server", 0), ApiServerOptions::default());
     let mut elector = elector(&world.incarnation("one", 0), &server, 1, &Metrics::new());
@@ -167,7 +166,7 @@ async fn a_term_has_a_fence_of_its_own_which_is_renewed_in_next_and_closed_by_re
 }
 
 #[test]
-fn what_cannot_be_elected_with_is_refused_by_name() {
+fn invalid_shards_config_is_rejected_with_its_reason() {
     let mut coordinated = config("me", 4);
     coordinated.election.coordinated = Some(windlass_election::CoordinatedConfig::new("1.0.0"));
     assert_eq!(coordinated.validate(), Err(ShardsConfigError::Coordinated));

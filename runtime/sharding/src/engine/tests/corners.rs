@@ -1,4 +1,4 @@
-//! Single situations that random histories hardly ever meet.
+//! Rare situations that random histories hardly reach.
 
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -6,6 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use windlass_election::lease::LeaseParams;
+use windlass_election::{ElectionConfig, Predecessor, WRITTEN_ANNOTATION};
 use windlass_env::Instant;
 use windlass_object::shard::{Division, Ranges, ShardId};
 
@@ -15,11 +17,8 @@ use crate::engine::{OwnershipStage, ProposalOutcome};
 use crate::lease_cache::LeaseCache;
 use crate::names::{GENERATION_ANNOTATION, LeaseNames, RANGES_ANNOTATION, SHARDS_LABEL};
 use crate::plan::Plan;
-use windlass_election::ElectionConfig;
-use windlass_election::lease::LeaseParams;
-use windlass_election::{Predecessor, WRITTEN_ANNOTATION};
 
-/// A Lease of a shard that names somebody who will never renew it.
+/// Returns a Lease of a shard whose holder never renews it.
 fn left_behind(shard: u16, ranges: &Ranges) -> Lease {
     let now = MicroTime(Timestamp::from_second(1_700_000_000).expect("in range"));
     let spec = LeaseSpec {
@@ -43,7 +42,7 @@ fn left_behind(shard: u16, ranges: &Ranges) -> Lease {
     Lease { metadata, spec: Some(spec) }
 }
 
-/// A world of one replica, at the moment at which its claim of shard 0 is under way.
+/// Returns a world of one replica whose claim of shard 0 is in flight.
 fn claiming(shards: u16) -> World {
     let mut world = World::new(21);
     world.start(shards, 100);
@@ -59,7 +58,7 @@ fn claiming(shards: u16) -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ranges_that_come_again_after_another_plan_know_who_wrote_under_that_one() {
+async fn repeated_ranges_report_holders_of_plan_in_between() {
     for crash in [false, true] {
         let mut world = at_rest(17, 2, &[100, 100]);
         let update = |world: &mut World, shards: u16, crash: bool| {
@@ -69,10 +68,10 @@ async fn ranges_that_come_again_after_another_plan_know_who_wrote_under_that_one
                 world.start(shards, 100);
             }
             world.run(10 * SECOND);
-            for (place, number) in
+            for (index, number) in
                 old.into_iter().filter(|number| world.replicas[*number].alive).enumerate().collect::<Vec<_>>()
             {
-                match crash && place == 0 {
+                match crash && index == 0 {
                     true => world.crash(number),
                     false => world.resign(number),
                 }
@@ -87,7 +86,7 @@ async fn ranges_that_come_again_after_another_plan_know_who_wrote_under_that_one
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_an_expired_lease_of_another_plan_blocks_goes_on_and_nobody_spins() {
+async fn claim_waits_for_expired_lease_of_other_plan_without_spinning() {
     for deleted in [false, true] {
         let mut world = claiming(1);
         world.put(left_behind(5, Division::even(NonZeroU16::new(2).expect("two")).ranges(ShardId(1))));
@@ -95,23 +94,26 @@ async fn a_claim_that_an_expired_lease_of_another_plan_blocks_goes_on_and_nobody
             world.run(5 * SECOND);
             world.delete("windlass-shard-5");
         }
-        let before = world.turns;
+        let before = world.steps;
         world.run(30 * SECOND);
-        assert_eq!(world.objections, Vec::<String>::new());
-        assert!(probes().iter().all(|probe| world.owners(*probe) == [0]), "it acts once the lease is over");
-        let turns = world.turns - before;
-        assert!(turns < 600, "{turns} turns in 30 s, deleted {deleted}");
+        assert_eq!(world.violations, Vec::<String>::new());
+        assert!(
+            probes().iter().all(|probe| world.owners(*probe) == [0]),
+            "it acts once the lease has expired"
+        );
+        let steps = world.steps - before;
+        assert!(steps < 600, "{steps} steps in 30 s, deleted {deleted}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proposal_outlives_the_failure_of_its_first_write() {
+async fn proposal_survives_failure_of_first_write() {
     let mut world = at_rest(23, 4, &[100, 100]);
     let weights = (0..40).map(|number| (format!("tenant-{number}"), 1 + number % 7)).collect();
     let (division, heavy) = Division::weighted(NonZeroU16::new(4).expect("four"), &weights);
     world.outage = true;
     let accepts = |number: &usize| world.replicas[*number].engine.is_active(ShardId(0));
-    let holder = (0..2).find(accepts).expect("somebody holds shard 0");
+    let holder = (0..2).find(accepts).expect("a holder of shard 0");
     let proposal = world.replicas[holder].engine.propose(division.clone(), heavy);
     assert_eq!(proposal, ProposalOutcome::Accepted);
     world.nudge(holder);
@@ -125,7 +127,7 @@ async fn a_proposal_outlives_the_failure_of_its_first_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_leaves_does_not_wait_for_a_membership_that_was_deleted() {
+async fn stopping_replica_does_not_wait_for_deleted_membership() {
     let mut world = at_rest(29, 2, &[100, 100]);
     let name = world.replicas[0].name.clone();
     assert!(members(&world).contains(&name));
@@ -145,7 +147,7 @@ async fn who_leaves_does_not_wait_for_a_membership_that_was_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_deleted_while_it_is_given_back_was_given_back_once() {
+async fn lease_deleted_during_release_is_released_once() {
     let mut world = at_rest(31, 1, &[100]);
     let now = world.now_of(0);
     world.replicas[0].engine.stop_acquiring();
@@ -157,11 +159,11 @@ async fn a_lease_deleted_while_it_is_given_back_was_given_back_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_of_what_is_only_claimed_comes_to_its_end() {
+async fn release_of_claimed_shard_completes() {
     for claimed in [false, true] {
         let mut world = claiming(1);
         if claimed {
-            // In the way of the claim, so that it stays one.
+            // Conflicts with the claim, so that it stays unconfirmed.
             world.put(left_behind(5, &Ranges::whole()));
             world.run(2 * SECOND);
         }
@@ -178,7 +180,7 @@ async fn a_release_of_what_is_only_claimed_comes_to_its_end() {
     }
 }
 
-/// A state of a shard's Lease: held by one in its so-manieth term, or given back by whoever told this.
+/// Returns a state of a shard's Lease: held with this number of transitions, or released with this record.
 fn state(
     shard: u16,
     version: u64,
@@ -199,21 +201,21 @@ fn state(
     lease
 }
 
-/// A version of a Lease, the generation it is of, who holds it in which term, and what a release told.
+/// The version of a Lease, its generation, its holder and transitions, and the record of a release.
 type State<'a> = (u64, u64, Option<(&'a str, i32)>, Option<&'a str>);
 
-/// Of the second plan, shard 1 had the upper half; by the third, shard 2 has it.
-fn told_after(states: &[State<'_>], seen_by_answer: bool) -> Predecessor {
+/// Returns the previous holder after these states. Shard 1 had the upper half in the second plan, shard 2 has it in the third.
+fn predecessor_after(states: &[State<'_>], seen_by_answer: bool) -> Predecessor {
     let division = Division::even(NonZeroU16::new(2).expect("two"));
     let (low, high) = (division.ranges(ShardId(0)), division.ranges(ShardId(1)));
     let mut cache =
         LeaseCache::new(LeaseNames::new("windlass"), LeaseParams::from_config(&ElectionConfig::new("me")));
     cache.on_list(None, Vec::new(), Instant::ORIGIN, Instant::ORIGIN);
     cache.on_watch_event(state(2, 1, (2, low), None, Some("5")), Instant::ORIGIN);
-    for (place, (version, generation, held, told)) in states.iter().enumerate() {
+    for (index, (version, generation, held, told)) in states.iter().enumerate() {
         let on = if *generation == 2 { high } else { low };
         let lease = state(1, *version, (*generation, on), *held, *told);
-        if seen_by_answer && place + 1 == states.len() {
+        if seen_by_answer && index + 1 == states.len() {
             let shard = cache.shard(ShardId(1));
             shard.record_previous(&lease);
             shard.state.on_fetched_during_watch(Some(lease), Instant::ORIGIN);
@@ -226,29 +228,29 @@ fn told_after(states: &[State<'_>], seen_by_answer: bool) -> Predecessor {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_that_was_written_over_has_told_nothing_though_one_before_it_had() {
+async fn overwritten_holder_hides_release_of_earlier_holder() {
     let (first, second, next) = (Some(("first", 0)), Some(("second", 1)), Some(("next", 2)));
     let release = (12, 2, None, Some("584"));
     for by_answer in [false, true] {
-        let told = told_after(&[(11, 2, first, None), release], by_answer);
-        assert!(told.written().is_some(), "it was handed over");
-        let told = told_after(&[(11, 2, first, None), release, (13, 3, second, None)], by_answer);
-        assert!(told.written().is_some(), "and still is, when its successor has begun under the next plan");
-        let told = told_after(&[release, (13, 2, second, None), (14, 3, next, None)], by_answer);
-        assert_eq!(told.written(), None, "the second wrote, and its Lease was not given back: {by_answer}");
+        let told = predecessor_after(&[(11, 2, first, None), release], by_answer);
+        assert!(told.written().is_some(), "it was released");
+        let told = predecessor_after(&[(11, 2, first, None), release, (13, 3, second, None)], by_answer);
+        assert!(told.written().is_some(), "the successor of the next plan changes nothing");
+        let told = predecessor_after(&[release, (13, 2, second, None), (14, 3, next, None)], by_answer);
+        assert_eq!(told.written(), None, "the second wrote, and did not release its Lease: {by_answer}");
     }
     let again = [release, (13, 2, second, None), (14, 3, second, None)];
     assert_eq!(
-        told_after(&again, false).written(),
+        predecessor_after(&again, false).written(),
         None,
         "it wrote, and reclaimed its Lease for other ranges"
     );
     let late = [release, (13, 2, second, None), (14, 3, next, None), (12, 2, None, Some("584"))];
-    assert_eq!(told_after(&late, true).written(), None, "an answer that comes late is about what was");
+    assert_eq!(predecessor_after(&late, true).written(), None, "a late response shows an old state");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_is_given_up_leaves_what_it_found_and_a_later_plan_is_not_hidden_by_an_earlier() {
+async fn withdrawn_claim_restores_overwritten_record() {
     let mut world = World::new(37);
     let plan =
         Plan { generation: 3, division: Division::even(NonZeroU16::new(1).expect("one")), heavy: Vec::new() };
@@ -258,7 +260,7 @@ async fn a_claim_that_is_given_up_leaves_what_it_found_and_a_later_plan_is_not_h
     metadata.annotations = None;
     world.put(plan.into_lease(metadata, "ghost", now));
     world.put(state(0, 0, (4, &Ranges::whole()), None, Some("584")));
-    // In the way of the claim, so that it stays one.
+    // Conflicts with the claim, so that it stays unconfirmed.
     world.put(left_behind(5, &Ranges::whole()));
     world.start(1, 100);
     let holder = |world: &World| {
