@@ -40,8 +40,8 @@ impl LastRenewal {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fails if this replica believes to lead and has not renewed for the lease duration and [`TOLERANCE`]: then the
-    /// task that should have noticed is stuck.
+    /// Returns a check that fails if a held lease was not renewed for its duration and 20 s more: the task that should have
+    /// stopped the work is stuck.
     pub fn health(&self, env: Env, lease: String, lease_duration: Duration) -> HealthCheck {
         let last = self.clone();
         Arc::new(move || match last.get() {
