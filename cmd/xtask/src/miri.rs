@@ -34,7 +34,7 @@ const SHARED: &[(&str, &[&str])] = &[
     ("windlass-informer", &["threads::", "many_readers_"]),
     ("windlass-controller", &["threads::"]),
     ("windlass-admin", &["threads::"]),
-    ("windlass-manager", &["threads::"]),
+    ("windlass-sharding", &["threads::"]),
 ];
 
 /// Interprets them.

@@ -8,7 +8,6 @@ pub(crate) mod pause;
 pub(crate) mod poll;
 pub mod predicate;
 pub(crate) mod quarantine;
-pub(crate) mod scope;
 pub(crate) mod source;
 pub(crate) mod stream;
 pub(crate) mod timer;

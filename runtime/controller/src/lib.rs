@@ -29,7 +29,7 @@
 //!   wait for leadership costs no memory, and a new leader sees every object once, as after a restart.
 //! - Of every key it can be said why it has not been reconciled, in one line that names the cause
 //!   ([`Workers::explain`]). That costs no allocation for a reconcile that succeeds, and memory for a bounded number of keys.
-//! - A key that is paused, or that is another replica's ([`Scope`]), is not reconciled.
+//! - A key that is paused, or that another replica owns ([`KeyOwnership`](windlass_sharding::KeyOwnership)), is not reconciled.
 //! - A key whose own object exists and cannot be decoded is not reconciled until the object is readable or deleted
 //!   ([`Setup::reconcile_undecodable`]). A reconcile that is running when its object becomes undecodable continues.
 //! - A key whose write is forbidden is tried again within half a minute for as long as that lasts, and the rule that the
@@ -71,7 +71,6 @@ pub use crate::enqueue::predicate::{
     Predicate, annotations_changed, generation_changed, labels_changed, resource_version_changed,
 };
 pub use crate::enqueue::quarantine::Quarantined;
-pub use crate::enqueue::scope::{Everything, Scope, Verdict};
 pub use crate::enqueue::source::TaskContext;
 pub use crate::enqueue::timer::Timer;
 pub use crate::enqueue::trigger::{Trigger, TriggerError, Triggers};

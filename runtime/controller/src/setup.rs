@@ -17,6 +17,7 @@ use windlass_metrics::{Metrics, ReconcileMetrics};
 use windlass_object::{
     Dynamic, Metadata, ObjectKey, Representation, ResourceKind, Rule, Scoped, Typed, Verb,
 };
+use windlass_sharding::{KeyOwnership, OwnsAllKeys};
 use windlass_workqueue::{Ageing, Priority, Queue, QueueOptions, RateLimiter, Tenancy};
 
 use crate::consistency::caches::{Cache, Caches};
@@ -34,7 +35,6 @@ use crate::enqueue::keys::Keys;
 use crate::enqueue::limits::Limit;
 use crate::enqueue::poll::{Fetch, Poll, Polled, Polls, Value};
 use crate::enqueue::quarantine::Quarantine;
-use crate::enqueue::scope::{Everything, Scope};
 use crate::enqueue::source::{Call, Source, TaskContext};
 use crate::enqueue::stream;
 use crate::enqueue::timer::{self, Timer};
@@ -78,7 +78,7 @@ pub struct Host {
     /// Where informers are requested.
     pub factory: InformerFactory,
     /// Which keys are reconciled here, where several replicas share them.
-    pub scope: Arc<dyn Scope>,
+    pub ownership: Arc<dyn KeyOwnership>,
     /// By which code outside of controllers sends keys to them.
     pub triggers: Triggers,
 }
@@ -86,7 +86,7 @@ pub struct Host {
 impl Host {
     /// A process that reconciles every key.
     pub fn new(env: Env, metrics: Metrics, factory: InformerFactory) -> Self {
-        Self { env, metrics, factory, scope: Arc::new(Everything), triggers: Triggers::default() }
+        Self { env, metrics, factory, ownership: Arc::new(OwnsAllKeys), triggers: Triggers::default() }
     }
 }
 
@@ -572,10 +572,10 @@ impl Setup {
 
     /// What handlers are joined to.
     pub(crate) fn wiring(&self) -> Wiring {
-        let (history, scope) = (self.history.clone(), Arc::clone(&self.host.scope));
+        let (history, ownership) = (self.history.clone(), Arc::clone(&self.host.ownership));
         Wiring {
             controller: self.descriptor.name,
-            queue: Enqueuer::new(self.queue(), self.quarantine.clone(), history, scope),
+            queue: Enqueuer::new(self.queue(), self.quarantine.clone(), history, ownership),
             background: self.background,
             panics: self.reconcile_metrics.panics.clone(),
             own: OwnCaches(self.wired.own.clone().into()),
@@ -592,7 +592,7 @@ impl Setup {
             pauses: std::mem::take(&mut self.wired.pauses),
             triggers: std::mem::take(&mut self.triggers),
             undecodable: Undecodable::new(self.descriptor.name, wiring.queue.of(Asker::Event), own),
-            scope: Arc::clone(&self.host.scope),
+            ownership: Arc::clone(&self.host.ownership),
             aside: Mutex::default(),
             gone: Notify::new(),
         }

@@ -29,11 +29,12 @@ use windlass_events::Recorder;
 use windlass_informer::{ApiSources, FactoryOptions, InformerFactory, Lister, Selection, ShardSet};
 use windlass_metrics::Metrics;
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Verb};
+use windlass_sharding::{KeyOwnership, OwnsAllKeys};
 use windlass_workqueue::{RateLimiter, default_limiter};
 
 use crate::{
-    Context, Controller, Everything, Host, Outcome, Prepared, ReconcileError, Registration, Resources, Scope,
-    Setup, SetupError, Trigger, Triggers, Workers, by_self, retry, terminal,
+    Context, Controller, Host, Outcome, Prepared, ReconcileError, Registration, Resources, Setup, SetupError,
+    Trigger, Triggers, Workers, by_self, retry, terminal,
 };
 
 /// When each key was reconciled.
@@ -218,11 +219,11 @@ impl World {
 
     /// Everything that a start needs, with informers that run.
     fn ready(&self, registration: Registration) -> Readied {
-        self.ready_in(Arc::new(Everything), registration)
+        self.ready_in(Arc::new(OwnsAllKeys), registration)
     }
 
     /// As [`ready`](Self::ready), where replicas share keys.
-    fn ready_in(&self, scope: Arc<dyn Scope>, registration: Registration) -> Readied {
+    fn ready_in(&self, ownership: Arc<dyn KeyOwnership>, registration: Registration) -> Readied {
         let (env, metrics) = (self.env.clone(), self.metrics.clone());
         let options = ClientOptions { qps: 0.0, ..ClientOptions::default() };
         let uri = http::Uri::from_static("http://api");
@@ -234,7 +235,7 @@ impl World {
         let options = FactoryOptions { resync, shards, ..FactoryOptions::default() };
         let factory = InformerFactory::new(env.clone(), metrics.clone(), options);
         let triggers = self.triggers.clone();
-        let host = Host { scope, triggers, ..Host::new(env, metrics, factory.clone()) };
+        let host = Host { ownership, triggers, ..Host::new(env, metrics, factory.clone()) };
         let prepared = registration.prepare(host).expect("set up");
         factory.start(Arc::new(ApiSources::new(reader.clone())));
         let clients = clients.for_controller(Obedient::NAME).expect("clients");

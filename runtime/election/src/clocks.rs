@@ -13,7 +13,7 @@ use windlass_env::{Env, Instant};
 
 /// Compares the wall clock with the clock.
 #[derive(Debug)]
-pub(crate) struct Clocks {
+pub struct Clocks {
     env: Env,
     allowance: SignedDuration,
     state: Mutex<State>,
@@ -28,7 +28,7 @@ struct State {
 
 impl Clocks {
     /// Clocks that may differ by `allowance` more than now.
-    pub(crate) fn new(env: Env, allowance: Duration) -> Self {
+    pub fn new(env: Env, allowance: Duration) -> Self {
         let state = State { offset: offset(&env, env.now()), jumped_at: None };
         let allowance = SignedDuration::try_from(allowance).unwrap_or(SignedDuration::MAX);
         Self { env, allowance, state: Mutex::new(state) }
@@ -41,7 +41,7 @@ impl Clocks {
     }
 
     /// Compares the clocks. Call it before a request is sent that is to count, lest a jump is detected after that.
-    pub(crate) fn compare(&self) -> Option<Instant> {
+    pub fn compare(&self) -> Option<Instant> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.env.now();
         let offset = offset(&self.env, now);

@@ -16,13 +16,13 @@ use windlass_metrics::{ElectionMetrics, Metrics};
 use crate::clocks::Clocks;
 use crate::config::{ElectionConfig, ElectionConfigError};
 use crate::coordinated::Candidate;
-use crate::decide::Step;
 use crate::error::{ElectionError, LeaseError, LeaseLost, LossReason};
 use crate::fence::LeaderFence;
 use crate::leadership::{HealthCheck, LastRenewal, Leadership};
 use crate::lease_api::LeaseApi;
+use crate::lease_state::{LeaseParams, LeaseState, RenewAction, TimePoint, WritePurpose};
 use crate::lease_watch::{LeaseWatch, Sighting};
-use crate::tenure::{Moment, Renewal, Tenure, Terms, Writing};
+use crate::observed_lease::ElectionAction;
 use crate::written::{Predecessor, Written};
 
 /// How much longer than the retry period a pause may be, drawn anew each time: upstream's factor. It keeps standbys
@@ -47,7 +47,7 @@ pub struct Elector {
     rng: Rng,
     role: Role,
     /// What is known of the Lease, and what is written next.
-    tenure: Tenure,
+    lease_state: LeaseState,
     /// The failure told of last; the same one is not told again.
     complaint: Option<String>,
 }
@@ -86,7 +86,7 @@ impl Elector {
         let lease = format!("{}/{}", config.lease_namespace, config.lease_name);
         let metrics = metrics.election(&config.lease_name);
         metrics.master_status.set(0);
-        let tenure = Tenure::new(Terms::of(&config), &config.lease_name);
+        let lease_state = LeaseState::new(LeaseParams::from_config(&config), &config.lease_name);
         let clocks = Arc::new(Clocks::new(env.clone(), config.allowance()));
         fence.watch(Arc::clone(&clocks));
         Ok(Self {
@@ -103,7 +103,7 @@ impl Elector {
             last_renewal: LastRenewal::default(),
             metrics,
             role: Role::Standby,
-            tenure,
+            lease_state,
             complaint: None,
         })
     }
@@ -129,7 +129,7 @@ impl Elector {
     /// What is known of the writes of whoever led before this replica. It holds for the term that
     /// [`acquire`](Self::acquire) began; work starts once caches show these writes.
     pub fn predecessor(&self) -> &Predecessor {
-        self.tenure.predecessor()
+        self.lease_state.predecessor()
     }
 
     /// A check that fails once the lease is held here, has not been renewed for its duration and 20 s more, and
@@ -166,7 +166,7 @@ impl Elector {
         }
         while matches!(self.role, Role::Standby) {
             if let Err(failure) = self.stand_by().await {
-                self.tenure.doubt();
+                self.lease_state.mark_stale();
                 self.recover(failure).await?;
             }
         }
@@ -231,7 +231,7 @@ impl Elector {
     pub async fn release(&mut self, written: Option<&Written>) -> Result<(), ElectionError> {
         self.step_down(Leadership::Following { holder: None });
         self.watch.stop();
-        if !self.config.release_on_exit || !self.tenure.may_hold() {
+        if !self.config.release_on_exit || !self.lease_state.may_hold() {
             return Ok(());
         }
         let within = self.config.renew_deadline;
@@ -247,17 +247,17 @@ impl Elector {
     /// Takes one step towards leading.
     async fn stand_by(&mut self) -> Result<(), LeaseError> {
         self.note_whether_led();
-        match self.tenure.step(self.env.now()) {
-            Step::Look => self.look().await,
-            Step::Create => self.claim(Writing::First).await,
-            Step::TakeOver => self.claim(Writing::TakeOver).await,
-            Step::Reclaim => self.claim(Writing::Reclaim).await,
-            Step::Release => self.write(Writing::Release, None).await.map(drop),
-            Step::WaitUntil(expiry) => {
+        match self.lease_state.next_action(self.env.now()) {
+            ElectionAction::Fetch => self.fetch().await,
+            ElectionAction::Create => self.claim(WritePurpose::First).await,
+            ElectionAction::TakeOver => self.claim(WritePurpose::TakeOver).await,
+            ElectionAction::Reclaim => self.claim(WritePurpose::Reclaim).await,
+            ElectionAction::Release => self.write(WritePurpose::Release, None).await.map(drop),
+            ElectionAction::WaitUntil(expiry) => {
                 self.follow(expiry).await;
                 Ok(())
             }
-            Step::Follow => {
+            ElectionAction::Follow => {
                 self.listen().await;
                 Ok(())
             }
@@ -266,7 +266,7 @@ impl Elector {
 
     fn note_whether_led(&self) {
         if let Some(candidate) = &self.candidate {
-            candidate.note(self.tenure.is_led(self.env.now()));
+            candidate.note(self.lease_state.is_led(self.env.now()));
         }
     }
 
@@ -295,13 +295,13 @@ impl Elector {
         let pause = self.pause();
         let sighting = tokio::select! {
             biased;
-            sighting = self.watch.next(&self.api, self.tenure.view().version(), pause) => sighting,
+            sighting = self.watch.next(&self.api, self.lease_state.view().version(), pause) => sighting,
             () = self.env.sleep_until(wake) => return,
         };
         match sighting {
-            Sighting::Changed(lease) => self.tenure.sighted(*lease, self.env.now()),
-            Sighting::Deleted => self.tenure.vanished(),
-            Sighting::Lost => self.tenure.doubt(),
+            Sighting::Changed(lease) => self.lease_state.on_watch_event(*lease, self.env.now()),
+            Sighting::Deleted => self.lease_state.on_deleted(),
+            Sighting::Lost => self.lease_state.mark_stale(),
         }
         self.publish_holder();
     }
@@ -314,15 +314,15 @@ impl Elector {
         self.follow(until).await;
         if self.env.now() >= until {
             self.watch.stop();
-            self.tenure.doubt();
+            self.lease_state.mark_stale();
         }
     }
 
     /// Writes ourselves into the Lease and, if that succeeds, leads from the moment it was sent.
-    async fn claim(&mut self, writing: Writing) -> Result<(), LeaseError> {
-        let sent = self.write(writing, None).await?;
+    async fn claim(&mut self, purpose: WritePurpose) -> Result<(), LeaseError> {
+        let sent = self.write(purpose, None).await?;
         if !self.fence.open(sent, sent + self.config.renew_deadline) {
-            self.tenure.step_down();
+            self.lease_state.step_down();
             return Err(LeaseError::TooLate);
         }
         self.role = Role::Leading { renew_at: sent + self.config.retry_period, yield_by: None };
@@ -355,17 +355,17 @@ impl Elector {
     async fn renew(&mut self) -> Result<(), LeaseError> {
         let mut looked = false;
         loop {
-            match self.tenure.renewal() {
-                Renewal::Look => {
+            match self.lease_state.renew_action() {
+                RenewAction::Fetch => {
                     looked = true;
                     self.metrics.slowpath.inc();
-                    self.look().await?;
+                    self.fetch().await?;
                 }
-                Renewal::Lost(reason) => return Err(LeaseError::Lost(reason)),
-                Renewal::Yield { preferred } if self.has_yielded_long_enough(&preferred) => {
+                RenewAction::Lost(reason) => return Err(LeaseError::Lost(reason)),
+                RenewAction::Yield { preferred } if self.has_yielded_long_enough(&preferred) => {
                     return Err(LeaseError::Lost(LossReason::Preferred { preferred }));
                 }
-                Renewal::Write | Renewal::Yield { .. } => match self.prolong().await {
+                RenewAction::Write | RenewAction::Yield { .. } => match self.prolong().await {
                     Err(LeaseError::Conflict | LeaseError::NotFound(_)) if !looked => {}
                     outcome => return outcome,
                 },
@@ -386,7 +386,7 @@ impl Elector {
     }
 
     async fn prolong(&mut self) -> Result<(), LeaseError> {
-        let sent = match self.write(Writing::Renew, None).await {
+        let sent = match self.write(WritePurpose::Renew, None).await {
             Err(LeaseError::TooLate) => return Err(LeaseError::Lost(self.missed_deadline())),
             outcome => outcome?,
         };
@@ -406,14 +406,14 @@ impl Elector {
 
     fn lose(&mut self, reason: LossReason) -> LeaseLost {
         self.step_down(Leadership::Lost);
-        self.tenure.lose();
+        self.lease_state.lose();
         tracing::warn!(lease = %self.lease_name(), identity = %self.config.identity, %reason, "stopped leading");
         LeaseLost { reason }
     }
 
     fn step_down(&mut self, to: Leadership) {
         self.fence.close();
-        self.tenure.step_down();
+        self.lease_state.step_down();
         self.role = Role::Standby;
         self.preferred.set(None);
         self.last_renewal.set(None);
@@ -423,12 +423,12 @@ impl Elector {
 
     async fn give_back(&mut self, written: Option<&Written>) -> Result<(), LeaseError> {
         loop {
-            self.look().await?;
-            if !self.tenure.is_ours() {
-                self.tenure.settled();
+            self.fetch().await?;
+            if !self.lease_state.is_ours() {
+                self.lease_state.mark_released();
                 return Ok(());
             }
-            match self.write(Writing::Release, written).await {
+            match self.write(WritePurpose::Release, written).await {
                 Ok(_) => {
                     tracing::info!(lease = %self.lease_name(), identity = %self.config.identity, "released the lease");
                     return Ok(());
@@ -447,26 +447,30 @@ impl Elector {
 /// Reading and writing, and what is kept of it.
 impl Elector {
     /// Fetches the Lease.
-    async fn look(&mut self) -> Result<(), LeaseError> {
+    async fn fetch(&mut self) -> Result<(), LeaseError> {
         let lease = self.api.get(&self.config.lease_name).await?;
-        self.tenure.looked(lease, self.env.now());
+        self.lease_state.on_fetched(lease, self.env.now());
         self.publish_holder();
         Ok(())
     }
 
     /// Writes over the state last seen, and says when the request was sent.
-    async fn write(&mut self, writing: Writing, written: Option<&Written>) -> Result<Instant, LeaseError> {
+    async fn write(
+        &mut self,
+        purpose: WritePurpose,
+        written: Option<&Written>,
+    ) -> Result<Instant, LeaseError> {
         self.clocks.compare();
-        let write = self.tenure.begin(writing, written, &Moment::of(&self.env));
+        let write = self.lease_state.begin(purpose, written, &TimePoint::now(&self.env));
         let lease = self.api.write(&write).await?;
-        self.tenure.landed(write.ticket, lease, self.env.now())?;
-        Ok(write.ticket.sent)
+        self.lease_state.on_response(write.context, lease, self.env.now())?;
+        Ok(write.context.sent)
     }
 
     /// Tells observers whom this replica follows, if that changed. A leader follows nobody, and a replica that
     /// releases has said so already.
     fn publish_holder(&self) {
-        let view = self.tenure.view();
+        let view = self.lease_state.view();
         let holder = view.holder().filter(|holder| *holder != self.config.identity).map(str::to_owned);
         let following = Leadership::Following { holder };
         if matches!(self.role, Role::Standby) && self.leadership.get() != following {

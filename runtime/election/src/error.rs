@@ -78,7 +78,7 @@ pub enum ElectionError {
 
 /// Why one request about the Lease failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum LeaseError {
+pub enum LeaseError {
     /// The Lease, or its namespace, does not exist.
     #[error("not found: {0}")]
     NotFound(String),

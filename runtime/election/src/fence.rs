@@ -44,7 +44,7 @@ impl LeaderFence {
     }
 
     /// Closes the fence when these clocks jump. Only the first call counts: a fence has one elector.
-    pub(crate) fn watch(&self, clocks: Arc<Clocks>) {
+    pub fn watch(&self, clocks: Arc<Clocks>) {
         let _ = self.clocks.set(clocks);
     }
 
@@ -66,7 +66,7 @@ impl LeaderFence {
 
     /// Starts a term for a write of the Lease sent at `renewed`. False, and nothing is opened, if its deadline has
     /// passed already.
-    pub(crate) fn open(&self, renewed: Instant, deadline: Instant) -> bool {
+    pub fn open(&self, renewed: Instant, deadline: Instant) -> bool {
         if deadline <= self.env.now() {
             return false;
         }
@@ -79,7 +79,7 @@ impl LeaderFence {
     /// any more: what was closed in the meantime, even for an instant, may have been acted upon, and stays closed.
     ///
     /// After a jump of the clocks the fence opens again with a new term, if the renewal was sent after the jump.
-    pub(crate) fn extend(&self, renewed: Instant, deadline: Instant) -> bool {
+    pub fn extend(&self, renewed: Instant, deadline: Instant) -> bool {
         let Some(current) = self.held_until() else { return false };
         let was_suspended = self.is_suspended();
         self.term.update(|term| {
@@ -91,7 +91,7 @@ impl LeaderFence {
     }
 
     /// Ends the term.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         if self.term.get().deadline.is_some() {
             self.term.update(|term| term.deadline = None);
         }

@@ -28,10 +28,11 @@ const TOLERANCE: Duration = Duration::from_secs(20);
 
 /// When the lease was last renewed; nothing while this replica does not lead.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LastRenewal(Arc<Mutex<Option<Instant>>>);
+pub struct LastRenewal(Arc<Mutex<Option<Instant>>>);
 
 impl LastRenewal {
-    pub(crate) fn set(&self, at: Option<Instant>) {
+    /// Sets when the renewal was sent; `None` if no lease is held.
+    pub fn set(&self, at: Option<Instant>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
 
@@ -39,9 +40,9 @@ impl LastRenewal {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fails if this replica believes to lead and has not renewed for the lease duration and [`TOLERANCE`]: then the
-    /// task that should have noticed is stuck.
-    pub(crate) fn health(&self, env: Env, lease: String, lease_duration: Duration) -> HealthCheck {
+    /// Returns a check that fails if a held lease was not renewed for its duration and 20 s more: the task that should have
+    /// stopped the work is stuck.
+    pub fn health(&self, env: Env, lease: String, lease_duration: Duration) -> HealthCheck {
         let last = self.clone();
         Arc::new(move || match last.get() {
             Some(at) if env.now() > at + lease_duration + TOLERANCE => {

@@ -1,4 +1,4 @@
-//! The requests about Leases, each bounded in time. No decisions.
+//! The requests for Leases, each with a timeout. No decisions.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use windlass_object::{ResourceKind, ResourceVersion};
 
 use crate::config::ElectionConfig;
 use crate::error::LeaseError;
-use crate::tenure::LeaseWrite;
+use crate::lease_state::LeaseWrite;
 
 /// How long the server keeps a watch open. Its end costs one fetch and one new watch.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(290);
 
 /// Access to the Leases of one namespace.
-#[derive(Clone)]
-pub(crate) struct LeaseApi {
+#[derive(Clone, Debug)]
+pub struct LeaseApi {
     env: Env,
     api: Api<Lease>,
     raw: RawClient,
@@ -25,17 +25,18 @@ pub(crate) struct LeaseApi {
     attempt: Duration,
 }
 
-/// Which Leases a watch shows.
+/// Selects the Leases of a watch.
 #[derive(Copy, Clone, Debug)]
-pub(crate) enum Watched<'a> {
-    /// The one of this name.
+pub enum WatchScope<'a> {
+    /// The Lease with this name.
     Name(&'a str),
-    /// Those with this label.
+    /// The Leases with this label.
     Label(&'a str),
 }
 
 impl LeaseApi {
-    pub(crate) fn new(env: Env, client: kube::Client, raw: RawClient, config: &ElectionConfig) -> Self {
+    /// Returns access to the Leases of the namespace in `config`.
+    pub fn new(env: Env, client: kube::Client, raw: RawClient, config: &ElectionConfig) -> Self {
         Self {
             env,
             api: Api::namespaced(client, &config.lease_namespace),
@@ -46,13 +47,13 @@ impl LeaseApi {
     }
 
     /// The Lease, or `None` if there is none. Never served from a cache, since no version is given.
-    pub(crate) async fn get(&self, name: &str) -> Result<Option<Lease>, LeaseError> {
+    pub async fn get(&self, name: &str) -> Result<Option<Lease>, LeaseError> {
         self.bounded(self.api.get_opt(name)).await
     }
 
     /// Creates or replaces a Lease. Of one that exists, exactly the state on which the write builds is replaced;
     /// [`LeaseError::Conflict`] otherwise. A success means that the Lease has a new version.
-    pub(crate) async fn write(&self, write: &LeaseWrite) -> Result<Lease, LeaseError> {
+    pub async fn write(&self, write: &LeaseWrite) -> Result<Lease, LeaseError> {
         let (lease, params) = (&write.lease, PostParams::default());
         if !write.exists {
             return self.bounded(self.api.create(&params, lease)).await;
@@ -66,7 +67,7 @@ impl LeaseApi {
     }
 
     /// Deletes exactly this state of a Lease. One that is gone already is gone.
-    pub(crate) async fn delete(&self, lease: &Lease) -> Result<(), LeaseError> {
+    pub async fn delete(&self, lease: &Lease) -> Result<(), LeaseError> {
         let preconditions = Preconditions {
             uid: lease.metadata.uid.clone(),
             resource_version: lease.metadata.resource_version.clone(),
@@ -80,10 +81,7 @@ impl LeaseApi {
     }
 
     /// All Leases with this label and the version of the list. Never served from a cache, since no version is given.
-    pub(crate) async fn list(
-        &self,
-        label: &str,
-    ) -> Result<(Option<ResourceVersion>, Vec<Lease>), LeaseError> {
+    pub async fn list(&self, label: &str) -> Result<(Option<ResourceVersion>, Vec<Lease>), LeaseError> {
         let query = ListQuery { labels: Some(label.to_owned()), ..ListQuery::default() };
         let kind = ResourceKind::of::<Lease>();
         let request = self.raw.list(&kind, Some(&self.namespace), &query);
@@ -98,14 +96,10 @@ impl LeaseApi {
     }
 
     /// Starts a watch. [`RequestError::Deadline`] if it is not granted as fast as other requests.
-    pub(crate) async fn watch(
-        &self,
-        watched: Watched<'_>,
-        version: &str,
-    ) -> Result<FrameStream, RequestError> {
+    pub async fn watch(&self, watched: WatchScope<'_>, version: &str) -> Result<FrameStream, RequestError> {
         let (fields, labels) = match watched {
-            Watched::Name(name) => (Some(format!("metadata.name={name}")), None),
-            Watched::Label(label) => (None, Some(label.to_owned())),
+            WatchScope::Name(name) => (Some(format!("metadata.name={name}")), None),
+            WatchScope::Label(label) => (None, Some(label.to_owned())),
         };
         let query = WatchQuery {
             fields,

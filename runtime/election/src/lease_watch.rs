@@ -11,7 +11,7 @@ use windlass_client::{FrameStream, RequestError};
 use windlass_env::{Env, Instant};
 use windlass_object::wire::Frame;
 
-use crate::lease_api::{LeaseApi, Watched};
+use crate::lease_api::{LeaseApi, WatchScope};
 
 /// What a standby learned.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl LeaseWatch {
     pub(crate) async fn next(&mut self, api: &LeaseApi, version: &str, pause: Duration) -> Sighting {
         loop {
             match &mut self.state {
-                State::Idle => match api.watch(Watched::Name(&self.name), version).await {
+                State::Idle => match api.watch(WatchScope::Name(&self.name), version).await {
                     Ok(stream) => self.state = State::Open { stream, since: self.env.now() },
                     Err(error) => self.rest(self.env.now() + pause, &error.into()),
                 },

@@ -24,7 +24,6 @@
 //!   successor which takes over within milliseconds can wait for caches that show it ([`Elector::predecessor`]).
 //! - A Lease that is deleted while held is not up for grabs: standbys that saw it wait until it would have expired.
 //!
-//! - **Many may act at once**, each on its share of the keys, where these are divided into [`shards`].
 //! - Where the API server's coordinator decides ([`ElectionConfig::coordinated`]), nothing is taken that it did not give,
 //!   and nothing is renewed once it prefers another. The coordinator judges by wall clocks whether a holder's time is up;
 //!   what it took from another is used here only once that one's lease has run out by the local clock, unless it was
@@ -50,19 +49,32 @@
 mod clocks;
 mod config;
 mod coordinated;
-mod decide;
 mod elector;
 mod error;
 mod fence;
 mod leadership;
 mod lease_api;
+mod lease_state;
 mod lease_watch;
+mod observed_lease;
 mod record;
-pub mod shards;
-mod tenure;
 #[cfg(test)]
 mod tests;
 mod written;
+
+/// The parts of an election: the state of one Lease, the next action of a candidate, and the requests. For crates that elect
+/// over many Leases; a program uses [`Elector`].
+pub mod lease {
+    pub use crate::clocks::Clocks;
+    pub use crate::error::LeaseError;
+    pub use crate::leadership::LastRenewal;
+    pub use crate::lease_api::{LeaseApi, WatchScope};
+    pub use crate::lease_state::{
+        LeaseParams, LeaseState, LeaseWrite, RenewAction, TimePoint, WriteContext, WritePurpose,
+    };
+    pub use crate::observed_lease::{ElectionAction, LeaseObservation, ObservedLease};
+    pub use crate::record::LeaseRecord;
+}
 
 pub use config::{CoordinatedConfig, CoordinatedStrategy, ElectionConfig, ElectionConfigError};
 pub use elector::Elector;

@@ -11,21 +11,21 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 /// The election's part of a Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Record {
+pub struct LeaseRecord {
     /// Who holds it; `None` when nobody does, which a Lease writes as an empty name.
-    pub(crate) holder: Option<String>,
+    pub holder: Option<String>,
     /// How long others wait after seeing a change; `None` if the Lease does not say.
-    pub(crate) duration_seconds: Option<i32>,
+    pub duration_seconds: Option<i32>,
     /// When the holder took it, by the holder's wall clock.
-    pub(crate) acquired: Option<MicroTime>,
+    pub acquired: Option<MicroTime>,
     /// When the holder last renewed it, by the holder's wall clock.
-    pub(crate) renewed: Option<MicroTime>,
+    pub renewed: Option<MicroTime>,
     /// How often it has changed hands.
-    pub(crate) transitions: i32,
+    pub transitions: i32,
     /// By what rule the API server's coordinator chooses the holder; `None` where it does not choose.
-    pub(crate) strategy: Option<String>,
+    pub strategy: Option<String>,
     /// To whom the coordinator wants the holder to make room.
-    pub(crate) preferred: Option<String>,
+    pub preferred: Option<String>,
 }
 
 /// Who writes a record, and when.
@@ -40,9 +40,9 @@ pub(crate) struct Claim<'a> {
     pub(crate) preferred: Option<String>,
 }
 
-impl Record {
+impl LeaseRecord {
     /// Reads the record of a Lease; a Lease without a spec is one that nobody holds.
-    pub(crate) fn of(lease: &Lease) -> Self {
+    pub fn from_lease(lease: &Lease) -> Self {
         let spec = lease.spec.clone().unwrap_or_default();
         Self {
             holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
@@ -95,7 +95,7 @@ impl Record {
 
     /// How long others wait after seeing a change of this record. It is the *holder's* duration that counts, since
     /// the holder's deadline was chosen with it; only a record that states none is given `unstated`.
-    pub(crate) fn duration(&self, unstated: Duration) -> Duration {
+    pub fn duration(&self, unstated: Duration) -> Duration {
         match self.duration_seconds {
             Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
             None => unstated,
@@ -103,7 +103,7 @@ impl Record {
     }
 
     /// Whether the record names this identity.
-    pub(crate) fn is_held_by(&self, identity: &str) -> bool {
+    pub fn is_held_by(&self, identity: &str) -> bool {
         self.holder.as_deref() == Some(identity)
     }
 
@@ -144,19 +144,19 @@ mod tests {
         Claim { identity, duration_seconds: 15, now: at(micros), strategy: None, preferred: None }
     }
 
-    fn lease(record: Record) -> Lease {
+    fn lease(record: LeaseRecord) -> Lease {
         Lease { spec: Some(record.into_spec()), ..Lease::default() }
     }
 
     #[test]
     fn a_record_survives_the_way_through_a_lease() {
-        let record = Record::first(&claim("a", 5)).taken_over(&claim("b", 9));
-        assert_eq!(Record::of(&lease(record.clone())), record);
+        let record = LeaseRecord::first(&claim("a", 5)).taken_over(&claim("b", 9));
+        assert_eq!(LeaseRecord::from_lease(&lease(record.clone())), record);
     }
 
     #[test]
     fn a_take_over_counts_a_transition_and_a_renewal_does_not() {
-        let first = Record::first(&claim("a", 5));
+        let first = LeaseRecord::first(&claim("a", 5));
         let renewed = first.renewed(&claim("a", 7));
         assert_eq!(
             (renewed.transitions, &renewed.acquired, &renewed.renewed),
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_released_lease_is_written_with_an_empty_name_and_one_second() {
-        let spec = Record::first(&claim("a", 5)).released(at(8)).into_spec();
+        let spec = LeaseRecord::first(&claim("a", 5)).released(at(8)).into_spec();
         assert_eq!(spec.holder_identity.as_deref(), Some(""));
         assert_eq!(spec.lease_duration_seconds, Some(1));
     }
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn the_holders_duration_counts_and_ours_only_where_it_states_none() {
         let ours = Duration::from_secs(15);
-        let mut record = Record::first(&Claim { duration_seconds: 60, ..claim("a", 1) });
+        let mut record = LeaseRecord::first(&Claim { duration_seconds: 60, ..claim("a", 1) });
         assert_eq!(record.duration(ours), Duration::from_secs(60));
         record.duration_seconds = None;
         assert_eq!(record.duration(ours), ours);

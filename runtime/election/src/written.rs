@@ -29,7 +29,7 @@ pub enum Predecessor {
 
 impl Predecessor {
     /// What a Lease that nobody holds says of who released it. An annotation that cannot be read says nothing.
-    pub(crate) fn of_released(metadata: &ObjectMeta) -> Self {
+    pub fn from_released(metadata: &ObjectMeta) -> Self {
         let annotation = metadata.annotations.as_ref().and_then(|all| all.get(WRITTEN_ANNOTATION));
         match annotation.map(|text| parse(text)) {
             Some(Ok(written)) => Self::Released(written),
@@ -102,15 +102,15 @@ mod tests {
         let metadata = annotated(&ObjectMeta::default(), Some(&written()));
         let text = r#"{"endpointslices.discovery.k8s.io":"7","pods":"123","replicasets.apps":"130"}"#;
         assert_eq!(metadata, with(text));
-        assert_eq!(Predecessor::of_released(&metadata), Predecessor::Released(written()));
+        assert_eq!(Predecessor::from_released(&metadata), Predecessor::Released(written()));
     }
 
     #[test]
     fn an_annotation_that_makes_no_sense_says_nothing() {
         for garbage in ["", "{", "null", "[]", "17", r#"{"pods":123}"#, r#"{"pods":{"a":"b"}}"#] {
-            assert_eq!(Predecessor::of_released(&with(garbage)), Predecessor::Silent, "{garbage}");
+            assert_eq!(Predecessor::from_released(&with(garbage)), Predecessor::Silent, "{garbage}");
         }
-        assert_eq!(Predecessor::of_released(&ObjectMeta::default()), Predecessor::Silent);
+        assert_eq!(Predecessor::from_released(&ObjectMeta::default()), Predecessor::Silent);
     }
 
     #[test]

@@ -7,9 +7,9 @@ use std::time::Duration;
 use windlass_admin::{AdminConfig, AdminConfigError};
 use windlass_client::{ClientOptions, ClientOptionsError};
 use windlass_controller::CacheSync;
-use windlass_election::shards::{ShardsConfig, ShardsConfigError};
 use windlass_election::{ElectionConfig, ElectionConfigError};
 use windlass_informer::{NamespaceSet, Resync};
+use windlass_sharding::{ShardsConfig, ShardsConfigError};
 
 use crate::feature_gates::FeatureGates;
 use crate::selection::ControllerSelection;

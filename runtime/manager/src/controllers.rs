@@ -18,7 +18,7 @@ use windlass_metrics::Metrics;
 
 use crate::config::ManagerConfig;
 use crate::error::ManagerError;
-use crate::shards::Sharers;
+use crate::shards::ShardContext;
 use crate::takeover::{Takeover, merged};
 
 /// How often stragglers are told of when they are waited for without end.
@@ -53,8 +53,8 @@ pub(crate) struct Parts {
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
     pub(crate) config: Arc<ManagerConfig>,
-    /// With whom they share their keys, if they do.
-    pub(crate) sharers: Option<Sharers>,
+    /// The shards of this replica, if sharding is enabled.
+    pub(crate) shards: Option<ShardContext>,
 }
 
 impl Controllers {
@@ -89,8 +89,8 @@ impl Controllers {
         while let Some(started) = starts.next().await {
             let workers = started?;
             announce(&self.parts, &workers);
-            if let Some(sharers) = &self.parts.sharers {
-                sharers.enlist(workers.steward());
+            if let Some(shards) = &self.parts.shards {
+                shards.register_controller(workers.steward());
             }
             self.working.push(workers);
         }

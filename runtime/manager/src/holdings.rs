@@ -6,8 +6,7 @@ use std::num::NonZeroU16;
 use windlass_admin::Holdings;
 use windlass_election::Leadership;
 use windlass_env::cell::Observer;
-
-use crate::shards::{self, Table};
+use windlass_sharding::{ShardTable, ShardsReport};
 
 /// What a replica holds. It is looked at whenever it is asked for.
 #[derive(Clone)]
@@ -15,7 +14,7 @@ pub(crate) enum Holding {
     /// One Lease, or not.
     Lease(String, Observer<Leadership>),
     /// Some of so many shards.
-    Shards(Table, NonZeroU16),
+    Shards(ShardTable, NonZeroU16),
 }
 
 /// What `/statusz` shows of it.
@@ -36,7 +35,7 @@ impl fmt::Display for Holding {
                     write!(f, "Lease {lease}: nobody is known to hold it")
                 }
             },
-            Self::Shards(table, all) => write!(f, "Shards: {}, of {all}", shards::held(table)),
+            Self::Shards(table, all) => write!(f, "Shards: {}, of {all}", ShardsReport::summary(table)),
         }
     }
 }

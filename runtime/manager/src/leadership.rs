@@ -17,7 +17,7 @@ use windlass_env::{Aside, Env, Task};
 
 use crate::error::ManagerError;
 use crate::race::first;
-use crate::shards::Sharing;
+use crate::shards::ShardCoordinator;
 
 /// What a term tells its successor of its writes.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(crate) enum Leadership {
     /// It acts while it holds its lease.
     Elected(Box<Elected>),
     /// It acts on the shards that it holds.
-    Sharded(Box<Sharing>),
+    Sharded(Box<ShardCoordinator>),
 }
 
 /// A part in one election.
@@ -91,8 +91,8 @@ impl Leadership {
             Self::Unopposed => Ok(None),
             Self::Elected(elected) => elected.acquire().await.map(Some),
             // Who acted before is known of each shard.
-            Self::Sharded(sharing) => {
-                sharing.begin();
+            Self::Sharded(shards) => {
+                shards.begin();
                 Ok(None)
             }
         }
@@ -103,7 +103,7 @@ impl Leadership {
     pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, ManagerError> {
         let elected = match self {
             Self::Unopposed => return Ok(work.await),
-            Self::Sharded(sharing) => return sharing.during(work).await,
+            Self::Sharded(shards) => return shards.during(work).await,
             Self::Elected(elected) => elected,
         };
         let ended = match first(elected.ended(), work).await {
@@ -136,8 +136,8 @@ impl Leadership {
 
     /// The work is about to end: nothing more is acquired, and what is held is renewed until it is released.
     pub(crate) fn resign(&mut self) {
-        if let Self::Sharded(sharing) = self {
-            sharing.resign();
+        if let Self::Sharded(shards) = self {
+            shards.stop_acquiring();
         }
     }
 
@@ -146,9 +146,9 @@ impl Leadership {
         match self {
             Self::Unopposed => Ok(()),
             Self::Elected(elected) => elected.release(writes).await,
-            Self::Sharded(sharing) => match writes {
-                TermWrites::UpTo(written) => sharing.leave(Some(written)).await,
-                TermWrites::NotBegun | TermWrites::Unknown => sharing.leave(None).await,
+            Self::Sharded(shards) => match writes {
+                TermWrites::UpTo(written) => shards.release_all(Some(written)).await,
+                TermWrites::NotBegun | TermWrites::Unknown => shards.release_all(None).await,
             },
         }
     }
@@ -158,7 +158,7 @@ impl Leadership {
     pub(crate) async fn abandon(&mut self) {
         let elected = match self {
             Self::Unopposed => return,
-            Self::Sharded(sharing) => return sharing.abandon().await,
+            Self::Sharded(shards) => return shards.abort().await,
             Self::Elected(elected) => elected,
         };
         let Seat::Standing(stand) = &mut elected.seat else { return };

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use windlass_admin::{AdminParts, Health, Holdings, Pages};
 use windlass_client::{ClientError, Clients, Fence, OpenFence};
 use windlass_controller::{Host, Prepared, Registration, Trigger, Triggers};
-use windlass_election::shards::{ShardElector, ShardsConfig};
 use windlass_election::{ElectionConfig, Elector, HealthCheck, LeaderFence};
 use windlass_env::{Aside, Env};
 use windlass_informer::{FactoryOptions, InformerFactory};
 use windlass_metrics::Metrics;
+use windlass_sharding::{ShardElector, ShardsConfig};
 
 use crate::config::{ConfigError, ManagerConfig};
 use crate::configuration::about;
@@ -25,7 +25,7 @@ use crate::phase::Phase;
 use crate::process::Process;
 use crate::registry::Registry;
 use crate::runnables::{ManagerHandle, Means, Runnable, Runnables};
-use crate::shards::{self, Sharers, Sharing};
+use crate::shards::{ShardContext, ShardCoordinator};
 use crate::shutdown::ShutdownSignals;
 use crate::team::{Common, Team};
 
@@ -183,15 +183,15 @@ impl Manager {
             return Err(fault);
         }
         let selected = self.registry.select(&self.config.controllers)?;
-        let sharers = self.config.shards.map(|_| Sharers::default());
-        let factory = self.factory(sharers.as_ref());
-        let prepared = self.prepare(&selected, &factory, sharers.as_ref())?;
-        self.explain(&prepared, &factory, sharers.as_ref())?;
+        let shards = self.config.shards.map(|_| ShardContext::default());
+        let factory = self.factory(shards.as_ref());
+        let prepared = self.prepare(&selected, &factory, shards.as_ref())?;
+        self.explain(&prepared, &factory, shards.as_ref())?;
         self.triggers.refuse_undeclared();
         let Self { env, config, connect, metrics, health, pages, runnables, triggers, .. } = self;
-        let (clients, stand) = match (&sharers, config.sharding()?) {
-            (Some(sharers), Some(sharing)) => {
-                connect_and_share(connect, &env, &config, sharing, &metrics, sharers, &factory)?
+        let (clients, stand) = match (&shards, config.sharding()?) {
+            (Some(shards), Some(sharing)) => {
+                connect_and_shard(connect, &env, &config, sharing, &metrics, shards, &factory)?
             }
             _ => connect_and_elect(connect, &env, &config, &metrics)?,
         };
@@ -199,7 +199,7 @@ impl Manager {
             metrics: metrics.clone(),
             health: health.clone(),
             pages,
-            about: about(&config, holdings(&stand, config.shards, sharers.as_ref())),
+            about: about(&config, holdings(&stand, config.shards, shards.as_ref())),
             reviews: clients.for_reviews()?,
         };
         let phase = Phase::new();
@@ -218,7 +218,7 @@ impl Manager {
             metrics: metrics.clone(),
             health: health.clone(),
             config: Arc::clone(&config),
-            sharers,
+            shards,
         };
         let means = Means {
             env: env.clone(),
@@ -252,21 +252,21 @@ impl Manager {
         &self,
         prepared: &[Prepared],
         factory: &InformerFactory,
-        sharers: Option<&Sharers>,
+        shards: Option<&ShardContext>,
     ) -> Result<(), ManagerError> {
-        if let Some(sharers) = sharers {
-            shards::check(prepared, factory)?;
-            shards::add_page(&self.pages, &sharers.table);
+        if let Some(shards) = shards {
+            crate::shards::check(prepared, factory)?;
+            crate::shards::add_page(&self.pages, &shards.table);
         }
         self.explainer.fill(self.registry.descriptors(), prepared.iter().map(Prepared::insight));
         Ok(())
     }
 
-    fn factory(&self, sharers: Option<&Sharers>) -> InformerFactory {
+    fn factory(&self, shards: Option<&ShardContext>) -> InformerFactory {
         let period = self.config.resync;
         let resync = (!period.is_zero()).then(|| self.env.rng("informer resync").jitter(period, 1.0));
         let namespaces = self.config.namespaces.clone();
-        let shards = sharers.map(|sharers| sharers.set.clone());
+        let shards = shards.map(|shards| shards.set.clone());
         let options = FactoryOptions { resync, namespaces, shards, ..FactoryOptions::default() };
         InformerFactory::new(self.env.clone(), self.metrics.clone(), options)
     }
@@ -275,14 +275,14 @@ impl Manager {
         &self,
         selected: &[Registration],
         factory: &InformerFactory,
-        sharers: Option<&Sharers>,
+        shards: Option<&ShardContext>,
     ) -> Result<Vec<Prepared>, ManagerError> {
         let prepare = |one: &Registration| {
             let controller = one.descriptor().name;
             let host = Host::new(self.env.clone(), self.metrics.clone(), factory.clone());
             let host = Host { triggers: self.triggers.clone(), ..host };
-            let host = match sharers {
-                Some(sharers) => Host { scope: sharers.table.scope(controller), ..host },
+            let host = match shards {
+                Some(shards) => Host { ownership: shards.table.ownership(controller), ..host },
                 None => host,
             };
             let prepared = one.prepare(host);
@@ -308,11 +308,11 @@ enum Stand {
     /// Its lease.
     Elected(ElectionConfig, Aside, Elector),
     /// The shards that are held.
-    Sharded(Sharing, HealthCheck),
+    Sharded(ShardCoordinator, HealthCheck),
 }
 
 /// What there is for this replica to hold.
-fn holdings(stand: &Stand, shards: Option<NonZeroU16>, sharers: Option<&Sharers>) -> Holdings {
+fn holdings(stand: &Stand, shards: Option<NonZeroU16>, context: Option<&ShardContext>) -> Holdings {
     let holding = match stand {
         Stand::Unopposed => None,
         Stand::Elected(election, _, elector) => {
@@ -320,7 +320,7 @@ fn holdings(stand: &Stand, shards: Option<NonZeroU16>, sharers: Option<&Sharers>
             Some(Holding::Lease(lease, elector.leadership()))
         }
         Stand::Sharded(..) => {
-            sharers.zip(shards).map(|(sharers, shards)| Holding::Shards(sharers.table.clone(), shards))
+            context.zip(shards).map(|(context, shards)| Holding::Shards(context.table.clone(), shards))
         }
     };
     holdings::shown(holding)
@@ -348,31 +348,31 @@ fn connect_and_elect(
 }
 
 /// The clients, and what opens the fences of the shards that are held.
-fn connect_and_share(
+fn connect_and_shard(
     connect: Connect,
     env: &Env,
     config: &ManagerConfig,
-    sharing: ShardsConfig,
+    election: ShardsConfig,
     metrics: &Metrics,
-    sharers: &Sharers,
+    shards: &ShardContext,
     factory: &InformerFactory,
 ) -> Result<(Clients, Stand), ManagerError> {
-    let clients = connect(env, config, metrics, sharers.table.fence())?;
+    let clients = connect(env, config, metrics, shards.table.fence())?;
     let aside = env.aside("elections").map_err(ManagerError::NoThread)?;
     // What an elector's client keeps to itself belongs on the same thread.
     let (client, reader) = (aside.within(|| clients.for_election())?, clients.for_informers()?);
-    let lease = format!("{}/{}", sharing.election.lease_namespace, sharing.election.lease_name);
-    let elector = ShardElector::new(env.clone(), sharing, client, reader.clone(), metrics)
+    let lease = format!("{}/{}", election.election.lease_namespace, election.election.lease_name);
+    let elector = ShardElector::new(env.clone(), election, client, reader.clone(), metrics)
         .map_err(ConfigError::Shards)?;
     let health = elector.health();
-    let sharing = Sharing::new(aside, elector, lease, sharers.clone(), factory.clone(), reader);
-    Ok((clients, Stand::Sharded(sharing, health)))
+    let coordinator = ShardCoordinator::new(aside, elector, lease, shards.clone(), factory.clone(), reader);
+    Ok((clients, Stand::Sharded(coordinator, health)))
 }
 
 fn assemble_team(stand: Stand, prepared: Vec<Prepared>, parts: Parts) -> Team {
     let (leadership, election) = match stand {
         Stand::Unopposed => (Leadership::Unopposed, None),
-        Stand::Sharded(sharing, _) => (Leadership::Sharded(Box::new(sharing)), None),
+        Stand::Sharded(coordinator, _) => (Leadership::Sharded(Box::new(coordinator)), None),
         Stand::Elected(election, aside, elector) => {
             let lease = format!("{}/{}", election.lease_namespace, election.lease_name);
             let standing = standing_by(lease.clone(), elector.leadership());

@@ -1,39 +1,32 @@
-//! Leading by shards: every replica acts, each on the keys of the shards that it holds.
+//! Leadership by shards: every replica acts, each on the keys of the shards that it holds.
 //!
-//! It is the second kind of leadership. All controllers start at once, on every replica, over caches of the shards that
-//! are held; one that holds none is idle and ready. A shard then comes and goes while they run:
+//! This is the wiring between [`windlass_sharding`] and the controllers of the process. All controllers start at once, on
+//! every replica, and cache the objects of the held shards; a replica without shards is idle and ready. Shards are acquired
+//! and released while the controllers run:
 //!
-//! | told | what is done, in this order |
+//! | event | steps, in this order |
 //! |---|---|
-//! | acquired | its objects join the caches; each controller waits until its own caches have them and show what the predecessor wrote; its keys are let in |
-//! | to give it up | no key of it begins any more; running reconciles end; its objects leave the caches; the Lease is given back with what was written |
-//! | lost | the same, and nothing of it can be written: its fence is closed already |
-//! | to stop | nothing is acquired any more; all is drained as without shards; all Leases are given back together |
+//! | acquired | the informers list the objects of the shard; each controller waits until its own caches are synced and reflect what the previous holder wrote; its parked keys are resumed |
+//! | handoff requested | no reconcile of the shard starts; running reconciles finish; its objects leave the caches; the Lease is released with the versions that were written |
+//! | lost | the same, and the closed fence blocks all writes |
+//! | shutdown | nothing is acquired; all controllers drain as without shards; all Leases are released together |
 //!
 //! Guarantees:
-//! - What a reconcile writes leaves behind the fence of its key's shard. What belongs to no key, such as events, leaves
-//!   while any shard is held.
-//! - A key that comes while its shard is being taken over is kept until it is let in.
-//! - A loss ends the work on one shard, and the process goes on with the others: a reconcile that its fence has stopped
-//!   has ended by the time the shard may be acquired again, and nothing of it is remembered.
-//! - Leases are renewed by a task put aside, whatever workers do to their threads.
+//! - A reconcile writes through the fence of its key's shard. Writes that belong to no key, such as events, are sent while any
+//!   shard is held.
+//! - A key that is enqueued during the takeover of its shard is parked until the controller starts on the shard.
+//! - A lost shard stops the work on this shard only. A reconcile that its fence has stopped has ended when this replica can
+//!   acquire the shard again, and the controller keeps no state for its keys.
+//! - A task on a dedicated thread renews the Leases, so no worker delays a renewal.
 //!
-//! A namespaced key is in the shard of its namespace, and a key without one in the shard that a namespace of its name would
-//! be in. It is not the uid that counts, as for caches and API servers, since a key must be in one shard before its object
-//! exists, after it is gone, and when another of that name follows. So a controller has to see every object of a kind
-//! without namespaces ([`windlass_informer::Selection::of_every_shard`]): work is divided, caches are not. One that watches
-//! such a kind in the shards that are held is refused, for its caches would be divided otherwise than its keys. Whoever
-//! takes a shard over queues the keys that caches of every shard have of it.
+//! A namespaced key is in the shard of its namespace, a key without a namespace in the shard of a namespace of its name. The
+//! UID is not used, as it is for caches and API servers, because a key must be in one shard before its object exists, after it
+//! is deleted, and when another object gets its name. So a controller must cache all objects of a kind without namespaces
+//! ([`windlass_informer::Selection::of_every_shard`]): its keys are divided, its caches are not. A controller that watches the
+//! held shards of such a kind is rejected, because its caches would be divided differently from its keys. When a replica
+//! acquires a shard, it enqueues the keys of the shard that such caches contain.
 //!
-//! What it refuses: runnables that need the leader, for there is none.
-
-mod page;
-mod seat;
-mod survey;
-mod table;
-#[cfg(test)]
-mod threads;
-mod weights;
+//! What it refuses: runnables that need the leader, because there is none.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -45,58 +38,60 @@ use futures_util::StreamExt as _;
 use futures_util::future::{self, BoxFuture, Either};
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
+use windlass_admin::Pages;
 use windlass_client::{RawClient, one_line};
 use windlass_controller::{Prepared, Steward};
-use windlass_election::shards::{Proposal, ShardElector, ShardEvent, ShardsOverview};
 use windlass_election::{ElectionError, LeaseLost, LossReason, Predecessor, Written};
 use windlass_env::cell::Observer;
 use windlass_env::{Aside, Env};
 use windlass_informer::{InformerFactory, ShardSet, Shards};
 use windlass_object::shard::{Ranges, ShardId};
 use windlass_object::{ObjectKey, Scope};
+use windlass_sharding::{
+    CountOutcome, HeldShard, ProposalOutcome, Rebalancer, ShardElector, ShardElectorTask, ShardEvent,
+    ShardTable, ShardsOverview, ShardsReport, hash_of,
+};
 
-use self::seat::Seat;
-use self::survey::{Found, Survey};
-use self::table::{Held, hash_of};
 use crate::error::ManagerError;
+use crate::explain::answer;
 use crate::race::first;
 use crate::takeover::{Takeover, merged};
 
-pub(crate) use self::page::{add_page, held};
-pub(crate) use self::table::Table;
+/// The path of the shards report.
+const SHARDS: &str = "/debug/shards";
 
-/// How often caches that hold up a shard are told of.
-const TELL_INTERVAL: Duration = Duration::from_secs(30);
+/// How often the caches that delay the start on a shard are logged.
+const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What controllers and their leadership have in common. Clones are one.
+/// The state that controllers and their leadership share. Clones share one state.
 #[derive(Clone, Default)]
-pub(crate) struct Sharers {
-    pub(crate) table: Table,
+pub(crate) struct ShardContext {
+    pub(crate) table: ShardTable,
     pub(crate) set: ShardSet,
-    roster: Arc<Roster>,
+    controllers: Arc<ActiveControllers>,
 }
 
-/// The controllers that work.
+/// The running controllers.
 #[derive(Default)]
-struct Roster {
+struct ActiveControllers {
     stewards: Mutex<Vec<Steward>>,
     joined: Notify,
 }
 
-impl Sharers {
-    /// A controller works from now on. Before this is told, nobody would wait for its reconciles.
-    pub(crate) fn enlist(&self, steward: Steward) {
-        self.roster.lock().push(steward);
-        self.roster.joined.notify_one();
+impl ShardContext {
+    /// Registers a controller. From now on a shard is released only after the reconciles of this controller.
+    pub(crate) fn register_controller(&self, steward: Steward) {
+        self.controllers.lock().push(steward);
+        self.controllers.joined.notify_one();
     }
 }
 
-impl Roster {
+impl ActiveControllers {
     fn stewards(&self) -> Vec<Steward> {
         self.lock().clone()
     }
 
-    /// Returns what all controllers have written; `None` if the outcome of a write is unknown.
+    /// Returns the versions that all controllers have written; `None` if the outcome of a write is unknown.
     fn written(&self) -> Option<Written> {
         self.lock().iter().map(Steward::written).fold(Some(Written::new()), merged)
     }
@@ -107,235 +102,251 @@ impl Roster {
     }
 }
 
-/// A part in an election of shards, and the work that comes and goes with it.
-pub(crate) struct Sharing {
+/// Starts and stops the work on shards as this replica acquires and loses them.
+pub(crate) struct ShardCoordinator {
     env: Env,
-    sharers: Sharers,
-    survey: Survey,
+    context: ShardContext,
+    rebalancer: Rebalancer,
     lease: String,
-    seat: Seat,
-    view: Observer<ShardsOverview>,
-    /// How many controllers have been told of the shards that are held.
-    greeted: usize,
-    /// The process is on its way out.
-    leaving: bool,
-    moves: FuturesUnordered<BoxFuture<'static, Moved>>,
+    elector: ShardElectorTask,
+    overview: Observer<ShardsOverview>,
+    /// How many controllers have started on the held shards.
+    started: usize,
+    /// The process shuts down.
+    stopping: bool,
+    transitions: FuturesUnordered<BoxFuture<'static, ShardTransition>>,
 }
 
-/// Something that was waited for has happened.
-enum Moved {
-    /// Nothing that matters any more.
-    Nothing,
-    /// A controller has a shard's keys.
-    Opened(ShardId),
-    /// No reconcile of a shard runs any more.
-    Retired(ShardId),
-    /// A shard was given back.
+/// A completed step of a shard.
+enum ShardTransition {
+    /// The step does not matter any more.
+    Superseded,
+    /// A controller has started on a shard.
+    Started(ShardId),
+    /// No reconcile of a shard runs.
+    Drained(ShardId),
+    /// The Lease of a shard was released.
     Released(ShardId, Result<(), ElectionError>),
-    /// What there is was looked at.
-    Surveyed(Found),
+    /// The objects of all namespaces were counted.
+    Counted(CountOutcome),
     /// A division was proposed.
-    Proposed(Proposal),
+    Proposed(ProposalOutcome),
 }
 
-impl Sharing {
-    /// A part that has not begun; `lease` is what people call the election.
+impl ShardCoordinator {
+    /// Returns a coordinator whose elector has not started. `lease` names the election in logs and errors.
     pub(crate) fn new(
         aside: Aside,
         elector: ShardElector,
         lease: String,
-        sharers: Sharers,
+        context: ShardContext,
         factory: InformerFactory,
         reader: RawClient,
     ) -> Self {
         let env = reader.env().clone();
-        let view = elector.overview();
-        let (seat, moves) = (Seat::new(aside, elector), FuturesUnordered::new());
-        let survey = Survey::new(env.clone(), factory, reader);
-        Self { env, sharers, survey, lease, seat, view, greeted: 0, leaving: false, moves }
+        let overview = elector.overview();
+        let (elector, transitions) = (ShardElectorTask::new(aside, elector), FuturesUnordered::new());
+        let rebalancer = Rebalancer::new(env.clone(), factory, reader);
+        let (started, stopping) = (0, false);
+        Self { env, context, rebalancer, lease, elector, overview, started, stopping, transitions }
     }
 
-    /// Takes part from now on.
+    /// Starts the elector.
     pub(crate) fn begin(&mut self) {
-        self.seat.take(&self.lease);
+        self.elector.start(&self.lease);
     }
 
-    /// Runs `work` while shards come and go beside it.
+    /// Runs `work`, and processes the events of shards meanwhile.
     ///
     /// # Errors
-    /// When nobody takes part in the election any more. `work` is dropped where it stands then.
+    /// When the elector has exited. `work` is dropped then.
     pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, ManagerError> {
-        match first(self.go_on(), work).await {
+        match first(self.run(), work).await {
             Either::Left(failure) => Err(failure),
             Either::Right(done) => Ok(done),
         }
     }
 
-    /// Nothing is acquired any more. What is held is renewed, and kept until [`Self::leave`].
-    pub(crate) fn resign(&mut self) {
-        self.leaving = true;
-        self.seat.resign();
+    /// Acquires no more shards. Held shards are renewed and kept until [`Self::release_all`].
+    pub(crate) fn stop_acquiring(&mut self) {
+        self.stopping = true;
+        self.elector.stop_acquiring();
     }
 
-    /// Gives everything back that is held, after all work has ended.
-    pub(crate) async fn leave(&mut self, written: Option<Written>) -> Result<(), ManagerError> {
-        self.leaving = true;
-        match self.seat.leave(written).await {
-            Some(left) => Ok(left?),
+    /// Releases all held shards after all work has stopped.
+    pub(crate) async fn release_all(&mut self, written: Option<Written>) -> Result<(), ManagerError> {
+        self.stopping = true;
+        match self.elector.release_all(written).await {
+            Some(released) => Ok(released?),
             None => Err(self.failure()),
         }
     }
 
-    /// Takes part no more, and gives nothing back: Leases expire.
-    pub(crate) async fn abandon(&mut self) {
-        self.leaving = true;
-        self.seat.abandon().await;
+    /// Stops the elector without releasing Leases; they expire.
+    pub(crate) async fn abort(&mut self) {
+        self.stopping = true;
+        self.elector.abort().await;
     }
 
-    /// Lets shards come and go; returns when that ends.
+    /// Processes events until the elector has exited.
     ///
     /// # Cancel safety
-    /// What is under way goes on with the next call.
-    async fn go_on(&mut self) -> ManagerError {
+    /// Steps in progress continue with the next call.
+    async fn run(&mut self) -> ManagerError {
         loop {
             tokio::select! {
                 biased;
-                event = self.seat.event() => match event {
-                    Some(event) => self.told(event),
-                    // A process that is no more learns nothing.
+                event = self.elector.event() => match event {
+                    Some(event) => self.on_event(event),
+                    // A killed process observes nothing.
                     None if !self.env.alive() => future::pending().await,
                     None => return self.failure(),
                 },
-                Ok(view) = self.view.changed() => {
-                    self.survey.divided(view.division.as_ref());
-                    self.sharers.table.show(view);
+                Ok(overview) = self.overview.changed() => {
+                    self.rebalancer.set_division(overview.division.as_ref());
+                    self.context.table.set_overview(overview);
                 }
-                () = self.sharers.roster.joined.notified() => self.greet(),
-                Some(moved) = self.moves.next(), if !self.moves.is_empty() => self.moved(moved),
+                () = self.context.controllers.joined.notified() => self.start_new_controllers(),
+                Some(transition) = self.transitions.next(), if !self.transitions.is_empty() => {
+                    self.on_transition(transition);
+                }
             }
         }
     }
 
-    fn told(&mut self, event: ShardEvent) {
+    fn on_event(&mut self, event: ShardEvent) {
         match event {
-            // What is won or to be given up now is given back with everything else.
-            _ if self.leaving => {}
+            // During shutdown all shards are released together.
+            _ if self.stopping => {}
             ShardEvent::Acquired { shard, ranges, fence, predecessor } => {
-                let held = Held::new(ranges.clone(), fence, predecessor);
+                let held = HeldShard::new(ranges.clone(), fence, predecessor);
                 self.join(shard, ranges, held);
             }
-            ShardEvent::GiveUp { shard } => self.part_with(shard),
+            ShardEvent::HandoffRequested { shard } => self.begin_release(shard),
             ShardEvent::Lost { shard, lost } => {
-                tracing::warn!(%shard, %lost, "lost a shard: its work ends, and that on other shards goes on");
-                self.sharers.table.lose(shard);
-                self.part_with(shard);
+                tracing::warn!(%shard, %lost, "shard lost; stopping its reconciles");
+                self.context.table.lose(shard);
+                self.begin_release(shard);
             }
-            // Told to whoever asked for it.
+            // The reply to the release contains the outcome.
             ShardEvent::Released { .. } => {}
         }
     }
 
-    /// Lets the objects of a shard into the caches, and each controller begin once its own are complete.
-    fn join(&mut self, shard: ShardId, ranges: Ranges, held: Held) {
-        // Known before any of its objects is, so that no key is refused.
-        self.sharers.table.join(shard, held.clone());
-        if let Err(overlap) = self.sharers.set.join(shard, ranges) {
-            // An election never has that. Nobody would see the shard's objects: better given back than held in vain.
+    /// Adds the objects of a shard to the caches, and starts each controller once its own caches are synced.
+    fn join(&mut self, shard: ShardId, ranges: Ranges, held: HeldShard) {
+        // Before any of its objects is cached, so that no key is dropped.
+        self.context.table.join(shard, held.clone());
+        if let Err(overlap) = self.context.set.join(shard, ranges) {
+            // An election excludes this. The shard is released, because its objects would never be cached.
             tracing::error!(%shard, error = one_line(&overlap), "a shard cannot be worked on");
-            return self.part_with(shard);
+            return self.begin_release(shard);
         }
-        for steward in self.sharers.roster.stewards() {
-            self.open(shard, &held, steward);
+        for steward in self.context.controllers.stewards() {
+            self.start(shard, &held, steward);
         }
         if shard == ShardId(0) {
-            self.survey.divided(self.view.get().division.as_ref());
-            let look = self.survey.begin(held.over);
-            self.moves.push(Box::pin(async move { look.await.map_or(Moved::Nothing, Moved::Surveyed) }));
+            self.rebalancer.set_division(self.overview.get().division.as_ref());
+            let count = self.rebalancer.first_count(held.leaving().clone());
+            self.spawn_count(count);
         }
     }
 
-    /// Lets new controllers begin with what is held.
-    fn greet(&mut self) {
-        let stewards = self.sharers.roster.stewards();
-        let held = self.sharers.table.working();
-        for steward in stewards.get(self.greeted..).unwrap_or_default() {
-            held.iter().for_each(|(shard, held)| self.open(*shard, held, steward.clone()));
+    /// Starts newly registered controllers on the held shards.
+    fn start_new_controllers(&mut self) {
+        let stewards = self.context.controllers.stewards();
+        let held = self.context.table.staying();
+        for steward in stewards.get(self.started..).unwrap_or_default() {
+            held.iter().for_each(|(shard, held)| self.start(*shard, held, steward.clone()));
         }
-        self.greeted = stewards.len();
+        self.started = stewards.len();
     }
 
-    fn open(&mut self, shard: ShardId, held: &Held, steward: Steward) {
-        let (env, table, held) = (self.env.clone(), self.sharers.table.clone(), held.clone());
-        let all = self.sharers.roster.clone();
-        self.moves.push(Box::pin(async move {
-            let ready = ready(&env, shard, &steward, &held.predecessor);
-            if let Either::Right(true) = first(held.over.cancelled(), ready).await
-                && table.open(shard, &held, steward.name(), all.lock().len())
+    fn start(&mut self, shard: ShardId, held: &HeldShard, steward: Steward) {
+        let (env, table, held) = (self.env.clone(), self.context.table.clone(), held.clone());
+        let all = self.context.controllers.clone();
+        self.transitions.push(Box::pin(async move {
+            let ready = ready(&env, shard, &steward, held.predecessor());
+            if let Either::Right(true) = first(held.leaving().cancelled(), ready).await
+                && table.start(shard, &held, steward.name(), all.lock().len())
             {
                 steward.let_in();
-                steward.replay(|key| held.has(key));
-                return Moved::Opened(shard);
+                steward.replay(|key| held.contains(key));
+                return ShardTransition::Started(shard);
             }
-            Moved::Nothing
+            ShardTransition::Superseded
         }));
     }
 
-    /// Ends the work on a shard; it is given back afterwards.
-    fn part_with(&mut self, shard: ShardId) {
-        let Some(ranges) = self.sharers.table.close(shard) else { return };
-        let stewards = self.sharers.roster.stewards();
-        self.moves.push(Box::pin(async move {
-            let gone = |key: &ObjectKey| ranges.contains(hash_of(key));
-            future::join_all(stewards.iter().map(|steward| steward.retire(gone))).await;
-            // Whoever reads after this reads every write, though the answer to one may have been lost.
+    /// Stops the work on a shard, and releases it afterwards.
+    fn begin_release(&mut self, shard: ShardId) {
+        let Some(ranges) = self.context.table.stop(shard) else { return };
+        let stewards = self.context.controllers.stewards();
+        self.transitions.push(Box::pin(async move {
+            let left = |key: &ObjectKey| ranges.contains(hash_of(key));
+            future::join_all(stewards.iter().map(|steward| steward.retire(left))).await;
+            // A write without a response must have taken effect, or never will, before the next holder reads.
             future::join_all(stewards.iter().map(Steward::writes_settled)).await;
-            Moved::Retired(shard)
+            ShardTransition::Drained(shard)
         }));
     }
 
-    fn moved(&mut self, moved: Moved) {
-        match moved {
-            Moved::Nothing => {}
-            Moved::Opened(shard) => tracing::debug!(%shard, "a controller works on a shard"),
-            Moved::Retired(shard) => self.give_back(shard),
-            Moved::Released(shard, Ok(())) => tracing::info!(%shard, "gave a shard back"),
-            Moved::Released(shard, Err(error)) => {
+    fn on_transition(&mut self, transition: ShardTransition) {
+        match transition {
+            ShardTransition::Superseded => {}
+            ShardTransition::Started(shard) => tracing::debug!(%shard, "a controller works on a shard"),
+            ShardTransition::Drained(shard) => self.release(shard),
+            ShardTransition::Released(shard, Ok(())) => tracing::info!(%shard, "released a shard"),
+            ShardTransition::Released(shard, Err(error)) => {
                 tracing::warn!(%shard, error = one_line(&error), "a shard is left to expire");
             }
-            Moved::Surveyed(found) => self.surveyed(found),
-            Moved::Proposed(proposal) => tracing::debug!(?proposal, "proposed a division by weight"),
+            ShardTransition::Counted(outcome) => self.on_count(outcome),
+            ShardTransition::Proposed(outcome) => {
+                tracing::debug!(?outcome, "proposed a division by weight");
+            }
         }
     }
 
-    /// No reconcile of the shard runs any more.
-    fn give_back(&mut self, shard: ShardId) {
-        if self.leaving {
+    /// Releases the Lease of a shard after its last reconcile.
+    fn release(&mut self, shard: ShardId) {
+        if self.stopping {
             return;
         }
-        // Before the Lease is: whoever is the next to hold these hashes may be this replica.
-        self.sharers.set.leave(shard);
-        let Some(left) = self.sharers.table.leave(shard) else { return };
+        // Before the Lease is released, because this replica can acquire the same ranges next.
+        self.context.set.leave(shard);
+        let Some(left) = self.context.table.leave(shard) else { return };
         // Without versions the next holder lists its caches again.
-        let written = match (left.lost, left.is_caught_up()) {
+        let written = match (left.is_lost(), left.is_caught_up()) {
             (true, _) => None,
-            (false, true) => self.sharers.roster.written(),
-            // A controller here still waited for what the last holder wrote, so the next one must.
-            (false, false) => merged(self.sharers.roster.written(), left.predecessor.written().cloned()),
+            (false, true) => self.context.controllers.written(),
+            // A controller still waited for the writes of the previous holder, so the next holder must wait for them too.
+            (false, false) => {
+                merged(self.context.controllers.written(), left.predecessor().written().cloned())
+            }
         };
-        let released = self.seat.release(shard, written);
-        self.moves.push(Box::pin(async move {
-            released.await.map_or(Moved::Nothing, |released| Moved::Released(shard, released))
+        let released = self.elector.release(shard, written);
+        self.transitions.push(Box::pin(async move {
+            let released = released.await;
+            released.map_or(ShardTransition::Superseded, |it| ShardTransition::Released(shard, it))
         }));
     }
 
-    /// Proposes what a look led to, and looks again later.
-    fn surveyed(&mut self, found: Found) {
-        if let Some((division, heavy)) = self.survey.weigh(&found) {
-            let proposed = self.seat.propose(division, heavy);
-            self.moves.push(Box::pin(async move { proposed.await.map_or(Moved::Nothing, Moved::Proposed) }));
+    /// Proposes a division after a count, and counts again later.
+    fn on_count(&mut self, outcome: CountOutcome) {
+        if let Some((division, heavy)) = self.rebalancer.proposal(&outcome) {
+            let proposed = self.elector.propose(division, heavy);
+            self.transitions.push(Box::pin(async move {
+                proposed.await.map_or(ShardTransition::Superseded, ShardTransition::Proposed)
+            }));
         }
-        let look = self.survey.go_on(found);
-        self.moves.push(Box::pin(async move { look.await.map_or(Moved::Nothing, Moved::Surveyed) }));
+        let count = self.rebalancer.next_count(outcome);
+        self.spawn_count(count);
+    }
+
+    fn spawn_count(&self, count: impl Future<Output = Option<CountOutcome>> + Send + 'static) {
+        self.transitions.push(Box::pin(async move {
+            count.await.map_or(ShardTransition::Superseded, ShardTransition::Counted)
+        }));
     }
 
     fn failure(&self) -> ManagerError {
@@ -344,10 +355,10 @@ impl Sharing {
     }
 }
 
-/// Waits until a controller may begin with a shard; `false` if one of its caches has ended.
+/// Waits until a controller can start on a shard; `false` if one of its caches was shut down.
 async fn ready(env: &Env, shard: ShardId, steward: &Steward, predecessor: &Predecessor) -> bool {
     loop {
-        match env.timeout(TELL_INTERVAL, steward.caches_synced()).await {
+        match env.timeout(LOG_INTERVAL, steward.caches_synced()).await {
             Ok(true) => break,
             Ok(false) => return false,
             Err(_) => {
@@ -360,7 +371,7 @@ async fn ready(env: &Env, shard: ShardId, steward: &Steward, predecessor: &Prede
     true
 }
 
-/// Refuses controllers whose keys and caches would be divided in different ways.
+/// Rejects controllers whose keys and caches would be divided differently.
 ///
 /// # Errors
 /// The first of them, with the kind.
@@ -377,8 +388,20 @@ pub(crate) fn check(prepared: &[Prepared], factory: &InformerFactory) -> Result<
     Ok(())
 }
 
-impl fmt::Debug for Sharing {
+/// Adds the shards report to the admin server.
+pub(crate) fn add_page(pages: &Pages, table: &ShardTable) {
+    let table = table.clone();
+    pages.add(
+        SHARDS,
+        Arc::new(move |request| {
+            let report = ShardsReport::new(&table);
+            answer(request, &report, || report.to_string())
+        }),
+    );
+}
+
+impl fmt::Debug for ShardCoordinator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sharing").field("lease", &self.lease).finish_non_exhaustive()
+        f.debug_struct("ShardCoordinator").field("lease", &self.lease).finish_non_exhaustive()
     }
 }

@@ -129,6 +129,8 @@ pub use windlass_manager as manager;
 pub use windlass_metrics as metrics;
 #[doc(inline)]
 pub use windlass_object as object;
+#[doc(inline)]
+pub use windlass_sharding as sharding;
 #[cfg(feature = "testing")]
 #[doc(inline)]
 pub use windlass_testing as testing;

@@ -20,6 +20,7 @@ const LIBRARIES: &[&str] = &[
     "runtime/client",
     "runtime/informer",
     "runtime/election",
+    "runtime/sharding",
     "runtime/events",
     "runtime/controller",
     "runtime/admin",

@@ -6,7 +6,7 @@
 //!
 //! What nothing happened to waits behind what something happened to: keys from the initial list and from resyncs are
 //! queued at a lower priority, unless a controller says otherwise ([`Setup::background_priority`](crate::Setup)). Keys
-//! that are another replica's ([`Scope`](crate::Scope)) are not queued.
+//! that are another replica's ([`KeyOwnership`]) are not queued.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use kube::Resource;
 use windlass_informer::{Cause, Event, Index, Lister};
 use windlass_object::owner::controller_of;
 use windlass_object::{ObjectKey, ResourceKind, Scope, Scoped};
+use windlass_sharding::{KeyOwnership, Ownership};
 use windlass_workqueue::{Add, Priority, Queue};
 
 use crate::enqueue::history::{Asker, History, Origin, Sighting};
 use crate::enqueue::predicate::Predicate;
 use crate::enqueue::quarantine::Quarantine;
-use crate::enqueue::scope::{self, Verdict};
 
 /// The object's own key.
 pub fn by_self<K: Resource>(object: &K) -> Vec<ObjectKey> {
@@ -98,7 +98,7 @@ pub struct Enqueuer {
     queue: Queue<ObjectKey>,
     quarantine: Quarantine,
     history: History,
-    scope: Arc<dyn scope::Scope>,
+    ownership: Arc<dyn KeyOwnership>,
     origin: Origin,
     priority: Priority,
     news: News,
@@ -119,10 +119,10 @@ impl Enqueuer {
         queue: Queue<ObjectKey>,
         quarantine: Quarantine,
         history: History,
-        scope: Arc<dyn scope::Scope>,
+        ownership: Arc<dyn KeyOwnership>,
     ) -> Self {
         let origin = Origin::Other(Asker::Controller);
-        Self { queue, quarantine, history, scope, origin, priority: Priority::NORMAL, news: News::Change }
+        Self { queue, quarantine, history, ownership, origin, priority: Priority::NORMAL, news: News::Change }
     }
 
     /// For the keys of one watch.
@@ -207,7 +207,7 @@ impl Enqueuer {
         }
     }
 
-    /// Queues `key`, which [is wanted](Self::wants). No scope is asked.
+    /// Queues `key`, which [is wanted](Self::wants), without another check of its ownership.
     pub(crate) fn put_wanted(&self, key: ObjectKey, add: Add) {
         self.history.queued([&key], &self.origin);
         self.queue.add_with(key, add.priority(self.priority));
@@ -218,10 +218,10 @@ impl Enqueuer {
         self.history.was_paused_by(key, annotation)
     }
 
-    /// A key in quarantine is woken by a change only, and one that is another replica's by nothing. Asks the scope, which
+    /// A key in quarantine is woken by a change only, and one that is another replica's by nothing. Checks the ownership, which
     /// is its user's code.
     pub(crate) fn wants(&self, key: &ObjectKey) -> bool {
-        !matches!(self.scope.verdict(key), Verdict::Elsewhere { .. })
+        !matches!(self.ownership.ownership(key), Ownership::NotOwned { .. })
             && (self.news == News::Change || !self.quarantine.holds(key))
     }
 }

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 use windlass_object::ObjectKey;
+use windlass_sharding::{KeyOwnership, Ownership};
 use windlass_workqueue::{Add, Priority, Queue};
 
 use crate::enqueue::history::History;
 use crate::enqueue::limits::Limit;
 use crate::enqueue::pause::Pause;
 use crate::enqueue::quarantine::Quarantine;
-use crate::enqueue::scope::{Scope, Verdict};
 use crate::enqueue::trigger::Trigger;
 use crate::enqueue::undecodable::Undecodable;
 
@@ -24,7 +24,7 @@ pub(crate) struct Keys {
     pub(crate) pauses: Vec<Pause>,
     pub(crate) triggers: Vec<Trigger>,
     pub(crate) undecodable: Undecodable,
-    pub(crate) scope: Arc<dyn Scope>,
+    pub(crate) ownership: Arc<dyn KeyOwnership>,
     /// Keys that a worker took before they were let in.
     pub(crate) aside: Mutex<BTreeMap<ObjectKey, Priority>>,
     /// Notified when keys go: a worker that waits looks again whether its key is still its own.
@@ -35,7 +35,7 @@ impl Keys {
     /// Keeps a key until it is [let in](Self::let_in); `false` if that has happened, and the key is to go on.
     pub(crate) fn put_aside(&self, key: &ObjectKey, priority: Priority) -> bool {
         self.aside().insert(key.clone(), priority);
-        if matches!(self.scope.verdict(key), Verdict::Soon { .. }) {
+        if matches!(self.ownership.ownership(key), Ownership::Pending { .. }) {
             return true;
         }
         // Let in meanwhile: if whoever did so has seen the key, it is queued.
@@ -44,9 +44,9 @@ impl Keys {
 
     /// Queues the keys that were put aside and are to be reconciled by now.
     pub(crate) fn let_in(&self) {
-        let is_soon = |key: &ObjectKey| matches!(self.scope.verdict(key), Verdict::Soon { .. });
+        let is_pending = |key: &ObjectKey| matches!(self.ownership.ownership(key), Ownership::Pending { .. });
         let known: Vec<ObjectKey> = self.aside().keys().cloned().collect();
-        for key in known.into_iter().filter(|key| !is_soon(key)) {
+        for key in known.into_iter().filter(|key| !is_pending(key)) {
             if let Some(priority) = self.aside().remove(&key) {
                 self.queue.add_with(key, Add::now().priority(priority));
             }

@@ -77,12 +77,12 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
     use windlass_env::Env;
     use windlass_informer::Cause;
+    use windlass_sharding::OwnsAllKeys;
     use windlass_workqueue::{Queue, QueueOptions};
 
     use super::*;
     use crate::enqueue::history::History;
     use crate::enqueue::quarantine::Quarantine;
-    use crate::enqueue::scope::Everything;
 
     const PAUSED: &str = "example.com/paused";
 
@@ -98,7 +98,7 @@ mod tests {
         let queue = Queue::new(env.clone(), "test", QueueOptions::default(), None);
         let history = History::new(env, "test");
         let enqueuer =
-            Enqueuer::new(queue.clone(), Quarantine::new(None), history.clone(), Arc::new(Everything));
+            Enqueuer::new(queue.clone(), Quarantine::new(None), history.clone(), Arc::new(OwnsAllKeys));
         history.paused(&ObjectKey::cluster("dropped"), PAUSED);
         history.paused(&ObjectKey::cluster("others"), "example.com/other");
         let mut handle = resume::<ConfigMap>(PAUSED);

@@ -150,7 +150,7 @@ impl Trigger {
     /// # Errors
     /// As [`Trigger::try_send`].
     pub fn try_send_at(&self, key: ObjectKey, priority: Priority) -> Result<(), TriggerError> {
-        // The scope is users' code: it is asked without the lock.
+        // The ownership is users' code: it is called without the lock.
         let queue = self.inner.lock().queue();
         if queue.is_some_and(|queue| !queue.wants(&key)) {
             // It is another replica's, whose own look at the world brings it.
@@ -199,7 +199,7 @@ impl Trigger {
     /// Lets everything kept, and all that follows, through to `queue`.
     pub(crate) fn open(&self, controller: &'static str, queue: Enqueuer) {
         let queue = queue.of(Asker::Trigger);
-        // The scope is users' code: it is asked without the lock. Of keys that are sent meanwhile the workers ask it.
+        // The ownership is users' code: it is called without the lock. The workers check keys that are sent meanwhile.
         let mut unwanted: Vec<ObjectKey> = self.inner.lock().waiting.keys().cloned().collect();
         unwanted.retain(|key| !queue.wants(key));
         let mut state = self.inner.lock();
@@ -279,6 +279,7 @@ impl fmt::Debug for Trigger {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use windlass_sharding::{KeyOwnership, Ownership};
 
     use windlass_env::Env;
     use windlass_object::shard::ShardId;
@@ -287,7 +288,6 @@ mod tests {
     use super::*;
     use crate::enqueue::history::History;
     use crate::enqueue::quarantine::Quarantine;
-    use crate::enqueue::scope::{Scope, Verdict};
 
     /// Looks at the trigger whenever it is asked, as users' code may. Names up to `m` are this replica's.
     struct Curious {
@@ -296,29 +296,29 @@ mod tests {
         locked: AtomicUsize,
     }
 
-    impl Scope for Curious {
-        fn verdict(&self, key: &ObjectKey) -> Verdict {
+    impl KeyOwnership for Curious {
+        fn ownership(&self, key: &ObjectKey) -> Ownership {
             self.asked.fetch_add(1, Ordering::Relaxed);
             if self.trigger.inner.state.try_lock().is_err() {
                 self.locked.fetch_add(1, Ordering::Relaxed);
             }
             if key.name() > "m" {
-                return Verdict::Elsewhere { shard: ShardId(3), holder: None };
+                return Ownership::NotOwned { shard: ShardId(3), holder: None };
             }
-            Verdict::Mine(None)
+            Ownership::Owned(None)
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_scope_is_asked_outside_of_the_lock_and_before_it_is_asked_whether_there_is_room() {
+    async fn ownership_is_checked_without_lock_before_room() {
         let env = Env::virtual_time(1);
         let trigger = Trigger::new("test", "feed");
         trigger.declare(2);
         let (asked, locked) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let scope = Arc::new(Curious { trigger: trigger.clone(), asked, locked });
+        let ownership = Arc::new(Curious { trigger: trigger.clone(), asked, locked });
         let queue = Queue::new(env.clone(), "test", QueueOptions::default(), None);
         let quarantine = Quarantine::new(None);
-        let enqueuer = Enqueuer::new(queue.clone(), quarantine, History::new(env, "test"), scope.clone());
+        let enqueuer = Enqueuer::new(queue.clone(), quarantine, History::new(env, "test"), ownership.clone());
         ["a", "z"].iter().for_each(|name| trigger.try_send(ObjectKey::cluster(name)).expect("kept"));
         trigger.open("test", enqueuer);
         trigger.try_send(ObjectKey::cluster("b")).expect("z has left");
@@ -328,7 +328,10 @@ mod tests {
             Err(TriggerError::Full { bound: 2 }),
             "what is not elsewhere does"
         );
-        assert_eq!((scope.asked.load(Ordering::Relaxed), scope.locked.load(Ordering::Relaxed)), (5, 0));
+        assert_eq!(
+            (ownership.asked.load(Ordering::Relaxed), ownership.locked.load(Ordering::Relaxed)),
+            (5, 0)
+        );
         assert_eq!(queue.len(), 2);
     }
 }

@@ -90,7 +90,7 @@ impl Undecodable {
             (look(&mut state), released)
         };
         for (key, priority) in released {
-            // The worker that takes the key asks the scope.
+            // The worker that dequeues the key checks its ownership.
             self.0.queue.at(priority).put_wanted(key, Add::now());
         }
         looked

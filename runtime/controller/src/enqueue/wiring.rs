@@ -73,7 +73,7 @@ impl Wiring {
 /// Joins a handler to its informer.
 pub(crate) type Attach = Box<dyn FnOnce(&Wiring) -> Result<HandlerHandle, InformerError> + Send>;
 
-/// Queues the keys of what a cache holds of which a scope says so, as if it had just been listed.
+/// Enqueues the keys of cached objects that the filter selects, as if the objects had just been listed.
 pub(crate) type Replay = Arc<dyn Fn(&Wiring, &dyn Fn(&ObjectKey) -> bool) + Send + Sync>;
 
 /// Joins `handle` to `informer`, guarded against its panics.

@@ -6,12 +6,12 @@
 use windlass_env::Instant;
 use windlass_informer::{Lag, Laggard, Presence, Quarantined as Undecoded};
 use windlass_object::{GroupResource, ResourceKind};
+use windlass_sharding::Ownership;
 use windlass_workqueue::Whereabouts;
 
 use crate::core::standing::{Held, Standing};
 use crate::enqueue::history::{Ending, Failure, Record, Refused};
 use crate::enqueue::quarantine::Quarantined;
-use crate::enqueue::scope::Verdict;
 use crate::explain::CachedObject;
 use crate::explain::moment::Now;
 use crate::explain::situation::Situation;
@@ -28,7 +28,7 @@ pub(super) struct Facts {
     pub(super) barred: Option<(ResourceKind, Presence)>,
     /// Caches with an initial list that may miss changes since, and why.
     pub(super) behind: Vec<String>,
-    pub(super) verdict: Verdict,
+    pub(super) ownership: Ownership,
     /// Objects of that name which cannot be decoded; first those that the key names.
     pub(super) undecoded: Vec<Spoilt>,
     pub(super) resting: Option<Quarantined>,
@@ -115,10 +115,10 @@ impl Facts {
 
     /// The key as such must not be reconciled, or not now.
     fn of_the_key(&self) -> Option<Situation> {
-        if let Verdict::Elsewhere { shard, holder } = &self.verdict {
+        if let Ownership::NotOwned { shard, holder } = &self.ownership {
             return Some(Situation::OtherShard { shard: shard.0, holder: holder.clone() });
         }
-        if let Verdict::Soon { shard } = &self.verdict {
+        if let Ownership::Pending { shard } = &self.ownership {
             let told = format!("shard {shard} is being taken over");
             return Some(
                 lacking(&self.laggards).unwrap_or(Situation::WaitingForCache { lacking: vec![told] }),

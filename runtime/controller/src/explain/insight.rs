@@ -6,6 +6,7 @@ use std::sync::Arc;
 use windlass_env::caught_now;
 use windlass_informer::Presence;
 use windlass_object::{ObjectKey, ResourceKind};
+use windlass_sharding::Ownership;
 
 use crate::consistency::caches::{Cache, behind};
 use crate::core::Core;
@@ -14,7 +15,6 @@ use crate::descriptor::Descriptor;
 use crate::enqueue::history::{Asker, Ending, Record, Seen};
 use crate::enqueue::keys::Keys;
 use crate::enqueue::pause::Pause;
-use crate::enqueue::scope::Verdict;
 use crate::explain::diagnosis::{Facts, Spoilt};
 use crate::explain::moment::Now;
 use crate::explain::overview::{FailingKey, Overview, State, WaitingKey};
@@ -145,7 +145,7 @@ fn facts(core: &Core, key: &ObjectKey) -> Facts {
         polls: if core.phase.has_begun() { core.polls.lacking() } else { Vec::new() },
         barred: barred(core),
         behind: trailing(core),
-        verdict: verdict(core, key),
+        ownership: ownership(core, key),
         undecoded: undecoded(core, &caches, key),
         resting: keys.quarantine.resting().into_iter().find(|resting| resting.key == *key),
         annotation: Pause::of(&keys.pauses, key),
@@ -208,14 +208,14 @@ fn all_caches(core: &Core) -> Vec<Cache> {
     all
 }
 
-/// What the scope of a controller that has started says; if it panics, which costs the key its turns too, the history tells.
-fn verdict(core: &Core, key: &ObjectKey) -> Verdict {
+/// Returns the ownership of a key, if the controller has started. If the check panics, the history contains the panic.
+fn ownership(core: &Core, key: &ObjectKey) -> Ownership {
     match core.phase.standing() {
         Standing::Working | Standing::Draining => {
-            caught_now(|| core.keys.scope.verdict(key)).unwrap_or(Verdict::Mine(None))
+            caught_now(|| core.keys.ownership.ownership(key)).unwrap_or(Ownership::Owned(None))
         }
         Standing::NotStarted | Standing::StandingBy { .. } | Standing::WaitingForCaches => {
-            Verdict::Mine(None)
+            Ownership::Owned(None)
         }
     }
 }

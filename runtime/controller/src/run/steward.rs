@@ -67,7 +67,7 @@ impl Steward {
         }
     }
 
-    /// Queues the keys that were put aside and are to be reconciled by now. Call it when the scope has said so.
+    /// Queues the keys that were put aside and are to be reconciled by now. Call it after the ownership has changed.
     pub fn let_in(&self) {
         self.core.keys.let_in();
     }
@@ -80,7 +80,7 @@ impl Steward {
 
     /// Lets go of the keys of which `gone` says so: those that wait, for a worker or for a time, and all that is
     /// remembered of them, are forgotten, and this resolves once no worker has one of them any more. The controller's
-    /// [`Scope`](crate::Scope) must say by now that they are elsewhere, or new ones come at any time.
+    /// [`KeyOwnership`](windlass_sharding::KeyOwnership) must not own them any more, or new ones are enqueued at any time.
     ///
     /// Reconciles that run go on to their end while the fence they began with is open, and are dropped when it closes.
     ///

@@ -16,6 +16,7 @@ use windlass_env::{Instant, caught};
 use windlass_events::Recorder;
 use windlass_metrics::ReconcileMetrics;
 use windlass_object::{GroupResource, ObjectKey};
+use windlass_sharding::Ownership;
 use windlass_workqueue::{Add, Item, Priority};
 
 use crate::consistency::freshness::Freshness;
@@ -26,7 +27,6 @@ use crate::enqueue::keys::Keys;
 use crate::enqueue::limits::Limit;
 use crate::enqueue::pause::Pause;
 use crate::enqueue::quarantine::Verdict;
-use crate::enqueue::scope;
 use crate::error::{Class, LeaseLost, Loudness, ReconcileError, ReconcileTimeout, retry};
 use crate::run::context::{About, Context};
 use crate::run::outcome::{Attempt, Outcome, Settlement, settle};
@@ -109,7 +109,7 @@ impl Worker {
         }
         loop {
             let mut gone = pin!(self.core.keys.gone.notified());
-            // Whoever takes keys away says so in the scope first, so this listens from before the scope is asked.
+            // The ownership changes before the notification, so this listens from before the check.
             gone.as_mut().enable();
             self.admit(key, priority)?;
             if let Either::Left((passed, _)) = future::select(passed.as_mut(), gone).await {
@@ -122,14 +122,14 @@ impl Worker {
     /// Whether `key` is to be reconciled here and now; if so, behind which fence.
     fn admit(&self, key: &ObjectKey, priority: Priority) -> Option<KeyFence> {
         let (name, keys) = (self.core.name(), &self.core.keys);
-        let Keys { scope, pauses, undecodable, history, queue, .. } = keys;
+        let Keys { ownership, pauses, undecodable, history, queue, .. } = keys;
         let fence = loop {
-            match scope.verdict(key) {
-                scope::Verdict::Mine(fence) => break fence,
-                scope::Verdict::Soon { .. } if keys.put_aside(key, priority) => return None,
+            match ownership.ownership(key) {
+                Ownership::Owned(fence) => break fence,
+                Ownership::Pending { .. } if keys.put_aside(key, priority) => return None,
                 // It was let in between the two looks.
-                scope::Verdict::Soon { .. } => {}
-                scope::Verdict::Elsewhere { shard, .. } => {
+                Ownership::Pending { .. } => {}
+                Ownership::NotOwned { shard, .. } => {
                     tracing::debug!(controller = name, %key, %shard, "not reconciled: another replica's");
                     queue.forget(key);
                     history.forget(key);

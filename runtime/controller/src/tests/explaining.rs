@@ -11,10 +11,11 @@ use windlass_client::{Fence, FenceState, FrameStream, RequestError};
 use windlass_informer::{ListRequest, ListerWatcher, Selection, Sources as _, WatchRequest};
 use windlass_object::shard::ShardId;
 use windlass_object::{RawList, ResourceKind, Scope as Reach, Status, Typed};
+use windlass_sharding::{KeyOwnership, Ownership};
 
 use super::*;
 use crate::ReadYourWrites;
-use crate::{CacheSync, Explanation, Held, Insight, Scope, Standing, Verdict, generation_changed};
+use crate::{CacheSync, Explanation, Held, Insight, Standing, generation_changed};
 use crate::{not_yet, retry_after};
 
 const PAUSED: &str = "example.com/paused";
@@ -381,7 +382,7 @@ async fn a_reconcile_may_pause_its_key_with_a_reason() {
     assert_eq!(world.diary.names(), ["m"], "a change asks again");
 }
 
-/// A fence that closes as told, and a scope in which names up to a letter are this replica's.
+/// A fence that closes on command, and the ownership of names up to a letter.
 #[derive(Clone, Debug)]
 struct Gatekeeper {
     limit: Arc<Mutex<char>>,
@@ -414,12 +415,12 @@ impl Gatekeeper {
     }
 }
 
-impl Scope for Gatekeeper {
-    fn verdict(&self, key: &ObjectKey) -> Verdict {
+impl KeyOwnership for Gatekeeper {
+    fn ownership(&self, key: &ObjectKey) -> Ownership {
         if self.is_gone(key) {
-            return Verdict::Elsewhere { shard: ShardId(3), holder: Some("replica-b".to_owned()) };
+            return Ownership::NotOwned { shard: ShardId(3), holder: Some("replica-b".to_owned()) };
         }
-        Verdict::Mine(Some(Arc::new(self.clone())))
+        Ownership::Owned(Some(Arc::new(self.clone())))
     }
 }
 

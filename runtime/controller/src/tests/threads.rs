@@ -99,7 +99,7 @@ fn every_key_that_threads_send_is_taken_once_and_who_waits_for_room_gets_it_or_h
             });
         });
         let history = History::new(env.clone(), "threads");
-        let enqueuer = Enqueuer::new(queue.clone(), Quarantine::new(None), history, Arc::new(Everything));
+        let enqueuer = Enqueuer::new(queue.clone(), Quarantine::new(None), history, Arc::new(OwnsAllKeys));
         trigger.open("threads", enqueuer);
     });
     assert_eq!(taken.into_inner(), KEYS);

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
 use k8s_openapi::api::core::v1::Node;
-use windlass_election::shards::DIVISION_ANNOTATION;
 use windlass_object::shard::{Division, ShardId, hash};
+use windlass_sharding::{DIVISION_ANNOTATION, ShardTable};
 
 use super::*;
-use crate::shards::Table;
 
 const NAMESPACES: usize = 12;
 
@@ -558,7 +557,11 @@ async fn a_look_at_the_namespaces_that_failed_is_made_again_and_one_where_nothin
     });
     tenants.world.pass(600).await;
     assert_eq!(one.heavy(), "0", "nobody could know");
-    assert_eq!(warnings.about("namespaces cannot be counted").len(), 1, "told once, however often it failed");
+    assert_eq!(
+        warnings.about("counting the objects of namespaces failed").len(),
+        1,
+        "told once, however often it failed"
+    );
     tenants.world.api.meddle(|_| None);
     tenants.world.pass(40).await;
     assert_eq!(one.heavy(), "1", "{}", one.page());
@@ -667,5 +670,5 @@ async fn what_needs_a_leader_or_watches_kinds_without_namespaces_by_shard_is_ref
 #[test]
 fn a_table_of_nothing_closes_its_fence() {
     use windlass_client::FenceState;
-    assert_eq!(Table::default().fence().state(), FenceState::Closed);
+    assert_eq!(ShardTable::default().fence().state(), FenceState::Closed);
 }

@@ -44,7 +44,7 @@ pub(super) const DEFECTS: &[Mutation] = &[
     },
     Mutation {
         name: "shard lease outlives its duration",
-        file: "runtime/election/src/shards/elector.rs",
+        file: "runtime/sharding/src/elector.rs",
         before: "let ShardsConfig { election, shards } = config;",
         after: r#"let ShardsConfig { mut election, shards } = config;
         if windlass_env::has_defect("shard lease outlives its duration") {

@@ -25,14 +25,14 @@ async fn a_panic_beside_the_reconcile_is_told_as_backing_off_on_one_line() {
 /// Panics whenever it is asked.
 struct Hopeless;
 
-impl Scope for Hopeless {
-    fn verdict(&self, _: &ObjectKey) -> Verdict {
+impl KeyOwnership for Hopeless {
+    fn ownership(&self, _: &ObjectKey) -> Ownership {
         panic!("no verdict")
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scope_that_panics_is_told_of_and_does_not_take_the_answer_with_it() {
+async fn panicking_ownership_is_reported_and_does_not_fail_explain() {
     let world = World::with(&[]);
     let queue = Arc::new(OnceLock::new());
     let theirs = Arc::clone(&queue);
@@ -86,7 +86,7 @@ async fn an_object_of_another_kind_that_cannot_be_decoded_is_a_detail() {
 async fn a_worker_that_waits_for_the_cache_does_not_count_as_running() {
     let world = World::with(&["counter"]);
     world.api.meddle(|_| Some(What::Coalesced { within_ms: 8_000 }));
-    let workers = start_blocking(&world, Arc::new(crate::Everything)).await;
+    let workers = start_blocking(&world, Arc::new(OwnsAllKeys)).await;
     for _ in 0..300 {
         world.env.sleep(Duration::from_millis(100)).await;
         if !world.work().is_empty() && !workers.busy().is_empty() {
@@ -99,7 +99,7 @@ async fn a_worker_that_waits_for_the_cache_does_not_count_as_running() {
 }
 
 /// The obedient controller, whose workers wait for their caches.
-async fn start_blocking(world: &World, scope: Arc<dyn Scope>) -> Workers {
+async fn start_blocking(world: &World, scope: Arc<dyn KeyOwnership>) -> Workers {
     let registration = Registration::with::<Obedient>(world.diary.clone()).tuned(|setup| {
         setup.read_your_writes(ReadYourWrites::Block { at_most: Duration::from_secs(20) });
     });
@@ -107,13 +107,13 @@ async fn start_blocking(world: &World, scope: Arc<dyn Scope>) -> Workers {
     readied.prepared.start(readied.resources).await.expect("started")
 }
 
-/// A scope that gives every key the fence that it was last told of.
+/// Owns every key behind the fence that was set last.
 #[derive(Clone)]
 struct Passing(Arc<Mutex<Arc<dyn Fence>>>);
 
-impl Scope for Passing {
-    fn verdict(&self, _: &ObjectKey) -> Verdict {
-        Verdict::Mine(Some(Arc::clone(&*self.0.lock().expect("whole"))))
+impl KeyOwnership for Passing {
+    fn ownership(&self, _: &ObjectKey) -> Ownership {
+        Ownership::Owned(Some(Arc::clone(&*self.0.lock().expect("whole"))))
     }
 }
 

@@ -1,0 +1,265 @@
+//! The shards that this replica holds, and their stages: the [`KeyOwnership`] of every controller, and the fence of writes
+//! that belong to no key.
+//!
+//! It is read for every key that is enqueued, so readers take a snapshot and never wait. One task writes it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use futures_util::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
+use windlass_client::{Fence, FenceState};
+use windlass_election::{LeaderFence, Predecessor};
+use windlass_object::ObjectKey;
+use windlass_object::shard::{Ranges, ShardId, hash};
+
+use crate::overview::ShardsOverview;
+use crate::ownership::{KeyOwnership, Ownership};
+
+/// The held shards, and an overview of all shards. Clones share one table.
+#[derive(Clone, Default)]
+pub struct ShardTable(Arc<ArcSwap<TableState>>);
+
+#[derive(Clone, Default)]
+struct TableState {
+    held: BTreeMap<ShardId, HeldShard>,
+    overview: Arc<ShardsOverview>,
+}
+
+/// The stage of a held shard.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ShardStage {
+    /// The caches are filled. Each controller starts when its own caches are synced.
+    Joining,
+    /// Every controller works on the shard.
+    Working,
+    /// No reconcile of the shard starts any more.
+    Leaving,
+}
+
+/// A held shard.
+#[derive(Clone)]
+pub struct HeldShard {
+    ranges: Ranges,
+    fence: Arc<LeaderFence>,
+    stage: ShardStage,
+    lost: bool,
+    /// The controllers that work on it.
+    controllers: BTreeSet<&'static str>,
+    /// Whether all controllers have worked on it.
+    caught_up: bool,
+    predecessor: Predecessor,
+    leaving: CancellationToken,
+}
+
+impl HeldShard {
+    /// Returns a shard on which no controller works.
+    pub fn new(ranges: Ranges, fence: Arc<LeaderFence>, predecessor: Predecessor) -> Self {
+        let (controllers, leaving) = (BTreeSet::new(), CancellationToken::new());
+        let (stage, lost, caught_up) = (ShardStage::Joining, false, false);
+        Self { ranges, fence, stage, lost, controllers, caught_up, predecessor, leaving }
+    }
+
+    /// Returns the previous holder of the shard.
+    pub fn predecessor(&self) -> &Predecessor {
+        &self.predecessor
+    }
+
+    /// Returns a token that is cancelled when the shard begins to leave.
+    pub fn leaving(&self) -> &CancellationToken {
+        &self.leaving
+    }
+
+    /// Returns whether the shard's lease was lost.
+    pub fn is_lost(&self) -> bool {
+        self.lost
+    }
+
+    /// Returns whether the caches of all controllers have reflected the writes of the previous holder.
+    pub fn is_caught_up(&self) -> bool {
+        self.caught_up
+    }
+
+    /// Returns whether a key is in the shard.
+    pub fn contains(&self, key: &ObjectKey) -> bool {
+        self.ranges.contains(hash_of(key))
+    }
+}
+
+/// Returns the hash of a key: that of its namespace or, if it has none, of its name.
+pub fn hash_of(key: &ObjectKey) -> u64 {
+    hash(key.namespace().unwrap_or(key.name()))
+}
+
+/// For readers.
+impl ShardTable {
+    /// Returns the keys of one controller.
+    pub fn ownership(&self, controller: &'static str) -> Arc<dyn KeyOwnership> {
+        Arc::new(ControllerOwnership { table: self.clone(), controller })
+    }
+
+    /// Returns the fence of writes that belong to no key. It is open while any shard is held.
+    pub fn fence(&self) -> Arc<dyn Fence> {
+        Arc::new(AnyShardFence(self.clone()))
+    }
+
+    /// Returns the members and the holders, as last observed.
+    pub fn overview(&self) -> Arc<ShardsOverview> {
+        Arc::clone(&self.0.load().overview)
+    }
+
+    /// Returns the held shards and their stages.
+    pub fn stages(&self) -> BTreeMap<ShardId, ShardStage> {
+        self.0.load().held.iter().map(|(shard, held)| (*shard, held.stage)).collect()
+    }
+
+    /// Returns the held shards that are not leaving.
+    pub fn staying(&self) -> Vec<(ShardId, HeldShard)> {
+        let state = self.0.load();
+        let staying = state.held.iter().filter(|(_, held)| held.stage != ShardStage::Leaving);
+        staying.map(|(shard, held)| (*shard, held.clone())).collect()
+    }
+
+    /// Returns the fence that stays open longest.
+    fn last_to_close(&self) -> Option<Arc<LeaderFence>> {
+        let state = self.0.load();
+        let open = state.held.values().filter_map(|held| Some((held.fence.open_until()?, &held.fence)));
+        open.max_by_key(|(until, _)| *until).map(|(_, fence)| Arc::clone(fence))
+    }
+}
+
+/// For the task that owns the shards. The stages of a shard follow each other in the order of these methods.
+impl ShardTable {
+    /// Sets the overview.
+    pub fn set_overview(&self, overview: ShardsOverview) {
+        let overview = Arc::new(overview);
+        self.change(|state| state.overview = Arc::clone(&overview));
+    }
+
+    /// Adds an acquired shard. Its keys are pending.
+    pub fn join(&self, shard: ShardId, held: HeldShard) {
+        self.change(|state| {
+            state.held.insert(shard, held.clone());
+        });
+    }
+
+    /// Starts a controller, one of `all`, on the keys of a shard; `false` if this term of the shard is over.
+    pub fn start(&self, shard: ShardId, term: &HeldShard, controller: &'static str, all: usize) -> bool {
+        let mut started = false;
+        self.change(|state| {
+            let is_term = |held: &&mut HeldShard| {
+                held.stage != ShardStage::Leaving && Arc::ptr_eq(&held.fence, &term.fence)
+            };
+            let held = state.held.get_mut(&shard).filter(is_term);
+            started = held.is_some();
+            if let Some(held) = held {
+                held.controllers.insert(controller);
+                let is_last = held.controllers.len() >= all;
+                held.stage = if is_last { ShardStage::Working } else { ShardStage::Joining };
+                held.caught_up = is_last;
+            }
+        });
+        started
+    }
+
+    /// Records that the shard's lease was lost.
+    pub fn lose(&self, shard: ShardId) {
+        self.change(|state| {
+            if let Some(held) = state.held.get_mut(&shard) {
+                held.lost = true;
+            }
+        });
+    }
+
+    /// Stops the work on a shard: none of its keys is owned any more. Returns its ranges; `None` if it is leaving already.
+    pub fn stop(&self, shard: ShardId) -> Option<Ranges> {
+        let mut ranges = None;
+        self.change(|state| {
+            let held = state.held.get_mut(&shard).filter(|held| held.stage != ShardStage::Leaving);
+            ranges = held.map(|held| {
+                held.stage = ShardStage::Leaving;
+                held.leaving.cancel();
+                held.ranges.clone()
+            });
+        });
+        ranges
+    }
+
+    /// Removes a shard after its last reconcile. Returns it, if it was held.
+    pub fn leave(&self, shard: ShardId) -> Option<HeldShard> {
+        let mut left = None;
+        self.change(|state| left = state.held.remove(&shard));
+        left
+    }
+
+    fn change(&self, mut change: impl FnMut(&mut TableState)) {
+        let mut state = TableState::clone(&self.0.load());
+        change(&mut state);
+        self.0.store(Arc::new(state));
+    }
+}
+
+/// The keys of one controller.
+struct ControllerOwnership {
+    table: ShardTable,
+    controller: &'static str,
+}
+
+impl KeyOwnership for ControllerOwnership {
+    fn ownership(&self, key: &ObjectKey) -> Ownership {
+        let (state, hash) = (self.table.0.load(), hash_of(key));
+        match state.held.iter().find(|(_, held)| held.ranges.contains(hash)) {
+            Some((shard, held)) if held.stage == ShardStage::Leaving => state.not_owned(*shard),
+            Some((_, held)) if held.controllers.contains(self.controller) => {
+                Ownership::Owned(Some(Arc::clone(&held.fence) as _))
+            }
+            Some((shard, _)) => Ownership::Pending { shard: *shard },
+            None => {
+                let division = state.overview.division.as_ref();
+                state.not_owned(division.map_or(ShardId(0), |division| division.shard_of(hash)))
+            }
+        }
+    }
+}
+
+impl TableState {
+    fn not_owned(&self, shard: ShardId) -> Ownership {
+        Ownership::NotOwned { shard, holder: self.overview.holders.get(&shard).cloned().flatten() }
+    }
+}
+
+/// Open while any shard is held.
+#[derive(Debug)]
+struct AnyShardFence(ShardTable);
+
+impl Fence for AnyShardFence {
+    fn state(&self) -> FenceState {
+        self.0.last_to_close().map_or(FenceState::Closed, |fence| fence.state())
+    }
+
+    fn closed(&self) -> BoxFuture<'static, ()> {
+        let table = self.0.clone();
+        Box::pin(async move {
+            while let Some(fence) = table.last_to_close() {
+                fence.closed().await;
+            }
+        })
+    }
+}
+
+impl fmt::Debug for ShardTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.stages()).finish()
+    }
+}
+
+impl fmt::Debug for HeldShard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldShard")
+            .field("ranges", &self.ranges)
+            .field("stage", &self.stage)
+            .finish_non_exhaustive()
+    }
+}
