@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use windlass::client::{ClientOptions, Identities};
 use windlass::informer::Resync;
-use windlass::manager::{ControllerSelection, FeatureGates, ManagerConfig};
+use windlass::manager::{CacheOptions, ControllerSelection, FeatureGates, ManagerConfig};
 use windlass_controllers::Options;
 
 use crate::settings::{
@@ -113,7 +113,7 @@ fn controllers(
     };
     let manager = ManagerConfig {
         controllers: ControllerSelection::parse(controllers.value.0),
-        resync: resync(&min_resync_period)?,
+        cache: CacheOptions { resync: resync(&min_resync_period)?, ..CacheOptions::default() },
         start_interval: controller_start_interval.value.0,
         shutdown_timeout: controller_shutdown_timeout.value.0,
         feature_gates,

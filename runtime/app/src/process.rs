@@ -120,7 +120,7 @@ fn config(name: &str, identity: &str, run: &Run, in_pod: bool) -> ManagerConfig 
         config.election = None;
     }
     if !run.namespaces.is_empty() {
-        config.namespaces = Some(NamespaceSet::of(run.namespaces.iter().cloned()));
+        config.cache.namespaces = Some(NamespaceSet::of(run.namespaces.iter().cloned()));
     }
     // In a Pod the network decides who reaches the server, and reviews decide who reads.
     let in_pod = in_pod.then_some(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 8443)));

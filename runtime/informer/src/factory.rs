@@ -20,6 +20,7 @@ use windlass_object::{GroupResource, Representation, ResourceKind, Scoped, Typed
 
 use self::in_use::Hold;
 pub use self::in_use::InUse;
+pub use self::kinds::{KindOptions, Kinds};
 pub use self::options::{FactoryOptions, Selectors};
 use crate::erased::Codec;
 use crate::error::{Laggard, NotSynced};
@@ -31,6 +32,7 @@ use crate::shared_informer::SharedInformer;
 
 mod definitions;
 mod in_use;
+mod kinds;
 mod options;
 
 /// Makes, keeps and starts informers. Cheap to clone; clones are one factory.
@@ -106,7 +108,7 @@ impl InformerFactory {
         representation: R,
         selection: Selection,
     ) -> SharedInformer<R::Object> {
-        let namespaces = self.inner.options.namespaces.clone();
+        let namespaces = self.inner.options.namespaces_of(&representation.kind());
         self.informer_over(representation, selection, namespaces)
     }
 
@@ -139,11 +141,16 @@ impl InformerFactory {
     ) -> InUse<R::Object> {
         let codec = Codec::of(representation);
         let selection = self.inner.options.narrow(&codec.kind, selection);
-        let namespaces = self.inner.options.namespaces.clone();
+        let namespaces = self.inner.options.namespaces_of(&codec.kind);
         let (informer, hold) = self.found(codec, selection, namespaces, |state, found| {
             state.hold(&self.inner, &found.identity, found.is_new)
         });
         InUse { informer: SharedInformer::of(informer), hold }
+    }
+
+    /// Whether the stored objects of this resource differ from the server's ([`KindOptions::transform`]).
+    pub fn has_transform(&self, resource: &GroupResource) -> bool {
+        self.inner.options.kinds.has_transform(resource)
     }
 
     fn informer_narrowed(
@@ -378,15 +385,20 @@ impl State {
             return Found { informer: Arc::clone(informer), sources, identity, is_new: false };
         }
         let stream = self.stream(&factory.options.name, &identity);
+        let settings = factory.options.settings(&codec.kind);
+        let transform = factory.options.transform(&codec.kind, codec.identity.1);
         let informer = Arc::new(Informer::new(
             &factory.env,
             &factory.metrics,
             &stream,
             codec,
             selection,
-            factory.options.settings(),
+            settings,
             members,
         ));
+        if let Some(transform) = transform {
+            informer.set_transform(transform).expect("it is new");
+        }
         if definitions::is_of_definitions(&identity.kind) {
             // Before anybody can find and start it: what it tells first must not go unheard.
             definitions::link(factory, &informer);

@@ -72,7 +72,7 @@ mod undecodable;
 
 pub use crate::budget::OverBudget;
 pub use crate::error::{InformerError, Lag, Laggard, NotSynced};
-pub use crate::factory::{FactoryOptions, InUse, InformerFactory, Selectors};
+pub use crate::factory::{FactoryOptions, InUse, InformerFactory, KindOptions, Kinds, Selectors};
 pub use crate::handle::{HandlerHandle, WaitsForItself};
 pub use crate::handler::{
     Cause, Delivery, Event, Handler, HandlerFailure, HandlerOptions, Observation, Resync, filtered,

@@ -8,9 +8,9 @@ use windlass_admin::{AdminConfig, AdminConfigError};
 use windlass_client::{ClientOptions, ClientOptionsError};
 use windlass_controller::CacheSync;
 use windlass_election::{ElectionConfig, ElectionConfigError};
-use windlass_informer::{NamespaceSet, Resync};
 use windlass_sharding::{ShardsConfig, ShardsConfigError};
 
+use crate::cache::CacheOptions;
 use crate::feature_gates::FeatureGates;
 use crate::selection::ControllerSelection;
 
@@ -43,16 +43,10 @@ pub struct ManagerConfig {
     pub configuration: BTreeMap<String, serde_json::Value>,
     /// The features of this program that can be switched, which metrics tell. Default: none.
     pub feature_gates: FeatureGates,
-    /// The namespaces whose objects controllers see; they may join and leave while the process runs, and kinds without
-    /// namespaces are not concerned. Default `None`: all of them. With a set, roles in those namespaces are enough, and
-    /// each costs a list and a watch of every kind.
-    pub namespaces: Option<NamespaceSet>,
+    /// What caches hold.
+    pub cache: CacheOptions,
     /// Limits and deadlines of requests.
     pub client: ClientOptions,
-    /// How often, at least, handlers are told of every cached object again; the true period is drawn once between this
-    /// and its double, so that replicas do not beat in time. Zero for never, otherwise [`Resync::SHORTEST`] (1 s) at least.
-    /// Default 12 h.
-    pub resync: Duration,
     /// Spreads the start of controllers: each waits for a random time between this and its double. Default zero.
     pub start_interval: Duration,
     /// How long running reconciles may take to end after the first signal. Zero waits for ever. Default 10 s.
@@ -88,9 +82,8 @@ impl ManagerConfig {
             flags: BTreeMap::new(),
             configuration: BTreeMap::new(),
             feature_gates: FeatureGates::default(),
-            namespaces: None,
+            cache: CacheOptions::default(),
             client: ClientOptions::default(),
-            resync: Duration::from_secs(12 * 60 * 60),
             start_interval: Duration::ZERO,
             shutdown_timeout: Duration::from_secs(10),
             cache_sync: CacheSync::Forever,
@@ -131,9 +124,7 @@ impl ManagerConfig {
         if self.cache_sync == CacheSync::Within(Duration::ZERO) {
             return Err(ConfigError::Zero { what: "cache sync timeout" });
         }
-        if !self.resync.is_zero() && self.resync < Resync::SHORTEST {
-            return Err(ConfigError::ResyncTooShort { period: self.resync });
-        }
+        self.cache.validate()?;
         self.client.validate()?;
         if let Some(shards) = self.sharding()? {
             shards.validate()?;
@@ -186,7 +177,7 @@ pub enum ConfigError {
     /// No informer would look through its cache as often as this.
     #[error(
         "the resync period ({period:?}) is too short: choose {shortest:?} at least, or zero for never",
-        shortest = Resync::SHORTEST
+        shortest = windlass_informer::Resync::SHORTEST
     )]
     ResyncTooShort {
         /// The one given.
@@ -214,6 +205,8 @@ pub enum ConfigError {
 
 #[cfg(test)]
 mod tests {
+    use windlass_informer::Resync;
+
     use super::*;
 
     #[test]
@@ -236,11 +229,13 @@ mod tests {
         let hasty = ManagerConfig { api_server_wait: Duration::ZERO, ..ManagerConfig::new("me") };
         assert_eq!(hasty.validate(), Err(ConfigError::Zero { what: "API server wait" }));
         for period in [1, 999].map(Duration::from_millis) {
-            let restless = ManagerConfig { resync: period, ..ManagerConfig::new("me") };
+            let cache = CacheOptions { resync: period, ..CacheOptions::default() };
+            let restless = ManagerConfig { cache, ..ManagerConfig::new("me") };
             assert_eq!(restless.validate(), Err(ConfigError::ResyncTooShort { period }));
         }
         for resync in [Duration::ZERO, Resync::SHORTEST] {
-            assert_eq!(ManagerConfig { resync, ..ManagerConfig::new("me") }.validate(), Ok(()));
+            let cache = CacheOptions { resync, ..CacheOptions::default() };
+            assert_eq!(ManagerConfig { cache, ..ManagerConfig::new("me") }.validate(), Ok(()));
         }
         let mut unlimited = ManagerConfig::new("me");
         unlimited.client.qps = 1e-11;

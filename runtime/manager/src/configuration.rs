@@ -12,6 +12,9 @@ use windlass_client::{ClientOptions, Identities};
 use windlass_controller::CacheSync;
 use windlass_election::{CoordinatedConfig, ElectionConfig};
 
+use windlass_informer::Selectors;
+
+use crate::cache::CacheOptions;
 use crate::config::ManagerConfig;
 
 /// What the manager's part is called.
@@ -37,9 +40,8 @@ fn manager(config: &ManagerConfig) -> Value {
         // A part of its own.
         configuration: _,
         feature_gates,
-        namespaces,
+        cache,
         client,
-        resync,
         start_interval,
         shutdown_timeout,
         cache_sync,
@@ -55,9 +57,8 @@ fn manager(config: &ManagerConfig) -> Value {
         "shards": shards,
         "featureGates": feature_gates.iter().map(|(gate, on)| (gate.name, on)).collect::<BTreeMap<_, _>>(),
         "admin": admin.as_ref().map(self::admin),
-        "namespaces": namespaces.as_ref().map(|namespaces| namespaces.current()),
+        "cache": self::cache(cache),
         "clientConnection": self::client(client),
-        "minResyncPeriod": text(*resync),
         "controllerStartInterval": text(*start_interval),
         "controllerShutdownTimeout": text(*shutdown_timeout),
         "cacheSyncTimeout": match cache_sync {
@@ -67,6 +68,20 @@ fn manager(config: &ManagerConfig) -> Value {
         "apiServerWait": text(*api_server_wait),
         "workerStuckAfter": text(*worker_stuck_after),
         "rememberedEvents": remembered_events,
+    })
+}
+
+fn cache(cache: &CacheOptions) -> Value {
+    let Selectors { labels, fields } = &cache.selectors;
+    json!({
+        "namespaces": cache.namespaces.as_ref().map(|namespaces| namespaces.current()),
+        "labelSelector": labels,
+        "fieldSelector": fields,
+        "minResyncPeriod": text(cache.resync),
+        "keepManagedFields": cache.keep_managed_fields,
+        "byteBudget": cache.byte_budget,
+        "followDefinitions": cache.follow_definitions,
+        "kindsWithOptions": cache.kinds.resources().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }
 

@@ -35,6 +35,7 @@
 
 mod api_server;
 mod budget;
+mod cache;
 mod config;
 mod configuration;
 mod controllers;
@@ -62,6 +63,7 @@ mod team;
 #[cfg(test)]
 mod tests;
 
+pub use crate::cache::CacheOptions;
 pub use crate::config::{ConfigError, ManagerConfig};
 pub use crate::error::{AddError, ManagerError, RegistryError, RunnableError};
 pub use crate::explain::{Explainer, NoSuchController};
@@ -74,3 +76,4 @@ pub use crate::runnables::{ManagerHandle, Runnable, RunnableContext, RunnableGro
 pub use crate::selection::{ControllerSelection, UnknownController};
 pub use crate::shutdown::{ShutdownSignals, ShutdownTrigger};
 pub use crate::spelling::closest;
+pub use windlass_informer::{KindOptions, NamespaceSet, Selectors};

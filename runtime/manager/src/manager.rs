@@ -263,11 +263,10 @@ impl Manager {
     }
 
     fn factory(&self, shards: Option<&ShardContext>) -> InformerFactory {
-        let period = self.config.resync;
+        let period = self.config.cache.resync;
         let resync = (!period.is_zero()).then(|| self.env.rng("informer resync").jitter(period, 1.0));
-        let namespaces = self.config.namespaces.clone();
         let shards = shards.map(|shards| shards.set.clone());
-        let options = FactoryOptions { resync, namespaces, shards, ..FactoryOptions::default() };
+        let options = FactoryOptions { resync, shards, ..self.config.cache.factory() };
         InformerFactory::new(self.env.clone(), self.metrics.clone(), options)
     }
 

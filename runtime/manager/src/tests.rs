@@ -22,7 +22,7 @@ use windlass_informer::{ChannelSource, Lister, NamespaceSet, Selection};
 use windlass_metrics::Metrics;
 use windlass_object::{GroupResource, ObjectKey, ResourceKind, Rule, Scope, Typed, Verb};
 
-use crate::{Manager, ManagerConfig, ManagerError, Registry, ShutdownSignals, ShutdownTrigger};
+use crate::{CacheOptions, Manager, ManagerConfig, ManagerError, Registry, ShutdownSignals, ShutdownTrigger};
 
 mod configured;
 mod construction;
@@ -625,7 +625,7 @@ async fn a_manager_of_some_namespaces_works_in_these_and_asks_for_no_others_even
     let world = World::new();
     let namespaces = NamespaceSet::of(["mail"]);
     let one = world.start_with(ManagerConfig {
-        namespaces: Some(namespaces.clone()),
+        cache: CacheOptions { namespaces: Some(namespaces.clone()), ..CacheOptions::default() },
         shutdown_timeout: Duration::from_secs(30),
         ..ManagerConfig::new("one")
     });

@@ -55,7 +55,7 @@ impl CacheForm {
             CacheForm::Plain | CacheForm::Selected => simulation.replicas(1),
             CacheForm::Namespaced => simulation
                 .replicas(1)
-                .configured(|config| config.namespaces = Some(NamespaceSet::of([NAMESPACE]))),
+                .configured(|config| config.cache.namespaces = Some(NamespaceSet::of([NAMESPACE]))),
             CacheForm::Sharded => simulation.configured(|config| config.shards = NonZeroU16::new(2)),
         }
     }

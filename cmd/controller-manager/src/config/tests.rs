@@ -40,7 +40,7 @@ fn defaults_are_those_of_upstream() {
     assert_eq!(cluster, Cluster { kubeconfig: None, master: None });
     assert_eq!((manager.client.qps, manager.client.burst), (20.0, 30));
     assert_eq!(manager.controllers, ControllerSelection::default());
-    assert_eq!(manager.resync, Duration::from_secs(12 * 3600));
+    assert_eq!(manager.cache.resync, Duration::from_secs(12 * 3600));
     assert_eq!(manager.start_interval, Duration::ZERO);
     assert_eq!(manager.shutdown_timeout, Duration::from_secs(10));
     assert_eq!(manager.admin, Some(AdminConfig::new("0.0.0.0:10257".parse().expect("an address"))));

@@ -1,17 +1,18 @@
 //! What the informers of a factory have in common.
 
-use std::collections::BTreeMap;
+use std::any::TypeId;
 use std::time::Duration;
 
-use windlass_object::{GroupResource, ResourceKind};
+use windlass_object::ResourceKind;
 
+use super::kinds::Kinds;
 use crate::list_watch::Selection;
 use crate::namespaces::NamespaceSet;
-use crate::settings::Settings;
+use crate::settings::{Settings, Transform};
 use crate::shards::{ShardSet, Shards};
 
 /// What the informers of a factory have in common.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct FactoryOptions {
     /// How often handlers that do not say otherwise ([`HandlerOptions`](crate::HandlerOptions)) are told of every
     /// object although nothing happened; at least [`Resync::SHORTEST`](crate::Resync::SHORTEST). `None` by default:
@@ -35,8 +36,8 @@ pub struct FactoryOptions {
     pub shards: Option<ShardSet>,
     /// What every informer selects by, beside what it is asked for. Nothing by default.
     pub selectors: Selectors,
-    /// What the informers of these resources select by instead of [`selectors`](Self::selectors).
-    pub selectors_by_kind: BTreeMap<GroupResource, Selectors>,
+    /// What differs for the informers of single kinds. Nothing by default.
+    pub kinds: Kinds,
     /// Whether to follow the custom resource definitions, so that a kind that is installed is asked for at once, not
     /// within a minute. Needs the right to list and watch `customresourcedefinitions.apiextensions.k8s.io`, and is off
     /// by default for that. If the factory has an informer of all definitions anyway, that one serves.
@@ -64,7 +65,7 @@ impl Default for FactoryOptions {
             namespaces: None,
             shards: None,
             selectors: Selectors::default(),
-            selectors_by_kind: BTreeMap::new(),
+            kinds: Kinds::default(),
             follow_definitions: false,
             name: "informers".to_owned(),
         }
@@ -72,15 +73,31 @@ impl Default for FactoryOptions {
 }
 
 impl FactoryOptions {
-    pub(super) fn settings(&self) -> Settings {
+    pub(super) fn settings(&self, kind: &ResourceKind) -> Settings {
         let Self { resync, keep_managed_fields, byte_budget, .. } = *self;
-        Settings { resync, keep_managed_fields, byte_budget }
+        let of_kind = self.kinds.get(&kind.group_resource());
+        Settings {
+            resync,
+            keep_managed_fields: of_kind.and_then(|it| it.keep_managed_fields).unwrap_or(keep_managed_fields),
+            byte_budget: of_kind.and_then(|it| it.byte_budget).or(byte_budget),
+        }
+    }
+
+    /// The namespaces of informers of this kind.
+    pub(super) fn namespaces_of(&self, kind: &ResourceKind) -> Option<NamespaceSet> {
+        let of_kind = self.kinds.get(&kind.group_resource()).and_then(|it| it.namespaces.clone());
+        of_kind.or_else(|| self.namespaces.clone())
+    }
+
+    /// How objects of this type are changed before they are stored.
+    pub(super) fn transform(&self, kind: &ResourceKind, object: TypeId) -> Option<Transform> {
+        self.kinds.get(&kind.group_resource())?.transform(object)
     }
 
     /// What an informer selects that is asked for with `selection`: both must hold.
     pub(super) fn narrow(&self, kind: &ResourceKind, selection: Selection) -> Selection {
-        let Selectors { labels, fields } =
-            self.selectors_by_kind.get(&kind.group_resource()).unwrap_or(&self.selectors);
+        let of_kind = self.kinds.get(&kind.group_resource()).and_then(|it| it.selectors.as_ref());
+        let Selectors { labels, fields } = of_kind.unwrap_or(&self.selectors);
         self.without_needless_shards(Selection {
             labels: both(selection.labels, labels.as_deref()),
             fields: both(selection.fields, fields.as_deref()),

@@ -6,16 +6,17 @@ use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 use windlass_admin::{About, Access, AdminConfig, Holdings, Tls};
 use windlass_client::Identities;
 use windlass_controller::CacheSync;
 use windlass_election::{CoordinatedConfig, ElectionConfig};
-use windlass_informer::NamespaceSet;
+use windlass_informer::{KindOptions, NamespaceSet};
 
 use crate::configuration::about;
 use crate::feature_gates::{FeatureGate, FeatureGates, Stage};
-use crate::{ControllerSelection, ManagerConfig};
+use crate::{CacheOptions, ControllerSelection, ManagerConfig};
 
 /// A configuration that has everything a configuration can have.
 fn full() -> ManagerConfig {
@@ -31,7 +32,7 @@ fn full() -> ManagerConfig {
         election: Some(election),
         shards: NonZeroU16::new(4),
         admin: Some(admin),
-        namespaces: Some(NamespaceSet::of(["shop"])),
+        cache: CacheOptions { namespaces: Some(NamespaceSet::of(["shop"])), ..config.cache.clone() },
         client,
         ..config
     }
@@ -99,8 +100,8 @@ const CHANGES: &[Change] = &[
     ("flags", |config| drop(config.flags.insert("other".to_owned(), "1".to_owned()))),
     ("configuration", |config| drop(config.configuration.insert("other".to_owned(), json!(1)))),
     ("feature_gates", |config| config.feature_gates = gates()),
-    ("namespaces", |config| config.namespaces = None),
-    ("namespaces", |config| config.namespaces = Some(NamespaceSet::of(["other"]))),
+    ("cache.namespaces", |config| config.cache.namespaces = None),
+    ("cache.namespaces", |config| config.cache.namespaces = Some(NamespaceSet::of(["other"]))),
     ("client.qps", |config| config.client.qps = 12.5),
     ("client.burst", |config| config.client.burst = 77),
     ("client.user_agent", |config| config.client.user_agent = "other".to_owned()),
@@ -111,7 +112,15 @@ const CHANGES: &[Change] = &[
     ("client.identities.namespace", |config| {
         config.client.identities = Identities::ServiceAccounts { namespace: "other".to_owned() };
     }),
-    ("resync", |config| config.resync = OTHER),
+    ("cache.resync", |config| config.cache.resync = OTHER),
+    ("cache.selectors.labels", |config| config.cache.selectors.labels = Some("other".to_owned())),
+    ("cache.selectors.fields", |config| config.cache.selectors.fields = Some("other".to_owned())),
+    ("cache.keep_managed_fields", |config| config.cache.keep_managed_fields = true),
+    ("cache.byte_budget", |config| config.cache.byte_budget = Some(77)),
+    ("cache.follow_definitions", |config| config.cache.follow_definitions = true),
+    ("cache.kinds", |config| {
+        config.cache.kind(KindOptions::<ConfigMap>::new());
+    }),
     ("start_interval", |config| config.start_interval = OTHER),
     ("shutdown_timeout", |config| config.shutdown_timeout = OTHER),
     ("cache_sync", |config| config.cache_sync = CacheSync::Within(OTHER)),

@@ -8,10 +8,10 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::json;
 use windlass::informer::{
-    Cause, Event, FactoryOptions, HandlerOptions, InformerError, InformerFactory, Lag, Presence, Resync,
-    Selection, Selectors, SharedInformer,
+    Cause, Event, FactoryOptions, HandlerOptions, InformerError, InformerFactory, KindOptions, Lag, Presence,
+    Resync, Selection, Selectors, SharedInformer,
 };
-use windlass::object::{Dynamic, GroupResource, Metadata, ResourceKind, Typed, Verb};
+use windlass::object::{Dynamic, Metadata, ResourceKind, Typed, Verb};
 
 use crate::world::{Diary, World, map};
 
@@ -127,11 +127,10 @@ async fn selectors_of_a_factory_hold_for_all_kinds_or_for_one_and_beside_what_is
         world.api.put(&format!("/api/v1/namespaces/shop/secrets/{name}"), labelled(labels));
     }
     let labels = |labels: &str| Selectors { labels: Some(labels.to_owned()), fields: None };
-    let options = FactoryOptions {
-        selectors: labels("tier"),
-        selectors_by_kind: [(GroupResource::new("", "secrets"), labels("!tier"))].into(),
-        ..FactoryOptions::default()
-    };
+    let mut options = FactoryOptions { selectors: labels("tier"), ..FactoryOptions::default() };
+    let mut of_secrets = KindOptions::<Secret>::new();
+    of_secrets.selectors = Some(labels("!tier"));
+    options.kinds.set(of_secrets);
     let factory = InformerFactory::new(world.env.clone(), world.metrics.clone(), options);
     let (maps, secrets) = (factory.typed::<ConfigMap>().lister(), factory.typed::<Secret>().lister());
     let front = Selection { labels: Some("tier=front".into()), ..Selection::default() };

@@ -1,14 +1,12 @@
 //! What every informer of a factory selects by.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use windlass_object::{ResourceKind, Typed, Verb};
+use windlass_object::{Metadata, ResourceKind, Typed, Verb};
 
 use super::world::*;
 use super::*;
-use crate::Selectors;
+use crate::{KindOptions, Kinds, Selectors};
 
 fn labels(text: &str) -> Selectors {
     Selectors { labels: Some(text.to_owned()), fields: None }
@@ -17,12 +15,11 @@ fn labels(text: &str) -> Selectors {
 #[tokio::test(start_paused = true)]
 async fn a_factorys_selectors_narrow_every_informer_and_those_of_a_kind_take_their_place() {
     let fields = Selectors { labels: None, fields: Some("metadata.name=x".to_owned()) };
-    let of_secrets = BTreeMap::from([(ResourceKind::of::<Secret>().group_resource(), fields)]);
-    let options = FactoryOptions {
-        selectors: labels("app=web"),
-        selectors_by_kind: of_secrets,
-        ..FactoryOptions::default()
-    };
+    let mut kinds = Kinds::default();
+    let mut of_secrets = KindOptions::<Secret>::new();
+    of_secrets.selectors = Some(fields);
+    kinds.set(of_secrets);
+    let options = FactoryOptions { selectors: labels("app=web"), kinds, ..FactoryOptions::default() };
     let world = World::with(options);
     let maps = world.factory.typed::<ConfigMap>();
     let secrets = world.factory.typed::<Secret>();
@@ -74,4 +71,37 @@ async fn definitions_are_followed_whatever_a_factory_selects_by() {
         world.define_widgets();
         assert!(widgets.wait_for_sync(Some(SECOND)).await.is_ok(), "asked for: {asked_for}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn options_of_a_kind_replace_those_of_all() {
+    let mut options = FactoryOptions { byte_budget: Some(1 << 20), ..FactoryOptions::default() };
+    let mut of_maps = KindOptions::<ConfigMap>::new().transform(|map| map.data = None);
+    of_maps.namespaces = Some(NamespaceSet::of(["shop"]));
+    of_maps.keep_managed_fields = Some(true);
+    of_maps.byte_budget = Some(7);
+    options.kinds.set(of_maps);
+    let kind = |kind: &ResourceKind| {
+        let settings = options.settings(kind);
+        (settings.byte_budget, settings.keep_managed_fields, options.namespaces_of(kind).is_some())
+    };
+    assert_eq!(kind(&ResourceKind::of::<ConfigMap>()), (Some(7), true, true));
+    assert_eq!(kind(&ResourceKind::of::<Secret>()), (Some(1 << 20), false, false));
+    assert!(options.kinds.has_transform(&ResourceKind::of::<ConfigMap>().group_resource()));
+    assert!(!options.kinds.has_transform(&ResourceKind::of::<Secret>().group_resource()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn transform_of_a_kind_changes_stored_objects_of_its_type_alone() {
+    let mut options = FactoryOptions::default();
+    options.kinds.set(KindOptions::<ConfigMap>::new().transform(|map| map.data = None));
+    let world = World::with(options);
+    world.put("a", "m", "big");
+    let maps = world.factory.typed::<ConfigMap>();
+    let metadata =
+        world.factory.informer(Metadata::new(ResourceKind::of::<ConfigMap>()), Selection::default());
+    world.start();
+    world.factory.wait_for_sync(Some(MINUTE)).await.expect("synced");
+    let map = maps.lister().list().pop().expect("stored");
+    assert_eq!((map.data.as_ref(), metadata.lister().list().len()), (None, 1));
 }

@@ -1,0 +1,131 @@
+//! What differs for the informers of one kind.
+
+use std::any::TypeId;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use kube::Resource;
+use windlass_object::{GroupResource, ResourceKind, Scoped};
+
+use super::options::Selectors;
+use crate::erased::Object;
+use crate::namespaces::NamespaceSet;
+use crate::settings::Transform;
+
+/// What differs for the informers of `K`. A field that is `None` is as in the options of all.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct KindOptions<K> {
+    /// What they select by, instead of the selectors of all.
+    pub selectors: Option<Selectors>,
+    /// The namespaces that they follow. A kind without namespaces ignores it.
+    pub namespaces: Option<NamespaceSet>,
+    /// How many bytes each may hold.
+    pub byte_budget: Option<u64>,
+    /// Whether the `managedFields` of their objects are kept.
+    pub keep_managed_fields: Option<bool>,
+    transform: Option<Transform>,
+    object: PhantomData<fn(K)>,
+}
+
+impl<K: Resource + Send + Sync + 'static> KindOptions<K> {
+    /// Options that change nothing.
+    pub fn new() -> Self {
+        Self {
+            selectors: None,
+            namespaces: None,
+            byte_budget: None,
+            keep_managed_fields: None,
+            transform: None,
+            object: PhantomData,
+        }
+    }
+
+    /// Changes every object before it is stored: to drop fields that no controller of this process reads. Informers of the
+    /// same kind in another form, such as metadata alone, are not concerned.
+    #[must_use]
+    pub fn transform(mut self, change: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
+        self.transform = Some(Arc::new(move |object: &mut Object| {
+            let object = Arc::get_mut(object).and_then(|object| object.downcast_mut());
+            object.map(&change).ok_or_else(|| "the decoder shares the object".to_owned())
+        }));
+        self
+    }
+}
+
+impl<K: Resource + Send + Sync + 'static> Default for KindOptions<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K> fmt::Debug for KindOptions<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KindOptions")
+            .field("selectors", &self.selectors)
+            .field("transform", &self.transform.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The options of single kinds.
+#[derive(Clone, Debug, Default)]
+pub struct Kinds {
+    of: BTreeMap<GroupResource, OfKind>,
+}
+
+#[derive(Clone)]
+pub(super) struct OfKind {
+    pub(super) selectors: Option<Selectors>,
+    pub(super) namespaces: Option<NamespaceSet>,
+    pub(super) byte_budget: Option<u64>,
+    pub(super) keep_managed_fields: Option<bool>,
+    /// For objects of this type.
+    transform: Option<(TypeId, Transform)>,
+}
+
+impl Kinds {
+    /// Sets the options of `K`, in the place of earlier ones.
+    pub fn set<K>(&mut self, options: KindOptions<K>) -> &mut Self
+    where
+        K: Resource<DynamicType = (), Scope: Scoped> + Send + Sync + 'static,
+    {
+        let KindOptions { selectors, namespaces, byte_budget, keep_managed_fields, transform, .. } = options;
+        let transform = transform.map(|transform| (TypeId::of::<K>(), transform));
+        let of_kind = OfKind { selectors, namespaces, byte_budget, keep_managed_fields, transform };
+        self.of.insert(ResourceKind::of::<K>().group_resource(), of_kind);
+        self
+    }
+
+    /// Whether stored objects of this kind differ from the server's.
+    pub fn has_transform(&self, resource: &GroupResource) -> bool {
+        self.get(resource).is_some_and(|of_kind| of_kind.transform.is_some())
+    }
+
+    /// The resources that have options of their own.
+    pub fn resources(&self) -> impl Iterator<Item = &GroupResource> {
+        self.of.keys()
+    }
+
+    pub(super) fn get(&self, resource: &GroupResource) -> Option<&OfKind> {
+        self.of.get(resource)
+    }
+}
+
+impl OfKind {
+    /// The transform of objects of this type.
+    pub(super) fn transform(&self, object: TypeId) -> Option<Transform> {
+        self.transform.as_ref().filter(|(of, _)| *of == object).map(|(_, transform)| Arc::clone(transform))
+    }
+}
+
+impl fmt::Debug for OfKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OfKind")
+            .field("selectors", &self.selectors)
+            .field("transform", &self.transform.is_some())
+            .finish_non_exhaustive()
+    }
+}
