@@ -131,8 +131,8 @@ setting::settings! {
         /// Serve plain HTTP to any client; for loopback addresses only.
         plain_http: bool = "false", "BOOL", "serving.plainHTTP";
 
-        /// Serve HTTP/1.1 only. The default differs from kube-controller-manager's `false`, because one HTTP/2 connection
-        /// can carry many requests at the same time.
+        /// Serve HTTP/1.1 only, which is all that windlass serves: `false` is an error. kube-controller-manager's default is
+        /// `false`.
         disable_http2_serving: bool = "true", "BOOL", "serving.disableHTTP2";
 
         /// Paths that are served without a review; a `*` at the end matches every suffix.

@@ -123,13 +123,11 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
 pub(crate) fn server_config(
     provider: Arc<CryptoProvider>,
     certificates: Arc<Certificates>,
-    http2: bool,
 ) -> Result<Arc<ServerConfig>, CertificateError> {
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = config.map_err(CertificateError::Provider)?;
     let mut config = config.with_no_client_auth().with_cert_resolver(certificates);
-    let protocols: &[&str] = if http2 { &["h2", "http/1.1"] } else { &["http/1.1"] };
-    config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
 

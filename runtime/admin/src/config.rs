@@ -16,9 +16,6 @@ pub struct AdminConfig {
     pub tls: Tls,
     /// Who may read.
     pub access: Access,
-    /// Whether HTTP/2 is offered too, over TLS. Default: no. Nothing here needs it, and it lets one connection ask for
-    /// much at once.
-    pub http2: bool,
 }
 
 /// Behind which certificate the admin server answers.
@@ -71,12 +68,12 @@ pub enum Access {
 impl AdminConfig {
     /// A server that may be exposed: behind a self-signed certificate, for whoever has the right.
     pub fn new(address: SocketAddr) -> Self {
-        Self { address, tls: Tls::SelfSigned, access: Access::reviewed(), http2: false }
+        Self { address, tls: Tls::SelfSigned, access: Access::reviewed() }
     }
 
     /// A server for this machine alone: plain HTTP, open. The address must be on loopback.
     pub fn local(address: SocketAddr) -> Self {
-        Self { address, tls: Tls::Plain, access: Access::Open, http2: false }
+        Self { address, tls: Tls::Plain, access: Access::Open }
     }
 
     /// Checks what can be checked without opening anything.
@@ -84,7 +81,7 @@ impl AdminConfig {
     /// # Errors
     /// The first rule broken.
     pub fn validate(&self) -> Result<(), AdminConfigError> {
-        let Self { address, tls, access, http2: _ } = self;
+        let Self { address, tls, access } = self;
         let address = *address;
         let on_loopback = address.ip().to_canonical().is_loopback();
         if !on_loopback {

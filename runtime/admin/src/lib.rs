@@ -9,7 +9,8 @@
 //!   connections, and loses it when another client connects. What requests and answers weigh is bounded too.
 //! - Every task ends with [`AdminServer::stop`], within a second.
 //!
-//! What it refuses: bodies, methods other than GET and HEAD, client certificates, and HTTP/2 unless it is asked for.
+//! What it refuses: bodies, methods other than GET and HEAD, client certificates, and HTTP/2, where one connection
+//! could carry many requests at the same time.
 
 mod certificates;
 mod config;

@@ -67,9 +67,9 @@ impl AdminServer {
         limits: Limits,
     ) -> Result<Self, AdminError> {
         config.validate()?;
-        let AdminConfig { address, tls, access, http2 } = config;
+        let AdminConfig { address, tls, access } = config;
         let metrics = parts.metrics.admin();
-        let secured = Secured::by(env, tls, *address, *http2, &metrics)?;
+        let secured = Secured::by(env, tls, *address, &metrics)?;
         let bound = |source| AdminError::Bind { address: *address, source };
         let listener = TcpListener::bind(address).await.map_err(bound)?;
         let address = listener.local_addr().map_err(bound)?;
@@ -121,7 +121,6 @@ impl Secured {
         env: &Env,
         tls: &Tls,
         address: SocketAddr,
-        http2: bool,
         metrics: &AdminMetrics,
     ) -> Result<Self, CertificateError> {
         let provider = certificates::provider();
@@ -140,7 +139,7 @@ impl Secured {
             }
         };
         let certificates = Certificates::new(first);
-        let config = certificates::server_config(Arc::clone(&provider), Arc::clone(&certificates), http2)?;
+        let config = certificates::server_config(Arc::clone(&provider), Arc::clone(&certificates))?;
         let following = files.map(|(files, follower)| {
             let (to, metrics) = (env.clone(), metrics.clone());
             certificates::follow(to, files, follower, certificates, provider, metrics).boxed()

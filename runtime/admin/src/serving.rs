@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use futures_util::future::{self, Either};
 use hyper::body::Incoming;
-use hyper::rt::{Executor, Sleep, Timer};
-use hyper::server::conn::{http1, http2};
+use hyper::rt::{Sleep, Timer};
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use rustls::ServerConfig;
@@ -34,17 +34,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const CLOSING: Duration = Duration::from_secs(1);
 
 /// How large the head of a request may be: many times what tokens need. More is answered with 431.
-const HEAD: u32 = 32 * 1024;
+const HEAD: usize = 32 * 1024;
 
 /// How many header lines it may have.
 const LINES: usize = 64;
 
 /// What hyper holds of one connection in each direction, pipelined requests included.
 const BUFFER: usize = 64 * 1024;
-
-/// How many requests one connection of HTTP/2 may have under way, and how many it may take back before they are seen.
-const STREAMS: u32 = 16;
-const RESETS: usize = 16;
 
 /// What one connection costs at most.
 #[derive(Clone, Debug)]
@@ -163,7 +159,7 @@ async fn served(
     socket.set_nodelay(true)?;
     let Some(tls) = &shared.tls else {
         let socket = Watched::new(socket, Arc::clone(connection), shared.limits.stalled);
-        return http_1(shared, socket, connection).await;
+        return serve(shared, socket, connection).await;
     };
     let handshaken = shared.env.timeout(shared.limits.handshake, handshake(shared, tls, socket, connection));
     let stopped = pin!(shared.stop.cancelled());
@@ -172,10 +168,7 @@ async fn served(
         Either::Right((handshaken, _)) => handshaken??,
     };
     match secured {
-        Some(secured) if secured.get_ref().1.alpn_protocol() == Some(b"h2") => {
-            http_2(shared, secured, connection).await
-        }
-        Some(secured) => http_1(shared, secured, connection).await,
+        Some(secured) => serve(shared, secured, connection).await,
         None => Ok(()),
     }
 }
@@ -203,32 +196,13 @@ async fn handshake(
     tls.accept(watched).await.map(Some)
 }
 
-async fn http_1<S>(shared: &Arc<Shared>, socket: S, connection: &Arc<Connection>) -> Result<(), BoxError>
+async fn serve<S>(shared: &Arc<Shared>, socket: S, connection: &Arc<Connection>) -> Result<(), BoxError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut http = http1::Builder::new();
     http.timer(EnvTimer(shared.env.clone())).header_read_timeout(shared.limits.head);
-    http.max_header_size(HEAD as usize).max_headers(LINES).max_buf_size(BUFFER);
-    let (to, over) = (Arc::clone(shared), Arc::clone(connection));
-    let answer = service_fn(move |request| answer(Arc::clone(&to), Arc::clone(&over), request));
-    let mut serving = pin!(http.serve_connection(TokioIo::new(socket), answer));
-    match future::select(pin!(time_to_leave(shared)), serving.as_mut()).await {
-        Either::Right((ended, _)) => Ok(ended?),
-        Either::Left(_) => {
-            serving.as_mut().graceful_shutdown();
-            Ok(shared.env.timeout(CLOSING, serving.as_mut()).await.unwrap_or(Ok(()))?)
-        }
-    }
-}
-
-async fn http_2(shared: &Arc<Shared>, socket: Secure, connection: &Arc<Connection>) -> Result<(), BoxError> {
-    let mut http = http2::Builder::new(Streams(shared.env.clone()));
-    http.timer(EnvTimer(shared.env.clone())).max_concurrent_streams(STREAMS);
-    http.max_pending_accept_reset_streams(RESETS).max_local_error_reset_streams(RESETS);
-    http.max_send_buf_size(BUFFER).max_header_list_size(HEAD);
-    // A client that is silent is asked whether it is there, and dropped if it does not say.
-    http.keep_alive_interval(shared.limits.head).keep_alive_timeout(shared.limits.handshake);
+    http.max_header_size(HEAD).max_headers(LINES).max_buf_size(BUFFER);
     let (to, over) = (Arc::clone(shared), Arc::clone(connection));
     let answer = service_fn(move |request| answer(Arc::clone(&to), Arc::clone(&over), request));
     let mut serving = pin!(http.serve_connection(TokioIo::new(socket), answer));
@@ -281,16 +255,3 @@ impl Future for EnvSleep {
 }
 
 impl Sleep for EnvSleep {}
-
-/// The streams of an HTTP/2 connection, as tasks of the environment's.
-#[derive(Clone, Debug)]
-struct Streams(Env);
-
-impl<F> Executor<F> for Streams
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    fn execute(&self, stream: F) {
-        drop(self.0.spawn("admin stream", stream));
-    }
-}

@@ -142,7 +142,7 @@ fn client(options: &ClientOptions) -> Value {
 }
 
 fn admin(config: &AdminConfig) -> Value {
-    let AdminConfig { address, tls, access, http2 } = config;
+    let AdminConfig { address, tls, access } = config;
     json!({
         "address": address.to_string(),
         "tls": match tls {
@@ -159,7 +159,6 @@ fn admin(config: &AdminConfig) -> Value {
                 "denyTTL": text(*deny_ttl),
             }),
         },
-        "http2": http2,
     })
 }
 

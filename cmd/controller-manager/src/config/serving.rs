@@ -33,6 +33,9 @@ pub(super) fn admin(settings: ServingSettings) -> Result<Option<AdminConfig>, In
         }
         return Ok(None);
     };
+    if !disable_http2_serving.value {
+        return Err(disable_http2_serving.invalid("HTTP/2 is not served", "leave it out"));
+    }
     let address = SocketAddr::new(bind_address.value, port);
     if plain_http.value {
         let config = AdminConfig::local(address);
@@ -44,15 +47,8 @@ pub(super) fn admin(settings: ServingSettings) -> Result<Option<AdminConfig>, In
             );
             return Err(plain_http.invalid(problem, "write --bind-address=127.0.0.1, or leave it out"));
         }
-        let secure: [&Source; 7] = [
-            &tls_cert_file,
-            &cert_dir,
-            &disable_http2_serving,
-            &always_allow,
-            &authentication_ttl,
-            &allow_ttl,
-            &deny_ttl,
-        ];
+        let secure: [&Source; 6] =
+            [&tls_cert_file, &cert_dir, &always_allow, &authentication_ttl, &allow_ttl, &deny_ttl];
         return match secure.into_iter().find(|other| !other.is_default()) {
             Some(other) => {
                 let problem = format!("{} disables TLS and reviews", plain_http.name());
@@ -70,7 +66,7 @@ pub(super) fn admin(settings: ServingSettings) -> Result<Option<AdminConfig>, In
     let kept = |folder| Tls::Kept { folder, name: PAIR.to_owned() };
     // As upstream, files take precedence over the directory.
     let tls = files.unwrap_or_else(|| cert_dir.value.map_or(Tls::SelfSigned, kept));
-    Ok(Some(AdminConfig { address, tls, access, http2: !disable_http2_serving.value }))
+    Ok(Some(AdminConfig { address, tls, access }))
 }
 
 /// Returns the pair of files, if both are given.

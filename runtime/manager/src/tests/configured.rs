@@ -96,7 +96,6 @@ const CHANGES: &[Change] = &[
     ("admin.access.authentication_ttl", |config| reviewed(config, |_, ttl, _, _| *ttl = OTHER)),
     ("admin.access.allow_ttl", |config| reviewed(config, |_, _, ttl, _| *ttl = OTHER)),
     ("admin.access.deny_ttl", |config| reviewed(config, |_, _, _, ttl| *ttl = OTHER)),
-    ("admin.http2", |config| served(config).http2 = true),
     ("flags", |config| drop(config.flags.insert("other".to_owned(), "1".to_owned()))),
     ("configuration", |config| drop(config.configuration.insert("other".to_owned(), json!(1)))),
     ("feature_gates", |config| config.feature_gates = gates()),

@@ -59,7 +59,7 @@ impl Served {
     async fn start(kubeconfig: &Path, tls: Tls, access: Access) -> Result<Self> {
         // Nothing else is told that a port was taken: it is looked for here.
         let free = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
-        let admin = AdminConfig { address: free, tls, access, http2: false };
+        let admin = AdminConfig { address: free, tls, access };
         let config = ManagerConfig { admin: Some(admin), election: None, ..ManagerConfig::new("admin") };
         let env = Env::system("admin");
         let file = kube::config::Kubeconfig::read_from(kubeconfig)?;
