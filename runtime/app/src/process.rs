@@ -116,6 +116,8 @@ fn definitions() -> Declaration {
 /// The configuration that the arguments ask for.
 fn config(name: &str, identity: &str, run: &Run, in_pod: bool) -> ManagerConfig {
     let mut config = ManagerConfig::new(identity).named(name);
+    // The number of requests in flight and the server's priority and fairness bound what is sent.
+    config.client.qps = 0.0;
     if !run.leader_elect {
         config.election = None;
     }

@@ -6,8 +6,6 @@ use kube::Resource;
 use windlass_informer::{FactoryOptions, KindOptions, Kinds, NamespaceSet, Resync, Selectors};
 use windlass_object::Scoped;
 
-use crate::config::ConfigError;
-
 /// What the caches of a manager hold.
 #[derive(Clone, Debug)]
 pub struct CacheOptions {
@@ -52,11 +50,8 @@ impl CacheOptions {
         self
     }
 
-    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
-        match !self.resync.is_zero() && self.resync < Resync::SHORTEST {
-            true => Err(ConfigError::ResyncTooShort { period: self.resync }),
-            false => Ok(()),
-        }
+    pub(crate) fn resyncs_too_often(&self) -> bool {
+        !self.resync.is_zero() && self.resync < Resync::SHORTEST
     }
 
     /// The options of the factory of a process. What the process draws or sets itself is left out.

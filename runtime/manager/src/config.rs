@@ -124,7 +124,9 @@ impl ManagerConfig {
         if self.cache_sync == CacheSync::Within(Duration::ZERO) {
             return Err(ConfigError::Zero { what: "cache sync timeout" });
         }
-        self.cache.validate()?;
+        if self.cache.resyncs_too_often() {
+            return Err(ConfigError::ResyncTooShort { period: self.cache.resync });
+        }
         self.client.validate()?;
         if let Some(shards) = self.sharding()? {
             shards.validate()?;
