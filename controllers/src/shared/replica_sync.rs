@@ -276,10 +276,10 @@ fn enqueue(wake: Wake, queue: &Enqueuer) {
 
 /// Pods with a controller are found by all that identifies it, its namespace included, since a reference names none;
 /// those without by their namespace alone.
-fn by_controller(pod: &Pod) -> Option<String> {
+fn by_controller(pod: &Pod) -> [String; 1] {
     let namespace = pods::namespace(&pod.metadata);
     let value = controller_of(&pod.metadata).map(|controller| controlled(namespace, controller));
-    Some(value.unwrap_or_else(|| namespace.to_owned()))
+    [value.unwrap_or_else(|| namespace.to_owned())]
 }
 
 /// What pods of a namespace with this controller are found by. The namespace itself holds no slash.
