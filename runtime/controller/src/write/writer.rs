@@ -187,6 +187,14 @@ impl<K: Writable> WriterBuilder<'_, K> {
         self.grant(Operation::StatusUpdate, "/status", [Verb::Update])
     }
 
+    /// Grants requests on a subresource that have no method here, such as `binding` or `scale`: they are sent by
+    /// [`Context::api`]. The name `finalizers` grants references that block the deletion of these objects.
+    #[must_use]
+    pub fn subresource(self, name: &'static str, verb: Verb) -> Self {
+        self.declared.uses(&self.core.kind, &format!("/{name}"), &[verb]);
+        self
+    }
+
     /// Grants several operations.
     pub(super) fn granting(mut self, grants: Grants) -> Self {
         let Grants { create, update, delete, apply } = grants;
