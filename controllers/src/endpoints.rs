@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
 use windlass_controller::{
-    Context, Controller, Descriptor, Enqueuer, Outcome, ReconcileError, Setup, SetupError,
+    Context, Controller, Descriptor, Enqueuer, Outcome, ReconcileError, Setup, SetupError, Writer,
 };
 use windlass_informer::{Event, Lister};
 use windlass_object::{LabelSelector, ObjectKey, Verb};
@@ -53,6 +53,7 @@ pub struct EndpointsController {
     services: Lister<Service>,
     pods: Lister<Pod>,
     endpoints: Lister<Endpoints>,
+    writer: Writer<Endpoints>,
     trigger_times: Mutex<TriggerTimes>,
 }
 
@@ -99,9 +100,9 @@ impl Controller for EndpointsController {
     fn setup(setup: &mut Setup, options: &Options) -> Result<Self, SetupError> {
         setup.workers(options.concurrent_endpoint_syncs);
         setup.max_retries(Some(MAX_RETRIES));
-        setup.uses::<Endpoints>([Verb::Create, Verb::Update, Verb::Delete]);
         // Pods decide the addresses, so some may lie outside the cluster's own range.
-        setup.uses_subresource::<Endpoints>("restricted", [Verb::Create]);
+        let writer = setup.writer::<Endpoints>().create().update().delete();
+        let writer = writer.subresource("restricted", Verb::Create).build();
 
         let services = setup.primary::<Service>().lister();
         let (batch_period, selecting) = (options.endpoint_updates_batch_period, services.clone());
@@ -114,11 +115,11 @@ impl Controller for EndpointsController {
             .watch::<Endpoints>()
             .on_event(move |event, queue| enqueue_deleted(event, &owning, queue))
             .lister();
-        Ok(Self { services, pods, endpoints, trigger_times: Mutex::default() })
+        Ok(Self { services, pods, endpoints, writer, trigger_times: Mutex::default() })
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
-        let api = EndpointsApi::new(cx, key);
+        let api = EndpointsApi::new(&self.writer, cx);
         match self.services.get(key)? {
             Some(service) => self.sync(key, &service, &api).await,
             None => self.clean_up(key, &api).await,

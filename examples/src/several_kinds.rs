@@ -4,21 +4,18 @@
 //! namespace, where no owner reference reaches, so a finalizer holds the Site until its entry is taken out. What became
 //! of it all is told in the Site's status, and changes of the status alone wake nobody.
 //!
-//! `plan` decides, as a function of what there is; what it decides is tested without a cluster. The rest of this file
-//! sends requests.
+//! `desired` describes what there is to be, as functions of the Site, which are tested without a cluster. The rest of this
+//! file sends requests.
 
-mod plan;
+mod desired;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client, CustomResource, ResourceExt};
+use kube::{CustomResource, ResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use windlass::prelude::*;
-
-use self::plan::{Seen, Step, plan};
 
 /// What is wanted of a site.
 #[derive(Clone, Debug, PartialEq, Eq, CustomResource, Deserialize, Serialize, JsonSchema)]
@@ -53,8 +50,9 @@ pub const FINALIZER: &str = "example.com/directory";
 #[derive(Debug)]
 pub struct SiteKeeper {
     sites: Lister<Site>,
-    deployments: Lister<Deployment>,
-    services: Lister<Service>,
+    site: Writer<Site>,
+    deployments: Owned<Deployment, Site>,
+    services: Owned<Service, Site>,
     directory: Lister<ConfigMap>,
 }
 
@@ -63,16 +61,13 @@ impl Controller for SiteKeeper {
     type Config = ();
 
     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
-        setup.uses::<Site>([Verb::Patch]);
-        setup.uses_subresource::<Site>("status", [Verb::Patch]);
-        setup.uses::<Deployment>([Verb::Create, Verb::Patch]);
-        setup.uses::<Service>([Verb::Create, Verb::Patch]);
-        setup.uses::<ConfigMap>([Verb::Create, Verb::Patch]);
         setup.workers(4);
+        // Requests for the directory go through `cx.api`: each has a field manager of its own.
+        setup.uses::<ConfigMap>([Verb::Create, Verb::Patch]);
 
         let sites = setup.primary::<Site>().paused_by(PAUSED).when(generation_changed()).lister();
-        // Whoever changes the directory by hand meets the controller: every site looks after its line.
-        let everybody = all_of(&sites);
+        // When another client changes the directory, every site checks its line.
+        let all_sites = all_of(&sites);
         let directory = Selection {
             namespace: Some(DIRECTORY_NAMESPACE.into()),
             fields: Some(format!("metadata.name={DIRECTORY}")),
@@ -80,58 +75,41 @@ impl Controller for SiteKeeper {
         };
         Ok(Self {
             sites,
-            deployments: setup.watch::<Deployment>().enqueue(by_owner::<Site>).lister(),
-            services: setup.watch::<Service>().enqueue(by_owner::<Site>).lister(),
-            directory: setup.watch::<ConfigMap>().selecting(directory).enqueue(everybody).lister(),
+            site: setup.writer::<Site>().finalizer(FINALIZER).status().build(),
+            deployments: setup.owned::<Deployment, Site>().apply().build(),
+            services: setup.owned::<Service, Site>().apply().build(),
+            directory: setup.watch::<ConfigMap>().selecting(directory).enqueue(all_sites).lister(),
         })
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
         let Some(site) = self.sites.get(key)? else { return Ok(Outcome::Done) };
-        let directory = self.directory.get(&ObjectKey::namespaced(DIRECTORY_NAMESPACE, DIRECTORY))?;
-        let seen = Seen {
-            deployment: self.deployments.get(key)?,
-            service: self.services.get(key)?,
-            line: directory.and_then(|directory| directory.data.as_ref()?.get(&plan::line_of(key)).cloned()),
-        };
-        for step in plan(&site, &seen) {
-            take(step, &site, cx.client()).await?;
-        }
+        let cleanup = self.enter(cx, &site, None);
+        let Some(site) = self.site.finalize(cx, &site, cleanup).await? else { return Ok(Outcome::Done) };
+        // Not sent if nothing would change. A change by another client is undone.
+        let deployment = self.deployments.apply(cx, &site, desired::deployment(&site)).await?;
+        self.services.apply(cx, &site, desired::service(&site)).await?;
+        self.enter(cx, &site, Some(desired::address(&site))).await?;
+        let status = desired::status(&site, &deployment);
+        self.site.update_status(cx, &site, |site| site.status = Some(status)).await?;
         Ok(Outcome::Done)
     }
 }
 
-async fn take(step: Step, site: &Site, client: &Client) -> Result<(), kube::Error> {
-    let (namespace, name) = (site.namespace().unwrap_or_default(), site.name_any());
-    let sites = || Api::<Site>::namespaced(client.clone(), &namespace);
-    // By force: what somebody else made of our fields is what we are here to mend.
-    let (ours, merged) = (PatchParams::apply(SiteKeeper::NAME).force(), PatchParams::default());
-    match step {
-        Step::Finalizers { version, finalizers } => {
-            // With the version seen, so that nobody else's finalizer is lost.
-            let metadata = json!({ "finalizers": finalizers, "resourceVersion": version });
-            sites().patch(&name, &merged, &Patch::Merge(json!({ "metadata": metadata }))).await?;
+impl SiteKeeper {
+    /// Sets the site's line in the directory, or removes it.
+    async fn enter(&self, cx: &Context, site: &Site, address: Option<String>) -> Result<(), ReconcileError> {
+        let (directory, line) = (ObjectKey::namespaced(DIRECTORY_NAMESPACE, DIRECTORY), desired::line(site));
+        let present = self.directory.get(&directory)?;
+        if present.and_then(|present| present.data.as_ref()?.get(&line).cloned()) == address {
+            return Ok(());
         }
-        Step::Deploy(deployment) => {
-            let deployments = Api::<Deployment>::namespaced(client.clone(), &namespace);
-            deployments.patch(&name, &ours, &Patch::Apply(&deployment)).await?;
-        }
-        Step::Expose(service) => {
-            let services = Api::<Service>::namespaced(client.clone(), &namespace);
-            services.patch(&name, &ours, &Patch::Apply(&service)).await?;
-        }
-        Step::Enter(entry) => {
-            let directories = Api::<ConfigMap>::namespaced(client.clone(), DIRECTORY_NAMESPACE);
-            // Every site manages its own line, so that none takes out the line of another.
-            let line = PatchParams::apply(&format!("site-{}", site.uid().unwrap_or_default())).force();
-            directories.patch(DIRECTORY, &line, &Patch::Apply(&entry)).await?;
-        }
-        Step::Report(status) => {
-            let status = Patch::Merge(json!({ "status": status }));
-            sites().patch_status(&name, &merged, &status).await?;
-        }
+        // Every site manages its own line, so that none removes the line of another.
+        let manager = PatchParams::apply(&format!("site-{}", site.uid().unwrap_or_default())).force();
+        let entry = Patch::Apply(desired::entry(line, address));
+        cx.api::<ConfigMap>(&directory).patch(DIRECTORY, &manager, &entry).await?;
+        Ok(())
     }
-    Ok(())
 }
 
 #[cfg(test)]

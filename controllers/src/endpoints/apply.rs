@@ -1,26 +1,25 @@
 //! Requests for Endpoints, and what users are told when one fails.
 
 use k8s_openapi::api::core::v1::{Endpoints, Service};
-use kube::api::{Api, DeleteParams, PostParams, Preconditions};
-use windlass_controller::{Context, ReconcileError};
-use windlass_events::{EventType, Recorder, reference};
+use kube::api::{DeleteParams, Preconditions};
+use windlass_controller::{Context, ReconcileError, WriteError, Writer};
+use windlass_events::{EventType, reference};
 use windlass_object::ObjectKey;
 
 use super::plan::Action;
 use crate::shared::api_errors::{describe, is_kept_back, is_namespace_terminating, is_not_found};
 
-/// The Endpoints of one namespace.
+/// What one reconcile sends about Endpoints.
 #[derive(Debug)]
 pub(super) struct EndpointsApi<'a> {
-    api: Api<Endpoints>,
-    events: &'a Recorder,
+    writer: &'a Writer<Endpoints>,
+    cx: &'a Context,
 }
 
 impl<'a> EndpointsApi<'a> {
-    /// The Endpoints beside a Service.
-    pub(super) fn new(cx: &'a Context, service: &ObjectKey) -> Self {
-        let api = Api::namespaced(cx.client().clone(), service.namespace().unwrap_or_default());
-        Self { api, events: cx.events() }
+    /// Through this writer, which creates, updates and deletes.
+    pub(super) fn new(writer: &'a Writer<Endpoints>, cx: &'a Context) -> Self {
+        Self { writer, cx }
     }
 
     /// Carries out what is planned for a Service.
@@ -28,11 +27,11 @@ impl<'a> EndpointsApi<'a> {
     /// # Errors
     /// When the request failed; users are told. A namespace on its way out takes no Endpoints and needs none: that
     /// is no failure.
-    pub(super) async fn apply(&self, service: &Service, action: Action) -> Result<(), ReconcileError> {
+    pub(super) async fn apply(&self, service: &Service, action: Action<'_>) -> Result<(), ReconcileError> {
         let key = ObjectKey::of(&service.metadata);
         match action {
             Action::Nothing => Ok(()),
-            Action::Create(endpoints) => match self.api.create(&PostParams::default(), &endpoints).await {
+            Action::Create(endpoints) => match self.writer.create(self.cx, &endpoints).await {
                 Ok(_) => Ok(()),
                 Err(error) if is_namespace_terminating(&error) => Ok(()),
                 Err(error) => {
@@ -40,12 +39,12 @@ impl<'a> EndpointsApi<'a> {
                     Err(self.failed(&endpoints, "FailedToCreateEndpoint", &note, error))
                 }
             },
-            Action::Update(endpoints) => {
-                match self.api.replace(key.name(), &PostParams::default(), &endpoints).await {
+            Action::Update { current, desired } => {
+                match self.writer.update(self.cx, current, |endpoints| endpoints.clone_from(&desired)).await {
                     Ok(_) => Ok(()),
                     Err(error) => {
                         let note = format!("Failed to update endpoint {key}: {}", describe(&error));
-                        Err(self.failed(&endpoints, "FailedToUpdateEndpoint", &note, error))
+                        Err(self.failed(&desired, "FailedToUpdateEndpoint", &note, error))
                     }
                 }
             }
@@ -64,16 +63,18 @@ impl<'a> EndpointsApi<'a> {
     ) -> Result<(), ReconcileError> {
         let uid = known.and_then(|known| known.metadata.uid.clone());
         let preconditions = uid.map(|uid| Preconditions { uid: Some(uid), resource_version: None });
-        match self.api.delete(key.name(), &DeleteParams { preconditions, ..DeleteParams::default() }).await {
+        // Not by the writer, which needs a UID and takes Endpoints of another UID for deleted.
+        let params = DeleteParams { preconditions, ..DeleteParams::default() };
+        match self.cx.api::<Endpoints>(key).delete(key.name(), &params).await {
             Ok(_) => Ok(()),
             Err(error) if is_not_found(&error) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn failed(&self, endpoints: &Endpoints, reason: &str, note: &str, error: kube::Error) -> ReconcileError {
+    fn failed(&self, endpoints: &Endpoints, reason: &str, note: &str, error: WriteError) -> ReconcileError {
         if !is_kept_back(&error) {
-            self.events.event(&reference(endpoints), EventType::Warning, reason, note);
+            self.cx.events().event(&reference(endpoints), EventType::Warning, reason, note);
         }
         error.into()
     }

@@ -33,13 +33,18 @@ pub(super) const TRUNCATED: &str = "truncated";
 
 /// What to do about the Endpoints of a Service.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Action {
+pub(super) enum Action<'a> {
     /// They are as they should be.
     Nothing,
     /// There are none yet.
     Create(Box<Endpoints>),
-    /// They should be these instead.
-    Update(Box<Endpoints>),
+    /// They should be others instead.
+    Update {
+        /// These are there.
+        current: &'a Endpoints,
+        /// These should be.
+        desired: Box<Endpoints>,
+    },
 }
 
 /// The selector by which a Service finds its endpoints, if it leaves that to this controller.
@@ -55,13 +60,13 @@ pub(super) fn selector(service: &Service) -> Option<&BTreeMap<String, String>> {
 
 /// Compares the Endpoints a Service should have, given the pods it selects, with those it has, of which `kept` is to
 /// stay.
-pub(super) fn plan(
+pub(super) fn plan<'a>(
     service: &Service,
     pods: &[Arc<Pod>],
     kept: &[EndpointSubset],
-    current: Option<&Endpoints>,
+    current: Option<&'a Endpoints>,
     trigger_time: Option<Timestamp>,
-) -> Action {
+) -> Action<'a> {
     let mut desired = desired_subsets(service, pods);
     if !kept.is_empty() {
         desired.extend_from_slice(kept);
@@ -72,7 +77,7 @@ pub(super) fn plan(
     match current {
         None => Action::Create(write()),
         Some(current) if is_current(current, service, &subsets, truncated) => Action::Nothing,
-        Some(_) => Action::Update(write()),
+        Some(current) => Action::Update { current, desired: write() },
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a controller has to know about a refused request, and how it tells users about it.
 
-use kube::Error;
+use std::error::Error;
+
 use kube::core::Status;
 use windlass_client::IdentityError;
 
@@ -10,43 +11,31 @@ const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
 /// The words of the API server, where it has spoken; otherwise the client's.
 ///
 /// Users search for these words, so they stand alone, without the client's own framing.
-pub(crate) fn describe(error: &Error) -> String {
-    match status(error) {
-        Some(status) if !status.message.is_empty() => status.message.clone(),
-        Some(_) | None => error.to_string(),
-    }
+pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
+    let status = status(error).filter(|status| !status.message.is_empty());
+    status.map_or_else(|| error.to_string(), |status| status.message.clone())
 }
 
 /// The request never left this process: it shuts down, leads no longer, or has no credentials for it.
 ///
 /// That says nothing of the object, so users are told nothing, and nothing is written down. The next leader will see.
-pub(crate) fn is_kept_back(error: &Error) -> bool {
-    windlass_client::draining(error)
-        || windlass_client::refusal(error).is_some()
-        || IdentityError::among(error).is_some()
+pub(crate) fn is_kept_back(error: &(dyn Error + 'static)) -> bool {
+    let is_refused = |error| windlass_client::draining(error) || windlass_client::refusal(error).is_some();
+    request(error).is_some_and(is_refused) || IdentityError::among(error).is_some()
 }
 
 /// The object is not there.
-pub(crate) fn is_not_found(error: &Error) -> bool {
+pub(crate) fn is_not_found(error: &(dyn Error + 'static)) -> bool {
     status(error).is_some_and(|status| status.code == 404)
 }
 
-/// The object is not the one the request was meant for: its UID is not the one in the precondition.
-///
-/// API servers say so in words only. Other conflicts, of the object's state or by a webhook, are none of these.
-pub(crate) fn is_uid_conflict(error: &Error) -> bool {
-    let words = ["Precondition failed: UID", "UID in the precondition"];
-    let says_so = |message: &str| words.iter().any(|words| message.contains(words));
-    status(error).is_some_and(|status| status.code == 409 && says_so(&status.message))
-}
-
 /// The server understood the request and found the object unacceptable.
-pub(crate) fn is_invalid(error: &Error) -> bool {
+pub(crate) fn is_invalid(error: &(dyn Error + 'static)) -> bool {
     status(error).is_some_and(|status| status.code == 422)
 }
 
 /// The namespace is going away, so everything created in it is refused.
-pub(crate) fn is_namespace_terminating(error: &Error) -> bool {
+pub(crate) fn is_namespace_terminating(error: &(dyn Error + 'static)) -> bool {
     let details = status(error).and_then(|status| status.details.as_ref());
     details.is_some_and(|details| details.causes.iter().any(|cause| cause.reason == NAMESPACE_TERMINATING))
 }
@@ -65,16 +54,21 @@ pub(crate) fn aggregate(messages: Vec<String>) -> String {
     }
 }
 
-fn status(error: &Error) -> Option<&Status> {
-    match error {
-        Error::Api(status) => Some(status),
+fn status<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Status> {
+    match request(error) {
+        Some(kube::Error::Api(status)) => Some(status),
         _ => None,
     }
 }
 
+/// The failed request, which a writer wraps.
+fn request<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a kube::Error> {
+    std::iter::successors(Some(error), |&error| error.source()).find_map(|error| error.downcast_ref())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{aggregate, describe, is_namespace_terminating, is_not_found, is_uid_conflict};
+    use super::{aggregate, describe, is_namespace_terminating, is_not_found};
     use kube::core::Status;
     use serde_json::json;
 
@@ -87,22 +81,6 @@ mod tests {
         let quota = refused(Status { code: 403, message: "exceeded quota".into(), ..Status::default() });
         assert_eq!(describe(&quota), "exceeded quota");
         assert!(!is_not_found(&quota));
-    }
-
-    #[test]
-    fn only_a_conflict_of_uids_says_that_the_object_is_another() {
-        let conflict =
-            |code, message: &str| refused(Status { code, message: message.into(), ..Status::default() });
-        let stored = "StorageError: invalid object, AdditionalErrorMsg: Precondition failed: UID in precondition: a, UID \
-            in object meta: b";
-        assert!(is_uid_conflict(&conflict(409, stored)));
-        assert!(is_uid_conflict(&conflict(
-            409,
-            "the UID in the precondition (a) does not match the UID in record (b)"
-        )));
-        assert!(!is_uid_conflict(&conflict(409, "Precondition failed: ResourceVersion in precondition: 1")));
-        assert!(!is_uid_conflict(&conflict(409, "the object has been modified")));
-        assert!(!is_uid_conflict(&conflict(422, stored)));
     }
 
     #[test]

@@ -2,22 +2,29 @@
 //!
 //! A create is never repeated here: the name is left to the server, so a second attempt makes a second pod. Deletes
 //! and patches carry the UID of the pod they are meant for; a namesake is left alone.
+//!
+//! Creates and patches are what kube-controller-manager sends: a pod without a namespace, and strategic merge patches
+//! without a version. A [`Writer`] sends neither, so they use its grants only.
+
+use std::error::Error;
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Client;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::Value;
+use windlass_controller::{Context, Deletion, WriteError, Writer};
 use windlass_events::{EventType, Recorder};
+use windlass_object::ObjectKey;
 
-use super::api_errors::{describe, is_kept_back, is_namespace_terminating, is_not_found, is_uid_conflict};
+use super::api_errors::{describe, is_kept_back, is_namespace_terminating};
 use super::pods;
 
 /// The pods of one owner's namespace, with the owner as the one whom events concern.
 #[derive(Debug)]
 pub(crate) struct PodControl<'a> {
+    cx: &'a Context,
     api: Api<Pod>,
-    events: &'a Recorder,
+    writer: &'a Writer<Pod>,
     owner: ObjectReference,
 }
 
@@ -38,7 +45,7 @@ pub(crate) enum CreateError {
 /// Why a pod was not deleted.
 #[derive(Debug, thiserror::Error)]
 #[error("unable to delete pods: {}", describe(.0))]
-pub(crate) struct DeleteError(#[source] kube::Error);
+pub(crate) struct DeleteError(#[source] WriteError);
 
 impl CreateError {
     /// Whether the request never left this process.
@@ -55,14 +62,14 @@ impl DeleteError {
 }
 
 impl<'a> PodControl<'a> {
-    /// The pods in `namespace`, on behalf of `owner`.
+    /// The pods beside the owner of that key, on behalf of `owner`. The `writer` creates, patches and deletes.
     pub(crate) fn new(
-        client: &Client,
-        namespace: &str,
-        events: &'a Recorder,
+        cx: &'a Context,
+        key: &ObjectKey,
+        writer: &'a Writer<Pod>,
         owner: ObjectReference,
     ) -> Self {
-        Self { api: Api::namespaced(client.clone(), namespace), events, owner }
+        Self { cx, api: cx.api(key), writer, owner }
     }
 
     /// Creates a pod.
@@ -91,16 +98,12 @@ impl<'a> PodControl<'a> {
     /// # Errors
     /// When the request failed otherwise than by the pod being gone; users are told.
     pub(crate) async fn delete(&self, pod: &Pod) -> Result<(), DeleteError> {
-        let name = pods::name(&pod.metadata);
-        let preconditions = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
-        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match self.api.delete(name, &parameters).await {
-            Ok(_) => {
-                self.tell("SuccessfulDelete", &format!("Deleted pod: {name}"));
+        match self.writer.delete(self.cx, pod, &DeleteParams::default()).await {
+            Ok(Deletion::Accepted) => {
+                self.tell("SuccessfulDelete", &format!("Deleted pod: {}", pods::name(&pod.metadata)));
                 Ok(())
             }
-            // The pod of this name may be another one by now.
-            Err(error) if is_not_found(&error) || is_uid_conflict(&error) => Ok(()),
+            Ok(Deletion::AlreadyGone) => Ok(()),
             Err(error) => {
                 self.warn("FailedDelete", "Error deleting", &error);
                 Err(DeleteError(error))
@@ -116,14 +119,18 @@ impl<'a> PodControl<'a> {
         self.api.patch(pods::name(pod), &PatchParams::default(), &Patch::Strategic(patch)).await.map(drop)
     }
 
-    fn tell(&self, reason: &str, note: &str) {
-        self.events.event(&self.owner, EventType::Normal, reason, note);
+    fn events(&self) -> &Recorder {
+        self.cx.events()
     }
 
-    fn warn(&self, reason: &str, what: &str, error: &kube::Error) {
+    fn tell(&self, reason: &str, note: &str) {
+        self.events().event(&self.owner, EventType::Normal, reason, note);
+    }
+
+    fn warn(&self, reason: &str, what: &str, error: &(dyn Error + 'static)) {
         if !is_kept_back(error) {
             let note = format!("{what}: {}", describe(error));
-            self.events.event(&self.owner, EventType::Warning, reason, &note);
+            self.events().event(&self.owner, EventType::Warning, reason, &note);
         }
     }
 }

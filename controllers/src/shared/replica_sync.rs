@@ -24,7 +24,7 @@ use windlass_controller::{Context, Enqueuer, Outcome, ReconcileError, Setup, ret
 use windlass_informer::{Index, Lister};
 use windlass_metrics::ReplicaSetMetrics;
 use windlass_object::owner::{controller_of, controller_reference};
-use windlass_object::{LabelSelector, ObjectKey, Verb};
+use windlass_object::{LabelSelector, ObjectKey};
 
 use super::LOOK_AGAIN;
 use super::adoption::claimed;
@@ -35,7 +35,7 @@ use super::pod_template::pod_from_template;
 use super::pods;
 use super::replica_plan::{Scaling, scale};
 use super::replica_status::{Holdings, ReplicaStatus, calculate};
-use super::replica_work::Work;
+use super::replica_work::{Work, Writers};
 use super::replicated::Replicated;
 use super::slow_start::slow_start;
 use super::victims::Costs;
@@ -60,6 +60,7 @@ pub(crate) struct ReplicaSync<R: Replicated> {
     siblings: Index<R, String>,
     pods: Lister<Pod>,
     pods_by_controller: Index<Pod, String>,
+    writers: Writers<R>,
     withheld: Withheld,
     metrics: ReplicaSetMetrics,
 }
@@ -87,13 +88,7 @@ impl<R: Replicated> ReplicaSync<R> {
     /// Declares what keeping replicas takes: watches, requests, handlers and workers.
     pub(crate) fn declare(setup: &mut Setup, settings: Settings) -> Self {
         setup.workers(settings.workers);
-        // An uncached read, before the first adoption and after a status was refused.
-        setup.uses::<R>([Verb::Get]);
-        setup.uses_subresource::<R>("status", [Verb::Update]);
-        // Pods refer to their owner as blocking its deletion, which takes the right to set finalizers on it.
-        setup.uses_subresource::<R>("finalizers", [Verb::Update]);
-        setup.uses::<Pod>([Verb::Create, Verb::Patch, Verb::Delete]);
-
+        let writers = Writers::declare(setup);
         let owners = setup.primary::<R>().lister();
         let their_owners = owners.clone();
         let pods = setup
@@ -111,6 +106,7 @@ impl<R: Replicated> ReplicaSync<R> {
             // All replicated kinds share this index.
             pods_by_controller: pods.index(by_controller),
             pods,
+            writers,
             withheld: Withheld::default(),
             metrics: setup.metrics().replicaset(),
         }
@@ -134,7 +130,7 @@ impl<R: Replicated> ReplicaSync<R> {
                 return Ok(Outcome::Done);
             }
         };
-        let work = Work::new(key, &*owner, &selector, cx);
+        let work = Work::new(key, &*owner, &selector, cx, &self.writers);
         // Asked on both sides of the read: an object may become readable or unreadable meanwhile.
         let knew_all = self.knows_all_pods(&work, &selector);
         let pods = self.pods_of(&owner);
@@ -272,10 +268,10 @@ fn enqueue(wake: Wake, queue: &Enqueuer) {
 
 /// Pods with a controller are found by all that identifies it, its namespace included, since a reference names none;
 /// those without by their namespace alone.
-fn by_controller(pod: &Pod) -> Option<String> {
+fn by_controller(pod: &Pod) -> [String; 1] {
     let namespace = pods::namespace(&pod.metadata);
     let value = controller_of(&pod.metadata).map(|controller| controlled(namespace, controller));
-    Some(value.unwrap_or_else(|| namespace.to_owned()))
+    [value.unwrap_or_else(|| namespace.to_owned())]
 }
 
 /// What pods of a namespace with this controller are found by. The namespace itself holds no slash.

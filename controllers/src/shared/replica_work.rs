@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, PostParams};
-use windlass_controller::{Context, ReconcileError, retry};
+use windlass_controller::{Context, ReconcileError, Setup, WriteError, Writer, retry};
 use windlass_events::reference;
 use windlass_object::owner::controller_reference;
-use windlass_object::{LabelSelector, ObjectKey};
+use windlass_object::{LabelSelector, ObjectKey, Verb};
 
 use super::adoption::{Claim, adopt_patch, claim, release_patch};
 use super::api_errors::{aggregate, describe, is_invalid, is_not_found};
@@ -20,14 +19,33 @@ use super::pods;
 use super::replica_status::ReplicaStatus;
 use super::replicated::Replicated;
 
+/// What is written for one replicated kind.
+#[derive(Debug)]
+pub(crate) struct Writers<R> {
+    owner: Writer<R>,
+    pod: Writer<Pod>,
+}
+
 /// One owner, while it is being synced.
 pub(crate) struct Work<'a, R: Replicated> {
     pub(crate) key: &'a ObjectKey,
     pub(crate) owner: &'a R,
     selector: &'a LabelSelector,
     pub(crate) cx: &'a Context,
-    owners: Api<R>,
+    writer: &'a Writer<R>,
     pub(crate) control: PodControl<'a>,
+}
+
+impl<R: Replicated> Writers<R> {
+    /// Declares the writers, and what they and the reads of a [`Work`] ask of the API server.
+    pub(crate) fn declare(setup: &mut Setup) -> Self {
+        // An uncached read, before the first adoption and after a status was refused.
+        setup.uses::<R>([Verb::Get]);
+        // Pods refer to their owner as blocking its deletion, which takes the right to set finalizers on it.
+        let owner = setup.writer::<R>().status_update().subresource("finalizers", Verb::Update).build();
+        let pod = setup.writer::<Pod>().create().patch().delete().build();
+        Self { owner, pod }
+    }
 }
 
 impl<'a, R: Replicated> Work<'a, R> {
@@ -37,11 +55,10 @@ impl<'a, R: Replicated> Work<'a, R> {
         owner: &'a R,
         selector: &'a LabelSelector,
         cx: &'a Context,
+        writers: &'a Writers<R>,
     ) -> Self {
-        let namespace = pods::namespace(owner.meta());
-        let owners = Api::namespaced(cx.client().clone(), namespace);
-        let control = PodControl::new(cx.client(), namespace, cx.events(), reference(owner));
-        Self { key, owner, selector, cx, owners, control }
+        let control = PodControl::new(cx, key, &writers.pod, reference(owner));
+        Self { key, owner, selector, cx, writer: &writers.owner, control }
     }
 
     /// Adopts and releases, and returns the pods that count.
@@ -105,7 +122,8 @@ impl<'a, R: Replicated> Work<'a, R> {
     /// its way out would be deleted with it.
     async fn recheck(&self) -> Result<(), String> {
         let recheck = |reason: String| format!("can't recheck DeletionTimestamp: {reason}");
-        let fresh = self.owners.get(self.key.name()).await.map_err(|error| recheck(describe(&error)))?;
+        let fresh = self.cx.api::<R>(self.key).get(self.key.name()).await;
+        let fresh = fresh.map_err(|error| recheck(describe(&error)))?;
         let (got, wanted) = (pods::uid(fresh.meta()), pods::uid(self.owner.meta()));
         if got != wanted {
             let kind = R::kind(&());
@@ -127,24 +145,27 @@ impl<'a, R: Replicated> Work<'a, R> {
     ///
     /// A refused write is tried once more on a fresh copy, with the generation the status was computed from: a newer
     /// spec has not been looked at.
-    pub(crate) async fn write_status(&self, status: ReplicaStatus<R::Condition>) -> Result<R, kube::Error> {
+    pub(crate) async fn write_status(
+        &self,
+        status: ReplicaStatus<R::Condition>,
+    ) -> Result<Arc<R>, WriteError> {
         if self.owner.status() == status {
-            return Ok(self.owner.clone());
+            return Ok(Arc::new(self.owner.clone()));
         }
-        let refused = match self.put_status(self.owner.clone(), status.clone()).await {
+        let refused = match self.put_status(self.owner, status.clone()).await {
             Ok(written) => return Ok(written),
             Err(refused) => refused,
         };
-        let fresh = self.owners.get(self.key.name()).await?;
+        let fresh = self.cx.get_live::<R>(self.key).await.map_err(WriteError::Request)?;
         // A namesake has a status of its own.
-        if fresh.meta().uid != self.owner.meta().uid {
-            return Err(refused);
+        match fresh.filter(|fresh| fresh.meta().uid == self.owner.meta().uid) {
+            Some(fresh) => self.put_status(&fresh, status).await,
+            None => Err(refused),
         }
-        self.put_status(fresh, status).await
     }
 
-    async fn put_status(&self, mut owner: R, status: ReplicaStatus<R::Condition>) -> Result<R, kube::Error> {
-        owner.set_status(status);
-        self.owners.replace_status(self.key.name(), &PostParams::default(), &owner).await
+    async fn put_status(&self, owner: &R, status: ReplicaStatus<R::Condition>) -> Result<Arc<R>, WriteError> {
+        let written = self.writer.update_status(self.cx, owner, |owner| owner.set_status(status)).await?;
+        Ok(written.object)
     }
 }

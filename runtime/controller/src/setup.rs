@@ -362,22 +362,13 @@ impl Setup {
     }
 
     /// Declares that requests with these verbs are made on `K`, beyond what watching it needs. An uncached get is a
-    /// use like any other.
+    /// use like any other. Writes are granted to a [`writer`](Self::writer).
     pub fn uses<K: Resource<DynamicType = (), Scope: Scoped>>(
         &mut self,
         verbs: impl IntoIterator<Item = Verb>,
     ) {
-        self.uses_subresource::<K>("", verbs);
-    }
-
-    /// Declares requests on a subresource of `K`, such as `status` or `scale`.
-    pub fn uses_subresource<K>(&mut self, subresource: &str, verbs: impl IntoIterator<Item = Verb>)
-    where
-        K: Resource<DynamicType = (), Scope: Scoped>,
-    {
-        let separator = if subresource.is_empty() { "" } else { "/" };
         let verbs: Vec<Verb> = verbs.into_iter().collect();
-        self.declared.uses(&ResourceKind::of::<K>(), &format!("{separator}{subresource}"), &verbs);
+        self.declared.uses(&ResourceKind::of::<K>(), "", &verbs);
     }
 
     /// Declares requests on something that has no Rust type here. A group or resource of `*` stands for all of them,

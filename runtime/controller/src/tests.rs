@@ -1,5 +1,6 @@
 //! A whole controller against an API server in the process, in virtual time.
 
+mod applying;
 mod caches;
 mod explaining;
 mod fresh;

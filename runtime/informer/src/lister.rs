@@ -86,7 +86,7 @@ impl<T: Send + Sync + 'static> Lister<T> {
 
     /// Returns the keys of all objects.
     pub fn keys(&self) -> Vec<ObjectKey> {
-        self.snapshot().objects().keys().cloned().collect()
+        self.reader.informer.keys()
     }
 
     /// Returns all objects of one namespace.
@@ -141,7 +141,7 @@ impl<T: Send + Sync + 'static> Lister<T> {
 
     /// The same, to look up in and to compare with a later moment.
     pub fn undecodable(&self) -> UndecodableObjects {
-        UndecodableObjects::new(self.snapshot().quarantined().clone())
+        self.reader.informer.undecodable()
     }
 
     /// Everything up to this version is in the store; `None` before the initial list.

@@ -403,6 +403,8 @@ pub struct ReconcileMetrics {
     pub quarantined: IntGauge,
     /// Reconciles put off because the cache was older than the controller's own last write.
     pub stale_skips: IntCounter,
+    /// Writes that changed nothing.
+    pub noop_writes: IntCounter,
 }
 
 /// How reconciles ended.
@@ -432,6 +434,7 @@ pub(crate) struct ReconcileFamilies {
     timeouts: IntCounterVec,
     quarantined: IntGaugeVec,
     stale_skips: IntCounterVec,
+    noop_writes: IntCounterVec,
 }
 
 impl ReconcileFamilies {
@@ -445,6 +448,7 @@ impl ReconcileFamilies {
             timeouts: families.counter(&names::RECONCILE_TIMEOUTS),
             quarantined: families.gauge(&names::QUARANTINED_KEYS),
             stale_skips: families.counter(&names::STALE_SYNC_SKIPS),
+            noop_writes: families.counter(&names::NOOP_WRITES),
         }
     }
 
@@ -467,6 +471,7 @@ impl ReconcileFamilies {
             timeouts: self.timeouts.with_label_values(labels),
             quarantined: self.quarantined.with_label_values(labels),
             stale_skips: self.stale_skips.with_label_values(labels),
+            noop_writes: self.noop_writes.with_label_values(labels),
         }
     }
 }

@@ -197,6 +197,8 @@ families! {
         "Keys that rest until their next change because their reconcile panicked too often in a row.";
     STALE_SYNC_SKIPS: Kind::Counter, Count, "windlass_stale_sync_skips_total", CONTROLLER_LABELS,
         "Reconciles put off because the cache had not yet seen the controller's own last write.";
+    NOOP_WRITES: Kind::Counter, Count, "windlass_noop_writes_total", CONTROLLER_LABELS,
+        "Writes of a controller that changed nothing: the answer has the resource version that was sent.";
     SORTING_DELETION_AGE_RATIO: Kind::Histogram(Buckets::Exponential { start: 0.25, factor: 2.0, count: 6 }), Ratio,
         "replicaset_controller_sorting_deletion_age_ratio", &[],
         "The age of a ready Pod chosen for deletion over that of the youngest ready Pod at the time; below 2 when all is well.";

@@ -45,7 +45,7 @@ fn annotated(mut endpoints: Endpoints, pairs: &[(&str, &str)]) -> Endpoints {
 fn planned(service: &Service, pods: &[Arc<Pod>], current: &Endpoints) -> Option<Endpoints> {
     match plan(service, pods, &[], Some(current), None) {
         Action::Nothing => None,
-        Action::Update(endpoints) => Some(*endpoints),
+        Action::Update { desired, .. } => Some(*desired),
         Action::Create(_) => panic!("there are Endpoints already"),
     }
 }
@@ -235,7 +235,7 @@ fn labels_follow_the_service_and_the_two_set_here_are_compared_on_neither_side()
 fn an_update_is_dated_by_its_trigger_and_keeps_what_others_wrote() {
     let current = annotated(stored(Vec::new()), &[(TRIGGER_TIME, "2018-01-01T00:00:00Z"), ("note", "kept")]);
     let annotations = |trigger| match plan(&service(), &pods(1, 0), &[], Some(&current), trigger) {
-        Action::Update(endpoints) => {
+        Action::Update { desired: endpoints, .. } => {
             assert_eq!(
                 endpoints.metadata.resource_version.as_deref(),
                 Some("1"),

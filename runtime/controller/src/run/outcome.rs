@@ -91,13 +91,13 @@ pub(crate) fn settle(attempt: &Attempt, attempts: u32, max_retries: Option<u32>)
 
 fn settle_failure(error: &ReconcileError, attempts: u32, max_retries: Option<u32>) -> Settlement {
     let is_last = max_retries.is_some_and(|limit| attempts >= limit);
-    let lacks_rights = error.is_for_want_of_rights();
+    // A role that lacks a rule says nothing about the key: it never uses up the key's retries either.
+    let lacks_rights = || error.is_for_want_of_rights();
     match error.class() {
         Class::Terminal => Settlement::Forget,
         Class::NotYet(delay) => Settlement::ForgetThenAfter(delay, None),
-        // A role that lacks a rule says nothing about the key: it never uses up the key's retries either.
-        Class::Retry if lacks_rights => Settlement::AwaitRole,
-        Class::Retry | Class::RetryAfter(_) if is_last && !lacks_rights => Settlement::GiveUp,
+        Class::Retry if lacks_rights() => Settlement::AwaitRole,
+        Class::Retry | Class::RetryAfter(_) if is_last && !lacks_rights() => Settlement::GiveUp,
         Class::Retry => Settlement::BackOff,
         Class::RetryAfter(delay) => Settlement::RetryAfter(delay),
     }

@@ -111,15 +111,14 @@ async fn evictor(world: &World) -> Workers {
     let pods: Arc<Mutex<Option<Lister<Pod>>>> = Arc::default();
     let theirs = Arc::clone(&pods);
     let wire = move |setup: &mut Setup| {
-        setup.uses_subresource::<Pod>("eviction", [Verb::Create]);
+        setup.writer::<Pod>().subresource("eviction", Verb::Create).build();
         *theirs.lock().expect("whole") = Some(setup.primary::<Pod>().lister());
     };
     let act = move |key: ObjectKey, cx: Context| {
         let there = pods.lock().expect("whole").as_ref().expect("set up").cached(&key).is_some();
         async move {
             if there {
-                let api: Api<Pod> = Api::namespaced(cx.client().clone(), "shop");
-                api.evict(key.name(), &Default::default()).await?;
+                cx.api::<Pod>(&key).evict(key.name(), &Default::default()).await?;
                 return Ok(Outcome::RequeueAfter(Duration::from_millis(1)));
             }
             Ok(Outcome::Done)

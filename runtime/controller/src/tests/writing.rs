@@ -171,6 +171,23 @@ async fn status_is_written_alone_by_patch_and_by_put() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn write_that_the_server_ignores_is_counted() {
+    let world = World::with(&["m"]);
+    let result = once::<ConfigMap, _>(
+        &world,
+        |writer| writer.patch().build(),
+        |maps, cx, map| async move {
+            maps.patch(&cx, &map, label).await?;
+            let map = cx.get_live::<ConfigMap>(&ObjectKey::namespaced("shop", "m")).await?.expect("there");
+            let created = |map: &mut ConfigMap| map.metadata.creation_timestamp = None;
+            maps.patch(&cx, &map, created).await.map(drop).map_err(Into::into)
+        },
+    );
+    result.await.expect("written");
+    assert_eq!((world.work().len(), world.metrics.reconcile("calling").noop_writes.get()), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn apply_creates_and_owns_its_fields_alone() {
     let world = World::with(&["m"]);
     let result = once::<ConfigMap, _>(
@@ -315,8 +332,11 @@ async fn children_have_their_owner_wake_it_and_are_pruned() {
     world.api.remove(&path("cache"));
     world.pass(5).await;
     assert!(world.api.object(&path("cache")).is_some(), "a child that goes wakes its owner");
+    let applies = || world.work().iter().filter(|line| line.contains("PATCH")).count();
+    let before = applies();
     put_service(&world, "web", "");
     world.pass(5).await;
+    assert_eq!(applies(), before, "a child that is as it should be is not applied again");
     assert!(world.api.object(&path("cache")).is_none() && world.api.object(&path("web")).is_some());
     drop(workers);
 }

@@ -134,12 +134,13 @@ impl<C: Watchable + Writable, O: Watchable> OwnedBuilder<'_, C, O> {
             setup.uses::<C>([Verb::Get]);
         }
         // An owner reference that blocks the owner's deletion takes the right to set the owner's finalizers.
-        setup.uses_subresource::<O>("finalizers", [Verb::Update]);
-        let writer = setup.writer::<C>().granting(grants).build();
+        let (declared, _) = setup.declared();
+        declared.uses(&parent, "/finalizers", &[Verb::Update]);
         let watch = setup.watch::<C>().selecting(selection);
         let watch = predicates.into_iter().fold(watch, |watch, predicate| watch.when(predicate));
         let children = watch.enqueue(|child| by_owner::<O>(child)).lister();
         let by_owner = children.index(by_controller_uid);
+        let writer = setup.writer::<C>().granting(grants).cached_by(&children).build();
         Owned { children, by_owner, writer, adopts, owner }
     }
 }
@@ -170,7 +171,7 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
         Ok(children)
     }
 
-    /// Applies the child: see [`Writer::apply`]. A child that the cache shows keeps its UID; one that it does not show is
+    /// Applies the child, unless that would change nothing: see [`Writer::apply`]. A child that the cache shows keeps its UID; one that it does not show is
     /// read from the server first. An object of that name that another client creates between that read and the apply is
     /// taken over.
     ///
@@ -187,7 +188,8 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
         match present {
             Some(present) => {
                 self.check_owner(owner, &present)?;
-                self.writer.apply_to(cx, &child, present.meta().uid.as_deref().unwrap_or_default()).await
+                let uid = present.meta().uid.as_deref().unwrap_or_default();
+                self.writer.apply_to(cx, &child, Some(uid)).await
             }
             None => self.writer.apply(cx, &child).await,
         }

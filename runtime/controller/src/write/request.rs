@@ -7,11 +7,17 @@ use kube::api::DeleteParams;
 use kube::core::{ObjectMeta, Status};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde_json::{Value, json};
+use windlass_metrics::IntCounter;
 use windlass_object::{ResourceKind, Scope};
 
 use crate::error::WriteError;
 use crate::run::context::Context;
 use crate::write::difference::difference;
+
+/// Replaces the object.
+const PUT: (Method, &str) = (Method::PUT, "application/json");
+/// Changes the fields that the patch contains.
+const MERGE: (Method, &str) = (Method::PATCH, "application/merge-patch+json");
 
 /// An operation that a builder grants, named as its method.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,6 +59,7 @@ pub(super) struct Core {
     pub(super) controller: &'static str,
     /// Whether apply takes fields from other owners.
     pub(super) forced: bool,
+    pub(super) noop_writes: IntCounter,
 }
 
 /// An object as it was read, and as it is to be.
@@ -91,7 +98,7 @@ impl Core {
         self.granted(Operation::Update)?;
         match intent.before == intent.after {
             true => Ok(None),
-            false => self.put(cx, intent.meta, "", intent.after).await.map(Some),
+            false => self.change(cx, PUT, intent.meta, "", intent.after).await.map(Some),
         }
     }
 
@@ -99,7 +106,7 @@ impl Core {
     pub(super) async fn patch(&self, cx: &Context, intent: Intent<'_>) -> Result<Option<String>, WriteError> {
         self.granted(Operation::Patch)?;
         let Some(patch) = difference(&intent.before, &intent.after) else { return Ok(None) };
-        self.merge(cx, intent.meta, "", patch).await.map(Some)
+        self.change(cx, MERGE, intent.meta, "", patch).await.map(Some)
     }
 
     /// Patches or replaces the status; returns the answer, or nothing if the status does not differ.
@@ -116,9 +123,9 @@ impl Core {
         let Some(patch) = difference(&old, &new) else { return Ok(None) };
         if is_put {
             before["status"] = new;
-            return self.put(cx, meta, "/status", before).await.map(Some);
+            return self.change(cx, PUT, meta, "/status", before).await.map(Some);
         }
-        self.merge(cx, meta, "/status", json!({ "status": patch })).await.map(Some)
+        self.change(cx, MERGE, meta, "/status", json!({ "status": patch })).await.map(Some)
     }
 
     /// Puts the list of finalizers in the place of the one that was read; returns the answer.
@@ -128,10 +135,17 @@ impl Core {
         meta: &ObjectMeta,
         finalizers: &[String],
     ) -> Result<String, WriteError> {
-        self.merge(cx, meta, "", json!({ "metadata": { "finalizers": finalizers } })).await
+        self.change(cx, MERGE, meta, "", json!({ "metadata": { "finalizers": finalizers } })).await
     }
 
-    /// Applies; returns the answer. With a UID only to the object that has it.
+    /// What an apply of `desired` sends.
+    pub(super) fn applicable(&self, mut desired: Value, subresource: &str) -> Result<Value, WriteError> {
+        self.granted(if subresource.is_empty() { Operation::Apply } else { Operation::Status })?;
+        leave_out_of_apply(&mut desired, subresource);
+        Ok(desired)
+    }
+
+    /// Applies what is [applicable](Self::applicable); returns the answer. With a UID only to the object that has it.
     pub(super) async fn apply(
         &self,
         cx: &Context,
@@ -140,14 +154,19 @@ impl Core {
         uid: Option<&str>,
         mut desired: Value,
     ) -> Result<String, WriteError> {
-        self.granted(if subresource.is_empty() { Operation::Apply } else { Operation::Status })?;
-        leave_out_of_apply(&mut desired, subresource);
         if let Some(uid) = uid {
             desired["metadata"]["uid"] = json!(uid);
         }
         let manager = escaped(self.field_manager.as_deref().unwrap_or(self.controller));
         let uri = format!("{}?fieldManager={manager}&force={}", self.path(meta, subresource)?, self.forced);
         self.send(cx, Method::PATCH, uri, "application/apply-patch+yaml", Some(&desired)).await
+    }
+
+    /// Counts a locked write that changed nothing: a change that the server takes back each time, for instance.
+    pub(super) fn count_noop(&self, sent: &ObjectMeta, answer: &ObjectMeta) {
+        if sent.resource_version == answer.resource_version {
+            self.noop_writes.inc();
+        }
     }
 
     /// Reads the object past the cache, for a decision about a write; `None` if there is none.
@@ -182,28 +201,18 @@ impl Core {
         }
     }
 
-    async fn put(
+    /// Sends a change of the object that was read, which the server refuses if the object is another by now.
+    async fn change(
         &self,
         cx: &Context,
+        (method, content): (Method, &'static str),
         meta: &ObjectMeta,
         subresource: &str,
-        mut object: Value,
+        mut document: Value,
     ) -> Result<String, WriteError> {
-        self.lock(&mut object, meta)?;
+        self.lock(&mut document, meta)?;
         let uri = self.with_manager(self.path(meta, subresource)?);
-        self.send(cx, Method::PUT, uri, "application/json", Some(&object)).await
-    }
-
-    async fn merge(
-        &self,
-        cx: &Context,
-        meta: &ObjectMeta,
-        subresource: &str,
-        mut patch: Value,
-    ) -> Result<String, WriteError> {
-        self.lock(&mut patch, meta)?;
-        let uri = self.with_manager(self.path(meta, subresource)?);
-        self.send(cx, Method::PATCH, uri, "application/merge-patch+json", Some(&patch)).await
+        self.send(cx, method, uri, content, Some(&document)).await
     }
 
     async fn send(

@@ -1,7 +1,6 @@
 //! Writers with the type of their objects: they encode and decode, and leave the rest to [`Core`].
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -10,12 +9,15 @@ use kube::api::DeleteParams;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use windlass_object::{ResourceKind, Scoped, Verb};
+use windlass_env::Env;
+use windlass_informer::Lister;
+use windlass_object::{ObjectKey, ResourceKind, Scoped, Verb};
 
 use crate::declared::Declared;
 use crate::error::{ReconcileError, WriteError};
 use crate::run::context::Context;
 use crate::setup::Setup;
+use crate::write::apply_history::ApplyHistory;
 use crate::write::request::{Core, Intent, Operation};
 
 /// A Rust type whose objects can be written: k8s-openapi's, and those that derive `CustomResource`.
@@ -38,8 +40,15 @@ impl<K> Writable for K where
 /// Grants a [`Writer`] its operations. Each grant declares the rule that its requests need.
 pub struct WriterBuilder<'s, K> {
     declared: &'s mut Declared,
+    env: Env,
     core: Core,
-    object: PhantomData<fn() -> K>,
+    cached: Option<Cached<K>>,
+}
+
+/// Has applies that would change nothing skipped.
+struct Cached<K> {
+    lister: Lister<K>,
+    history: Arc<ApplyHistory>,
 }
 
 /// What a builder of children grants to their writer.
@@ -72,7 +81,7 @@ pub(super) struct Grants {
 /// ```
 pub struct Writer<K> {
     core: Arc<Core>,
-    object: PhantomData<fn() -> K>,
+    cached: Option<Cached<K>>,
 }
 
 /// What a write led to.
@@ -110,24 +119,22 @@ pub enum Deletion {
 impl Setup {
     /// Declares a writer of `K`: the operations that are granted to it are all that it sends.
     pub fn writer<K: Writable>(&mut self) -> WriterBuilder<'_, K> {
+        let (env, metrics) = (self.env().clone(), self.metrics().clone());
         let (declared, descriptor) = self.declared();
-        WriterBuilder::new(declared, descriptor.client_name)
-    }
-}
-
-impl<'s, K: Writable> WriterBuilder<'s, K> {
-    fn new(declared: &'s mut Declared, controller: &'static str) -> Self {
         let core = Core {
             kind: ResourceKind::of::<K>(),
             granted: [].into(),
             finalizer: None,
             field_manager: None,
-            controller,
+            controller: descriptor.client_name,
             forced: true,
+            noop_writes: metrics.reconcile(descriptor.name).noop_writes,
         };
-        Self { declared, core, object: PhantomData }
+        WriterBuilder { declared, env, core, cached: None }
     }
+}
 
+impl<K: Writable> WriterBuilder<'_, K> {
     /// Grants [`Writer::create`].
     #[must_use]
     pub fn create(self) -> Self {
@@ -180,6 +187,14 @@ impl<'s, K: Writable> WriterBuilder<'s, K> {
         self.grant(Operation::StatusUpdate, "/status", [Verb::Update])
     }
 
+    /// Grants requests on a subresource that have no method here, such as `binding` or `scale`: they are sent by
+    /// [`Context::api`]. The name `finalizers` grants references that block the deletion of these objects.
+    #[must_use]
+    pub fn subresource(self, name: &'static str, verb: Verb) -> Self {
+        self.declared.uses(&self.core.kind, &format!("/{name}"), &[verb]);
+        self
+    }
+
     /// Grants several operations.
     pub(super) fn granting(mut self, grants: Grants) -> Self {
         let Grants { create, update, delete, apply } = grants;
@@ -204,9 +219,19 @@ impl<'s, K: Writable> WriterBuilder<'s, K> {
         self
     }
 
+    /// Has apply send nothing if that would change nothing: this process applied the same last, and in the cache of `lister`
+    /// the object still has the same UID, generation (of kinds without one: resource version), labels, annotations,
+    /// finalizers and owner references as after that apply. An object that the cache does not contain is always applied.
+    #[must_use]
+    pub fn cached_by(mut self, lister: &Lister<K>) -> Self {
+        let history = Arc::new(ApplyHistory::new(&self.env));
+        self.cached = Some(Cached { lister: lister.clone(), history });
+        self
+    }
+
     /// The writer.
     pub fn build(self) -> Writer<K> {
-        Writer { core: Arc::new(self.core), object: PhantomData }
+        Writer { core: Arc::new(self.core), cached: self.cached }
     }
 
     fn grant<const N: usize>(mut self, operation: Operation, subresource: &str, verbs: [Verb; N]) -> Self {
@@ -231,7 +256,7 @@ impl<K: Writable> Writer<K> {
     /// # Errors
     /// As the server answers; 409 if the object is not what `current` says any more.
     pub async fn update(&self, cx: &Context, current: &K, change: impl FnOnce(&mut K)) -> WriteResult<K> {
-        written(current, self.core.update(cx, intent(current, change)?).await?)
+        self.written(current, self.core.update(cx, intent(current, change)?).await?)
     }
 
     /// Changes a copy of `current`, and sends what differs. The server ignores changes of the status of a kind that has it
@@ -240,7 +265,7 @@ impl<K: Writable> Writer<K> {
     /// # Errors
     /// As the server answers; 409 if the object is not what `current` says any more.
     pub async fn patch(&self, cx: &Context, current: &K, change: impl FnOnce(&mut K)) -> WriteResult<K> {
-        written(current, self.core.patch(cx, intent(current, change)?).await?)
+        self.written(current, self.core.patch(cx, intent(current, change)?).await?)
     }
 
     /// Changes the status in a copy of `current`, and sends what differs in the status. Other changes are not sent.
@@ -253,40 +278,46 @@ impl<K: Writable> Writer<K> {
         current: &K,
         change: impl FnOnce(&mut K),
     ) -> WriteResult<K> {
-        written(current, self.core.update_status(cx, intent(current, change)?).await?)
+        self.written(current, self.core.update_status(cx, intent(current, change)?).await?)
     }
 
     /// Applies `desired`, without its status: fields that are set are the field manager's, others are left alone. Creates
-    /// the object if it is absent.
+    /// the object if it is absent. Not sent if it would change nothing ([`cached_by`](WriterBuilder::cached_by)).
     ///
     /// # Errors
     /// As the server answers; 409 if another owner has a field and the builder was [`unforced`](WriterBuilder::unforced).
     pub async fn apply(&self, cx: &Context, desired: &K) -> WriteResult<K> {
-        self.applied(cx, desired, "", None).await
+        self.apply_to(cx, desired, None).await
     }
 
-    /// Applies the status of `desired`: for a status to which several controllers write.
+    /// Applies the status of `desired`: for a status to which several controllers write. Always sent.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
     pub async fn apply_status(&self, cx: &Context, desired: &K) -> WriteResult<K> {
-        self.applied(cx, desired, "/status", None).await
-    }
-
-    /// As [`apply`](Self::apply), to the object with this UID only.
-    pub(super) async fn apply_to(&self, cx: &Context, desired: &K, uid: &str) -> WriteResult<K> {
-        self.applied(cx, desired, "", Some(uid)).await
-    }
-
-    async fn applied(
-        &self,
-        cx: &Context,
-        desired: &K,
-        subresource: &str,
-        uid: Option<&str>,
-    ) -> WriteResult<K> {
-        let answer = self.core.apply(cx, desired.meta(), subresource, uid, encoded(desired)?).await?;
+        let document = self.core.applicable(encoded(desired)?, "/status")?;
+        let answer = self.core.apply(cx, desired.meta(), "/status", None, document).await?;
         Ok(Written { object: decoded(&answer)?, change: Change::Updated })
+    }
+
+    /// As [`apply`](Self::apply); with a UID to the object that has it only.
+    pub(super) async fn apply_to(&self, cx: &Context, desired: &K, uid: Option<&str>) -> WriteResult<K> {
+        let (meta, key) = (desired.meta(), ObjectKey::of(desired.meta()));
+        let document = self.core.applicable(encoded(desired)?, "")?;
+        let Some(Cached { lister, history }) = &self.cached else {
+            let answer = self.core.apply(cx, meta, "", uid, document).await?;
+            return Ok(Written { object: decoded(&answer)?, change: Change::Updated });
+        };
+        let present = lister.cached(&key);
+        // Read after the object: an epoch that begins in between must not be taken for the object's.
+        let epoch = lister.progress().epoch;
+        if let Some(object) = present.filter(|it| history.is_unchanged(&key, &document, it.meta(), epoch)) {
+            return Ok(Written { object, change: Change::None });
+        }
+        let pending = history.begin(key, &document, epoch);
+        let object: Arc<K> = decoded(&self.core.apply(cx, meta, "", uid, document).await?)?;
+        history.complete(pending, object.meta(), |key| lister.cached(key).is_some());
+        Ok(Written { object, change: Change::Updated })
     }
 
     /// Reads the object of that name past the cache.
@@ -350,6 +381,15 @@ impl<K: Writable> Writer<K> {
             (true, false) => Ok(None),
         }
     }
+
+    fn written(&self, current: &K, answer: Option<String>) -> WriteResult<K> {
+        let Some(answer) = answer else {
+            return Ok(Written { object: Arc::new(current.clone()), change: Change::None });
+        };
+        let object: Arc<K> = decoded(&answer)?;
+        self.core.count_noop(current.meta(), object.meta());
+        Ok(Written { object, change: Change::Updated })
+    }
 }
 
 fn intent<K: Writable>(current: &K, change: impl FnOnce(&mut K)) -> Result<Intent<'_>, WriteError> {
@@ -369,13 +409,6 @@ fn drop_empty_metadata(before: &Value, after: &mut Value) {
     };
     if let Some(metadata) = after["metadata"].as_object_mut() {
         metadata.retain(|field, value| !is_empty(value) || before["metadata"].get(field).is_some());
-    }
-}
-
-fn written<K: Writable>(current: &K, answer: Option<String>) -> WriteResult<K> {
-    match answer {
-        Some(answer) => Ok(Written { object: decoded(&answer)?, change: Change::Updated }),
-        None => Ok(Written { object: Arc::new(current.clone()), change: Change::None }),
     }
 }
 
@@ -399,7 +432,13 @@ impl<K> Deref for Written<K> {
 
 impl<K> Clone for Writer<K> {
     fn clone(&self) -> Self {
-        Self { core: Arc::clone(&self.core), object: PhantomData }
+        Self { core: Arc::clone(&self.core), cached: self.cached.clone() }
+    }
+}
+
+impl<K> Clone for Cached<K> {
+    fn clone(&self) -> Self {
+        Self { lister: self.lister.clone(), history: Arc::clone(&self.history) }
     }
 }
 

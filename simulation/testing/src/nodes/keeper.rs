@@ -1,16 +1,14 @@
 //! Keeps the nodes themselves: as many as asked for, there and ready.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
-use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use serde_json::{Value, json};
 use windlass_controller::{
-    Context, Controller, Enqueuer, Outcome, ReconcileError, Setup, SetupError, terminal,
+    Context, Controller, Enqueuer, Outcome, ReconcileError, Setup, SetupError, WriteError, Writer, terminal,
 };
 use windlass_informer::Lister;
+use windlass_object::ObjectKey;
 use windlass_object::time::seconds;
-use windlass_object::{ObjectKey, Verb};
 
 use super::{NodeOptions, PLAYED};
 
@@ -22,12 +20,23 @@ const HOSTS: u32 = u32::from_be_bytes([172, 18, 0, 2]);
 pub(super) struct NodeKeeper {
     count: u32,
     nodes: Lister<Node>,
+    writer: Writer<Node>,
 }
 
 impl NodeKeeper {
     fn number_of(&self, key: &ObjectKey) -> Option<u32> {
         let number = key.name().strip_prefix("node-")?.parse().ok()?;
         (number < self.count && name_of(number) == key.name()).then_some(number)
+    }
+
+    async fn create(&self, number: u32, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let node: Node = serde_json::from_value(node_of(number)).map_err(terminal)?;
+        match self.writer.create(cx, &node).await {
+            // There already, and not in the cache yet: its event comes.
+            Err(WriteError::Request(kube::Error::Api(status))) if status.code == 409 => Ok(Outcome::Done),
+            Err(error) => Err(error.into()),
+            Ok(_) => Ok(Outcome::Done),
+        }
     }
 }
 
@@ -36,21 +45,19 @@ impl Controller for NodeKeeper {
     type Config = NodeOptions;
 
     fn setup(setup: &mut Setup, options: &NodeOptions) -> Result<Self, SetupError> {
-        setup.uses::<Node>([Verb::Create]);
-        setup.uses_subresource::<Node>("status", [Verb::Patch]);
         let nodes = setup.primary::<Node>().lister();
-        Ok(Self { count: options.count, nodes })
+        let writer = setup.writer::<Node>().create().status().build();
+        Ok(Self { count: options.count, nodes, writer })
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
         let Some(number) = self.number_of(key) else { return Ok(Outcome::Done) };
-        let nodes: Api<Node> = Api::all(cx.client().clone());
         match self.nodes.get(key)? {
-            None => create(&nodes, number).await,
+            None => self.create(number, cx).await,
             Some(node) if node.status.as_ref().is_none_or(|it| it.conditions.is_none()) => {
-                let status = json!({ "status": status_of(number, cx.env().wall()) });
-                let patch = Patch::Strategic(status);
-                nodes.patch_status(key.name(), &PatchParams::default(), &patch).await?;
+                let status: NodeStatus =
+                    serde_json::from_value(status_of(number, cx.env().wall())).map_err(terminal)?;
+                self.writer.update_status(cx, &node, |node| node.status = Some(status)).await?;
                 Ok(Outcome::Done)
             }
             Some(_) => Ok(Outcome::Done),
@@ -59,16 +66,6 @@ impl Controller for NodeKeeper {
 
     fn started(&self, queue: &Enqueuer) {
         queue.add_all((0..self.count).map(|number| ObjectKey::cluster(&name_of(number))));
-    }
-}
-
-async fn create(nodes: &Api<Node>, number: u32) -> Result<Outcome, ReconcileError> {
-    let node: Node = serde_json::from_value(node_of(number)).map_err(terminal)?;
-    match nodes.create(&PostParams::default(), &node).await {
-        // There already, and not in the cache yet: its event comes.
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(Outcome::Done),
-        Err(error) => Err(error.into()),
-        Ok(_) => Ok(Outcome::Done),
     }
 }
 

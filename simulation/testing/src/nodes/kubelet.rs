@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
-use serde_json::json;
-use windlass_controller::{Context, Controller, Outcome, ReconcileError, Setup, SetupError, retry};
+use kube::api::DeleteParams;
+use windlass_controller::{Context, Controller, Outcome, ReconcileError, Setup, SetupError, Writer, retry};
 use windlass_informer::{Event, Lister};
-use windlass_object::{ObjectKey, Verb};
+use windlass_object::ObjectKey;
 
 use super::addresses::Addresses;
 use super::lifecycle::{self, Step};
@@ -19,6 +18,7 @@ pub(super) struct Kubelet {
     options: NodeOptions,
     pods: Lister<Pod>,
     nodes: Lister<Node>,
+    writer: Writer<Pod>,
     addresses: Arc<Addresses>,
 }
 
@@ -36,11 +36,19 @@ impl Kubelet {
             Step::Run { restarts } => {
                 let uid = pod.metadata.uid.as_deref().unwrap_or_default();
                 let address = self.addresses.of(uid).ok_or_else(|| retry("no pod address is free"))?;
-                write_status(pod, &lifecycle::run(pod, restarts, address, host, now), cx).await
+                self.report(pod, lifecycle::run(pod, restarts, address, host, now), cx).await
             }
-            Step::End { exit_code } => write_status(pod, &lifecycle::end(pod, exit_code, now), cx).await,
-            Step::Remove => remove(pod, cx).await,
+            Step::End { exit_code } => self.report(pod, lifecycle::end(pod, exit_code, now), cx).await,
+            Step::Remove => {
+                self.writer.delete(cx, pod, &DeleteParams::default().grace_period(0)).await?;
+                Ok(Outcome::Done)
+            }
         }
+    }
+
+    async fn report(&self, pod: &Pod, status: PodStatus, cx: &Context) -> Result<Outcome, ReconcileError> {
+        self.writer.update_status(cx, pod, |pod| pod.status = Some(status)).await?;
+        Ok(Outcome::Done)
     }
 }
 
@@ -50,14 +58,13 @@ impl Controller for Kubelet {
 
     fn setup(setup: &mut Setup, options: &NodeOptions) -> Result<Self, SetupError> {
         setup.workers(options.workers);
-        setup.uses::<Pod>([Verb::Delete]);
-        setup.uses_subresource::<Pod>("status", [Verb::Patch]);
+        let writer = setup.writer::<Pod>().delete().status().build();
         let addresses = Arc::new(Addresses::default());
         let theirs = Arc::clone(&addresses);
         // The addresses are noted before the pods are queued: a pod reconciled after a restart keeps the one it has.
         let pods = setup.primary::<Pod>().on_event(move |event, _| note(&theirs, event)).lister();
         let nodes = setup.watch::<Node>().lister();
-        Ok(Self { options: options.clone(), pods, nodes, addresses })
+        Ok(Self { options: options.clone(), pods, nodes, writer, addresses })
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
@@ -91,36 +98,4 @@ fn host_of(node: &Node) -> String {
     let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
     let internal = addresses.filter(|it| it.type_ == "InternalIP").map(|it| it.address.clone()).next();
     internal.unwrap_or_default()
-}
-
-fn pods(pod: &Pod, cx: &Context) -> Api<Pod> {
-    Api::namespaced(cx.client().clone(), pod.metadata.namespace.as_deref().unwrap_or_default())
-}
-
-async fn write_status(pod: &Pod, status: &PodStatus, cx: &Context) -> Result<Outcome, ReconcileError> {
-    let name = pod.metadata.name.as_deref().unwrap_or_default();
-    // Meant for this pod alone: a namesake has a life of its own.
-    let patch = json!({ "metadata": { "uid": pod.metadata.uid }, "status": status });
-    match pods(pod, cx).patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await {
-        Ok(_) => Ok(Outcome::Done),
-        Err(error) => settled(error),
-    }
-}
-
-async fn remove(pod: &Pod, cx: &Context) -> Result<Outcome, ReconcileError> {
-    let name = pod.metadata.name.as_deref().unwrap_or_default();
-    let preconditions = Some(Preconditions { uid: pod.metadata.uid.clone(), resource_version: None });
-    let now = DeleteParams { preconditions, ..DeleteParams::default().grace_period(0) };
-    match pods(pod, cx).delete(name, &now).await {
-        Ok(_) => Ok(Outcome::Done),
-        Err(error) => settled(error),
-    }
-}
-
-/// A pod that is gone, or is another by now, comes back as an event of its own.
-fn settled(error: kube::Error) -> Result<Outcome, ReconcileError> {
-    match error {
-        kube::Error::Api(status) if matches!(status.code, 404 | 409) => Ok(Outcome::Done),
-        error => Err(error.into()),
-    }
 }

@@ -90,7 +90,7 @@ fn leaving(pod: &Pod, now: Timestamp) -> Step {
     }
 }
 
-/// The status of a pod that runs from `now` on.
+/// The status of a pod that runs from `now` on. What a node does not report stays.
 pub(super) fn run(pod: &Pod, restarts: i32, address: Ipv4Addr, host: &str, now: Timestamp) -> PodStatus {
     let ready = annotation(pod, annotations::READY) != Some("false");
     let state = ContainerState {
@@ -105,7 +105,7 @@ pub(super) fn run(pod: &Pod, restarts: i32, address: Ipv4Addr, host: &str, now: 
         start_time: Some(start_time(pod).unwrap_or_else(|| seconds(now))),
         conditions: Some(conditions(pod, ready, true, now)),
         container_statuses: Some(containers(pod, &state, ready, restarts)),
-        ..PodStatus::default()
+        ..pod.status.clone().unwrap_or_default()
     }
 }
 
@@ -125,10 +125,9 @@ pub(super) fn end(pod: &Pod, exit_code: i32, now: Timestamp) -> PodStatus {
     let restarts = before.map_or(0, |it| it.restart_count);
     PodStatus {
         phase: Some(if exit_code == 0 { "Succeeded" } else { "Failed" }.into()),
-        start_time: start_time(pod),
         conditions: Some(conditions(pod, false, false, now)),
         container_statuses: Some(containers(pod, &state, false, restarts)),
-        ..PodStatus::default()
+        ..pod.status.clone().unwrap_or_default()
     }
 }
 
@@ -150,29 +149,24 @@ fn containers(pod: &Pod, state: &ContainerState, ready: bool, restart_count: i32
 fn conditions(pod: &Pod, ready: bool, runs: bool, now: Timestamp) -> Vec<PodCondition> {
     let completed = (!runs).then_some("PodCompleted");
     let waits = (runs && !ready).then_some("ContainersNotReady");
-    [
+    let mut conditions = pod.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+    for (type_, holds, reason) in [
         ("PodReadyToStartContainers", runs, None),
         ("Initialized", true, completed.filter(|_| runs)),
         ("Ready", ready, completed.or(waits)),
         ("ContainersReady", ready, completed.or(waits)),
         ("PodScheduled", true, None),
-    ]
-    .into_iter()
-    .map(|(type_, holds, reason)| renewed(pod, type_, holds, reason, now))
-    .collect()
-}
-
-fn renewed(pod: &Pod, type_: &str, holds: bool, reason: Option<&str>, now: Timestamp) -> PodCondition {
-    let status = if holds { "True" } else { "False" };
-    let before = condition(pod, type_).filter(|it| it.status == status);
-    let since = before.and_then(|it| it.last_transition_time.clone());
-    PodCondition {
-        type_: type_.to_owned(),
-        status: status.to_owned(),
-        reason: reason.map(str::to_owned),
-        last_transition_time: Some(since.unwrap_or_else(|| seconds(now))),
-        ..PodCondition::default()
+    ] {
+        let renewed = PodCondition {
+            type_: type_.to_owned(),
+            status: if holds { "True" } else { "False" }.to_owned(),
+            reason: reason.map(str::to_owned),
+            last_transition_time: Some(seconds(now)),
+            ..PodCondition::default()
+        };
+        condition::set(&mut conditions, renewed);
     }
+    conditions
 }
 
 /// How long until `after` has passed since `since`; none if it has.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::PostParams;
-use kube::{Api, Resource as _};
 use serde_json::json;
 use windlass_controller::{Context, Controller, Enqueuer, Outcome, ReconcileError, Setup, SetupError};
 use windlass_informer::{Event, Index, Lister};
@@ -34,7 +33,7 @@ impl Controller for Scheduler {
 
     fn setup(setup: &mut Setup, options: &NodeOptions) -> Result<Self, SetupError> {
         setup.workers(options.workers);
-        setup.uses_subresource::<Pod>("binding", [Verb::Create]);
+        setup.writer::<Pod>().subresource("binding", Verb::Create).build();
         let load = Arc::new(Load::default());
         let theirs = Arc::clone(&load);
         let pods = setup.primary::<Pod>().on_event(move |event, _| note(&theirs, event)).lister();
@@ -47,7 +46,7 @@ impl Controller for Scheduler {
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
         let Some(pod) = self.pods.get(key)?.filter(|pod| waits(pod)) else { return Ok(Outcome::Done) };
         let Some(node) = self.choice(&pod) else { return Ok(Outcome::Done) };
-        let Err(error) = bind(&pod, &node, cx).await else { return Ok(Outcome::Done) };
+        let Err(error) = bind(&pod, key, &node, cx).await else { return Ok(Outcome::Done) };
         self.load.remove(uid(&pod));
         match error {
             // Gone, or bound by somebody else: an event tells.
@@ -57,19 +56,15 @@ impl Controller for Scheduler {
     }
 }
 
-async fn bind(pod: &Pod, node: &str, cx: &Context) -> Result<(), kube::Error> {
-    let metadata = pod.meta();
-    let (name, namespace) =
-        (metadata.name.as_deref().unwrap_or_default(), metadata.namespace.as_deref().unwrap_or_default());
+async fn bind(pod: &Pod, key: &ObjectKey, node: &str, cx: &Context) -> Result<(), kube::Error> {
     let binding = json!({
         "apiVersion": "v1", "kind": "Binding",
-        "metadata": { "name": name, "namespace": namespace, "uid": metadata.uid },
+        "metadata": { "name": key.name(), "namespace": key.namespace(), "uid": pod.metadata.uid },
         "target": { "apiVersion": "v1", "kind": "Node", "name": node },
     });
-    let pods: Api<Pod> = Api::namespaced(cx.client().clone(), namespace);
-    let _bound: serde_json::Value =
-        pods.create_subresource("binding", name, &PostParams::default(), &binding).await?;
-    Ok(())
+    let params = PostParams::default();
+    let bound = cx.api::<Pod>(key).create_subresource("binding", key.name(), &params, &binding).await;
+    bound.map(|_: serde_json::Value| ())
 }
 
 fn wake_waiting(pods: &Index<Pod, bool>, queue: &Enqueuer) {
