@@ -64,17 +64,30 @@ impl Manager {
         Ok(Self { process: plane.start_beside(&program, &name)?, admin })
     }
 
-    /// Starts an operator from `examples/src/bin/` against `plane`, as its administrator, by the name of its binary. It
-    /// takes the kubeconfig and the address of its admin server.
+    /// Starts an operator from `examples/src/bin/` against `plane`, by the name of its binary. It acts as the plane's
+    /// administrator unless `args` name another `--kubeconfig`; its admin server is plain and open, on loopback.
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub fn start_example(plane: &Plane, name: &str) -> anyhow::Result<Self> {
+    pub fn start_example(plane: &Plane, name: &str, args: &[&str]) -> anyhow::Result<Self> {
         let admin = Port::reserve()?;
-        let arguments =
-            [plane.kubeconfig_path().display().to_string(), format!("127.0.0.1:{}", admin.number())];
-        let program = Program::new(binary_beside(&std::env::current_exe()?, (name, EXAMPLES))?, arguments);
+        let mut arguments: Vec<String> = args.iter().map(ToString::to_string).collect();
+        if !names(args, "--kubeconfig") {
+            arguments.push(format!("--kubeconfig={}", plane.kubeconfig_path().display()));
+        }
+        arguments.push(format!("--address=127.0.0.1:{}", admin.number()));
+        let program = Program::new(example(name)?, arguments);
         Ok(Self { process: plane.start_beside(&program, name)?, admin })
+    }
+
+    /// Runs an operator from `examples/src/bin/` to its end, and returns what it printed: for `manifests`.
+    ///
+    /// # Errors
+    /// As [`command`](Self::command), and when it fails.
+    pub async fn example_prints(name: &str, words: &[&str]) -> anyhow::Result<String> {
+        let output = output_of(&example(name)?, words).await?;
+        ensure!(output.status.success(), "{name} {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?)
     }
 
     /// Runs the binary with `words` to its end, and returns what it said: for commands such as `explain`.
@@ -82,10 +95,7 @@ impl Manager {
     /// # Errors
     /// When there is no binary, it cannot be started, or it does not end in thirty seconds.
     pub async fn command(words: &[&str]) -> anyhow::Result<std::process::Output> {
-        let mut command = tokio::process::Command::new(binary()?);
-        command.args(words).env_remove("KUBECONFIG").kill_on_drop(true);
-        let output = tokio::time::timeout(COMMAND, command.output()).await;
-        Ok(output.with_context(|| format!("windlass {words:?} did not end in {COMMAND:?}"))??)
+        output_of(&binary()?, words).await
     }
 
     /// The id of the process.
@@ -162,6 +172,18 @@ impl Manager {
 
 fn names(args: &[&str], flag: &str) -> bool {
     args.iter().any(|arg| arg.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('=')))
+}
+
+async fn output_of(binary: &Path, words: &[&str]) -> anyhow::Result<std::process::Output> {
+    let mut command = tokio::process::Command::new(binary);
+    command.args(words).env_remove("KUBECONFIG").kill_on_drop(true);
+    let output = tokio::time::timeout(COMMAND, command.output()).await;
+    Ok(output.with_context(|| format!("{} {words:?} did not end in {COMMAND:?}", binary.display()))??)
+}
+
+/// The binary of an example.
+fn example(name: &str) -> anyhow::Result<PathBuf> {
+    binary_beside(&std::env::current_exe()?, (name, EXAMPLES))
 }
 
 /// The binary under test.

@@ -5,6 +5,7 @@ mod admin;
 mod coordinated;
 mod explain;
 mod identities;
+mod operator;
 mod planted;
 mod rights;
 mod rules;

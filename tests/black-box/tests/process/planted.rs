@@ -166,7 +166,7 @@ async fn create(world: &World, version: &str, name: &str, replicas: Value) -> Re
 
 /// The operator, once it can be asked; ready it may never be.
 async fn operator_on(plane: &Plane) -> Result<Manager> {
-    let operator = Manager::start_example(plane, "sites")?;
+    let operator = Manager::start_example(plane, "sites", &[])?;
     let listens = async || Ok(matches!(operator.get("/livez").await, Ok((200, _))));
     eventually("the operator listens", listens, |listens| *listens).await?;
     Ok(operator)

@@ -1,0 +1,112 @@
+//! An operator under exactly the roles that it prints: with them it is elected, works and ends, and the API server refuses
+//! it nothing; without one of them it names the rule that is missing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::Api;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use serde_json::json;
+use windlass_black_box::audit::{AUDITED, Audit};
+use windlass_black_box::stage::on_plane;
+use windlass_black_box::subject::{ends_in_order, ready};
+use windlass_black_box::wait::eventually;
+use windlass_black_box::world::World;
+use windlass_harness::{Manager, Plane, PlaneOptions};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The namespace, and the account as the API server knows it. `hello` runs as `label-mirror`.
+const NAMESPACE: &str = "ops";
+const ACCOUNT: &str = "system:serviceaccount:ops:label-mirror";
+
+/// Applies what the operator prints.
+async fn install(plane: &Plane) -> Result<()> {
+    let manifests = Manager::example_prints("hello", &["manifests", "--namespace=ops"]).await?;
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("manifests.yaml");
+    std::fs::write(&file, &manifests)?;
+    plane.kubectl(&["create", "namespace", NAMESPACE]).await?;
+    let file = file.to_str().context("a path of text")?;
+    plane.kubectl(&["apply", "--server-side", "-f", file]).await?;
+    Ok(())
+}
+
+async fn service(world: &World, name: &str) -> Result<()> {
+    let labels = json!({ "tier": name });
+    let service =
+        json!({ "metadata": { "name": name, "labels": labels }, "spec": { "ports": [{ "port": 80 }] } });
+    let services: Api<Service> = Api::namespaced(world.client.clone(), &world.namespace);
+    services.create(&PostParams::default(), &serde_json::from_value(service)?).await?;
+    Ok(())
+}
+
+/// Waits until the ConfigMap of a Service has its label.
+async fn is_mirrored(world: &World, name: &str, tier: &str) -> Result<()> {
+    let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &world.namespace);
+    let wanted = BTreeMap::from([("tier".to_owned(), tier.to_owned())]);
+    let look = async || Ok(maps.get_opt(name).await?.and_then(|map| map.metadata.labels));
+    eventually("the labels are mirrored", look, |labels| *labels == Some(wanted.clone())).await?;
+    Ok(())
+}
+
+fn refused_nothing(audit: &Audit) -> Result<()> {
+    let mut refused = audit.all_writes("")?;
+    refused.retain(|request| {
+        request.user.username == ACCOUNT && request.response_status.is_some_and(|answer| answer.code == 403)
+    });
+    ensure!(refused.is_empty(), "it was refused {refused:#?}");
+    Ok(())
+}
+
+/// Takes `update` of ConfigMaps from the role.
+async fn take_update(plane: &Plane) -> Result<()> {
+    let roles: Api<ClusterRole> = Api::all(plane.client().await);
+    let role = roles.get("label-mirror").await?;
+    let mut rules = role.rules.unwrap_or_default();
+    for rule in &mut rules {
+        rule.verbs.retain(|verb| verb != "update");
+    }
+    let patch = ClusterRole {
+        metadata: ObjectMeta { name: Some("label-mirror".to_owned()), ..ObjectMeta::default() },
+        rules: Some(rules),
+        ..ClusterRole::default()
+    };
+    roles.patch("label-mirror", &PatchParams::default(), &Patch::Merge(patch)).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn operator_works_with_the_roles_that_it_prints() -> Result<()> {
+    let options = PlaneOptions::default().authorization_rbac(true);
+    on_plane(options, async |plane, audit| {
+        install(plane).await?;
+        let kubeconfig = plane.kubeconfig_for("hello", ACCOUNT, Some(AUDITED))?;
+        let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+        let operator = Manager::start_example(plane, "hello", &[&kubeconfig, "--lease-namespace=ops"])?;
+        ready(&operator, PATIENCE).await?;
+        let world = World { client: plane.client().await, namespace: plane.namespace("operator").await? };
+        service(&world, "front").await?;
+        is_mirrored(&world, "front", "front").await?;
+        let services: Api<Service> = Api::namespaced(world.client.clone(), &world.namespace);
+        let relabel = |tier: &str| Patch::Merge(json!({ "metadata": { "labels": { "tier": tier } } }));
+        services.patch("front", &PatchParams::default(), &relabel("back")).await?;
+        is_mirrored(&world, "front", "back").await?;
+        refused_nothing(audit)?;
+        let log = || std::fs::read_to_string(operator.log()).context("reading the log");
+        ensure!(!log()?.contains("forbidden"), "it was refused something: {}", log()?);
+
+        take_update(plane).await?;
+        let told = async || {
+            services.patch("front", &PatchParams::default(), &relabel("side")).await?;
+            log()
+        };
+        let names_rule = |log: &String| log.contains("configmaps") && log.contains("update");
+        eventually("the log names the rule that is missing", told, names_rule).await?;
+        ends_in_order(&operator, PATIENCE).await
+    })
+    .await
+}
