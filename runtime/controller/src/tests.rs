@@ -3,6 +3,7 @@
 mod caches;
 mod explaining;
 mod fresh;
+mod parking;
 mod polls;
 mod queueing;
 mod rights;
