@@ -3,7 +3,7 @@
 //! Everything here is a declaration. Informers are requested from the factory but not started, handlers are kept until
 //! the controller starts, and nothing needs a cluster; so the same code that builds a controller also prints its roles.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{BoxStream, Stream, StreamExt as _};
@@ -582,9 +582,8 @@ impl Setup {
             limits: std::mem::take(&mut self.limits),
             pauses: std::mem::take(&mut self.wired.pauses),
             triggers: std::mem::take(&mut self.triggers),
-            undecodable: Undecodable::new(self.descriptor.name, wiring.queue.of(Asker::Event), own),
+            undecodable: Undecodable::new(wiring.queue.of(Asker::Event), own),
             ownership: Arc::clone(&self.host.ownership),
-            aside: Mutex::default(),
             gone: Notify::new(),
         }
     }

@@ -4,6 +4,7 @@ mod applying;
 mod caches;
 mod explaining;
 mod fresh;
+mod parking;
 mod polls;
 mod queueing;
 mod rights;

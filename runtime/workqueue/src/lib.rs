@@ -12,6 +12,7 @@
 //! - No allocation per add, get and done in steady state, if the key's clone makes none. (A [`Queue::get`] that must
 //!   wait for a delayed key makes one, for its timer.)
 //! - A delayed add keeps the earliest of the times asked for, and can be cancelled.
+//! - A parked key is not handed out until it is released or added, and is then as urgent as the most urgent of its adds.
 //! - Draining ends only when nothing is queued and nothing is in flight, and what is queued when the queue shuts down
 //!   is still handed out, also when the worker that held it is gone.
 //! - By [`default_limiter`], failing keys delay the retry of another key by at most one slot each (100 ms) and 1000 s in
@@ -29,6 +30,14 @@
 //! that starts now cannot see what the world will look like then. Where a key has both, the earlier time counts and
 //! the appointment's rule applies.
 //!
+//! # Parked keys
+//! A worker that finds that its key must wait for something else than time [parks](Item::park) the key, with a reason.
+//! The code that observes the end of the reason [releases](Queue::release) the key. Every add of a parked key queues it as
+//! well, because the add can be the end of the reason; the next worker decides again.
+//!
+//! A release finds the keys that are parked by then. A worker therefore parks its key first, and then checks that the
+//! reason still holds; if not, it releases the key itself.
+//!
 //! # Whose turn it is
 //! The highest priority that has keys, unless a lower one claims the turn by its age; within the priority, the tenant
 //! whose turn it is; within the tenant, the key that became ready first. A key that is raised goes to the back of its
@@ -45,6 +54,7 @@ mod key;
 mod limiter;
 mod meter;
 mod options;
+mod park;
 mod queue;
 mod schedule;
 mod shared;
@@ -63,5 +73,6 @@ pub use crate::limiter::{
     Bucket, Exponential, FastSlow, MaxOf, MaxWait, RateLimiter, default_limiter, per_key_limiter,
 };
 pub use crate::options::{Ageing, QueueOptions, Tenancy};
+pub use crate::park::{ParkReason, Parked};
 pub use crate::queue::{Item, Queue};
 pub use crate::whereabouts::{Due, Waiting, Whereabouts};

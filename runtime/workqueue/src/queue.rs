@@ -14,7 +14,7 @@ use crate::getter::Getter;
 use crate::limiter::RateLimiter;
 use crate::shared::Shared;
 use crate::state::Delay;
-use crate::{Add, Ageing, Key, Priority, QueueOptions, Tenancy, When, Whereabouts};
+use crate::{Add, Ageing, Key, ParkReason, Parked, Priority, QueueOptions, Tenancy, When, Whereabouts};
 
 /// A key that fails again and again is retried no faster than this: the first step of the default limiter.
 const SHORTEST_RETRY: Duration = Duration::from_millis(5);
@@ -25,7 +25,7 @@ pub struct Queue<K: Key> {
 }
 
 /// A key in the hands of a worker. Dropping it says that the worker is done; if the key was added meanwhile, it is
-/// queued again then.
+/// queued again then, and if it was [parked](Item::park), it waits for its release.
 pub struct Item<K: Key> {
     queue: Queue<K>,
     key: K,
@@ -106,7 +106,22 @@ impl<K: Key> Queue<K> {
         cancelled
     }
 
-    /// Takes back every key that waits, for a worker or for a time, and of which `gone` says so, as if it had never been
+    /// Queues `key` as an add does, as urgent as it was, if it is parked for `reason`.
+    pub fn release(&self, key: &K, reason: ParkReason) {
+        self.shared.change(|state, now| state.release(now, key, reason));
+    }
+
+    /// The keys that are parked for `reason`, in their order.
+    pub fn parked(&self, reason: ParkReason) -> Vec<K> {
+        self.shared.change(|state, _now| state.parked(reason))
+    }
+
+    /// Whether `key` is parked for `reason`.
+    pub fn is_parked(&self, key: &K, reason: ParkReason) -> bool {
+        self.whereabouts(key).parked.is_some_and(|parked| parked.reason == reason)
+    }
+
+    /// Takes back every key that waits, for a worker, a time or its release, and of which `gone` says so, as if it had never been
     /// added. One that a worker holds stays with it. `gone` is asked under the lock, so it must not come back to the
     /// queue. What the limiter holds against the keys stands: [`Queue::forget`].
     pub fn withdraw(&self, gone: impl Fn(&K) -> bool) {
@@ -163,7 +178,7 @@ impl<K: Key> Queue<K> {
         self.shared.change(|state, _now| state.ready())
     }
 
-    /// Ignores adds from now on and drops delayed ones. Keys already queued are still handed out, as are keys that
+    /// Ignores adds from now on, and drops delayed and parked keys. Keys already queued are still handed out, as are keys that
     /// were added again while a worker held them; then [`Queue::get`] says `None`. Calling it twice is calling it
     /// once.
     pub fn shut_down(&self) {
@@ -190,6 +205,16 @@ impl<K: Key> Item<K> {
     /// The key.
     pub fn key(&self) -> &K {
         &self.key
+    }
+
+    /// Parks the key once this item is dropped, unless the key is added or [released](Queue::release) before that. It keeps
+    /// its priority. Parks nothing after [`Queue::shut_down`].
+    ///
+    /// The end of the reason may precede this call. Check afterwards that the reason still holds, and release the key if
+    /// it does not.
+    pub fn park(&self, reason: ParkReason) {
+        let parked = Parked { reason, priority: self.priority };
+        self.queue.shared.change(|state, _now| state.park(self.slot, parked));
     }
 
     /// The priority with which it was handed out: what a requeue should ask for, unless it knows better.

@@ -40,7 +40,7 @@ pub(crate) struct Record<K> {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
-    /// Neither waiting nor held: here for its delay only.
+    /// Neither waiting nor held: delayed or parked.
     Away,
     /// In the schedule.
     Waiting,

@@ -3,6 +3,7 @@
 //! What a key brings along (comparison, hash, clone, tenant) may panic: it runs before anything has changed. A key that
 //! is not needed any more is returned, for the caller to drop where no lock is held.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use windlass_env::Instant;
@@ -13,12 +14,14 @@ use crate::meter::{Ages, Meter};
 use crate::schedule::{Schedule, Tenant, Waited};
 use crate::slots::{Place, Slots};
 use crate::tenants::Tenants;
-use crate::{Ageing, Due, Key, Priority, Tenancy, Waiting, Whereabouts};
+use crate::{Ageing, Due, Key, ParkReason, Parked, Priority, Tenancy, Waiting, Whereabouts};
 
 pub(crate) struct State<K> {
     slots: Slots<K>,
     schedule: Schedule,
     delays: Delays,
+    /// By slot. None of these keys waits or is in [`Place::HeldAgain`]: an add ends it.
+    parked: BTreeMap<usize, Parked>,
     tenants: Tenants,
     tenancy: Tenancy<K>,
     /// How many keys workers hold.
@@ -48,6 +51,7 @@ impl<K: Key> State<K> {
             slots: Slots::new(seed),
             schedule: Schedule::new(ageing),
             delays: Delays::default(),
+            parked: BTreeMap::new(),
             tenants: Tenants::new(seed),
             tenancy,
             held: 0,
@@ -83,8 +87,7 @@ impl<K: Key> State<K> {
             return Some(key);
         }
         let (slot, spare) = self.enter(key);
-        let superseded = self.delays.supersede(slot).unwrap_or(priority);
-        self.enqueue(now, slot, priority.max(superseded));
+        self.enqueue_now(now, slot, priority);
         spare
     }
 
@@ -134,8 +137,9 @@ impl<K: Key> State<K> {
 
     /// Takes a key back from its worker, and queues it if it was added meanwhile. Otherwise it leaves, and is returned.
     pub(crate) fn done(&mut self, now: Instant, slot: usize) -> Option<K> {
-        let (since, left) = match *self.slots.place_mut(slot) {
-            Place::Held { since } if self.delays.contains(slot) => {
+        let place = self.slots.record(slot).place;
+        let (since, left) = match place {
+            Place::Held { since } if self.is_delayed_or_parked(slot) => {
                 *self.slots.place_mut(slot) = Place::Away;
                 (since, None)
             }
@@ -163,6 +167,31 @@ impl<K: Key> State<K> {
         }
     }
 
+    /// Parks a held key from when its worker is done with it. One that was added meanwhile is queued then.
+    pub(crate) fn park(&mut self, slot: usize, parked: Parked) {
+        match self.slots.place_mut(slot) {
+            Place::HeldAgain { priority, .. } => *priority = parked.priority.max(*priority),
+            Place::Held { .. } if !self.shut_down => drop(self.parked.insert(slot, parked)),
+            _ => {}
+        }
+    }
+
+    /// Queues `key` if it is parked for `reason`.
+    pub(crate) fn release(&mut self, now: Instant, key: &K, reason: ParkReason) {
+        let Some(slot) = self.slots.find(self.slots.hash(key), key) else { return };
+        if let Some(parked) = self.parked.get(&slot).filter(|parked| parked.reason == reason) {
+            self.enqueue_now(now, slot, parked.priority);
+        }
+    }
+
+    /// The keys that are parked for `reason`, in their order.
+    pub(crate) fn parked(&self, reason: ParkReason) -> Vec<K> {
+        let parked = self.parked.iter().filter(|(_, parked)| parked.reason == reason);
+        let mut keys: Vec<K> = parked.map(|(slot, _)| self.slots.record(*slot).key.clone()).collect();
+        keys.sort();
+        keys
+    }
+
     /// Takes back the keys that wait and of which `gone` says so. Returns those that have left.
     pub(crate) fn withdraw(&mut self, gone: impl Fn(&K) -> bool) -> Vec<K> {
         let mut left = Vec::new();
@@ -181,6 +210,7 @@ impl<K: Key> State<K> {
                 Place::Away | Place::Held { .. } => {}
             }
             self.delays.cancel(slot);
+            self.parked.remove(&slot);
             left.extend(self.leave_if_idle(slot));
         }
         left
@@ -198,12 +228,15 @@ impl<K: Key> State<K> {
             }
         };
         let due = self.delays.due(slot).map(|(at, reason)| Due { at, is_retry: reason == Reason::Retry });
-        Whereabouts { waiting, held, due }
+        Whereabouts { waiting, held, due, parked: self.parked.get(&slot).copied() }
     }
 
     pub(crate) fn shut_down(&mut self) {
         self.shut_down = true;
         while let Some(slot) = self.delays.pop_any() {
+            drop(self.leave_if_idle(slot));
+        }
+        while let Some((slot, _)) = self.parked.pop_first() {
             drop(self.leave_if_idle(slot));
         }
     }
@@ -227,7 +260,13 @@ impl<K: Key> State<K> {
             .find_or_insert(key, |key| tenants.enter(tenancy.tenant(key), |name| tenancy.weight_of(name)))
     }
 
+    fn enqueue_now(&mut self, now: Instant, slot: usize, priority: Priority) {
+        let superseded = self.delays.supersede(slot).unwrap_or(priority);
+        self.enqueue(now, slot, priority.max(superseded));
+    }
+
     fn enqueue(&mut self, added: Instant, slot: usize, priority: Priority) {
+        let priority = self.parked.remove(&slot).map_or(priority, |parked| parked.priority.max(priority));
         match self.slots.place_mut(slot) {
             Place::Waiting => {
                 self.schedule.raise(slot, priority);
@@ -266,7 +305,7 @@ impl<K: Key> State<K> {
 
     /// A key that is nowhere takes no room. Returns it if it has left.
     fn leave_if_idle(&mut self, slot: usize) -> Option<K> {
-        if !matches!(self.slots.record(slot).place, Place::Away) || self.delays.contains(slot) {
+        if !matches!(self.slots.record(slot).place, Place::Away) || self.is_delayed_or_parked(slot) {
             return None;
         }
         Some(self.leave(slot))
@@ -291,6 +330,11 @@ impl<K> State<K> {
     #[inline]
     pub(crate) fn needs_time(&self) -> bool {
         self.meter.is_some() || self.schedule.ages() || self.delays.earliest().is_some()
+    }
+
+    #[inline]
+    fn is_delayed_or_parked(&self, slot: usize) -> bool {
+        self.delays.contains(slot) || self.parked.contains_key(&slot)
     }
 
     /// How many keys can be handed out now.

@@ -2,6 +2,7 @@
 
 mod limiter;
 mod model;
+mod parking;
 mod priorities;
 mod tenants;
 mod threads;

@@ -2,7 +2,7 @@
 
 use windlass_env::Instant;
 
-use crate::Priority;
+use crate::{Parked, Priority};
 
 /// Where a key is. A key that is nowhere has none of these; one can be in several places, as one that a worker holds
 /// and that has an appointment.
@@ -14,6 +14,8 @@ pub struct Whereabouts {
     pub held: Option<Instant>,
     /// It is to be queued later.
     pub due: Option<Due>,
+    /// It waits for its release, from now on or from when its worker is done with it.
+    pub parked: Option<Parked>,
 }
 
 /// A key that waits for a worker.

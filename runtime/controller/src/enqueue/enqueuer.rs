@@ -18,7 +18,7 @@ use windlass_informer::{Cause, Event, Index, Lister};
 use windlass_object::owner::controller_of;
 use windlass_object::{ObjectKey, ResourceKind, Scope, Scoped};
 use windlass_sharding::{KeyOwnership, Ownership};
-use windlass_workqueue::{Add, Priority, Queue};
+use windlass_workqueue::{Add, ParkReason, Priority, Queue};
 
 use crate::enqueue::history::{Asker, History, Origin, Sighting};
 use crate::enqueue::predicate::Predicate;
@@ -213,9 +213,17 @@ impl Enqueuer {
         self.queue.add_with(key, add.priority(self.priority));
     }
 
-    /// Whether a worker met the annotation when it last took `key`, and so let go of it.
-    pub(crate) fn was_paused_by(&self, key: &ObjectKey, annotation: &str) -> bool {
-        self.history.was_paused_by(key, annotation)
+    /// Whether `key` is parked for `reason`.
+    pub(crate) fn is_parked(&self, key: &ObjectKey, reason: ParkReason) -> bool {
+        self.queue.is_parked(key, reason)
+    }
+
+    /// Queues `key`, as urgent as it was, if it is parked for `reason`. The worker that takes it checks its ownership.
+    pub(crate) fn release(&self, key: &ObjectKey, reason: ParkReason) {
+        if self.is_parked(key, reason) {
+            self.history.queued([key], &self.origin);
+            self.queue.release(key, reason);
+        }
     }
 
     /// A key in quarantine is woken by a change only, and one that is another replica's by nothing. Checks the ownership, which

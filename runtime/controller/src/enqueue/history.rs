@@ -274,18 +274,21 @@ impl History {
         self.dropped(key, Ending::Annotated(annotation));
     }
 
-    /// `key` was taken and is not reconciled, because its object cannot be decoded.
-    pub(crate) fn withheld(&self, key: &ObjectKey) {
-        self.dropped(key, Ending::Withheld);
+    /// `key` was taken and is not reconciled, because its object cannot be decoded. Returns whether that is new.
+    pub(crate) fn withheld(&self, key: &ObjectKey) -> bool {
+        self.dropped(key, Ending::Withheld) != Some(Ending::Withheld)
     }
 
-    fn dropped(&self, key: &ObjectKey, end: Ending) {
-        let now = self.env.now();
+    /// Returns how the key ended before.
+    fn dropped(&self, key: &ObjectKey, end: Ending) -> Option<Ending> {
+        let (now, mut before) = (self.env.now(), None);
         self.lock().records.change(key, |record| {
             (record.waits, record.failing) = (false, false);
-            (record.ended, record.end) = (Some(now), Some(end));
+            record.ended = Some(now);
+            before = record.end.replace(end);
             record.keep()
         });
+        before
     }
 
     /// Forgets `key`.
@@ -306,13 +309,6 @@ impl History {
     /// Which predicate kept an event of the object `key` from its watch last, if that is remembered.
     pub(crate) fn refusal(&self, key: &ObjectKey) -> Option<Refused> {
         self.lock().refusals.of(key)
-    }
-
-    /// Whether `key` was not reconciled because of this annotation when it was last taken, and nobody has taken it since.
-    pub(crate) fn was_paused_by(&self, key: &ObjectKey, annotation: &str) -> bool {
-        let state = self.lock();
-        let end = state.records.get(key).and_then(|record| record.end.as_ref());
-        matches!(end, Some(Ending::Annotated(by)) if *by == annotation)
     }
 
     /// How many keys are remembered that nothing is the matter with, if others were forgotten for that.
@@ -596,6 +592,16 @@ mod tests {
         assert_eq!(history.failing(), [key("fails")]);
         run(&history, &key("fails"), Ending::Done);
         assert!(!known("b") && known("fails"), "it does not fail any more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn withheld_key_is_new_until_it_ends_otherwise() {
+        let history = history(2);
+        assert!(history.withheld(&key("a")));
+        history.queued([&key("a")], &Origin::Other(Asker::Trigger));
+        assert!(!history.withheld(&key("a")), "still");
+        run(&history, &key("a"), Ending::Done);
+        assert!(history.withheld(&key("a")), "again");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,15 +1,19 @@
 //! How many keys of one class are reconciled at the same time: of one tenant, or of one kind where a controller handles
 //! several.
 //!
-//! A worker that takes a key of a class that is full puts it aside and takes another, so a full class holds up nobody
-//! else. A key that was put aside has the next free place of its class: the most urgent first, and of those the one
-//! that came first. One call in [`FAIR_SHARE`] goes to who came first of all, so none is put aside for ever.
+//! A worker that takes a key of a class that is full parks it in the queue and takes another, so a full class holds up no
+//! other. The key stands in the line of its class, and the next free place is for the most urgent key of the line, and of
+//! those for the one that came first. One place in [`FAIR_SHARE`] is for the key that came first of all, so none stands in
+//! line for ever.
+//!
+//! The line is the order of the claims to places, and not where keys wait: a key that is added while it is parked goes
+//! back to a worker, because its class may have changed, and keeps its position.
 //!
 //! Guarantees:
-//! - A key is as urgent as the most urgent of its adds, also while it is aside.
+//! - A key is as urgent as the most urgent of its adds, also while it stands in line.
 //! - A place that is kept for a key does not stand idle while a more urgent key of its class waits: whoever it is kept
 //!   for comes as early as that one would.
-//! - A key is aside, or has a place kept, in one class at most. If it is in another class when it comes back, what it
+//! - A key stands in line, or has a place kept, in one class at most. If it is in another class when it comes back, what it
 //!   had in the old one is given back.
 
 use std::cmp::Reverse;
@@ -18,11 +22,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use windlass_object::ObjectKey;
-use windlass_workqueue::{Add, Priority, Queue};
+use windlass_workqueue::{Add, ParkReason, Priority, Queue};
 
-/// Of so many calls one goes to the key that has been aside for longest, whatever its priority. The queue lets one key
+/// Of so many calls one goes to the key that has stood in line for longest, whatever its priority. The queue lets one key
 /// in eight age, and a class should be no less fair.
 const FAIR_SHARE: u64 = 8;
+
+/// As many keys of a parked key's class are reconciled as may be.
+pub(crate) const CLASS_FULL: ParkReason = ParkReason("its class is full");
 
 type ClassOf = dyn Fn(&ObjectKey) -> Option<String> + Send + Sync;
 
@@ -37,7 +44,7 @@ pub(crate) struct Limit {
 #[derive(Debug, Default)]
 struct State {
     classes: BTreeMap<String, Class>,
-    /// The class in which each key is aside or has a place kept.
+    /// The class in which each key stands in line or has a place kept.
     class_of: BTreeMap<ObjectKey, String>,
 }
 
@@ -45,33 +52,33 @@ struct State {
 struct Class {
     /// Places that are taken, those kept for `called` included.
     taken: usize,
-    aside: Line,
+    line: Line,
     /// Back in the queue at this priority, each with a place that is kept for it. As many as there are places at most.
     called: BTreeMap<ObjectKey, Priority>,
     /// How many were ever called.
     calls: u64,
 }
 
-/// The keys that were put aside. Each operation costs the logarithm of their number: a class can hold all keys of a
+/// The keys that claim a place. Each operation costs the logarithm of their number: a class can hold all keys of a
 /// controller, and workers wait for the lock.
 #[derive(Debug, Default)]
 struct Line {
-    keys: BTreeMap<ObjectKey, Aside>,
+    keys: BTreeMap<ObjectKey, Claim>,
     by_arrival: BTreeMap<u64, ObjectKey>,
     /// The most urgent first, and of those the one that came first.
     by_urgency: BTreeSet<(Reverse<Priority>, u64)>,
-    /// How many were ever put aside.
+    /// How many ever joined.
     arrivals: u64,
 }
 
-/// A key that was put aside.
+/// A key's claim to a place.
 #[derive(Copy, Clone, Debug)]
-struct Aside {
+struct Claim {
     priority: Priority,
     arrival: u64,
 }
 
-/// A place in a class, given up when it is dropped: to one who was put aside, if anybody was.
+/// A place in a class, given up when it is dropped: to a key that stands in line, if there is one.
 pub(crate) struct Place {
     limit: Limit,
     class: String,
@@ -82,8 +89,8 @@ pub(crate) struct Place {
 enum Entry {
     /// It is in.
     In,
-    /// It is aside. These have places kept, and are to come as early as it would.
-    Aside(Vec<ObjectKey>),
+    /// The class is full, and the key stands in line. These have places kept, and are to come as early as it would.
+    Full(Vec<ObjectKey>),
 }
 
 impl Limit {
@@ -94,19 +101,17 @@ impl Limit {
         Self { at_most, class_of: Arc::new(class_of), state: Arc::default() }
     }
 
-    /// The class in which `key` is aside, and how many keys of it may run, if it is aside here.
-    pub(crate) fn aside(&self, key: &ObjectKey) -> Option<(String, usize)> {
-        let state = self.lock();
-        let class = state.class_of.get(key)?;
-        state.classes.get(class).filter(|it| it.aside.contains(key)).map(|_| (class.clone(), self.at_most))
+    /// The class in which `key` claims a place or has one kept, and how many keys of it may run.
+    pub(crate) fn claim(&self, key: &ObjectKey) -> Option<(String, usize)> {
+        self.lock().class_of.get(key).map(|class| (class.clone(), self.at_most))
     }
 
-    /// Forgets keys of which `gone` says so: that they are aside, and the places that are kept for them.
+    /// Forgets keys of which `gone` says so: their claims, and the places that are kept for them.
     pub(crate) fn forget_if(&self, gone: impl Fn(&ObjectKey) -> bool, queue: &Queue<ObjectKey>) {
         let mut known: Vec<ObjectKey> = self.lock().class_of.keys().cloned().collect();
         known.retain(|key| gone(key));
-        // First those aside, so that none of them is called by another one's place.
-        known.iter().for_each(|key| self.lock().part_with_aside(key));
+        // First the claims, so that none of these keys is called by another one's place.
+        known.iter().for_each(|key| self.lock().part_with_claim(key));
         // A place that was kept is dropped here, and so given to another.
         known.iter().for_each(|key| drop(self.kept_for(key, queue)));
     }
@@ -115,8 +120,8 @@ impl Limit {
         self.at_most == 0
     }
 
-    /// A place in every class that `key` belongs to; none if one is full, and then the key is put aside and comes back
-    /// by itself.
+    /// A place in every class that `key` belongs to; none if one is full. Then the key stands in line and is to be parked:
+    /// it is added once it has a place.
     pub(crate) fn enter_all(
         limits: &[Limit],
         queue: &Queue<ObjectKey>,
@@ -164,7 +169,7 @@ impl Limit {
         let entry = self.lock().enter(&class, key, priority, self.at_most);
         match entry {
             Entry::In => Some(Place { limit: self.clone(), class, queue: queue.clone() }),
-            Entry::Aside(urged) => {
+            Entry::Full(urged) => {
                 urged.into_iter().for_each(|key| queue.add_with(key, Add::now().priority(priority)));
                 None
             }
@@ -185,18 +190,18 @@ impl State {
         Some(class)
     }
 
-    /// Forgets a key that is aside.
+    /// Forgets a key that stands in line.
     fn part_with(&mut self, key: &ObjectKey) {
         let Some(name) = self.class_of.remove(key) else { return };
         if let Some(class) = self.classes.get_mut(&name) {
-            class.aside.remove(key);
+            class.line.remove(key);
         }
     }
 
     /// The same, unless a place is kept for it.
-    fn part_with_aside(&mut self, key: &ObjectKey) {
+    fn part_with_claim(&mut self, key: &ObjectKey) {
         let class = self.class_of.get(key).and_then(|name| self.classes.get(name));
-        if class.is_some_and(|class| class.aside.contains(key)) {
+        if class.is_some_and(|class| class.line.contains(key)) {
             self.part_with(key);
         }
     }
@@ -211,7 +216,7 @@ impl State {
             return Entry::In;
         }
         self.class_of.insert(key.clone(), name.to_owned());
-        Entry::Aside(class.put_aside(key, priority))
+        Entry::Full(class.join_line(key, priority))
     }
 
     /// Gives a place up: to the key that is returned, if there is one.
@@ -229,9 +234,9 @@ impl State {
 }
 
 impl Class {
-    /// Puts a key aside, or makes one that is more urgent. Gives those to whom places are kept and who are less so.
-    fn put_aside(&mut self, key: &ObjectKey, priority: Priority) -> Vec<ObjectKey> {
-        self.aside.put(key, priority);
+    /// A key joins the line, or becomes more urgent in it. Gives those to whom places are kept and who are less so.
+    fn join_line(&mut self, key: &ObjectKey, priority: Priority) -> Vec<ObjectKey> {
+        self.line.put(key, priority);
         let less_urgent = self.called.iter_mut().filter(|(_, called)| **called < priority);
         less_urgent
             .map(|(key, called)| {
@@ -244,10 +249,10 @@ impl Class {
     /// Who has the place that has become free.
     fn call(&mut self) -> Option<(ObjectKey, Priority)> {
         // Who is called in turn goes before those that it was preferred to: its place must not stand idle.
-        let (most_urgent, priority) = self.aside.most_urgent()?;
+        let (most_urgent, priority) = self.line.most_urgent()?;
         let in_turn = (self.calls + 1).is_multiple_of(FAIR_SHARE);
-        let key = if in_turn { self.aside.oldest()? } else { most_urgent }.clone();
-        self.aside.remove(&key);
+        let key = if in_turn { self.line.oldest()? } else { most_urgent }.clone();
+        self.line.remove(&key);
         self.calls += 1;
         self.called.insert(key.clone(), priority);
         Some((key, priority))
@@ -258,19 +263,19 @@ impl Line {
     /// Adds a key at the end, or makes one that is here more urgent.
     fn put(&mut self, key: &ObjectKey, priority: Priority) {
         let known = self.remove(key);
-        let arrival = known.map_or(self.arrivals, |aside| aside.arrival);
-        let priority = known.map_or(priority, |aside| aside.priority.max(priority));
+        let arrival = known.map_or(self.arrivals, |claim| claim.arrival);
+        let priority = known.map_or(priority, |claim| claim.priority.max(priority));
         self.arrivals += 1;
-        self.keys.insert(key.clone(), Aside { priority, arrival });
+        self.keys.insert(key.clone(), Claim { priority, arrival });
         self.by_arrival.insert(arrival, key.clone());
         self.by_urgency.insert((Reverse(priority), arrival));
     }
 
-    fn remove(&mut self, key: &ObjectKey) -> Option<Aside> {
-        let aside = self.keys.remove(key)?;
-        self.by_arrival.remove(&aside.arrival);
-        self.by_urgency.remove(&(Reverse(aside.priority), aside.arrival));
-        Some(aside)
+    fn remove(&mut self, key: &ObjectKey) -> Option<Claim> {
+        let claim = self.keys.remove(key)?;
+        self.by_arrival.remove(&claim.arrival);
+        self.by_urgency.remove(&(Reverse(claim.priority), claim.arrival));
+        Some(claim)
     }
 
     fn contains(&self, key: &ObjectKey) -> bool {
@@ -354,7 +359,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_that_changes_while_it_is_aside_is_called_as_urgently_as_it_changed() {
+    async fn key_that_changes_in_line_is_called_as_urgently_as_it_changed() {
         let room = Room::of(one_class);
         let first = room.enter("first", Priority::NORMAL);
         assert!(room.enter("early", Priority::LOW).is_none());
@@ -393,7 +398,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_low_key_is_not_put_aside_for_ever_by_a_stream_of_others() {
+    async fn low_key_does_not_stand_in_line_for_ever_behind_a_stream_of_others() {
         let room = Room::of(one_class);
         let mut place = room.enter("n0", Priority::NORMAL);
         assert!(room.enter("low", Priority::LOW).is_none());
@@ -439,7 +444,7 @@ mod tests {
             assert!(room.enter(name, Priority::NORMAL).is_none());
         }
         assert_eq!(room.leave(first), at("gone", Priority::NORMAL));
-        assert_eq!(room.limits[0].aside(&key("gone too")), Some(("only".to_owned(), 1)));
+        assert_eq!(room.limits[0].claim(&key("gone too")), Some(("only".to_owned(), 1)));
         room.limits[0].forget_if(|key| key.name().starts_with("gone"), &room.queue);
         assert_eq!(room.back(), at("stays", Priority::NORMAL), "whom the place was given to");
         drop(room.enter("stays", Priority::NORMAL).expect("kept"));
@@ -465,7 +470,7 @@ mod tests {
         }
     }
 
-    /// How long it takes until each of `count` keys of one full class was put aside and had its place.
+    /// How long it takes until each of `count` keys of one full class stood in line and had its place.
     fn duration_of_full_class(count: u32) -> std::time::Duration {
         let (env, room) = (Env::system("limits"), Room::of(one_class));
         let begun = env.now();
@@ -473,7 +478,7 @@ mod tests {
         let names: Vec<String> = (0..count).map(|number| format!("k{number}")).collect();
         assert!(names.iter().all(|name| room.enter(name, Priority::NORMAL).is_none()));
         for _ in 0..count {
-            let (next, priority) = room.leave(place).expect("a key is aside");
+            let (next, priority) = room.leave(place).expect("a key stands in line");
             place = room.enter(&next, priority);
         }
         assert_eq!(room.leave(place), None);

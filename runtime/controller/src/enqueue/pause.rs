@@ -1,7 +1,7 @@
-//! Keys that rest because their object says so: an annotation of the controller's choosing.
+//! Keys that are parked because their object says so: an annotation of the controller's choosing.
 //!
 //! While the object that a key names has the annotation, with any value but `false`, the key is not reconciled, whatever
-//! asks for it. When the annotation goes, or the object, the key is queued at once, also where the watch was not told
+//! asks for it: a worker that takes it parks it, with the annotation as the reason. When the annotation goes, or the object, the key is queued at once, also where the watch was not told
 //! that it had come: states that follow each other fast may be told as one. A reconcile that runs when the annotation
 //! comes goes on to its end. The annotation of an object that cannot be decoded cannot be seen, but such a key is
 //! [withheld](crate::Setup::reconcile_undecodable) by default, so a paused object stays paused.
@@ -14,6 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use windlass_informer::Event;
 use windlass_object::ObjectKey;
+use windlass_workqueue::ParkReason;
 
 use crate::consistency::caches::Cache;
 use crate::enqueue::enqueuer::Enqueuer;
@@ -55,7 +56,7 @@ pub(crate) fn resume<O: Resource>(annotation: &'static str) -> impl FnMut(&Event
             return;
         }
         let key = ObjectKey::of(event.object().meta());
-        if was_paused || queue.was_paused_by(&key, annotation) {
+        if was_paused || queue.is_parked(&key, ParkReason(annotation)) {
             queue.add(key);
         }
     }
@@ -96,21 +97,26 @@ mod tests {
     async fn a_key_that_a_worker_let_go_of_is_queued_also_when_nobody_was_told_of_the_annotation() {
         let env = Env::virtual_time(1);
         let queue = Queue::new(env.clone(), "test", QueueOptions::default(), None);
-        let history = History::new(env, "test");
-        let enqueuer =
-            Enqueuer::new(queue.clone(), Quarantine::new(None), history.clone(), Arc::new(OwnsAllKeys));
-        history.paused(&ObjectKey::cluster("dropped"), PAUSED);
-        history.paused(&ObjectKey::cluster("others"), "example.com/other");
+        let enqueuer = Enqueuer::new(
+            queue.clone(),
+            Quarantine::new(None),
+            History::new(env, "test"),
+            Arc::new(OwnsAllKeys),
+        );
+        for (name, annotation) in [("parked", PAUSED), ("others", "example.com/other")] {
+            queue.add(ObjectKey::cluster(name));
+            queue.get().await.expect("the key").park(ParkReason(annotation));
+        }
         let mut handle = resume::<ConfigMap>(PAUSED);
         let mut update = |name: &str, old: bool, new: bool| {
             let (old, new) = (map(name, old), map(name, new));
             handle(&Event::Updated { old, new, cause: Cause::Watch }, &enqueuer);
             queue.len()
         };
-        assert_eq!(update("dropped", false, true), 0, "it is paused");
+        assert_eq!(update("parked", false, true), 0, "it is paused");
         assert_eq!(update("others", false, false), 0);
         assert_eq!(update("never-paused", false, false), 0);
-        assert_eq!(update("dropped", false, false), 1);
+        assert_eq!(update("parked", false, false), 1);
         assert_eq!(update("told", true, false), 2);
     }
 }

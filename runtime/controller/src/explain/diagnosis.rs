@@ -38,8 +38,8 @@ pub(super) struct Facts {
     pub(super) taken: Option<Instant>,
     /// The resource whose cache holds the key up: in its last turn or, while a worker has it, from its reconcile.
     pub(super) own_write: Option<GroupResource>,
-    /// The class in which the key is aside, and how many of it may run.
-    pub(super) aside: Option<(String, usize)>,
+    /// The class for which the key is parked, and how many of it may run.
+    pub(super) full_class: Option<(String, usize)>,
     pub(super) whereabouts: Whereabouts,
     pub(super) depth: usize,
     pub(super) workers: usize,
@@ -127,7 +127,7 @@ impl Facts {
         if let Some(annotation) = self.annotation {
             return Some(Situation::Paused { by: format!("its object has the annotation {annotation}") });
         }
-        if let Some((class, limit)) = &self.aside {
+        if let Some((class, limit)) = &self.full_class {
             return Some(Situation::AtMost { class: class.clone(), limit: *limit });
         }
         if let Some(resource) = &self.own_write {

@@ -14,6 +14,7 @@ use crate::core::standing::{Held, Standing};
 use crate::descriptor::Descriptor;
 use crate::enqueue::history::{Asker, Ending, Record, Seen};
 use crate::enqueue::keys::Keys;
+use crate::enqueue::limits::CLASS_FULL;
 use crate::enqueue::pause::Pause;
 use crate::explain::diagnosis::{Facts, Spoilt};
 use crate::explain::moment::Now;
@@ -154,7 +155,7 @@ fn facts(core: &Core, key: &ObjectKey) -> Facts {
             let ledger = core.gate.ledger.lock();
             if taken.is_some() { ledger.pending(key) } else { ledger.held_up_by(key) }
         },
-        aside: keys.limits.iter().find_map(|limit| limit.aside(key)),
+        full_class: full_class(keys, key),
         whereabouts: keys.queue.whereabouts(key),
         depth: keys.queue.len(),
         workers: core.policy.workers,
@@ -166,6 +167,12 @@ fn facts(core: &Core, key: &ObjectKey) -> Facts {
         cached: caches.iter().filter_map(|cache| cached(cache, key)).collect(),
         left_out: left_out(&caches, key),
     }
+}
+
+/// The class for which the key is parked, and how many of it may run.
+fn full_class(keys: &Keys, key: &ObjectKey) -> Option<(String, usize)> {
+    let is_full = keys.queue.is_parked(key, CLASS_FULL);
+    keys.limits.iter().filter(|_| is_full).find_map(|limit| limit.claim(key))
 }
 
 /// The objects of that name which cannot be decoded; first those that the key names.

@@ -67,7 +67,7 @@ impl Steward {
         }
     }
 
-    /// Queues the keys that were put aside and are to be reconciled by now. Call it after the ownership has changed.
+    /// Releases the keys that are parked while their shard is taken over, if it is owned by now. Call it after the ownership has changed.
     pub fn let_in(&self) {
         self.core.keys.let_in();
     }

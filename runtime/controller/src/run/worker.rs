@@ -17,16 +17,17 @@ use windlass_events::Recorder;
 use windlass_metrics::ReconcileMetrics;
 use windlass_object::{GroupResource, ObjectKey};
 use windlass_sharding::Ownership;
-use windlass_workqueue::{Add, Item, Priority};
+use windlass_workqueue::{Add, Item, ParkReason, Priority};
 
 use crate::consistency::freshness::Freshness;
 use crate::core::Core;
 use crate::core::activity::Seat;
 use crate::enqueue::history::{Ending, Failure};
 use crate::enqueue::keys::Keys;
-use crate::enqueue::limits::Limit;
+use crate::enqueue::limits::{CLASS_FULL, Limit};
 use crate::enqueue::pause::Pause;
 use crate::enqueue::quarantine::Verdict;
+use crate::enqueue::undecodable::UNDECODABLE;
 use crate::error::{Class, LeaseLost, Loudness, ReconcileError, ReconcileTimeout, retry};
 use crate::run::context::{About, Context};
 use crate::run::outcome::{Attempt, Outcome, Settlement, settle};
@@ -84,13 +85,15 @@ impl Worker {
     async fn process(&self, item: &Item<ObjectKey>, seat: &Seat<'_>) {
         let (key, priority) = (item.key(), item.priority());
         let Keys { limits, queue, triggers, .. } = &self.core.keys;
-        // None means that the key was put aside until there is room for another of its class. For who sent it, it waits
-        // still: a trigger that let another key in for each one put aside would have no bound.
-        let Some(_places) = Limit::enter_all(limits, queue, key, priority) else { return };
+        // If its class has had room since, the key is added again and this parks nothing. For its trigger it still waits: a
+        // trigger that let another key in for each one that is parked would have no bound.
+        let Some(_places) = Limit::enter_all(limits, queue, key, priority) else {
+            return item.park(CLASS_FULL);
+        };
         triggers.iter().for_each(|trigger| trigger.taken(key));
         let _turn = seat.begin_turn(key, self.core.env.now());
         let _active = Active::count(&self.core.metrics);
-        match self.pass(key, priority).await {
+        match self.pass(item).await {
             Some((fence, Freshness::Fresh)) => self.reconcile(key, priority, fence).await,
             Some((_, Freshness::Stale { resource, again_after })) => {
                 self.skip(key, &resource, Add::after(again_after).priority(priority));
@@ -101,9 +104,9 @@ impl Worker {
     }
 
     /// Waits for the caches, as long as the key is to be reconciled here; then says behind which fence.
-    async fn pass(&self, key: &ObjectKey, priority: Priority) -> Option<(KeyFence, Freshness)> {
-        let mut passed = pin!(self.unless_stopped(self.core.gate.pass(key)));
-        let fence = self.admit(key, priority)?;
+    async fn pass(&self, item: &Item<ObjectKey>) -> Option<(KeyFence, Freshness)> {
+        let mut passed = pin!(self.unless_stopped(self.core.gate.pass(item.key())));
+        let fence = self.admit(item)?;
         if let Some(passed) = passed.as_mut().now_or_never() {
             return Some((fence, passed?));
         }
@@ -111,48 +114,45 @@ impl Worker {
             let mut gone = pin!(self.core.keys.gone.notified());
             // The ownership changes before the notification, so this listens from before the check.
             gone.as_mut().enable();
-            self.admit(key, priority)?;
+            self.admit(item)?;
             if let Either::Left((passed, _)) = future::select(passed.as_mut(), gone).await {
                 // Time has passed: whoever has the key now may have another fence for it.
-                return Some((self.admit(key, priority)?, passed?));
+                return Some((self.admit(item)?, passed?));
             }
         }
     }
 
-    /// Whether `key` is to be reconciled here and now; if so, behind which fence.
-    fn admit(&self, key: &ObjectKey, priority: Priority) -> Option<KeyFence> {
-        let (name, keys) = (self.core.name(), &self.core.keys);
+    /// Whether the key is to be reconciled here and now; if so, behind which fence. If not, it is parked or dropped.
+    fn admit(&self, item: &Item<ObjectKey>) -> Option<KeyFence> {
+        let (name, keys, key) = (self.core.name(), &self.core.keys, item.key());
         let Keys { ownership, pauses, undecodable, history, queue, .. } = keys;
-        let fence = loop {
-            match ownership.ownership(key) {
-                Ownership::Owned(fence) => break fence,
-                Ownership::Pending { .. } if keys.put_aside(key, priority) => return None,
-                // It was let in between the two looks.
-                Ownership::Pending { .. } => {}
-                Ownership::NotOwned { shard, .. } => {
-                    tracing::debug!(controller = name, %key, %shard, "not reconciled: another replica's");
-                    queue.forget(key);
-                    history.forget(key);
-                    return None;
-                }
+        let fence = match ownership.ownership(key) {
+            Ownership::Owned(fence) => fence,
+            Ownership::Pending { .. } => {
+                keys.park_pending(item);
+                return None;
+            }
+            Ownership::NotOwned { shard, .. } => {
+                tracing::debug!(controller = name, %key, %shard, "not reconciled: another replica's");
+                queue.forget(key);
+                history.forget(key);
+                return None;
             }
         };
         if let Some(annotation) = Pause::of(pauses, key) {
             tracing::debug!(controller = name, %key, annotation, "not reconciled: paused");
             queue.forget(key);
             history.paused(key, annotation);
-            // Whoever was told that the annotation went before this was noted has left the key to this worker.
-            if Pause::of(pauses, key).is_some() {
-                return None;
-            }
+            keys.park(item, ParkReason(annotation), || Pause::of(pauses, key) == Some(annotation));
+            return None;
         }
-        if undecodable.contains(key) {
+        if let Some(error) = undecodable.error(key) {
             queue.forget(key);
-            history.withheld(key);
-            // The next state of the object queues the key. An object that became readable can have the annotation.
-            if undecodable.withhold(key, priority) || Pause::of(pauses, key).is_some() {
-                return None;
+            if history.withheld(key) {
+                tracing::warn!(controller = name, %key, %error, "reconcile withheld: object cannot be decoded");
             }
+            keys.park(item, UNDECODABLE, || undecodable.error(key).is_some());
+            return None;
         }
         Some(fence)
     }

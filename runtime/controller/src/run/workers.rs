@@ -67,7 +67,7 @@ impl Workers {
         }
     }
 
-    /// Queues keys that are withheld, once they need not be, until the workers are told to stop.
+    /// Releases the keys that are parked while their object cannot be decoded, until the workers are told to stop.
     pub(crate) fn follow_undecodable(&mut self) {
         let Core { env, stop, keys, .. } = &*self.core;
         for number in 0..keys.undecodable.caches() {

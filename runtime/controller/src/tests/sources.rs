@@ -257,7 +257,7 @@ async fn a_start_whose_handler_cannot_join_leaves_no_task_and_nobody_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_that_a_limit_puts_aside_still_count_against_the_bound_of_their_trigger() {
+async fn keys_parked_by_a_limit_count_against_the_bound_of_their_trigger() {
     let world = World::with(&[]);
     let trigger = world.feed(2);
     let wire = move |setup: &mut Setup| {

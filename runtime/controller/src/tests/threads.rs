@@ -11,7 +11,7 @@ use windlass_workqueue::{Queue, QueueOptions};
 use super::*;
 use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::history::History;
-use crate::enqueue::limits::Limit;
+use crate::enqueue::limits::{CLASS_FULL, Limit};
 use crate::enqueue::quarantine::Quarantine;
 use crate::{TriggerError, Triggers};
 
@@ -37,7 +37,7 @@ fn queue(env: &Env) -> Queue<ObjectKey> {
 }
 
 #[test]
-fn of_a_class_no_more_keys_than_may_are_with_threads_at_once_and_who_was_put_aside_comes_back() {
+fn keys_of_a_class_never_exceed_its_limit_and_parked_ones_come_back() {
     const AT_MOST: usize = 2;
     let env = Env::virtual_time(1);
     let (queue, inside) = (queue(&env), AtomicUsize::new(0));
@@ -51,6 +51,7 @@ fn of_a_class_no_more_keys_than_may_are_with_threads_at_once_and_who_was_put_asi
                     while let Some(item) = queue.get().await {
                         let places = Limit::enter_all(limits, queue, item.key(), item.priority());
                         if places.is_none() {
+                            item.park(CLASS_FULL);
                             continue;
                         }
                         assert!(inside.fetch_add(1, Ordering::Relaxed) < AT_MOST, "too many");
@@ -64,11 +65,11 @@ fn of_a_class_no_more_keys_than_may_are_with_threads_at_once_and_who_was_put_asi
         (0..KEYS).for_each(|number| queue.add(key(number)));
         let mut missing: BTreeSet<ObjectKey> = (0..KEYS).map(key).collect();
         while !missing.is_empty() {
-            missing.remove(&runs.recv_timeout(LIMIT).expect("a key was put aside for ever"));
+            missing.remove(&runs.recv_timeout(LIMIT).expect("a key was parked for ever"));
         }
         queue.shut_down();
     });
-    assert!(limits[0].aside(&key(0)).is_none());
+    assert!(limits[0].claim(&key(0)).is_none());
 }
 
 #[test]

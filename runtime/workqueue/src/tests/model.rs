@@ -10,11 +10,15 @@ use windlass_env::{Env, Instant};
 use windlass_metrics::Metrics;
 
 use super::{at, ms, try_get};
-use crate::{Add, Ageing, Due, Item, Priority, Queue, QueueOptions, RateLimiter, Tenancy, When, Whereabouts};
+use crate::{
+    Add, Ageing, Due, Item, ParkReason, Parked, Priority, Queue, QueueOptions, RateLimiter, Tenancy, When,
+    Whereabouts,
+};
 
 /// Keys below three belong to one tenant, the others to another that has two turns.
 const KEYS: u8 = 6;
 const WEIGHTS: [(&str, u32); 2] = [("lower", 1), ("upper", 2)];
+const REASONS: [ParkReason; 2] = [ParkReason("one"), ParkReason("other")];
 const AGEING: Ageing = Ageing { after: ms(12), share: 3 };
 
 fn tenant(key: &u8) -> &str {
@@ -31,6 +35,9 @@ enum Op {
     Forget(u8),
     Advance(u64),
     Get,
+    /// Parks one of the items held, for this reason.
+    Park(prop::sample::Index, ParkReason),
+    Release(u8, ParkReason),
     /// Releases one of the items held.
     Done(prop::sample::Index),
     ShutDown,
@@ -48,6 +55,8 @@ fn op() -> impl Strategy<Value = Op> {
     let key = || 0..KEYS;
     let priority =
         || prop_oneof![4 => Just(0), 1 => Just(100), 1 => Just(-100), 1 => -2..2].prop_map(Priority);
+    let index = any::<prop::sample::Index>;
+    let reason = || prop::sample::select(REASONS.to_vec());
     let asked = prop_oneof![
         8 => Just(Asked::Now),
         6 => (0u64..12).prop_map(Asked::After),
@@ -61,7 +70,9 @@ fn op() -> impl Strategy<Value = Op> {
         2 => key().prop_map(Op::Forget),
         8 => (1u64..8).prop_map(Op::Advance),
         10 => Just(Op::Get),
-        8 => any::<prop::sample::Index>().prop_map(Op::Done),
+        4 => (index(), reason()).prop_map(|(index, reason)| Op::Park(index, reason)),
+        3 => (key(), reason()).prop_map(|(key, reason)| Op::Release(key, reason)),
+        8 => index().prop_map(Op::Done),
         1 => Just(Op::ShutDown),
     ]
 }
@@ -108,6 +119,7 @@ struct Model {
     held: BTreeSet<u8>,
     again: BTreeMap<u8, (Priority, u64)>,
     delayed: BTreeMap<u8, Pending>,
+    parked: BTreeMap<u8, Parked>,
     attempts: BTreeMap<u8, u32>,
     shut_down: bool,
     adds: u64,
@@ -136,6 +148,8 @@ impl Model {
     }
 
     fn enqueue(&mut self, key: u8, priority: Priority, added: u64) {
+        let parked = self.parked.remove(&key);
+        let priority = parked.map_or(priority, |parked| parked.priority.max(priority));
         if self.held.contains(&key) {
             let fresh = !self.again.contains_key(&key);
             let again = self.again.entry(key).or_insert((priority, added));
@@ -270,9 +284,24 @@ impl Model {
         }
     }
 
+    fn park(&mut self, key: u8, parked: Parked) {
+        if let Some((asked, _)) = self.again.get_mut(&key) {
+            *asked = parked.priority.max(*asked);
+        } else if !self.shut_down {
+            self.parked.insert(key, parked);
+        }
+    }
+
+    fn release(&mut self, key: u8, reason: ParkReason) {
+        if let Some(parked) = self.parked.get(&key).filter(|parked| parked.reason == reason) {
+            self.add(key, parked.priority);
+        }
+    }
+
     fn shut_down(&mut self) {
         self.shut_down = true;
         self.delayed.clear();
+        self.parked.clear();
     }
 
     fn withdraw(&mut self, from: u8) {
@@ -280,6 +309,7 @@ impl Model {
             self.take_out(key);
             self.again.remove(&key);
             self.delayed.remove(&key);
+            self.parked.remove(&key);
         }
     }
 
@@ -290,6 +320,7 @@ impl Model {
             waiting: waiting.map(|(priority, added)| crate::Waiting { since: at(added), priority }),
             held: None,
             due: due.map(|due| Due { at: at(due.at), is_retry: !due.appointment }),
+            parked: self.parked.get(&key).copied(),
         }
     }
 
@@ -342,7 +373,16 @@ async fn apply(env: &Env, queue: &Queue<u8>, model: &mut Model, held: &mut Vec<I
             let item = held.remove(index.index(held.len()));
             model.done(*item.key());
         }
-        Op::Done(_) => {}
+        Op::Park(index, reason) if !held.is_empty() => {
+            let item = &held[index.index(held.len())];
+            item.park(reason);
+            model.park(*item.key(), Parked { reason, priority: item.priority() });
+        }
+        Op::Release(key, reason) => {
+            queue.release(&key, reason);
+            model.release(key, reason);
+        }
+        Op::Done(_) | Op::Park(..) => {}
         Op::ShutDown => {
             queue.shut_down();
             model.shut_down();
@@ -376,9 +416,13 @@ proptest! {
                 assert_eq!(metrics.depth.get(), depth);
                 for key in 0..KEYS {
                     assert_eq!(queue.attempts(&key), model.attempts.get(&key).copied().unwrap_or(0));
-                    let Whereabouts { waiting, held, due } = queue.whereabouts(&key);
-                    assert_eq!(Whereabouts { waiting, held: None, due }, model.whereabouts(key));
+                    let Whereabouts { held, .. } = queue.whereabouts(&key);
                     assert_eq!(held.is_some(), model.held.contains(&key));
+                    assert_eq!(Whereabouts { held: None, ..queue.whereabouts(&key) }, model.whereabouts(key));
+                }
+                for reason in REASONS {
+                    let parked = model.parked.iter().filter(|(_, parked)| parked.reason == reason);
+                    assert_eq!(queue.parked(reason), parked.map(|(key, _)| *key).collect::<Vec<_>>());
                 }
             }
         });

@@ -27,6 +27,8 @@ mod limiter;
 mod meter;
 #[path = "../../src/options.rs"]
 mod options;
+#[path = "../../src/park.rs"]
+mod park;
 #[path = "../../src/queue.rs"]
 mod queue;
 #[path = "../../src/schedule.rs"]
@@ -62,6 +64,7 @@ pub use crate::add::{Add, Priority, When};
 pub use crate::key::Key;
 pub use crate::limiter::RateLimiter;
 pub use crate::options::{Ageing, QueueOptions, Tenancy};
+pub use crate::park::{ParkReason, Parked};
 pub use crate::queue::{Item, Queue};
 pub use crate::whereabouts::{Due, Waiting, Whereabouts};
 
@@ -244,5 +247,33 @@ fn a_drain_ends_only_after_a_key_that_was_added_again_has_run_again() {
         assert_eq!(runs.load(Ordering::SeqCst), 1);
         holder.join().unwrap();
         worker.join().unwrap();
+    });
+}
+
+#[test]
+fn key_parked_while_its_reason_ends_is_handed_out_again() {
+    const CLOSED: ParkReason = ParkReason("the door is closed");
+    in_every_order(3, || {
+        let queue = queue();
+        let is_open = Arc::new(AtomicBool::new(false));
+        queue.add(1);
+        let opener = thread::spawn({
+            let (queue, is_open) = (queue.clone(), Arc::clone(&is_open));
+            move || {
+                is_open.store(true, Ordering::SeqCst);
+                queue.parked(CLOSED).iter().for_each(|key| queue.release(key, CLOSED));
+            }
+        });
+        // Waits for ever if the release misses the key.
+        while let Some(item) = block_on(queue.get()) {
+            if is_open.load(Ordering::SeqCst) {
+                break;
+            }
+            item.park(CLOSED);
+            if is_open.load(Ordering::SeqCst) {
+                queue.release(item.key(), CLOSED);
+            }
+        }
+        opener.join().unwrap();
     });
 }
