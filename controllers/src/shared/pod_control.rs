@@ -23,7 +23,7 @@ use super::pods;
 #[derive(Debug)]
 pub(crate) struct PodControl<'a> {
     cx: &'a Context,
-    api: Api<Pod>,
+    key: &'a ObjectKey,
     writer: &'a Writer<Pod>,
     owner: ObjectReference,
 }
@@ -65,11 +65,11 @@ impl<'a> PodControl<'a> {
     /// The pods beside the owner of that key, on behalf of `owner`. The `writer` creates, patches and deletes.
     pub(crate) fn new(
         cx: &'a Context,
-        key: &ObjectKey,
+        key: &'a ObjectKey,
         writer: &'a Writer<Pod>,
         owner: ObjectReference,
     ) -> Self {
-        Self { cx, api: cx.api(key), writer, owner }
+        Self { cx, key, writer, owner }
     }
 
     /// Creates a pod.
@@ -80,7 +80,7 @@ impl<'a> PodControl<'a> {
         if pod.metadata.labels.as_ref().is_none_or(|labels| labels.is_empty()) {
             return Err(CreateError::NoLabels);
         }
-        match self.api.create(&PostParams::default(), pod).await {
+        match self.api().create(&PostParams::default(), pod).await {
             Ok(created) => {
                 self.tell("SuccessfulCreate", &format!("Created pod: {}", pods::name(&created.metadata)));
                 Ok(())
@@ -116,7 +116,11 @@ impl<'a> PodControl<'a> {
     /// # Errors
     /// Whatever the request failed with.
     pub(crate) async fn patch(&self, pod: &ObjectMeta, patch: &Value) -> Result<(), kube::Error> {
-        self.api.patch(pods::name(pod), &PatchParams::default(), &Patch::Strategic(patch)).await.map(drop)
+        self.api().patch(pods::name(pod), &PatchParams::default(), &Patch::Strategic(patch)).await.map(drop)
+    }
+
+    fn api(&self) -> Api<Pod> {
+        self.cx.api(self.key)
     }
 
     fn events(&self) -> &Recorder {

@@ -321,3 +321,25 @@ fn without_nulls(value: &mut Value) {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_conflict_of_uids_means_another_object() {
+        let conflict =
+            |code, message: &str| Status { code, message: message.to_owned(), ..Status::default() };
+        let stored = "StorageError: invalid object, AdditionalErrorMsg: Precondition failed: UID in precondition: a, UID \
+            in object meta: b";
+        let recorded = "the UID in the precondition (a) does not match the UID in record (b)";
+        assert!(is_another_object(&conflict(409, stored)) && is_another_object(&conflict(409, recorded)));
+        let versions =
+            "Precondition failed: ResourceVersion in precondition: 1, ResourceVersion in object meta: 2";
+        for other in
+            [conflict(409, versions), conflict(409, "the object has been modified"), conflict(422, stored)]
+        {
+            assert!(!is_another_object(&other), "{other:?}");
+        }
+    }
+}
