@@ -6,6 +6,7 @@ mod fresh;
 mod polls;
 mod queueing;
 mod rights;
+mod runnables;
 mod sources;
 mod threads;
 mod turns;
