@@ -6,12 +6,36 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use windlass_client::one_line;
+use windlass_controller::{BoxError, Runnable, RunnableContext, RunsOn, Setup, SetupError};
 use windlass_env::Env;
+use windlass_object::Verb;
 
 use crate::error::Error;
 
+/// How long a definition can take to be served.
+const INSTALL_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// How often the server is asked whether a definition is established.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Installs definitions before the caches of their kinds fill.
+pub(crate) struct CrdInstaller(Vec<CustomResourceDefinition>);
+
+impl Runnable for CrdInstaller {
+    const NAME: &'static str = "install-crds";
+    const RUNS: RunsOn = RunsOn::BeforeCaches;
+    type Config = Vec<CustomResourceDefinition>;
+
+    fn setup(setup: &mut Setup, crds: &Self::Config) -> Result<Self, SetupError> {
+        // An apply that creates takes both verbs.
+        setup.uses::<CustomResourceDefinition>([Verb::Get, Verb::Create, Verb::Patch]);
+        Ok(Self(crds.clone()))
+    }
+
+    async fn run(&self, cx: RunnableContext) -> Result<(), BoxError> {
+        Ok(install_crds(cx.env(), cx.client(), &self.0, INSTALL_TIMEOUT).await?)
+    }
+}
 
 /// Applies these definitions, and waits until the server serves their kinds.
 ///

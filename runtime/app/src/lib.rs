@@ -43,7 +43,7 @@ use windlass_manager::ManagerConfig;
 pub use crate::error::Error;
 pub use crate::install::install_crds;
 
-/// Runs a program of these controllers with the arguments of this process, until SIGTERM or SIGINT.
+/// Runs a program of these controllers and runnables with the arguments of this process, until SIGTERM or SIGINT.
 ///
 /// `name` is that of the program's Lease, of its accounts and roles, and of its metrics: every operator in a cluster needs
 /// its own. The program prints its arguments with `--help`, and what its cluster must have with `manifests`.
@@ -76,10 +76,10 @@ impl App {
         Self { name, registrations: Vec::new(), configure: Vec::new() }
     }
 
-    /// Adds a controller.
+    /// Adds a controller or a runnable.
     #[must_use]
-    pub fn register(mut self, registration: Registration) -> Self {
-        self.registrations.push(registration);
+    pub fn register(mut self, registration: impl Into<Registration>) -> Self {
+        self.registrations.push(registration.into());
         self
     }
 

@@ -3,35 +3,25 @@
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _};
 use std::net::{Ipv6Addr, SocketAddr};
-use std::sync::Arc;
-use std::time::Duration;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use tracing_subscriber::EnvFilter;
 use windlass_admin::AdminConfig;
-use windlass_client::{Clients, Cluster, ClusterSource, OpenFence, infer_config};
-use windlass_controller::{Declaration, Descriptor};
+use windlass_client::{Cluster, ClusterSource, infer_config};
+use windlass_controller::Registration;
 use windlass_env::Env;
 use windlass_informer::NamespaceSet;
 use windlass_manager::{
     Manager, ManagerConfig, ManagerError, ManifestOptions, Manifests, Registry, ShutdownSignals,
 };
 
-use windlass_metrics::Metrics;
-use windlass_object::{Rule, Verb};
-
 use crate::App;
 use crate::arguments::{self, Command, LogFormat, Run, What};
 use crate::error::Error;
-use crate::install::install_crds;
+use crate::install::CrdInstaller;
 
 /// What is logged unless `RUST_LOG` says otherwise. kube's client never warns: its warnings quote whole answers.
 const FILTER: &str = "info,kube_client=error";
-
-/// How long a definition may take to be served.
-const INSTALL_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Under what name definitions are installed.
-const INSTALLER: Descriptor = Descriptor::new("install-crds");
 
 /// Runs the program with these words.
 pub(crate) async fn run(app: App, words: Vec<OsString>) -> Result<(), Error> {
@@ -48,12 +38,9 @@ impl App {
         options.watch_namespaces.clone_from(&asked.watch_namespaces);
         let mut config = config(self.name, "manifests", &Run::default(), true);
         self.configure.into_iter().for_each(|change| change(&mut config));
-        let mut registry = Registry::new();
-        for registration in self.registrations {
-            registry.register(registration).map_err(ManagerError::from)?;
-        }
+        let mut registry = registry(self.registrations)?;
         if asked.install_crds {
-            registry.declare(definitions());
+            install(&mut registry, Vec::new())?;
         }
         let manifests = Manifests::of(&registry, &config, &options)?;
         let manifests = match asked.what {
@@ -80,37 +67,25 @@ impl App {
         self.configure.into_iter().for_each(|change| change(&mut config));
         let server = cluster.cluster_url.to_string();
         tracing::info!(identity = config.identity, server, %source, "{} starts", self.name);
-        let mut registry = Registry::new();
-        for registration in self.registrations {
-            registry.register(registration).map_err(ManagerError::from)?;
-        }
+        let mut registry = registry(self.registrations)?;
         if run.install_crds {
-            install(&env, &registry, &config, cluster.clone()).await?;
+            let crds = Manifests::of(&registry, &config, &ManifestOptions::new("default"))?.crds;
+            install(&mut registry, crds)?;
         }
         Ok(Manager::new(env, config, cluster)?.with_registry(registry).run(signals).await?)
     }
 }
 
-/// Installs what the program ships, through a client of its own that ends with it.
-async fn install(
-    env: &Env,
-    registry: &Registry,
-    config: &ManagerConfig,
-    cluster: kube::Config,
-) -> Result<(), Error> {
-    let crds = Manifests::of(registry, config, &ManifestOptions::new("default"))?.crds;
-    let clients =
-        Clients::new(env.clone(), cluster, config.client.clone(), &Metrics::new(), Arc::new(OpenFence));
-    let clients = clients.map_err(ManagerError::from)?;
-    let client = clients.for_controller(INSTALLER.name).map_err(ManagerError::from)?.client();
-    install_crds(env, &client, &crds, INSTALL_TIMEOUT).await
+fn registry(registrations: Vec<Registration>) -> Result<Registry, Error> {
+    let mut registry = Registry::new();
+    registrations.into_iter().try_for_each(|one| registry.register(one)).map_err(ManagerError::from)?;
+    Ok(registry)
 }
 
-/// What `--install-crds` asks of the API server. An apply that creates takes both verbs.
-fn definitions() -> Declaration {
-    let verbs = [Verb::Get, Verb::Create, Verb::Patch];
-    Declaration::new(INSTALLER, [Rule::new("apiextensions.k8s.io", "customresourcedefinitions", verbs)])
-        .without_namespaces()
+/// Has the definitions installed at the start.
+fn install(registry: &mut Registry, crds: Vec<CustomResourceDefinition>) -> Result<(), Error> {
+    let installer = Registration::runnable::<CrdInstaller>(crds);
+    Ok(registry.register(installer).map_err(ManagerError::from)?)
 }
 
 /// The configuration that the arguments ask for.

@@ -1,7 +1,6 @@
 //! What a controller said it would ask of the API server: the one source of roles and of the check on requests.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use windlass_client::DeclaredVerbs;
@@ -140,8 +139,8 @@ impl DeclaredVerbs for Enforced {
     }
 }
 
-/// What a controller, or another part of the process, says it does. That of a controller is read off its setup, without a
-/// cluster.
+/// What a controller, a runnable, or another part of the process says it does. That of controllers and runnables is read off
+/// their setup, without a cluster.
 #[derive(Clone, Debug)]
 pub struct Declaration {
     /// Its names.
@@ -171,23 +170,6 @@ impl Declaration {
             definitions: Vec::new(),
             watches: Vec::new(),
         }
-    }
-
-    /// Says that no resource of these rules has namespaces.
-    #[must_use]
-    pub fn without_namespaces(mut self) -> Self {
-        let plural = |rule: &Rule| rule.resource.split('/').next().unwrap_or_default().to_owned();
-        self.cluster_scoped = self.rules.iter().map(|rule| (rule.group.to_string(), plural(rule))).collect();
-        self
-    }
-
-    /// The rules as requests are held against them. What they refuse is counted, as of controllers.
-    pub fn enforced(&self, metrics: Metrics) -> Arc<dyn DeclaredVerbs> {
-        let mut rules = DeclaredRules::default();
-        for Rule { group, resource, verbs } in &self.rules {
-            rules.add(group, resource, verbs.iter().copied());
-        }
-        Arc::new(Enforced::new(rules, self.descriptor.name, metrics))
     }
 }
 

@@ -1,4 +1,17 @@
-//! The names a controller goes by.
+//! The names of a controller or a runnable, and the replicas it runs on.
+
+/// When, and on which replicas, a controller or a runnable runs.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RunsOn {
+    /// On every replica, before caches fill. For runnables that caches need, such as a conversion webhook.
+    BeforeCaches,
+    /// On every replica, whether it leads or not.
+    EveryReplica,
+    /// On the replica that leads, or on every replica without an election. The default, because two replicas should not
+    /// write the same objects.
+    #[default]
+    Leader,
+}
 
 /// What one controller is called, by whom.
 ///
@@ -24,12 +37,15 @@ pub struct Descriptor {
     pub queue_name: &'static str,
     /// Whether `*` in `--controllers` switches it on.
     pub enabled_by_default: bool,
+    /// The replicas that run it.
+    pub runs_on: RunsOn,
 }
 
 impl Descriptor {
-    /// A controller that uses `name` everywhere, has no aliases and is on by default.
+    /// A controller that uses `name` everywhere, has no aliases, is on by default and runs on the leader.
     pub const fn new(name: &'static str) -> Self {
-        Self { name, aliases: &[], client_name: name, queue_name: name, enabled_by_default: true }
+        let (enabled_by_default, runs_on) = (true, RunsOn::Leader);
+        Self { name, aliases: &[], client_name: name, queue_name: name, enabled_by_default, runs_on }
     }
 
     /// Also answers to `aliases` in `--controllers`.
@@ -50,6 +66,11 @@ impl Descriptor {
     /// Runs only when named explicitly (`enabled = false`), or also through `*` (`true`, the default).
     pub const fn with_enabled_by_default(self, enabled: bool) -> Self {
         Self { enabled_by_default: enabled, ..self }
+    }
+
+    /// Runs on these replicas.
+    pub const fn on(self, runs_on: RunsOn) -> Self {
+        Self { runs_on, ..self }
     }
 
     /// Runs only when named explicitly.

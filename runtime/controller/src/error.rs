@@ -296,7 +296,13 @@ pub enum SetupError {
     /// A timer would go off without pause.
     #[error("a timer needs a period longer than zero, and a jitter that is a number and not below zero")]
     Timer,
-    /// The caches that the controller needs are not complete in time.
+    /// The setup of a runnable calls what brings keys to a queue, or changes one.
+    #[error("a runnable has no queue: {call} belongs in the setup of a controller")]
+    NoQueue {
+        /// The method.
+        call: &'static str,
+    },
+    /// The caches that it needs are not complete in time.
     #[error("caches are not complete after {waited:?}: {lacking}")]
     NotSynced {
         /// How long they were waited for.

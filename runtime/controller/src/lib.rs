@@ -49,6 +49,7 @@ mod explain;
 mod layer;
 mod registration;
 mod run;
+mod runnable;
 mod setup;
 
 #[cfg(test)]
@@ -61,7 +62,7 @@ pub use crate::consistency::freshness::ReadYourWrites;
 pub use crate::core::activity::Busy;
 pub use crate::core::standing::{Held, Holder, Standing};
 pub use crate::declared::{Declaration, DeclaredRules, UNDECLARED};
-pub use crate::descriptor::Descriptor;
+pub use crate::descriptor::{Descriptor, RunsOn};
 pub use crate::enqueue::enqueuer::{
     Enqueuer, all_of, by_any_owner, by_any_owner_of, by_index, by_owner, by_owner_of, by_self,
 };
@@ -84,13 +85,14 @@ pub use crate::explain::{
     Situation, State, UndecodedObject, WaitingKey,
 };
 pub use crate::layer::{CacheVersions, ReconcileLayer};
-pub use crate::registration::Registration;
+pub use crate::registration::{PreparedPart, Registration};
 pub use crate::run::context::{ApiScope, Context};
 pub use crate::run::outcome::Outcome;
 pub use crate::run::prepared::{Prepared, Resources};
 pub use crate::run::remains::Remains;
 pub use crate::run::steward::Steward;
 pub use crate::run::workers::Workers;
+pub use crate::runnable::{PreparedRunnable, Runnable, RunnableContext, RunnableResources};
 pub use crate::setup::{CacheSync, Host, Setup};
 pub use crate::write::{
     Change, Deletion, Owned, OwnedBuilder, Writable, WriteResult, Writer, WriterBuilder, Written,

@@ -1,8 +1,7 @@
-//! A controller before it runs: registered and declared.
+//! A controller or a runnable before it runs: registered and declared.
 //!
-//! [`Registration`] is what a registry holds: an object-safe, private trait behind one concrete type, since
-//! [`Controller`] itself is generic by its name. It can be set up any number of times: once to print its roles, once
-//! to run.
+//! [`Registration`] is what a registry contains: object-safe, private traits behind one concrete type, because
+//! [`Controller`] and [`Runnable`] are generic. It can be set up any number of times: once to print its roles, once to run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,20 +12,42 @@ use windlass_metrics::Metrics;
 
 use crate::Controller;
 use crate::declared::Declaration;
-use crate::descriptor::Descriptor;
-use crate::error::SetupError;
+use crate::descriptor::{Descriptor, RunsOn};
+use crate::error::{BoxError, SetupError};
 use crate::layer::{Layered, ReconcileLayer};
 use crate::run::prepared::Prepared;
 use crate::run::reconcile::Reconcile;
+use crate::runnable::{PreparedRunnable, Run, Runnable, RunnableContext, Task};
 use crate::setup::{Host, Setup};
 
-type SetUp = dyn Fn(&mut Setup) -> Result<Arc<dyn Reconcile>, SetupError> + Send + Sync;
+type SetUp<T> = Arc<dyn Fn(&mut Setup) -> Result<Arc<T>, SetupError> + Send + Sync>;
 
-/// A controller that a manager may run.
+type Tune = Arc<dyn Fn(&mut Setup) + Send + Sync>;
+
+type MakeLayer = Arc<dyn Fn(&Setup) -> Arc<dyn ReconcileLayer> + Send + Sync>;
+
+/// A controller or a runnable that a manager may run.
 #[derive(Clone)]
 pub struct Registration {
     descriptor: Descriptor,
-    set_up: Arc<SetUp>,
+    part: Part,
+    tunes: Vec<Tune>,
+    layers: Vec<MakeLayer>,
+}
+
+#[derive(Clone)]
+enum Part {
+    Controller(SetUp<dyn Reconcile>),
+    Runnable(SetUp<dyn Run>),
+}
+
+/// A registration that is set up in a process.
+#[derive(Debug)]
+pub enum PreparedPart {
+    /// A controller.
+    Controller(Box<Prepared>),
+    /// A runnable.
+    Runnable(Box<PreparedRunnable>),
 }
 
 impl Registration {
@@ -40,61 +61,133 @@ impl Registration {
         let set_up = move |setup: &mut Setup| -> Result<Arc<dyn Reconcile>, SetupError> {
             Ok(Arc::new(C::setup(setup, &config)?))
         };
-        Self { descriptor: C::DESCRIPTOR, set_up: Arc::new(set_up) }
+        Self::new(C::DESCRIPTOR, Part::Controller(Arc::new(set_up)))
     }
 
-    /// The same controller under other names: one process can run a type twice, with two configurations.
+    /// Registers the runnable `R` with this configuration.
+    pub fn runnable<R: Runnable>(config: R::Config) -> Self {
+        let set_up = move |setup: &mut Setup| -> Result<Arc<dyn Run>, SetupError> {
+            Ok(Arc::new(R::setup(setup, &config)?))
+        };
+        Self::new(Descriptor::new(R::NAME).on(R::RUNS), Part::Runnable(Arc::new(set_up)))
+    }
+
+    /// Registers a runnable that declares nothing: `run` is called once, in a task of its own.
+    ///
+    /// # Examples
+    /// ```
+    /// # use windlass_controller::{Registration, RunsOn};
+    /// Registration::task("greeter", RunsOn::EveryReplica, |cx| async move {
+    ///     tracing::info!("hello");
+    ///     cx.stopped().await;
+    ///     Ok(())
+    /// });
+    /// ```
+    pub fn task<F>(
+        name: &'static str,
+        runs_on: RunsOn,
+        run: impl Fn(RunnableContext) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<(), BoxError>> + Send + 'static,
+    {
+        let task: Arc<dyn Run> = Arc::new(Task(Box::new(move |cx| Box::pin(run(cx)))));
+        let set_up = move |_: &mut Setup| -> Result<Arc<dyn Run>, SetupError> { Ok(Arc::clone(&task)) };
+        Self::new(Descriptor::new(name).on(runs_on), Part::Runnable(Arc::new(set_up)))
+    }
+
+    fn new(descriptor: Descriptor, part: Part) -> Self {
+        Self { descriptor, part, tunes: Vec::new(), layers: Vec::new() }
+    }
+
+    /// The same with other names: one process can run a type twice, with two configurations.
     #[must_use]
     pub fn named(self, descriptor: Descriptor) -> Self {
         Self { descriptor, ..self }
     }
 
-    /// The same controller with further settings, which have the last word over its own.
+    /// The same with further settings, which override its own.
     #[must_use]
-    pub fn tuned(self, tune: impl Fn(&mut Setup) + Send + Sync + 'static) -> Self {
-        let Self { descriptor, set_up } = self;
-        let set_up = move |setup: &mut Setup| -> Result<Arc<dyn Reconcile>, SetupError> {
-            let controller = set_up(setup)?;
-            tune(setup);
-            Ok(controller)
-        };
-        Self { descriptor, set_up: Arc::new(set_up) }
+    pub fn tuned(mut self, tune: impl Fn(&mut Setup) + Send + Sync + 'static) -> Self {
+        self.tunes.push(Arc::new(tune));
+        self
     }
 
-    /// Puts a layer around every reconcile of the controller. `layer` makes it from the finished setup.
+    /// Puts a layer around every reconcile of the controller. `layer` makes it from the finished setup. A runnable has no
+    /// reconciles, and stays as it is.
     #[must_use]
-    pub fn layered(self, layer: impl Fn(&Setup) -> Arc<dyn ReconcileLayer> + Send + Sync + 'static) -> Self {
-        let Self { descriptor, set_up } = self;
-        let set_up = move |setup: &mut Setup| -> Result<Arc<dyn Reconcile>, SetupError> {
-            let inner = set_up(setup)?;
-            Ok(Arc::new(Layered { inner, layer: layer(setup) }))
-        };
-        Self { descriptor, set_up: Arc::new(set_up) }
+    pub fn layered(
+        mut self,
+        layer: impl Fn(&Setup) -> Arc<dyn ReconcileLayer> + Send + Sync + 'static,
+    ) -> Self {
+        self.layers.push(Arc::new(layer));
+        self
     }
 
-    /// The names of the controller.
+    /// The names of the controller or runnable.
     pub fn descriptor(&self) -> Descriptor {
         self.descriptor
     }
 
-    /// What the controller declares. Sets it up in a throw-away world: no cluster, and no trace in `env`.
+    /// Whether it is a runnable, and not a controller.
+    pub fn is_runnable(&self) -> bool {
+        matches!(self.part, Part::Runnable(_))
+    }
+
+    /// What its setup declares. Sets it up in a throw-away world: no cluster, and no trace in `env`.
     ///
     /// # Errors
-    /// Whatever would keep the controller from being set up in earnest.
+    /// As [`set_up`](Self::set_up).
     pub fn declaration(&self, env: &Env) -> Result<Declaration, SetupError> {
         let env = env.incarnation("declaration", 0);
         let metrics = Metrics::new();
         let factory = InformerFactory::new(env.clone(), metrics.clone(), FactoryOptions::default());
-        Ok(self.prepare(Host::new(env, metrics, factory))?.declaration())
+        Ok(match self.set_up(Host::new(env, metrics, factory))? {
+            PreparedPart::Controller(controller) => controller.declaration(),
+            PreparedPart::Runnable(runnable) => runnable.declaration(),
+        })
     }
 
-    /// Sets the controller up in `host`. Nothing runs yet.
+    /// Sets it up in `host`. Nothing runs yet.
     ///
     /// # Errors
-    /// When the controller refuses its configuration or its declarations contradict each other.
+    /// When its setup fails, or its declarations contradict each other.
+    pub fn set_up(&self, host: Host) -> Result<PreparedPart, SetupError> {
+        match &self.part {
+            Part::Controller(set_up) => {
+                let prepared = self.set_up_controller(set_up, host)?;
+                Ok(PreparedPart::Controller(Box::new(prepared)))
+            }
+            Part::Runnable(set_up) => {
+                let mut setup = Setup::of_runnable(self.descriptor, host);
+                let runnable = set_up(&mut setup)?;
+                self.tunes.iter().for_each(|tune| tune(&mut setup));
+                let prepared = PreparedRunnable::new(runnable, setup.assemble_runnable()?);
+                Ok(PreparedPart::Runnable(Box::new(prepared)))
+            }
+        }
+    }
+
+    /// Sets a controller up in `host`, to be started without a manager.
+    ///
+    /// # Errors
+    /// As [`set_up`](Self::set_up), and for a runnable.
     pub fn prepare(&self, host: Host) -> Result<Prepared, SetupError> {
+        match self.set_up(host)? {
+            PreparedPart::Controller(prepared) => Ok(*prepared),
+            PreparedPart::Runnable(_) => {
+                Err(SetupError::invalid("it is a runnable, which only a manager runs: register it there"))
+            }
+        }
+    }
+
+    fn set_up_controller(&self, set_up: &SetUp<dyn Reconcile>, host: Host) -> Result<Prepared, SetupError> {
         let mut setup = Setup::new(self.descriptor, host);
-        let controller = (self.set_up)(&mut setup)?;
+        let mut controller = set_up(&mut setup)?;
+        self.tunes.iter().for_each(|tune| tune(&mut setup));
+        for layer in &self.layers {
+            controller = Arc::new(Layered { inner: controller, layer: layer(&setup) });
+        }
         let (core, parts) = setup.assemble()?;
         Ok(Prepared::new(controller, core, parts))
     }

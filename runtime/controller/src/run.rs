@@ -1,5 +1,6 @@
 //! From a key on the queue to its reconcile, and what becomes of the key then.
 
+pub(crate) mod cache_wait;
 pub(crate) mod context;
 pub(crate) mod outcome;
 pub(crate) mod prepared;

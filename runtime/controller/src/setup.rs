@@ -1,7 +1,9 @@
-//! Setting a controller up: what it watches, what it asks of the API server, and how its queue and workers behave.
+//! Setting a controller or a runnable up: what it watches, what it asks of the API server, and how its queue and workers
+//! behave.
 //!
 //! Everything here is a declaration. Informers are requested from the factory but not started, handlers are kept until
 //! the controller starts, and nothing needs a cluster; so the same code that builds a controller also prints its roles.
+//! A [`Runnable`](crate::Runnable) has no queue: in its setup a method that needs one is an error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +30,7 @@ use crate::core::activity::Activity;
 use crate::core::denials::Denials;
 use crate::core::{Core, Phase, Policy};
 use crate::declared::Declared;
-use crate::descriptor::Descriptor;
+use crate::descriptor::{Descriptor, RunsOn};
 use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::history::{Asker, History};
 use crate::enqueue::keys::Keys;
@@ -62,13 +64,21 @@ impl Default for CacheSync {
     }
 }
 
-/// An informer of this controller's own, fed from where the controller said.
+/// An informer that belongs to one controller or runnable, with a source of its choice.
 pub(crate) struct OwnSource {
     pub(crate) factory: InformerFactory,
     pub(crate) source: Arc<dyn ListerWatcher>,
 }
 
-/// The process that a controller is set up in.
+impl OwnSource {
+    /// Has the informer list and watch.
+    pub(crate) fn start(&self) {
+        let source = Arc::clone(&self.source);
+        self.factory.start(Arc::new(move |_: &_, _: &_| Arc::clone(&source)));
+    }
+}
+
+/// The process that a controller or a runnable is set up in.
 #[derive(Clone)]
 pub struct Host {
     /// Where tasks live: clock, timers and randomness.
@@ -90,7 +100,7 @@ impl Host {
     }
 }
 
-/// What a controller declares about itself while it is being built.
+/// What a controller or a runnable declares about itself while it is being built.
 pub struct Setup {
     descriptor: Descriptor,
     host: Host,
@@ -132,6 +142,19 @@ pub(crate) struct Parts {
     pub(crate) cache_sync: Option<CacheSync>,
 }
 
+/// What a runnable takes from its setup.
+pub(crate) struct RunnableParts {
+    pub(crate) descriptor: Descriptor,
+    pub(crate) host: Host,
+    pub(crate) declared: Declared,
+    /// The caches of the API server's objects.
+    pub(crate) caches: Caches,
+    /// What the start waits for.
+    pub(crate) needed: Vec<Cache>,
+    pub(crate) sources: Vec<OwnSource>,
+    pub(crate) cache_sync: Option<CacheSync>,
+}
+
 impl Setup {
     /// An empty declaration. Tests and tools may make one; a manager makes one per controller.
     ///
@@ -139,7 +162,21 @@ impl Setup {
     /// a second with bursts of 100 overall), namespaces take turns, no time limit on a reconcile, quarantine after 15
     /// panics in a row, and the right to create and patch events.
     pub fn new(descriptor: Descriptor, host: Host) -> Self {
-        let Host { env, metrics, factory, .. } = &host;
+        let metrics = host.metrics.clone();
+        Self::measured(descriptor, host, &metrics)
+    }
+
+    /// An empty declaration of a runnable.
+    pub(crate) fn of_runnable(descriptor: Descriptor, host: Host) -> Self {
+        // Metrics that are never gathered, because there is no queue to measure.
+        let mut setup = Self::measured(descriptor, host, &Metrics::new());
+        setup.wired.queueless = true;
+        setup
+    }
+
+    /// An empty declaration whose queue has its metrics there.
+    fn measured(descriptor: Descriptor, host: Host, metrics: &Metrics) -> Self {
+        let Host { env, factory, .. } = &host;
         let options = QueueOptions { tenancy: by_namespace(), ..QueueOptions::default() };
         let queue_metrics = metrics.workqueue(descriptor.queue_name);
         let queue = Queue::new(env.clone(), descriptor.queue_name, options, queue_metrics);
@@ -241,6 +278,7 @@ impl Setup {
     /// Declares a trigger: a handle by which code outside of this controller sends keys to it, at most `bound` of which
     /// wait at a time. It is the same one as [`Host::triggers`] has under the name of this controller and `name`.
     pub fn trigger(&mut self, name: &'static str, bound: usize) -> Trigger {
+        self.needs_queue("trigger");
         let trigger = self.host.triggers.get(self.descriptor.name, name);
         trigger.declare(bound);
         self.triggers.push(trigger.clone());
@@ -253,6 +291,7 @@ impl Setup {
     where
         I: IntoIterator<Item = ObjectKey>,
     {
+        self.needs_queue("every");
         self.check_timer(timer);
         let keys: timer::Keys = Box::new(move || keys().into_iter().collect());
         let name = format!("timer {}", self.tasks.len());
@@ -307,6 +346,7 @@ impl Setup {
     }
 
     fn add_poll(&mut self, name: &'static str, timer: Timer, poll: Arc<Poll>, fetch: Fetch) {
+        self.needs_queue("poll");
         self.check_timer(timer);
         let (asks, background) = (Arc::clone(&poll), self.background);
         let name = self.named("poll", name);
@@ -326,6 +366,7 @@ impl Setup {
     where
         S: Stream<Item = ObjectKey> + Send + 'static,
     {
+        self.needs_queue("stream");
         let open: Call<BoxStream<'static, ObjectKey>> = Arc::new(move |cx| open(cx).boxed());
         let name = self.named("stream", name);
         self.tasks.push(Source::new(name, move |means| stream::follow(open, means)));
@@ -354,6 +395,11 @@ impl Setup {
     /// Has the setup fail. The first fault counts.
     pub(crate) fn fail(&mut self, fault: SetupError) {
         self.wired.fail(fault);
+    }
+
+    /// Has the setup of a runnable fail: it calls a method that is about the queue.
+    pub(crate) fn needs_queue(&mut self, call: &'static str) {
+        self.wired.needs_queue(call);
     }
 
     /// For writers: where their rules are declared, and who they write as.
@@ -393,6 +439,7 @@ impl Setup {
 impl Setup {
     /// How many keys are reconciled at the same time. Default 1: the safest answer, and enough for most.
     pub fn workers(&mut self, count: usize) {
+        self.needs_queue("workers");
         self.policy.workers = count;
     }
 
@@ -404,6 +451,7 @@ impl Setup {
         limit: usize,
         class: impl Fn(&ObjectKey) -> Option<String> + Send + Sync + 'static,
     ) {
+        self.needs_queue("at_most");
         self.limits.push(Limit::new(limit, class));
     }
 
@@ -411,17 +459,20 @@ impl Setup {
     /// like one that failed. The outcome of writes it had in flight is unknown, and the key waits until it is known.
     /// Default `None`, as upstream: every single request has its own deadline.
     pub fn reconcile_timeout(&mut self, limit: Option<Duration>) {
+        self.needs_queue("reconcile_timeout");
         self.policy.reconcile_timeout = limit;
     }
 
     /// After how many failures in a row a key is dropped until its next change. Default `None`: never.
     pub fn max_retries(&mut self, limit: Option<u32>) {
+        self.needs_queue("max_retries");
         self.policy.max_retries = limit;
     }
 
     /// After how many panics in a row a key rests until its next change. Default 15, about three minutes of back-off.
     /// With `None` a panic is no more than a failure that never uses up its retries: it is tried again for ever.
     pub fn quarantine_after(&mut self, panics: Option<u32>) {
+        self.needs_queue("quarantine_after");
         self.quarantine.limit(panics);
     }
 
@@ -435,6 +486,7 @@ impl Setup {
     /// An object is a key's own if its watch is [`primary`](Watch::primary) or has
     /// [`paused_by`](Watch::paused_by).
     pub fn reconcile_undecodable(&mut self, yes: bool) {
+        self.needs_queue("reconcile_undecodable");
         self.reconcile_undecodable = yes;
     }
 
@@ -442,11 +494,13 @@ impl Setup {
     /// ([`Workers::explain`](crate::Workers::explain)): the most recent ones. Default 10,000, for about three megabytes.
     /// Those that are queued, delayed, running, failing or in quarantine are remembered in any case.
     pub fn remember(&mut self, keys: usize) {
+        self.needs_queue("remember");
         self.history.limit(keys);
     }
 
     /// How this controller comes to read its own writes. Default [`ReadYourWrites::Requeue`].
     pub fn read_your_writes(&mut self, mode: ReadYourWrites) {
+        self.needs_queue("read_your_writes");
         self.read_your_writes = mode;
     }
 
@@ -460,6 +514,7 @@ impl Setup {
     /// [`Priority::LOW`], so that a restart with a hundred thousand objects does not hold up what changes meanwhile;
     /// the queue lets none starve. [`Priority::NORMAL`] switches this off.
     pub fn background_priority(&mut self, priority: Priority) {
+        self.needs_queue("background_priority");
         self.background = priority;
     }
 
@@ -549,6 +604,28 @@ impl Setup {
             cache_sync: self.cache_sync,
         };
         Ok((core, parts))
+    }
+
+    /// Makes a runnable of the declarations.
+    ///
+    /// # Errors
+    /// When they contradict each other.
+    pub(crate) fn assemble_runnable(mut self) -> Result<RunnableParts, SetupError> {
+        self.check()?;
+        if let (RunsOn::BeforeCaches, Some(cache)) = (self.descriptor.runs_on, self.needed.first()) {
+            let message =
+                "a runnable that runs before caches reads none: run it later, or read by its client";
+            return Err(SetupError::Watch { kind: cache.kind().to_string(), message: message.to_owned() });
+        }
+        Ok(RunnableParts {
+            descriptor: self.descriptor,
+            host: self.host,
+            declared: self.declared,
+            caches: self.caches,
+            needed: self.needed,
+            sources: self.sources,
+            cache_sync: self.cache_sync,
+        })
     }
 
     /// Whether the declaration holds together.

@@ -8,6 +8,7 @@ mod parking;
 mod polls;
 mod queueing;
 mod rights;
+mod runnables;
 mod sources;
 mod threads;
 mod turns;

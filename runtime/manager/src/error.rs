@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use windlass_admin::AdminError;
 use windlass_client::ClientError;
-use windlass_controller::SetupError;
+use windlass_controller::{BoxError, SetupError};
 use windlass_election::{ElectionError, LeaseLost};
 use windlass_object::ResourceKind;
 
@@ -17,7 +17,7 @@ pub enum ManagerError {
     /// The configuration contradicts itself.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Two controllers claim one name.
+    /// Two controllers or runnables claim one name.
     #[error(transparent)]
     Registry(#[from] RegistryError),
     /// The configuration names a controller that is not registered.
@@ -29,7 +29,7 @@ pub enum ManagerError {
     /// The operating system grants no thread for elections, which must not wait for workers.
     #[error("starting the thread of the elections: {0}")]
     NoThread(#[source] std::io::Error),
-    /// A controller could not be set up or started.
+    /// A controller could not be set up or started, or a runnable could not be set up.
     #[error("setting up {controller}: {source}")]
     Setup {
         /// Which one.
@@ -85,13 +85,13 @@ pub enum ManagerError {
         /// How.
         source: LeaseLost,
     },
-    /// Something that runs beside the controllers ended with an error, or panicked.
+    /// A runnable ended with an error, or panicked.
     #[error("the runnable {name} failed: {source}")]
     Runnable {
-        /// Which one.
-        name: String,
-        /// What it said.
-        source: RunnableError,
+        /// Its name.
+        name: &'static str,
+        /// Why.
+        source: BoxError,
     },
     /// Something that runs beside the controllers did not end within the shutdown timeout and was aborted. If it needed
     /// leadership, the lease was left to expire.
@@ -100,7 +100,7 @@ pub enum ManagerError {
         /// How long they were waited for.
         waited: Duration,
         /// Which ones.
-        names: Vec<String>,
+        names: Vec<&'static str>,
     },
     /// Some reconciles did not end within the shutdown timeout and were aborted. The lease was left to expire, since
     /// their last writes may still be on their way.
@@ -136,9 +136,9 @@ fn count(stragglers: usize) -> String {
     if stragglers == 1 { "one reconcile".to_owned() } else { format!("{stragglers} reconciles") }
 }
 
-/// Two controllers claim one name.
+/// Two controllers or runnables claim one name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the controller name {name:?} is registered twice: by {first} and by {second}")]
+#[error("the name {name:?} is registered twice: by {first} and by {second}")]
 pub struct RegistryError {
     /// The name or alias that both claim.
     pub name: &'static str,
@@ -148,17 +148,14 @@ pub struct RegistryError {
     pub second: &'static str,
 }
 
-/// What a runnable fails with.
-pub type RunnableError = Box<dyn std::error::Error + Send + Sync>;
-
 /// Why a runnable was not added.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum AddError {
-    /// What it would run with has ended, or is about to.
+    /// The process shuts down, or its step has ended.
     #[error("the runnable {name} comes too late: the manager is stopping")]
     Stopping {
-        /// Which one.
-        name: String,
+        /// Its name.
+        name: &'static str,
     },
     /// It needs the leader, and replicas that share shards have none.
     #[error(
@@ -166,7 +163,27 @@ pub enum AddError {
          switch sharding off"
     )]
     NoLeader {
-        /// Which one.
-        name: String,
+        /// Its name.
+        name: &'static str,
+    },
+    /// A runnable of this name waits or runs.
+    #[error("the runnable {name} is there already: give each a name of its own")]
+    NameTaken {
+        /// The name.
+        name: &'static str,
+    },
+    /// It is a controller.
+    #[error("{name} is a controller: register it before the manager runs")]
+    Controller {
+        /// Its name.
+        name: &'static str,
+    },
+    /// Its setup failed.
+    #[error("setting up {name}: {source}")]
+    Setup {
+        /// Its name.
+        name: &'static str,
+        /// Why.
+        source: SetupError,
     },
 }

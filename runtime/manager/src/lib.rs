@@ -11,16 +11,16 @@
 //!   renewed, and only then is it released. The second signal aborts.
 //! - A controller of a new leader acts only on caches that reflect what the last leader wrote. A release records up to which
 //!   versions it wrote; a cache that does not reach them within 500 ms is listed again. After a lease that expired, and
-//!   after a release with a write of unknown outcome, every cache is listed again. Each controller waits for its own caches,
-//!   without a limit. Runnables wait for all caches, for 10 s at most. Writes of runnables are not recorded.
+//!   after a release with a write of unknown outcome, every cache is listed again. Each controller and each runnable waits for
+//!   its own caches, without a limit. Writes of runnables are not recorded.
 //! - When a lease is lost, its fence closes and the work under it stops: the client sends no more writes. Then
 //!   `run` returns [`ManagerError::LeaseLost`].
 //! - Replicas may share the keys of all controllers instead ([`ManagerConfig::shards`]): each acts on a fair share of the
 //!   namespaces, every write leaves behind the fence of its key's shard, and shards are handed over as replicas come and go
 //!   with no key in two hands. A lost shard ends the work on it and nothing else.
 //! - A lease is renewed on time whatever workers do to their threads.
-//! - What runs beside controllers ([`Runnable`]) starts and ends in its place; its first error ends the manager and is
-//!   told by name, and so is what does not end in time.
+//! - A [`Runnable`](windlass_controller::Runnable) starts and stops at its step. Its first error ends the manager and names
+//!   it, and so does one that does not stop in time.
 //! - Readiness tells the truth: caches synced, whether leading or standing by, and not on the way out. Liveness fails
 //!   when a worker, an informer, a watch or an election is stuck, and not because the API server is away.
 //! - A controller waits for its own caches only: a permission or a kind that one lacks holds up nobody else, and
@@ -65,14 +65,14 @@ mod tests;
 
 pub use crate::cache::CacheOptions;
 pub use crate::config::{ConfigError, ManagerConfig};
-pub use crate::error::{AddError, ManagerError, RegistryError, RunnableError};
+pub use crate::error::{AddError, ManagerError, RegistryError};
 pub use crate::explain::{Explainer, NoSuchController};
 pub use crate::feature_gates::{FeatureGate, FeatureGateError, FeatureGates, Stage};
 pub use crate::lifecycle::{START, Step};
 pub use crate::manager::Manager;
 pub use crate::manifests::{ManifestOptions, Manifests};
 pub use crate::registry::Registry;
-pub use crate::runnables::{ManagerHandle, Runnable, RunnableContext, RunnableGroup, declaring, runnable};
+pub use crate::runnables::ManagerHandle;
 pub use crate::selection::{ControllerSelection, UnknownController};
 pub use crate::shutdown::{ShutdownSignals, ShutdownTrigger};
 pub use crate::spelling::closest;

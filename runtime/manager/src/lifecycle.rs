@@ -7,15 +7,15 @@ pub enum Step {
     AdminServer,
     /// The API server answers.
     ApiServer,
-    /// [Runnables](crate::RunnableGroup::BeforeCaches) that caches need run, and have said that they are ready.
+    /// [Runnables](windlass_controller::RunsOn::BeforeCaches) that caches need run, and are ready.
     EarlyRunnables,
     /// Caches fill and follow.
     Informers,
-    /// [Runnables](crate::RunnableGroup::EveryReplica) without leadership run.
+    /// [Runnables](windlass_controller::RunsOn::EveryReplica) without leadership run.
     Runnables,
     /// This replica leads, or stands by until it does.
     Election,
-    /// [Runnables](crate::RunnableGroup::Leader) with leadership run.
+    /// [Runnables](windlass_controller::RunsOn::Leader) with leadership run.
     LedRunnables,
     /// Controllers work.
     Controllers,

@@ -16,7 +16,7 @@ use windlass_sharding::{ShardElector, ShardsConfig};
 use crate::config::{ConfigError, ManagerConfig};
 use crate::configuration::about;
 use crate::controllers::{Controllers, Parts, Recorders};
-use crate::error::ManagerError;
+use crate::error::{AddError, ManagerError, RegistryError};
 use crate::explain::{Explainer, standing_by};
 use crate::holdings::{self, Holding};
 use crate::leadership::{Elected, Leadership};
@@ -24,7 +24,7 @@ use crate::needs::Needs;
 use crate::phase::Phase;
 use crate::process::Process;
 use crate::registry::Registry;
-use crate::runnables::{ManagerHandle, Means, Runnable, Runnables};
+use crate::runnables::{ManagerHandle, Means, Runnables, Site};
 use crate::shards::{ShardContext, ShardCoordinator};
 use crate::shutdown::ShutdownSignals;
 use crate::team::{Common, Team};
@@ -44,7 +44,7 @@ pub struct Manager {
     explainer: Explainer,
     runnables: Runnables,
     triggers: Triggers,
-    fault: Option<ManagerError>,
+    fault: Option<RegistryError>,
 }
 
 impl Manager {
@@ -97,24 +97,11 @@ impl Manager {
         })
     }
 
-    /// Adds a controller. A name that is taken is told by [`Manager::run`].
+    /// Adds a controller or a runnable. A name that is taken is an error of [`Manager::run`].
     #[must_use]
-    pub fn register(mut self, registration: Registration) -> Self {
-        if let Err(fault) = self.registry.register(registration) {
-            self.fault.get_or_insert(fault.into());
-        }
-        self
-    }
-
-    /// Adds something that runs beside the controllers, in the place that its [group](Runnable::group) gives it. A group
-    /// that does not exist is told by [`Manager::run`].
-    #[must_use]
-    #[expect(clippy::should_implement_trait, reason = "nothing is summed: it is what peers call it")]
-    pub fn add(mut self, runnable: impl Runnable) -> Self {
-        let declaration = runnable.declaration();
-        match self.handle().add(runnable) {
-            Ok(()) => declaration.into_iter().for_each(|declared| self.registry.declare(declared)),
-            Err(fault) => drop(self.fault.get_or_insert(fault.into())),
+    pub fn register(mut self, registration: impl Into<Registration>) -> Self {
+        if let Err(fault) = self.registry.register(registration.into()) {
+            self.fault.get_or_insert(fault);
         }
         self
     }
@@ -124,15 +111,13 @@ impl Manager {
         ManagerHandle::new(self.runnables.clone())
     }
 
-    /// Replaces every controller registered so far. What runnables declared stays.
+    /// Replaces the controllers and runnables registered so far.
     #[must_use]
-    pub fn with_registry(mut self, registry: Registry) -> Self {
-        let before = std::mem::replace(&mut self.registry, registry);
-        self.registry.declare_all(before);
-        self
+    pub fn with_registry(self, registry: Registry) -> Self {
+        Self { registry, ..self }
     }
 
-    /// The controllers this manager knows.
+    /// The registered controllers and runnables.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
@@ -180,15 +165,16 @@ impl Manager {
     /// Puts the process together; nothing runs yet.
     fn assemble(mut self) -> Result<Process, ManagerError> {
         if let Some(fault) = self.fault.take() {
-            return Err(fault);
+            return Err(fault.into());
         }
         let selected = self.registry.select(&self.config.controllers)?;
         let shards = self.config.shards.map(|_| ShardContext::default());
         let factory = self.factory(shards.as_ref());
         let prepared = self.prepare(&selected, &factory, shards.as_ref())?;
+        self.set_up_runnables(&factory)?;
         self.explain(&prepared, &factory, shards.as_ref())?;
         self.triggers.refuse_undeclared();
-        let Self { env, config, connect, metrics, health, pages, runnables, triggers, .. } = self;
+        let Self { env, config, connect, metrics, health, pages, runnables, .. } = self;
         let (clients, stand) = match (&shards, config.sharding()?) {
             (Some(shards), Some(sharing)) => {
                 connect_and_shard(connect, &env, &config, sharing, &metrics, shards, &factory)?
@@ -220,14 +206,7 @@ impl Manager {
             config: Arc::clone(&config),
             shards,
         };
-        let means = Means {
-            env: env.clone(),
-            clients: clients.clone(),
-            fence: None,
-            metrics: metrics.clone(),
-            health: health.clone(),
-            triggers,
-        };
+        let means = Means::of(&parts);
         let team = assemble_team(stand, prepared, parts);
         Ok(Process {
             api_server: clients.for_health(),
@@ -270,6 +249,18 @@ impl Manager {
         InformerFactory::new(self.env.clone(), self.metrics.clone(), options)
     }
 
+    /// Where controllers and runnables are set up.
+    fn host(&self, factory: &InformerFactory) -> Host {
+        let host = Host::new(self.env.clone(), self.metrics.clone(), factory.clone());
+        Host { triggers: self.triggers.clone(), ..host }
+    }
+
+    fn set_up_runnables(&self, factory: &InformerFactory) -> Result<(), AddError> {
+        let (host, health) = (self.host(factory), self.health.clone());
+        let site = Site { host, health, cache_sync: self.config.cache_sync };
+        self.runnables.open(site, self.registry.runnables().to_vec())
+    }
+
     fn prepare(
         &self,
         selected: &[Registration],
@@ -278,8 +269,7 @@ impl Manager {
     ) -> Result<Vec<Prepared>, ManagerError> {
         let prepare = |one: &Registration| {
             let controller = one.descriptor().name;
-            let host = Host::new(self.env.clone(), self.metrics.clone(), factory.clone());
-            let host = Host { triggers: self.triggers.clone(), ..host };
+            let host = self.host(factory);
             let host = match shards {
                 Some(shards) => Host { ownership: shards.table.ownership(controller), ..host },
                 None => host,

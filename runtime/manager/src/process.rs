@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::future::Either;
 use windlass_admin::{AdminParts, AdminServer};
 use windlass_client::{Fence, OpenFence, RawClient, one_line};
+use windlass_controller::RunsOn;
 use windlass_env::Env;
 use windlass_events::{Recorder, recorder_drawing_from};
 use windlass_informer::ApiSources;
@@ -21,7 +22,7 @@ use crate::lifecycle::{START, Step, stop_order};
 use crate::needs::{LOOK_INTERVAL, Needs, Standing};
 use crate::phase::Phase;
 use crate::race::first;
-use crate::runnables::{Means, RunnableGroup};
+use crate::runnables::Means;
 use crate::shutdown::ShutdownSignals;
 use crate::team::{Common, Team};
 
@@ -116,9 +117,16 @@ impl Process {
             Step::ApiServer => {
                 wait_for_api_server(&self.env, &self.api_server, self.config.api_server_wait).await
             }
-            Step::EarlyRunnables => self.start_runnables(RunnableGroup::BeforeCaches).await,
+            Step::EarlyRunnables => {
+                self.start_runnables(RunsOn::BeforeCaches);
+                self.common.runnables.ready(&self.env, RunsOn::BeforeCaches).await;
+                Ok(())
+            }
             Step::Informers => self.start_informers().await,
-            Step::Runnables => self.start_runnables(RunnableGroup::EveryReplica).await,
+            Step::Runnables => {
+                self.start_runnables(RunsOn::EveryReplica);
+                Ok(())
+            }
             // The team's.
             Step::Election | Step::LedRunnables | Step::Controllers => Ok(()),
         }
@@ -132,10 +140,9 @@ impl Process {
     }
 
     /// Of those that need no leadership: what they write stands behind no fence.
-    async fn start_runnables(&mut self, group: RunnableGroup) -> Result<(), ManagerError> {
+    fn start_runnables(&self, group: RunsOn) {
         let fence: Option<Arc<dyn Fence>> = Some(Arc::new(OpenFence));
-        self.common.runnables.start(group, Means { fence, ..self.common.means.clone() }).await;
-        Ok(())
+        self.common.runnables.start(group, Means { fence, ..self.common.means.clone() });
     }
 
     /// Waits until every controller has its caches, or some have and the others have kept them waiting for
@@ -207,9 +214,9 @@ impl Process {
                 self.election_events.flush(&self.env).await;
                 stopped
             }
-            Step::Runnables => self.end_runnables(RunnableGroup::EveryReplica, budget).await,
+            Step::Runnables => self.end_runnables(RunsOn::EveryReplica, budget).await,
             Step::Informers => self.end_informers(budget.left()).await,
-            Step::EarlyRunnables => self.end_runnables(RunnableGroup::BeforeCaches, budget).await,
+            Step::EarlyRunnables => self.end_runnables(RunsOn::BeforeCaches, budget).await,
             Step::ApiServer => Ok(()),
             Step::AdminServer => {
                 self.close_admin_server().await;
@@ -224,7 +231,7 @@ impl Process {
         ended.map_err(|_| ManagerError::InformersStuck { waited: within })
     }
 
-    async fn end_runnables(&mut self, group: RunnableGroup, budget: &Budget) -> Result<(), ManagerError> {
+    async fn end_runnables(&mut self, group: RunsOn, budget: &Budget) -> Result<(), ManagerError> {
         self.common.runnables.end(&self.env, group, budget.left()).await
     }
 
@@ -242,7 +249,7 @@ impl Process {
 
     /// Ends what needs no lease as well as it can be done in a moment, then everything.
     async fn hurry(&mut self) {
-        for group in [RunnableGroup::EveryReplica, RunnableGroup::BeforeCaches] {
+        for group in [RunsOn::EveryReplica, RunsOn::BeforeCaches] {
             if let Err(error) = self.common.runnables.end(&self.env, group, HURRY).await {
                 tracing::warn!(error = one_line(&error), "not all runnables stopped in time");
             }

@@ -1,4 +1,4 @@
-//! The controllers a process knows, by name; which of them run is for the selection to say.
+//! The controllers and runnables of a process, by name. A selection decides which controllers run; runnables always do.
 
 use windlass_admin::Access;
 use windlass_client::Identities;
@@ -10,12 +10,11 @@ use crate::config::ManagerConfig;
 use crate::error::{ManagerError, RegistryError};
 use crate::selection::{ControllerSelection, UnknownController};
 
-/// Every controller a process knows, in the order of registration, which is also the order of start.
+/// Every controller and runnable of a process, in the order of registration, which is also the order of start.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
-    registrations: Vec<Registration>,
-    /// What runs beside them asks of the API server.
-    declared: Vec<Declaration>,
+    controllers: Vec<Registration>,
+    runnables: Vec<Registration>,
 }
 
 impl Registry {
@@ -35,35 +34,32 @@ impl Registry {
         Self::default()
     }
 
-    /// Adds a controller.
+    /// Adds a controller or a runnable.
     ///
     /// # Errors
-    /// When its name or one of its aliases is a name or alias of a controller that is already known.
+    /// When its name or one of its aliases is a name or alias of one that is already registered.
     pub fn register(&mut self, registration: Registration) -> Result<(), RegistryError> {
         let new = registration.descriptor();
-        for known in self.descriptors() {
+        for known in self.controllers.iter().chain(&self.runnables).map(Registration::descriptor) {
             if let Some(name) = spellings(&new).find(|name| spellings(&known).any(|other| other == *name)) {
                 return Err(RegistryError { name, first: known.name, second: new.name });
             }
         }
-        self.registrations.push(registration);
+        match registration.is_runnable() {
+            true => self.runnables.push(registration),
+            false => self.controllers.push(registration),
+        }
         Ok(())
     }
 
-    /// Adds what something beside the controllers asks of the API server, whichever of them run. A manager does so for the
-    /// [runnables](crate::Runnable) that are added to it before it runs.
-    pub fn declare(&mut self, declaration: Declaration) {
-        self.declared.push(declaration);
-    }
-
-    /// Adds what `other` was told.
-    pub(crate) fn declare_all(&mut self, other: Self) {
-        self.declared.extend(other.declared);
+    /// The runnables.
+    pub(crate) fn runnables(&self) -> &[Registration] {
+        &self.runnables
     }
 
     /// The names each controller goes by.
     pub fn descriptors(&self) -> Vec<Descriptor> {
-        self.registrations.iter().map(Registration::descriptor).collect()
+        self.controllers.iter().map(Registration::descriptor).collect()
     }
 
     /// The canonical names.
@@ -88,39 +84,38 @@ impl Registry {
     /// When the selection names a controller that is not registered.
     pub fn select(&self, selection: &ControllerSelection) -> Result<Vec<Registration>, UnknownController> {
         let names = selection.resolve(&self.descriptors())?;
-        let selected = self.registrations.iter().filter(|one| names.contains(&one.descriptor().name));
+        let selected = self.controllers.iter().filter(|one| names.contains(&one.descriptor().name));
         Ok(selected.cloned().collect())
     }
 
-    /// What every controller declares, then what [runs beside them](Self::declare), and last what a process that is elected by a Lease needs
-    /// [for itself](Self::PROCESS), without a cluster: what roles, charts and documentation are written from.
-    /// [`Registry::declarations_for`] tells the same of one configuration.
+    /// What every controller declares, then what every runnable does, and last what a process that is elected by a Lease
+    /// needs [for itself](Self::PROCESS), without a cluster: what roles, charts and documentation are written from.
+    /// [`Registry::declarations_for`] returns the same of one configuration.
     ///
     /// # Errors
-    /// When a controller cannot be set up.
+    /// When a controller or runnable cannot be set up.
     pub fn declarations(&self, env: &Env) -> Result<Vec<Declaration>, ManagerError> {
-        let beside = self.declared.iter().cloned().map(Ok);
         let process = std::iter::once_with(|| Ok(process(vec![leases(&BY_LEASE)])));
-        self.registrations.iter().map(|one| declaration(one, env)).chain(beside).chain(process).collect()
+        let registered = self.controllers.iter().chain(&self.runnables);
+        registered.map(|one| declaration(one, env)).chain(process).collect()
     }
 
     /// What a process with this configuration asks of the API server, and nothing else: the controllers that it selects,
-    /// then what [runs beside them](Self::declare), then the process [itself](Self::PROCESS) with its way of election, then, if they are on, accounts of
+    /// then the runnables, then the process [itself](Self::PROCESS) with its way of election, then, if they are on, accounts of
     /// [controllers](Self::ACCOUNTS) and [reviews](Self::REVIEWS). Where controllers have accounts, each needs what it
     /// declares for its own, but what it watches is read by the process.
     ///
     /// # Errors
-    /// When the configuration selects a controller that is not registered, or one cannot be set up.
+    /// When the configuration selects a controller that is not registered, or a controller or runnable cannot be set up.
     pub fn declarations_for(
         &self,
         env: &Env,
         config: &ManagerConfig,
     ) -> Result<Vec<Declaration>, ManagerError> {
         let mut declarations = Vec::new();
-        for one in self.select(&config.controllers)? {
-            declarations.push(declaration(&one, env)?);
+        for one in self.select(&config.controllers)?.iter().chain(&self.runnables) {
+            declarations.push(declaration(one, env)?);
         }
-        declarations.extend(self.declared.iter().cloned());
         declarations.push(process(election(config)));
         if let Identities::ServiceAccounts { .. } = config.client.identities {
             declarations.push(accounts());

@@ -1,201 +1,44 @@
-//! What runs in the process beside controllers: servers, syncers, whatever has a start and an end.
+//! The runnables of one process: which wait, which run, and how they stop.
 //!
-//! A [`Runnable`] says in which group it runs, and with that at which step of [`START`](crate::START) it starts. One that
-//! is added before its step waits for it, one that is added later starts at once, and one that is added when the process
-//! is on its way out is refused.
+//! A runnable starts at the step of [`START`](crate::START) that its [`RunsOn`] gives. One that is added before its step
+//! waits for it, one that is added later starts at once, and one that is added when the process shuts down is rejected.
 //!
 //! Guarantees:
-//! - The first error ends the manager and is told with the runnable's name; a panic is such an error. One that ends
-//!   without an error has simply done its work.
-//! - Each is told to stop at its step's place in the reverse order, has what is left of the shutdown timeout to end, and
-//!   is aborted after that, and named.
-//! - What a runnable that needs leadership writes stands behind the same fence as the controllers it goes with.
-//! - What a runnable declares that it asks of the API server is told with what controllers declare, and nothing else leaves.
+//! - The first error ends the manager and names the runnable. One that ends without an error has done its work.
+//! - Each receives the stop signal at its step's position in the reverse order, has what is left of the shutdown timeout to
+//!   end, and is aborted after that, and named.
+//! - A runnable of the leader writes behind the same fence as the controllers.
 //!
-//! What it refuses: to start anything twice, or again after it has ended; and to guess what a runnable asks that declares
-//! nothing. Such a one is held to nothing, and whoever writes its role has to know.
+//! What it refuses: to start anything twice, or again after it has ended.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 use windlass_admin::Health;
 use windlass_client::{Clients, Fence};
-use windlass_controller::{Declaration, Trigger, Triggers};
+use windlass_controller::{
+    BoxError, CacheSync, Descriptor, Host, PreparedPart, PreparedRunnable, Registration, Remains,
+    RunnableResources, RunsOn,
+};
 use windlass_env::cell::{Publisher, cell};
-use windlass_env::{Env, Task, caught};
-use windlass_metrics::Metrics;
+use windlass_env::{Env, Task};
 
-use crate::error::{AddError, ManagerError, RunnableError};
+use crate::controllers::Parts;
+use crate::error::{AddError, ManagerError};
+use crate::takeover::Takeover;
 
-/// When, and on which replicas, a runnable runs.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RunnableGroup {
-    /// On every replica, before caches fill: conversion webhooks, above all, without which a kind may not be listed.
-    BeforeCaches,
-    /// On every replica, once caches are synced, leading or not.
-    EveryReplica,
-    /// Where this process leads, or everywhere without an election. The default, since two replicas should not write the
-    /// same.
-    #[default]
-    Leader,
-}
+/// How often runnables that are not ready are logged.
+const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Something that runs in the process beside controllers.
-#[async_trait]
-pub trait Runnable: Send + Sync + 'static {
-    /// What people call it, in errors and in the log; also the identity of its client.
-    fn name(&self) -> &str;
-
-    /// When it runs. Default [`RunnableGroup::Leader`].
-    fn group(&self) -> RunnableGroup {
-        RunnableGroup::Leader
-    }
-
-    /// Whether the next step of the start waits until it has called [`RunnableContext::ready`], or has ended. Default
-    /// false.
-    fn says_when_ready(&self) -> bool {
-        false
-    }
-
-    /// What it asks of the API server. Where it declares that, its client is of the descriptor's identity and refuses every
-    /// other request, and [`Registry::declarations_for`](crate::Registry::declarations_for) tells it to whoever writes roles,
-    /// if it was added before the manager ran. Default none: then nothing is checked and nothing told.
-    fn declaration(&self) -> Option<Declaration> {
-        None
-    }
-
-    /// Runs until [`RunnableContext::stopped`] resolves, or its work is done. It is called once, in a task of its own.
-    ///
-    /// # Errors
-    /// Whatever the process should not go on without: the first error of a runnable ends it.
-    async fn run(&self, cx: RunnableContext) -> Result<(), RunnableError>;
-}
-
-/// A runnable of this name and group that is no more than a function.
-pub fn runnable<F, R>(name: impl Into<String>, group: RunnableGroup, run: F) -> impl Runnable
-where
-    F: Fn(RunnableContext) -> R + Send + Sync + 'static,
-    R: Future<Output = Result<(), RunnableError>> + Send + 'static,
-{
-    Function { name: name.into(), group, run }
-}
-
-/// `runnable`, which declares this, and is called and identified as it says.
-pub fn declaring(declaration: Declaration, runnable: impl Runnable) -> impl Runnable {
-    Declaring { declaration, runnable }
-}
-
-struct Declaring<R> {
-    declaration: Declaration,
-    runnable: R,
-}
-
-#[async_trait]
-impl<R: Runnable> Runnable for Declaring<R> {
-    fn name(&self) -> &str {
-        self.declaration.descriptor.name
-    }
-
-    fn group(&self) -> RunnableGroup {
-        self.runnable.group()
-    }
-
-    fn says_when_ready(&self) -> bool {
-        self.runnable.says_when_ready()
-    }
-
-    fn declaration(&self) -> Option<Declaration> {
-        Some(self.declaration.clone())
-    }
-
-    async fn run(&self, cx: RunnableContext) -> Result<(), RunnableError> {
-        self.runnable.run(cx).await
-    }
-}
-
-struct Function<F> {
-    name: String,
-    group: RunnableGroup,
-    run: F,
-}
-
-#[async_trait]
-impl<F, R> Runnable for Function<F>
-where
-    F: Fn(RunnableContext) -> R + Send + Sync + 'static,
-    R: Future<Output = Result<(), RunnableError>> + Send + 'static,
-{
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn group(&self) -> RunnableGroup {
-        self.group
-    }
-
-    async fn run(&self, cx: RunnableContext) -> Result<(), RunnableError> {
-        (self.run)(cx).await
-    }
-}
-
-/// The means of a runnable.
-#[derive(Clone)]
-pub struct RunnableContext {
-    means: Means,
-    client: kube::Client,
-    stop: CancellationToken,
-    ready: CancellationToken,
-}
-
-impl RunnableContext {
-    /// Resolves when it is to end.
-    pub fn stopped(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        self.stop.clone().cancelled_owned()
-    }
-
-    /// Whether it is to end.
-    pub fn is_stopped(&self) -> bool {
-        self.stop.is_cancelled()
-    }
-
-    /// Says that others may rely on it from now on; see [`Runnable::says_when_ready`].
-    pub fn ready(&self) {
-        self.ready.cancel();
-    }
-
-    /// A client of its own identity and limits, for what the runnable declares if it declares anything. It writes behind the fence of the lease that the runnable needs; without
-    /// such a need it writes at any time, and from every replica.
-    pub fn client(&self) -> &kube::Client {
-        &self.client
-    }
-
-    /// The clock, timers, randomness and tasks of this process.
-    pub fn env(&self) -> &Env {
-        &self.means.env
-    }
-
-    /// The metrics of this manager.
-    pub fn metrics(&self) -> &Metrics {
-        &self.means.metrics
-    }
-
-    /// The health checks of this manager. More may be added.
-    pub fn health(&self) -> &Health {
-        &self.means.health
-    }
-
-    /// The trigger that `controller` declares under `name` in its setup: sends keys to that controller.
-    pub fn trigger(&self, controller: &str, name: &str) -> Trigger {
-        self.means.triggers.get(controller, name)
-    }
-}
+/// How long aborted runnables can take to be gone.
+const GONE: Duration = Duration::from_secs(1);
 
 /// Adds runnables to a manager, before it runs and while it does. Clones are the same.
 #[derive(Clone, Debug)]
@@ -208,19 +51,23 @@ impl ManagerHandle {
         Self { runnables }
     }
 
-    /// Adds a runnable, which starts in its place: at once if its step has been reached.
+    /// Adds a runnable, which starts at its step: immediately if that has been reached. Its name is free again once it has
+    /// ended.
+    ///
+    /// Manifests do not contain what it declares: register what is known before the manager runs.
     ///
     /// # Errors
-    /// When the manager stops, or has no leader and the runnable needs one.
+    /// When its setup fails, when its name is taken, when the manager stops, or when it needs a leader and replicas share
+    /// shards.
     ///
     /// # Panics
-    /// Outside a tokio runtime, if it starts at once.
-    pub fn add(&self, runnable: impl Runnable) -> Result<(), AddError> {
-        self.runnables.add(Arc::new(runnable))
+    /// Outside a tokio runtime, if the manager runs.
+    pub fn add(&self, runnable: Registration) -> Result<(), AddError> {
+        self.runnables.add(runnable)
     }
 
     #[cfg(test)]
-    pub(crate) fn kept(&self, group: RunnableGroup) -> usize {
+    pub(crate) fn kept(&self, group: RunsOn) -> usize {
         self.runnables.kept(group)
     }
 }
@@ -230,11 +77,34 @@ impl ManagerHandle {
 pub(crate) struct Means {
     pub(crate) env: Env,
     pub(crate) clients: Clients,
-    /// What they write behind; `None` for the fence of all.
+    /// What they write behind; `None` for the fence of the process.
     pub(crate) fence: Option<Arc<dyn Fence>>,
-    pub(crate) metrics: Metrics,
     pub(crate) health: Health,
-    pub(crate) triggers: Triggers,
+    pub(crate) remembered_events: usize,
+    /// What their caches must reflect first, on a new leader.
+    pub(crate) takeover: Option<Takeover>,
+}
+
+impl Means {
+    /// Those of a process, behind its fence.
+    pub(crate) fn of(parts: &Parts) -> Self {
+        Self {
+            env: parts.env.clone(),
+            clients: parts.clients.clone(),
+            fence: None,
+            health: parts.health.clone(),
+            remembered_events: parts.config.remembered_events,
+            takeover: None,
+        }
+    }
+}
+
+/// Where runnables are set up.
+#[derive(Clone)]
+pub(crate) struct Site {
+    pub(crate) host: Host,
+    pub(crate) health: Health,
+    pub(crate) cache_sync: CacheSync,
 }
 
 /// The runnables of one process. Clones share them.
@@ -245,7 +115,13 @@ pub(crate) struct Runnables {
 }
 
 struct State {
-    groups: BTreeMap<RunnableGroup, Group>,
+    /// Known once the process is assembled.
+    site: Option<Site>,
+    /// Added before that.
+    early: Vec<Registration>,
+    groups: BTreeMap<RunsOn, Group>,
+    /// How many have been launched.
+    launched: u64,
     /// No more are taken.
     closed: bool,
     /// The first.
@@ -254,7 +130,7 @@ struct State {
 
 enum Group {
     /// Its step has not been reached.
-    Waiting(Vec<Arc<dyn Runnable>>),
+    Waiting(Vec<PreparedRunnable>),
     /// It has.
     Started(Box<Started>),
 }
@@ -266,137 +142,174 @@ struct Started {
 }
 
 struct Running {
-    name: String,
+    name: &'static str,
     /// Set once it is ready, or has ended.
     ready: CancellationToken,
-    awaited: bool,
+    remains: Remains,
     task: Task<()>,
 }
 
 impl Runnables {
     /// None so far.
     pub(crate) fn new() -> Self {
-        let groups = [RunnableGroup::BeforeCaches, RunnableGroup::EveryReplica, RunnableGroup::Leader];
+        let groups = [RunsOn::BeforeCaches, RunsOn::EveryReplica, RunsOn::Leader];
         let groups = groups.map(|group| (group, Group::Waiting(Vec::new()))).into();
-        let state = State { groups, closed: false, failure: None };
+        let (site, early, launched, closed, failure) = (None, Vec::new(), 0, false, None);
+        let state = State { site, early, groups, launched, closed, failure };
         Self { state: Arc::new(Mutex::new(state)), failed: cell(false).0 }
     }
 
     /// None so far, in a process without a leader.
     pub(crate) fn leaderless() -> Self {
         let runnables = Self::new();
-        runnables.lock().groups.remove(&RunnableGroup::Leader);
+        runnables.lock().groups.remove(&RunsOn::Leader);
         runnables
     }
 
-    pub(crate) fn add(&self, runnable: Arc<dyn Runnable>) -> Result<(), AddError> {
-        let (name, group) = (runnable.name().to_owned(), runnable.group());
-        let awaited = runnable.says_when_ready();
-        let mut state = self.lock();
-        if state.closed {
-            return Err(AddError::Stopping { name });
+    pub(crate) fn add(&self, registration: Registration) -> Result<(), AddError> {
+        let descriptor = registration.descriptor();
+        if !registration.is_runnable() {
+            return Err(AddError::Controller { name: descriptor.name });
         }
-        match state.groups.get_mut(&group) {
-            None => Err(AddError::NoLeader { name }),
-            Some(Group::Waiting(waiting)) => {
-                waiting.push(runnable);
-                Ok(())
+        let site = {
+            let mut state = self.lock();
+            state.check(descriptor)?;
+            match state.site.clone() {
+                Some(site) => site,
+                None => {
+                    state.early.push(registration);
+                    return Ok(());
+                }
             }
-            Some(Group::Started(started)) if started.stop.is_cancelled() => Err(AddError::Stopping { name }),
-            Some(Group::Started(started)) => {
-                let running = self.launch(&started.means, &started.stop, runnable, name, awaited);
-                // Those that have ended are forgotten, so that many short ones weigh no more than a few.
-                started.running.retain(|one| !one.task.is_finished());
-                started.running.push(running);
-                Ok(())
+        };
+        self.set_up(&site, &registration)
+    }
+
+    /// Sets up the registered runnables and those that were added so far. Later ones are set up when they are added.
+    pub(crate) fn open(&self, site: Site, registered: Vec<Registration>) -> Result<(), AddError> {
+        let early = {
+            let mut state = self.lock();
+            state.site = Some(site.clone());
+            std::mem::take(&mut state.early)
+        };
+        registered.into_iter().chain(early).try_for_each(|one| self.set_up(&site, &one))
+    }
+
+    /// Calls users' code: never under the lock.
+    fn set_up(&self, site: &Site, registration: &Registration) -> Result<(), AddError> {
+        let descriptor = registration.descriptor();
+        self.lock().check(descriptor)?;
+        let failed = |source| AddError::Setup { name: descriptor.name, source };
+        match registration.set_up(site.host.clone()).map_err(failed)? {
+            PreparedPart::Controller(_) => Err(AddError::Controller { name: descriptor.name }),
+            PreparedPart::Runnable(mut prepared) => {
+                prepared.cache_sync_by_default(site.cache_sync);
+                if !prepared.declaration().watches.is_empty() {
+                    let check = format!("informer-sync-{}", descriptor.name);
+                    site.health.ready(&check, Arc::new(prepared.caches()));
+                }
+                self.admit(*prepared)
             }
         }
     }
 
-    /// Whether a runnable waits for this group to start.
-    pub(crate) fn has_waiting(&self, group: RunnableGroup) -> bool {
-        matches!(self.lock().groups.get(&group), Some(Group::Waiting(waiting)) if !waiting.is_empty())
+    /// Starts it if its step has been reached, and has it wait for that otherwise.
+    fn admit(&self, prepared: PreparedRunnable) -> Result<(), AddError> {
+        let mut state = self.lock();
+        state.check(prepared.descriptor())?;
+        let State { groups, launched, .. } = &mut *state;
+        match groups.get_mut(&prepared.descriptor().runs_on) {
+            None => {}
+            Some(Group::Waiting(waiting)) => waiting.push(prepared),
+            Some(Group::Started(started)) => {
+                // Those that have ended are dropped, so that many short ones weigh no more than a few.
+                started.running.retain(|one| !one.task.is_finished());
+                let running = self.launch(&started.means, &started.stop, prepared, launched);
+                started.running.push(running);
+            }
+        }
+        Ok(())
     }
 
     /// How many are kept of a group that has started, ended or not.
     #[cfg(test)]
-    pub(crate) fn kept(&self, group: RunnableGroup) -> usize {
+    pub(crate) fn kept(&self, group: RunsOn) -> usize {
         match self.lock().groups.get(&group) {
             Some(Group::Started(started)) => started.running.len(),
             Some(Group::Waiting(_)) | None => 0,
         }
     }
 
-    /// Starts those that wait for this group, and from now on whatever is added to it. Returns when those have said that
-    /// they are ready that do say so.
+    /// Starts those that wait for this group, and from now on each that is added to it.
+    pub(crate) fn start(&self, group: RunsOn, means: Means) {
+        let mut state = self.lock();
+        let State { groups, launched, .. } = &mut *state;
+        let Some(Group::Waiting(waiting)) = groups.get_mut(&group) else { return };
+        let stop = CancellationToken::new();
+        let launch = |prepared| self.launch(&means, &stop, prepared, launched);
+        let running = std::mem::take(waiting).into_iter().map(launch).collect();
+        groups.insert(group, Group::Started(Box::new(Started { means, stop, running })));
+    }
+
+    /// Waits until every runnable of a group that has started is ready or has ended.
     ///
     /// # Cancel safety
-    /// They run by then.
-    pub(crate) async fn start(&self, group: RunnableGroup, means: Means) {
-        for ready in self.launch_all(group, means) {
-            ready.cancelled().await;
+    /// Dropping the future withdraws the wait.
+    pub(crate) async fn ready(&self, env: &Env, group: RunsOn) {
+        loop {
+            let unready = self.unready(group);
+            let ready = join_all(unready.iter().map(|(_, ready)| ready.cancelled()));
+            if env.timeout(LOG_INTERVAL, ready).await.is_ok() {
+                return;
+            }
+            let runnables: Vec<_> = self.unready(group).into_iter().map(|(name, _)| name).collect();
+            tracing::warn!(?runnables, "waiting for runnables to call RunnableContext::ready");
         }
     }
 
-    fn launch_all(&self, group: RunnableGroup, means: Means) -> Vec<CancellationToken> {
-        // User's code is asked outside the lock.
-        let waiting = match self.lock().groups.get_mut(&group) {
-            Some(Group::Waiting(waiting)) => std::mem::take(waiting),
-            Some(Group::Started(_)) | None => return Vec::new(),
-        };
-        let named = waiting.into_iter().map(|one| (one.name().to_owned(), one.says_when_ready(), one));
-        let named: Vec<_> = named.collect();
-        let stop = CancellationToken::new();
-        let launch = |(name, awaited, one)| self.launch(&means, &stop, one, name, awaited);
-        let running: Vec<Running> = named.into_iter().map(launch).collect();
-        let awaited = running.iter().filter(|one| one.awaited).map(|one| one.ready.clone()).collect();
-        let late =
-            self.lock().groups.insert(group, Group::Started(Box::new(Started { means, stop, running })));
-        // Whoever came in between waits no longer than those before.
-        if let Some(Group::Waiting(late)) = late {
-            for one in late {
-                let name = one.name().to_owned();
-                if let Err(error) = self.add(one) {
-                    tracing::warn!(runnable = %name, %error, "not started");
-                }
+    fn unready(&self, group: RunsOn) -> Vec<(&'static str, CancellationToken)> {
+        match self.lock().groups.get(&group) {
+            Some(Group::Started(started)) => {
+                let unready = started.running.iter().filter(|one| !one.ready.is_cancelled());
+                unready.map(|one| (one.name, one.ready.clone())).collect()
             }
+            Some(Group::Waiting(_)) | None => Vec::new(),
         }
-        awaited
     }
 
     fn launch(
         &self,
         means: &Means,
         stop: &CancellationToken,
-        runnable: Arc<dyn Runnable>,
-        name: String,
-        awaited: bool,
+        prepared: PreparedRunnable,
+        launched: &mut u64,
     ) -> Running {
-        let (ready, all) = (CancellationToken::new(), self.clone());
-        let (means, stop, told) = (means.clone(), stop.clone(), ready.clone());
-        let (env, own) = (means.env.clone(), name.clone());
-        let run = async move {
-            // Whoever waits for it to be ready does not wait for one that has ended.
-            let _ended = ready_at_the_end(&told);
-            let ended = caught(run(&*runnable, &own, means, stop.clone(), told.clone())).await;
-            all.note(own, ended, stop.is_cancelled());
-        };
-        let task = env.spawn(format!("runnable {name}"), run);
-        Running { name, ready, awaited, task }
+        let (name, ready, remains) =
+            (prepared.descriptor().name, CancellationToken::new(), prepared.remains());
+        let (number, all, is_ready) = (*launched, self.clone(), ready.clone());
+        let (env, means, stop) = (means.env.clone(), means.clone(), stop.clone());
+        *launched += 1;
+        let task = env.spawn(format!("runnable {name}"), async move {
+            // A wait for it to be ready does not outlast it.
+            let _ready_at_the_end = is_ready.clone().drop_guard();
+            let ended = run(prepared, means, number, stop.clone(), is_ready).await;
+            all.ended_with(name, ended, stop.is_cancelled());
+        });
+        Running { name, ready, remains, task }
     }
 
-    /// Keeps the first failure, which ends the process; one that comes of being told to stop is only told.
-    fn note(&self, name: String, ended: Result<Result<(), RunnableError>, String>, stopping: bool) {
-        let source = match ended {
-            Ok(Ok(())) => return tracing::debug!(runnable = %name, "ended"),
-            Ok(Err(error)) => error,
-            Err(message) => format!("it panicked: {message}").into(),
-        };
-        tracing::error!(runnable = %name, error = %source, "a runnable failed");
+    /// Keeps the first failure, which ends the process; one that results from the stop signal is only logged.
+    fn ended_with(&self, name: &'static str, ended: Result<(), BoxError>, stopping: bool) {
+        let Err(source) = ended else { return tracing::debug!(runnable = name, "ended") };
+        tracing::error!(runnable = name, error = %source, "a runnable failed");
         if !stopping {
-            self.lock().failure.get_or_insert(ManagerError::Runnable { name, source });
-            self.failed.set(true);
+            self.fail(ManagerError::Runnable { name, source });
         }
+    }
+
+    fn fail(&self, failure: ManagerError) {
+        self.lock().failure.get_or_insert(failure);
+        self.failed.set(true);
     }
 
     /// Resolves when one has failed.
@@ -405,49 +318,44 @@ impl Runnables {
     /// Safe.
     pub(crate) async fn failure(&self) -> ManagerError {
         loop {
-            let _told = self.failed.observe().wait_until(|failed| *failed).await;
+            let _failed = self.failed.observe().wait_until(|failed| *failed).await;
             if let Some(failure) = self.lock().failure.take() {
                 return failure;
             }
-            // It has been told of, and more than one is not.
+            // It has been returned, and the process reports no second one.
             std::future::pending::<()>().await;
         }
     }
 
-    /// The first failure, if nobody has been told of it.
+    /// The first failure, unless [`failure`](Self::failure) has returned it.
     pub(crate) fn untold_failure(&self) -> Option<ManagerError> {
         self.lock().failure.take()
     }
 
-    /// Takes no more: the process is on its way out. What has not started never will.
+    /// Takes no more: the process shuts down. Those that have not started never will.
     pub(crate) fn close(&self) {
-        let dropped: Vec<_> = {
+        let dropped: (Vec<_>, Vec<_>) = {
             let mut state = self.lock();
             state.closed = true;
             let waiting = state.groups.values_mut().filter_map(|group| match group {
                 Group::Waiting(waiting) => Some(std::mem::take(waiting)),
                 Group::Started(_) => None,
             });
-            waiting.flatten().collect()
+            (waiting.flatten().collect(), std::mem::take(&mut state.early))
         };
         // User's destructors run outside the lock.
         drop(dropped);
     }
 
-    /// Tells a group to stop, and waits until it has; for at most `within`, after which what is left is aborted.
+    /// Sends a group the stop signal, and waits until it has ended; for at most `within`, after which the rest is aborted.
     ///
     /// # Errors
-    /// Names what had to be aborted.
+    /// Names the runnables that were aborted.
     ///
     /// # Cancel safety
-    /// They have been told by then; calling it again waits for the rest.
-    pub(crate) async fn end(
-        &self,
-        env: &Env,
-        group: RunnableGroup,
-        within: Duration,
-    ) -> Result<(), ManagerError> {
-        if !self.tell(group) {
+    /// They have received the signal by then; calling it again waits for the rest.
+    pub(crate) async fn end(&self, env: &Env, group: RunsOn, within: Duration) -> Result<(), ManagerError> {
+        if !self.stop(group) {
             return Ok(());
         }
         let begun = env.now();
@@ -463,25 +371,29 @@ impl Runnables {
     /// Ends all of them at their next await.
     pub(crate) async fn abort(&self, env: &Env) {
         self.close();
-        let groups: Vec<RunnableGroup> = self.lock().groups.keys().copied().collect();
+        let groups: Vec<RunsOn> = self.lock().groups.keys().copied().collect();
         for group in groups.into_iter().rev() {
             self.abort_one(env, group).await;
         }
     }
 
-    /// Ends a group at its next await, and waits for that: not for long, since what never awaits never ends.
-    pub(crate) async fn abort_one(&self, env: &Env, group: RunnableGroup) {
-        if !self.tell(group) {
+    /// Ends a group at its next await, and waits for that: not for long, because a task that never awaits never ends.
+    pub(crate) async fn abort_one(&self, env: &Env, group: RunsOn) {
+        if !self.stop(group) {
             return;
         }
-        self.abort_group(group);
-        if env.timeout(GONE, self.ended(group)).await.is_err() {
-            tracing::error!(runnables = ?self.living(group), "these do not even stop: they never await");
+        let remains = self.abort_tasks(group);
+        let gone = async {
+            self.ended(group).await;
+            join_all(remains.iter().map(Remains::end)).await;
+        };
+        if env.timeout(GONE, gone).await.is_err() {
+            tracing::error!(runnables = ?self.living(group), "aborted runnables do not stop: they never await");
         }
     }
 
-    /// Tells a group to stop; `false` if there is nothing in it.
-    fn tell(&self, group: RunnableGroup) -> bool {
+    /// Sends a group the stop signal; `false` if none of it runs.
+    fn stop(&self, group: RunsOn) -> bool {
         match self.lock().groups.get(&group) {
             Some(Group::Started(started)) => {
                 started.stop.cancel();
@@ -491,13 +403,14 @@ impl Runnables {
         }
     }
 
-    fn abort_group(&self, group: RunnableGroup) {
-        if let Some(Group::Started(started)) = self.lock().groups.get(&group) {
-            started.running.iter().for_each(|one| one.task.abort());
-        }
+    fn abort_tasks(&self, group: RunsOn) -> Vec<Remains> {
+        let state = self.lock();
+        let Some(Group::Started(started)) = state.groups.get(&group) else { return Vec::new() };
+        started.running.iter().for_each(|one| one.task.abort());
+        started.running.iter().map(|one| one.remains.clone()).collect()
     }
 
-    fn living(&self, group: RunnableGroup) -> Vec<String> {
+    fn living(&self, group: RunsOn) -> Vec<&'static str> {
         match self.lock().groups.get(&group) {
             Some(Group::Started(started)) => started.living(),
             Some(Group::Waiting(_)) | None => Vec::new(),
@@ -505,11 +418,11 @@ impl Runnables {
     }
 
     /// Waits until none of a group is left.
-    async fn ended(&self, group: RunnableGroup) {
+    async fn ended(&self, group: RunsOn) {
         poll_fn(|cx| {
             let mut state = self.lock();
             let Some(Group::Started(started)) = state.groups.get_mut(&group) else { return Poll::Ready(()) };
-            // How one ended has been noted by itself.
+            // Its task has recorded how it ended.
             started.running.retain_mut(|one| Pin::new(&mut one.task).poll(cx).is_pending());
             if started.running.is_empty() { Poll::Ready(()) } else { Poll::Pending }
         })
@@ -521,38 +434,59 @@ impl Runnables {
     }
 }
 
-/// How long what was aborted may take to be gone.
-const GONE: Duration = Duration::from_secs(1);
-
-async fn run(
-    runnable: &dyn Runnable,
-    name: &str,
-    means: Means,
-    stop: CancellationToken,
-    ready: CancellationToken,
-) -> Result<(), RunnableError> {
-    let declaration = runnable.declaration();
-    let identity = declaration.as_ref().map_or(name, |declared| declared.descriptor.client_name);
-    let clients = means.clients.for_controller(identity)?;
-    let clients = match &means.fence {
-        Some(fence) => clients.behind(fence.clone()),
-        None => clients,
-    };
-    let client = match declaration {
-        Some(declared) => clients.declared(declared.enforced(means.metrics.clone())),
-        None => clients.client(),
-    };
-    runnable.run(RunnableContext { means, client, stop, ready }).await
+impl State {
+    /// Whether a runnable can be added now.
+    fn check(&self, Descriptor { name, runs_on, .. }: Descriptor) -> Result<(), AddError> {
+        if self.groups.values().any(|group| group.has(name)) {
+            return Err(AddError::NameTaken { name });
+        }
+        match self.groups.get(&runs_on) {
+            _ if self.closed => Err(AddError::Stopping { name }),
+            None => Err(AddError::NoLeader { name }),
+            Some(Group::Started(started)) if started.stop.is_cancelled() => Err(AddError::Stopping { name }),
+            Some(Group::Started(_) | Group::Waiting(_)) => Ok(()),
+        }
+    }
 }
 
-/// Says that it is ready when dropped.
-fn ready_at_the_end(ready: &CancellationToken) -> impl Drop + use<> {
-    ready.clone().drop_guard()
+impl Group {
+    fn has(&self, name: &str) -> bool {
+        match self {
+            Self::Waiting(waiting) => waiting.iter().any(|one| one.descriptor().name == name),
+            Self::Started(started) => started.living().contains(&name),
+        }
+    }
+}
+
+async fn run(
+    prepared: PreparedRunnable,
+    means: Means,
+    number: u64,
+    stop: CancellationToken,
+    ready: CancellationToken,
+) -> Result<(), BoxError> {
+    let Means { clients, fence, health, remembered_events, takeover, .. } = means;
+    let descriptor = prepared.descriptor();
+    let clients = clients.for_controller(descriptor.client_name)?;
+    let clients = match fence {
+        Some(fence) => clients.behind(fence),
+        None => clients,
+    };
+    let watches = prepared.declaration().watches;
+    let caught_up = async move {
+        if let Some(takeover) = takeover {
+            takeover
+                .caught_up(descriptor.name, |kind| watches.iter().any(|(watched, _)| watched == kind))
+                .await;
+        }
+    };
+    let resources = RunnableResources { clients, health, remembered_events, number, stop, ready };
+    prepared.run(resources, caught_up).await
 }
 
 impl Started {
-    fn living(&self) -> Vec<String> {
-        self.running.iter().filter(|one| !one.task.is_finished()).map(|one| one.name.clone()).collect()
+    fn living(&self) -> Vec<&'static str> {
+        self.running.iter().filter(|one| !one.task.is_finished()).map(|one| one.name).collect()
     }
 }
 
@@ -567,11 +501,5 @@ impl fmt::Debug for Runnables {
             };
         }
         told.finish()
-    }
-}
-
-impl fmt::Debug for RunnableContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunnableContext").field("stopped", &self.is_stopped()).finish_non_exhaustive()
     }
 }

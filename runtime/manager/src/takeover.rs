@@ -11,10 +11,9 @@
 //!   stalled looks like one of a quiet cluster. Its fence closed seconds before its lease expired, or its writes have
 //!   settled; so every cache is listed again, consistently, and then reflects everything.
 //!
-//! Each controller waits for the caches that it declared, once they are complete, and for no others: a kind that cannot be
-//! listed delays only the controllers that read it. These waits have no limit, because a controller that acts on a stale cache repeats what its
-//! predecessor did; what is missing is logged every [`LOG_INTERVAL`]. Runnables do not declare what they read: they wait for
-//! all caches, for [`RUNNABLE_TIMEOUT`] at most, and start with a warning after that.
+//! Each controller and each runnable waits for the caches that it declared, once they are complete, and for no others: a kind
+//! that cannot be listed delays only what reads it. These waits have no limit, because a controller that acts on a stale
+//! cache repeats what its predecessor did; what is missing is logged every [`LOG_INTERVAL`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,9 +24,6 @@ use windlass_election::{Predecessor, Written};
 use windlass_env::Env;
 use windlass_informer::VersionSource;
 use windlass_object::{ResourceKind, ResourceVersion};
-
-/// How long runnables wait.
-const RUNNABLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often the caches that delay a start are logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -85,17 +81,6 @@ impl Takeover {
         }
         let waited = self.env.now().saturating_duration_since(begun);
         tracing::debug!(waiting, ?waited, "the caches reflect what the last leader wrote");
-    }
-
-    /// Waits for all caches on behalf of runnables.
-    ///
-    /// # Cancel safety
-    /// Can be dropped and called again.
-    pub(crate) async fn caught_up_for_runnables(&self) {
-        let all = self.caught_up("runnables", |_| true);
-        if self.env.timeout(RUNNABLE_TIMEOUT, all).await.is_err() {
-            tracing::warn!("starting runnables although caches might not reflect what the last leader wrote");
-        }
     }
 }
 

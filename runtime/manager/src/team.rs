@@ -14,6 +14,7 @@
 
 use futures_util::future;
 use k8s_openapi::api::core::v1::ObjectReference;
+use windlass_controller::RunsOn;
 use windlass_election::{ElectionConfig, Predecessor};
 use windlass_env::Env;
 use windlass_events::{EventType, Recorder};
@@ -26,7 +27,7 @@ use crate::leadership::{Leadership, TermWrites};
 use crate::lifecycle::{START, Step, stop_order};
 use crate::needs::Needs;
 use crate::race::first;
-use crate::runnables::{Means, RunnableGroup, Runnables};
+use crate::runnables::{Means, Runnables};
 use crate::shutdown::ShutdownSignals;
 use crate::takeover::{Takeover, merged};
 
@@ -50,7 +51,7 @@ pub(crate) struct Team {
     pub(crate) needs: Needs,
     /// Whom it follows, once it leads.
     pub(crate) predecessor: Option<Predecessor>,
-    /// What its controllers wait for, once it leads.
+    /// What its controllers and runnables wait for, once it leads.
     pub(crate) takeover: Option<Takeover>,
     /// Whether all controllers have caches that reflect what the last leader wrote.
     pub(crate) caught_up: bool,
@@ -99,9 +100,12 @@ impl Team {
         match step {
             Step::Election => self.lead(common).await,
             Step::LedRunnables => {
-                self.catch_up(common).await?;
-                let starting = common.runnables.start(RunnableGroup::Leader, common.means.clone());
-                self.leadership.during(starting).await
+                let predecessor = self.predecessor.as_ref();
+                let takeover = |it| Takeover::new(common.env.clone(), common.factory.running(), it);
+                self.takeover = predecessor.map(takeover);
+                let means = Means { takeover: self.takeover.clone(), ..common.means.clone() };
+                common.runnables.start(RunsOn::Leader, means);
+                Ok(())
             }
             Step::Controllers => {
                 self.leadership.during(self.controllers.start(self.takeover.as_ref())).await??;
@@ -139,18 +143,6 @@ impl Team {
         }
     }
 
-    /// Begins to wait for caches that reflect what the last leader wrote, and waits on behalf of the runnables. The lease is
-    /// renewed meanwhile.
-    async fn catch_up(&mut self, common: &Common) -> Result<(), ManagerError> {
-        let Some(predecessor) = &self.predecessor else { return Ok(()) };
-        let takeover = Takeover::new(common.env.clone(), common.factory.running(), predecessor);
-        self.takeover = Some(takeover.clone());
-        if !common.runnables.has_waiting(RunnableGroup::Leader) {
-            return Ok(());
-        }
-        self.leadership.during(takeover.caught_up_for_runnables()).await
-    }
-
     /// Stops what was started, in reverse, through to the end; the first failure is told.
     pub(crate) async fn stop(&mut self, common: &Common, budget: &Budget) -> Result<(), ManagerError> {
         let mut end = Ok(());
@@ -178,7 +170,7 @@ impl Team {
             // The lease is renewed until the last reconcile has ended.
             Step::Controllers => self.leadership.during(self.controllers.drain()).await?,
             Step::LedRunnables => {
-                let ended = common.runnables.end(&common.env, RunnableGroup::Leader, budget.left());
+                let ended = common.runnables.end(&common.env, RunsOn::Leader, budget.left());
                 self.leadership.during(ended).await?
             }
             Step::Election => self.step_down(common, clean).await,
@@ -235,7 +227,7 @@ impl Team {
     pub(crate) async fn abort(&mut self, common: &Common) {
         self.started.clear();
         // All are told before any is waited for: one that does not stop keeps none of the others working.
-        let runnables = common.runnables.abort_one(&common.env, RunnableGroup::Leader);
+        let runnables = common.runnables.abort_one(&common.env, RunsOn::Leader);
         future::join3(self.controllers.abort(), runnables, self.leadership.abandon()).await;
     }
 

@@ -509,10 +509,7 @@ async fn a_second_registration_of_one_name_or_alias_is_an_error() {
         .register(named(Descriptor::new("scribe").with_aliases(&["writer"])))
         .expect("the first of its name");
     let error = registry.register(named(Descriptor::new("author").with_aliases(&["writer"]))).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "the controller name \"writer\" is registered twice: by scribe and by author"
-    );
+    assert_eq!(error.to_string(), "the name \"writer\" is registered twice: by scribe and by author");
     assert_eq!((registry.names(), registry.aliases()), (vec!["scribe"], vec![("writer", "scribe")]));
 }
 

@@ -137,12 +137,12 @@ pub use windlass_testing as testing;
 #[doc(inline)]
 pub use windlass_workqueue as workqueue;
 
-/// What a controller's file needs, and the `main` beside it: `use windlass::prelude::*;`.
+/// What the file of a controller or runnable needs, and the `main` beside it: `use windlass::prelude::*;`.
 pub mod prelude {
     pub use windlass_controller::{
-        Context, Controller, Enqueuer, Outcome, Owned, Polled, ReconcileError, Registration, Setup,
-        SetupError, Timer, Writer, all_of, by_index, by_owner, by_self, generation_changed, labels_changed,
-        not_yet, retry, retry_after, terminal,
+        BoxError, Context, Controller, Enqueuer, Outcome, Owned, Polled, ReconcileError, Registration,
+        Runnable, RunnableContext, RunsOn, Setup, SetupError, Timer, Writer, all_of, by_index, by_owner,
+        by_self, generation_changed, labels_changed, not_yet, retry, retry_after, terminal,
     };
     pub use windlass_env::Env;
     pub use windlass_informer::{Index, Lister, Selection};

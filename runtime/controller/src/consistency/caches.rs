@@ -6,9 +6,9 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use windlass_informer::{Informer, Laggard, NotSynced, Presence, Site, VersionSource};
+use windlass_informer::{Informer, Laggard, NotSynced, Presence, Selection, Site, VersionSource};
 use windlass_object::shard::ShardField;
-use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Uid};
+use windlass_object::{GroupResource, ObjectKey, ResourceKind, ResourceVersion, Uid};
 
 /// One cache. Clones are the same cache.
 #[derive(Clone, Debug)]
@@ -157,6 +157,11 @@ impl Caches {
     /// All of them, in order.
     pub(crate) fn all(&self) -> Vec<Cache> {
         self.lock().by_resource.values().flatten().map(|(_, cache)| cache.clone()).collect()
+    }
+
+    /// The kinds and selections of all of them.
+    pub(crate) fn watches(&self) -> Vec<(ResourceKind, Selection)> {
+        self.all().iter().map(|cache| (cache.kind().clone(), cache.selection().clone())).collect()
     }
 
     /// The epoch of the caches of `resource`: none if it is not watched. Epochs only grow, so their sum changes when

@@ -73,6 +73,7 @@ impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
     /// Several watches of a controller can be primary, if their objects have the same names. A key then waits while one of
     /// them cannot be decoded.
     pub fn primary(mut self) -> Self {
+        self.wired.needs_queue("primary");
         self.is_primary = true;
         self
     }
@@ -116,6 +117,7 @@ impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
     where
         I: IntoIterator<Item = ObjectKey>,
     {
+        self.wired.needs_queue("enqueue");
         self.map(Arc::new(move |object| map(object).into_iter().collect()));
         self
     }
@@ -123,6 +125,7 @@ impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
     /// Calls `handle` with every change, first with one `Added` for each object that exists when the controller
     /// starts. It runs in the watch's own task, so it does not wait. A panic is counted.
     pub fn on_event(mut self, handle: impl FnMut(&Event<Arc<T>>, &Enqueuer) + Send + 'static) -> Self {
+        self.wired.needs_queue("on_event");
         self.handle(Box::new(handle));
         self
     }
@@ -134,6 +137,7 @@ impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
     /// annotation is the controller author's to choose; `windlass.dev/paused` is one. Makes the watch
     /// [primary](Self::primary).
     pub fn paused_by(mut self, annotation: &'static str) -> Self {
+        self.wired.needs_queue("paused_by");
         let cache = Cache::of(self.informer().erased());
         self.wired.pauses.push(Pause::new(annotation, cache));
         self.join(Box::new(resume(annotation)));

@@ -26,6 +26,8 @@ pub(crate) struct Wired {
     pub(crate) pauses: Vec<Pause>,
     /// The caches of the objects that the controller's keys name.
     pub(crate) own: Vec<Cache>,
+    /// Whether there is no queue: a runnable has none.
+    pub(crate) queueless: bool,
     fault: Option<SetupError>,
 }
 
@@ -33,6 +35,13 @@ impl Wired {
     /// Keeps the first fault: later ones are often its consequences.
     pub(crate) fn fail(&mut self, fault: SetupError) {
         self.fault.get_or_insert(fault);
+    }
+
+    /// Notes that setup has called a method that is about the queue.
+    pub(crate) fn needs_queue(&mut self, call: &'static str) {
+        if self.queueless {
+            self.fail(SetupError::NoQueue { call });
+        }
     }
 
     pub(crate) fn take_fault(&mut self) -> Option<SetupError> {

@@ -5,10 +5,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use windlass_client::{ControllerClients, DeclaredVerbs, RawClient};
-use windlass_env::{Instant, caught_now};
+use windlass_env::caught_now;
 use windlass_events::Recorder;
 use windlass_informer::HandlerHandle;
 
@@ -22,14 +21,12 @@ use crate::enqueue::source::TaskContext;
 use crate::enqueue::wiring::{Attach, Replay, Wiring};
 use crate::error::SetupError;
 use crate::explain::Insight;
+use crate::run::cache_wait::{CacheWait, caches_synced, shut_down};
 use crate::run::reconcile::Reconcile;
 use crate::run::remains::Remains;
 use crate::run::worker::Worker;
 use crate::run::workers::Workers;
 use crate::setup::{CacheSync, OwnSource, Parts};
-
-/// How often the caches that hold up a controller are told of.
-const TELL_INTERVAL: Duration = Duration::from_secs(30);
 
 /// What a controller needs from its process in order to run.
 #[derive(Clone)]
@@ -61,9 +58,7 @@ impl Prepared {
 
     /// What the controller declared.
     pub fn declaration(&self) -> Declaration {
-        let watched = self.core.gate.caches.all();
-        let watches = watched.iter().map(|cache| (cache.kind().clone(), cache.selection().clone())).collect();
-        self.parts.declared.declaration(self.descriptor(), watches)
+        self.parts.declared.declaration(self.descriptor(), self.core.gate.caches.watches())
     }
 
     /// Says, whenever it is asked, whether the caches that this controller needs are complete, and polls answered; if not,
@@ -188,12 +183,13 @@ impl Start {
         handlers: Vec<(String, Attach)>,
         patience: CacheSync,
     ) -> Result<(), SetupError> {
-        for own in sources {
-            let source = Arc::clone(&own.source);
-            own.factory.start(Arc::new(move |_: &_, _: &_| Arc::clone(&source)));
-        }
+        sources.iter().for_each(OwnSource::start);
         self.join_handlers(&core.wiring, handlers)?;
-        Wait { core, patience }.synced(&self.handles).await
+        let lacking = || {
+            core.lacking().unwrap_or_else(|| "handlers have not received the whole initial list".to_owned())
+        };
+        let wait = CacheWait { env: &core.env, name: core.name(), patience };
+        wait.until(|| all_synced(core, &self.handles), lacking).await
     }
 
     fn join_handlers(&mut self, wiring: &Wiring, handlers: Vec<(String, Attach)>) -> Result<(), SetupError> {
@@ -223,53 +219,12 @@ impl Drop for Start {
     }
 }
 
-/// The wait of a start for its caches and polls.
-struct Wait<'a> {
-    core: &'a Core,
-    patience: CacheSync,
-}
-
-impl Wait<'_> {
-    /// Waits until the caches are complete, every handler has received the initial list, and polls are answered.
-    async fn synced(&self, handles: &[(String, HandlerHandle)]) -> Result<(), SetupError> {
-        let (controller, env) = (self.core.name(), &self.core.env);
-        let begun = env.now();
-        let deadline = match self.patience {
-            CacheSync::Within(patience) => begun + patience,
-            CacheSync::Forever => Instant::NEVER,
-        };
-        loop {
-            let now = env.now();
-            let turn = deadline.min(now + TELL_INTERVAL).saturating_duration_since(now);
-            if let Ok(synced) = env.timeout(turn, all_synced(self.core, handles)).await {
-                return synced;
-            }
-            let waited = env.now().saturating_duration_since(begun);
-            let lacking = describe(self.core.lacking());
-            if env.now() >= deadline {
-                return Err(SetupError::NotSynced { waited, lacking });
-            }
-            tracing::warn!(controller, ?waited, lacking, "waiting for caches");
-        }
-    }
-}
-
-/// What is lacking when no cache is: handlers that are still being told.
-fn describe(lacking: Option<String>) -> String {
-    lacking.unwrap_or_else(|| "handlers have not received the whole initial list".to_owned())
-}
-
+/// Waits until the caches are complete, every handler has received the initial list, and polls are answered.
 async fn all_synced(core: &Core, handles: &[(String, HandlerHandle)]) -> Result<(), SetupError> {
-    let ended =
-        |kind: String| SetupError::Watch { kind, message: "the informer has been shut down".to_owned() };
-    for cache in &core.needed {
-        if !cache.synced().await {
-            return Err(ended(cache.kind().to_string()));
-        }
-    }
+    caches_synced(&core.needed).await?;
     for (kind, handle) in handles {
         if !handle.synced().await {
-            return Err(ended(kind.clone()));
+            return Err(shut_down(kind.clone()));
         }
     }
     core.polls.answered().await;

@@ -53,6 +53,7 @@ impl Setup {
     /// # }
     /// ```
     pub fn owned<C: Watchable + Writable, O: Watchable>(&mut self) -> OwnedBuilder<'_, C, O> {
+        self.needs_queue("owned");
         OwnedBuilder {
             setup: self,
             grants: Grants::default(),

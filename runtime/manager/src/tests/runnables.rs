@@ -2,10 +2,11 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use windlass_controller::{Declaration, UNDECLARED};
+use windlass_controller::{BoxError, Runnable, RunnableContext, RunsOn, UNDECLARED};
+use windlass_informer::Index;
 
 use super::*;
-use crate::{AddError, Runnable, RunnableContext, RunnableError, RunnableGroup, declaring, runnable};
+use crate::AddError;
 
 /// What happened, in order.
 #[derive(Clone, Default)]
@@ -26,12 +27,13 @@ impl Story {
 }
 
 /// Says when it starts, and when it ends because it was told to.
-fn diarist(name: &'static str, group: RunnableGroup, story: &Story) -> impl Runnable + use<> {
+fn diarist(name: &'static str, group: RunsOn, story: &Story) -> Registration {
     let story = story.clone();
-    runnable(name, group, move |cx| {
+    Registration::task(name, group, move |cx| {
         let story = story.clone();
         async move {
             story.tell(format!("{name} starts"));
+            cx.ready();
             cx.stopped().await;
             story.tell(format!("{name} ends"));
             Ok(())
@@ -62,9 +64,9 @@ async fn runnables_start_in_the_place_of_their_group_and_end_in_the_reverse_orde
     let story = Story::default();
     let (env, manager) = world.manager_of_scribe("one");
     let manager = manager
-        .add(diarist("leading", RunnableGroup::Leader, &story))
-        .add(diarist("everywhere", RunnableGroup::EveryReplica, &story))
-        .add(diarist("early", RunnableGroup::BeforeCaches, &story));
+        .register(diarist("leading", RunsOn::Leader, &story))
+        .register(diarist("everywhere", RunsOn::EveryReplica, &story))
+        .register(diarist("early", RunsOn::BeforeCaches, &story));
     let one = world.start_manager((env, manager));
     world.pass(5).await;
     assert_eq!(story.told(), ["early starts", "everywhere starts", "leading starts"]);
@@ -84,9 +86,9 @@ async fn a_standby_runs_what_needs_no_leadership_and_nothing_else() {
     world.pass(5).await;
     let story = Story::default();
     let (env, manager) = world.manager_of_scribe("two");
-    let manager = manager.add(diarist("leading", RunnableGroup::default(), &story)).add(diarist(
+    let manager = manager.register(diarist("leading", RunsOn::default(), &story)).register(diarist(
         "everywhere",
-        RunnableGroup::EveryReplica,
+        RunsOn::EveryReplica,
         &story,
     ));
     let two = world.start_manager((env, manager));
@@ -109,15 +111,15 @@ async fn a_runnable_that_is_added_later_starts_at_once_if_its_step_has_been_reac
     let handle = manager.handle();
     let two = world.start_manager((env, manager));
     world.pass(5).await;
-    handle.add(diarist("everywhere", RunnableGroup::EveryReplica, &story)).expect("it runs");
-    handle.add(diarist("leading", RunnableGroup::Leader, &story)).expect("it waits");
+    handle.add(diarist("everywhere", RunsOn::EveryReplica, &story)).expect("it runs");
+    handle.add(diarist("leading", RunsOn::Leader, &story)).expect("it waits");
     world.pass(1).await;
     assert_eq!(story.told(), ["everywhere starts"]);
     one.trigger.fire();
     assert!(one.ended().await.is_ok());
     world.pass(5).await;
     assert_eq!(story.told(), ["everywhere starts", "leading starts"]);
-    handle.add(diarist("late", RunnableGroup::Leader, &story)).expect("this replica leads");
+    handle.add(diarist("late", RunsOn::Leader, &story)).expect("this replica leads");
     world.pass(1).await;
     assert!(story.tells("late starts"));
     two.trigger.fire();
@@ -135,30 +137,31 @@ async fn runnable_is_rejected_when_it_is_added_while_the_manager_stops() {
     world.pass(5).await;
     one.trigger.fire();
     world.pass(1).await;
-    for group in [RunnableGroup::BeforeCaches, RunnableGroup::EveryReplica, RunnableGroup::Leader] {
+    for group in [RunsOn::BeforeCaches, RunsOn::EveryReplica, RunsOn::Leader] {
         let late = handle.add(diarist("late", group, &story));
-        assert_eq!(late, Err(AddError::Stopping { name: "late".to_owned() }));
+        assert!(matches!(late, Err(AddError::Stopping { name: "late" })));
     }
     assert!(one.ended().await.is_ok());
-    let late = handle.add(diarist("late", RunnableGroup::EveryReplica, &story));
-    assert_eq!(late, Err(AddError::Stopping { name: "late".to_owned() }));
+    let late = handle.add(diarist("late", RunsOn::EveryReplica, &story));
+    assert!(matches!(late, Err(AddError::Stopping { name: "late" })));
     assert_eq!(story.told(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_first_error_of_a_runnable_ends_the_manager_in_order_and_is_told_with_its_name() {
     let panics = |_: RunnableContext| async { panic!("boom") };
-    for group in [RunnableGroup::BeforeCaches, RunnableGroup::EveryReplica, RunnableGroup::Leader] {
+    for group in [RunsOn::BeforeCaches, RunsOn::EveryReplica, RunsOn::Leader] {
         for panicking in [false, true] {
             let world = World::new();
             let (env, manager) = world.manager_of_scribe("one");
             let fails = |cx: RunnableContext| async move {
+                cx.ready();
                 cx.env().sleep(Duration::from_secs(5)).await;
-                Err(RunnableError::from("no more"))
+                Err(BoxError::from("no more"))
             };
             let manager = match panicking {
-                true => manager.add(runnable("fragile", group, panics)),
-                false => manager.add(runnable("fragile", group, fails)),
+                true => manager.register(Registration::task("fragile", group, panics)),
+                false => manager.register(Registration::task("fragile", group, fails)),
             };
             let one = world.start_manager((env, manager));
             let end = one.ended().await.expect_err("it ends the manager").to_string();
@@ -176,8 +179,10 @@ async fn the_first_error_of_a_runnable_ends_the_manager_in_order_and_is_told_wit
 async fn a_runnable_that_has_done_its_work_ends_nobody_else() {
     let world = World::new();
     let (env, manager) = world.manager_of_scribe("one");
-    let one = world
-        .start_manager((env, manager.add(runnable("brief", RunnableGroup::Leader, |_| async { Ok(()) }))));
+    let one = world.start_manager((
+        env,
+        manager.register(Registration::task("brief", RunsOn::Leader, |_| async { Ok(()) })),
+    ));
     world.pass(60).await;
     assert!(!one.run.is_finished());
     one.trigger.fire();
@@ -187,12 +192,12 @@ async fn a_runnable_that_has_done_its_work_ends_nobody_else() {
 #[tokio::test(start_paused = true)]
 async fn one_that_does_not_end_within_the_shutdown_timeout_is_aborted_and_named_and_its_lease_is_left_to_expire()
  {
-    for (group, holder) in [(RunnableGroup::Leader, "one"), (RunnableGroup::EveryReplica, "")] {
+    for (group, holder) in [(RunsOn::Leader, "one"), (RunsOn::EveryReplica, "")] {
         let world = World::new();
         let env = world.env.incarnation("one", 0);
         let config = ManagerConfig { shutdown_timeout: Duration::from_secs(3), ..ManagerConfig::new("one") };
-        let stubborn = runnable("stubborn", group, |_| async { std::future::pending().await });
-        let manager = world.manager(&env, config).add(stubborn);
+        let stubborn = Registration::task("stubborn", group, |_| async { std::future::pending().await });
+        let manager = world.manager(&env, config).register(stubborn);
         let one = world.start_manager((env, manager));
         world.pass(5).await;
         let begun = world.env.now();
@@ -209,8 +214,8 @@ async fn the_second_signal_ends_runnables_at_once() {
     let world = World::new();
     let (env, manager) = world.manager_of_scribe("one");
     let stubborn =
-        runnable("stubborn", RunnableGroup::EveryReplica, |_| async { std::future::pending().await });
-    let one = world.start_manager((env, manager.add(stubborn)));
+        Registration::task("stubborn", RunsOn::EveryReplica, |_| async { std::future::pending().await });
+    let one = world.start_manager((env, manager.register(stubborn)));
     world.pass(5).await;
     let begun = world.env.now();
     one.trigger.fire();
@@ -220,35 +225,21 @@ async fn the_second_signal_ends_runnables_at_once() {
 }
 
 /// Is ready after so many seconds.
-struct Slow(u64);
-
-#[async_trait::async_trait]
-impl Runnable for Slow {
-    fn name(&self) -> &str {
-        "slow"
-    }
-
-    fn group(&self) -> RunnableGroup {
-        RunnableGroup::BeforeCaches
-    }
-
-    fn says_when_ready(&self) -> bool {
-        true
-    }
-
-    async fn run(&self, cx: RunnableContext) -> Result<(), RunnableError> {
-        cx.env().sleep(Duration::from_secs(self.0)).await;
+fn slow(name: &'static str, seconds: u64) -> Registration {
+    Registration::task(name, RunsOn::BeforeCaches, move |cx| async move {
+        cx.env().sleep(Duration::from_secs(seconds)).await;
         cx.ready();
         cx.stopped().await;
         Ok(())
-    }
+    })
 }
 
 #[tokio::test(start_paused = true)]
 async fn caches_wait_for_all_that_must_be_ready_before_them_each_in_its_time() {
     let world = World::new();
     let (env, manager) = world.manager_of_scribe("one");
-    let one = world.start_manager((env, manager.add(Slow(3)).add(Slow(0)).add(Slow(1))));
+    let one = world
+        .start_manager((env, manager.register(slow("a", 3)).register(slow("b", 0)).register(slow("c", 1))));
     let listed = || world.api.sent().iter().any(|asked| asked.resource == "configmaps");
     world.pass(2).await;
     assert!(!listed() && !one.ready());
@@ -258,42 +249,60 @@ async fn caches_wait_for_all_that_must_be_ready_before_them_each_in_its_time() {
     assert!(one.ended().await.is_ok());
 }
 
-/// Writes every second until it is refused, and says what of.
-fn writer(group: RunnableGroup, story: &Story) -> impl Runnable + use<> {
-    let story = story.clone();
-    runnable("writer", group, move |cx| {
-        let story = story.clone();
-        async move {
-            let maps: Api<ConfigMap> = Api::namespaced(cx.client().clone(), "shop");
-            while !cx.is_stopped() {
-                let patch = Patch::Merge(json!({ "data": { "writer": cx.env().instance() } }));
-                if let Err(error) = maps.patch("web", &PatchParams::default(), &patch).await {
-                    story.tell(error.to_string());
-                }
-                cx.env().sleep(Duration::from_secs(1)).await;
-            }
-            Ok(())
+/// Writes every second until it stops, and records errors.
+struct Patcher(Story);
+
+impl Runnable for Patcher {
+    const NAME: &'static str = "patcher";
+    type Config = Story;
+
+    fn setup(setup: &mut Setup, story: &Story) -> Result<Self, SetupError> {
+        setup.uses::<ConfigMap>([Verb::Patch]);
+        Ok(Self(story.clone()))
+    }
+
+    async fn run(&self, cx: RunnableContext) -> Result<(), BoxError> {
+        patch_every_second(&cx, &self.0).await;
+        Ok(())
+    }
+}
+
+async fn patch_every_second(cx: &RunnableContext, story: &Story) {
+    let maps: Api<ConfigMap> = Api::namespaced(cx.client().clone(), "shop");
+    while !cx.is_stopped() {
+        let patch = Patch::Merge(json!({ "data": { "writer": cx.env().instance() } }));
+        if let Err(error) = maps.patch("web", &PatchParams::default(), &patch).await {
+            story.tell(error.to_string());
         }
-    })
+        cx.env().sleep(Duration::from_secs(1)).await;
+    }
+}
+
+fn patcher(group: RunsOn, story: &Story) -> Registration {
+    Registration::runnable::<Patcher>(story.clone()).named(Descriptor::new(Patcher::NAME).on(group))
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_declares_its_requests_sends_no_other_and_is_told_with_the_controllers() {
+async fn runnable_sends_what_it_declares_and_roles_contain_it() {
     let world = World::new();
     let (first, second) = (Story::default(), Story::default());
     let (env, manager) = world.manager_of_scribe("one");
-    let declared =
-        |name, verb| Declaration::new(Descriptor::new(name), [Rule::new("", "configmaps", [verb])]);
-    let everywhere = |story| writer(RunnableGroup::EveryReplica, story);
-    let manager = manager
-        .add(declaring(declared("patcher", Verb::Patch), everywhere(&first)))
-        .add(declaring(declared("reader", Verb::Get), everywhere(&second)))
-        .with_registry(Registry::new());
-    let told = manager.registry().declarations_for(&env, &ManagerConfig::new("one")).expect("declared");
-    let names: Vec<_> = told.iter().map(|one| one.descriptor.name).collect();
-    assert_eq!(names, ["patcher", "reader", "leader-election"]);
-    assert_eq!(told[0].rules, [Rule::new("", "configmaps", [Verb::Patch])]);
-    assert_eq!(manager.registry().declarations(&env).expect("declared").len(), 3);
+    let told = second.clone();
+    let undeclared = Registration::task("reader", RunsOn::EveryReplica, move |cx| {
+        let story = told.clone();
+        async move {
+            patch_every_second(&cx, &story).await;
+            Ok(())
+        }
+    });
+    let manager = manager.register(patcher(RunsOn::EveryReplica, &first)).register(undeclared);
+    let declared = manager.registry().declarations_for(&env, &ManagerConfig::new("one")).expect("declared");
+    let names: Vec<_> = declared.iter().map(|one| one.descriptor.name).collect();
+    assert_eq!(names, ["scribe", "patcher", "reader", "leader-election"]);
+    let events = Rule::new("", "events", [Verb::Create, Verb::Patch]);
+    assert_eq!(declared[1].rules, [Rule::new("", "configmaps", [Verb::Patch]), events.clone()]);
+    assert_eq!(declared[2].rules, [events]);
+    assert_eq!(manager.registry().declarations(&env).expect("declared").len(), 4);
 
     let one = world.start_manager((env, manager));
     world.pass(5).await;
@@ -303,13 +312,131 @@ async fn what_declares_its_requests_sends_no_other_and_is_told_with_the_controll
         refused[0].contains("patch on \"configmaps\"") && refused[0].contains("not declared"),
         "{refused:?}"
     );
-    let patches = world.api.sent().into_iter().filter(|asked| asked.verb == Some(Verb::Patch));
-    assert!(patches.count() > 0, "the one that declared it writes");
     let counted =
         format!(r#"{UNDECLARED}{{controller="reader",group="",resource="configmaps",verb="patch"}}"#);
     assert!(one.metrics.encode().contains(&counted), "what is refused is counted");
     one.trigger.fire();
     assert!(one.ended().await.is_ok());
+}
+
+/// Copies the ConfigMap `web` into its story when it starts, by the lister and by the index of its setup, and tells users.
+struct Reader {
+    maps: Lister<ConfigMap>,
+    by_scribe: Index<ConfigMap, String>,
+    fed: Lister<ConfigMap>,
+    story: Story,
+}
+
+impl Runnable for Reader {
+    const NAME: &'static str = "reader";
+    type Config = Story;
+
+    fn setup(setup: &mut Setup, story: &Story) -> Result<Self, SetupError> {
+        let maps = setup.watch::<ConfigMap>().lister();
+        let scribe = |map: &ConfigMap| map.data.as_ref().and_then(|data| data.get("scribe").cloned());
+        let source = ChannelSource::new(setup.env());
+        source.put(&json!({ "metadata": { "name": "fed", "namespace": "shop" } })).expect("an object");
+        let source = source.selecting(&Selection::default());
+        let fed = setup.watch_from(source, Typed::<ConfigMap>::new()).lister();
+        Ok(Self { by_scribe: maps.index(scribe), maps, fed, story: story.clone() })
+    }
+
+    async fn run(&self, cx: RunnableContext) -> Result<(), BoxError> {
+        let key = ObjectKey::namespaced("shop", "web");
+        let map = self.maps.get(&key)?.ok_or("the cache is empty")?;
+        let scribe = map.data.as_ref().and_then(|data| data.get("scribe").cloned()).unwrap_or_default();
+        let found = self.by_scribe.get(&scribe).len();
+        self.story.tell(format!("{scribe}: {found} by index, {} fed", self.fed.list().len()));
+        cx.events().event(&map_reference(&key), EventType::Normal, "Read", "read once");
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn runnable_reads_what_it_declared_once_its_caches_are_synced() {
+    let world = World::new();
+    let one = world.start("one");
+    world.pass(15).await;
+    let story = Story::default();
+    let (env, manager) = world.manager_of_scribe("two");
+    let everywhere = Descriptor::new("everywhere").on(RunsOn::EveryReplica);
+    let handle = manager.handle();
+    let manager = manager
+        .register(Registration::runnable::<Reader>(story.clone()))
+        .register(Registration::runnable::<Reader>(story.clone()).named(everywhere));
+    let declared = manager.registry().declarations_for(&env, &ManagerConfig::new("two")).expect("declared");
+    assert_eq!(declared[1].rules[0], Rule::new("", "configmaps", [Verb::List, Verb::Watch]));
+    let two = world.start_manager((env, manager));
+    world.pass(5).await;
+    let read = "done by one: 1 by index, 1 fed";
+    assert_eq!(story.told(), [read], "the one that needs no leadership");
+    handle.add(Registration::runnable::<Reader>(story.clone()).named(everywhere)).expect("it runs");
+    world.pass(5).await;
+    assert_eq!(story.told(), [read; 2], "and one that is added later");
+    one.stops().await;
+    world.pass(5).await;
+    assert_eq!(story.told().len(), 3, "and the one that needs leadership");
+    let told = world.events().iter().filter(|(_, note)| note == "read once").count();
+    assert!(told > 0, "events of a runnable that has ended are sent: {:?}", world.events());
+    two.trigger.fire();
+    assert!(two.ended().await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_leaders_runnable_starts_on_caches_that_reflect_the_last_leader() {
+    let world = World::new();
+    let one = world.start("one");
+    world.pass(5).await;
+    let story = Story::default();
+    let (env, manager) = world.manager_of_scribe("two");
+    let two = world.start_manager((env, manager.register(Registration::runnable::<Reader>(story.clone()))));
+    world.pass(2).await;
+    world.pass(10).await;
+    world.fail("configmaps", What::Coalesced { within_ms: 3000 });
+    one.trigger.fire();
+    assert!(one.ended().await.is_ok());
+    world.pass(2).await;
+    assert_eq!(story.told(), ["done by one: 1 by index, 1 fed"]);
+    two.trigger.fire();
+    assert!(two.ended().await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn runnable_without_its_caches_delays_nothing_and_fails_when_time_is_up() {
+    let world = World::new();
+    world.fail("secrets", What::Unavailable);
+    let env = world.env.incarnation("one", 0);
+    let config = ManagerConfig {
+        shutdown_timeout: Duration::from_secs(30),
+        cache_sync: CacheSync::Within(Duration::from_secs(120)),
+        ..ManagerConfig::new("one")
+    };
+    let unread = Registration::task("unread", RunsOn::Leader, |_| async { Ok(()) })
+        .tuned(|setup| drop(setup.watch::<Secret>()));
+    let manager = world.manager(&env, config).register(Registration::of::<Scribe>()).register(unread);
+    let one = world.start_manager((env, manager));
+    world.pass(90).await;
+    assert_eq!(world.scribbled(), json!(done_by("one")), "controllers work");
+    assert!(one.health.report(Probe::Ready).details().contains("informer-sync-unread"));
+    let end = one.ended().await.expect_err("time is up").to_string();
+    assert!(end.contains("the runnable unread failed: caches are not complete"), "{end}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn setup_of_a_runnable_that_fails_ends_the_start_and_names_it() {
+    let world = World::new();
+    let early = Registration::task("early", RunsOn::BeforeCaches, |_| async { Ok(()) })
+        .tuned(|setup| drop(setup.watch::<ConfigMap>()));
+    let (_, manager) = world.manager_of_scribe("one");
+    let (_trigger, signals) = ShutdownSignals::manual();
+    let error = manager.register(early).run(signals).await.expect_err("refused").to_string();
+    assert!(
+        error.contains("setting up early: watching configmaps.v1: a runnable that runs before"),
+        "{error}"
+    );
+    let (_, manager) = world.manager_of_scribe("two");
+    let added = manager.handle().add(Registration::of::<Scribe>()).expect_err("refused").to_string();
+    assert_eq!(added, "scribe is a controller: register it before the manager runs");
 }
 
 #[tokio::test(start_paused = true)]
@@ -319,7 +446,7 @@ async fn what_needs_leadership_writes_behind_the_fence_and_what_does_not_writes_
     world.pass(15).await;
     let story = Story::default();
     let (env, manager) = world.manager_of_scribe("two");
-    let two = world.start_manager((env, manager.add(writer(RunnableGroup::EveryReplica, &story))));
+    let two = world.start_manager((env, manager.register(patcher(RunsOn::EveryReplica, &story))));
     world.pass(5).await;
     let map = world.api.object(MAP).expect("the map");
     assert_eq!((&map["data"]["writer"], world.holder()), (&json!("two"), json!("one")));
@@ -329,7 +456,7 @@ async fn what_needs_leadership_writes_behind_the_fence_and_what_does_not_writes_
 
     let world = World::new();
     let (env, manager) = world.manager_of_scribe("one");
-    let one = world.start_manager((env, manager.add(writer(RunnableGroup::Leader, &story))));
+    let one = world.start_manager((env, manager.register(patcher(RunsOn::Leader, &story))));
     world.pass(5).await;
     assert_eq!(story.told(), Vec::<String>::new());
     world.api.put(LEASE, json!({ "spec": { "holderIdentity": "other" } }));
@@ -343,12 +470,12 @@ async fn what_needs_leadership_writes_behind_the_fence_and_what_does_not_writes_
 async fn an_error_that_comes_of_being_told_to_stop_does_not_spoil_an_orderly_end() {
     let world = World::new();
     let (env, manager) = world.manager_of_scribe("one");
-    let hurt = runnable("hurt", RunnableGroup::EveryReplica, |cx| async move {
+    let hurt = Registration::task("hurt", RunsOn::EveryReplica, |cx| async move {
         cx.stopped().await;
         cx.env().sleep(Duration::from_secs(2)).await;
-        Err(RunnableError::from("cancelled"))
+        Err(BoxError::from("cancelled"))
     });
-    let one = world.start_manager((env, manager.add(hurt)));
+    let one = world.start_manager((env, manager.register(hurt)));
     world.pass(20).await;
     let begun = world.env.now();
     one.trigger.fire();
@@ -362,12 +489,12 @@ async fn with_a_shutdown_timeout_of_zero_runnables_are_waited_for_without_end() 
     let world = World::new();
     let env = world.env.incarnation("one", 0);
     let config = ManagerConfig { shutdown_timeout: Duration::ZERO, ..ManagerConfig::new("one") };
-    let slow = runnable("slow", RunnableGroup::Leader, |cx| async move {
+    let slow = Registration::task("slow", RunsOn::Leader, |cx| async move {
         cx.stopped().await;
         cx.env().sleep(Duration::from_secs(3600)).await;
         Ok(())
     });
-    let manager = world.manager(&env, config).add(slow);
+    let manager = world.manager(&env, config).register(slow);
     let one = world.start_manager((env, manager));
     world.pass(5).await;
     one.trigger.fire();
@@ -382,12 +509,12 @@ async fn what_ended_the_work_is_told_before_what_did_not_stop_after_it() {
     let world = World::new();
     let env = world.env.incarnation("one", 0);
     let config = ManagerConfig { shutdown_timeout: Duration::from_secs(3), ..ManagerConfig::new("one") };
-    let fails = runnable("fails", RunnableGroup::Leader, |cx| async move {
+    let fails = Registration::task("fails", RunsOn::Leader, |cx| async move {
         cx.env().sleep(Duration::from_secs(1)).await;
-        Err(RunnableError::from("no more"))
+        Err(BoxError::from("no more"))
     });
-    let stubborn = runnable("stubborn", RunnableGroup::Leader, |_| async { std::future::pending().await });
-    let manager = world.manager(&env, config).add(stubborn).add(fails);
+    let stubborn = Registration::task("stubborn", RunsOn::Leader, |_| async { std::future::pending().await });
+    let manager = world.manager(&env, config).register(stubborn).register(fails);
     let end = world.start_manager((env, manager)).ended().await.expect_err("it failed");
     assert_eq!(end.to_string(), "the runnable fails failed: no more");
 }
@@ -403,14 +530,17 @@ async fn runnables_that_are_added_while_others_start_all_start_once() {
         let (handle, story, env) = (handle.clone(), story.clone(), world.env.clone());
         world.env.spawn("adder", async move {
             env.sleep(Duration::from_millis(number)).await;
-            handle.add(diarist("one of many", RunnableGroup::EveryReplica, &story))
+            let name: &'static str = Box::leak(format!("number {number}").into_boxed_str());
+            handle.add(diarist(name, RunsOn::EveryReplica, &story))
         })
     });
     for added in join_all(adders).await {
-        assert_eq!(added, Ok(Ok(())));
+        assert!(matches!(added, Ok(Ok(()))));
     }
     world.pass(5).await;
-    assert_eq!(story.told(), vec!["one of many starts"; 20]);
+    assert_eq!(story.told().iter().filter(|told| told.ends_with(" starts")).count(), 20);
+    let again = diarist("number 7", RunsOn::Leader, &story);
+    assert!(matches!(handle.add(again), Err(AddError::NameTaken { name: "number 7" })));
     one.trigger.fire();
     assert!(one.ended().await.is_ok());
     assert_eq!(story.told().len(), 40);
@@ -424,11 +554,11 @@ async fn those_that_have_ended_are_forgotten_while_others_come() {
     let one = world.start_manager((env, manager));
     world.pass(5).await;
     for _ in 0..100 {
-        let brief = runnable("brief", RunnableGroup::EveryReplica, |_| async { Ok(()) });
+        let brief = Registration::task("brief", RunsOn::EveryReplica, |_| async { Ok(()) });
         handle.add(brief).expect("it runs");
         world.pass(1).await;
     }
-    assert_eq!(handle.kept(RunnableGroup::EveryReplica), 1, "the last one");
+    assert_eq!(handle.kept(RunsOn::EveryReplica), 1, "the last one");
     one.trigger.fire();
     assert!(one.ended().await.is_ok());
 }
@@ -437,11 +567,11 @@ async fn those_that_have_ended_are_forgotten_while_others_come() {
 async fn one_that_fails_during_the_shutdown_and_before_its_turn_to_stop_is_told_of() {
     let world = World::new();
     let (env, manager) = world.manager_of_scribe("one");
-    let fails = runnable("fails", RunnableGroup::EveryReplica, |cx| async move {
+    let fails = Registration::task("fails", RunsOn::EveryReplica, |cx| async move {
         cx.env().sleep(Duration::from_secs(7)).await;
-        Err(RunnableError::from("no more"))
+        Err(BoxError::from("no more"))
     });
-    let one = world.start_manager((env, manager.add(fails)));
+    let one = world.start_manager((env, manager.register(fails)));
     world.pass(5).await;
     one.trigger.fire();
     let end = one.ended().await.expect_err("something failed").to_string();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
 use k8s_openapi::api::core::v1::Node;
+use windlass_controller::RunsOn;
 use windlass_object::shard::{Division, ShardId, hash};
 use windlass_sharding::{DIVISION_ANNOTATION, ShardTable};
 
@@ -660,8 +661,8 @@ async fn what_needs_a_leader_or_watches_kinds_without_namespaces_by_shard_is_ref
     assert!(two.ready());
     two.dies().await;
     let env = world.env.incarnation("three", 0);
-    let led = crate::runnable("led", crate::RunnableGroup::Leader, |_| async { Ok(()) });
-    let manager = world.manager(&env, four_shards("three")).add(led);
+    let led = Registration::task("led", RunsOn::Leader, |_| async { Ok(()) });
+    let manager = world.manager(&env, four_shards("three")).register(led);
     let (_trigger, signals) = ShutdownSignals::manual();
     let error = manager.run(signals).await.expect_err("refused").to_string();
     assert!(error.contains("the runnable led needs the leader"), "{error}");

@@ -1,0 +1,341 @@
+//! What runs in a process beside controllers: servers, syncers, everything that starts, works and stops.
+//!
+//! A [`Runnable`] declares in its setup what it reads and writes, as a controller does. It has no queue.
+//!
+//! Guarantees:
+//! - [`Runnable::run`] is called once its caches are synced, and on a new leader once they reflect what the last leader
+//!   wrote. It waits for the caches of its own setup and for no others.
+//! - A request that was not declared in `setup` is rejected before it leaves the process. On the leader every write passes
+//!   the fence of the lease.
+//! - A panic is an error like any other. Events that were recorded are sent before the runnable counts as stopped, for half
+//!   a second at most.
+//!
+//! It refuses to wait for what it wrote: a lister can be behind the runnable's own writes. Work that decides by what it
+//! wrote belongs in a controller.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, Either, select};
+use tokio_util::sync::CancellationToken;
+use windlass_admin::Health;
+use windlass_client::ControllerClients;
+use windlass_env::{Env, TaskGroup, caught};
+use windlass_events::{Recorder, recorder};
+use windlass_metrics::Metrics;
+
+use crate::consistency::caches::behind;
+use crate::declared::{Declaration, Enforced};
+use crate::descriptor::{Descriptor, RunsOn};
+use crate::enqueue::trigger::{Trigger, Triggers};
+use crate::error::{BoxError, SetupError};
+use crate::run::cache_wait::{CacheWait, caches_synced};
+use crate::run::remains::Remains;
+use crate::setup::{CacheSync, OwnSource, RunnableParts, Setup};
+
+/// How long events can take to be sent after a runnable has ended.
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Work that runs in the process beside controllers.
+///
+/// # Examples
+/// ```
+/// # use std::time::Duration;
+/// # use k8s_openapi::api::core::v1::Node;
+/// # use windlass_controller::{BoxError, Runnable, RunnableContext, RunsOn, Setup, SetupError};
+/// # use windlass_informer::Lister;
+/// struct NodeCount {
+///     nodes: Lister<Node>,
+/// }
+///
+/// impl Runnable for NodeCount {
+///     const NAME: &'static str = "node-count";
+///     const RUNS: RunsOn = RunsOn::EveryReplica;
+///     type Config = ();
+///
+///     fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
+///         Ok(Self { nodes: setup.watch::<Node>().lister() })
+///     }
+///
+///     async fn run(&self, cx: RunnableContext) -> Result<(), BoxError> {
+///         while cx.env().timeout(Duration::from_secs(60), cx.stopped()).await.is_err() {
+///             tracing::info!(nodes = self.nodes.list().len(), "counted");
+///         }
+///         Ok(())
+///     }
+/// }
+/// ```
+pub trait Runnable: Send + Sync + Sized + 'static {
+    /// Its name in errors, logs and roles, and the identity of its client.
+    const NAME: &'static str;
+
+    /// The replicas that run it, and from when on. Default [`RunsOn::Leader`].
+    const RUNS: RunsOn = RunsOn::Leader;
+
+    /// What the runnable is configured with; `()` if nothing.
+    type Config: Send + Sync + 'static;
+
+    /// Declares what the runnable reads and writes, and builds it. As [`Controller::setup`](crate::Controller::setup), but
+    /// methods that are about a queue are errors. One that runs [before caches](RunsOn::BeforeCaches) watches nothing.
+    ///
+    /// # Errors
+    /// When the runnable cannot be built from its configuration.
+    fn setup(setup: &mut Setup, config: &Self::Config) -> Result<Self, SetupError>;
+
+    /// Runs until [`RunnableContext::stopped`] resolves, or its work is done. It is called once, in a task of its own.
+    /// Implementations write `async fn run`.
+    ///
+    /// # Errors
+    /// Failures that the process must not continue after: the first error of a runnable ends it.
+    ///
+    /// # Cancel safety
+    /// The future is dropped at any await when leadership is lost, a shutdown is aborted, or the shutdown timeout expires.
+    fn run(&self, cx: RunnableContext) -> impl Future<Output = Result<(), BoxError>> + Send;
+}
+
+/// A runnable without its type.
+pub(crate) trait Run: Send + Sync {
+    fn run(&self, cx: RunnableContext) -> BoxFuture<'_, Result<(), BoxError>>;
+}
+
+impl<R: Runnable> Run for R {
+    fn run(&self, cx: RunnableContext) -> BoxFuture<'_, Result<(), BoxError>> {
+        Box::pin(Runnable::run(self, cx))
+    }
+}
+
+type RunTask = Box<dyn Fn(RunnableContext) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync>;
+
+/// A runnable that is no more than a function.
+pub(crate) struct Task(pub(crate) RunTask);
+
+impl Run for Task {
+    fn run(&self, cx: RunnableContext) -> BoxFuture<'_, Result<(), BoxError>> {
+        (self.0)(cx)
+    }
+}
+
+/// The means of one runnable. Clones are the same.
+#[derive(Clone)]
+pub struct RunnableContext {
+    env: Env,
+    metrics: Metrics,
+    triggers: Triggers,
+    health: Health,
+    client: kube::Client,
+    events: Recorder,
+    stop: CancellationToken,
+    ready: CancellationToken,
+}
+
+impl RunnableContext {
+    /// Resolves when the runnable must stop.
+    pub fn stopped(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        self.stop.clone().cancelled_owned()
+    }
+
+    /// Whether the runnable must stop.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.is_cancelled()
+    }
+
+    /// Reports that others can rely on the runnable from now on. The informers start when every runnable that runs
+    /// [before caches](RunsOn::BeforeCaches) is ready or has ended.
+    pub fn ready(&self) {
+        self.ready.cancel();
+    }
+
+    /// Returns a client with the identity and limits of the runnable. It rejects requests that the runnable did not
+    /// declare. On the leader it writes behind the fence of the lease; on every replica it writes at any time.
+    pub fn client(&self) -> &kube::Client {
+        &self.client
+    }
+
+    /// Tells users what happened. Never waits and never fails.
+    pub fn events(&self) -> &Recorder {
+        &self.events
+    }
+
+    /// The clock, timers, randomness and tasks of this process.
+    pub fn env(&self) -> &Env {
+        &self.env
+    }
+
+    /// The metrics of this process.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// The health checks of this process. More can be added.
+    pub fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// The trigger that `controller` declares under `name` in its setup: sends keys to that controller.
+    pub fn trigger(&self, controller: &str, name: &str) -> Trigger {
+        self.triggers.get(controller, name)
+    }
+}
+
+/// What a runnable needs from its process in order to run.
+#[derive(Clone)]
+pub struct RunnableResources {
+    /// Its identity towards the API server.
+    pub clients: ControllerClients,
+    /// The health checks of the process.
+    pub health: Health,
+    /// How many events of each sort are remembered in order to recognize repetition.
+    pub remembered_events: usize,
+    /// A number that no other runnable of this process has.
+    pub number: u64,
+    /// Canceled when it must stop.
+    pub stop: CancellationToken,
+    /// Canceled when it is ready.
+    pub ready: CancellationToken,
+}
+
+/// A runnable that is set up, with its informers requested, and waits to be started.
+pub struct PreparedRunnable {
+    runnable: Arc<dyn Run>,
+    parts: RunnableParts,
+}
+
+impl PreparedRunnable {
+    pub(crate) fn new(runnable: Arc<dyn Run>, parts: RunnableParts) -> Self {
+        Self { runnable, parts }
+    }
+
+    /// The names of the runnable, and the replicas that run it.
+    pub fn descriptor(&self) -> Descriptor {
+        self.parts.descriptor
+    }
+
+    /// What the runnable declared.
+    pub fn declaration(&self) -> Declaration {
+        self.parts.declared.declaration(self.descriptor(), self.parts.caches.watches())
+    }
+
+    /// Reports, whenever it is called, whether the caches of this runnable are complete; if not, which are not and why.
+    pub fn caches(&self) -> impl Fn() -> Result<(), String> + Send + Sync + 'static + use<> {
+        let caches = self.parts.caches.all();
+        move || behind(&caches).map_err(|behind| behind.to_string())
+    }
+
+    /// What is left of the runnable if it is dropped while it runs.
+    pub fn remains(&self) -> Remains {
+        Remains {
+            controller: self.descriptor().name,
+            triggers: Vec::new(),
+            informers: self.parts.sources.iter().map(|own| own.factory.clone()).collect(),
+            polls: TaskGroup::new(self.parts.host.env.clone()),
+        }
+    }
+
+    /// How long to wait for caches, unless the setup of the runnable chose.
+    pub fn cache_sync_by_default(&mut self, patience: CacheSync) {
+        self.parts.cache_sync.get_or_insert(patience);
+    }
+
+    /// Waits for the caches, then for `caught_up`, and runs the runnable to its end. `caught_up` is first polled when the
+    /// caches are complete.
+    ///
+    /// # Errors
+    /// That of the runnable, a panic of it, and [`SetupError::NotSynced`].
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the runnable; [`Remains::end`] waits until all is gone.
+    pub async fn run(
+        self,
+        resources: RunnableResources,
+        caught_up: impl Future<Output = ()> + Send,
+    ) -> Result<(), BoxError> {
+        let started = Started(self.remains());
+        let begin = async {
+            self.caches_synced().await?;
+            caught_up.await;
+            Ok::<(), SetupError>(())
+        };
+        let ended = match resources.stop.run_until_cancelled(begin).await {
+            None => Ok(()),
+            Some(Err(error)) => Err(error.into()),
+            Some(Ok(())) => self.run_with_events(resources).await,
+        };
+        started.0.end().await;
+        ended
+    }
+
+    async fn caches_synced(&self) -> Result<(), SetupError> {
+        let RunnableParts { descriptor, host, needed, sources, cache_sync, .. } = &self.parts;
+        sources.iter().for_each(OwnSource::start);
+        let patience = cache_sync.unwrap_or_default();
+        let lacking = || behind(needed).err().map(|behind| behind.to_string()).unwrap_or_default();
+        let wait = CacheWait { env: &host.env, name: descriptor.name, patience };
+        wait.until(|| caches_synced(needed), lacking).await
+    }
+
+    /// Runs it, sends the events that it records meanwhile, and afterwards those that are left.
+    async fn run_with_events(&self, resources: RunnableResources) -> Result<(), BoxError> {
+        let RunnableParts { descriptor, host, declared, .. } = &self.parts;
+        let RunnableResources { clients, health, remembered_events, number, stop, ready } = resources;
+        let declared = Enforced::new(declared.all.clone(), descriptor.name, host.metrics.clone());
+        // A later runnable can have the same name: each draws names of events from its own stream.
+        let chance = format!("{} {} {}", host.env.instance(), host.env.life(), descriptor.name);
+        let chance = host.env.incarnation(&chance, number);
+        let (events, sink) = recorder(chance, descriptor.client_name, &host.metrics);
+        let ended = CancellationToken::new();
+        let sink = pin!(sink.remembering(remembered_events).run(clients.client(), ended.clone()));
+        let run = self.runnable.run(RunnableContext {
+            env: host.env.clone(),
+            metrics: host.metrics.clone(),
+            triggers: host.triggers.clone(),
+            health,
+            client: clients.declared(Arc::new(declared)),
+            events,
+            stop,
+            ready,
+        });
+        let ran = match select(pin!(caught(run)), sink).await {
+            Either::Right(((), run)) => run.await,
+            Either::Left((ran, sink)) => {
+                ended.cancel();
+                if host.env.timeout(FLUSH_TIMEOUT, sink).await.is_err() {
+                    tracing::warn!(
+                        runnable = descriptor.name,
+                        "events were not sent in time and are dropped"
+                    );
+                }
+                ran
+            }
+        };
+        ran.unwrap_or_else(|message| Err(format!("it panicked: {message}").into()))
+    }
+}
+
+/// A runnable that has started. Its own informers stop when this is dropped.
+struct Started(Remains);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        self.0.begin_to_end();
+    }
+}
+
+impl fmt::Debug for RunnableContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunnableContext").field("stopped", &self.is_stopped()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for RunnableResources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunnableResources").field("clients", &self.clients).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for PreparedRunnable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PreparedRunnable").field("descriptor", &self.descriptor()).finish_non_exhaustive()
+    }
+}
