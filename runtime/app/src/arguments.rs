@@ -44,6 +44,8 @@ pub(crate) struct Manifests {
     pub(crate) what: What,
     pub(crate) namespace: Option<String>,
     pub(crate) watch_namespaces: Vec<String>,
+    /// Where the Lease is, if not where the program is.
+    pub(crate) lease_namespace: Option<String>,
     /// With the right to install definitions.
     pub(crate) install_crds: bool,
 }
@@ -93,9 +95,11 @@ fn run(name: &str, mut parser: Parser) -> Result<Command, lexopt::Error> {
             Arg::Long("kubeconfig") => run.kubeconfig = Some(parser.value()?.into()),
             Arg::Long("leader-elect") => run.leader_elect = switch("leader-elect", &mut parser)?,
             Arg::Long("lease-namespace") => {
-                run.lease_namespace = Some(namespace(&parser.value()?.string()?)?);
+                run.lease_namespace = Some(namespace("--lease-namespace", &parser.value()?.string()?)?);
             }
-            Arg::Long("namespaces") => run.namespaces = namespaces(&parser.value()?.string()?)?,
+            Arg::Long("namespaces") => {
+                run.namespaces = namespaces("--namespaces", &parser.value()?.string()?)?
+            }
             Arg::Long("address") => run.address = Some(address(&parser.value()?.string()?)?),
             Arg::Long("install-crds") => run.install_crds = switch("install-crds", &mut parser)?,
             Arg::Long("log-format") => run.log_format = log_format(&parser.value()?.string()?)?,
@@ -111,9 +115,14 @@ fn manifests(name: &str, mut parser: Parser) -> Result<Command, lexopt::Error> {
     while let Some(argument) = parser.next()? {
         match argument {
             Arg::Value(word) => asked.what = what(&word.string()?)?,
-            Arg::Long("namespace") => asked.namespace = Some(namespace(&parser.value()?.string()?)?),
+            Arg::Long("namespace") => {
+                asked.namespace = Some(namespace("--namespace", &parser.value()?.string()?)?)
+            }
             Arg::Long("watch-namespaces") => {
-                asked.watch_namespaces = namespaces(&parser.value()?.string()?)?;
+                asked.watch_namespaces = namespaces("--watch-namespaces", &parser.value()?.string()?)?;
+            }
+            Arg::Long("lease-namespace") => {
+                asked.lease_namespace = Some(namespace("--lease-namespace", &parser.value()?.string()?)?);
             }
             Arg::Long("install-crds") => asked.install_crds = switch("install-crds", &mut parser)?,
             Arg::Short('h') | Arg::Long("help") => return Ok(Command::Help(help(name))),
@@ -156,12 +165,18 @@ fn log_format(value: &str) -> Result<LogFormat, String> {
     }
 }
 
-fn namespaces(value: &str) -> Result<Vec<String>, String> {
-    value.split(',').map(str::trim).filter(|name| !name.is_empty()).map(namespace).collect()
+fn namespaces(flag: &str, value: &str) -> Result<Vec<String>, String> {
+    let names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let names = names.map(|name| namespace(flag, name)).collect::<Result<Vec<_>, _>>()?;
+    match names.is_empty() {
+        // An empty variable of a script must not widen what the program does.
+        true => Err(format!("{flag}={value}: it names no namespace; leave it out for all of them")),
+        false => Ok(names),
+    }
 }
 
 /// A name as RFC 1123 has labels, which is what the API server accepts.
-fn namespace(name: &str) -> Result<String, String> {
+fn namespace(flag: &str, name: &str) -> Result<String, String> {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_label = name.len() <= 63
         && name.bytes().all(|byte| is_inner(byte) || byte == b'-')
@@ -170,7 +185,7 @@ fn namespace(name: &str) -> Result<String, String> {
     match is_label {
         true => Ok(name.to_owned()),
         false => Err(format!(
-            "{name:?} is no name of a namespace: use lower-case letters, digits and `-`, at most 63 of them"
+            "{flag}={name}: that is no name of a namespace; use lower-case letters, digits and `-`, at most 63 of them"
         )),
     }
 }
@@ -197,6 +212,7 @@ manifests prints what the cluster must have, without a cluster: definitions, acc
 
   --namespace=NAME          the namespace of the program; default default
   --watch-namespaces=A,B    roles in these namespaces alone, for a program that runs with --namespaces=A,B
+  --lease-namespace=NAME    where the Lease is; default the namespace of the program
   --install-crds=BOOL       with the right to install definitions, for a program that runs with --install-crds
 "
     )
@@ -235,9 +251,10 @@ mod tests {
             what: What::Rbac,
             namespace: Some("ops".into()),
             watch_namespaces: vec!["blue".into(), "green".into()],
+            lease_namespace: Some("leases".into()),
             install_crds: true,
         };
-        let words = "manifests rbac --namespace=ops --watch-namespaces blue,green --install-crds";
+        let words = "manifests rbac --lease-namespace=leases --namespace=ops --watch-namespaces blue,green --install-crds";
         assert_eq!(parse(words), Ok(Command::Manifests(rbac)));
     }
 
@@ -247,9 +264,11 @@ mod tests {
             ("--leader-elect=maybe", ["--leader-elect=maybe", "`true`"]),
             ("--address=8443", ["--address=8443", "127.0.0.1:8080"]),
             ("--log-format=xml", ["--log-format=xml", "`json`"]),
-            ("--namespaces=Blue", ["\"Blue\"", "lower-case"]),
-            ("--lease-namespace=-a", ["\"-a\"", "lower-case"]),
-            ("--kubeconfig", ["--kubeconfig", "value"]),
+            ("--namespaces=Blue", ["--namespaces=Blue", "lower-case"]),
+            ("--namespaces=,", ["--namespaces=,", "leave it out"]),
+            ("manifests --watch-namespaces=", ["--watch-namespaces=", "leave it out"]),
+            ("--lease-namespace=-a", ["--lease-namespace=-a", "lower-case"]),
+            ("--kubeconfig", ["--kubeconfig", "missing argument"]),
             ("--qps=3", ["--qps", "--help"]),
             ("run", ["run", "--help"]),
             ("manifests roles", ["roles", "`rbac`"]),

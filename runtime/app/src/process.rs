@@ -7,7 +7,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use tracing_subscriber::EnvFilter;
 use windlass_admin::AdminConfig;
-use windlass_client::{Cluster, ClusterSource, infer_config};
+use windlass_client::{Cluster, infer_config};
 use windlass_controller::Registration;
 use windlass_env::Env;
 use windlass_informer::NamespaceSet;
@@ -37,6 +37,10 @@ impl App {
         let mut options = ManifestOptions::new(asked.namespace.as_deref().unwrap_or("default"));
         options.watch_namespaces.clone_from(&asked.watch_namespaces);
         let mut config = config(self.name, "manifests", &Run::default(), true);
+        if let Some(election) = &mut config.election {
+            let namespace = asked.lease_namespace.clone();
+            election.lease_namespace = namespace.unwrap_or_else(|| options.namespace.clone());
+        }
         self.configure.into_iter().for_each(|change| change(&mut config));
         let mut registry = registry(self.registrations)?;
         if asked.install_crds {
@@ -59,7 +63,7 @@ impl App {
         let signals = ShutdownSignals::from_process(&env)
             .map_err(|source| Error::System { what: "listen for signals", source })?;
         let Cluster { config: cluster, source } = infer_config(run.kubeconfig.as_deref()).await?;
-        let mut config = config(self.name, &identity(&env), &run, source == ClusterSource::Pod);
+        let mut config = config(self.name, &identity(&env), &run, in_pod());
         if let Some(election) = &mut config.election {
             let namespace = run.lease_namespace.clone();
             election.lease_namespace = namespace.unwrap_or_else(|| cluster.default_namespace.clone());
@@ -86,6 +90,11 @@ fn registry(registrations: Vec<Registration>) -> Result<Registry, Error> {
 fn install(registry: &mut Registry, crds: Vec<CustomResourceDefinition>) -> Result<(), Error> {
     let installer = Registration::runnable::<CrdInstaller>(crds);
     Ok(registry.register(installer).map_err(ManagerError::from)?)
+}
+
+/// Whether the process runs in a Pod, whatever cluster it works on.
+fn in_pod() -> bool {
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
 }
 
 /// The configuration that the arguments ask for.

@@ -42,7 +42,7 @@ use crate::{
         repeat::Repeat,
         turn::During,
         wire::{ServiceWire, Wire},
-        write_log::{Log, WriteLog},
+        write_log::{Log, OpenWrites, WriteLog},
     },
 };
 
@@ -414,6 +414,7 @@ impl Shared {
             inner,
             fence: None,
             turn: None,
+            open: OpenWrites::default(),
             draining: self.draining.observe(),
         }
     }
@@ -463,6 +464,7 @@ pub struct ControllerClients {
     fence: Option<Arc<dyn Fence>>,
     /// Closed when these clients write no more; `None` for clients that write as long as the process does.
     turn: Option<Observer<()>>,
+    open: OpenWrites,
     draining: Observer<bool>,
 }
 
@@ -478,11 +480,11 @@ impl ControllerClients {
         Self { fence: Some(fence), ..self.clone() }
     }
 
-    /// The same identity, whose clients write until `turn` is closed. A write that is under way then is dropped. Reads
-    /// are not concerned.
+    /// The same identity, whose clients write until `turn` is closed. A write that is under way then is dropped when its
+    /// task is next polled; until then it is among `open`. Reads are not concerned.
     #[must_use]
-    pub fn during(&self, turn: Observer<()>) -> Self {
-        Self { turn: Some(turn), ..self.clone() }
+    pub fn during(&self, turn: Observer<()>, open: OpenWrites) -> Self {
+        Self { turn: Some(turn), open, ..self.clone() }
     }
 
     /// A client whose writes nobody keeps a log of, and that [`Clients::drain`] leaves alone: for events, which are
@@ -513,7 +515,7 @@ impl ControllerClients {
     /// Outside of a tokio runtime.
     pub fn worker(&self, log: Arc<dyn WriteLog>, declared: Option<Arc<dyn DeclaredVerbs>>) -> kube::Client {
         let drained = before(Drain(self.draining.clone()), Arc::clone(&self.inner));
-        let logged = before(Log(log), drained);
+        let logged = before(Log { log, open: self.open.clone() }, drained);
         self.over(match declared {
             Some(declared) => before(Declared(declared), logged),
             None => logged,

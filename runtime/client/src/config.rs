@@ -30,7 +30,7 @@ pub async fn load_config(kubeconfig: Option<&Path>, master: Option<&str>) -> Res
     let server = master.filter(|address| !address.is_empty()).map(server).transpose()?;
     match (kubeconfig.filter(|path| !path.as_os_str().is_empty()), server) {
         (Some(path), server) => {
-            let (mut config, _context) = from_file(path).await?;
+            let (mut config, _context) = configured(path, read(path)?).await?;
             config.cluster_url = server.unwrap_or(config.cluster_url);
             if has_userinfo(&config.cluster_url) { Err(ConfigError::Userinfo) } else { Ok(config) }
         }
@@ -94,21 +94,39 @@ async fn infer(
     home: Option<PathBuf>,
     in_pod: impl FnOnce() -> Result<Config, InClusterError>,
 ) -> Result<Cluster, ConfigError> {
-    if let Some(path) = named.map(Path::to_path_buf).or(variable) {
-        return in_file(path).await;
+    if let Some(path) = named.filter(|path| !path.as_os_str().is_empty()) {
+        return in_files(vec![path.to_path_buf()]).await;
+    }
+    let listed: Vec<PathBuf> = variable.iter().flat_map(std::env::split_paths).collect();
+    let listed: Vec<PathBuf> = listed.into_iter().filter(|path| !path.as_os_str().is_empty()).collect();
+    if !listed.is_empty() {
+        return in_files(listed).await;
     }
     let missing = match in_pod() {
         Ok(config) => return Ok(Cluster { config, source: ClusterSource::Pod }),
-        Err(error) => error,
+        // The process does not run in a Pod.
+        Err(error @ InClusterError::ReadEnvironmentVariable(_)) => error,
+        Err(error) => return Err(not_in_cluster(error)),
     };
     match home.map(|home| home.join(".kube/config")).filter(|path| path.exists()) {
-        Some(path) => in_file(path).await,
+        Some(path) => in_files(vec![path]).await,
         None => Err(ConfigError::Nowhere { reason: one_line(&missing) }),
     }
 }
 
-async fn in_file(path: PathBuf) -> Result<Cluster, ConfigError> {
-    let (config, context) = from_file(&path).await?;
+/// The cluster of these files, which are merged as kubectl does: the first that names something wins, and of several
+/// files those that do not exist are skipped.
+async fn in_files(mut paths: Vec<PathBuf>) -> Result<Cluster, ConfigError> {
+    if paths.len() > 1 {
+        let existing: Vec<PathBuf> = paths.iter().filter(|path| path.exists()).cloned().collect();
+        paths = if existing.is_empty() { paths[..1].to_vec() } else { existing };
+    }
+    let path = paths[0].clone();
+    let mut merged = read(&path)?;
+    for other in &paths[1..] {
+        merged = merged.merge(read(other)?).map_err(|error| unusable(other, error))?;
+    }
+    let (config, context) = configured(&path, merged).await?;
     if has_userinfo(&config.cluster_url) {
         return Err(ConfigError::Userinfo);
     }
@@ -189,9 +207,12 @@ fn has_userinfo(server: &Uri) -> bool {
     server.authority().is_some_and(|authority| authority.as_str().contains('@'))
 }
 
-/// The configuration in a file, and the name of its current context.
-async fn from_file(path: &Path) -> Result<(Config, String), ConfigError> {
-    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| unusable(path, error))?;
+fn read(path: &Path) -> Result<Kubeconfig, ConfigError> {
+    Kubeconfig::read_from(path).map_err(|error| unusable(path, error))
+}
+
+/// The configuration of the current context, and its name. `path` is for errors.
+async fn configured(path: &Path, kubeconfig: Kubeconfig) -> Result<(Config, String), ConfigError> {
     let authority = authority_file(&kubeconfig);
     let context = kubeconfig.current_context.clone().unwrap_or_default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
@@ -298,6 +319,34 @@ users: [{name: u, user: {token: s3cr3t-token}}]
         for place in ["--kubeconfig", "$KUBECONFIG", "Pod", "~/.kube/config"] {
             assert!(error.contains(place), "{error}");
         }
+    }
+
+    #[tokio::test]
+    async fn pod_without_a_usable_account_is_an_error_and_no_home_is_searched() {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::create_dir(home.path().join(".kube")).unwrap();
+        std::fs::write(home.path().join(".kube/config"), WHOLE).unwrap();
+        let broken = || Err(InClusterError::ReadDefaultNamespace(std::io::Error::other("no token")));
+        let found = infer(None, None, Some(home.path().to_path_buf()), broken).await;
+        assert!(matches!(found, Err(ConfigError::NoCluster { .. })), "{found:?}");
+    }
+
+    #[tokio::test]
+    async fn files_of_the_variable_are_merged_and_absent_ones_skipped() {
+        let contexts =
+            WHOLE.replace("clusters: [{name: c, cluster: {server: 'https://example.com:6443'}}]", "");
+        let clusters = "
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: 'https://merged.example.com'}}]
+";
+        let (first, second) = (file(&contexts), file(clusters));
+        let paths = [Path::new("/nonexistent/config"), first.path(), second.path()];
+        let variable = std::env::join_paths(paths).unwrap();
+        let no_pod = || Err(InClusterError::ReadEnvironmentVariable(std::env::VarError::NotPresent));
+        let found = infer(Some(Path::new("")), Some(variable.into()), None, no_pod).await.unwrap();
+        assert_eq!(found.config.cluster_url, "https://merged.example.com/");
+        assert_eq!(found.source, ClusterSource::File { path: first.path().into(), context: "here".into() });
     }
 
     #[tokio::test]

@@ -56,6 +56,6 @@ pub use self::{
     stack::{
         declared::DeclaredVerbs,
         gate::{Fence, FenceState, OpenFence},
-        write_log::{CacheState, Write, WriteLog, WriteTarget},
+        write_log::{CacheState, OpenWrites, Write, WriteLog, WriteTarget},
     },
 };

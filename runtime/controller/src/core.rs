@@ -76,7 +76,13 @@ impl Core {
     ) -> (String, impl Future<Output = ()> + Send + 'static + use<>) {
         let name = format!("{} {}", self.name(), source.name);
         let (queue, panics) = (self.wiring.queue.clone(), self.wiring.panics.clone());
-        let run = (source.run)(Means { cx: cx.clone(), name: name.clone(), queue, panics });
+        let run = (source.run)(Means {
+            cx: cx.clone(),
+            name: name.clone(),
+            queue,
+            background: self.wiring.background,
+            panics,
+        });
         let stop = self.stop.clone();
         (name, async move {
             stop.run_until_cancelled(run).await;

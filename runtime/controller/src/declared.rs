@@ -6,7 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use windlass_client::DeclaredVerbs;
 use windlass_informer::Selection;
 use windlass_metrics::Metrics;
-use windlass_object::{ResourceKind, Rule, Scope, Verb};
+use windlass_object::{GroupResource, ResourceKind, Rule, Scope, Verb};
 
 use crate::descriptor::Descriptor;
 
@@ -69,9 +69,24 @@ pub(crate) struct Declared {
     /// What of it the controller itself sends.
     own: DeclaredRules,
     definitions: Vec<CustomResourceDefinition>,
+    /// The resources of which writers replace whole objects.
+    replaced: BTreeSet<GroupResource>,
 }
 
 impl Declared {
+    pub(crate) fn replaces(&mut self, kind: &ResourceKind) {
+        self.replaced.insert(kind.group_resource());
+    }
+
+    /// The first resource of which writers replace whole objects and of which `is_changed` says that stored objects differ
+    /// from the server's.
+    pub(crate) fn replaced_after(
+        &self,
+        is_changed: impl Fn(&GroupResource) -> bool,
+    ) -> Option<&GroupResource> {
+        self.replaced.iter().find(|resource| is_changed(resource))
+    }
+
     pub(crate) fn watch(&mut self, kind: &ResourceKind) {
         self.all.add_kind(kind, "", &[Verb::List, Verb::Watch]);
     }

@@ -348,13 +348,13 @@ impl Setup {
     fn add_poll(&mut self, name: &'static str, timer: Timer, poll: Arc<Poll>, fetch: Fetch) {
         self.needs_queue("poll");
         self.check_timer(timer);
-        let (asks, background) = (Arc::clone(&poll), self.background);
+        let asks = Arc::clone(&poll);
         let name = self.named("poll", name);
-        let source = Source::new(name, move |means| asks.run(timer, fetch, background, means));
+        let source = Source::new(name, move |means| asks.run(timer, fetch, means));
         self.polls.push((Arc::clone(&poll), source));
         self.wired.replays.push(Arc::new(move |wiring, wanted| {
             let queue = wiring.queue.of(Asker::Poll).routine().at(wiring.background);
-            queue.add_all(poll.keys().into_iter().filter(|key| wanted(key)));
+            queue.add_all(poll.keys_joining(wanted));
         }));
     }
 
@@ -521,16 +521,19 @@ impl Setup {
     /// Who shares the workers fairly. Default: namespaces, all alike, so that a flood of one tenant's keys delays that
     /// tenant only.
     pub fn tenancy(&mut self, tenancy: Tenancy<ObjectKey>) {
+        self.needs_queue("tenancy");
         self.queue.replace_tenancy(tenancy);
     }
 
     /// How keys of low priority come to their turn where there is always something more urgent.
     pub fn ageing(&mut self, ageing: Option<Ageing>) {
+        self.needs_queue("ageing");
         self.queue.replace_ageing(ageing);
     }
 
     /// Replaces the limiter that says how long a failing key waits. The usual one doubles from 5 ms to 1000 s per key.
     pub fn limiter(&mut self, limiter: Box<dyn RateLimiter<ObjectKey>>) {
+        self.needs_queue("limiter");
         self.queue.replace_limiter(limiter);
     }
 
@@ -634,6 +637,18 @@ impl Setup {
             Some(fault) => Err(fault),
             None if self.policy.workers == 0 => Err(SetupError::NoWorkers),
             None if self.limits.iter().any(Limit::is_impossible) => Err(SetupError::NoPlaces),
+            None => self.check_replacements(),
+        }
+    }
+
+    /// A PUT of an object that a transform has changed would delete what the transform dropped.
+    fn check_replacements(&self) -> Result<(), SetupError> {
+        let replaced = self.declared.replaced_after(|resource| self.host.factory.has_transform(resource));
+        match replaced {
+            Some(resource) => Err(SetupError::invalid(format!(
+                "a transform changes cached {resource}, and a writer replaces whole objects of them, which would delete what \
+                 the transform drops: grant patch or status instead of update or status_update, or drop the transform"
+            ))),
             None => Ok(()),
         }
     }

@@ -45,17 +45,23 @@ impl TaskGroup {
         F: Future<Output: Send + 'static> + Send + 'static,
     {
         let (running, end) = cell(());
-        let mut members = self.members();
-        members.running.retain(|member| !member.end.is_closed());
-        let task = self.env.spawn(name, async move {
+        let body = async move {
             // Dropped with the task, however it ends.
             let _running = running;
             task.await
-        });
-        match members.is_aborted {
-            true => task.abort(),
-            false => members.running.push(Member { abort: task.abort_handle(), end }),
+        };
+        let mut members = self.members();
+        members.running.retain(|member| !member.end.is_closed());
+        if members.is_aborted {
+            drop(members);
+            // The body is dropped here, unpolled and under no lock.
+            drop(body);
+            let never = self.env.spawn(name, std::future::pending());
+            never.abort();
+            return never;
         }
+        let task = self.env.spawn(name, body);
+        members.running.push(Member { abort: task.abort_handle(), end });
         task
     }
 

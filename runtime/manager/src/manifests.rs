@@ -47,8 +47,8 @@ pub struct Manifests {
 pub struct ManifestOptions {
     /// The namespace of the process, its account and its Lease.
     pub namespace: String,
-    /// The namespaces whose objects controllers see; empty for all. Roles then hold in these alone, except for kinds without
-    /// namespaces.
+    /// The namespaces whose objects controllers see; empty for those of [`CacheOptions`](crate::CacheOptions), which may be
+    /// all. Roles then hold in these alone, except for kinds without namespaces.
     pub watch_namespaces: Vec<String>,
 }
 
@@ -71,8 +71,15 @@ impl Manifests {
         options: &ManifestOptions,
     ) -> Result<Manifests, ManagerError> {
         let env = Env::virtual_time(0);
-        let mut writer = Writer { config, options, manifests: Manifests::default() };
-        let asked = Asked::of(&registry.declarations_for(&env, config)?, config);
+        let watched = match (&options.watch_namespaces[..], &config.cache.namespaces) {
+            ([], Some(namespaces)) => namespaces.current().into_iter().collect(),
+            (watched, _) => watched.to_vec(),
+        };
+        let declarations = registry.declarations_for(&env, config)?;
+        let has_cluster_scoped = declarations.iter().any(|one| !one.cluster_scoped.is_empty());
+        let manifests = Manifests::default();
+        let mut writer = Writer { config, options, watched, has_cluster_scoped, manifests };
+        let asked = Asked::of(&declarations, config);
         writer.manifests.crds = asked.definitions;
         writer.account(&config.name, &options.namespace);
         writer.everywhere(&config.name, &config.name, &options.namespace, asked.everywhere);
@@ -186,7 +193,11 @@ impl Asked {
 fn reads(one: &Declaration) -> Vec<Rule> {
     let rule =
         |group: &str, plural: &str| Rule::new(group.to_owned(), plural.to_owned(), [Verb::List, Verb::Watch]);
-    one.watches.iter().map(|(kind, _)| rule(&kind.group, &kind.plural)).collect()
+    let declared = one.watches.iter().map(|(kind, _)| rule(&kind.group, &kind.plural));
+    // A watch that is added at run time is declared as a use.
+    let watches = |rule: &&Rule| [Verb::List, Verb::Watch].iter().all(|verb| rule.verbs.contains(verb));
+    let later = one.own_rules.iter().filter(watches).map(|own| rule(&own.group, &own.resource));
+    declared.chain(later).collect()
 }
 
 fn scoped(one: &Declaration, rules: &[Rule]) -> Vec<Scoped> {
@@ -201,27 +212,42 @@ fn scoped(one: &Declaration, rules: &[Rule]) -> Vec<Scoped> {
 struct Writer<'a> {
     config: &'a ManagerConfig,
     options: &'a ManifestOptions,
+    /// The namespaces whose objects controllers see; empty for all.
+    watched: Vec<String>,
+    /// Whether some of the objects have no namespace.
+    has_cluster_scoped: bool,
     manifests: Manifests,
 }
 
 impl Writer<'_> {
     fn account(&mut self, name: &str, namespace: &str) {
         let metadata = named(name, Some(namespace));
+        if self.manifests.service_accounts.iter().any(|known| known.metadata == metadata) {
+            return;
+        }
         self.manifests.service_accounts.push(ServiceAccount { metadata, ..ServiceAccount::default() });
     }
 
     /// Grants rules in every namespace that is watched.
     fn everywhere(&mut self, role: &str, account: &str, namespace: &str, rules: Vec<Scoped>) {
-        if self.options.watch_namespaces.is_empty() {
+        if self.watched.is_empty() {
             let rules = rules.into_iter().map(|(rule, _)| rule).collect();
             return self.in_cluster(role, account, namespace, rules);
         }
         let (in_cluster, in_namespaces): (Vec<_>, Vec<_>) =
             rules.into_iter().partition(|(_, is_in_cluster)| *is_in_cluster);
         self.in_cluster(role, account, namespace, in_cluster.into_iter().map(|(rule, _)| rule).collect());
-        let rules = policy(in_namespaces.into_iter().map(|(rule, _)| (rule, Vec::new())));
-        for watched in self.options.watch_namespaces.clone() {
+        // Events about objects without a namespace are in this one.
+        let events = in_namespaces.iter().filter(|(rule, _)| rule.resource == "events").cloned();
+        let rules =
+            |rules: &mut dyn Iterator<Item = Scoped>| policy(rules.map(|(rule, _)| (rule, Vec::new())));
+        let events = rules(&mut events.collect::<Vec<_>>().into_iter());
+        let rules = rules(&mut in_namespaces.into_iter());
+        for watched in self.watched.clone() {
             self.in_namespace(role, &watched, account, namespace, rules.clone());
+        }
+        if self.has_cluster_scoped && !self.watched.iter().any(|watched| watched == "default") {
+            self.in_namespace(role, "default", account, namespace, events);
         }
     }
 
@@ -248,21 +274,14 @@ impl Writer<'_> {
 
     /// Grants what the election asks, about Leases of known names alone.
     fn election(&mut self, rules: Vec<Rule>) {
-        let Some(election) = &self.config.election else {
-            // Events of the process alone; they are where the process is.
-            let rules = policy(rules.into_iter().map(|rule| (rule, Vec::new())));
-            return self.in_process_namespace("events", rules);
-        };
+        let Some(election) = &self.config.election else { return };
         let lease = election.lease_name.clone();
         // Members and shards are found by a label.
         let names = if self.config.shards.is_some() { Vec::new() } else { vec![lease] };
         let rules = policy(rules.iter().flat_map(|rule| cut_down(rule, &names)));
-        self.in_process_namespace("leader-election", rules);
-    }
-
-    fn in_process_namespace(&mut self, role: &str, rules: Vec<PolicyRule>) {
         let (name, namespace) = (self.config.name.clone(), self.options.namespace.clone());
-        self.in_namespace(&format!("{name}-{role}"), &namespace, &name, &namespace, rules);
+        let within = election.lease_namespace.clone();
+        self.in_namespace(&format!("{name}-leader-election"), &within, &name, &namespace, rules);
     }
 
     /// Grants that accounts and tokens of controllers are made.
@@ -284,6 +303,10 @@ impl Writer<'_> {
             return;
         }
         let metadata = named(role, Some(within));
+        let known = self.manifests.roles.iter_mut().find(|it| it.metadata == metadata);
+        if let Some(known) = known {
+            return known.rules.get_or_insert_default().extend(rules);
+        }
         self.manifests.roles.push(Role { metadata: metadata.clone(), rules: Some(rules) });
         self.manifests.role_bindings.push(RoleBinding {
             metadata,
@@ -392,7 +415,9 @@ mod tests {
     }
 
     fn config() -> ManagerConfig {
-        ManagerConfig::new("test").named("keeper")
+        let mut config = ManagerConfig::new("test").named("keeper");
+        config.election.as_mut().expect("elected").lease_namespace = "leases".to_owned();
+        config
     }
 
     /// `group/resource[names] verbs`, one line per rule.
@@ -419,7 +444,7 @@ mod tests {
             "coordination.k8s.io/leases[keeper] get,watch,update",
         ];
         assert_eq!(lines(made.roles[0].rules.as_ref()), expected);
-        assert_eq!(made.roles[0].metadata.namespace.as_deref(), Some("ops"));
+        assert_eq!(made.roles[0].metadata.namespace.as_deref(), Some("leases"));
         let subjects = made.cluster_role_bindings[0].subjects.as_ref().expect("bound");
         assert_eq!((subjects[0].name.as_str(), subjects[0].namespace.as_deref()), ("keeper", Some("ops")));
         assert_eq!(made.service_accounts.len(), 1);
@@ -431,9 +456,10 @@ mod tests {
         assert_eq!(lines(made.cluster_roles[0].rules.as_ref()), ["/namespaces[] list,watch"]);
         let namespaces: Vec<_> =
             made.roles.iter().map(|role| role.metadata.namespace.as_deref().unwrap_or_default()).collect();
-        assert_eq!(namespaces, ["blue", "green", "ops"]);
+        assert_eq!(namespaces, ["blue", "green", "default", "leases"]);
         let expected = ["/configmaps[] list,watch,patch", "/events[] create,patch"];
         assert_eq!(lines(made.roles[0].rules.as_ref()), expected);
+        assert_eq!(lines(made.roles[2].rules.as_ref()), ["/events[] create,patch"], "of Namespaces");
     }
 
     #[test]

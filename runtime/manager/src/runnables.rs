@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -29,6 +30,7 @@ use windlass_controller::{
 };
 use windlass_env::cell::{Publisher, cell};
 use windlass_env::{Env, Task};
+use windlass_object::Rule;
 
 use crate::controllers::Parts;
 use crate::error::{AddError, ManagerError};
@@ -111,6 +113,8 @@ pub(crate) struct Site {
 #[derive(Clone)]
 pub(crate) struct Runnables {
     state: Arc<Mutex<State>>,
+    /// Whether a runnable that may write has run under the lease.
+    led_writes: Arc<AtomicBool>,
     failed: Publisher<bool>,
 }
 
@@ -156,7 +160,7 @@ impl Runnables {
         let groups = groups.map(|group| (group, Group::Waiting(Vec::new()))).into();
         let (site, early, launched, closed, failure) = (None, Vec::new(), 0, false, None);
         let state = State { site, early, groups, launched, closed, failure };
-        Self { state: Arc::new(Mutex::new(state)), failed: cell(false).0 }
+        Self { state: Arc::new(Mutex::new(state)), led_writes: Arc::default(), failed: cell(false).0 }
     }
 
     /// None so far, in a process without a leader.
@@ -287,6 +291,9 @@ impl Runnables {
         let (name, ready, remains) =
             (prepared.descriptor().name, CancellationToken::new(), prepared.remains());
         let (number, all, is_ready) = (*launched, self.clone(), ready.clone());
+        if means.takeover.is_some() && may_write(&prepared) {
+            self.led_writes.store(true, Ordering::Relaxed);
+        }
         let (env, means, stop) = (means.env.clone(), means.clone(), stop.clone());
         *launched += 1;
         let task = env.spawn(format!("runnable {name}"), async move {
@@ -310,6 +317,11 @@ impl Runnables {
     fn fail(&self, failure: ManagerError) {
         self.lock().failure.get_or_insert(failure);
         self.failed.set(true);
+    }
+
+    /// Whether a runnable may have written in this term. What it wrote is in no log, so the successor lists again.
+    pub(crate) fn led_writes(&self) -> bool {
+        self.led_writes.load(Ordering::Relaxed)
     }
 
     /// Resolves when one has failed.
@@ -502,4 +514,11 @@ impl fmt::Debug for Runnables {
         }
         told.finish()
     }
+}
+
+/// Whether a runnable declares writes that a cache could lack: of anything but events.
+fn may_write(prepared: &PreparedRunnable) -> bool {
+    let is_write =
+        |rule: &Rule| rule.resource != "events" && rule.verbs.iter().any(|verb| verb.is_mutating());
+    prepared.declaration().rules.iter().any(is_write)
 }

@@ -189,7 +189,7 @@ impl Team {
             self.tell(common, "stopped leading");
         }
         if clean {
-            return self.leadership.release(self.writes()).await;
+            return self.leadership.release(self.writes(common)).await;
         }
         tracing::warn!("the lease is left to expire");
         self.leadership.abandon().await;
@@ -198,8 +198,11 @@ impl Team {
 
     /// Returns what the successor is told of this term's writes. While a controller still waits for what the last leader
     /// wrote, the successor must wait for that as well.
-    fn writes(&self) -> TermWrites {
+    fn writes(&self, common: &Common) -> TermWrites {
         let Some(predecessor) = &self.predecessor else { return TermWrites::NotBegun };
+        if common.runnables.led_writes() {
+            return TermWrites::Unknown;
+        }
         let written = self.controllers.written().cloned();
         if written.is_none() {
             tracing::warn!("releasing with a write of unknown outcome; the successor relists");

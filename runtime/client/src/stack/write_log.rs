@@ -1,5 +1,7 @@
 //! Tells a worker what it wrote, so that it never again acts on a cache from before its own writes.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
@@ -84,8 +86,54 @@ impl WriteTarget {
     }
 }
 
+/// The writes of some clients that are under way. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct OpenWrites {
+    open: Arc<Mutex<Open>>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    next: u64,
+    targets: BTreeMap<u64, WriteTarget>,
+}
+
+/// One of them, until it is dropped.
+struct Entry {
+    writes: OpenWrites,
+    number: u64,
+}
+
+impl OpenWrites {
+    /// What they are about, in the order in which they began.
+    pub fn targets(&self) -> Vec<WriteTarget> {
+        self.lock().targets.values().cloned().collect()
+    }
+
+    fn enter(&self, target: WriteTarget) -> Entry {
+        let mut open = self.lock();
+        let number = open.next;
+        open.next += 1;
+        open.targets.insert(number, target);
+        Entry { writes: self.clone(), number }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.writes.lock().targets.remove(&self.number);
+    }
+}
+
 #[derive(Clone)]
-pub(crate) struct Log(pub(crate) Arc<dyn WriteLog>);
+pub(crate) struct Log {
+    pub(crate) log: Arc<dyn WriteLog>,
+    pub(crate) open: OpenWrites,
+}
 
 impl Step for Log {
     async fn handle(self, mut request: Request<Body>, next: Next) -> Answer {
@@ -95,8 +143,9 @@ impl Step for Log {
             return next.send(request).await;
         };
         let target = WriteTarget::of(about);
-        let cached = self.0.cached(&target);
-        let mut open = OpenWrite { log: self.0, target: Some(target), cached, notes: notes.clone() };
+        let cached = self.log.cached(&target);
+        let _entry = self.open.enter(target.clone());
+        let mut open = OpenWrite { log: self.log, target: Some(target), cached, notes: notes.clone() };
         let response = next.send(request).await?;
         open.answered(response).await
     }

@@ -5,7 +5,7 @@
 //! one second and doubles up to the period; the last answer stays until then.
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,8 +15,8 @@ use futures_util::future::BoxFuture;
 use windlass_env::cell::{Observer, Publisher, cell};
 use windlass_env::{TaskGroup, caught};
 use windlass_object::ObjectKey;
-use windlass_workqueue::Priority;
 
+use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::history::Asker;
 use crate::enqueue::source::{Call, Means};
 use crate::enqueue::timer::Timer;
@@ -64,8 +64,11 @@ impl<T> fmt::Debug for Polled<T> {
 /// A value of any type.
 pub(crate) type Value = Arc<dyn Any + Send + Sync>;
 
+/// The values of one answer.
+type Values = BTreeMap<ObjectKey, Value>;
+
 /// One answer.
-pub(crate) type Answer = Result<BTreeMap<ObjectKey, Value>, BoxError>;
+pub(crate) type Answer = Result<Values, BoxError>;
 
 /// Asks once.
 pub(crate) type Fetch = Call<BoxFuture<'static, Answer>>;
@@ -81,7 +84,9 @@ pub(crate) struct Poll {
 
 #[derive(Default)]
 struct State {
-    values: BTreeMap<ObjectKey, Value>,
+    values: Arc<Values>,
+    /// The keys that vanished with the last two answers and were another replica's.
+    gone_elsewhere: [BTreeSet<ObjectKey>; 2],
     /// Why the last attempt failed.
     error: Option<String>,
 }
@@ -96,13 +101,17 @@ impl Poll {
         self.state().values.keys().cloned().collect()
     }
 
-    /// Asks until it is dropped. `background` is the priority of keys that nothing happened to.
-    pub(crate) async fn run(self: Arc<Self>, timer: Timer, fetch: Fetch, background: Priority, means: Means) {
+    /// Asks until it is dropped.
+    pub(crate) async fn run(self: Arc<Self>, timer: Timer, fetch: Fetch, means: Means) {
         let env = means.cx.env();
         let mut periods = timer.periods(env, &means.name);
         let mut wait = FIRST_BACK_OFF;
         loop {
-            let pause = match self.ask(&fetch, background, &means).await {
+            let asked = caught(self.ask(&fetch, &means)).await.unwrap_or_else(|message| {
+                means.panics.inc();
+                Err(format!("panicked: {message}"))
+            });
+            let pause = match asked {
                 Ok(()) => {
                     wait = FIRST_BACK_OFF;
                     periods.next()
@@ -111,7 +120,7 @@ impl Poll {
                     let pause = wait.min(timer.period());
                     tracing::warn!(poll = means.name, error, again_in = ?pause, "a poll failed");
                     self.state().error = Some(error);
-                    wait *= 2;
+                    wait = (pause * 2).max(FIRST_BACK_OFF);
                     pause
                 }
             };
@@ -119,32 +128,47 @@ impl Poll {
         }
     }
 
-    async fn ask(&self, fetch: &Fetch, background: Priority, means: &Means) -> Result<(), String> {
-        let answer = match caught(async { fetch(means.cx.clone()).await }).await {
-            Ok(answer) => answer.map_err(|error| windlass_client::one_line(error.as_ref()))?,
-            Err(message) => {
-                means.panics.inc();
-                return Err(format!("panicked: {message}"));
-            }
-        };
+    async fn ask(&self, fetch: &Fetch, means: &Means) -> Result<(), String> {
+        let answer = fetch(means.cx.clone()).await;
+        let answer = answer.map_err(|error| windlass_client::one_line(error.as_ref()))?;
         let queue = means.queue.of(Asker::Poll);
         // As in the first list of a watch, nothing is known to have happened.
-        let queue = if self.answered.get() { queue } else { queue.routine().at(background) };
-        queue.add_all(self.replace(answer));
+        let queue = if self.answered.get() { queue } else { queue.routine().at(means.background) };
+        let mut keys = self.changed(&answer);
+        let gone = self.replace(answer, &queue);
+        keys.extend(gone);
+        queue.add_all(keys);
         self.answered.set(true);
         Ok(())
     }
 
-    /// Puts `answer` in the place of the last one; returns the keys whose value differs.
-    fn replace(&self, answer: BTreeMap<ObjectKey, Value>) -> Vec<ObjectKey> {
-        let mut state = self.state();
-        state.error = None;
-        let old = std::mem::replace(&mut state.values, answer);
+    /// The keys whose value appears or changes with `answer`. Compares values, which is users' code, under no lock.
+    fn changed(&self, answer: &Values) -> Vec<ObjectKey> {
+        let old = self.state().values.clone();
         let is_same =
             |key: &ObjectKey, value: &Value| old.get(key).is_some_and(|old| (self.same)(old, value));
-        let changed = state.values.iter().filter(|(key, value)| !is_same(key, value)).map(|(key, _)| key);
-        let gone = old.keys().filter(|key| !state.values.contains_key(key));
-        changed.chain(gone).cloned().collect()
+        answer.iter().filter(|(key, value)| !is_same(key, value)).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Puts `answer` in the place of the last one; returns the keys that vanish.
+    fn replace(&self, answer: Values, queue: &Enqueuer) -> Vec<ObjectKey> {
+        let old = std::mem::replace(&mut self.state().values, Arc::new(answer));
+        let values = Arc::clone(&self.state().values);
+        let gone: Vec<ObjectKey> = old.keys().filter(|key| !values.contains_key(key)).cloned().collect();
+        // The replica that has the key may lose its shard to this one before it asks.
+        let elsewhere = gone.iter().filter(|key| !queue.wants(key)).cloned().collect();
+        let mut state = self.state();
+        state.gone_elsewhere = [std::mem::take(&mut state.gone_elsewhere[1]), elsewhere];
+        gone
+    }
+
+    /// The keys that `wanted` names: those of the last answer, and those that vanished lately while another replica had
+    /// them.
+    pub(crate) fn keys_joining(&self, wanted: &dyn Fn(&ObjectKey) -> bool) -> Vec<ObjectKey> {
+        let mut keys = self.keys();
+        keys.extend(self.state().gone_elsewhere.iter().flatten().cloned());
+        keys.retain(|key| wanted(key));
+        keys
     }
 
     /// Why there is no answer yet; `None` if there is one.

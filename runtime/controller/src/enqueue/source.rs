@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use windlass_client::{ControllerClients, DeclaredVerbs};
 use windlass_env::Env;
 use windlass_metrics::IntCounter;
+use windlass_workqueue::Priority;
 
 use crate::enqueue::enqueuer::Enqueuer;
 
@@ -70,6 +71,8 @@ pub(crate) struct Means {
     /// Names the task, and its random numbers.
     pub(crate) name: String,
     pub(crate) queue: Enqueuer,
+    /// The priority of keys that nothing happened to.
+    pub(crate) background: Priority,
     pub(crate) panics: IntCounter,
 }
 

@@ -91,22 +91,35 @@ pub enum TriggerError {
 /// The triggers of one process, by controller and name. Clones are the same.
 #[derive(Clone, Debug, Default)]
 pub struct Triggers {
-    all: Arc<Mutex<BTreeMap<(String, String), Trigger>>>,
+    known: Arc<Mutex<Known>>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    triggers: BTreeMap<(String, String), Trigger>,
+    /// Whether all controllers are set up, so that no trigger is declared any more.
+    is_complete: bool,
 }
 
 impl Triggers {
     /// Returns the trigger `name` of `controller`. Until the controller is set up it keeps up to 1024 keys.
     pub fn get(&self, controller: &str, name: &str) -> Trigger {
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (controller.to_owned(), name.to_owned());
-        all.entry(key).or_insert_with(|| Trigger::new(controller, name)).clone()
+        let is_complete = known.is_complete;
+        let trigger = known.triggers.entry(key).or_insert_with(|| Trigger::new(controller, name)).clone();
+        if is_complete {
+            trigger.refuse_if_undeclared();
+        }
+        trigger
     }
 
-    /// Has the triggers refuse keys that no setup has declared. To be called once all controllers are set up.
+    /// Has triggers refuse keys that no setup has declared, those included that are asked for later. To be called once all
+    /// controllers are set up.
     pub fn refuse_undeclared(&self) {
-        let all: Vec<Trigger> =
-            self.all.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
-        all.iter().for_each(Trigger::refuse_if_undeclared);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.is_complete = true;
+        known.triggers.values().for_each(Trigger::refuse_if_undeclared);
     }
 }
 

@@ -8,7 +8,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use windlass_client::{ControllerClients, DeclaredVerbs};
+use windlass_client::{ControllerClients, DeclaredVerbs, OpenWrites, WriteLog as _};
 use windlass_env::cell::{Publisher, cell};
 use windlass_env::{Env, TaskGroup};
 
@@ -19,6 +19,8 @@ pub(crate) struct Turn {
     clients: ControllerClients,
     declared: Arc<dyn DeclaredVerbs>,
     log: Arc<KeyLog>,
+    /// The writes of the client that are under way.
+    writes: OpenWrites,
     /// Built at its first use, because most reconciles change nothing.
     client: OnceLock<kube::Client>,
     tasks: TaskGroup,
@@ -39,8 +41,10 @@ impl Turn {
         log: KeyLog,
     ) -> OpenTurn {
         let (publisher, open) = cell(());
+        let writes = OpenWrites::default();
         let turn = Turn {
-            clients: clients.during(open),
+            clients: clients.during(open, writes.clone()),
+            writes,
             declared,
             log: Arc::new(log),
             client: OnceLock::new(),
@@ -73,7 +77,11 @@ impl OpenTurn {
     }
 
     fn close(&mut self) {
-        self.open = None;
+        if self.open.take().is_none() {
+            return;
+        }
+        // A write of a task that is not of this turn may be dropped after the key has begun its next.
+        self.turn.writes.targets().into_iter().for_each(|target| self.turn.log.ambiguous(target));
         self.turn.tasks.abort();
     }
 }

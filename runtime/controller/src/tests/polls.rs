@@ -103,6 +103,20 @@ async fn failed_answer_leaves_the_last_one_and_is_repeated_after_a_back_off() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn poll_that_fails_for_a_day_answers_again_afterwards() {
+    let (world, kept) = (World::with(&[]), Arc::default());
+    let mut answers = vec![Answer::Racks(&[("a", 1)])];
+    answers.extend(std::iter::repeat_n(Answer::Fails, 24 * 60));
+    answers.push(Answer::Racks(&[("a", 2)]));
+    let _workers = world.watcher(polling(&Inventory::of(&answers), &kept)).await;
+    let racks = kept.lock().expect("whole").clone().expect("set up");
+    world.pass(23 * 3600).await;
+    assert_eq!(racks.get(&key("a")).as_deref(), Some(&1));
+    world.pass(2 * 3600).await;
+    assert_eq!(racks.get(&key("a")).as_deref(), Some(&2));
+}
+
+#[tokio::test(start_paused = true)]
 async fn start_without_an_answer_fails_and_names_the_poll() {
     for (answer, reason) in [
         (Answer::Fails, "poll inventory: the inventory is down"),

@@ -131,6 +131,8 @@ async fn trigger_that_no_setup_declares_refuses_keys() {
     triggers.refuse_undeclared();
     let error = trigger.send(key("late")).await.expect_err("no such controller").to_string();
     assert!(error.contains("typo") && error.contains("feed"), "{error}");
+    let later = triggers.get("typo", "late").try_send(key("later"));
+    assert!(matches!(later, Err(TriggerError::Unknown { .. })), "{later:?}");
 }
 
 #[tokio::test(start_paused = true)]

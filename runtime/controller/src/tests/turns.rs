@@ -63,7 +63,7 @@ async fn write_under_way_at_the_end_of_its_reconcile_is_dropped() {
                 *noted.lock().expect("whole") = turn_over(&error).copied();
             }));
             cx.env().sleep(Duration::from_secs(1)).await;
-            Ok(Outcome::RequeueAfter(Duration::from_millis(1)))
+            Ok(Outcome::RequeueAfter(Duration::ZERO))
         }
     };
     let slow = |asked: &Asked| (asked.verb == Some(Verb::Patch)).then_some(What::SlowServer { by_ms: 5000 });

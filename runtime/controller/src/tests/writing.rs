@@ -3,6 +3,7 @@
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::DeleteParams;
+use windlass_informer::KindOptions;
 
 use super::*;
 use crate::{Change, Deletion, Owned, Writable, WriteError, Writer, WriterBuilder};
@@ -466,4 +467,26 @@ async fn namespaced_object_cannot_own_one_of_the_cluster() {
     let error =
         Registration::of::<Impossible>().declaration(&Env::virtual_time(1)).map(drop).expect_err("refused");
     assert!(error.to_string().contains("services.v1 cannot own it"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn setup_fails_when_a_writer_replaces_objects_that_a_transform_changes() {
+    let world = World::with(&[]);
+    let (env, metrics) = (world.env.clone(), world.metrics.clone());
+    let set_up = |wire: fn(&mut Setup)| {
+        let mut options = FactoryOptions::default();
+        options.kinds.set(KindOptions::<ConfigMap>::new().transform(|map| map.data = None));
+        let factory = InformerFactory::new(env.clone(), metrics.clone(), options);
+        let registration = world.scripted(wire, |_, _| async { Ok(Outcome::Done) });
+        registration.prepare(Host::new(env.clone(), metrics.clone(), factory)).map(drop)
+    };
+    let replaces: [fn(&mut Setup); 2] = [
+        |setup| drop(setup.writer::<ConfigMap>().update().build()),
+        |setup| drop(setup.writer::<ConfigMap>().status_update().build()),
+    ];
+    for wire in replaces {
+        let error = set_up(wire).expect_err("it would delete the data").to_string();
+        assert!(error.contains("configmaps") && error.contains("patch"), "{error}");
+    }
+    set_up(|setup| drop(setup.writer::<ConfigMap>().patch().build())).expect("a patch keeps the data");
 }

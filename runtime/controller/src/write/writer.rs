@@ -141,8 +141,8 @@ impl<K: Writable> WriterBuilder<'_, K> {
         self.grant(Operation::Create, "", [Verb::Create])
     }
 
-    /// Grants [`Writer::update`]: PUT of the whole object. Fields that the Rust type does not know are lost, and what a
-    /// transform of the cache dropped.
+    /// Grants [`Writer::update`]: PUT of the whole object. Fields that the Rust type does not know are lost. The setup fails
+    /// if a transform changes cached objects of this kind, because the PUT would delete what it dropped.
     #[must_use]
     pub fn update(self) -> Self {
         self.grant(Operation::Update, "", [Verb::Update])
@@ -181,7 +181,7 @@ impl<K: Writable> WriterBuilder<'_, K> {
     }
 
     /// Grants [`Writer::update_status`] by PUT, for roles that grant `update` of the status only. Fields of the status that
-    /// the Rust type does not know are lost.
+    /// the Rust type does not know are lost. The setup fails if a transform changes cached objects of this kind.
     #[must_use]
     pub fn status_update(self) -> Self {
         self.grant(Operation::StatusUpdate, "/status", [Verb::Update])
@@ -236,6 +236,9 @@ impl<K: Writable> WriterBuilder<'_, K> {
 
     fn grant<const N: usize>(mut self, operation: Operation, subresource: &str, verbs: [Verb; N]) -> Self {
         self.declared.uses(&self.core.kind, subresource, &verbs);
+        if matches!(operation, Operation::Update | Operation::StatusUpdate) {
+            self.declared.replaces(&self.core.kind);
+        }
         self.core.granted.insert(operation);
         self
     }

@@ -45,6 +45,9 @@ impl<K: Resource + Send + Sync + 'static> KindOptions<K> {
 
     /// Changes every object before it is stored: to drop fields that no controller of this process reads. Informers of the
     /// same kind in another form, such as metadata alone, are not concerned.
+    ///
+    /// Controllers that replace whole objects of the kind fail at their setup. A writer's patch of a list sends the list as
+    /// it is cached: do not transform inside of lists that controllers change, nor finalizers.
     #[must_use]
     pub fn transform(mut self, change: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
         self.transform = Some(Arc::new(move |object: &mut Object| {
