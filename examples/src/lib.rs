@@ -9,6 +9,8 @@
 //! 5. [`several_kinds`]: a kind of its own, what it owns, what a finalizer guards, and a status that tells.
 //!    `src/bin/sites.rs` runs it as an operator that answers `windlass explain`.
 //!
+//! [`node_count`] is a runnable: work beside the controllers, without a queue.
+//!
 //! And one controller twice, for `docs/testing.md`: it gives a disk to every Service that asks for one. [`leaky_disks`]
 //! does so in two writes, as one would at first, and its test finds what happens when the process dies between them.
 //! [`kept_disks`] is the same controller, repaired, and its test shows that it is.
@@ -16,6 +18,7 @@
 pub mod indexes;
 pub mod kept_disks;
 pub mod leaky_disks;
+pub mod node_count;
 pub mod rack_labels;
 pub mod several_kinds;
 pub mod sites;
