@@ -98,7 +98,7 @@ fn run(name: &str, mut parser: Parser) -> Result<Command, lexopt::Error> {
                 run.lease_namespace = Some(namespace("--lease-namespace", &parser.value()?.string()?)?);
             }
             Arg::Long("namespaces") => {
-                run.namespaces = namespaces("--namespaces", &parser.value()?.string()?)?
+                run.namespaces = namespaces("--namespaces", &parser.value()?.string()?)?;
             }
             Arg::Long("address") => run.address = Some(address(&parser.value()?.string()?)?),
             Arg::Long("install-crds") => run.install_crds = switch("install-crds", &mut parser)?,
@@ -116,7 +116,7 @@ fn manifests(name: &str, mut parser: Parser) -> Result<Command, lexopt::Error> {
         match argument {
             Arg::Value(word) => asked.what = what(&word.string()?)?,
             Arg::Long("namespace") => {
-                asked.namespace = Some(namespace("--namespace", &parser.value()?.string()?)?)
+                asked.namespace = Some(namespace("--namespace", &parser.value()?.string()?)?);
             }
             Arg::Long("watch-namespaces") => {
                 asked.watch_namespaces = namespaces("--watch-namespaces", &parser.value()?.string()?)?;
