@@ -24,7 +24,7 @@ use crate::settings::{self, Settings};
 /// The settings are invalid, or the process cannot start, continue or stop cleanly.
 pub(crate) fn run(settings: Settings) -> Result<()> {
     let env = Env::system("windlass");
-    let config = Config::new(settings, &identity(&env))?;
+    let config = Config::new(settings, &windlass::identity(&env))?;
     logging::install(config.logging)?;
     // One provider for the whole process, chosen here and not by the first library that needs one.
     let provider = rustls::crypto::ring::default_provider().install_default();
@@ -59,12 +59,6 @@ pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let most = settings::LONGEST as u64 + 1;
     File::open(path)?.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-/// Who this replica is: the host, for people, and a part that no other incarnation shares.
-fn identity(env: &Env) -> String {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    format!("{host}_{}", env.rng("identity").identifier())
 }
 
 /// Where the certificate of the admin server is kept, if it is.

@@ -38,6 +38,7 @@ mod process;
 use std::ffi::OsString;
 
 use windlass_controller::Registration;
+use windlass_env::Env;
 use windlass_manager::ManagerConfig;
 
 pub use crate::error::Error;
@@ -58,6 +59,13 @@ pub async fn run(
     registrations: impl IntoIterator<Item = Registration>,
 ) -> Result<(), Error> {
     registrations.into_iter().fold(App::new(name), App::register).run().await
+}
+
+/// Returns an identity for this replica: the host, for people, and a part that no other incarnation has. It draws on the
+/// random numbers of `env` named `identity`, which can be taken once.
+pub fn identity(env: &Env) -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    format!("{host}_{}", env.rng("identity").identifier())
 }
 
 /// [`run`] with more to say.

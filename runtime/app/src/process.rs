@@ -15,10 +15,10 @@ use windlass_manager::{
     Manager, ManagerConfig, ManagerError, ManifestOptions, Manifests, Registry, ShutdownSignals,
 };
 
-use crate::App;
 use crate::arguments::{self, Command, LogFormat, Run, What};
 use crate::error::Error;
 use crate::install::CrdInstaller;
+use crate::{App, identity};
 
 /// What is logged unless `RUST_LOG` says otherwise. kube's client never warns: its warnings quote whole answers.
 const FILTER: &str = "info,kube_client=error";
@@ -37,10 +37,7 @@ impl App {
         let mut options = ManifestOptions::new(asked.namespace.as_deref().unwrap_or("default"));
         options.watch_namespaces.clone_from(&asked.watch_namespaces);
         let mut config = config(self.name, "manifests", &Run::default(), true);
-        if let Some(election) = &mut config.election {
-            let namespace = asked.lease_namespace.clone();
-            election.lease_namespace = namespace.unwrap_or_else(|| options.namespace.clone());
-        }
+        put_lease(&mut config, asked.lease_namespace.as_deref().unwrap_or(&options.namespace));
         self.configure.into_iter().for_each(|change| change(&mut config));
         let mut registry = registry(self.registrations)?;
         if asked.install_crds {
@@ -64,10 +61,7 @@ impl App {
             .map_err(|source| Error::System { what: "listen for signals", source })?;
         let Cluster { config: cluster, source } = infer_config(run.kubeconfig.as_deref()).await?;
         let mut config = config(self.name, &identity(&env), &run, in_pod());
-        if let Some(election) = &mut config.election {
-            let namespace = run.lease_namespace.clone();
-            election.lease_namespace = namespace.unwrap_or_else(|| cluster.default_namespace.clone());
-        }
+        put_lease(&mut config, run.lease_namespace.as_deref().unwrap_or(&cluster.default_namespace));
         self.configure.into_iter().for_each(|change| change(&mut config));
         let server = cluster.cluster_url.to_string();
         tracing::info!(identity = config.identity, server, %source, "{} starts", self.name);
@@ -117,10 +111,11 @@ fn config(name: &str, identity: &str, run: &Run, in_pod: bool) -> ManagerConfig 
     config
 }
 
-/// The host, for people, and a part that no other incarnation shares.
-fn identity(env: &Env) -> String {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    format!("{host}_{}", env.rng("identity").identifier())
+/// Chooses the namespace of the Lease, if there is one.
+fn put_lease(config: &mut ManagerConfig, namespace: &str) {
+    if let Some(election) = &mut config.election {
+        namespace.clone_into(&mut election.lease_namespace);
+    }
 }
 
 /// Logs to stderr, unless the process has a log already.

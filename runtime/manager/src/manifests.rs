@@ -230,24 +230,18 @@ impl Writer<'_> {
 
     /// Grants rules in every namespace that is watched.
     fn everywhere(&mut self, role: &str, account: &str, namespace: &str, rules: Vec<Scoped>) {
-        if self.watched.is_empty() {
-            let rules = rules.into_iter().map(|(rule, _)| rule).collect();
-            return self.in_cluster(role, account, namespace, rules);
-        }
-        let (in_cluster, in_namespaces): (Vec<_>, Vec<_>) =
-            rules.into_iter().partition(|(_, is_in_cluster)| *is_in_cluster);
-        self.in_cluster(role, account, namespace, in_cluster.into_iter().map(|(rule, _)| rule).collect());
-        // Events about objects without a namespace are in this one.
-        let events = in_namespaces.iter().filter(|(rule, _)| rule.resource == "events").cloned();
-        let rules =
-            |rules: &mut dyn Iterator<Item = Scoped>| policy(rules.map(|(rule, _)| (rule, Vec::new())));
-        let events = rules(&mut events.collect::<Vec<_>>().into_iter());
-        let rules = rules(&mut in_namespaces.into_iter());
+        let is_in_cluster = |scoped: &Scoped| self.watched.is_empty() || scoped.1;
+        let (in_cluster, in_namespaces): (Vec<_>, Vec<_>) = rules.into_iter().partition(is_in_cluster);
+        let rules = |scoped: Vec<Scoped>| scoped.into_iter().map(|(rule, _)| rule).collect::<Vec<_>>();
+        let (in_cluster, in_namespaces) = (rules(in_cluster), rules(in_namespaces));
+        self.in_cluster(role, account, namespace, in_cluster);
         for watched in self.watched.clone() {
-            self.in_namespace(role, &watched, account, namespace, rules.clone());
+            self.in_namespace(role, &watched, account, namespace, unnamed(in_namespaces.clone()));
         }
         if self.has_cluster_scoped && !self.watched.iter().any(|watched| watched == "default") {
-            self.in_namespace(role, "default", account, namespace, events);
+            // Events about objects without a namespace are in this one.
+            let events = in_namespaces.into_iter().filter(|rule| rule.resource == "events");
+            self.in_namespace(role, "default", account, namespace, unnamed(events));
         }
     }
 
@@ -256,7 +250,7 @@ impl Writer<'_> {
         if rules.is_empty() {
             return;
         }
-        let rules = policy(rules.into_iter().map(|rule| (rule, Vec::new())));
+        let rules = unnamed(rules);
         let known =
             self.manifests.cluster_roles.iter_mut().find(|it| it.metadata.name.as_deref() == Some(role));
         if let Some(known) = known {
@@ -287,7 +281,7 @@ impl Writer<'_> {
     /// Grants that accounts and tokens of controllers are made.
     fn tokens(&mut self, accounts: &str, rules: Vec<Rule>) {
         let (name, namespace) = (self.config.name.clone(), self.options.namespace.clone());
-        let rules = policy(rules.into_iter().map(|rule| (rule, Vec::new())));
+        let rules = unnamed(rules);
         self.in_namespace(&format!("{name}-accounts"), accounts, &name, &namespace, rules);
     }
 
@@ -324,6 +318,11 @@ fn cut_down(rule: &Rule, names: &[String]) -> Vec<(Rule, Vec<String>)> {
     let (create, rest): (Vec<Verb>, Vec<Verb>) = rule.verbs.iter().partition(|verb| **verb == Verb::Create);
     let of = |verbs: Vec<Verb>| Rule::new(rule.group.clone(), rule.resource.clone(), verbs);
     vec![(of(create), Vec::new()), (of(rest), names.to_vec())]
+}
+
+/// [`policy`] of rules about objects of any name.
+fn unnamed(rules: impl IntoIterator<Item = Rule>) -> Vec<PolicyRule> {
+    policy(rules.into_iter().map(|rule| (rule, Vec::new())))
 }
 
 /// Rules as a role has them: those of one group with the same verbs are one.

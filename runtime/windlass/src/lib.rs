@@ -107,7 +107,7 @@
 #[doc(inline)]
 pub use windlass_admin as admin;
 #[doc(inline)]
-pub use windlass_app::{App, Error, install_crds, run};
+pub use windlass_app::{App, Error, identity, install_crds, run};
 #[doc(inline)]
 pub use windlass_client as client;
 #[doc(inline)]

@@ -152,9 +152,9 @@ impl Poll {
 
     /// Puts `answer` in the place of the last one; returns the keys that vanish.
     fn replace(&self, answer: Values, queue: &Enqueuer) -> Vec<ObjectKey> {
-        let old = std::mem::replace(&mut self.state().values, Arc::new(answer));
-        let values = Arc::clone(&self.state().values);
-        let gone: Vec<ObjectKey> = old.keys().filter(|key| !values.contains_key(key)).cloned().collect();
+        let answer = Arc::new(answer);
+        let old = std::mem::replace(&mut self.state().values, Arc::clone(&answer));
+        let gone: Vec<ObjectKey> = old.keys().filter(|key| !answer.contains_key(key)).cloned().collect();
         // The replica that has the key may lose its shard to this one before it asks.
         let elsewhere = gone.iter().filter(|key| !queue.wants(key)).cloned().collect();
         let mut state = self.state();

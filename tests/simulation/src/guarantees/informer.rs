@@ -51,9 +51,7 @@ const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 const NAMESPACES: [&str; 2] = ["default", "other"];
 
 fn draw(seed: u64) -> Plan {
-    let faults =
-        [FaultKind::Crash, FaultKind::Clock, FaultKind::Quota, FaultKind::Pause, FaultKind::Suspension];
-    let faults = faults.into_iter().fold(Faults::all(), Faults::without);
+    let faults = faults_of_lines();
     let mut plan = faults.plan(seed, SPAN, 1, &["configmaps".to_owned()]);
     let mut rng = Env::virtual_time(seed).rng("poison");
     if rng.below(3) == 0 {
@@ -85,6 +83,13 @@ fn with_restore(mut plan: Plan) -> Plan {
     plan.faults.push(Fault::during(Duration::from_millis(at), What::Restore).from(backup));
     plan.faults.push(Fault::during(until, What::Unavailable).from(outage));
     plan
+}
+
+/// Every fault on the line between an informer and its server. A family that has clocks of other rates draws them itself.
+fn faults_of_lines() -> Faults {
+    let others =
+        [FaultKind::Crash, FaultKind::Clock, FaultKind::Quota, FaultKind::Pause, FaultKind::Suspension];
+    others.into_iter().fold(Faults::all(), Faults::without)
 }
 
 /// Perhaps watches of this resource expire while nothing can be asked of it, so that what happens meanwhile is not told

@@ -12,13 +12,13 @@ use windlass_informer::{ApiSources, FactoryOptions, InformerFactory};
 use windlass_metrics::Metrics;
 use windlass_object::ObjectKey;
 use windlass_testing::api_server::faults::Scene;
-use windlass_testing::{FaultKind, Faults, Plan};
+use windlass_testing::{FaultKind, Plan};
 
 use super::crowd::Crowd;
 use super::hand::Hand;
 use super::told::Thing as _;
 use super::{CONVERGES, NAMES, NAMESPACES, SPAN};
-use super::{converge, index, judge, key_of, reader, version_of, with_gaps};
+use super::{converge, faults_of_lines, index, judge, key_of, reader, version_of, with_gaps};
 use crate::guarantees::family::{Family, play};
 
 /// The simulations of an informer with a byte budget.
@@ -34,9 +34,7 @@ const SCARCE: usize = BUDGETS[1];
 const MOMENT: Duration = Duration::from_secs(2);
 
 fn draw(seed: u64) -> Plan {
-    let faults =
-        [FaultKind::Crash, FaultKind::Clock, FaultKind::Quota, FaultKind::Pause, FaultKind::Suspension];
-    let faults = faults.into_iter().fold(Faults::all(), Faults::without);
+    let faults = faults_of_lines();
     with_gaps(faults.without(FaultKind::Stale).plan(seed, SPAN, 1, &["configmaps".to_owned()]), "configmaps")
 }
 

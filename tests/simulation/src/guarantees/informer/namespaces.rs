@@ -10,13 +10,15 @@ use windlass_env::{Env, Instant, Rng};
 use windlass_informer::{FactoryOptions, InformerFactory, NamespaceSet, Presence};
 use windlass_metrics::Metrics;
 use windlass_object::{ObjectKey, Verb};
+use windlass_testing::Plan;
 use windlass_testing::api_server::faults::Scene;
-use windlass_testing::{FaultKind, Faults, Plan};
 
 use super::crowd::Crowd;
 use super::hand::Hand;
 use super::rights::Rights;
-use super::{CONVERGES, SPAN, converge, index, judge, key_of, reader, version_of, with_gaps};
+use super::{
+    CONVERGES, SPAN, converge, faults_of_lines, index, judge, key_of, reader, version_of, with_gaps,
+};
 use crate::guarantees::family::{Family, play};
 
 /// The simulations of an informer over a set of namespaces.
@@ -34,9 +36,7 @@ const FIRST: [&str; 2] = ["default", "north"];
 const MOMENT: Duration = Duration::from_secs(2);
 
 fn draw(seed: u64) -> Plan {
-    let faults =
-        [FaultKind::Crash, FaultKind::Clock, FaultKind::Quota, FaultKind::Pause, FaultKind::Suspension];
-    let faults = faults.into_iter().fold(Faults::all(), Faults::without);
+    let faults = faults_of_lines();
     with_gaps(faults.plan(seed, SPAN, 1, &["configmaps".to_owned()]), "configmaps")
 }
 

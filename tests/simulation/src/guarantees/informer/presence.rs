@@ -12,15 +12,15 @@ use windlass_informer::{FactoryOptions, InformerFactory, Presence, Selection};
 use windlass_metrics::Metrics;
 use windlass_object::{Dynamic, ObjectKey, ResourceKind, Scope, Verb};
 use windlass_testing::api_server::faults::Scene;
-use windlass_testing::{FaultKind, Faults, Plan, What};
+use windlass_testing::{Plan, What};
 
 use super::crowd::Crowd;
 use super::hand::Hand;
 use super::rights::Rights;
 use super::told::version as version_in;
 use super::{
-    CONVERGES, LONGEST_WATCH, NAMES, SPAN, converge, index, judge, key_of, process, reader, version_of,
-    with_clock, with_gaps,
+    CONVERGES, LONGEST_WATCH, NAMES, SPAN, converge, faults_of_lines, index, judge, key_of, process, reader,
+    version_of, with_clock, with_gaps,
 };
 use crate::guarantees::family::{Family, play};
 
@@ -34,9 +34,7 @@ const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinition
 const MOMENT: Duration = Duration::from_secs(5);
 
 fn draw(seed: u64) -> Plan {
-    let faults =
-        [FaultKind::Crash, FaultKind::Clock, FaultKind::Quota, FaultKind::Pause, FaultKind::Suspension];
-    let faults = faults.into_iter().fold(Faults::all(), Faults::without);
+    let faults = faults_of_lines();
     let plan = faults.plan(seed, SPAN, 1, &["configmaps".to_owned(), "widgets".to_owned()]);
     with_clock(with_gaps(plan, "widgets"))
 }
