@@ -27,6 +27,7 @@ use crate::{Manager, ManagerConfig, ManagerError, Registry, ShutdownSignals, Shu
 mod configured;
 mod construction;
 mod credentials;
+mod every_replica;
 mod liveness;
 mod renewal;
 mod resync;
