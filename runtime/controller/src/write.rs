@@ -7,15 +7,18 @@
 //!   version and the UID of that object: if the object changed unseen, the server answers 409, and the key is retried
 //!   quietly. If nothing would change, no request is sent. Creations and applies are always sent.
 //! - A deletion carries the UID: it never deletes a later object of the same name.
-//! - A writer sends through the client of its reconcile: behind the fence of the key, and waited for by read-your-writes.
+//! - A writer sends through the client of its [`Caller`]. That of a reconcile writes behind the fence of the key, and
+//!   read-your-writes waits for it.
 //! - Children ([`Owned`]) carry their owner; one of that name that is not the owner's is refused.
 //!
 //! It refuses to read: what the caller read decides.
 
+mod caller;
 mod difference;
 mod owned;
 mod request;
 mod writer;
 
+pub use self::caller::Caller;
 pub use self::owned::{Owned, OwnedBuilder};
 pub use self::writer::{Change, Deletion, Writable, WriteResult, Writer, WriterBuilder, Written};

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use windlass_object::{ResourceKind, Scope};
 
 use crate::error::WriteError;
-use crate::run::context::Context;
+use crate::write::caller::Caller;
 use crate::write::difference::difference;
 
 /// An operation that a builder grants, named as its method.
@@ -73,7 +73,7 @@ impl Core {
     /// Creates; returns the answer.
     pub(super) async fn create(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         meta: &ObjectMeta,
         object: &Value,
     ) -> Result<String, WriteError> {
@@ -85,7 +85,7 @@ impl Core {
     /// Replaces the object; returns the answer, or nothing if nothing would change.
     pub(super) async fn update(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         intent: Intent<'_>,
     ) -> Result<Option<String>, WriteError> {
         self.granted(Operation::Update)?;
@@ -96,7 +96,11 @@ impl Core {
     }
 
     /// Patches what differs; returns the answer, or nothing if nothing differs.
-    pub(super) async fn patch(&self, cx: &Context, intent: Intent<'_>) -> Result<Option<String>, WriteError> {
+    pub(super) async fn patch(
+        &self,
+        cx: &dyn Caller,
+        intent: Intent<'_>,
+    ) -> Result<Option<String>, WriteError> {
         self.granted(Operation::Patch)?;
         let Some(patch) = difference(&intent.before, &intent.after) else { return Ok(None) };
         self.merge(cx, intent.meta, "", patch).await.map(Some)
@@ -105,7 +109,7 @@ impl Core {
     /// Patches or replaces the status; returns the answer, or nothing if the status does not differ.
     pub(super) async fn update_status(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         Intent { meta, mut before, mut after }: Intent<'_>,
     ) -> Result<Option<String>, WriteError> {
         let is_put = self.granted.contains(&Operation::StatusUpdate);
@@ -124,7 +128,7 @@ impl Core {
     /// Puts the list of finalizers in the place of the one that was read; returns the answer.
     pub(super) async fn set_finalizers(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         meta: &ObjectMeta,
         finalizers: &[String],
     ) -> Result<String, WriteError> {
@@ -134,7 +138,7 @@ impl Core {
     /// Applies; returns the answer. With a UID only to the object that has it.
     pub(super) async fn apply(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         meta: &ObjectMeta,
         subresource: &str,
         uid: Option<&str>,
@@ -151,7 +155,11 @@ impl Core {
     }
 
     /// Reads the object past the cache, for a decision about a write; `None` if there is none.
-    pub(super) async fn live(&self, cx: &Context, meta: &ObjectMeta) -> Result<Option<String>, WriteError> {
+    pub(super) async fn live(
+        &self,
+        cx: &dyn Caller,
+        meta: &ObjectMeta,
+    ) -> Result<Option<String>, WriteError> {
         match self.send(cx, Method::GET, self.path(meta, "")?, "application/json", None).await {
             Ok(answer) => Ok(Some(answer)),
             Err(WriteError::Request(kube::Error::Api(status))) if is_not_found(&status) => Ok(None),
@@ -162,7 +170,7 @@ impl Core {
     /// Deletes the object with this UID; `false` if it is gone already.
     pub(super) async fn delete(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         meta: &ObjectMeta,
         params: &DeleteParams,
     ) -> Result<bool, WriteError> {
@@ -184,7 +192,7 @@ impl Core {
 
     async fn put(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         meta: &ObjectMeta,
         subresource: &str,
         mut object: Value,
@@ -196,7 +204,7 @@ impl Core {
 
     async fn merge(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         meta: &ObjectMeta,
         subresource: &str,
         mut patch: Value,
@@ -208,7 +216,7 @@ impl Core {
 
     async fn send(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         method: Method,
         uri: String,
         content: &'static str,

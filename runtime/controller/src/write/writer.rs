@@ -14,8 +14,8 @@ use windlass_object::{ResourceKind, Scoped, Verb};
 
 use crate::declared::Declared;
 use crate::error::{ReconcileError, WriteError};
-use crate::run::context::Context;
 use crate::setup::Setup;
+use crate::write::caller::Caller;
 use crate::write::request::{Core, Intent, Operation};
 
 /// A Rust type whose objects can be written: k8s-openapi's, and those that derive `CustomResource`.
@@ -221,7 +221,7 @@ impl<K: Writable> Writer<K> {
     ///
     /// # Errors
     /// As the server answers: an object of that name that exists already is an error too.
-    pub async fn create(&self, cx: &Context, object: &K) -> WriteResult<K> {
+    pub async fn create(&self, cx: &dyn Caller, object: &K) -> WriteResult<K> {
         let answer = self.core.create(cx, object.meta(), &encoded(object)?).await?;
         Ok(Written { object: decoded(&answer)?, change: Change::Created })
     }
@@ -230,7 +230,7 @@ impl<K: Writable> Writer<K> {
     ///
     /// # Errors
     /// As the server answers; 409 if the object is not what `current` says any more.
-    pub async fn update(&self, cx: &Context, current: &K, change: impl FnOnce(&mut K)) -> WriteResult<K> {
+    pub async fn update(&self, cx: &dyn Caller, current: &K, change: impl FnOnce(&mut K)) -> WriteResult<K> {
         written(current, self.core.update(cx, intent(current, change)?).await?)
     }
 
@@ -239,7 +239,7 @@ impl<K: Writable> Writer<K> {
     ///
     /// # Errors
     /// As the server answers; 409 if the object is not what `current` says any more.
-    pub async fn patch(&self, cx: &Context, current: &K, change: impl FnOnce(&mut K)) -> WriteResult<K> {
+    pub async fn patch(&self, cx: &dyn Caller, current: &K, change: impl FnOnce(&mut K)) -> WriteResult<K> {
         written(current, self.core.patch(cx, intent(current, change)?).await?)
     }
 
@@ -249,7 +249,7 @@ impl<K: Writable> Writer<K> {
     /// As the server answers; 409 if the object is not what `current` says any more.
     pub async fn update_status(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         current: &K,
         change: impl FnOnce(&mut K),
     ) -> WriteResult<K> {
@@ -261,7 +261,7 @@ impl<K: Writable> Writer<K> {
     ///
     /// # Errors
     /// As the server answers; 409 if another owner has a field and the builder was [`unforced`](WriterBuilder::unforced).
-    pub async fn apply(&self, cx: &Context, desired: &K) -> WriteResult<K> {
+    pub async fn apply(&self, cx: &dyn Caller, desired: &K) -> WriteResult<K> {
         self.applied(cx, desired, "", None).await
     }
 
@@ -269,18 +269,18 @@ impl<K: Writable> Writer<K> {
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
-    pub async fn apply_status(&self, cx: &Context, desired: &K) -> WriteResult<K> {
+    pub async fn apply_status(&self, cx: &dyn Caller, desired: &K) -> WriteResult<K> {
         self.applied(cx, desired, "/status", None).await
     }
 
     /// As [`apply`](Self::apply), to the object with this UID only.
-    pub(super) async fn apply_to(&self, cx: &Context, desired: &K, uid: &str) -> WriteResult<K> {
+    pub(super) async fn apply_to(&self, cx: &dyn Caller, desired: &K, uid: &str) -> WriteResult<K> {
         self.applied(cx, desired, "", Some(uid)).await
     }
 
     async fn applied(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         desired: &K,
         subresource: &str,
         uid: Option<&str>,
@@ -290,7 +290,7 @@ impl<K: Writable> Writer<K> {
     }
 
     /// Reads the object of that name past the cache.
-    pub(super) async fn live(&self, cx: &Context, object: &K) -> Result<Option<Arc<K>>, WriteError> {
+    pub(super) async fn live(&self, cx: &dyn Caller, object: &K) -> Result<Option<Arc<K>>, WriteError> {
         self.core.live(cx, object.meta()).await?.map(|answer| decoded(&answer)).transpose()
     }
 
@@ -300,7 +300,7 @@ impl<K: Writable> Writer<K> {
     /// As the server answers.
     pub async fn delete(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         object: &K,
         params: &DeleteParams,
     ) -> Result<Deletion, WriteError> {
@@ -324,7 +324,7 @@ impl<K: Writable> Writer<K> {
     /// That of `cleanup`, and as the server answers. The finalizer then stays.
     pub async fn finalize<E>(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         object: &Arc<K>,
         cleanup: impl Future<Output = Result<(), E>> + Send,
     ) -> Result<Option<Arc<K>>, ReconcileError>
