@@ -1,5 +1,7 @@
 //! The names of a controller or a runnable, and the replicas it runs on.
 
+use windlass_informer::{Selection, Shards};
+
 /// When, and on which replicas, a controller or a runnable runs.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RunsOn {
@@ -68,9 +70,19 @@ impl Descriptor {
         Self { enabled_by_default: enabled, ..self }
     }
 
-    /// Runs on these replicas.
+    /// Runs on these replicas. A controller on [every replica](RunsOn::EveryReplica) starts without leadership, once its
+    /// caches are synced. Its writes pass no fence, so every replica writes; with shards it sees every shard.
     pub const fn on(self, runs_on: RunsOn) -> Self {
         Self { runs_on, ..self }
+    }
+
+    /// What a watch selects. A controller or runnable of every replica shares its keys with no other replica, so it sees the
+    /// objects of every shard.
+    pub(crate) fn of_shards(self, selection: Selection) -> Selection {
+        match (self.runs_on, &selection.shards) {
+            (RunsOn::EveryReplica, Shards::Held) => selection.of_every_shard(),
+            _ => selection,
+        }
     }
 
     /// Runs only when named explicitly.

@@ -95,7 +95,7 @@ pub use crate::run::workers::Workers;
 pub use crate::runnable::{PreparedRunnable, Runnable, RunnableContext, RunnableResources};
 pub use crate::setup::{CacheSync, Host, Setup};
 pub use crate::write::{
-    Change, Deletion, Owned, OwnedBuilder, Writable, WriteResult, Writer, WriterBuilder, Written,
+    Caller, Change, Deletion, Owned, OwnedBuilder, Writable, WriteResult, Writer, WriterBuilder, Written,
 };
 
 /// A controller: what it watches and writes, and how one key is brought to its desired state.

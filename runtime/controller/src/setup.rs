@@ -185,7 +185,7 @@ impl Setup {
         let reconcile_metrics = metrics.reconcile(descriptor.name);
         let caches = Caches::default();
         Self {
-            watches: Watches::new(factory.clone(), caches.clone()),
+            watches: Watches::new(factory.clone(), caches.clone(), descriptor),
             quarantine: Quarantine::new(Some(reconcile_metrics.quarantined.clone())),
             history: History::new(env.clone(), descriptor.queue_name),
             policy: Policy { workers: 1, max_retries: None, reconcile_timeout: None },
@@ -239,8 +239,9 @@ impl Setup {
     pub fn watch_as<R: Representation>(&mut self, representation: R) -> Watch<'_, R::Object> {
         let kind = representation.kind();
         self.declared.watch(&kind);
-        let Self { host, needed, caches, wired, .. } = self;
+        let Self { descriptor, host, needed, caches, wired, .. } = self;
         let make = move |selection| {
+            let selection = descriptor.of_shards(selection);
             let informer = host.factory.informer(representation, selection);
             needed.push(Cache::of(informer.erased()));
             caches.add(Cache::of(informer.erased()));
@@ -635,6 +636,9 @@ impl Setup {
     fn check(&mut self) -> Result<(), SetupError> {
         match self.wired.take_fault() {
             Some(fault) => Err(fault),
+            None if self.descriptor.runs_on == RunsOn::BeforeCaches && !self.wired.queueless => {
+                Err(SetupError::invalid("a controller cannot run before caches: let it run on every replica"))
+            }
             None if self.policy.workers == 0 => Err(SetupError::NoWorkers),
             None if self.limits.iter().any(Limit::is_impossible) => Err(SetupError::NoPlaces),
             None => self.check_replacements(),

@@ -8,16 +8,19 @@
 //!   quietly. If nothing would change, no request is sent. Creations are always sent.
 //! - An apply that would change nothing is not sent, if the writer is [`cached_by`](WriterBuilder::cached_by) a lister.
 //! - A deletion carries the UID: it never deletes a later object of the same name.
-//! - A writer sends through the client of its reconcile: behind the fence of the key, and waited for by read-your-writes.
+//! - A writer sends through the client of its [`Caller`]. That of a reconcile writes behind the fence of the key, and
+//!   read-your-writes waits for it.
 //! - Children ([`Owned`]) carry their owner; one of that name that is not the owner's is refused.
 //!
 //! It refuses to read: what the caller read decides.
 
 mod apply_history;
+mod caller;
 mod difference;
 mod owned;
 mod request;
 mod writer;
 
+pub use self::caller::Caller;
 pub use self::owned::{Owned, OwnedBuilder};
 pub use self::writer::{Change, Deletion, Writable, WriteResult, Writer, WriterBuilder, Written};

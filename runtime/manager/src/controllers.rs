@@ -9,11 +9,11 @@ use futures_util::future;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
 use windlass_admin::Health;
-use windlass_client::{Clients, RawClient};
-use windlass_controller::{Descriptor, Prepared, Remains, Resources, Workers};
+use windlass_client::{Clients, ControllerClients, OpenFence, RawClient};
+use windlass_controller::{Descriptor, Prepared, Remains, Resources, RunsOn, Workers};
 use windlass_election::Written;
 use windlass_env::{Env, Rng, Task};
-use windlass_events::{Recorder, Sink, recorder};
+use windlass_events::{Recorder, Sink, recorder_drawing_from};
 use windlass_metrics::Metrics;
 
 use crate::config::ManagerConfig;
@@ -21,7 +21,7 @@ use crate::error::ManagerError;
 use crate::shards::ShardContext;
 use crate::takeover::{Takeover, merged};
 
-/// How often stragglers are told of when they are waited for without end.
+/// How often stragglers are logged at least.
 const PATIENT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How long the last events may take to be sent. An API server that is slow to answer must not delay the hand-over:
@@ -55,11 +55,37 @@ pub(crate) struct Parts {
     pub(crate) config: Arc<ManagerConfig>,
     /// The shards of this replica, if sharding is enabled.
     pub(crate) shards: Option<ShardContext>,
+    /// The replicas that run these controllers.
+    pub(crate) runs_on: RunsOn,
+}
+
+impl Parts {
+    /// The same for the controllers of every replica: they have every key.
+    pub(crate) fn of_every_replica(&self) -> Self {
+        Self { shards: None, runs_on: RunsOn::EveryReplica, ..self.clone() }
+    }
+
+    /// Names a stream of random numbers.
+    fn stream(&self, name: &str) -> String {
+        match self.runs_on {
+            RunsOn::Leader => name.to_owned(),
+            RunsOn::EveryReplica | RunsOn::BeforeCaches => format!("every replica/{name}"),
+        }
+    }
+
+    /// The clients of this identity, behind the fence of these controllers.
+    fn clients_of(&self, client_name: &str) -> Result<ControllerClients, ManagerError> {
+        let clients = self.clients.for_controller(client_name)?;
+        Ok(match self.runs_on {
+            RunsOn::Leader => clients,
+            RunsOn::EveryReplica | RunsOn::BeforeCaches => clients.behind(Arc::new(OpenFence)),
+        })
+    }
 }
 
 impl Controllers {
     pub(crate) fn new(parts: Parts, prepared: Vec<Prepared>) -> Self {
-        let spread = parts.env.rng("controller start interval");
+        let spread = parts.env.rng(&parts.stream("controller start interval"));
         Self {
             parts,
             remains: prepared.iter().map(Prepared::remains).collect(),
@@ -69,6 +95,10 @@ impl Controllers {
             recorders: Recorders::default(),
             spread,
         }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
     }
 
     /// Starts every controller, each after a wait of its own and once its caches reflect what the last leader wrote, and
@@ -104,12 +134,12 @@ impl Controllers {
     }
 
     /// Takes no more keys, lets no request wait for its turn any more, and waits for running reconciles; aborts what is
-    /// left after the shutdown timeout. Then sends the events that were recorded, as far as that is done in a moment:
+    /// left after `within`. Then sends the events that were recorded, as far as that is done in a moment:
     /// they are writes, so the lease is kept for them, and a standby waits.
-    pub(crate) async fn drain(&mut self) -> Result<(), ManagerError> {
+    pub(crate) async fn drain(&mut self, within: Duration) -> Result<(), ManagerError> {
         self.working.iter().for_each(Workers::stop);
         self.parts.clients.drain();
-        let drained = self.all_ended().await;
+        let drained = self.all_ended(within).await;
         if drained.is_err() {
             self.abort_workers().await;
         }
@@ -147,16 +177,20 @@ impl Controllers {
         }
     }
 
-    async fn all_ended(&mut self) -> Result<(), ManagerError> {
-        let (env, limit) = (self.parts.env.clone(), self.parts.config.shutdown_timeout);
-        let begun = env.now();
-        let interval = if limit.is_zero() { PATIENT_INTERVAL } else { limit / 3 };
+    async fn all_ended(&mut self, within: Duration) -> Result<(), ManagerError> {
+        let env = self.parts.env.clone();
+        let (begun, mut left) = (env.now(), within);
         loop {
-            if env.timeout(interval, ended(&mut self.working, &self.remains)).await.is_ok() {
+            if env
+                .timeout(PATIENT_INTERVAL.min(within / 3).min(left), ended(&mut self.working, &self.remains))
+                .await
+                .is_ok()
+            {
                 return Ok(());
             }
             let (waited, stragglers) = (env.now().saturating_duration_since(begun), self.stragglers());
-            if !limit.is_zero() && waited >= limit {
+            left = within.saturating_sub(waited);
+            if left.is_zero() {
                 return Err(ManagerError::ShutdownTimeout { waited, stragglers });
             }
             tracing::warn!(?waited, ?stragglers, "still waiting for reconciles to end");
@@ -235,7 +269,7 @@ impl Recorders {
     /// What a controller of this identity gets.
     fn resources(&mut self, parts: &Parts, descriptor: Descriptor) -> Result<Resources, ManagerError> {
         let client_name = descriptor.client_name;
-        let clients = parts.clients.for_controller(client_name)?;
+        let clients = parts.clients_of(client_name)?;
         let events = match self.by_component.get(client_name) {
             Some(recorder) => recorder.clone(),
             None => self.open(parts, client_name, clients.client()),
@@ -244,7 +278,8 @@ impl Recorders {
     }
 
     fn open(&mut self, parts: &Parts, component: &str, client: kube::Client) -> Recorder {
-        let (recorder, sink) = recorder(parts.env.clone(), component, &parts.metrics);
+        let stream = parts.stream(component);
+        let (recorder, sink) = recorder_drawing_from(parts.env.clone(), &stream, component, &parts.metrics);
         let sink = sink.remembering(parts.config.remembered_events);
         self.by_component.insert(component.to_owned(), recorder.clone());
         self.run(&parts.env, component, sink, client);

@@ -19,6 +19,8 @@
 //!   namespaces, every write leaves behind the fence of its key's shard, and shards are handed over as replicas come and go
 //!   with no key in two hands. A lost shard ends the work on it and nothing else.
 //! - A lease is renewed on time whatever workers do to their threads.
+//! - A controller of [every replica](windlass_controller::RunsOn::EveryReplica) works whether its replica leads or not, with
+//!   every key. No lease holds up its writes.
 //! - A [`Runnable`](windlass_controller::Runnable) starts and stops at its step. Its first error ends the manager and names
 //!   it, and so does one that does not stop in time.
 //! - Readiness tells the truth: caches synced, whether leading or standing by, and not on the way out. Liveness fails
@@ -52,6 +54,7 @@ mod phase;
 mod process;
 mod race;
 mod registry;
+mod replica_team;
 mod runnables;
 mod selection;
 mod shards;

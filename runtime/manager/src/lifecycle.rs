@@ -11,13 +11,13 @@ pub enum Step {
     EarlyRunnables,
     /// Caches fill and follow.
     Informers,
-    /// [Runnables](windlass_controller::RunsOn::EveryReplica) without leadership run.
+    /// Runnables and controllers [of every replica](windlass_controller::RunsOn::EveryReplica) run.
     Runnables,
     /// This replica leads, or stands by until it does.
     Election,
     /// [Runnables](windlass_controller::RunsOn::Leader) with leadership run.
     LedRunnables,
-    /// Controllers work.
+    /// Controllers [of the leader](windlass_controller::RunsOn::Leader) work.
     Controllers,
 }
 
@@ -51,8 +51,8 @@ pub const START: [(Step, &str); 8] = [
     ),
     (
         Step::Runnables,
-        "after the caches, which they may read, and before the election, which they must not have to wait for: a \
-         standby runs them too",
+        "after the caches, which they read, and before the election, which they must not have to wait for: a standby \
+         runs them too; its controllers start after its runnables and stop before them",
     ),
     (
         Step::Election,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use windlass_admin::{AdminParts, Health, Holdings, Pages};
 use windlass_client::{ClientError, Clients, Fence, OpenFence};
-use windlass_controller::{Host, Prepared, Registration, Trigger, Triggers};
+use windlass_controller::{Host, Prepared, Registration, RunsOn, Trigger, Triggers};
 use windlass_election::{ElectionConfig, Elector, HealthCheck, LeaderFence};
 use windlass_env::{Aside, Env};
 use windlass_informer::{FactoryOptions, InformerFactory};
@@ -24,6 +24,7 @@ use crate::needs::Needs;
 use crate::phase::Phase;
 use crate::process::Process;
 use crate::registry::Registry;
+use crate::replica_team::ReplicaTeam;
 use crate::runnables::{ManagerHandle, Means, Runnables, Site};
 use crate::shards::{ShardContext, ShardCoordinator};
 use crate::shutdown::ShutdownSignals;
@@ -205,14 +206,20 @@ impl Manager {
             health: health.clone(),
             config: Arc::clone(&config),
             shards,
+            runs_on: RunsOn::Leader,
         };
         let means = Means::of(&parts);
-        let team = assemble_team(stand, prepared, parts);
+        let (everywhere, led): (Vec<_>, Vec<_>) =
+            prepared.into_iter().partition(|one| one.descriptor().runs_on == RunsOn::EveryReplica);
+        let everywhere = Controllers::new(parts.of_every_replica(), everywhere);
+        let everywhere = ReplicaTeam::new(env.clone(), everywhere);
+        let team = assemble_team(stand, led, parts);
         Ok(Process {
             api_server: clients.for_health(),
             election_client: clients.for_election()?,
             common: Common { env: env.clone(), factory, runnables, means, election_events: None },
             team,
+            everywhere,
             env,
             config,
             metrics,
@@ -270,7 +277,7 @@ impl Manager {
         let prepare = |one: &Registration| {
             let controller = one.descriptor().name;
             let host = self.host(factory);
-            let host = match shards {
+            let host = match shards.filter(|_| one.descriptor().runs_on == RunsOn::Leader) {
                 Some(shards) => Host { ownership: shards.table.ownership(controller), ..host },
                 None => host,
             };

@@ -22,6 +22,7 @@ use crate::lifecycle::{START, Step, stop_order};
 use crate::needs::{LOOK_INTERVAL, Needs, Standing};
 use crate::phase::Phase;
 use crate::race::first;
+use crate::replica_team::ReplicaTeam;
 use crate::runnables::Means;
 use crate::shutdown::ShutdownSignals;
 use crate::team::{Common, Team};
@@ -41,6 +42,8 @@ pub(crate) struct Process {
     /// Who tells of elections, if there are any.
     pub(crate) election_client: kube::Client,
     pub(crate) team: Team,
+    /// Works whether this replica leads or not.
+    pub(crate) everywhere: ReplicaTeam,
     pub(crate) admin_parts: AdminParts,
     pub(crate) admin: Option<AdminServer>,
     pub(crate) election_events: Recorders,
@@ -63,6 +66,7 @@ impl Process {
             _ => {}
         }
         self.team.let_go();
+        self.everywhere.let_go();
         end
     }
 
@@ -125,6 +129,7 @@ impl Process {
             Step::Informers => self.start_informers().await,
             Step::Runnables => {
                 self.start_runnables(RunsOn::EveryReplica);
+                self.everywhere.start(self.common.runnables.clone());
                 Ok(())
             }
             // The team's.
@@ -214,7 +219,10 @@ impl Process {
                 self.election_events.flush(&self.env).await;
                 stopped
             }
-            Step::Runnables => self.end_runnables(RunsOn::EveryReplica, budget).await,
+            Step::Runnables => {
+                let drained = self.everywhere.stop(budget.left()).await;
+                drained.and(self.end_runnables(RunsOn::EveryReplica, budget).await)
+            }
             Step::Informers => self.end_informers(budget.left()).await,
             Step::EarlyRunnables => self.end_runnables(RunsOn::BeforeCaches, budget).await,
             Step::ApiServer => Ok(()),
@@ -249,6 +257,9 @@ impl Process {
 
     /// Ends what needs no lease as well as it can be done in a moment, then everything.
     async fn hurry(&mut self) {
+        if let Err(error) = self.everywhere.stop(HURRY).await {
+            tracing::warn!(error = one_line(&error), "not all reconciles stopped in time");
+        }
         for group in [RunsOn::EveryReplica, RunsOn::BeforeCaches] {
             if let Err(error) = self.common.runnables.end(&self.env, group, HURRY).await {
                 tracing::warn!(error = one_line(&error), "not all runnables stopped in time");
@@ -260,6 +271,7 @@ impl Process {
     /// Ends everything at its next await. Nothing is written: fences are closed, or their leases expire.
     async fn abort(&mut self) {
         Box::pin(self.team.abort(&self.common)).await;
+        self.everywhere.abort().await;
         self.election_events.abort().await;
         if self.env.timeout(HURRY, self.common.factory.shutdown()).await.is_err() {
             tracing::warn!("informers did not stop in time");

@@ -314,7 +314,8 @@ impl Runnables {
         }
     }
 
-    fn fail(&self, failure: ManagerError) {
+    /// Keeps the first failure, which ends the process.
+    pub(crate) fn fail(&self, failure: ManagerError) {
         self.lock().failure.get_or_insert(failure);
         self.failed.set(true);
     }

@@ -168,7 +168,7 @@ impl Team {
     ) -> Result<(), ManagerError> {
         match step {
             // The lease is renewed until the last reconcile has ended.
-            Step::Controllers => self.leadership.during(self.controllers.drain()).await?,
+            Step::Controllers => self.leadership.during(self.controllers.drain(budget.left())).await?,
             Step::LedRunnables => {
                 let ended = common.runnables.end(&common.env, RunsOn::Leader, budget.left());
                 self.leadership.during(ended).await?

@@ -27,6 +27,7 @@ use crate::{CacheOptions, Manager, ManagerConfig, ManagerError, Registry, Shutdo
 mod configured;
 mod construction;
 mod credentials;
+mod every_replica;
 mod liveness;
 mod renewal;
 mod resync;

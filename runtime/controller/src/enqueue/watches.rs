@@ -19,6 +19,7 @@ use windlass_object::{Representation, ResourceKind, Verb};
 
 use crate::consistency::caches::{Cache, CacheId, Caches};
 use crate::declared::DeclaredRules;
+use crate::descriptor::Descriptor;
 use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::wiring::{Wiring, attach};
 
@@ -31,6 +32,7 @@ pub struct Watches {
 struct Inner {
     factory: InformerFactory,
     caches: Caches,
+    descriptor: Descriptor,
     state: Mutex<State>,
 }
 
@@ -104,9 +106,9 @@ pub enum WatchError {
 }
 
 impl Watches {
-    pub(crate) fn new(factory: InformerFactory, caches: Caches) -> Self {
+    pub(crate) fn new(factory: InformerFactory, caches: Caches, descriptor: Descriptor) -> Self {
         let state = State { phase: Phase::Resting, added: BTreeMap::new() };
-        Self { inner: Arc::new(Inner { factory, caches, state: Mutex::new(state) }) }
+        Self { inner: Arc::new(Inner { factory, caches, descriptor, state: Mutex::new(state) }) }
     }
 
     /// Watches the objects of `representation` that `selection` leaves, under a name of this controller's own, and
@@ -126,6 +128,7 @@ impl Watches {
         selection: Selection,
         handle: impl FnMut(&Event<Arc<R::Object>>, &Enqueuer) + Send + 'static,
     ) -> Result<Lister<R::Object>, WatchError> {
+        let selection = self.inner.descriptor.of_shards(selection);
         let mut state = self.inner.lock();
         let identity = Identity {
             kind: representation.kind(),

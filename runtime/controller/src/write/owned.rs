@@ -15,8 +15,8 @@ use crate::enqueue::enqueuer::by_owner;
 use crate::enqueue::predicate::Predicate;
 use crate::enqueue::watch::Watchable;
 use crate::error::{SetupError, WriteError};
-use crate::run::context::Context;
 use crate::setup::Setup;
+use crate::write::caller::Caller;
 use crate::write::writer::{Deletion, Grants, Writable, WriteResult, Writer};
 
 /// Declares [`Owned`] children: what is written of them, and which are watched.
@@ -179,7 +179,7 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
     /// # Errors
     /// [`WriteError::NotOwned`] if there is a child of that name that is not the owner's,
     /// [`WriteError::CrossNamespace`] if it would be in another namespace, and as the server answers.
-    pub async fn apply(&self, cx: &Context, owner: &O, desired: C) -> WriteResult<C> {
+    pub async fn apply(&self, cx: &dyn Caller, owner: &O, desired: C) -> WriteResult<C> {
         let child = self.prepared(owner, desired)?;
         let cached = self.cached(&child)?;
         let present = match cached {
@@ -200,7 +200,7 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
     ///
     /// # Errors
     /// As [`apply`](Self::apply), by what the cache shows.
-    pub async fn create(&self, cx: &Context, owner: &O, desired: C) -> WriteResult<C> {
+    pub async fn create(&self, cx: &dyn Caller, owner: &O, desired: C) -> WriteResult<C> {
         let child = self.prepared(owner, desired)?;
         if let Some(present) = self.cached(&child)? {
             self.check_owner(owner, &present)?;
@@ -214,7 +214,7 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
     /// As the server answers the first deletion that fails; [`WriteError::Unreadable`] if a child cannot be decoded.
     pub async fn prune(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         owner: &O,
         keep: impl Fn(&C) -> bool + Send,
     ) -> Result<usize, WriteError> {

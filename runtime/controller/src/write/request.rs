@@ -11,7 +11,7 @@ use windlass_metrics::IntCounter;
 use windlass_object::{ResourceKind, Scope};
 
 use crate::error::WriteError;
-use crate::run::context::Context;
+use crate::write::caller::Caller;
 use crate::write::difference::difference;
 
 /// Replaces the object.
@@ -80,7 +80,7 @@ impl Core {
     /// Creates; returns the answer.
     pub(super) async fn create(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         meta: &ObjectMeta,
         object: &Value,
     ) -> Result<String, WriteError> {
@@ -92,7 +92,7 @@ impl Core {
     /// Replaces the object; returns the answer, or nothing if nothing would change.
     pub(super) async fn update(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         intent: Intent<'_>,
     ) -> Result<Option<String>, WriteError> {
         self.granted(Operation::Update)?;
@@ -103,7 +103,11 @@ impl Core {
     }
 
     /// Patches what differs; returns the answer, or nothing if nothing differs.
-    pub(super) async fn patch(&self, cx: &Context, intent: Intent<'_>) -> Result<Option<String>, WriteError> {
+    pub(super) async fn patch(
+        &self,
+        cx: &dyn Caller,
+        intent: Intent<'_>,
+    ) -> Result<Option<String>, WriteError> {
         self.granted(Operation::Patch)?;
         let Some(patch) = difference(&intent.before, &intent.after) else { return Ok(None) };
         self.change(cx, MERGE, intent.meta, "", patch).await.map(Some)
@@ -112,7 +116,7 @@ impl Core {
     /// Patches or replaces the status; returns the answer, or nothing if the status does not differ.
     pub(super) async fn update_status(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         Intent { meta, mut before, mut after }: Intent<'_>,
     ) -> Result<Option<String>, WriteError> {
         let is_put = self.granted.contains(&Operation::StatusUpdate);
@@ -131,7 +135,7 @@ impl Core {
     /// Puts the list of finalizers in the place of the one that was read; returns the answer.
     pub(super) async fn set_finalizers(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         meta: &ObjectMeta,
         finalizers: &[String],
     ) -> Result<String, WriteError> {
@@ -148,7 +152,7 @@ impl Core {
     /// Applies what is [applicable](Self::applicable); returns the answer. With a UID only to the object that has it.
     pub(super) async fn apply(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         meta: &ObjectMeta,
         subresource: &str,
         uid: Option<&str>,
@@ -170,7 +174,11 @@ impl Core {
     }
 
     /// Reads the object past the cache, for a decision about a write; `None` if there is none.
-    pub(super) async fn live(&self, cx: &Context, meta: &ObjectMeta) -> Result<Option<String>, WriteError> {
+    pub(super) async fn live(
+        &self,
+        cx: &dyn Caller,
+        meta: &ObjectMeta,
+    ) -> Result<Option<String>, WriteError> {
         match self.send(cx, Method::GET, self.path(meta, "")?, "application/json", None).await {
             Ok(answer) => Ok(Some(answer)),
             Err(WriteError::Request(kube::Error::Api(status))) if is_not_found(&status) => Ok(None),
@@ -181,7 +189,7 @@ impl Core {
     /// Deletes the object with this UID; `false` if it is gone already.
     pub(super) async fn delete(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         meta: &ObjectMeta,
         params: &DeleteParams,
     ) -> Result<bool, WriteError> {
@@ -204,7 +212,7 @@ impl Core {
     /// Sends a change of the object that was read, which the server refuses if the object is another by now.
     async fn change(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         (method, content): (Method, &'static str),
         meta: &ObjectMeta,
         subresource: &str,
@@ -217,7 +225,7 @@ impl Core {
 
     async fn send(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         method: Method,
         uri: String,
         content: &'static str,

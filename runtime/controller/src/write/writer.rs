@@ -15,9 +15,9 @@ use windlass_object::{ObjectKey, ResourceKind, Scoped, Verb};
 
 use crate::declared::Declared;
 use crate::error::{ReconcileError, WriteError};
-use crate::run::context::Context;
 use crate::setup::Setup;
 use crate::write::apply_history::ApplyHistory;
+use crate::write::caller::Caller;
 use crate::write::request::{Core, Intent, Operation};
 
 /// A Rust type whose objects can be written: k8s-openapi's, and those that derive `CustomResource`.
@@ -71,7 +71,7 @@ pub(super) struct Grants {
 /// let maps = setup.writer::<ConfigMap>().patch().build();
 /// # maps
 /// # }
-/// # async fn reconcile(maps: &Writer<ConfigMap>, cx: &Context, map: &ConfigMap) -> Result<(), ReconcileError> {
+/// # async fn reconcile(maps: &Writer<ConfigMap>, cx: &dyn Caller, map: &ConfigMap) -> Result<(), ReconcileError> {
 /// maps.patch(cx, map, |map| {
 ///     map.data.get_or_insert_default().insert("colour".to_owned(), "blue".to_owned());
 /// })
@@ -249,7 +249,7 @@ impl<K: Writable> Writer<K> {
     ///
     /// # Errors
     /// As the server answers: an object of that name that exists already is an error too.
-    pub async fn create(&self, cx: &Context, object: &K) -> WriteResult<K> {
+    pub async fn create(&self, cx: &dyn Caller, object: &K) -> WriteResult<K> {
         let answer = self.core.create(cx, object.meta(), &encoded(object)?).await?;
         Ok(Written { object: decoded(&answer)?, change: Change::Created })
     }
@@ -258,7 +258,7 @@ impl<K: Writable> Writer<K> {
     ///
     /// # Errors
     /// As the server answers; 409 if the object is not what `current` says any more.
-    pub async fn update(&self, cx: &Context, current: &K, change: impl FnOnce(&mut K)) -> WriteResult<K> {
+    pub async fn update(&self, cx: &dyn Caller, current: &K, change: impl FnOnce(&mut K)) -> WriteResult<K> {
         self.written(current, self.core.update(cx, intent(current, change)?).await?)
     }
 
@@ -267,7 +267,7 @@ impl<K: Writable> Writer<K> {
     ///
     /// # Errors
     /// As the server answers; 409 if the object is not what `current` says any more.
-    pub async fn patch(&self, cx: &Context, current: &K, change: impl FnOnce(&mut K)) -> WriteResult<K> {
+    pub async fn patch(&self, cx: &dyn Caller, current: &K, change: impl FnOnce(&mut K)) -> WriteResult<K> {
         self.written(current, self.core.patch(cx, intent(current, change)?).await?)
     }
 
@@ -277,7 +277,7 @@ impl<K: Writable> Writer<K> {
     /// As the server answers; 409 if the object is not what `current` says any more.
     pub async fn update_status(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         current: &K,
         change: impl FnOnce(&mut K),
     ) -> WriteResult<K> {
@@ -289,7 +289,7 @@ impl<K: Writable> Writer<K> {
     ///
     /// # Errors
     /// As the server answers; 409 if another owner has a field and the builder was [`unforced`](WriterBuilder::unforced).
-    pub async fn apply(&self, cx: &Context, desired: &K) -> WriteResult<K> {
+    pub async fn apply(&self, cx: &dyn Caller, desired: &K) -> WriteResult<K> {
         self.apply_to(cx, desired, None).await
     }
 
@@ -297,14 +297,14 @@ impl<K: Writable> Writer<K> {
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
-    pub async fn apply_status(&self, cx: &Context, desired: &K) -> WriteResult<K> {
+    pub async fn apply_status(&self, cx: &dyn Caller, desired: &K) -> WriteResult<K> {
         let document = self.core.applicable(encoded(desired)?, "/status")?;
         let answer = self.core.apply(cx, desired.meta(), "/status", None, document).await?;
         Ok(Written { object: decoded(&answer)?, change: Change::Updated })
     }
 
     /// As [`apply`](Self::apply); with a UID to the object that has it only.
-    pub(super) async fn apply_to(&self, cx: &Context, desired: &K, uid: Option<&str>) -> WriteResult<K> {
+    pub(super) async fn apply_to(&self, cx: &dyn Caller, desired: &K, uid: Option<&str>) -> WriteResult<K> {
         let (meta, key) = (desired.meta(), ObjectKey::of(desired.meta()));
         let document = self.core.applicable(encoded(desired)?, "")?;
         let Some(Cached { lister, history }) = &self.cached else {
@@ -324,7 +324,7 @@ impl<K: Writable> Writer<K> {
     }
 
     /// Reads the object of that name past the cache.
-    pub(super) async fn live(&self, cx: &Context, object: &K) -> Result<Option<Arc<K>>, WriteError> {
+    pub(super) async fn live(&self, cx: &dyn Caller, object: &K) -> Result<Option<Arc<K>>, WriteError> {
         self.core.live(cx, object.meta()).await?.map(|answer| decoded(&answer)).transpose()
     }
 
@@ -334,7 +334,7 @@ impl<K: Writable> Writer<K> {
     /// As the server answers.
     pub async fn delete(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         object: &K,
         params: &DeleteParams,
     ) -> Result<Deletion, WriteError> {
@@ -358,7 +358,7 @@ impl<K: Writable> Writer<K> {
     /// That of `cleanup`, and as the server answers. The finalizer then stays.
     pub async fn finalize<E>(
         &self,
-        cx: &Context,
+        cx: &dyn Caller,
         object: &Arc<K>,
         cleanup: impl Future<Output = Result<(), E>> + Send,
     ) -> Result<Option<Arc<K>>, ReconcileError>

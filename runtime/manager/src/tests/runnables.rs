@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use windlass_controller::{BoxError, Runnable, RunnableContext, RunsOn, UNDECLARED};
+use windlass_controller::{BoxError, Runnable, RunnableContext, RunsOn, UNDECLARED, Writer};
 use windlass_informer::Index;
 
 use super::*;
@@ -319,11 +319,13 @@ async fn runnable_sends_what_it_declares_and_roles_contain_it() {
     assert!(one.ended().await.is_ok());
 }
 
-/// Copies the ConfigMap `web` into its story when it starts, by the lister and by the index of its setup, and tells users.
+/// Copies the ConfigMap `web` into its story when it starts, by the lister and by the index of its setup, signs it by its writer, and
+/// tells users.
 struct Reader {
     maps: Lister<ConfigMap>,
     by_scribe: Index<ConfigMap, String>,
     fed: Lister<ConfigMap>,
+    map: Writer<ConfigMap>,
     story: Story,
 }
 
@@ -338,7 +340,8 @@ impl Runnable for Reader {
         source.put(&json!({ "metadata": { "name": "fed", "namespace": "shop" } })).expect("an object");
         let source = source.selecting(&Selection::default());
         let fed = setup.watch_from(source, Typed::<ConfigMap>::new()).lister();
-        Ok(Self { by_scribe: maps.index(scribe), maps, fed, story: story.clone() })
+        let map = setup.writer::<ConfigMap>().patch().build();
+        Ok(Self { by_scribe: maps.index(scribe), maps, fed, map, story: story.clone() })
     }
 
     async fn run(&self, cx: RunnableContext) -> Result<(), BoxError> {
@@ -347,6 +350,10 @@ impl Runnable for Reader {
         let scribe = map.data.as_ref().and_then(|data| data.get("scribe").cloned()).unwrap_or_default();
         let found = self.by_scribe.get(&scribe).len();
         self.story.tell(format!("{scribe}: {found} by index, {} fed", self.fed.list().len()));
+        let sign = |map: &mut ConfigMap| {
+            map.data.get_or_insert_default().insert("reader".to_owned(), cx.env().instance().to_owned());
+        };
+        self.map.patch(&cx, &map, sign).await?;
         cx.events().event(&map_reference(&key), EventType::Normal, "Read", "read once");
         Ok(())
     }
@@ -365,11 +372,12 @@ async fn runnable_reads_what_it_declared_once_its_caches_are_synced() {
         .register(Registration::runnable::<Reader>(story.clone()))
         .register(Registration::runnable::<Reader>(story.clone()).named(everywhere));
     let declared = manager.registry().declarations_for(&env, &ManagerConfig::new("two")).expect("declared");
-    assert_eq!(declared[1].rules[0], Rule::new("", "configmaps", [Verb::List, Verb::Watch]));
+    assert_eq!(declared[1].rules[0], Rule::new("", "configmaps", [Verb::List, Verb::Watch, Verb::Patch]));
     let two = world.start_manager((env, manager));
     world.pass(5).await;
     let read = "done by one: 1 by index, 1 fed";
     assert_eq!(story.told(), [read], "the one that needs no leadership");
+    assert_eq!(world.api.object(MAP).expect("the map")["data"]["reader"], json!("two"), "and it writes");
     handle.add(Registration::runnable::<Reader>(story.clone()).named(everywhere)).expect("it runs");
     world.pass(5).await;
     assert_eq!(story.told(), [read; 2], "and one that is added later");
@@ -388,10 +396,10 @@ async fn new_leaders_runnable_starts_on_caches_that_reflect_the_last_leader() {
     let one = world.start("one");
     world.pass(5).await;
     let story = Story::default();
-    let (env, manager) = world.manager_of_scribe("two");
+    let env = world.env.incarnation("two", 0);
+    let manager = world.manager(&env, ManagerConfig::new("two"));
     let two = world.start_manager((env, manager.register(Registration::runnable::<Reader>(story.clone()))));
     world.pass(2).await;
-    world.pass(10).await;
     world.fail("configmaps", What::Coalesced { within_ms: 3000 });
     one.trigger.fire();
     assert!(one.ended().await.is_ok());

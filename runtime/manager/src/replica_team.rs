@@ -1,0 +1,127 @@
+//! The controllers of every replica: they work whether this replica leads or not.
+//!
+//! Guarantees:
+//! - They start at the step of the runnables of every replica. Each waits for its own caches, and delays neither the
+//!   election nor another controller.
+//! - They stop before these runnables. Running reconciles finish in what is left of the shutdown timeout.
+//! - Their writes pass no fence: a lost lease does not concern them, except that it ends the process.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures_util::future::Either;
+use tokio_util::sync::CancellationToken;
+use windlass_env::{Env, Task};
+
+use crate::controllers::Controllers;
+use crate::error::ManagerError;
+use crate::race::first;
+use crate::runnables::Runnables;
+
+/// The controllers of every replica.
+pub(crate) struct ReplicaTeam {
+    env: Env,
+    state: State,
+}
+
+enum State {
+    Waiting(Box<Controllers>),
+    Working(Work),
+    Ended,
+}
+
+/// A task in which they work.
+struct Work {
+    signals: Signals,
+    task: Task<Result<(), ManagerError>>,
+}
+
+#[derive(Clone, Default)]
+struct Signals {
+    /// They take no more keys, and running reconciles finish.
+    stop: CancellationToken,
+    /// How long these can take; set before the stop signal.
+    within: Arc<OnceLock<Duration>>,
+    /// All ends at the next await.
+    abort: CancellationToken,
+}
+
+impl ReplicaTeam {
+    pub(crate) fn new(env: Env, controllers: Controllers) -> Self {
+        Self { env, state: State::Waiting(Box::new(controllers)) }
+    }
+
+    /// Starts them in a task. A controller that cannot start is a failure among `runnables`.
+    pub(crate) fn start(&mut self, runnables: Runnables) {
+        match std::mem::replace(&mut self.state, State::Ended) {
+            State::Waiting(controllers) if !controllers.is_empty() => {
+                let signals = Signals::default();
+                let work = work(controllers, signals.clone(), runnables);
+                let task = self.env.spawn("controllers of every replica", work);
+                self.state = State::Working(Work { signals, task });
+            }
+            state => self.state = state,
+        }
+    }
+
+    /// Stops them, and waits for running reconciles.
+    ///
+    /// # Errors
+    /// Names the reconciles that had to be aborted.
+    ///
+    /// # Cancel safety
+    /// They have received the stop signal by then; calling it again waits for the rest.
+    pub(crate) async fn stop(&mut self, within: Duration) -> Result<(), ManagerError> {
+        let State::Working(Work { signals, task }) = &mut self.state else { return Ok(()) };
+        signals.within.get_or_init(|| within);
+        signals.stop.cancel();
+        let ended = task.await;
+        self.state = State::Ended;
+        // A panic has been logged under the name of the task.
+        ended.unwrap_or(Ok(()))
+    }
+
+    /// Ends everything at its next await.
+    pub(crate) async fn abort(&mut self) {
+        if let State::Working(Work { signals, task }) = &mut self.state {
+            signals.abort.cancel();
+            let _ended = task.await;
+            self.state = State::Ended;
+        }
+    }
+
+    /// Stops what is left of controllers that never started.
+    pub(crate) fn let_go(&self) {
+        if let State::Waiting(controllers) = &self.state {
+            controllers.let_go();
+        }
+    }
+}
+
+async fn work(
+    mut controllers: Box<Controllers>,
+    signals: Signals,
+    runnables: Runnables,
+) -> Result<(), ManagerError> {
+    let abort = signals.abort.clone();
+    match first(abort.cancelled(), work_and_drain(&mut controllers, &signals, &runnables)).await {
+        Either::Left(()) => {
+            controllers.abort().await;
+            Ok(())
+        }
+        Either::Right(drained) => drained,
+    }
+}
+
+async fn work_and_drain(
+    controllers: &mut Controllers,
+    signals: &Signals,
+    runnables: &Runnables,
+) -> Result<(), ManagerError> {
+    match first(signals.stop.cancelled(), controllers.start(None)).await {
+        Either::Left(()) | Either::Right(Ok(())) => {}
+        Either::Right(Err(failure)) => runnables.fail(failure),
+    }
+    signals.stop.cancelled().await;
+    controllers.drain(signals.within.get().copied().unwrap_or_default()).await
+}
