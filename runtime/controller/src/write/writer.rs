@@ -71,7 +71,7 @@ pub(super) struct Grants {
 /// let maps = setup.writer::<ConfigMap>().patch().build();
 /// # maps
 /// # }
-/// # async fn reconcile(maps: &Writer<ConfigMap>, cx: &dyn Caller, map: &ConfigMap) -> Result<(), ReconcileError> {
+/// # async fn reconcile(maps: &Writer<ConfigMap>, cx: &Context, map: &ConfigMap) -> Result<(), ReconcileError> {
 /// maps.patch(cx, map, |map| {
 ///     map.data.get_or_insert_default().insert("colour".to_owned(), "blue".to_owned());
 /// })
