@@ -9,11 +9,12 @@ use anyhow::Result;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Endpoints, Node, Pod};
 use kube::{Client, Resource, ResourceExt as _};
-use windlass::client::{Clients, OpenFence};
 use windlass::env::Env;
-use windlass::informer::{ApiSources, FactoryOptions, InformerFactory, Lister};
+use windlass::informer::Lister;
 use windlass::metrics::Metrics;
 use windlass::object::ResourceVersion;
+use windlass_client::{Clients, OpenFence};
+use windlass_informer::{ApiSources, FactoryOptions, InformerFactory};
 
 use crate::running::{base, service, unlimited};
 

@@ -1,7 +1,8 @@
 //! How each controller fares, from the metrics of its manager.
 
 use windlass::controller::Descriptor;
-use windlass::metrics::{Metrics, ReconcileMetrics, WorkqueueMetrics};
+use windlass::metrics::Metrics;
+use windlass_metrics::{ReconcileMetrics, WorkqueueMetrics};
 
 use crate::deeds::Deeds;
 

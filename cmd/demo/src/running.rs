@@ -4,11 +4,12 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use http::{Request, Response, Uri};
 use kube::client::Body;
 use tower::{BoxError, Service, service_fn};
-use windlass::client::{ClientOptions, Clients};
+use windlass::client::ClientOptions;
 use windlass::controller::Registration;
 use windlass::env::{Env, Task};
 use windlass::manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger};
 use windlass::metrics::Metrics;
+use windlass_client::Clients;
 
 /// A manager that runs.
 pub(crate) struct Running {

@@ -1,6 +1,7 @@
 //! What each controller says it is called and asks for: roles are made from it, so it is pinned word for word.
 
-use windlass_controller::{Host, Registration};
+use windlass_controller::Registration;
+use windlass_controller::host::Host;
 use windlass_env::Env;
 use windlass_informer::{FactoryOptions, InformerFactory};
 use windlass_metrics::Metrics;

@@ -21,14 +21,15 @@
 //!   that was added at run time lacks.
 //! - A write belongs to the key whose reconcile was handed the client, and is not sent after that reconcile has ended
 //!   ([`Context::client`]). Tasks of [`Context::spawn`] end before the key is settled.
-//! - A controller waits for the caches it declared and for no others ([`Prepared::start`]); a watch that is added at run
-//!   time keeps nobody waiting ([`Watches`]).
+//! - A controller waits for the caches it declared and for no others ([`Prepared::start`](host::Prepared::start)). It does
+//!   not wait for a watch that is added at run time ([`Watches`]).
 //! - What changed comes before what nothing happened to: keys of the initial list and of resyncs have low priority.
 //! - A request that was not declared in `setup` is refused before it leaves the process, with the line to add.
-//! - Nothing reaches the queue before [`Prepared::start`]: a standby keeps warm caches and an empty queue, so a long
-//!   wait for leadership costs no memory, and a new leader sees every object once, as after a restart.
+//! - Nothing reaches the queue before [`Prepared::start`](host::Prepared::start): a standby keeps warm caches and an empty
+//!   queue, so a long wait for leadership costs no memory, and a new leader sees every object once, as after a restart.
 //! - Of every key it can be said why it has not been reconciled, in one line that names the cause
-//!   ([`Workers::explain`]). That costs no allocation for a reconcile that succeeds, and memory for a bounded number of keys.
+//!   ([`Workers::explain`](host::Workers::explain)). That costs no allocation for a reconcile that succeeds, and memory for
+//!   a bounded number of keys.
 //! - A key that is paused, or that another replica owns ([`KeyOwnership`](windlass_sharding::KeyOwnership)), is not reconciled.
 //! - A key whose own object exists and cannot be decoded is not reconciled until the object is readable or deleted
 //!   ([`Setup::reconcile_undecodable`]). A reconcile that is running when its object becomes undecodable continues.
@@ -37,7 +38,7 @@
 //! - Once told to stop, a worker takes no new key and finishes the one it has.
 //!
 //! What it refuses: to retry a request inside a reconcile (the queue retries), to bound how long a reconcile runs unless
-//! told to (a stuck one is shown by [`Workers::health`]), and to write anything by itself.
+//! told to (a stuck one is shown by [`Workers::health`](host::Workers::health)), and to write anything by itself.
 
 mod consistency;
 mod core;
@@ -59,9 +60,7 @@ mod write;
 use windlass_object::ObjectKey;
 
 pub use crate::consistency::freshness::ReadYourWrites;
-pub use crate::core::activity::Busy;
-pub use crate::core::standing::{Held, Holder, Standing};
-pub use crate::declared::{Declaration, DeclaredRules, UNDECLARED};
+pub use crate::declared::UNDECLARED;
 pub use crate::descriptor::{Descriptor, RunsOn};
 pub use crate::enqueue::enqueuer::{
     Enqueuer, all_of, by_any_owner, by_any_owner_of, by_index, by_owner, by_owner_of, by_self,
@@ -71,32 +70,44 @@ pub use crate::enqueue::predicate;
 pub use crate::enqueue::predicate::{
     Predicate, annotations_changed, generation_changed, labels_changed, resource_version_changed,
 };
-pub use crate::enqueue::quarantine::Quarantined;
 pub use crate::enqueue::source::TaskContext;
 pub use crate::enqueue::timer::Timer;
-pub use crate::enqueue::trigger::{Trigger, TriggerError, Triggers};
-pub use crate::enqueue::watch::{Watch, Watchable, to_keys};
+pub use crate::enqueue::trigger::{Trigger, TriggerError};
+pub use crate::enqueue::watch::{Watch, Watchable};
 pub use crate::enqueue::watches::{WatchError, Watches};
 pub use crate::error::{
     BoxError, ReconcileError, SetupError, WriteError, not_yet, retry, retry_after, terminal,
 };
-pub use crate::explain::{
-    CachedObject, Explanation, FailingKey, Insight, LastError, LastRun, Moment, Overview, Queued, SeenObject,
-    Situation, State, UndecodedObject, WaitingKey,
-};
-pub use crate::layer::{CacheVersions, ReconcileLayer};
-pub use crate::registration::{PreparedPart, Registration};
+pub use crate::registration::Registration;
 pub use crate::run::context::{ApiScope, Context};
 pub use crate::run::outcome::Outcome;
-pub use crate::run::prepared::{Prepared, Resources};
-pub use crate::run::remains::Remains;
-pub use crate::run::steward::Steward;
-pub use crate::run::workers::Workers;
-pub use crate::runnable::{PreparedRunnable, Runnable, RunnableContext, RunnableResources};
-pub use crate::setup::{CacheSync, Host, Setup};
+pub use crate::runnable::{Runnable, RunnableContext};
+pub use crate::setup::{CacheSync, Setup};
 pub use crate::write::{
     Caller, Change, Deletion, Owned, OwnedBuilder, Writable, WriteResult, Writer, WriterBuilder, Written,
 };
+
+/// What a host of controllers needs to prepare, run and explain them: a manager, or a simulation. A controller does not.
+pub mod host {
+    pub use crate::core::activity::Busy;
+    pub use crate::core::standing::{Held, Holder, Standing};
+    pub use crate::declared::{Declaration, DeclaredRules};
+    pub use crate::enqueue::quarantine::Quarantined;
+    pub use crate::enqueue::trigger::Triggers;
+    pub use crate::enqueue::watch::to_keys;
+    pub use crate::explain::{
+        CachedObject, Explanation, FailingKey, Insight, LastError, LastRun, Moment, Overview, Queued,
+        SeenObject, Situation, State, UndecodedObject, WaitingKey,
+    };
+    pub use crate::layer::{CacheVersions, ReconcileLayer};
+    pub use crate::registration::PreparedPart;
+    pub use crate::run::prepared::{Prepared, Resources};
+    pub use crate::run::remains::Remains;
+    pub use crate::run::steward::Steward;
+    pub use crate::run::workers::Workers;
+    pub use crate::runnable::{PreparedRunnable, RunnableResources};
+    pub use crate::setup::Host;
+}
 
 /// A controller: what it watches and writes, and how one key is brought to its desired state.
 ///

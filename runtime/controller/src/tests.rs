@@ -35,9 +35,10 @@ use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Verb};
 use windlass_sharding::{KeyOwnership, OwnsAllKeys};
 use windlass_workqueue::{RateLimiter, default_limiter};
 
+use crate::host::{Host, Prepared, Resources, Triggers, Workers};
 use crate::{
-    Context, Controller, Host, Outcome, Prepared, ReconcileError, Registration, Resources, Setup, SetupError,
-    Trigger, Triggers, Workers, by_self, retry, terminal,
+    Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError, Trigger, by_self, retry,
+    terminal,
 };
 
 /// When each key was reconciled.

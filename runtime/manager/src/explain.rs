@@ -17,7 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use http::StatusCode;
 use serde::Serialize;
 use windlass_admin::{PageAnswer, PageRequest, Pages};
-use windlass_controller::{Descriptor, Explanation, Held, Insight, Overview, Standing};
+use windlass_controller::Descriptor;
+use windlass_controller::host::{Explanation, Held, Insight, Overview, Standing};
 use windlass_election::Leadership;
 use windlass_env::cell::Observer;
 use windlass_object::ObjectKey;
@@ -171,8 +172,9 @@ impl fmt::Debug for Explainer {
 
 #[cfg(test)]
 mod tests {
+    use windlass_controller::host::Host;
     use windlass_controller::{
-        Context, Controller, Host, Outcome, ReconcileError, Registration, Setup, SetupError,
+        Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError,
     };
     use windlass_env::Env;
     use windlass_env::cell::cell;

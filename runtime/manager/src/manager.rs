@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use windlass_admin::{AdminParts, Health, Holdings, Pages};
 use windlass_client::{ClientError, Clients, Fence, OpenFence};
-use windlass_controller::{Host, Prepared, Registration, RunsOn, Trigger, Triggers};
+use windlass_controller::host::{Host, Prepared, Triggers};
+use windlass_controller::{Registration, RunsOn, Trigger};
 use windlass_election::{ElectionConfig, Elector, HealthCheck, LeaderFence};
 use windlass_env::{Aside, Env};
 use windlass_informer::{FactoryOptions, InformerFactory};

@@ -14,7 +14,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::core::ObjectMeta;
 use serde::Serialize;
 use windlass_client::Identities;
-use windlass_controller::Declaration;
+use windlass_controller::host::Declaration;
 use windlass_env::Env;
 use windlass_object::{Rule, Verb};
 

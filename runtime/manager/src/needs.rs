@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_admin::{Check, Health};
-use windlass_controller::{CacheSync, Prepared, SetupError};
+use windlass_controller::host::Prepared;
+use windlass_controller::{CacheSync, SetupError};
 use windlass_env::Env;
 
 use crate::error::ManagerError;

@@ -2,7 +2,8 @@
 
 use windlass_admin::Access;
 use windlass_client::Identities;
-use windlass_controller::{Declaration, Descriptor, Registration};
+use windlass_controller::host::Declaration;
+use windlass_controller::{Descriptor, Registration};
 use windlass_env::Env;
 use windlass_object::{Rule, Verb};
 

@@ -24,10 +24,8 @@ use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 use windlass_admin::Health;
 use windlass_client::{Clients, Fence};
-use windlass_controller::{
-    BoxError, CacheSync, Descriptor, Host, PreparedPart, PreparedRunnable, Registration, Remains,
-    RunnableResources, RunsOn,
-};
+use windlass_controller::host::{Host, PreparedPart, PreparedRunnable, Remains, RunnableResources};
+use windlass_controller::{BoxError, CacheSync, Descriptor, Registration, RunsOn};
 use windlass_env::cell::{Publisher, cell};
 use windlass_env::{Env, Task};
 use windlass_object::Rule;

@@ -40,7 +40,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 use windlass_admin::Pages;
 use windlass_client::{RawClient, one_line};
-use windlass_controller::{Prepared, Steward};
+use windlass_controller::host::{Prepared, Steward};
 use windlass_election::{ElectionError, LeaseLost, LossReason, Predecessor, Written};
 use windlass_env::cell::Observer;
 use windlass_env::{Aside, Env};

@@ -101,41 +101,125 @@
 //! - [`manager`] is the process: what starts in which order, who leads, how it ends.
 //! - [`admin`] serves health checks, metrics and pages of your own: `ManagerConfig::admin` is an [`admin::AdminConfig`].
 //!
-//! The modules are the crates of the runtime, in the order in which data passes through them. Each opens with what it
-//! guarantees and what it refuses. There is nothing in this crate but their names.
+//! Each module lists what its crate offers to users. The crate, such as `windlass-informer`, also has what hosts and tools
+//! need, and opens with its guarantees and refusals. There is nothing in this crate but names.
 
 #[doc(inline)]
-pub use windlass_admin as admin;
-#[doc(inline)]
 pub use windlass_app::{App, Error, identity, install_crds, run};
-#[doc(inline)]
-pub use windlass_client as client;
-#[doc(inline)]
-pub use windlass_controller as controller;
-#[doc(inline)]
-pub use windlass_election as election;
-#[doc(inline)]
-pub use windlass_env as env;
-#[doc(inline)]
-pub use windlass_events as events;
-#[doc(inline)]
-pub use windlass_informer as informer;
 /// A script into a test, with the feature `testing`.
 #[cfg(feature = "testing")]
 pub use windlass_macros::simulation;
-#[doc(inline)]
-pub use windlass_manager as manager;
-#[doc(inline)]
-pub use windlass_metrics as metrics;
-#[doc(inline)]
-pub use windlass_object as object;
-#[doc(inline)]
-pub use windlass_sharding as sharding;
 #[cfg(feature = "testing")]
 #[doc(inline)]
 pub use windlass_testing as testing;
-#[doc(inline)]
-pub use windlass_workqueue as workqueue;
+
+/// Health checks, metrics and pages of your own.
+pub mod admin {
+    #[doc(inline)]
+    pub use windlass_admin::{
+        About, Access, AdminConfig, AdminConfigError, AdminError, CertificateError, Check, CheckResult,
+        Health, Notice, Page, PageAnswer, PageRequest, Pages, Probe, Report, Tls,
+    };
+}
+
+/// The connection to the API server: rates, identities, errors.
+pub mod client {
+    #[doc(inline)]
+    pub use windlass_client::{
+        ClientError, ClientOptions, ClientOptionsError, Cluster, ClusterSource, ConfigError,
+        CredentialsError, DeadlineError, Denial, DrainingError, FencedError, Identities, IdentityCause,
+        IdentityError, KilledError, NotDeclaredError, RequestError, SilentError, TurnOverError, denial,
+        draining, infer_config, killed, load_config, one_line, refusal, retry_after, timed_out, turn_over,
+        undeclared,
+    };
+}
+
+/// What a controller is written against: the trait, sources of keys, writers, outcomes.
+pub mod controller {
+    #[doc(inline)]
+    pub use windlass_controller::{
+        ApiScope, BoxError, CacheSync, Caller, Change, Context, Controller, Deletion, Descriptor, Enqueuer,
+        Outcome, Owned, OwnedBuilder, Polled, Predicate, ReadYourWrites, ReconcileError, Registration,
+        Runnable, RunnableContext, RunsOn, Setup, SetupError, TaskContext, Timer, Trigger, TriggerError,
+        UNDECLARED, Watch, WatchError, Watchable, Watches, Writable, WriteError, WriteResult, Writer,
+        WriterBuilder, Written, all_of, annotations_changed, by_any_owner, by_any_owner_of, by_index,
+        by_owner, by_owner_of, by_self, generation_changed, labels_changed, not_yet, predicate,
+        resource_version_changed, retry, retry_after, terminal,
+    };
+}
+
+/// The configuration of the leader election, and how a Lease is lost.
+pub mod election {
+    #[doc(inline)]
+    pub use windlass_election::{
+        CoordinatedConfig, CoordinatedStrategy, ElectionConfig, ElectionConfigError, ElectionError,
+        LeaseLost, LossReason,
+    };
+}
+
+/// Clock, randomness and tasks: real, or simulated.
+pub mod env {
+    #[doc(inline)]
+    pub use windlass_env::{Env, Instant, Pause, Rng, Task, TaskError, TaskGroup};
+}
+
+/// Events for the users of a cluster.
+pub mod events {
+    #[doc(inline)]
+    pub use windlass_events::{EventType, Recorded, Recorder, reference};
+}
+
+/// The cache: listers, indexes, events with their causes, sources of your own.
+pub mod informer {
+    #[doc(inline)]
+    pub use windlass_informer::{
+        Cause, ChannelSource, Coverage, Denial, Event, FeedError, Index, IndexValue, KindOptions, Lag,
+        ListRequest, Lister, ListerWatcher, NamespaceSet, Observation, Presence, Progress, Resync, Selection,
+        Selectors, Unreadable, WatchListRequest, WatchRequest, indexes,
+    };
+}
+
+/// The process: what starts in which order, which replica leads, how it ends.
+pub mod manager {
+    #[doc(inline)]
+    pub use windlass_manager::{
+        AddError, CacheOptions, ConfigError, ControllerSelection, Explainer, FeatureGate, FeatureGateError,
+        FeatureGates, Manager, ManagerConfig, ManagerError, ManagerHandle, ManifestOptions, Manifests,
+        NoSuchController, Registry, RegistryError, START, ShutdownSignals, ShutdownTrigger, Stage, Step,
+        UnknownController, closest, manifests,
+    };
+}
+
+/// The metrics of the process, and those of your own.
+pub mod metrics {
+    #[doc(inline)]
+    pub use windlass_metrics::{Gauge, Histogram, IntCounter, IntGauge, LocalHistogram, Metrics, names};
+}
+
+/// Objects by key, kind, owner, selector and version.
+pub mod object {
+    #[doc(inline)]
+    pub use windlass_object::{
+        DecodeError, Decoder, Dynamic, GroupResource, Head, LabelSelector, Metadata, ObjectKey,
+        ParseObjectKeyError, ParseVerbError, Representation, ResourceKind, ResourceVersion, Rule, Scope,
+        Scoped, SelectorError, Status, Typed, Uid, Verb, condition, owner, selector, time,
+    };
+}
+
+/// The configuration of shards.
+pub mod sharding {
+    #[doc(inline)]
+    pub use windlass_sharding::{ShardsConfig, ShardsConfigError, ShardsReport};
+}
+
+/// Priorities and rate limiters of queues.
+pub mod workqueue {
+    #[doc(inline)]
+    pub use windlass_workqueue::{
+        Bucket, Exponential, FastSlow, MaxOf, MaxWait, Priority, RateLimiter, Tenancy, default_limiter,
+        per_key_limiter,
+    };
+}
 
 /// What the file of a controller or runnable needs, and the `main` beside it: `use windlass::prelude::*;`.
 pub mod prelude {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use windlass_api_server::faults::Who;
-use windlass_controller::{CacheVersions, Outcome, ReconcileError, ReconcileLayer, Registration};
+use windlass_controller::host::{CacheVersions, ReconcileLayer};
+use windlass_controller::{Outcome, ReconcileError, Registration};
 use windlass_env::Env;
 use windlass_object::ObjectKey;
 

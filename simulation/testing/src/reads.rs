@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use windlass_api_server::faults::{Asked, Who};
-use windlass_controller::CacheVersions;
+use windlass_controller::host::CacheVersions;
 use windlass_informer::Site;
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Uid, Verb};
 

@@ -1,6 +1,6 @@
 //! What happened to each key: what was seen of it last, why it was queued, how its reconciles went.
 //!
-//! Kept so that [`explain`](crate::Explanation) has something to go by. Guarantees:
+//! Kept so that [`explain`](crate::host::Explanation) has something to go by. Guarantees:
 //! - A key that is queued, delayed, running, failing or in quarantine is remembered; of those that are paused or given up
 //!   on the most recent ones, ten thousand; of the others as many as [`Setup::remember`](crate::Setup::remember) says.
 //!   Whether any was forgotten for that is remembered too. A key costs about 320 bytes.

@@ -7,7 +7,7 @@
 //! happened.
 //!
 //! Resting is never silent: it is logged as an error, counted in `windlass_quarantined_keys`, told by
-//! [`Workers::quarantined`](crate::Workers::quarantined) and by the manager's health page.
+//! [`Workers::quarantined`](crate::host::Workers::quarantined) and by the manager's health page.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

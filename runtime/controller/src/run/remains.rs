@@ -10,7 +10,7 @@ use windlass_informer::InformerFactory;
 use crate::enqueue::trigger::Trigger;
 
 /// What may be left of a controller that does not work: informers of its own, polls, and triggers that keep keys
-/// for it. From [`Prepared::remains`](crate::Prepared::remains), for whoever may drop its start.
+/// for it. From [`Prepared::remains`](crate::host::Prepared::remains), for whoever may drop its start.
 #[derive(Clone)]
 pub struct Remains {
     pub(crate) controller: &'static str,
@@ -20,7 +20,7 @@ pub struct Remains {
 }
 
 impl Remains {
-    /// Ends everything: triggers refuse keys, and the controller's own informers and polls are gone when this returns. For a controller that works call it once its [`Workers`](crate::Workers) have ended, after
+    /// Ends everything: triggers refuse keys, and the controller's own informers and polls are gone when this returns. For a controller that works call it once its [`Workers`](crate::host::Workers) have ended, after
     /// which it changes nothing.
     ///
     /// # Cancel safety

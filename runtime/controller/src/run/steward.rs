@@ -18,7 +18,7 @@ use crate::enqueue::wiring::Replay;
 
 /// Brings keys to the workers of one controller, and takes them away. Clones are one; see [`Workers::steward`].
 ///
-/// [`Workers::steward`]: crate::Workers::steward
+/// [`Workers::steward`]: crate::host::Workers::steward
 #[derive(Clone)]
 pub struct Steward {
     pub(crate) core: Arc<Core>,
@@ -51,7 +51,7 @@ impl Steward {
         self.core.needed.iter().map(|cache| (cache.kind().clone(), cache.version_source())).collect()
     }
 
-    /// See [`Workers::written`](crate::Workers::written).
+    /// See [`Workers::written`](crate::host::Workers::written).
     pub fn written(&self) -> Option<BTreeMap<GroupResource, ResourceVersion>> {
         self.core.gate.ledger.lock().written(|resource| self.core.gate.caches.epoch(resource))
     }

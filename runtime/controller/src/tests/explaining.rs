@@ -15,7 +15,8 @@ use windlass_sharding::{KeyOwnership, Ownership};
 
 use super::*;
 use crate::ReadYourWrites;
-use crate::{CacheSync, Explanation, Held, Insight, Standing, generation_changed};
+use crate::host::{Explanation, Held, Insight, Standing};
+use crate::{CacheSync, generation_changed};
 use crate::{not_yet, retry_after};
 
 const PAUSED: &str = "example.com/paused";

@@ -9,11 +9,12 @@ use std::sync::mpsc;
 use windlass_workqueue::{Queue, QueueOptions};
 
 use super::*;
+use crate::TriggerError;
 use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::history::History;
 use crate::enqueue::limits::{CLASS_FULL, Limit};
 use crate::enqueue::quarantine::Quarantine;
-use crate::{TriggerError, Triggers};
+use crate::host::Triggers;
 
 /// How many keys there are. An interpreter takes a thousand times as long; it is to see many orders of a few keys and not
 /// one order of many.

@@ -10,7 +10,8 @@ use super::*;
 use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::predicate::{annotations_changed, any, generation_changed, labels_changed, not};
 use crate::enqueue::wiring::{Guarded, Wiring};
-use crate::{Predicate, WatchError, by_any_owner, by_owner, by_owner_of, to_keys};
+use crate::host::to_keys;
+use crate::{Predicate, WatchError, by_any_owner, by_owner, by_owner_of};
 use windlass_informer::indexes::by_label;
 
 fn secret(name: &str) -> String {

@@ -188,7 +188,7 @@ impl<K: Writable> WriterBuilder<'_, K> {
     }
 
     /// Grants requests on a subresource that have no method here, such as `binding` or `scale`: they are sent by
-    /// [`Context::api`]. The name `finalizers` grants references that block the deletion of these objects.
+    /// [`Context::api`](crate::Context::api). The name `finalizers` grants references that block the deletion of these objects.
     #[must_use]
     pub fn subresource(self, name: &'static str, verb: Verb) -> Self {
         self.declared.uses(&self.core.kind, &format!("/{name}"), &[verb]);

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::json;
-use windlass::controller::{CacheSync, to_keys};
-use windlass::informer::{FactoryOptions, NamespaceSet, Selection};
+use windlass::controller::CacheSync;
+use windlass::informer::{NamespaceSet, Selection};
 use windlass::object::{Dynamic, ResourceKind, Scope, Typed};
 use windlass::prelude::*;
 use windlass::testing::api_server::faults::Asked;
+use windlass_controller::host::to_keys;
+use windlass_informer::FactoryOptions;
 
 use crate::world::{Diary, World, act, controller, map, noting};
 

@@ -7,11 +7,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::json;
-use windlass::informer::{
-    Cause, Event, FactoryOptions, HandlerOptions, InformerError, InformerFactory, KindOptions, Lag, Presence,
-    Resync, Selection, Selectors, SharedInformer,
-};
+use windlass::informer::{Cause, Event, KindOptions, Lag, Presence, Resync, Selection, Selectors};
 use windlass::object::{Dynamic, Metadata, ResourceKind, Typed, Verb};
+use windlass_informer::{FactoryOptions, HandlerOptions, InformerError, InformerFactory, SharedInformer};
 
 use crate::world::{Diary, World, map};
 
@@ -237,7 +235,7 @@ async fn an_informer_that_may_not_read_says_which_rule_a_role_lacks() {
     assert!(rule.contains("secrets") && rule.contains("list") && rule.contains("watch"), "{rule}");
     let last = Arc::new(Mutex::new(None));
     let seen = Arc::clone(&last);
-    secrets.on_watch_error(move |failure: &windlass::informer::WatchFailure| {
+    secrets.on_watch_error(move |failure: &windlass_informer::WatchFailure| {
         *seen.lock().expect("no panic") = Some(format!("{failure:?}"));
     });
     world.pass(120).await;

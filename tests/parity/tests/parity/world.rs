@@ -9,16 +9,18 @@ use futures_util::future::{self, BoxFuture, FutureExt as _, join_all};
 use http::{Request, Response, StatusCode};
 use serde_json::{Value, json};
 use tower::Service;
-use windlass::client::{ClientOptions, Clients, OpenFence, RawClient};
-use windlass::controller::{Descriptor, Host, Resources, Workers};
+use windlass::client::ClientOptions;
+use windlass::controller::Descriptor;
 use windlass::env::Instant;
 use windlass::events::Recorder;
-use windlass::informer::{ApiSources, FactoryOptions, InformerFactory, Sources};
 use windlass::metrics::Metrics;
 use windlass::prelude::*;
 use windlass::testing::api_server::body::Body;
 use windlass::testing::api_server::faults::{Asked, Line, LineError, Scene};
 use windlass::testing::{Fault, Plan, What};
+use windlass_client::{Clients, OpenFence, RawClient};
+use windlass_controller::host::{Host, Resources, Workers};
+use windlass_informer::{ApiSources, FactoryOptions, InformerFactory, Sources};
 
 /// A world with one process in it. Clones are one world.
 #[derive(Clone)]
