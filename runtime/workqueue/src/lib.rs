@@ -73,9 +73,7 @@ mod whereabouts;
 
 pub use crate::add::{Add, Priority, When};
 pub use crate::key::Key;
-pub use crate::limiter::{
-    Bucket, Exponential, FastSlow, MaxOf, MaxWait, RateLimiter, default_limiter, per_key_limiter,
-};
+pub use crate::limiter::{Bucket, Exponential, RateLimiter, default_limiter, per_key_limiter};
 pub use crate::park::{ParkReason, Parked};
 pub use crate::queue::{Item, Queue};
 pub use crate::whereabouts::{Due, Waiting, Whereabouts};

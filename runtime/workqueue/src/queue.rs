@@ -177,11 +177,6 @@ impl<K: Key> Queue<K> {
         self.shared.change(|state, _now| state.shut_down());
     }
 
-    /// Whether [`Queue::shut_down`] has been called.
-    pub fn is_shut_down(&self) -> bool {
-        self.shared.inner().state.is_shut_down()
-    }
-
     /// Completes once the queue is shut down and nothing is queued or in flight. It needs somebody to get the keys:
     /// without workers it waits for ever, so bound it.
     ///
