@@ -29,4 +29,4 @@ mod subject;
 mod tests;
 
 pub use recorder::{Log, NewEvent, Recorded, Recorder};
-pub use sink::{Sink, recorder, recorder_drawing_from};
+pub use sink::{Sink, recorder};

@@ -113,7 +113,7 @@ struct Rig {
 impl Rig {
     fn new() -> Self {
         let (env, metrics) = (Env::virtual_time(1), Metrics::new());
-        let (recorder, sink) = recorder(env.clone(), "tester", &metrics);
+        let (recorder, sink) = recorder(env.clone(), "tester", "tester", &metrics);
         let metrics = metrics.events();
         let (server, stop) = (EventServer::default(), CancellationToken::new());
         Self { env, recorder, sink: Some(sink), server, metrics, stop }
