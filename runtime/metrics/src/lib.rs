@@ -32,9 +32,6 @@ pub use crate::handles::{
 
 use crate::families::Families;
 
-/// The content type of what [`Metrics::encode`] returns.
-pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
-
 /// One manager's metrics. Cloning is cheap and yields the same registry.
 #[derive(Clone)]
 pub struct Metrics {
