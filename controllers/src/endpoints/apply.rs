@@ -3,7 +3,6 @@
 use k8s_openapi::api::core::v1::{Endpoints, Service};
 use kube::api::{DeleteParams, Preconditions};
 use windlass_controller::{Context, ReconcileError, WriteError, Writer};
-use windlass_events::{EventType, reference};
 use windlass_object::ObjectKey;
 
 use super::plan::Action;
@@ -74,7 +73,7 @@ impl<'a> EndpointsApi<'a> {
 
     fn failed(&self, endpoints: &Endpoints, reason: &str, note: &str, error: WriteError) -> ReconcileError {
         if !is_kept_back(&error) {
-            self.cx.events().event(&reference(endpoints), EventType::Warning, reason, note);
+            self.cx.events().warning(endpoints, reason, note);
         }
         error.into()
     }

@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::Value;
 use windlass_controller::{Context, Deletion, WriteError, Writer};
-use windlass_events::{EventType, Recorder};
+use windlass_events::NewEvent;
 use windlass_object::ObjectKey;
 
 use super::api_errors::{describe, is_kept_back, is_namespace_terminating};
@@ -123,18 +123,14 @@ impl<'a> PodControl<'a> {
         self.cx.api(self.key)
     }
 
-    fn events(&self) -> &Recorder {
-        self.cx.events()
-    }
-
     fn tell(&self, reason: &str, note: &str) {
-        self.events().event(&self.owner, EventType::Normal, reason, note);
+        self.cx.events().publish(&self.owner, &NewEvent::normal(reason, note));
     }
 
     fn warn(&self, reason: &str, what: &str, error: &(dyn Error + 'static)) {
         if !is_kept_back(error) {
             let note = format!("{what}: {}", describe(error));
-            self.events().event(&self.owner, EventType::Warning, reason, &note);
+            self.cx.events().publish(&self.owner, &NewEvent::warning(reason, note));
         }
     }
 }

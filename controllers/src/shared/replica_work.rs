@@ -6,9 +6,8 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use windlass_controller::{Context, ReconcileError, Setup, WriteError, Writer, retry};
-use windlass_events::reference;
 use windlass_object::owner::controller_reference;
 use windlass_object::{LabelSelector, ObjectKey, Verb};
 
@@ -57,7 +56,10 @@ impl<'a, R: Replicated> Work<'a, R> {
         cx: &'a Context,
         writers: &'a Writers<R>,
     ) -> Self {
-        let control = PodControl::new(cx, key, &writers.pod, reference(owner));
+        // Events refer to the version that was read, as those of kube-controller-manager do.
+        let resource_version = owner.meta().resource_version.clone();
+        let regarding = ObjectReference { resource_version, ..owner.object_ref(&()) };
+        let control = PodControl::new(cx, key, &writers.pod, regarding);
         Self { key, owner, selector, cx, writer: &writers.owner, control }
     }
 

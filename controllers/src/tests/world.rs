@@ -83,7 +83,7 @@ impl World {
     /// The events recorded since this was last asked: reason and note, in order.
     pub(super) fn events(&self) -> Vec<(String, String)> {
         let log = self.events.as_ref().expect("a controller runs");
-        log.take().into_iter().map(|event| (event.reason, event.note)).collect()
+        log.take().into_iter().map(|recorded| (recorded.event.reason, recorded.event.note)).collect()
     }
 
     pub(super) fn pods(&self) -> Vec<Value> {

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use http::{HeaderValue, StatusCode, header};
 use jiff::Timestamp;
-use serde::Serialize;
 use serde_json::{Value, json};
 use windlass_env::{Env, Instant};
 
@@ -50,7 +49,7 @@ pub(crate) fn add(pages: &Pages, env: &Env, about: About) {
         Status { env: env.clone(), component: component.clone(), began: env.wall(), since: env.now() };
     let (listed, also) = (pages.downgrade(), pages.downgrade());
     let of = status.clone();
-    let object = move |version: &str| json!(of.object(version, also.folders()));
+    let object = move |version: &str| of.object(version, also.folders());
     pages.add("/statusz", negotiated("Statusz", move || status.text(&listed, &holdings), object));
     let text = flags_text(&component, &flags);
     let object = move |version: &str| {
@@ -74,22 +73,6 @@ struct Status {
     since: Instant,
 }
 
-/// The object `Statusz`.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Statusz<'a> {
-    kind: &'static str,
-    api_version: String,
-    metadata: BTreeMap<&'static str, &'a str>,
-    start_time: String,
-    uptime_seconds: u64,
-    /// Required, and not ours to fill.
-    go_version: &'static str,
-    binary_version: &'static str,
-    emulation_version: &'static str,
-    paths: Vec<String>,
-}
-
 impl Status {
     fn up(&self) -> u64 {
         self.env.now().saturating_duration_since(self.since).as_secs()
@@ -111,18 +94,19 @@ impl Status {
         )
     }
 
-    fn object(&self, version: &str, paths: Vec<String>) -> Statusz<'_> {
-        Statusz {
-            kind: "Statusz",
-            api_version: format!("{GROUP}/{version}"),
-            metadata: BTreeMap::from([("name", self.component.as_str())]),
-            start_time: self.began.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-            uptime_seconds: self.up(),
-            go_version: "",
-            binary_version: env!("CARGO_PKG_VERSION"),
-            emulation_version: EMULATED,
-            paths,
-        }
+    fn object(&self, version: &str, paths: Vec<String>) -> Value {
+        json!({
+            "kind": "Statusz",
+            "apiVersion": format!("{GROUP}/{version}"),
+            "metadata": { "name": self.component },
+            "startTime": self.began.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            "uptimeSeconds": self.up(),
+            // The API requires the field, and there is no Go.
+            "goVersion": "",
+            "binaryVersion": env!("CARGO_PKG_VERSION"),
+            "emulationVersion": EMULATED,
+            "paths": paths,
+        })
     }
 }
 

@@ -283,7 +283,7 @@ impl PreparedRunnable {
         // A later runnable can have the same name: each draws names of events from its own stream.
         let chance = format!("{} {} {}", host.env.instance(), host.env.life(), descriptor.name);
         let chance = host.env.incarnation(&chance, number);
-        let (events, sink) = recorder(chance, descriptor.client_name, &host.metrics);
+        let (events, sink) = recorder(chance, descriptor.client_name, descriptor.client_name, &host.metrics);
         let ended = CancellationToken::new();
         let sink = pin!(sink.remembering(remembered_events).run(clients.client(), ended.clone()));
         let run = self.runnable.run(RunnableContext {

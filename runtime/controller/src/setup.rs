@@ -20,7 +20,7 @@ use windlass_object::{
     Dynamic, Metadata, ObjectKey, Representation, ResourceKind, Rule, Scoped, Typed, Verb,
 };
 use windlass_sharding::{KeyOwnership, OwnsAllKeys};
-use windlass_workqueue::{Ageing, Priority, Queue, QueueOptions, RateLimiter, Tenancy};
+use windlass_workqueue::{Priority, Queue, RateLimiter};
 
 use crate::consistency::caches::{Cache, Caches};
 use crate::consistency::freshness::{Gate, ReadYourWrites};
@@ -177,9 +177,9 @@ impl Setup {
     /// An empty declaration whose queue has its metrics there.
     fn measured(descriptor: Descriptor, host: Host, metrics: &Metrics) -> Self {
         let Host { env, factory, .. } = &host;
-        let options = QueueOptions { tenancy: by_namespace(), ..QueueOptions::default() };
         let queue_metrics = metrics.workqueue(descriptor.queue_name);
-        let queue = Queue::new(env.clone(), descriptor.queue_name, options, queue_metrics);
+        let queue = Queue::new(env.clone(), descriptor.queue_name, queue_metrics);
+        queue.fair_by(|key: &ObjectKey| key.namespace().unwrap_or_default());
         let mut declared = Declared::default();
         declared.uses_rule(&Rule::new("", "events", [Verb::Create, Verb::Patch]));
         let reconcile_metrics = metrics.reconcile(descriptor.name);
@@ -519,17 +519,13 @@ impl Setup {
         self.background = priority;
     }
 
-    /// Who shares the workers fairly. Default: namespaces, all alike, so that a flood of one tenant's keys delays that
-    /// tenant only.
-    pub fn tenancy(&mut self, tenancy: Tenancy<ObjectKey>) {
-        self.needs_queue("tenancy");
-        self.queue.replace_tenancy(tenancy);
-    }
-
-    /// How keys of low priority come to their turn where there is always something more urgent.
-    pub fn ageing(&mut self, ageing: Option<Ageing>) {
-        self.needs_queue("ageing");
-        self.queue.replace_ageing(ageing);
+    /// Sets the tenant of each key. Tenants take turns, so a flood of one tenant's keys delays that tenant only. Default:
+    /// the namespace; keys without a namespace are one tenant.
+    ///
+    /// The function must be fast, because it runs once for each key that is queued.
+    pub fn fair_by(&mut self, tenant: impl for<'k> Fn(&'k ObjectKey) -> &'k str + Send + 'static) {
+        self.needs_queue("fair_by");
+        self.queue.fair_by(tenant);
     }
 
     /// Replaces the limiter that says how long a failing key waits. The usual one doubles from 5 ms to 1000 s per key.
@@ -683,11 +679,6 @@ impl Setup {
             gone: Notify::new(),
         }
     }
-}
-
-/// A key's tenant is its namespace; keys without one are a tenant of their own.
-fn by_namespace() -> Tenancy<ObjectKey> {
-    Tenancy::by(|key: &ObjectKey| key.namespace().unwrap_or_default())
 }
 
 impl std::fmt::Debug for Setup {

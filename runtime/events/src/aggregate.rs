@@ -18,8 +18,10 @@ const INTERVAL: Duration = Duration::from_secs(600);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Theme {
     pub(crate) subject: Subject,
-    pub(crate) kind: String,
+    pub(crate) type_: &'static str,
     pub(crate) reason: String,
+    pub(crate) action: Option<String>,
+    pub(crate) related: Option<Subject>,
 }
 
 /// Which notes were seen of each theme.
@@ -64,11 +66,15 @@ mod tests {
     use super::*;
     use windlass_env::Env;
 
+    fn theme(reason: &str) -> Theme {
+        let (subject, reason) = (Subject::default(), reason.to_owned());
+        Theme { subject, type_: "Normal", reason, action: None, related: None }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_tenth_different_note_within_ten_minutes_is_combined() {
         let mut aggregator = Aggregator::new(9);
-        let theme =
-            Theme { subject: Subject::default(), kind: "Normal".to_owned(), reason: "Created".to_owned() };
+        let theme = theme("Created");
         let start = Env::virtual_time(1).now();
         for number in 0..9 {
             assert!(!aggregator.combines(&theme, &format!("pod {number}"), start));
@@ -82,11 +88,6 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_theme_of_which_nothing_was_said_for_ten_minutes_is_forgotten() {
         let mut aggregator = Aggregator::new(9);
-        let theme = |reason: &str| Theme {
-            subject: Subject::default(),
-            kind: "Normal".to_owned(),
-            reason: reason.to_owned(),
-        };
         let start = Env::virtual_time(1).now();
         aggregator.combines(&theme("Created"), "one", start);
         aggregator.combines(&theme("Scaled"), "two", start + INTERVAL);

@@ -10,6 +10,7 @@ use serde_json::json;
 use windlass_env::Instant;
 use windlass_object::time;
 
+use crate::NewEvent;
 use crate::aggregate::{Aggregator, Theme, combined_note};
 use crate::lru::Lru;
 use crate::recorder::Occurrence;
@@ -49,7 +50,7 @@ struct First {
     at: Time,
 }
 
-/// Remembers what one component has said.
+/// Remembers what one component has new.
 #[derive(Debug)]
 pub(crate) struct Correlator {
     component: String,
@@ -78,7 +79,7 @@ impl Correlator {
     pub(crate) fn correlate(&mut self, mut occurrence: Occurrence, now: Instant) -> Verdict {
         let key = self.key(&mut occurrence, now);
         let first = self.count(&key, &occurrence);
-        if !self.filter.admits(&key.theme.subject, &key.theme.kind, now) {
+        if !self.filter.admits(&key.theme.subject, key.theme.type_, now) {
             return Verdict::Drop;
         }
         let event = Box::new(event(&self.component, occurrence, &first));
@@ -93,14 +94,17 @@ impl Correlator {
     fn key(&mut self, occurrence: &mut Occurrence, now: Instant) -> Key {
         let theme = Theme {
             subject: Subject::of(&occurrence.regarding),
-            kind: occurrence.kind.as_str().to_owned(),
-            reason: occurrence.reason.clone(),
+            type_: occurrence.event.type_,
+            reason: occurrence.event.reason.clone(),
+            action: occurrence.event.action.clone(),
+            related: occurrence.event.related.as_ref().map(Subject::of),
         };
-        if self.aggregator.combines(&theme, &occurrence.note, now) {
-            occurrence.note = combined_note(&occurrence.note);
+        if self.aggregator.combines(&theme, &occurrence.event.note, now) {
+            occurrence.event.note = combined_note(&occurrence.event.note);
+            occurrence.event.annotations.clear();
             return Key { theme, own: None };
         }
-        let own = (occurrence.note.clone(), occurrence.regarding.field_path.clone());
+        let own = (occurrence.event.note.clone(), occurrence.regarding.field_path.clone());
         Key { theme, own: Some(own) }
     }
 
@@ -116,17 +120,21 @@ impl Correlator {
 }
 
 fn event(component: &str, occurrence: Occurrence, first: &First) -> Event {
+    let NewEvent { type_, reason, note, action, related, annotations } = occurrence.event;
     let namespace = occurrence.regarding.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
     Event {
         metadata: ObjectMeta {
             name: Some(first.name.clone()),
             namespace: Some(namespace),
+            annotations: Some(annotations).filter(|annotations| !annotations.is_empty()),
             ..ObjectMeta::default()
         },
         involved_object: occurrence.regarding,
-        type_: Some(occurrence.kind.as_str().to_owned()),
-        reason: Some(occurrence.reason),
-        message: Some(occurrence.note),
+        related,
+        type_: Some(type_.to_owned()),
+        reason: Some(reason),
+        action,
+        message: Some(note),
         count: Some(first.count),
         first_timestamp: Some(first.at.clone()),
         last_timestamp: Some(time::seconds(occurrence.at)),
@@ -147,20 +155,16 @@ mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::ObjectReference;
 
-    use crate::recorder::EventType;
     use std::time::Duration;
     use windlass_env::Env;
 
+    fn named(name: &str) -> ObjectReference {
+        ObjectReference { name: Some(name.to_owned()), ..ObjectReference::default() }
+    }
+
     fn occurrence(env: &Env, name: &str, note: &str) -> Occurrence {
-        let regarding = ObjectReference { name: Some("web".to_owned()), ..ObjectReference::default() };
-        Occurrence {
-            name: name.to_owned(),
-            regarding,
-            kind: EventType::Normal,
-            reason: "Created".to_owned(),
-            note: note.to_owned(),
-            at: env.wall(),
-        }
+        let event = NewEvent::normal("Created", note);
+        Occurrence { name: name.to_owned(), regarding: named("web"), event, at: env.wall() }
     }
 
     #[tokio::test(start_paused = true)]
@@ -188,6 +192,49 @@ mod tests {
         assert_ne!(whole.first_timestamp, whole.last_timestamp);
         let expected = json!({ "count": 2, "lastTimestamp": time::seconds(env.wall()), "message": "one" });
         assert_eq!(body, expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn event_has_action_related_object_and_annotations_if_given() {
+        let env = Env::virtual_time(1);
+        let mut correlator = Correlator::new("tester", CAPACITY);
+        let mut send = |occurrence| match correlator.correlate(occurrence, env.now()) {
+            Verdict::Create(event) => event,
+            other => panic!("{other:?}"),
+        };
+        let plain = send(occurrence(&env, "web.1", "one"));
+        assert_eq!((plain.action, plain.related, plain.metadata.annotations), (None, None, None));
+        let mut full = occurrence(&env, "web.2", "one");
+        full.event.action = Some("Create".to_owned());
+        full.event.related = Some(named("pod"));
+        full.event.annotations.insert("zone".to_owned(), "a".to_owned());
+        let (wanted, event) = (full.event.clone(), send(full));
+        assert_eq!((event.action, event.related), (wanted.action, wanted.related));
+        assert_eq!(event.metadata.annotations, Some(wanted.annotations));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_are_combined_only_if_action_and_related_object_match() {
+        let env = Env::virtual_time(1);
+        let mut correlator = Correlator::new("tester", CAPACITY);
+        let mut send = |number: u32, change: fn(&mut NewEvent)| {
+            let mut occurrence = occurrence(&env, &format!("web.{number}"), &format!("pod {number}"));
+            occurrence.event.annotations.insert("number".to_owned(), number.to_string());
+            change(&mut occurrence.event);
+            match correlator.correlate(occurrence, env.now()) {
+                Verdict::Create(event) => event,
+                other => panic!("{other:?}"),
+            }
+        };
+        (0..9).for_each(|number| drop(send(number, |_| {})));
+        assert_eq!(
+            send(9, |event| event.action = Some("Create".to_owned())).message.as_deref(),
+            Some("pod 9")
+        );
+        assert_eq!(send(10, |event| event.related = Some(named("pod"))).message.as_deref(), Some("pod 10"));
+        let combined = send(11, |_| {});
+        assert_eq!(combined.message.as_deref(), Some("(combined from similar events): pod 11"));
+        assert_eq!(combined.metadata.annotations, None, "they describe one of the notes only");
     }
 
     #[tokio::test(start_paused = true)]

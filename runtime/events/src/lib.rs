@@ -22,13 +22,11 @@ mod aggregate;
 mod correlator;
 mod lru;
 mod recorder;
-mod reference;
 mod sink;
 mod spam;
 mod subject;
 #[cfg(test)]
 mod tests;
 
-pub use recorder::{EventType, Log, Recorded, Recorder};
-pub use reference::reference;
-pub use sink::{Sink, recorder, recorder_drawing_from};
+pub use recorder::{Log, NewEvent, Recorded, Recorder};
+pub use sink::{Sink, recorder};

@@ -29,7 +29,9 @@ impl<K: Ord + Clone, V> Lru<K, V> {
         let touched = self.touches;
         let before = self.entries.get(key).and_then(|entry| self.order.remove(&entry.touched));
         let key = before.unwrap_or_else(|| {
-            self.forget_down_to(self.capacity.saturating_sub(1));
+            if self.entries.len() >= self.capacity {
+                self.forget_oldest();
+            }
             Arc::new(key.clone())
         });
         self.order.insert(touched, key.clone());
@@ -48,12 +50,6 @@ impl<K: Ord + Clone, V> Lru<K, V> {
     fn oldest(&self) -> Option<&V> {
         let key = self.order.values().next()?;
         self.entries.get(key).map(|entry| &entry.value)
-    }
-
-    fn forget_down_to(&mut self, count: usize) {
-        while self.entries.len() > count {
-            self.forget_oldest();
-        }
     }
 
     fn forget_oldest(&mut self) {

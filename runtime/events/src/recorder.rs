@@ -1,31 +1,55 @@
-//! The side that reconciles see: say what happened, and go on.
+//! The recording side: describes events and queues them without waiting.
 
-use std::fmt;
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Resource;
 use tokio::sync::mpsc;
 use windlass_env::{Env, Rng};
 use windlass_metrics::EventMetrics;
 
-/// How an event is meant.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum EventType {
-    /// Things go as they should; the event says what was done.
-    Normal,
-    /// Something needs a person's attention.
-    Warning,
+/// An event to [record](Recorder::publish) with more than a reason and a note.
+///
+/// Events about one object that differ in their note alone are combined from the tenth note on; the combined Event has
+/// no annotations. A repeat changes count, time and note of the first Event, so its annotations are those of the first.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct NewEvent {
+    pub(crate) type_: &'static str,
+    /// The reason for machines, short and in UpperCamelCase.
+    pub reason: String,
+    /// A sentence for people.
+    pub note: String,
+    /// The action that was taken or failed, for machines. `None` unless set, as in upstream's controllers.
+    pub action: Option<String>,
+    /// A second object, for example the one that the controller created.
+    pub related: Option<ObjectReference>,
+    /// Annotations of the Event.
+    pub annotations: BTreeMap<String, String>,
 }
 
-impl EventType {
-    /// The type as the API writes it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Normal => "Normal",
-            Self::Warning => "Warning",
-        }
+impl NewEvent {
+    /// Returns an event of type `Normal`: nothing is wrong.
+    pub fn normal(reason: impl Into<String>, note: impl Into<String>) -> Self {
+        Self::new("Normal", reason.into(), note.into())
+    }
+
+    /// Returns an event of type `Warning`: something requires attention.
+    pub fn warning(reason: impl Into<String>, note: impl Into<String>) -> Self {
+        Self::new("Warning", reason.into(), note.into())
+    }
+
+    /// Returns the type: `Normal` or `Warning`.
+    pub fn type_(&self) -> &'static str {
+        self.type_
+    }
+
+    fn new(type_: &'static str, reason: String, note: String) -> Self {
+        Self { type_, reason, note, action: None, related: None, annotations: BTreeMap::new() }
     }
 }
 
@@ -57,9 +81,7 @@ pub(crate) struct Occurrence {
     /// What the Event is called if it becomes one.
     pub(crate) name: String,
     pub(crate) regarding: ObjectReference,
-    pub(crate) kind: EventType,
-    pub(crate) reason: String,
-    pub(crate) note: String,
+    pub(crate) event: NewEvent,
     /// When it happened, by the wall clock.
     pub(crate) at: Timestamp,
 }
@@ -87,31 +109,44 @@ impl Recorder {
         (Self { destination: Destination::Log(log.clone()) }, log)
     }
 
-    /// Records that something happened to an object. Never waits; drops the event if the queue is full.
+    /// Records that `regarding` is in order, with a reason for machines and a note for people.
     ///
-    /// `reason` is short, UpperCamelCase and meant for machines; `note` is a sentence for people.
-    pub fn event(&self, regarding: &ObjectReference, kind: EventType, reason: &str, note: &str) {
+    /// Never waits. If the queue is full, the event is dropped and counted. So it is with the other methods.
+    pub fn normal(&self, regarding: &impl Resource<DynamicType = ()>, reason: &str, note: impl Display) {
+        self.record(reference(regarding), NewEvent::normal(reason, note.to_string()));
+    }
+
+    /// Records that `regarding` requires attention, as [`normal`](Self::normal) does.
+    pub fn warning(&self, regarding: &impl Resource<DynamicType = ()>, reason: &str, note: impl Display) {
+        self.record(reference(regarding), NewEvent::warning(reason, note.to_string()));
+    }
+
+    /// Records an event with all its fields about any object, also one that the caller has not read.
+    pub fn publish(&self, regarding: &ObjectReference, event: &NewEvent) {
+        self.record(regarding.clone(), event.clone());
+    }
+
+    fn record(&self, regarding: ObjectReference, event: NewEvent) {
         match &self.destination {
-            Destination::Sink(queue) => queue.push(regarding, kind, reason, note),
-            Destination::Log(log) => log.push(regarding, kind, reason, note),
+            Destination::Sink(queue) => queue.push(regarding, event),
+            Destination::Log(log) => log.lock().push(Recorded { regarding, event }),
             Destination::Nowhere => {}
         }
     }
 }
 
+/// Returns a reference to the version of the object that the caller has read, as upstream's `GetReference` does.
+fn reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
+    let resource_version = object.meta().resource_version.clone();
+    ObjectReference { resource_version, ..object.object_ref(&()) }
+}
+
 impl Queue {
-    fn push(&self, regarding: &ObjectReference, kind: EventType, reason: &str, note: &str) {
+    fn push(&self, regarding: ObjectReference, event: NewEvent) {
         let at = self.env.wall();
-        let occurrence = Occurrence {
-            name: self.names.lock().unwrap_or_else(PoisonError::into_inner).next(regarding, at),
-            regarding: regarding.clone(),
-            kind,
-            reason: reason.to_owned(),
-            note: note.to_owned(),
-            at,
-        };
+        let name = self.names.lock().unwrap_or_else(PoisonError::into_inner).next(&regarding, at);
         self.metrics.recorded.inc();
-        match self.sender.try_send(occurrence) {
+        match self.sender.try_send(Occurrence { name, regarding, event, at }) {
             Ok(()) => self.overflowing.store(false, Ordering::Relaxed),
             Err(refused) => self.drop_event(&refused),
         }
@@ -171,44 +206,36 @@ fn is_dns_subdomain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(label)
 }
 
-/// What a capturing recorder was told.
+/// The events of a [capturing](Recorder::capturing) recorder.
 #[derive(Clone, Debug, Default)]
 pub struct Log(Arc<Mutex<Vec<Recorded>>>);
 
 /// One event in a [`Log`].
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Recorded {
-    /// The object it is about.
+    /// The object that the event is about.
     pub regarding: ObjectReference,
-    /// How it is meant.
-    pub kind: EventType,
-    /// The reason, for machines.
-    pub reason: String,
-    /// The note, for people.
-    pub note: String,
+    /// The event.
+    pub event: NewEvent,
 }
 
 impl Log {
-    /// Everything recorded so far, in order.
-    pub fn entries(&self) -> Vec<Recorded> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Everything recorded since this was last asked, in order.
+    /// Removes and returns all events recorded so far, in order.
     pub fn take(&self) -> Vec<Recorded> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.lock())
     }
 
-    fn push(&self, regarding: &ObjectReference, kind: EventType, reason: &str, note: &str) {
-        let recorded =
-            Recorded { regarding: regarding.clone(), kind, reason: reason.to_owned(), note: note.to_owned() };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(recorded);
+    fn lock(&self) -> MutexGuard<'_, Vec<Recorded>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::api::apps::v1::ReplicaSet;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
     fn named(name: &str) -> ObjectReference {
         ObjectReference { name: Some(name.to_owned()), ..ObjectReference::default() }
@@ -238,14 +265,50 @@ mod tests {
         }
     }
 
+    fn replica_set() -> ReplicaSet {
+        let metadata = ObjectMeta {
+            name: Some("web".to_owned()),
+            namespace: Some("shop".to_owned()),
+            uid: Some("u1".to_owned()),
+            resource_version: Some("7".to_owned()),
+            ..ObjectMeta::default()
+        };
+        ReplicaSet { metadata, ..ReplicaSet::default() }
+    }
+
     #[test]
-    fn a_capturing_recorder_logs_and_a_discarding_one_does_not_mind() {
+    fn event_refers_to_version_of_object_that_was_read() {
         let (recorder, log) = Recorder::capturing();
-        recorder.event(&named("web"), EventType::Warning, "FailedCreate", "no room");
-        Recorder::discarding().event(&named("web"), EventType::Normal, "Created", "done");
-        let entries = log.take();
-        assert_eq!(entries.len(), 1);
-        assert_eq!((entries[0].kind, entries[0].reason.as_str()), (EventType::Warning, "FailedCreate"));
-        assert!(log.entries().is_empty());
+        recorder.normal(&replica_set(), "Scaled", "to three");
+        let regarding = ObjectReference {
+            api_version: Some("apps/v1".to_owned()),
+            kind: Some("ReplicaSet".to_owned()),
+            namespace: Some("shop".to_owned()),
+            name: Some("web".to_owned()),
+            uid: Some("u1".to_owned()),
+            resource_version: Some("7".to_owned()),
+            field_path: None,
+        };
+        assert_eq!(log.take(), [Recorded { regarding, event: NewEvent::normal("Scaled", "to three") }]);
+    }
+
+    #[test]
+    fn capturing_recorder_logs_all_fields_until_they_are_taken() {
+        let (recorder, log) = Recorder::capturing();
+        recorder.warning(&replica_set(), "FailedCreate", format_args!("no room for {}", 3));
+        let mut event = NewEvent::normal("Moved", "to another node");
+        event.action = Some("Move".to_owned());
+        event.related = Some(named("node-1"));
+        event.annotations.insert("zone".to_owned(), "a".to_owned());
+        recorder.publish(&named("web"), &event);
+        let [first, second]: [Recorded; 2] = log.take().try_into().expect("two events");
+        assert_eq!((first.event.type_(), first.event.note.as_str()), ("Warning", "no room for 3"));
+        assert_eq!((second.regarding, second.event), (named("web"), event));
+        assert!(log.take().is_empty());
+    }
+
+    #[test]
+    fn discarding_recorder_accepts_events() {
+        Recorder::discarding().normal(&replica_set(), "Created", "done");
     }
 }

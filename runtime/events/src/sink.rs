@@ -27,22 +27,13 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// How long what is queued is still sent after the stop.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// A recorder for this component, and the sink that has to [run](Sink::run) for its events to arrive.
+/// Returns a recorder for this component, and the sink that must [run](Sink::run) for its events to arrive. Random numbers
+/// come from `stream`, which is the component's name unless `env` has several recorders of the component.
 ///
 /// # Panics
 ///
-/// If one `env` is asked for two recorders of the same component.
-pub fn recorder(env: Env, component: &str, metrics: &Metrics) -> (Recorder, Sink) {
-    recorder_drawing_from(env, component, component, metrics)
-}
-
-/// As [`recorder`], for a component that may have another recorder in `env`: what this one leaves to chance is drawn
-/// from `stream`, which it must have for itself.
-///
-/// # Panics
-///
-/// If one `env` is asked for two recorders of the same stream.
-pub fn recorder_drawing_from(env: Env, stream: &str, component: &str, metrics: &Metrics) -> (Recorder, Sink) {
+/// If `env` has a recorder of the same stream.
+pub fn recorder(env: Env, stream: &str, component: &str, metrics: &Metrics) -> (Recorder, Sink) {
     let metrics = metrics.events();
     let (sender, receiver) = mpsc::channel(QUEUED);
     let names = env.rng(&format!("events/{stream}/names"));

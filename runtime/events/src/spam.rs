@@ -16,7 +16,7 @@ const REFILL: Duration = Duration::from_secs(300);
 /// One bucket of tokens per object and type.
 #[derive(Debug)]
 pub(crate) struct SpamFilter {
-    buckets: Lru<(Subject, String), Bucket>,
+    buckets: Lru<(Subject, &'static str), Bucket>,
 }
 
 #[derive(Debug)]
@@ -31,10 +31,10 @@ impl SpamFilter {
     }
 
     /// Whether one more event of this type about this object may be sent now.
-    pub(crate) fn admits(&mut self, subject: &Subject, kind: &str, now: Instant) -> bool {
+    pub(crate) fn admits(&mut self, subject: &Subject, type_: &'static str, now: Instant) -> bool {
         // A full bucket is what a new one is.
         self.buckets.forget_oldest_while(|bucket| bucket.tokens_at(now) == BURST);
-        let key = (subject.clone(), kind.to_owned());
+        let key = (subject.clone(), type_);
         self.buckets.touch(&key, || Bucket { tokens: BURST, refilled: now }).take(now)
     }
 }

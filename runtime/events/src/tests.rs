@@ -17,7 +17,7 @@ use tower::{BoxError, service_fn};
 use windlass_env::{Env, Task};
 use windlass_metrics::{EventMetrics, Metrics};
 
-use crate::{EventType, Recorder, Sink, recorder};
+use crate::{NewEvent, Recorder, Sink, recorder};
 
 /// What the server does with the next request, instead of serving it.
 #[derive(Clone, Debug)]
@@ -113,7 +113,7 @@ struct Rig {
 impl Rig {
     fn new() -> Self {
         let (env, metrics) = (Env::virtual_time(1), Metrics::new());
-        let (recorder, sink) = recorder(env.clone(), "tester", &metrics);
+        let (recorder, sink) = recorder(env.clone(), "tester", "tester", &metrics);
         let metrics = metrics.events();
         let (server, stop) = (EventServer::default(), CancellationToken::new());
         Self { env, recorder, sink: Some(sink), server, metrics, stop }
@@ -131,7 +131,7 @@ impl Rig {
             name: Some("web".to_owned()),
             ..ObjectReference::default()
         };
-        self.recorder.event(&regarding, EventType::Normal, "Told", note);
+        self.recorder.publish(&regarding, &NewEvent::normal("Told", note));
     }
 
     /// Recorded, sent, dropped, failed.

@@ -14,7 +14,7 @@ use windlass_controller::host::{Prepared, Remains, Resources, Workers};
 use windlass_controller::{Descriptor, RunsOn};
 use windlass_election::Written;
 use windlass_env::{Env, Rng, Task};
-use windlass_events::{Recorder, Sink, recorder_drawing_from};
+use windlass_events::{Recorder, Sink, recorder};
 use windlass_metrics::Metrics;
 
 use crate::config::ManagerConfig;
@@ -280,7 +280,7 @@ impl Recorders {
 
     fn open(&mut self, parts: &Parts, component: &str, client: kube::Client) -> Recorder {
         let stream = parts.stream(component);
-        let (recorder, sink) = recorder_drawing_from(parts.env.clone(), &stream, component, &parts.metrics);
+        let (recorder, sink) = recorder(parts.env.clone(), &stream, component, &parts.metrics);
         let sink = sink.remembering(parts.config.remembered_events);
         self.by_component.insert(component.to_owned(), recorder.clone());
         self.run(&parts.env, component, sink, client);

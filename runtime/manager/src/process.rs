@@ -9,7 +9,7 @@ use windlass_admin::{AdminParts, AdminServer};
 use windlass_client::{Fence, OpenFence, RawClient, one_line};
 use windlass_controller::RunsOn;
 use windlass_env::Env;
-use windlass_events::{Recorder, recorder_drawing_from};
+use windlass_events::{Recorder, recorder};
 use windlass_informer::ApiSources;
 use windlass_metrics::Metrics;
 
@@ -190,7 +190,7 @@ impl Process {
     /// left to chance is drawn apart.
     fn election_recorder(&mut self) -> Recorder {
         let (env, name) = (self.env.clone(), &self.config.name);
-        let (recorder, sink) = recorder_drawing_from(env, "leader election", name, &self.metrics);
+        let (recorder, sink) = recorder(env, "leader election", name, &self.metrics);
         let sink = sink.remembering(self.config.remembered_events);
         self.election_events.run(&self.env, name, sink, self.election_client.clone());
         recorder

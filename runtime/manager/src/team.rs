@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use windlass_controller::RunsOn;
 use windlass_election::{ElectionConfig, Predecessor};
 use windlass_env::Env;
-use windlass_events::{EventType, Recorder};
+use windlass_events::{NewEvent, Recorder};
 use windlass_informer::InformerFactory;
 
 use crate::budget::Budget;
@@ -139,7 +139,7 @@ impl Team {
     fn tell(&self, common: &Common, what: &str) {
         if let (Some(election), Some(events)) = (&self.election, &common.election_events) {
             let note = format!("{} {what}", election.identity);
-            events.event(&lease(election), EventType::Normal, "LeaderElection", &note);
+            events.publish(&lease(election), &NewEvent::normal("LeaderElection", note));
         }
     }
 

@@ -17,7 +17,7 @@ use windlass_controller::{
 };
 use windlass_election::WRITTEN_ANNOTATION;
 use windlass_env::{Env, Instant, Task};
-use windlass_events::EventType;
+use windlass_events::NewEvent;
 use windlass_informer::{ChannelSource, Lister, NamespaceSet, Selection};
 use windlass_metrics::Metrics;
 use windlass_object::{GroupResource, ObjectKey, ResourceKind, Rule, Scope, Typed, Verb};
@@ -60,7 +60,7 @@ impl Controller for Scribe {
         maps.patch(key.name(), &PatchParams::default(), &write(&begun)).await?;
         cx.env().sleep(Duration::from_secs(10)).await;
         maps.patch(key.name(), &PatchParams::default(), &write(&done)).await?;
-        cx.events().event(&map_reference(key), EventType::Normal, "Signed", "signed twice");
+        cx.events().publish(&map_reference(key), &NewEvent::normal("Signed", "signed twice"));
         Ok(Outcome::Done)
     }
 }

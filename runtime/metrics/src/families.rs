@@ -1,58 +1,183 @@
-//! From a line of the table to a registered vector of children.
+//! Families by name: those of the table, registered at the start, and those that controllers add.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 use prometheus::core::Collector;
+use prometheus::proto::MetricFamily;
 use prometheus::{
-    CounterVec, Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry,
-    exponential_buckets,
+    Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec,
+    IntGauge, IntGaugeVec, Opts, Registry, exponential_buckets,
 };
 
-use crate::names::{Buckets, Family, Kind};
+use crate::names::{self, Buckets, Family, Kind};
 
-/// Registers families of the table in one registry.
+/// The families of one registry.
 ///
 /// # Panics
 /// Every method panics on a family that does not fit: the table is constant, and a test registers all of it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Families<'a>(pub(crate) &'a Registry);
+#[derive(Debug)]
+pub(crate) struct Families {
+    registry: Registry,
+    by_name: Mutex<BTreeMap<String, Vector>>,
+}
 
-impl Families<'_> {
-    pub(crate) fn counter(self, family: &Family) -> IntCounterVec {
-        expect_kind(family, family.kind == Kind::Counter);
-        self.register(family, IntCounterVec::new(options(family), family.labels))
+/// The children of one family.
+#[derive(Clone, Debug)]
+enum Vector {
+    Counter(IntCounterVec),
+    FloatCounter(CounterVec),
+    Gauge(IntGaugeVec),
+    FloatGauge(GaugeVec),
+    Histogram(HistogramVec),
+}
+
+/// Labels of a custom family with their values.
+type Labels<'a> = &'a [(&'a str, &'a str)];
+
+impl Families {
+    /// Returns a registry with every family of the table in it.
+    pub(crate) fn new() -> Self {
+        let families = Self { registry: Registry::new(), by_name: Mutex::default() };
+        for family in names::ALL {
+            families.find_or_register(family.name, || Vector::of(family));
+        }
+        families
     }
 
-    pub(crate) fn float_counter(self, family: &Family) -> CounterVec {
-        expect_kind(family, family.kind == Kind::FloatCounter);
-        self.register(family, CounterVec::new(options(family), family.labels))
+    pub(crate) fn gather(&self) -> Vec<MetricFamily> {
+        self.registry.gather()
     }
 
-    pub(crate) fn gauge(self, family: &Family) -> IntGaugeVec {
-        expect_kind(family, family.kind == Kind::Gauge);
-        self.register(family, IntGaugeVec::new(options(family), family.labels))
+    pub(crate) fn counter(&self, family: &Family, labels: &[&str]) -> IntCounter {
+        self.counters(family).with_label_values(labels)
     }
 
-    pub(crate) fn float_gauge(self, family: &Family) -> GaugeVec {
-        expect_kind(family, family.kind == Kind::FloatGauge);
-        self.register(family, GaugeVec::new(options(family), family.labels))
+    pub(crate) fn gauge(&self, family: &Family, labels: &[&str]) -> IntGauge {
+        self.gauges(family).with_label_values(labels)
     }
 
-    pub(crate) fn histogram(self, family: &Family) -> HistogramVec {
-        let Kind::Histogram(buckets) = family.kind else { panic!("{} is not a histogram", family.name) };
-        let options = HistogramOpts::from(options(family)).buckets(bounds(buckets));
-        self.register(family, HistogramVec::new(options, family.labels))
+    pub(crate) fn histogram(&self, family: &Family, labels: &[&str]) -> Histogram {
+        self.histograms(family).with_label_values(labels)
     }
 
-    /// The only child of a family without labels.
-    pub(crate) fn single_float_gauge(self, family: &Family) -> Gauge {
-        self.float_gauge(family).with_label_values::<&str>(&[])
+    pub(crate) fn float_counter(&self, family: &Family) -> Counter {
+        match self.vector(family) {
+            Vector::FloatCounter(vector) => vector.with_label_values::<&str>(&[]),
+            other => other.contradicts(family.name),
+        }
     }
 
-    fn register<C: Collector + Clone + 'static>(self, family: &Family, made: prometheus::Result<C>) -> C {
-        let registered = made.and_then(|vector| {
-            self.0.register(Box::new(vector.clone()))?;
+    pub(crate) fn float_gauge(&self, family: &Family, labels: &[&str]) -> Gauge {
+        match self.vector(family) {
+            Vector::FloatGauge(vector) => vector.with_label_values(labels),
+            other => other.contradicts(family.name),
+        }
+    }
+
+    pub(crate) fn counters(&self, family: &Family) -> IntCounterVec {
+        match self.vector(family) {
+            Vector::Counter(vector) => vector,
+            other => other.contradicts(family.name),
+        }
+    }
+
+    pub(crate) fn gauges(&self, family: &Family) -> IntGaugeVec {
+        match self.vector(family) {
+            Vector::Gauge(vector) => vector,
+            other => other.contradicts(family.name),
+        }
+    }
+
+    pub(crate) fn histograms(&self, family: &Family) -> HistogramVec {
+        match self.vector(family) {
+            Vector::Histogram(vector) => vector,
+            other => other.contradicts(family.name),
+        }
+    }
+
+    pub(crate) fn custom_counter(&self, name: &str, help: &str, labels: Labels<'_>) -> IntCounter {
+        let made = || IntCounterVec::new(Opts::new(name, help), &keys(labels)).map(Vector::Counter);
+        match self.custom(name, made) {
+            Vector::Counter(vector) => child(name, vector.get_metric_with_label_values(&values(labels))),
+            other => other.contradicts(name),
+        }
+    }
+
+    pub(crate) fn custom_gauge(&self, name: &str, help: &str, labels: Labels<'_>) -> IntGauge {
+        let made = || IntGaugeVec::new(Opts::new(name, help), &keys(labels)).map(Vector::Gauge);
+        match self.custom(name, made) {
+            Vector::Gauge(vector) => child(name, vector.get_metric_with_label_values(&values(labels))),
+            other => other.contradicts(name),
+        }
+    }
+
+    pub(crate) fn custom_histogram(
+        &self,
+        name: &str,
+        help: &str,
+        labels: Labels<'_>,
+        buckets: Vec<f64>,
+    ) -> Histogram {
+        let options = HistogramOpts::new(name, help).buckets(buckets);
+        match self.custom(name, || HistogramVec::new(options, &keys(labels)).map(Vector::Histogram)) {
+            Vector::Histogram(vector) => child(name, vector.get_metric_with_label_values(&values(labels))),
+            other => other.contradicts(name),
+        }
+    }
+
+    fn vector(&self, family: &Family) -> Vector {
+        self.find_or_register(family.name, || Vector::of(family))
+    }
+
+    fn custom(&self, name: &str, make: impl FnOnce() -> prometheus::Result<Vector>) -> Vector {
+        let is_in_table = names::ALL.iter().any(|family| family.name == name);
+        assert!(!is_in_table, "the metric {name} is a family of the table; choose another name");
+        self.find_or_register(name, make)
+    }
+
+    fn find_or_register(&self, name: &str, make: impl FnOnce() -> prometheus::Result<Vector>) -> Vector {
+        let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(vector) = by_name.get(name) {
+            return vector.clone();
+        }
+        let registered = make().and_then(|vector| {
+            self.registry.register(vector.collector())?;
             Ok(vector)
         });
-        registered.unwrap_or_else(|error| panic!("the family {} does not fit: {error}", family.name))
+        let vector = registered.unwrap_or_else(|error| panic!("the metric {name} does not fit: {error}"));
+        by_name.insert(name.to_owned(), vector.clone());
+        vector
+    }
+}
+
+impl Vector {
+    fn of(family: &Family) -> prometheus::Result<Self> {
+        let (options, labels) = (Opts::new(family.name, family.help), family.labels);
+        match family.kind {
+            Kind::Counter => IntCounterVec::new(options, labels).map(Self::Counter),
+            Kind::FloatCounter => CounterVec::new(options, labels).map(Self::FloatCounter),
+            Kind::Gauge => IntGaugeVec::new(options, labels).map(Self::Gauge),
+            Kind::FloatGauge => GaugeVec::new(options, labels).map(Self::FloatGauge),
+            Kind::Histogram(buckets) => {
+                let options = HistogramOpts::from(options).buckets(bounds(buckets));
+                HistogramVec::new(options, labels).map(Self::Histogram)
+            }
+        }
+    }
+
+    fn collector(&self) -> Box<dyn Collector> {
+        match self.clone() {
+            Self::Counter(vector) => Box::new(vector),
+            Self::FloatCounter(vector) => Box::new(vector),
+            Self::Gauge(vector) => Box::new(vector),
+            Self::FloatGauge(vector) => Box::new(vector),
+            Self::Histogram(vector) => Box::new(vector),
+        }
+    }
+
+    fn contradicts(&self, name: &str) -> ! {
+        panic!("the metric {name} exists with another kind: {self:?}")
     }
 }
 
@@ -65,10 +190,14 @@ pub(crate) fn bounds(buckets: Buckets) -> Vec<f64> {
     }
 }
 
-fn options(family: &Family) -> Opts {
-    Opts::new(family.name, family.help)
+fn child<C>(name: &str, found: prometheus::Result<C>) -> C {
+    found.unwrap_or_else(|error| panic!("the metric {name} exists with other labels: {error}"))
 }
 
-fn expect_kind(family: &Family, fits: bool) {
-    assert!(fits, "{} is a {:?}", family.name, family.kind);
+fn keys<'a>(labels: &[(&'a str, &str)]) -> Vec<&'a str> {
+    labels.iter().map(|(key, _)| *key).collect()
+}
+
+fn values<'a>(labels: &[(&str, &'a str)]) -> Vec<&'a str> {
+    labels.iter().map(|(_, value)| *value).collect()
 }

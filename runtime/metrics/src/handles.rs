@@ -1,16 +1,13 @@
 //! Handles: structs of children resolved once, so that an operation costs an atomic and no label look-up.
 //!
-//! Two handles of the same labels share their children. Each `…Families` struct holds the vectors of one group and
-//! makes its handle.
+//! Two handles of the same labels share their children.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use prometheus::{
-    Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
-};
+use prometheus::{Gauge, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
 use crate::Hooks;
 use crate::families::Families;
@@ -94,45 +91,20 @@ impl fmt::Debug for WorkqueueMetrics {
     }
 }
 
-#[derive(Debug)]
-pub(crate) struct WorkqueueFamilies {
-    depth: IntGaugeVec,
-    adds: IntCounterVec,
-    queue_duration: HistogramVec,
-    work_duration: HistogramVec,
-    unfinished_work: GaugeVec,
-    longest_running: GaugeVec,
-    retries: IntCounterVec,
-    by_priority: IntGaugeVec,
-}
-
-impl WorkqueueFamilies {
-    pub(crate) fn new(families: Families<'_>) -> Self {
-        WorkqueueFamilies {
-            depth: families.gauge(&names::WORKQUEUE_DEPTH),
-            adds: families.counter(&names::WORKQUEUE_ADDS),
-            queue_duration: families.histogram(&names::WORKQUEUE_QUEUE_DURATION),
-            work_duration: families.histogram(&names::WORKQUEUE_WORK_DURATION),
-            unfinished_work: families.float_gauge(&names::WORKQUEUE_UNFINISHED_WORK),
-            longest_running: families.float_gauge(&names::WORKQUEUE_LONGEST_RUNNING),
-            retries: families.counter(&names::WORKQUEUE_RETRIES),
-            by_priority: families.gauge(&names::WORKQUEUE_PRIORITY_DEPTH),
-        }
-    }
-
-    pub(crate) fn handle(&self, name: &str, hooks: Arc<Hooks>) -> WorkqueueMetrics {
+impl WorkqueueMetrics {
+    pub(crate) fn new(families: &Families, name: &str, hooks: Arc<Hooks>) -> Self {
         let labels = &[name];
         WorkqueueMetrics {
-            depth: self.depth.with_label_values(labels),
-            adds: self.adds.with_label_values(labels),
-            queue_duration: self.queue_duration.with_label_values(labels),
-            work_duration: self.work_duration.with_label_values(labels),
-            unfinished_work: self.unfinished_work.with_label_values(labels),
-            longest_running: self.longest_running.with_label_values(labels),
-            retries: self.retries.with_label_values(labels),
+            depth: families.gauge(&names::WORKQUEUE_DEPTH, labels),
+            adds: families.counter(&names::WORKQUEUE_ADDS, labels),
+            queue_duration: families.histogram(&names::WORKQUEUE_QUEUE_DURATION, labels),
+            work_duration: families.histogram(&names::WORKQUEUE_WORK_DURATION, labels),
+            unfinished_work: families.float_gauge(&names::WORKQUEUE_UNFINISHED_WORK, labels),
+            longest_running: families.float_gauge(&names::WORKQUEUE_LONGEST_RUNNING, labels),
+            retries: families.counter(&names::WORKQUEUE_RETRIES, labels),
             by_priority: PriorityDepths {
                 queue: name.into(),
-                depths: self.by_priority.clone(),
+                depths: families.gauges(&names::WORKQUEUE_PRIORITY_DEPTH),
                 shown: Arc::default(),
             },
             hooks,
@@ -145,11 +117,6 @@ impl WorkqueueFamilies {
 #[derive(Clone, Debug)]
 pub struct RequestMetrics {
     identity: Arc<str>,
-    families: RequestFamilies,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct RequestFamilies {
     requests: IntCounterVec,
     duration: HistogramVec,
     limited: HistogramVec,
@@ -157,23 +124,18 @@ pub(crate) struct RequestFamilies {
     by_identity: IntCounterVec,
 }
 
-impl RequestFamilies {
-    pub(crate) fn new(families: Families<'_>) -> Self {
-        RequestFamilies {
-            requests: families.counter(&names::REQUESTS),
-            duration: families.histogram(&names::REQUEST_DURATION),
-            limited: families.histogram(&names::REQUEST_LIMITED),
-            retries: families.counter(&names::REQUEST_RETRIES),
-            by_identity: families.counter(&names::CLIENT_REQUESTS),
+impl RequestMetrics {
+    pub(crate) fn new(families: &Families, identity: &str) -> Self {
+        RequestMetrics {
+            identity: identity.into(),
+            requests: families.counters(&names::REQUESTS),
+            duration: families.histograms(&names::REQUEST_DURATION),
+            limited: families.histograms(&names::REQUEST_LIMITED),
+            retries: families.counters(&names::REQUEST_RETRIES),
+            by_identity: families.counters(&names::CLIENT_REQUESTS),
         }
     }
 
-    pub(crate) fn handle(&self, identity: &str) -> RequestMetrics {
-        RequestMetrics { identity: identity.into(), families: self.clone() }
-    }
-}
-
-impl RequestMetrics {
     /// Counts one request and its duration.
     ///
     /// `verb` is the Kubernetes verb in lower case (`get`, `list`, `deletecollection`, ...); the HTTP method that
@@ -181,19 +143,19 @@ impl RequestMetrics {
     /// `code` is the status code, or `<error>` when no response came, as upstream writes it.
     pub fn observe(&self, verb: &str, resource: &str, code: &str, host: &str, elapsed: Duration) {
         let method = http_method(verb);
-        self.families.requests.with_label_values(&[code, method, host]).inc();
-        self.families.duration.with_label_values(&[method, host]).observe(elapsed.as_secs_f64());
-        self.families.by_identity.with_label_values(&[verb, resource, code, &*self.identity]).inc();
+        self.requests.with_label_values(&[code, method, host]).inc();
+        self.duration.with_label_values(&[method, host]).observe(elapsed.as_secs_f64());
+        self.by_identity.with_label_values(&[verb, resource, code, &*self.identity]).inc();
     }
 
     /// Notes how long a request waited in the client's own limiter.
     pub fn limited(&self, verb: &str, host: &str, waited: Duration) {
-        self.families.limited.with_label_values(&[http_method(verb), host]).observe(waited.as_secs_f64());
+        self.limited.with_label_values(&[http_method(verb), host]).observe(waited.as_secs_f64());
     }
 
     /// Counts a request that is sent again because the attempt before it met `code`.
     pub fn retried(&self, verb: &str, code: &str, host: &str) {
-        self.families.retries.with_label_values(&[code, http_method(verb), host]).inc();
+        self.retries.with_label_values(&[code, http_method(verb), host]).inc();
     }
 }
 
@@ -217,24 +179,11 @@ pub struct ElectionMetrics {
     pub slowpath: IntCounter,
 }
 
-#[derive(Debug)]
-pub(crate) struct ElectionFamilies {
-    master_status: IntGaugeVec,
-    slowpath: IntCounterVec,
-}
-
-impl ElectionFamilies {
-    pub(crate) fn new(families: Families<'_>) -> Self {
-        ElectionFamilies {
-            master_status: families.gauge(&names::LEADER_STATUS),
-            slowpath: families.counter(&names::LEADER_SLOWPATH),
-        }
-    }
-
-    pub(crate) fn handle(&self, lease: &str) -> ElectionMetrics {
+impl ElectionMetrics {
+    pub(crate) fn new(families: &Families, lease: &str) -> Self {
         ElectionMetrics {
-            master_status: self.master_status.with_label_values(&[lease]),
-            slowpath: self.slowpath.with_label_values(&[lease]),
+            master_status: families.gauge(&names::LEADER_STATUS, &[lease]),
+            slowpath: families.counter(&names::LEADER_SLOWPATH, &[lease]),
         }
     }
 }
@@ -254,34 +203,15 @@ pub struct ShardMetrics {
     pub hand_over: Histogram,
 }
 
-#[derive(Debug)]
-pub(crate) struct ShardFamilies {
-    held: IntGaugeVec,
-    members: IntGaugeVec,
-    generation: IntGaugeVec,
-    heavy: IntGaugeVec,
-    hand_over: HistogramVec,
-}
-
-impl ShardFamilies {
-    pub(crate) fn new(families: Families<'_>) -> Self {
-        ShardFamilies {
-            held: families.gauge(&names::SHARDS_HELD),
-            members: families.gauge(&names::SHARD_MEMBERS),
-            generation: families.gauge(&names::SHARD_GENERATION),
-            heavy: families.gauge(&names::SHARD_HEAVY),
-            hand_over: families.histogram(&names::SHARD_HAND_OVER),
-        }
-    }
-
-    pub(crate) fn handle(&self, election: &str) -> ShardMetrics {
+impl ShardMetrics {
+    pub(crate) fn new(families: &Families, election: &str) -> Self {
         let labels = &[election];
         ShardMetrics {
-            held: self.held.with_label_values(labels),
-            members: self.members.with_label_values(labels),
-            generation: self.generation.with_label_values(labels),
-            heavy: self.heavy.with_label_values(labels),
-            hand_over: self.hand_over.with_label_values(labels),
+            held: families.gauge(&names::SHARDS_HELD, labels),
+            members: families.gauge(&names::SHARD_MEMBERS, labels),
+            generation: families.gauge(&names::SHARD_GENERATION, labels),
+            heavy: families.gauge(&names::SHARD_HEAVY, labels),
+            hand_over: families.histogram(&names::SHARD_HAND_OVER, labels),
         }
     }
 }
@@ -328,58 +258,23 @@ impl InformerMetrics {
     }
 }
 
-#[derive(Debug)]
-pub(crate) struct InformerFamilies {
-    objects: IntGaugeVec,
-    queued_items: IntGaugeVec,
-    store_resource_version: GaugeVec,
-    lists: IntCounterVec,
-    watches: IntCounterVec,
-    list_errors: IntCounterVec,
-    watch_errors: IntCounterVec,
-    decode_failures: IntCounterVec,
-    handler_panics: IntCounterVec,
-    handler_overflows: IntCounterVec,
-    bytes: IntGaugeVec,
-    over_budget: IntCounterVec,
-    processing_latency: HistogramVec,
-}
-
-impl InformerFamilies {
-    pub(crate) fn new(families: Families<'_>) -> Self {
-        InformerFamilies {
-            objects: families.gauge(&names::INFORMER_OBJECTS),
-            queued_items: families.gauge(&names::INFORMER_QUEUED),
-            store_resource_version: families.float_gauge(&names::INFORMER_VERSION),
-            lists: families.counter(&names::INFORMER_LISTS),
-            watches: families.counter(&names::INFORMER_WATCHES),
-            list_errors: families.counter(&names::INFORMER_LIST_ERRORS),
-            watch_errors: families.counter(&names::INFORMER_WATCH_ERRORS),
-            decode_failures: families.counter(&names::INFORMER_DECODE_FAILURES),
-            handler_panics: families.counter(&names::INFORMER_HANDLER_PANICS),
-            handler_overflows: families.counter(&names::INFORMER_HANDLER_OVERFLOWS),
-            bytes: families.gauge(&names::INFORMER_BYTES),
-            over_budget: families.counter(&names::INFORMER_OVER_BUDGET),
-            processing_latency: families.histogram(&names::INFORMER_LATENCY),
-        }
-    }
-
-    pub(crate) fn handle(&self, group: &str, version: &str, resource: &str) -> InformerMetrics {
+impl InformerMetrics {
+    pub(crate) fn new(families: &Families, group: &str, version: &str, resource: &str) -> Self {
         let labels = &[INFORMER_FACTORY, group, version, resource];
         InformerMetrics {
-            objects: self.objects.with_label_values(labels),
-            queued_items: self.queued_items.with_label_values(labels),
-            store_resource_version: self.store_resource_version.with_label_values(labels),
-            lists: self.lists.with_label_values(labels),
-            watches: self.watches.with_label_values(labels),
-            list_errors: self.list_errors.with_label_values(labels),
-            watch_errors: self.watch_errors.with_label_values(labels),
-            decode_failures: self.decode_failures.with_label_values(labels),
-            handler_panics: self.handler_panics.with_label_values(labels),
-            handler_overflows: self.handler_overflows.with_label_values(labels),
-            bytes: self.bytes.with_label_values(labels),
-            over_budget: self.over_budget.with_label_values(labels),
-            processing_latency: self.processing_latency.with_label_values(labels),
+            objects: families.gauge(&names::INFORMER_OBJECTS, labels),
+            queued_items: families.gauge(&names::INFORMER_QUEUED, labels),
+            store_resource_version: families.float_gauge(&names::INFORMER_VERSION, labels),
+            lists: families.counter(&names::INFORMER_LISTS, labels),
+            watches: families.counter(&names::INFORMER_WATCHES, labels),
+            list_errors: families.counter(&names::INFORMER_LIST_ERRORS, labels),
+            watch_errors: families.counter(&names::INFORMER_WATCH_ERRORS, labels),
+            decode_failures: families.counter(&names::INFORMER_DECODE_FAILURES, labels),
+            handler_panics: families.counter(&names::INFORMER_HANDLER_PANICS, labels),
+            handler_overflows: families.counter(&names::INFORMER_HANDLER_OVERFLOWS, labels),
+            bytes: families.gauge(&names::INFORMER_BYTES, labels),
+            over_budget: families.counter(&names::INFORMER_OVER_BUDGET, labels),
+            processing_latency: families.histogram(&names::INFORMER_LATENCY, labels),
         }
     }
 }
@@ -424,36 +319,9 @@ pub struct ReconcileResults {
     pub panic: IntCounter,
 }
 
-#[derive(Debug)]
-pub(crate) struct ReconcileFamilies {
-    total: IntCounterVec,
-    duration: HistogramVec,
-    active_workers: IntGaugeVec,
-    max_concurrent: IntGaugeVec,
-    panics: IntCounterVec,
-    timeouts: IntCounterVec,
-    quarantined: IntGaugeVec,
-    stale_skips: IntCounterVec,
-    noop_writes: IntCounterVec,
-}
-
-impl ReconcileFamilies {
-    pub(crate) fn new(families: Families<'_>) -> Self {
-        ReconcileFamilies {
-            total: families.counter(&names::RECONCILES),
-            duration: families.histogram(&names::RECONCILE_DURATION),
-            active_workers: families.gauge(&names::ACTIVE_WORKERS),
-            max_concurrent: families.gauge(&names::MAX_CONCURRENT_RECONCILES),
-            panics: families.counter(&names::RECONCILE_PANICS),
-            timeouts: families.counter(&names::RECONCILE_TIMEOUTS),
-            quarantined: families.gauge(&names::QUARANTINED_KEYS),
-            stale_skips: families.counter(&names::STALE_SYNC_SKIPS),
-            noop_writes: families.counter(&names::NOOP_WRITES),
-        }
-    }
-
-    pub(crate) fn handle(&self, controller: &str) -> ReconcileMetrics {
-        let result = |result| self.total.with_label_values(&[controller, result]);
+impl ReconcileMetrics {
+    pub(crate) fn new(families: &Families, controller: &str) -> Self {
+        let result = |result| families.counter(&names::RECONCILES, &[controller, result]);
         let labels = &[controller];
         ReconcileMetrics {
             total: ReconcileResults {
@@ -464,14 +332,14 @@ impl ReconcileFamilies {
                 terminal: result("terminal"),
                 panic: result("panic"),
             },
-            duration: self.duration.with_label_values(labels),
-            active_workers: self.active_workers.with_label_values(labels),
-            max_concurrent: self.max_concurrent.with_label_values(labels),
-            panics: self.panics.with_label_values(labels),
-            timeouts: self.timeouts.with_label_values(labels),
-            quarantined: self.quarantined.with_label_values(labels),
-            stale_skips: self.stale_skips.with_label_values(labels),
-            noop_writes: self.noop_writes.with_label_values(labels),
+            duration: families.histogram(&names::RECONCILE_DURATION, labels),
+            active_workers: families.gauge(&names::ACTIVE_WORKERS, labels),
+            max_concurrent: families.gauge(&names::MAX_CONCURRENT_RECONCILES, labels),
+            panics: families.counter(&names::RECONCILE_PANICS, labels),
+            timeouts: families.counter(&names::RECONCILE_TIMEOUTS, labels),
+            quarantined: families.gauge(&names::QUARANTINED_KEYS, labels),
+            stale_skips: families.counter(&names::STALE_SYNC_SKIPS, labels),
+            noop_writes: families.counter(&names::NOOP_WRITES, labels),
         }
     }
 }
@@ -490,8 +358,8 @@ pub struct EventMetrics {
 }
 
 impl EventMetrics {
-    pub(crate) fn new(families: Families<'_>) -> Self {
-        let single = |family| families.counter(family).with_label_values::<&str>(&[]);
+    pub(crate) fn new(families: &Families) -> Self {
+        let single = |family| families.counter(family, &[]);
         EventMetrics {
             recorded: single(&names::EVENTS_RECORDED),
             sent: single(&names::EVENTS_SENT),
@@ -521,14 +389,14 @@ pub struct HealthcheckMetrics {
 }
 
 impl ManagerMetrics {
-    pub(crate) fn new(families: Families<'_>) -> Self {
-        families.gauge(&names::BUILD_INFO).with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+    pub(crate) fn new(families: &Families) -> Self {
+        families.gauge(&names::BUILD_INFO, &[env!("CARGO_PKG_VERSION")]).set(1);
         ManagerMetrics {
-            tasks: families.gauge(&names::TASKS).with_label_values::<&str>(&[]),
-            running: families.gauge(&names::RUNNING_CONTROLLERS),
-            healthcheck: families.gauge(&names::HEALTHCHECK),
-            healthchecks: families.counter(&names::HEALTHCHECKS),
-            features: families.gauge(&names::FEATURE_ENABLED),
+            tasks: families.gauge(&names::TASKS, &[]),
+            running: families.gauges(&names::RUNNING_CONTROLLERS),
+            healthcheck: families.gauges(&names::HEALTHCHECK),
+            healthchecks: families.counters(&names::HEALTHCHECKS),
+            features: families.gauges(&names::FEATURE_ENABLED),
         }
     }
 
@@ -596,26 +464,26 @@ pub struct ReviewMetrics {
 }
 
 impl AdminMetrics {
-    pub(crate) fn new(families: Families<'_>) -> Self {
-        let reviews = families.counter(&names::ADMIN_REVIEWS);
-        let durations = families.histogram(&names::ADMIN_REVIEW_DURATION);
-        let review = |review: &str| ReviewMetrics {
-            remembered: reviews.with_label_values(&[review, "remembered"]),
-            granted: reviews.with_label_values(&[review, "granted"]),
-            refused: reviews.with_label_values(&[review, "refused"]),
-            failed: reviews.with_label_values(&[review, "failed"]),
-            busy: reviews.with_label_values(&[review, "busy"]),
-            duration: durations.with_label_values(&[review]),
+    pub(crate) fn new(families: &Families) -> Self {
+        let review = |review: &str| {
+            let outcome = |outcome| families.counter(&names::ADMIN_REVIEWS, &[review, outcome]);
+            ReviewMetrics {
+                remembered: outcome("remembered"),
+                granted: outcome("granted"),
+                refused: outcome("refused"),
+                failed: outcome("failed"),
+                busy: outcome("busy"),
+                duration: families.histogram(&names::ADMIN_REVIEW_DURATION, &[review]),
+            }
         };
-        let certificates = families.counter(&names::ADMIN_CERTIFICATES);
         AdminMetrics {
-            requests: families.counter(&names::ADMIN_REQUESTS),
-            connections: families.gauge(&names::ADMIN_CONNECTIONS).with_label_values::<&str>(&[]),
-            shed: families.counter(&names::ADMIN_SHED).with_label_values::<&str>(&[]),
+            requests: families.counters(&names::ADMIN_REQUESTS),
+            connections: families.gauge(&names::ADMIN_CONNECTIONS, &[]),
+            shed: families.counter(&names::ADMIN_SHED, &[]),
             token_reviews: review("token"),
             access_reviews: review("access"),
-            certificate_replaced: certificates.with_label_values(&["replaced"]),
-            certificate_refused: certificates.with_label_values(&["refused"]),
+            certificate_replaced: families.counter(&names::ADMIN_CERTIFICATES, &["replaced"]),
+            certificate_refused: families.counter(&names::ADMIN_CERTIFICATES, &["refused"]),
         }
     }
 
@@ -634,8 +502,8 @@ pub struct ReplicaSetMetrics {
 }
 
 impl ReplicaSetMetrics {
-    pub(crate) fn new(families: Families<'_>) -> Self {
-        let ratio = families.histogram(&names::SORTING_DELETION_AGE_RATIO);
-        ReplicaSetMetrics { sorting_deletion_age_ratio: ratio.with_label_values::<&str>(&[]) }
+    pub(crate) fn new(families: &Families) -> Self {
+        let ratio = families.histogram(&names::SORTING_DELETION_AGE_RATIO, &[]);
+        ReplicaSetMetrics { sorting_deletion_age_ratio: ratio }
     }
 }

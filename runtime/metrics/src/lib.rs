@@ -9,7 +9,6 @@
 //! What it refuses: a global registry, and names made up at the place of use. A controller with a family of its own
 //! registers it through [`Metrics::custom_counter`] and its siblings.
 
-mod custom;
 mod families;
 mod handles;
 pub mod names;
@@ -20,7 +19,7 @@ mod tests;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use prometheus::{Registry, TextEncoder};
+use prometheus::TextEncoder;
 
 pub use prometheus::local::LocalHistogram;
 pub use prometheus::{Gauge, Histogram, IntCounter, IntGauge};
@@ -31,15 +30,7 @@ pub use crate::handles::{
     WorkqueueMetrics,
 };
 
-use crate::custom::Custom;
 use crate::families::Families;
-use crate::handles::{
-    ElectionFamilies, InformerFamilies, ReconcileFamilies, RequestFamilies, ShardFamilies, WorkqueueFamilies,
-};
-use crate::process::ProcessFamilies;
-
-/// The content type of what [`Metrics::encode`] returns.
-pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
 /// One manager's metrics. Cloning is cheap and yields the same registry.
 #[derive(Clone)]
@@ -48,19 +39,11 @@ pub struct Metrics {
 }
 
 struct Inner {
-    registry: Registry,
-    workqueues: WorkqueueFamilies,
-    requests: RequestFamilies,
-    elections: ElectionFamilies,
-    shards: ShardFamilies,
-    informers: InformerFamilies,
-    reconciles: ReconcileFamilies,
+    families: Families,
     events: EventMetrics,
     manager: ManagerMetrics,
     admin: AdminMetrics,
     replicaset: ReplicaSetMetrics,
-    process: ProcessFamilies,
-    custom: Custom,
     hooks: Arc<Hooks>,
 }
 
@@ -72,23 +55,14 @@ impl Metrics {
     /// An empty registry with every family of the table in it.
     #[expect(clippy::new_without_default, reason = "a registry is made on purpose, once per manager")]
     pub fn new() -> Metrics {
-        let registry = Registry::new();
-        let families = Families(&registry);
+        let families = Families::new();
         let inner = Inner {
-            workqueues: WorkqueueFamilies::new(families),
-            requests: RequestFamilies::new(families),
-            elections: ElectionFamilies::new(families),
-            shards: ShardFamilies::new(families),
-            informers: InformerFamilies::new(families),
-            reconciles: ReconcileFamilies::new(families),
-            events: EventMetrics::new(families),
-            manager: ManagerMetrics::new(families),
-            admin: AdminMetrics::new(families),
-            replicaset: ReplicaSetMetrics::new(families),
-            process: ProcessFamilies::new(families),
-            custom: Custom::default(),
+            events: EventMetrics::new(&families),
+            manager: ManagerMetrics::new(&families),
+            admin: AdminMetrics::new(&families),
+            replicaset: ReplicaSetMetrics::new(&families),
+            families,
             hooks: Arc::default(),
-            registry,
         };
         Metrics { inner: Arc::new(inner) }
     }
@@ -96,8 +70,8 @@ impl Metrics {
     /// Everything in Prometheus' text format, after the hooks have run and the process has been looked at.
     pub fn encode(&self) -> String {
         self.inner.hooks.run();
-        self.inner.process.refresh();
-        let families = self.inner.registry.gather();
+        process::refresh(&self.inner.families);
+        let families = self.inner.families.gather();
         // A registry yields whole families only, and a String takes whatever is written to it.
         TextEncoder::new().encode_to_string(&families).expect("gathered families encode")
     }
@@ -105,7 +79,7 @@ impl Metrics {
     /// The families of [`names::SERVICE_LEVELS`] alone, in the same format. No hook runs for them.
     pub fn encode_service_levels(&self) -> String {
         let shown = |name: &str| names::SERVICE_LEVELS.iter().any(|family| family.name == name);
-        let mut families = self.inner.registry.gather();
+        let mut families = self.inner.families.gather();
         families.retain(|family| shown(family.name()));
         TextEncoder::new().encode_to_string(&families).expect("gathered families encode")
     }
@@ -119,32 +93,32 @@ impl Metrics {
 
     /// The metrics of the work queue `name`.
     pub fn workqueue(&self, name: &str) -> WorkqueueMetrics {
-        self.inner.workqueues.handle(name, Arc::clone(&self.inner.hooks))
+        WorkqueueMetrics::new(&self.inner.families, name, Arc::clone(&self.inner.hooks))
     }
 
     /// The metrics of the requests that `identity` sends to the API server.
     pub fn requests(&self, identity: &str) -> RequestMetrics {
-        self.inner.requests.handle(identity)
+        RequestMetrics::new(&self.inner.families, identity)
     }
 
     /// The metrics of the election for the lease `lease`.
     pub fn election(&self, lease: &str) -> ElectionMetrics {
-        self.inner.elections.handle(lease)
+        ElectionMetrics::new(&self.inner.families, lease)
     }
 
     /// The metrics of the election of the shards whose leases begin with `name`.
     pub fn shards(&self, name: &str) -> ShardMetrics {
-        self.inner.shards.handle(name)
+        ShardMetrics::new(&self.inner.families, name)
     }
 
     /// The metrics of the informer for one resource; `group` is empty for the core group.
     pub fn informer(&self, group: &str, version: &str, resource: &str) -> InformerMetrics {
-        self.inner.informers.handle(group, version, resource)
+        InformerMetrics::new(&self.inner.families, group, version, resource)
     }
 
     /// The metrics of `controller`'s workers.
     pub fn reconcile(&self, controller: &str) -> ReconcileMetrics {
-        self.inner.reconciles.handle(controller)
+        ReconcileMetrics::new(&self.inner.families, controller)
     }
 
     /// The metrics of events for users.
@@ -174,7 +148,7 @@ impl Metrics {
     /// If Prometheus does not allow the name or a label, or if the name exists with another kind, other labels or in
     /// the table.
     pub fn custom_counter(&self, name: &str, help: &str, labels: &[(&str, &str)]) -> IntCounter {
-        self.inner.custom.counter(&self.inner.registry, name, help, labels)
+        self.inner.families.custom_counter(name, help, labels)
     }
 
     /// A gauge of a controller's own, as [`Metrics::custom_counter`].
@@ -182,30 +156,22 @@ impl Metrics {
     /// # Panics
     /// As [`Metrics::custom_counter`].
     pub fn custom_gauge(&self, name: &str, help: &str, labels: &[(&str, &str)]) -> IntGauge {
-        self.inner.custom.gauge(&self.inner.registry, name, help, labels)
+        self.inner.families.custom_gauge(name, help, labels)
     }
 
-    /// A histogram of a controller's own without labels; made once with the given upper bounds, shared afterwards.
-    /// The name should end with its unit.
+    /// A histogram of a controller's own with the given upper bounds, as [`Metrics::custom_counter`]. The name should end
+    /// with its unit.
     ///
     /// # Panics
     /// As [`Metrics::custom_counter`], and if the bounds do not rise.
-    pub fn custom_histogram(&self, name: &str, help: &str, buckets: Vec<f64>) -> Histogram {
-        self.inner.custom.histogram(&self.inner.registry, name, help, buckets, &[])
-    }
-
-    /// A histogram of a controller's own with labels, as [`Metrics::custom_histogram`].
-    ///
-    /// # Panics
-    /// As [`Metrics::custom_histogram`].
-    pub fn custom_histogram_with(
+    pub fn custom_histogram(
         &self,
         name: &str,
         help: &str,
-        buckets: Vec<f64>,
         labels: &[(&str, &str)],
+        buckets: Vec<f64>,
     ) -> Histogram {
-        self.inner.custom.histogram(&self.inner.registry, name, help, buckets, labels)
+        self.inner.families.custom_histogram(name, help, labels, buckets)
     }
 }
 

@@ -4,23 +4,10 @@
 
 use std::fs;
 
-use prometheus::{CounterVec, Gauge, IntGaugeVec};
 use rustix::process::{Resource, getrlimit};
 
 use crate::families::Families;
 use crate::names;
-
-/// The families of one registry.
-#[derive(Debug)]
-pub(crate) struct ProcessFamilies {
-    cpu: CounterVec,
-    resident: IntGaugeVec,
-    virtual_memory: IntGaugeVec,
-    start: Gauge,
-    open_fds: IntGaugeVec,
-    max_fds: IntGaugeVec,
-    threads: IntGaugeVec,
-}
 
 /// The fields of `/proc/self/stat` that are wanted.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,45 +19,33 @@ struct Stat {
     resident_pages: i64,
 }
 
-impl ProcessFamilies {
-    pub(crate) fn new(families: Families<'_>) -> Self {
-        ProcessFamilies {
-            cpu: families.float_counter(&names::PROCESS_CPU),
-            resident: families.gauge(&names::PROCESS_RESIDENT),
-            virtual_memory: families.gauge(&names::PROCESS_VIRTUAL),
-            start: families.single_float_gauge(&names::PROCESS_START),
-            open_fds: families.gauge(&names::PROCESS_OPEN_FDS),
-            max_fds: families.gauge(&names::PROCESS_MAX_FDS),
-            threads: families.gauge(&names::PROCESS_THREADS),
-        }
+/// Reads the kernel's numbers. One that cannot be read keeps its last value.
+pub(crate) fn refresh(families: &Families) {
+    if let Some(stat) = read("/proc/self/stat").as_deref().and_then(Stat::parse) {
+        show(families, &stat);
     }
-
-    /// Reads the kernel's numbers. One that cannot be read keeps its last value.
-    pub(crate) fn refresh(&self) {
-        if let Some(stat) = read("/proc/self/stat").as_deref().and_then(Stat::parse) {
-            self.take(&stat);
-        }
-        if let Ok(descriptors) = fs::read_dir("/proc/self/fd") {
-            // The look itself holds one descriptor open.
-            set(&self.open_fds, i64::try_from(descriptors.count().saturating_sub(1)).unwrap_or(i64::MAX));
-        }
-        if let Some(limit) = getrlimit(Resource::Nofile).current {
-            set(&self.max_fds, i64::try_from(limit).unwrap_or(i64::MAX));
-        }
+    let set = |family, value: Option<i64>| families.gauge(family, &[]).set(value.unwrap_or(i64::MAX));
+    if let Ok(descriptors) = fs::read_dir("/proc/self/fd") {
+        // The look itself holds one descriptor open.
+        set(&names::PROCESS_OPEN_FDS, i64::try_from(descriptors.count().saturating_sub(1)).ok());
     }
+    if let Some(limit) = getrlimit(Resource::Nofile).current {
+        set(&names::PROCESS_MAX_FDS, i64::try_from(limit).ok());
+    }
+}
 
-    fn take(&self, stat: &Stat) {
-        let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
-        let page = i64::try_from(rustix::param::page_size()).unwrap_or(i64::MAX);
-        let cpu = self.cpu.with_label_values::<&str>(&[]);
-        // Two gathers at once may read in one order and write in the other; a counter only goes forward.
-        cpu.inc_by((stat.cpu_ticks as f64 / ticks_per_second - cpu.get()).max(0.0));
-        set(&self.threads, stat.threads);
-        set(&self.virtual_memory, stat.virtual_bytes);
-        set(&self.resident, stat.resident_pages.saturating_mul(page));
-        if let Some(boot) = read("/proc/stat").as_deref().and_then(boot_seconds) {
-            self.start.set(boot as f64 + stat.start_ticks as f64 / ticks_per_second);
-        }
+fn show(families: &Families, stat: &Stat) {
+    let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
+    let page = i64::try_from(rustix::param::page_size()).unwrap_or(i64::MAX);
+    let cpu = families.float_counter(&names::PROCESS_CPU);
+    // Two gathers at once may read in one order and write in the other; a counter only goes forward.
+    cpu.inc_by((stat.cpu_ticks as f64 / ticks_per_second - cpu.get()).max(0.0));
+    families.gauge(&names::PROCESS_THREADS, &[]).set(stat.threads);
+    families.gauge(&names::PROCESS_VIRTUAL, &[]).set(stat.virtual_bytes);
+    families.gauge(&names::PROCESS_RESIDENT, &[]).set(stat.resident_pages.saturating_mul(page));
+    if let Some(boot) = read("/proc/stat").as_deref().and_then(boot_seconds) {
+        let started = boot as f64 + stat.start_ticks as f64 / ticks_per_second;
+        families.float_gauge(&names::PROCESS_START, &[]).set(started);
     }
 }
 
@@ -99,10 +74,6 @@ fn boot_seconds(stat: &str) -> Option<u64> {
 
 fn read(path: &str) -> Option<String> {
     fs::read_to_string(path).ok()
-}
-
-fn set(family: &IntGaugeVec, value: i64) {
-    family.with_label_values::<&str>(&[]).set(value);
 }
 
 #[cfg(test)]

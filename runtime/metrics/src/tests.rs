@@ -257,7 +257,7 @@ fn a_custom_family_is_made_once_and_shared() {
     changes("delete").inc();
     assert_eq!((changes("create").get(), changes("delete").get()), (2, 1));
     for _ in 0..2 {
-        metrics.custom_histogram("x_skew_seconds", "Skew.", vec![1.0, 2.0]).observe(1.5);
+        metrics.custom_histogram("x_skew_seconds", "Skew.", &[], vec![1.0, 2.0]).observe(1.5);
     }
     metrics.custom_gauge("x_slices", "Slices.", &[]).set(4);
     let text = metrics.encode();
@@ -274,5 +274,7 @@ fn a_custom_family_that_contradicts_another_is_refused() {
     assert!(refused(|metrics| drop(metrics.custom_gauge("x_total", "X.", &[]))), "another kind");
     assert!(refused(|metrics| drop(metrics.custom_counter("x_total", "X.", &[]))), "other labels");
     assert!(refused(|metrics| drop(metrics.custom_gauge("workqueue_depth", "X.", &[]))), "in the table");
+    let same = |metrics: &Metrics| drop(metrics.custom_gauge("workqueue_depth", "X.", &[("name", "q")]));
+    assert!(refused(same), "in the table with the same labels");
     assert!(refused(|metrics| drop(metrics.custom_gauge("not a name", "X.", &[]))), "illegal");
 }

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use kube::core::{ApiResource, ClusterResourceScope, NamespaceResourceScope, Resource};
+use kube::core::{ClusterResourceScope, NamespaceResourceScope, Resource};
 
 /// Whether the objects of a resource live in namespaces.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,17 +82,6 @@ impl ResourceKind {
                 format!("{root}/{api_version}/namespaces/{namespace}/{plural}")
             }
             _ => format!("{root}/{api_version}/{plural}"),
-        }
-    }
-
-    /// The same, as kube's dynamic `Api` wants it.
-    pub fn api_resource(&self) -> ApiResource {
-        ApiResource {
-            group: self.group.to_string(),
-            version: self.version.to_string(),
-            api_version: self.api_version(),
-            kind: self.kind.to_string(),
-            plural: self.plural.to_string(),
         }
     }
 }

@@ -33,8 +33,7 @@ pub use self::{
     key::{ObjectKey, ParseObjectKeyError},
     kind::{GroupResource, ResourceKind, Scope, Scoped},
     representation::{
-        DecodeError, Decoder, Dynamic, DynamicDecoder, Extent, Metadata, MetadataDecoder, Representation,
-        Typed, TypedDecoder, metadata,
+        DecodeError, Decoder, Dynamic, Extent, Metadata, ObjectDecoder, Representation, Typed, metadata,
     },
     selector::{LabelSelector, SelectorError},
     uid::Uid,

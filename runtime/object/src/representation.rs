@@ -1,6 +1,6 @@
 //! Which type the objects of an informer have, and how they are decoded.
 
-use std::{any::TypeId, borrow::Cow, fmt, marker::PhantomData};
+use std::{any::TypeId, fmt, marker::PhantomData};
 
 use bytes::Bytes;
 use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta, Resource, TypeMeta};
@@ -102,58 +102,56 @@ where
     K::Scope: Scoped,
 {
     type Object = K;
-    type Decoder = TypedDecoder<K>;
+    type Decoder = ObjectDecoder<K>;
 
     fn kind(&self) -> ResourceKind {
         ResourceKind::of::<K>()
     }
 
-    fn decoder(&self) -> TypedDecoder<K> {
-        TypedDecoder { managed_fields: ManagedFields::Dropped, object: PhantomData }
+    fn decoder(&self) -> ObjectDecoder<K> {
+        ObjectDecoder::new(&self.kind(), |raw, _| serde_json::from_slice(raw))
     }
 }
 
-/// Decodes whole objects; see [`Typed`].
-pub struct TypedDecoder<K> {
-    managed_fields: ManagedFields,
-    object: PhantomData<fn() -> K>,
+/// Decodes the objects of the representations of this crate.
+pub struct ObjectDecoder<T> {
+    types: TypeMeta,
+    keeps_managed_fields: bool,
+    read: ReadObject<T>,
 }
 
-/// What becomes of the fields that say who owns which field.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum ManagedFields {
-    Dropped,
-    Kept,
+/// Reads an object. Items of lists lack the types that are given.
+type ReadObject<T> = fn(&[u8], &TypeMeta) -> serde_json::Result<T>;
+
+impl<T> ObjectDecoder<T> {
+    fn new(kind: &ResourceKind, read: ReadObject<T>) -> Self {
+        let types = TypeMeta { api_version: kind.api_version(), kind: kind.kind.to_string() };
+        Self { types, keeps_managed_fields: false, read }
+    }
 }
 
-impl ManagedFields {
-    fn apply(self, meta: &mut ObjectMeta) {
-        if self == Self::Dropped {
-            meta.managed_fields = None;
+impl<T: Resource + 'static> Decoder for ObjectDecoder<T> {
+    type Object = T;
+
+    fn decode(&mut self, raw: &Bytes) -> Result<T, DecodeError> {
+        let mut object = (self.read)(raw, &self.types).map_err(|error| DecodeError {
+            kind: self.types.kind.clone(),
+            reason: reason_without_values(&error),
+        })?;
+        if !self.keeps_managed_fields {
+            object.meta_mut().managed_fields = None;
         }
-    }
-}
-
-impl<K> fmt::Debug for TypedDecoder<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TypedDecoder<{}>", std::any::type_name::<K>())
-    }
-}
-
-impl<K> Decoder for TypedDecoder<K>
-where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
-{
-    type Object = K;
-
-    fn decode(&mut self, raw: &Bytes) -> Result<K, DecodeError> {
-        let mut object: K = decode_json(raw, || K::kind(&()))?;
-        self.managed_fields.apply(object.meta_mut());
         Ok(object)
     }
 
     fn keep_managed_fields(&mut self) {
-        self.managed_fields = ManagedFields::Kept;
+        self.keeps_managed_fields = true;
+    }
+}
+
+impl<T> fmt::Debug for ObjectDecoder<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectDecoder").field("types", &self.types).finish_non_exhaustive()
     }
 }
 
@@ -172,36 +170,18 @@ impl Dynamic {
 
 impl Representation for Dynamic {
     type Object = DynamicObject;
-    type Decoder = DynamicDecoder;
+    type Decoder = ObjectDecoder<DynamicObject>;
 
     fn kind(&self) -> ResourceKind {
         self.kind.clone()
     }
 
-    fn decoder(&self) -> DynamicDecoder {
-        DynamicDecoder { types: types_of(&self.kind), managed_fields: ManagedFields::Dropped }
-    }
-}
-
-/// Decodes objects of a kind known at run time; gives those that lack it their `apiVersion` and `kind`.
-#[derive(Debug)]
-pub struct DynamicDecoder {
-    types: TypeMeta,
-    managed_fields: ManagedFields,
-}
-
-impl Decoder for DynamicDecoder {
-    type Object = DynamicObject;
-
-    fn decode(&mut self, raw: &Bytes) -> Result<DynamicObject, DecodeError> {
-        let mut object: DynamicObject = decode_json(raw, || Cow::Borrowed(self.types.kind.as_str()))?;
-        self.managed_fields.apply(&mut object.metadata);
-        object.types.get_or_insert_with(|| self.types.clone());
-        Ok(object)
-    }
-
-    fn keep_managed_fields(&mut self) {
-        self.managed_fields = ManagedFields::Kept;
+    fn decoder(&self) -> ObjectDecoder<DynamicObject> {
+        ObjectDecoder::new(&self.kind, |raw, types| {
+            let mut object: DynamicObject = serde_json::from_slice(raw)?;
+            object.types.get_or_insert_with(|| types.clone());
+            Ok(object)
+        })
     }
 }
 
@@ -233,26 +213,22 @@ impl Metadata {
 
 impl Representation for Metadata {
     type Object = PartialObjectMeta;
-    type Decoder = MetadataDecoder;
+    type Decoder = ObjectDecoder<PartialObjectMeta>;
 
     fn kind(&self) -> ResourceKind {
         self.kind.clone()
     }
 
-    fn decoder(&self) -> MetadataDecoder {
-        MetadataDecoder { types: types_of(&self.kind), managed_fields: ManagedFields::Dropped }
+    fn decoder(&self) -> ObjectDecoder<PartialObjectMeta> {
+        ObjectDecoder::new(&self.kind, |raw, types| {
+            let MetadataAlone { metadata } = serde_json::from_slice(raw)?;
+            Ok(PartialObjectMeta { types: Some(types.clone()), metadata, _phantom: PhantomData })
+        })
     }
 
     fn extent(&self) -> Extent {
         Extent::Metadata
     }
-}
-
-/// Decodes the metadata of objects, whether or not more of them was sent; see [`Metadata`].
-#[derive(Debug)]
-pub struct MetadataDecoder {
-    types: TypeMeta,
-    managed_fields: ManagedFields,
 }
 
 /// What is read of an object; the rest is passed over.
@@ -265,57 +241,18 @@ struct MetadataAlone {
 /// its type. `None` if the metadata cannot be decoded either.
 pub fn metadata(raw: &[u8]) -> Option<ObjectMeta> {
     let MetadataAlone { mut metadata } = serde_json::from_slice(raw).ok()?;
-    ManagedFields::Dropped.apply(&mut metadata);
+    metadata.managed_fields = None;
     Some(metadata)
 }
 
-impl Decoder for MetadataDecoder {
-    type Object = PartialObjectMeta;
-
-    fn decode(&mut self, raw: &Bytes) -> Result<PartialObjectMeta, DecodeError> {
-        let MetadataAlone { mut metadata } = decode_json(raw, || Cow::Borrowed(self.types.kind.as_str()))?;
-        self.managed_fields.apply(&mut metadata);
-        Ok(PartialObjectMeta { types: Some(self.types.clone()), metadata, _phantom: PhantomData })
-    }
-
-    fn keep_managed_fields(&mut self) {
-        self.managed_fields = ManagedFields::Kept;
-    }
-}
-
-/// The bytes are not an object of the kind that was asked for.
+/// The bytes are not an object of the requested kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
-    /// JSON of another shape, or none.
-    #[error("this is no {kind}: {reason}")]
-    Json {
-        /// The kind that was asked for.
-        kind: String,
-        /// What the JSON reader found, with line and column.
-        reason: String,
-    },
-    /// A representation refused the object for reasons of its own.
-    #[error("this is no {kind}: {reason}")]
-    Refused {
-        /// The kind that was asked for.
-        kind: String,
-        /// Why.
-        reason: String,
-    },
-}
-
-fn decode_json<'k, T: DeserializeOwned>(
-    raw: &Bytes,
-    kind: impl FnOnce() -> Cow<'k, str>,
-) -> Result<T, DecodeError> {
-    serde_json::from_slice(raw).map_err(|error| DecodeError::Json {
-        kind: kind().into_owned(),
-        reason: reason_without_values(&error),
-    })
-}
-
-fn types_of(kind: &ResourceKind) -> TypeMeta {
-    TypeMeta { api_version: kind.api_version(), kind: kind.kind.to_string() }
+#[error("this is no {kind}: {reason}")]
+pub struct DecodeError {
+    /// The requested kind.
+    pub kind: String,
+    /// The reason: for JSON the finding of the reader, with line and column.
+    pub reason: String,
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! What a shard is: a part of all objects, told by a hash, so that replicas can share the work.
 //!
 //! Hashes are FNV-1a of 64 bits, of an object's namespace, or of its uid where the kind has no namespaces, because
-//! that is what an API server can filter by ([`ShardSelector`]). A shard owns [`Ranges`] of the ring of hashes, and a
+//! that is what an API server can filter by ([`selector`]). A shard owns [`Ranges`] of the ring of hashes, and a
 //! [`Division`] says which.
 //!
 //! Guarantees:
 //! - A division covers the ring exactly once: every hash has one shard, whatever namespaces will come.
-//! - What is written is read back as it was: ranges, divisions and selectors.
+//! - What is written is read back as it was: ranges and divisions.
 //! - The same namespaces with the same weights are divided in the same way, everywhere.
 //!
 //! It refuses to know who owns a shard, and for how long.
@@ -19,8 +19,8 @@ mod selector;
 
 pub use self::{
     division::{Division, HeavyNamespace, ParseDivisionError},
-    ranges::{HashRange, ParseRangesError, Ranges},
-    selector::{ParseSelectorError, ShardField, ShardSelector, selector},
+    ranges::{HashRange, ParseRangesError, Ranges, parse_bound},
+    selector::{ShardField, selector},
 };
 
 /// One shard of a [`Division`]. The first is zero.

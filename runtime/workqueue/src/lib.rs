@@ -5,10 +5,10 @@
 //! - An add during processing is not lost: the key runs once more when its worker is done.
 //! - Adds before processing collapse into one.
 //! - Keys of one priority and tenant come in the order in which they became ready: first in, first out.
-//! - A higher priority comes first, and a low one is never starved: it ages ([`Ageing`]).
+//! - A higher priority comes first, and a low one is never starved: see [Dequeue order](#dequeue-order).
 //! - A waiting key is raised by an add with a higher priority; the priority of an add during processing is kept for
 //!   the key's next turn.
-//! - One tenant cannot starve another: tenants have turns by weight ([`Tenancy`]).
+//! - One tenant cannot starve another: tenants take turns ([`Queue::fair_by`]).
 //! - No allocation per add, get and done in steady state, if the key's clone makes none. (A [`Queue::get`] that must
 //!   wait for a delayed key makes one, for its timer.)
 //! - A delayed add keeps the earliest of the times asked for, and can be cancelled.
@@ -38,10 +38,15 @@
 //! A release finds the keys that are parked by then. A worker therefore parks its key first, and then checks that the
 //! reason still holds; if not, it releases the key itself.
 //!
-//! # Whose turn it is
-//! The highest priority that has keys, unless a lower one claims the turn by its age; within the priority, the tenant
-//! whose turn it is; within the tenant, the key that became ready first. A key that is raised goes to the back of its
-//! new priority but keeps its age.
+//! # Dequeue order
+//! A worker receives a key of the highest priority that has keys. Within a priority, tenants take turns. Within a tenant,
+//! the key that became ready first comes first. A key that is raised goes to the back of its new priority.
+//!
+//! Priorities are strict for 10 s. Once the next key of a lower priority has waited longer, while a higher one has keys
+//! too, that priority receives every eighth turn. Of several such priorities, the one whose next key has waited longest
+//! comes first. So a key of low priority waits for 10 s, and then for at most eight turns per key before it that has
+//! waited as long. The higher priority keeps seven turns in eight, however many old keys the lower one has. A key that is
+//! raised keeps its age, but younger keys can precede it, so it can wait for another 10 s.
 //!
 //! What it refuses: bounded length, and workers that get several keys at once. An add never waits and never fails.
 
@@ -53,7 +58,6 @@ mod getter;
 mod key;
 mod limiter;
 mod meter;
-mod options;
 mod park;
 mod queue;
 mod schedule;
@@ -69,10 +73,7 @@ mod whereabouts;
 
 pub use crate::add::{Add, Priority, When};
 pub use crate::key::Key;
-pub use crate::limiter::{
-    Bucket, Exponential, FastSlow, MaxOf, MaxWait, RateLimiter, default_limiter, per_key_limiter,
-};
-pub use crate::options::{Ageing, QueueOptions, Tenancy};
+pub use crate::limiter::{Bucket, Exponential, RateLimiter, default_limiter, per_key_limiter};
 pub use crate::park::{ParkReason, Parked};
 pub use crate::queue::{Item, Queue};
 pub use crate::whereabouts::{Due, Waiting, Whereabouts};

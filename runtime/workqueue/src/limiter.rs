@@ -63,36 +63,6 @@ impl<K: Key> RateLimiter<K> for Exponential<K> {
     }
 }
 
-/// `fast` for a key's first `attempts_at_fast` attempts, `slow` from then on.
-#[derive(Debug)]
-pub struct FastSlow<K> {
-    fast: Duration,
-    slow: Duration,
-    attempts_at_fast: u32,
-    failures: Failures<K>,
-}
-
-impl<K: Key> FastSlow<K> {
-    /// No key has failed yet.
-    pub fn new(fast: Duration, slow: Duration, attempts_at_fast: u32) -> Self {
-        FastSlow { fast, slow, attempts_at_fast, failures: Failures::default() }
-    }
-}
-
-impl<K: Key> RateLimiter<K> for FastSlow<K> {
-    fn when(&mut self, _now: Instant, key: &K) -> Duration {
-        if self.failures.count(key) < self.attempts_at_fast { self.fast } else { self.slow }
-    }
-
-    fn forget(&mut self, _now: Instant, key: &K) {
-        self.failures.forget(key);
-    }
-
-    fn attempts(&self, key: &K) -> u32 {
-        self.failures.of(key)
-    }
-}
-
 /// Another limiter's delay, and a token bucket that all keys share: `burst` retries at once, `qps` per second in the long
 /// run. Each retry reserves a future slot, so that the retries of a thousand keys are spread out.
 ///
@@ -202,70 +172,6 @@ impl<K> fmt::Debug for Bucket<K> {
             .field("booked", &self.booked)
             .field("reserved", &self.reserved.len())
             .finish_non_exhaustive()
-    }
-}
-
-/// The longest delay any of several limiters asks for. Every one of them counts the attempt.
-pub struct MaxOf<K>(pub Vec<Box<dyn RateLimiter<K>>>);
-
-impl<K: 'static> RateLimiter<K> for MaxOf<K> {
-    fn when(&mut self, now: Instant, key: &K) -> Duration {
-        self.0.iter_mut().map(|limiter| limiter.when(now, key)).max().unwrap_or(Duration::ZERO)
-    }
-
-    fn when_per_key(&mut self, now: Instant, key: &K) -> Duration {
-        self.0.iter_mut().map(|limiter| limiter.when_per_key(now, key)).max().unwrap_or(Duration::ZERO)
-    }
-
-    fn forget(&mut self, now: Instant, key: &K) {
-        self.0.iter_mut().for_each(|limiter| limiter.forget(now, key));
-    }
-
-    fn attempts(&self, key: &K) -> u32 {
-        self.0.iter().map(|limiter| limiter.attempts(key)).max().unwrap_or(0)
-    }
-}
-
-impl<K> fmt::Debug for MaxOf<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MaxOf").field("limiters", &self.0.len()).finish()
-    }
-}
-
-/// Another limiter's delay, cut off at `max`.
-pub struct MaxWait<K> {
-    limiter: Box<dyn RateLimiter<K>>,
-    max: Duration,
-}
-
-impl<K: 'static> MaxWait<K> {
-    /// `limiter`, but never more than `max`.
-    pub fn new(limiter: Box<dyn RateLimiter<K>>, max: Duration) -> Self {
-        MaxWait { limiter, max }
-    }
-}
-
-impl<K: 'static> RateLimiter<K> for MaxWait<K> {
-    fn when(&mut self, now: Instant, key: &K) -> Duration {
-        self.limiter.when(now, key).min(self.max)
-    }
-
-    fn when_per_key(&mut self, now: Instant, key: &K) -> Duration {
-        self.limiter.when_per_key(now, key).min(self.max)
-    }
-
-    fn forget(&mut self, now: Instant, key: &K) {
-        self.limiter.forget(now, key);
-    }
-
-    fn attempts(&self, key: &K) -> u32 {
-        self.limiter.attempts(key)
-    }
-}
-
-impl<K> fmt::Debug for MaxWait<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MaxWait").field("max", &self.max).finish_non_exhaustive()
     }
 }
 

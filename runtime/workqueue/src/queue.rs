@@ -14,7 +14,7 @@ use crate::getter::Getter;
 use crate::limiter::RateLimiter;
 use crate::shared::Shared;
 use crate::state::Delay;
-use crate::{Add, Ageing, Key, ParkReason, Parked, Priority, QueueOptions, Tenancy, When, Whereabouts};
+use crate::{Add, Key, ParkReason, Parked, Priority, When, Whereabouts};
 
 /// A key that fails again and again is retried no faster than this: the first step of the default limiter.
 const SHORTEST_RETRY: Duration = Duration::from_millis(5);
@@ -34,16 +34,10 @@ pub struct Item<K: Key> {
 }
 
 impl<K: Key> Queue<K> {
-    /// An empty queue. `name` shows in [`fmt::Debug`]; the label of `metrics` is the business of whoever made them.
-    /// A queue without metrics (`None`), ageing and delayed keys reads the clock for its limiter only.
-    pub fn new(
-        env: Env,
-        name: &str,
-        options: QueueOptions<K>,
-        metrics: impl Into<Option<WorkqueueMetrics>>,
-    ) -> Self {
-        let shared = Shared::new(env, name, options, metrics.into());
-        Queue { shared }
+    /// Returns an empty queue with the [default limiter](crate::default_limiter) and a single tenant. `name` shows in
+    /// [`fmt::Debug`]; the caller chooses the label of `metrics`.
+    pub fn new(env: Env, name: &str, metrics: impl Into<Option<WorkqueueMetrics>>) -> Self {
+        Queue { shared: Shared::new(env, name, metrics.into()) }
     }
 
     /// Queues `key` with normal priority, unless it waits already. If a worker holds it, it is queued when that worker
@@ -88,7 +82,7 @@ impl<K: Key> Queue<K> {
             }
         };
         let delay = Delay { length, reason };
-        drop(self.shared.change_timed(|state, now| state.add_after(now, key, delay, priority)));
+        drop(self.shared.change(|state, now| state.add_after(now, key, delay, priority)));
     }
 
     /// Queues many keys at once: as [`Queue::add_with`] for each, with one lock and one reading of the clock. `keys`
@@ -149,14 +143,12 @@ impl<K: Key> Queue<K> {
         let _old = std::mem::replace(&mut *self.shared.limiter(), limiter);
     }
 
-    /// Lets low priorities age otherwise, or not at all. Where nothing measured how long keys wait, they age from now.
-    pub fn replace_ageing(&self, ageing: Option<Ageing>) {
-        self.shared.change_timed(|state, now| state.set_ageing(now, ageing));
-    }
-
-    /// Divides the keys among other tenants, or weighs them otherwise. Keys that are here stay with whom they are.
-    pub fn replace_tenancy(&self, tenancy: Tenancy<K>) {
-        let _old = self.shared.change(|state, _now| state.replace_tenancy(tenancy));
+    /// Sets the function that returns the tenant of a key. Tenants with keys of one priority take turns, so a tenant with
+    /// a hundred thousand keys does not delay another. Keys that are in the queue keep their tenant.
+    ///
+    /// The function runs under the queue's lock, once per key that enters: it must be fast and must not call the queue.
+    pub fn fair_by(&self, tenant_of: impl for<'k> Fn(&'k K) -> &'k str + Send + 'static) {
+        let _old = self.shared.change(|state, _now| state.fair_by(Box::new(tenant_of)));
     }
 
     /// The next key, once there is one. `None` when the queue is shut down and no key will come any more.
@@ -183,11 +175,6 @@ impl<K: Key> Queue<K> {
     /// once.
     pub fn shut_down(&self) {
         self.shared.change(|state, _now| state.shut_down());
-    }
-
-    /// Whether [`Queue::shut_down`] has been called.
-    pub fn is_shut_down(&self) -> bool {
-        self.shared.inner().state.is_shut_down()
     }
 
     /// Completes once the queue is shut down and nothing is queued or in flight. It needs somebody to get the keys:

@@ -1,19 +1,27 @@
 //! Whose turn it is among the keys that wait: pure, over the numbers of slots and tenants.
 //!
 //! A *level* holds the keys of one priority, a *lane* those of one tenant in one level, first in, first out. The lanes
-//! of a level stand in a ring; the current one has as many turns as its weight, then the next. The highest level that
-//! has keys is served, but a lower one whose next key has waited long enough claims a turn now and then: see
-//! [`Ageing`](crate::Ageing).
+//! of a level form a ring and take turns. The highest level that has keys is served. A lower one whose next key has
+//! waited for [`AGED_AFTER`] is served every [`AGED_SHARE`]th turn, so that it does not starve.
+
+use std::time::Duration;
 
 use windlass_env::Instant;
 
 use crate::slots::NONE;
-use crate::{Ageing, Priority, Waiting};
+use crate::{Priority, Waiting};
+
+/// How long a level's next key waits before the level claims turns. Ten seconds cover the bursts that priorities exist
+/// for, and are short compared with the minutes after which users notice a delay.
+pub(crate) const AGED_AFTER: Duration = Duration::from_secs(10);
+
+/// A claim is granted every so many turns: a small part of the workers, and enough for progress.
+pub(crate) const AGED_SHARE: u32 = 8;
 
 /// How many levels are kept when they are empty.
 const LEVELS_KEPT: usize = 16;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Schedule {
     /// By slot.
     links: Vec<Link>,
@@ -23,7 +31,6 @@ pub(crate) struct Schedule {
     /// The highest priority first.
     levels: Vec<Level>,
     ready: usize,
-    ageing: Option<Ageing>,
     /// How many turns in a row have passed over a claim.
     passed_over: u32,
 }
@@ -40,11 +47,9 @@ struct Link {
 #[derive(Debug)]
 struct Lane {
     priority: Priority,
-    tenant: Tenant,
+    tenant: usize,
     head: usize,
     tail: usize,
-    /// Turns left before the next lane is served.
-    credit: u32,
     /// Neighbours in the ring of its level, while it has keys.
     before: usize,
     after: usize,
@@ -58,13 +63,6 @@ struct Level {
     /// The lane that is served next.
     current: usize,
     ready: usize,
-}
-
-/// Whose key it is, and how many turns in a row they have.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Tenant {
-    pub(crate) number: usize,
-    pub(crate) weight: u32,
 }
 
 /// Whose turn it is. Valid until the schedule changes.
@@ -83,27 +81,6 @@ pub(crate) struct Waited {
 }
 
 impl Schedule {
-    pub(crate) fn new(ageing: Option<Ageing>) -> Self {
-        Schedule {
-            links: Vec::new(),
-            lanes: Vec::new(),
-            first_lanes: Vec::new(),
-            levels: Vec::new(),
-            ready: 0,
-            ageing,
-            passed_over: 0,
-        }
-    }
-
-    pub(crate) fn set_ageing(&mut self, ageing: Option<Ageing>) {
-        self.ageing = ageing;
-    }
-
-    #[inline]
-    pub(crate) fn ages(&self) -> bool {
-        self.ageing.is_some()
-    }
-
     /// How many keys wait.
     #[inline]
     pub(crate) fn ready(&self) -> usize {
@@ -117,7 +94,7 @@ impl Schedule {
 
     /// Puts the key in `slot` at the back of its tenant's lane.
     #[inline]
-    pub(crate) fn push(&mut self, slot: usize, tenant: Tenant, priority: Priority, added: Instant) {
+    pub(crate) fn push(&mut self, slot: usize, tenant: usize, priority: Priority, added: Instant) {
         let lane = self.lane(tenant, priority);
         let (level, tail) = (self.level(priority), self.lanes[lane].tail);
         let link = Link { added, lane, previous: tail, next: NONE };
@@ -163,20 +140,15 @@ impl Schedule {
         Waiting { since: added, priority: self.lanes[lane].priority }
     }
 
-    /// A waiting key is taken to have been added at `now`.
-    pub(crate) fn rejuvenate(&mut self, slot: usize, now: Instant) {
-        self.links[slot].added = now;
-    }
-
     /// Whose turn it is at `now`.
     #[inline]
     pub(crate) fn turn(&self, now: Instant) -> Option<Turn> {
         let top = self.levels.iter().position(|level| level.ready > 0)?;
         let claim = if self.levels[top].ready < self.ready { self.claim(top, now) } else { None };
-        let (level, passed_over) = match (claim, self.ageing) {
-            (Some(level), Some(ageing)) if self.passed_over.saturating_add(1) >= ageing.share => (level, 0),
-            (Some(_), _) => (top, self.passed_over.saturating_add(1)),
-            (None, _) => (top, 0),
+        let (level, passed_over) = match claim {
+            Some(level) if self.passed_over + 1 >= AGED_SHARE => (level, 0),
+            Some(_) => (top, self.passed_over + 1),
+            None => (top, 0),
         };
         Some(Turn { level, passed_over, slot: self.next_of(level) })
     }
@@ -188,23 +160,19 @@ impl Schedule {
         let Link { added, lane, .. } = self.links[slot];
         self.passed_over = passed_over;
         self.unlink(level, slot);
-        let served = &mut self.lanes[lane];
-        let priority = served.priority;
-        served.credit = served.credit.saturating_sub(1);
-        if served.head != NONE && served.credit == 0 {
-            served.credit = served.tenant.weight;
+        let served = &self.lanes[lane];
+        if served.head != NONE {
             self.levels[level].current = served.after;
         }
-        Waited { added, priority }
+        Waited { added, priority: served.priority }
     }
 
     /// The level below `top` whose next key has waited longest, if that is long enough.
     fn claim(&self, top: usize, now: Instant) -> Option<usize> {
-        let ageing = self.ageing?;
         let below = self.levels.iter().enumerate().skip(top + 1).filter(|(_, level)| level.ready > 0);
         let aged = below.map(|(level, _)| (self.links[self.next_of(level)].added, level));
         let (added, level) = aged.min()?;
-        (now - added >= ageing.after).then_some(level)
+        (now - added >= AGED_AFTER).then_some(level)
     }
 
     /// The key that a level hands out next.
@@ -242,7 +210,6 @@ impl Schedule {
         };
         let joining = &mut self.lanes[lane];
         (joining.before, joining.after) = (before, after);
-        joining.credit = joining.tenant.weight;
         self.lanes[before].after = lane;
         self.lanes[after].before = lane;
         if current == NONE {
@@ -266,11 +233,11 @@ impl Schedule {
     /// The lane of a tenant's keys of one priority. An empty one may change its priority, so that a tenant has no
     /// more lanes than it ever had priorities at once.
     #[inline]
-    fn lane(&mut self, tenant: Tenant, priority: Priority) -> usize {
-        if tenant.number >= self.first_lanes.len() {
-            self.first_lanes.resize(tenant.number + 1, NONE);
+    fn lane(&mut self, tenant: usize, priority: Priority) -> usize {
+        if tenant >= self.first_lanes.len() {
+            self.first_lanes.resize(tenant + 1, NONE);
         }
-        let (mut lane, mut empty) = (self.first_lanes[tenant.number], NONE);
+        let (mut lane, mut empty) = (self.first_lanes[tenant], NONE);
         while lane != NONE && self.lanes[lane].priority != priority {
             if self.lanes[lane].head == NONE {
                 empty = lane;
@@ -283,19 +250,17 @@ impl Schedule {
         }
         if self.lanes[found].head == NONE {
             self.lanes[found].priority = priority;
-            self.lanes[found].tenant = tenant;
         }
         found
     }
 
-    fn open(&mut self, tenant: Tenant, priority: Priority) -> usize {
-        let sibling = std::mem::replace(&mut self.first_lanes[tenant.number], self.lanes.len());
+    fn open(&mut self, tenant: usize, priority: Priority) -> usize {
+        let sibling = std::mem::replace(&mut self.first_lanes[tenant], self.lanes.len());
         self.lanes.push(Lane {
             priority,
             tenant,
             head: NONE,
             tail: NONE,
-            credit: tenant.weight,
             before: NONE,
             after: NONE,
             sibling,

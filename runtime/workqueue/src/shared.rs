@@ -6,12 +6,12 @@ use std::sync::{Arc, PoisonError, Weak};
 use windlass_env::{Env, Instant};
 use windlass_metrics::WorkqueueMetrics;
 
+use crate::Key;
 use crate::drainers::Drainers;
-use crate::limiter::RateLimiter;
+use crate::limiter::{RateLimiter, default_limiter};
 use crate::state::State;
 use crate::sync::{Mutex, MutexGuard};
 use crate::waiters::{Waiters, Wakes};
-use crate::{Key, QueueOptions};
 
 const RELEASED: &str = "the keys are asked for after their lock was released";
 
@@ -38,19 +38,13 @@ pub(crate) struct Changing<'a, K> {
 }
 
 impl<K: Key> Shared<K> {
-    pub(crate) fn new(
-        env: Env,
-        name: &str,
-        options: QueueOptions<K>,
-        metrics: Option<WorkqueueMetrics>,
-    ) -> Arc<Self> {
-        let QueueOptions { limiter, ageing, tenancy } = options;
-        let state = State::new(env.hash_seed(name), ageing, tenancy, metrics.clone());
+    pub(crate) fn new(env: Env, name: &str, metrics: Option<WorkqueueMetrics>) -> Arc<Self> {
+        let state = State::new(env.hash_seed(name), metrics.clone());
         let inner = Inner { state, waiters: Waiters::default(), drainers: Drainers::default() };
         let shared = Arc::new(Shared {
             name: name.to_owned(),
             env,
-            limiter: Mutex::new(limiter),
+            limiter: Mutex::new(default_limiter()),
             inner: Mutex::new(inner),
         });
         if let Some(metrics) = metrics {
@@ -63,18 +57,9 @@ impl<K: Key> Shared<K> {
         &self.name
     }
 
-    /// Changes the keys. What is told as the time is the time only if it matters: see [`State::needs_time`]. What
-    /// `change` returns is dropped by the caller, outside the lock.
+    /// Changes the keys. The caller drops what `change` returns, outside the lock.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut State<K>, Instant) -> R) -> R {
         let (mut inner, now) = self.enter();
-        change(&mut inner.state, now)
-    }
-
-    /// As [`Shared::change`], for a change to which the time matters always.
-    pub(crate) fn change_timed<R>(&self, change: impl FnOnce(&mut State<K>, Instant) -> R) -> R {
-        let mut inner = self.changing();
-        let now = self.env.now();
-        inner.state.promote(now);
         change(&mut inner.state, now)
     }
 
@@ -82,9 +67,6 @@ impl<K: Key> Shared<K> {
     #[inline]
     pub(crate) fn enter(&self) -> (Changing<'_, K>, Instant) {
         let mut inner = self.changing();
-        if !inner.state.needs_time() {
-            return (inner, Instant::ORIGIN);
-        }
         // The clock is read under the lock, so that times in the queue never run back.
         let now = self.env.now();
         inner.state.promote(now);

@@ -141,14 +141,6 @@ impl<K> Slots<K> {
         })
     }
 
-    /// As [`Slots::places`], each with its number and to be changed.
-    pub(crate) fn places_mut(&mut self) -> impl Iterator<Item = (usize, &mut Place)> {
-        self.slots.iter_mut().enumerate().filter_map(|(number, slot)| match slot {
-            Slot::Used(record) => Some((number, &mut record.place)),
-            Slot::Free { .. } => None,
-        })
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.numbers.is_empty()
     }

@@ -11,10 +11,13 @@ use windlass_metrics::WorkqueueMetrics;
 
 use crate::delays::{Delays, Reason};
 use crate::meter::{Ages, Meter};
-use crate::schedule::{Schedule, Tenant, Waited};
+use crate::schedule::{Schedule, Waited};
 use crate::slots::{Place, Slots};
 use crate::tenants::Tenants;
-use crate::{Ageing, Due, Key, ParkReason, Parked, Priority, Tenancy, Waiting, Whereabouts};
+use crate::{Due, Key, ParkReason, Parked, Priority, Waiting, Whereabouts};
+
+/// Returns the tenant of a key.
+pub(crate) type TenantOf<K> = Box<dyn for<'k> Fn(&'k K) -> &'k str + Send>;
 
 pub(crate) struct State<K> {
     slots: Slots<K>,
@@ -23,7 +26,8 @@ pub(crate) struct State<K> {
     /// By slot. None of these keys waits or is in [`Place::HeldAgain`]: an add ends it.
     parked: BTreeMap<usize, Parked>,
     tenants: Tenants,
-    tenancy: Tenancy<K>,
+    /// `None` while all keys belong to one tenant.
+    tenant_of: Option<TenantOf<K>>,
     /// How many keys workers hold.
     held: usize,
     /// How many of those are in [`Place::HeldAgain`].
@@ -41,19 +45,14 @@ pub(crate) struct Taken<K> {
 }
 
 impl<K: Key> State<K> {
-    pub(crate) fn new(
-        seed: u64,
-        ageing: Option<Ageing>,
-        tenancy: Tenancy<K>,
-        metrics: Option<WorkqueueMetrics>,
-    ) -> Self {
+    pub(crate) fn new(seed: u64, metrics: Option<WorkqueueMetrics>) -> Self {
         State {
             slots: Slots::new(seed),
-            schedule: Schedule::new(ageing),
+            schedule: Schedule::default(),
             delays: Delays::default(),
             parked: BTreeMap::new(),
             tenants: Tenants::new(seed),
-            tenancy,
+            tenant_of: None,
             held: 0,
             held_again: 0,
             shut_down: false,
@@ -61,24 +60,9 @@ impl<K: Key> State<K> {
         }
     }
 
-    /// Keys that came while nothing needed the time do not know when: where ageing is new and no metrics kept the
-    /// times, they all age from `now`.
-    pub(crate) fn set_ageing(&mut self, now: Instant, ageing: Option<Ageing>) {
-        if self.meter.is_none() && !self.schedule.ages() && ageing.is_some() {
-            for (slot, place) in self.slots.places_mut() {
-                match place {
-                    Place::Waiting => self.schedule.rejuvenate(slot, now),
-                    Place::HeldAgain { added, .. } => *added = now,
-                    Place::Away | Place::Held { .. } => {}
-                }
-            }
-        }
-        self.schedule.set_ageing(ageing);
-    }
-
-    /// Returns the old one.
-    pub(crate) fn replace_tenancy(&mut self, tenancy: Tenancy<K>) -> Tenancy<K> {
-        std::mem::replace(&mut self.tenancy, tenancy)
+    /// Returns the previous function.
+    pub(crate) fn fair_by(&mut self, tenant_of: TenantOf<K>) -> Option<TenantOf<K>> {
+        self.tenant_of.replace(tenant_of)
     }
 
     /// Returns the key if the queue has it already, or takes none any more.
@@ -255,9 +239,9 @@ impl<K: Key> State<K> {
 
     /// Takes in a key; one that is here already is returned.
     fn enter(&mut self, key: K) -> (usize, Option<K>) {
-        let (tenancy, tenants) = (&self.tenancy, &mut self.tenants);
+        let (tenant_of, tenants) = (&self.tenant_of, &mut self.tenants);
         self.slots
-            .find_or_insert(key, |key| tenants.enter(tenancy.tenant(key), |name| tenancy.weight_of(name)))
+            .find_or_insert(key, |key| tenants.enter(tenant_of.as_ref().map(|tenant_of| tenant_of(key))))
     }
 
     fn enqueue_now(&mut self, now: Instant, slot: usize, priority: Priority) {
@@ -298,8 +282,7 @@ impl<K: Key> State<K> {
 
     fn wait(&mut self, slot: usize, priority: Priority, added: Instant) {
         *self.slots.place_mut(slot) = Place::Waiting;
-        let number = self.slots.record(slot).tenant;
-        let tenant = Tenant { number, weight: self.tenants.weight(number) };
+        let tenant = self.slots.record(slot).tenant;
         self.schedule.push(slot, tenant, priority, added);
     }
 
@@ -326,12 +309,6 @@ pub(crate) struct Delay {
 }
 
 impl<K> State<K> {
-    /// Whether anything that happens now depends on when now is.
-    #[inline]
-    pub(crate) fn needs_time(&self) -> bool {
-        self.meter.is_some() || self.schedule.ages() || self.delays.earliest().is_some()
-    }
-
     #[inline]
     fn is_delayed_or_parked(&self, slot: usize) -> bool {
         self.delays.contains(slot) || self.parked.contains_key(&slot)

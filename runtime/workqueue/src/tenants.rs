@@ -29,14 +29,13 @@ pub(crate) struct Tenants {
 struct Tenant {
     name: String,
     hash: u64,
-    weight: u32,
     keys: usize,
 }
 
 impl Tenants {
     pub(crate) fn new(seed: u64) -> Self {
         let hasher = FixedState::with_seed(seed);
-        let nobody = Tenant { name: String::new(), hash: 0, weight: 1, keys: 0 };
+        let nobody = Tenant { name: String::new(), hash: 0, keys: 0 };
         Tenants {
             numbers: HashTable::new(),
             tenants: vec![nobody],
@@ -47,14 +46,13 @@ impl Tenants {
         }
     }
 
-    /// One more key belongs to `name`; `weight` is asked for when the tenant is new or has no keys.
+    /// Counts one more key of the tenant, and returns the tenant's number.
     #[inline]
-    pub(crate) fn enter(&mut self, name: Option<&str>, weight: impl FnOnce(&str) -> u32) -> usize {
+    pub(crate) fn enter(&mut self, name: Option<&str>) -> usize {
         let Some(name) = name else { return NOBODY };
         let number = self.number(name);
         let tenant = &mut self.tenants[number];
         if tenant.keys == 0 {
-            tenant.weight = weight(name);
             self.idle -= 1;
         }
         tenant.keys += 1;
@@ -76,11 +74,6 @@ impl Tenants {
                 self.sweep();
             }
         }
-    }
-
-    #[inline]
-    pub(crate) fn weight(&self, number: usize) -> u32 {
-        self.tenants[number].weight
     }
 
     /// The tenant called `name`, who is idle if new.
@@ -107,7 +100,7 @@ impl Tenants {
             tenant.hash = hash;
             return number;
         }
-        self.tenants.push(Tenant { name: name.to_owned(), hash, weight: 1, keys: 0 });
+        self.tenants.push(Tenant { name: name.to_owned(), hash, keys: 0 });
         self.tenants.len() - 1
     }
 

@@ -21,7 +21,7 @@ use tokio::task::yield_now;
 use windlass_env::{Env, Instant, TaskError};
 use windlass_metrics::Metrics;
 
-use crate::{Exponential, Item, Priority, Queue, QueueOptions, RateLimiter, Tenancy};
+use crate::{Exponential, Item, Priority, Queue, RateLimiter};
 
 const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -32,7 +32,7 @@ fn at(n: u64) -> Instant {
 }
 
 fn queue(env: &Env) -> Queue<&'static str> {
-    Queue::new(env.clone(), "test", QueueOptions::default(), Metrics::new().workqueue("test"))
+    Queue::new(env.clone(), "test", Metrics::new().workqueue("test"))
 }
 
 fn started() -> (Env, Queue<&'static str>) {
@@ -136,10 +136,11 @@ async fn a_key_added_again_while_held_joins_the_back_when_its_worker_is_done() {
     assert_eq!(all_ready(&queue), ["b", "a"]);
 }
 
-/// A queue of keys `tenant/name`, whose tenants have turns.
-fn shared(env: &Env, tenancy: Tenancy<&'static str>) -> Queue<&'static str> {
-    let options = QueueOptions { tenancy, ..QueueOptions::default() };
-    Queue::new(env.clone(), "test", options, None)
+/// A queue of keys `tenant/name`, whose tenants take turns.
+fn shared(env: &Env) -> Queue<&'static str> {
+    let queue = Queue::new(env.clone(), "test", None);
+    queue.fair_by(before_the_slash);
+    queue
 }
 
 fn before_the_slash<'k>(key: &'k &'static str) -> &'k str {
@@ -441,7 +442,7 @@ mod endings {
         queue.add("late");
         queue.add_after("late", ms(1));
         queue.add_rate_limited("late");
-        assert!(queue.is_shut_down() && !queue.cancel_delayed(&"delayed"));
+        assert!(!queue.cancel_delayed(&"delayed"));
         env.sleep(ms(100)).await;
         assert_eq!(all_ready(&queue), ["a", "b"]);
         assert!(matches!(try_get(&queue), Some(None)));
@@ -573,18 +574,13 @@ mod panics {
         journal
     }
 
-    /// The third key's tenant is more than the function that names it can bear.
-    fn choosy() -> Tenancy<&'static str> {
-        Tenancy::by(|key: &&'static str| {
+    #[tokio::test(start_paused = true)]
+    async fn keys_added_before_fair_by_panics_reach_waiting_workers() {
+        let (env, queue) = started();
+        queue.fair_by(|key| {
             assert!(*key != "c", "no tenant");
             key
-        })
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn keys_added_before_the_tenancy_panics_reach_who_waits() {
-        let env = Env::virtual_time(1);
-        let queue = shared(&env, choosy());
+        });
         let journal = two_waiting(&env, &queue);
         yield_now().await;
         let add = || queue.add_all(["a", "b", "c", "d"], Priority::NORMAL);
@@ -645,7 +641,7 @@ mod panics {
     #[tokio::test(start_paused = true)]
     async fn a_key_whose_clone_panics_for_one_worker_goes_to_the_next() {
         let env = Env::virtual_time(1);
-        let queue = Queue::new(env.clone(), "test", QueueOptions::default(), None);
+        let queue = Queue::new(env.clone(), "test", None);
         let workers = ["w1", "w2"].map(|name| {
             let queue = queue.clone();
             env.spawn(name, async move { queue.get().await.is_some() })
@@ -666,7 +662,7 @@ mod accounting {
 
     fn measured() -> (Env, Metrics, Queue<&'static str>) {
         let (env, metrics) = (Env::virtual_time(1), Metrics::new());
-        let queue = Queue::new(env.clone(), "q", QueueOptions::default(), metrics.workqueue("q"));
+        let queue = Queue::new(env.clone(), "q", metrics.workqueue("q"));
         (env, metrics, queue)
     }
 

@@ -21,7 +21,7 @@ pub struct Whereabouts {
 /// A key that waits for a worker.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// Since when. Of no meaning in a queue that does not read the clock.
+    /// Since when.
     pub since: Instant,
     /// How urgent it is.
     pub priority: Priority,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use windlass_env::Env;
 use windlass_metrics::Metrics;
-use windlass_workqueue::{Add, Exponential, Item, Priority, Queue, QueueOptions, Tenancy};
+use windlass_workqueue::{Add, Exponential, Item, Priority, Queue};
 
 /// A key as controllers have it: cloning it copies pointers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,9 +28,9 @@ fn keys() -> Vec<Named> {
 }
 
 fn queue() -> Queue<Named> {
-    let tenancy = Tenancy::by(|key: &Named| &*key.namespace).weight("namespace-3", 5);
-    let options = QueueOptions { tenancy, ..QueueOptions::default() };
-    Queue::new(Env::system("test"), "q", options, Metrics::new().workqueue("q"))
+    let queue = Queue::new(Env::system("test"), "q", Metrics::new().workqueue("q"));
+    queue.fair_by(|key: &Named| &*key.namespace);
+    queue
 }
 
 fn get(queue: &Queue<Named>) -> Item<Named> {

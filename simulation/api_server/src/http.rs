@@ -29,14 +29,15 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::Value;
 use windlass_object::Verb;
 use windlass_object::request::ResourcePath;
-use windlass_object::shard::{ParseSelectorError, ShardSelector};
 use windlass_schema::ResourceInfo;
 
 use self::answer::{ListMeta, Shape};
 use self::options::DeleteBody;
 use self::query::Query;
 use crate::body::Body;
-use crate::read::{self, FieldSelector, LabelSelector, Selection, WatchEvent};
+use crate::read::{
+    self, FieldSelector, LabelSelector, ParseSelectorError, Selection, ShardSelector, WatchEvent,
+};
 use crate::registry::{Answer, DeleteOptions, Deleted, PatchKind, Target, WriteOptions, Written, convert};
 use crate::server::{ApiServer, Used};
 use crate::status::{Named, Status};

@@ -12,6 +12,7 @@ mod fields;
 mod labels;
 mod list;
 mod selection;
+mod shard_selector;
 #[cfg(test)]
 mod tests;
 mod token;
@@ -23,5 +24,6 @@ pub use self::fields::{FieldReader, FieldSelector, FieldTable, not_supported};
 pub use self::labels::LabelSelector;
 pub use self::list::{ListOptions, Listed, get, list, settle};
 pub use self::selection::Selection;
+pub use self::shard_selector::{ParseSelectorError, ShardSelector};
 pub use self::view::ReadView;
 pub use self::watch::{WatchEvent, WatchOptions, watch};

@@ -14,7 +14,6 @@ use windlass_controller::{
     Context, Controller, Descriptor, Outcome, ReconcileError, Registration, Setup, SetupError, by_owner,
 };
 use windlass_env::{Env, caught};
-use windlass_events::{EventType, reference};
 use windlass_informer::Lister;
 use windlass_object::{ObjectKey, Verb};
 
@@ -128,7 +127,7 @@ impl Controller for Mirror {
         }
         if self.habit == Habit::Tells {
             let told = format!("seen at {}", cx.env().wall());
-            cx.events().event(&reference(&*map), EventType::Normal, "Seen", &told);
+            cx.events().normal(&*map, "Seen", told);
             return Ok(Outcome::RequeueAfter(Duration::from_secs(2)));
         }
         if self.habit == Habit::Leaks {

@@ -312,7 +312,6 @@ mod tests {
     use futures_util::FutureExt as _;
     use windlass_env::Env;
     use windlass_metrics::Metrics;
-    use windlass_workqueue::QueueOptions;
 
     use super::*;
 
@@ -325,7 +324,7 @@ mod tests {
     impl Room {
         fn of(class: impl Fn(&ObjectKey) -> Option<String> + Send + Sync + 'static) -> Self {
             let metrics = Metrics::new().workqueue("room");
-            let queue = Queue::new(Env::virtual_time(1), "room", QueueOptions::default(), metrics);
+            let queue = Queue::new(Env::virtual_time(1), "room", metrics);
             Self { limits: vec![Limit::new(1, class)], queue }
         }
 

@@ -79,7 +79,7 @@ mod tests {
     use windlass_env::Env;
     use windlass_informer::Cause;
     use windlass_sharding::OwnsAllKeys;
-    use windlass_workqueue::{Queue, QueueOptions};
+    use windlass_workqueue::Queue;
 
     use super::*;
     use crate::enqueue::history::History;
@@ -96,7 +96,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_key_that_a_worker_let_go_of_is_queued_also_when_nobody_was_told_of_the_annotation() {
         let env = Env::virtual_time(1);
-        let queue = Queue::new(env.clone(), "test", QueueOptions::default(), None);
+        let queue = Queue::new(env.clone(), "test", None);
         let enqueuer = Enqueuer::new(
             queue.clone(),
             Quarantine::new(None),

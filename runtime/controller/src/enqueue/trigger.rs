@@ -296,7 +296,7 @@ mod tests {
 
     use windlass_env::Env;
     use windlass_object::shard::ShardId;
-    use windlass_workqueue::{Queue, QueueOptions};
+    use windlass_workqueue::Queue;
 
     use super::*;
     use crate::enqueue::history::History;
@@ -329,7 +329,7 @@ mod tests {
         trigger.declare(2);
         let (asked, locked) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let ownership = Arc::new(Curious { trigger: trigger.clone(), asked, locked });
-        let queue = Queue::new(env.clone(), "test", QueueOptions::default(), None);
+        let queue = Queue::new(env.clone(), "test", None);
         let quarantine = Quarantine::new(None);
         let enqueuer = Enqueuer::new(queue.clone(), quarantine, History::new(env, "test"), ownership.clone());
         ["a", "z"].iter().for_each(|name| trigger.try_send(ObjectKey::cluster(name)).expect("kept"));

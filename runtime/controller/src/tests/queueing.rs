@@ -70,6 +70,18 @@ async fn low_keys_are_not_starved_by_a_stream_of_changes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn fair_by_replaces_namespaces_as_tenants() {
+    let world = World::with(&["a1", "a2", "a3", "b1"]);
+    let wire = |setup: &mut Setup| {
+        setup.fair_by(|key| key.name().get(..1).unwrap_or_default());
+        watch_maps(setup);
+    };
+    let _workers = world.start_with(world.scripted(wire, slow)).await;
+    world.pass(20).await;
+    assert_eq!(world.diary.names(), ["a1", "b1", "a2", "a3"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_key_keeps_its_priority_when_it_comes_back_unless_the_reconcile_asks_for_another() {
     let world = World::with(&["after", "asked", "fails", "usual"]);
     let seen: Arc<Mutex<BTreeMap<String, Vec<Priority>>>> = Arc::default();

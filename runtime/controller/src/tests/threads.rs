@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-use windlass_workqueue::{Queue, QueueOptions};
+use windlass_workqueue::Queue;
 
 use super::*;
 use crate::TriggerError;
@@ -34,7 +34,7 @@ fn key(number: usize) -> ObjectKey {
 }
 
 fn queue(env: &Env) -> Queue<ObjectKey> {
-    Queue::new(env.clone(), "threads", QueueOptions::default(), None)
+    Queue::new(env.clone(), "threads", None)
 }
 
 #[test]

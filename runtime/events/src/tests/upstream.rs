@@ -69,9 +69,7 @@ impl Listener {
         let occurrence = Occurrence {
             name: format!("{}.{}", said.pod, self.heard),
             regarding,
-            kind: EventType::Normal,
-            reason: said.reason.clone(),
-            note: said.note.clone(),
+            event: NewEvent::normal(&said.reason, &said.note),
             at: Env::virtual_time(1).wall(),
         };
         self.correlator.correlate(occurrence, self.at)

@@ -34,7 +34,7 @@ impl Controller for Herald {
             maps.patch(key.name(), &PatchParams::default(), &patch).await?;
             cx.env().sleep(Duration::from_secs(4)).await;
         }
-        cx.events().event(&map_reference(key), EventType::Normal, "Seen", &format!("seen by {me}"));
+        cx.events().publish(&map_reference(key), &NewEvent::normal("Seen", format!("seen by {me}")));
         Ok(Outcome::Done)
     }
 }

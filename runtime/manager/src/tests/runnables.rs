@@ -354,7 +354,7 @@ impl Runnable for Reader {
             map.data.get_or_insert_default().insert("reader".to_owned(), cx.env().instance().to_owned());
         };
         self.map.patch(&cx, &map, sign).await?;
-        cx.events().event(&map_reference(&key), EventType::Normal, "Read", "read once");
+        cx.events().publish(&map_reference(&key), &NewEvent::normal("Read", "read once"));
         Ok(())
     }
 }

@@ -164,7 +164,7 @@ impl FromStr for HashRange {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let malformed = || ParseRangesError::Malformed(text.into());
         let (start, end) = text.split_once('-').ok_or_else(malformed)?;
-        let bounds = (bound(start).ok_or_else(malformed)?, bound(end).ok_or_else(malformed)?);
+        let bounds = (parse_bound(start).ok_or_else(malformed)?, parse_bound(end).ok_or_else(malformed)?);
         let empty = || ParseRangesError::Empty(text.into());
         let start = u64::try_from(bounds.0).map_err(|_| empty())?;
         HashRange::new(start, bounds.1).ok_or_else(empty)
@@ -188,8 +188,8 @@ impl FromStr for Ranges {
     }
 }
 
-/// A bound as API servers take it: 16 lower-case digits after `0x`, or 2^64.
-pub(super) fn bound(text: &str) -> Option<u128> {
+/// Parses a bound as API servers write it: 16 lower-case digits after `0x`, or 2^64.
+pub fn parse_bound(text: &str) -> Option<u128> {
     let digits = text.strip_prefix("0x")?;
     let written_so = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
     match digits.len() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use windlass_env::Instant;
 
 use super::ms;
-use crate::{Bucket, Exponential, FastSlow, MaxOf, MaxWait, RateLimiter, default_limiter, per_key_limiter};
+use crate::{Bucket, Exponential, RateLimiter, default_limiter, per_key_limiter};
 
 #[test]
 fn an_exponential_delay_doubles_per_key_and_stops_at_its_maximum() {
@@ -65,7 +65,7 @@ fn a_bucket_that_could_let_nothing_through_is_refused() {
 }
 
 #[test]
-fn the_longest_of_several_delays_counts_and_all_of_them_count_the_attempt() {
+fn default_limiter_returns_longer_delay_of_key_and_bucket() {
     let mut limiter: Box<dyn RateLimiter<u8>> = default_limiter();
     let delays: Vec<Duration> = (0..101).map(|key| limiter.when(Instant::ORIGIN, &key)).collect();
     assert_eq!((delays[0], delays[99]), (ms(5), ms(5)));
@@ -73,17 +73,6 @@ fn the_longest_of_several_delays_counts_and_all_of_them_count_the_attempt() {
     assert_eq!((limiter.attempts(&0), limiter.attempts(&200)), (1, 0));
     limiter.forget(Instant::ORIGIN, &0);
     assert_eq!(limiter.attempts(&0), 0);
-}
-
-#[test]
-fn fast_attempts_come_before_slow_ones_and_a_maximum_cuts_off() {
-    let fast_slow = FastSlow::new(ms(1), ms(50), 2);
-    let mut limiter = MaxWait::new(Box::new(fast_slow), ms(20));
-    let delays: Vec<Duration> = (0..4).map(|_| limiter.when(Instant::ORIGIN, &'k')).collect();
-    assert_eq!(delays, [ms(1), ms(1), ms(20), ms(20)]);
-    assert_eq!(limiter.attempts(&'k'), 4);
-    limiter.forget(Instant::ORIGIN, &'k');
-    assert_eq!(limiter.when(Instant::ORIGIN, &'k'), ms(1));
 }
 
 /// What a limiter says to a key asked for `times` times in a row.
@@ -110,26 +99,6 @@ fn an_exponential_delay_without_a_base_never_waits() {
     let mut limiter = Exponential::new(Duration::ZERO, Duration::from_secs(1));
     assert_eq!(asked(&mut limiter, "a", 200).last(), Some(&Duration::ZERO));
     assert_eq!(limiter.attempts(&"a"), 200);
-}
-
-#[test]
-fn the_longest_of_fast_slow_and_exponential_follows_upstreams_steps() {
-    let mut limiter = MaxOf(vec![
-        Box::new(FastSlow::new(ms(5), Duration::from_secs(3), 3)),
-        Box::new(Exponential::new(ms(1), Duration::from_secs(1))) as Box<dyn RateLimiter<&'static str>>,
-    ]);
-    let slow = Duration::from_secs(3);
-    assert_eq!(asked(&mut limiter, "one", 5), [ms(5), ms(5), ms(5), slow, slow]);
-    assert_eq!(limiter.attempts(&"one"), 5);
-    assert_eq!((asked(&mut limiter, "two", 2), limiter.attempts(&"two")), (vec![ms(5), ms(5)], 2));
-    limiter.forget(Instant::ORIGIN, &"one");
-    assert_eq!((limiter.attempts(&"one"), asked(&mut limiter, "one", 1)), (0, vec![ms(5)]));
-}
-
-#[test]
-fn the_longest_of_no_limiters_does_not_wait() {
-    let mut limiter = MaxOf(Vec::new());
-    assert_eq!((asked(&mut limiter, "a", 1), limiter.attempts(&"a")), (vec![Duration::ZERO], 0));
 }
 
 #[test]

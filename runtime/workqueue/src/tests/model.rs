@@ -10,19 +10,15 @@ use windlass_env::{Env, Instant};
 use windlass_metrics::Metrics;
 
 use super::{at, ms, try_get};
-use crate::{
-    Add, Ageing, Due, Item, ParkReason, Parked, Priority, Queue, QueueOptions, RateLimiter, Tenancy, When,
-    Whereabouts,
-};
+use crate::schedule::{AGED_AFTER, AGED_SHARE};
+use crate::{Add, Due, Item, ParkReason, Parked, Priority, Queue, RateLimiter, When, Whereabouts};
 
-/// Keys below three belong to one tenant, the others to another that has two turns.
+/// Keys below three belong to one tenant, the others to another.
 const KEYS: u8 = 6;
-const WEIGHTS: [(&str, u32); 2] = [("lower", 1), ("upper", 2)];
 const REASONS: [ParkReason; 2] = [ParkReason("one"), ParkReason("other")];
-const AGEING: Ageing = Ageing { after: ms(12), share: 3 };
 
-fn tenant(key: &u8) -> &str {
-    WEIGHTS[usize::from(*key >= 3)].0
+fn tenant(key: u8) -> &'static str {
+    if key < 3 { "lower" } else { "upper" }
 }
 
 #[derive(Clone, Debug)]
@@ -35,6 +31,8 @@ enum Op {
     Forget(u8),
     Advance(u64),
     Get,
+    /// Adds this key with a high priority, gets a key, and releases it.
+    Turn(u8),
     /// Parks one of the items held, for this reason.
     Park(prop::sample::Index, ParkReason),
     Release(u8, ParkReason),
@@ -49,6 +47,15 @@ enum Asked {
     Now,
     After(u64),
     RateLimited,
+}
+
+/// One operation, or several turns of one urgent key, which let keys of lower priority age.
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let turns = (0..KEYS, 1usize..2 * usize::try_from(AGED_SHARE).unwrap());
+    prop_oneof![
+        20 => op().prop_map(|op| vec![op]),
+        1 => turns.prop_map(|(key, turns)| vec![Op::Turn(key); turns]),
+    ]
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -69,6 +76,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => key().prop_map(Op::Withdraw),
         2 => key().prop_map(Op::Forget),
         8 => (1u64..8).prop_map(Op::Advance),
+        3 => (3_000u64..7_000).prop_map(Op::Advance),
         10 => Just(Op::Get),
         4 => (index(), reason()).prop_map(|(index, reason)| Op::Park(index, reason)),
         3 => (key(), reason()).prop_map(|(key, reason)| Op::Release(key, reason)),
@@ -100,11 +108,10 @@ impl RateLimiter<u8> for Stairs {
 /// A key that waits, and since when.
 type Waiting = (u8, u64);
 
-/// One tenant's keys of one priority, and how many turns are left before the next tenant's.
+/// One tenant's keys of one priority.
 #[derive(Clone, Debug)]
 struct Lane {
     tenant: &'static str,
-    credit: u32,
     keys: Vec<Waiting>,
 }
 
@@ -168,10 +175,10 @@ impl Model {
 
     fn push(&mut self, key: u8, priority: Priority, added: u64) {
         let lanes = self.levels.entry(Reverse(priority)).or_default();
-        let (tenant, weight) = WEIGHTS[usize::from(key >= 3)];
+        let tenant = tenant(key);
         match lanes.iter_mut().find(|lane| lane.tenant == tenant) {
             Some(lane) => lane.keys.push((key, added)),
-            None => lanes.push(Lane { tenant, credit: weight, keys: vec![(key, added)] }),
+            None => lanes.push(Lane { tenant, keys: vec![(key, added)] }),
         }
     }
 
@@ -243,13 +250,13 @@ impl Model {
         };
         let since = |lanes: &Vec<Lane>| lanes[0].keys[0].1;
         let below = self.levels.iter().skip(1).min_by_key(|(_, lanes)| since(lanes));
-        let claim = below.filter(|(_, lanes)| ms(self.now - since(lanes)) >= AGEING.after);
+        let claim = below.filter(|(_, lanes)| ms(self.now - since(lanes)) >= AGED_AFTER);
         let served = match claim.map(|(level, _)| *level) {
             None => {
                 self.passed_over = 0;
                 top
             }
-            Some(level) if self.passed_over + 1 >= AGEING.share => {
+            Some(level) if self.passed_over + 1 >= AGED_SHARE => {
                 self.passed_over = 0;
                 level
             }
@@ -266,11 +273,9 @@ impl Model {
     fn serve(&mut self, level: Reverse<Priority>) -> u8 {
         let lanes = self.levels.get_mut(&level).expect("the level has keys");
         let (key, _) = lanes[0].keys.remove(0);
-        lanes[0].credit -= 1;
         if lanes[0].keys.is_empty() {
             lanes.remove(0);
-        } else if lanes[0].credit == 0 {
-            lanes[0].credit = WEIGHTS[usize::from(key >= 3)].1;
+        } else {
             lanes.rotate_left(1);
         }
         self.levels.retain(|_, lanes| !lanes.is_empty());
@@ -333,6 +338,13 @@ impl Model {
     }
 }
 
+fn get(queue: &Queue<u8>, model: &mut Model) -> Option<Item<u8>> {
+    let got = try_get(queue);
+    let key = |item: &Item<u8>| (*item.key(), item.priority());
+    assert_eq!(got.as_ref().map(|got| got.as_ref().map(key)), model.get());
+    got.flatten()
+}
+
 async fn apply(env: &Env, queue: &Queue<u8>, model: &mut Model, held: &mut Vec<Item<u8>>, op: Op) {
     match op {
         Op::Add(key, priority, asked) => {
@@ -363,11 +375,13 @@ async fn apply(env: &Env, queue: &Queue<u8>, model: &mut Model, held: &mut Vec<I
             env.sleep(ms(by)).await;
             model.advance(by);
         }
-        Op::Get => {
-            let got = try_get(queue);
-            let key = |item: &Item<u8>| (*item.key(), item.priority());
-            assert_eq!(got.as_ref().map(|got| got.as_ref().map(key)), model.get());
-            held.extend(got.flatten());
+        Op::Get => held.extend(get(queue, model)),
+        Op::Turn(key) => {
+            queue.add_with(key, Add::now().priority(Priority::HIGH));
+            model.add(key, Priority::HIGH);
+            if let Some(item) = get(queue, model) {
+                model.done(*item.key());
+            }
         }
         Op::Done(index) if !held.is_empty() => {
             let item = held.remove(index.index(held.len()));
@@ -394,19 +408,15 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_queue_does_what_the_model_does(ops in prop::collection::vec(op(), 1..100)) {
+    fn the_queue_does_what_the_model_does(ops in prop::collection::vec(ops(), 1..100)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.expect("a runtime with a paused clock").block_on(async {
             let (env, metrics) = (Env::virtual_time(1), Metrics::new().workqueue("q"));
-            let [(_, _), (upper, weight)] = WEIGHTS;
-            let options = QueueOptions {
-                limiter: Box::<Stairs>::default(),
-                ageing: Some(AGEING),
-                tenancy: Tenancy::by(tenant).weight(upper, weight),
-            };
-            let queue = Queue::new(env.clone(), "q", options, metrics.clone());
+            let queue = Queue::new(env.clone(), "q", metrics.clone());
+            queue.replace_limiter(Box::<Stairs>::default());
+            queue.fair_by(|key| tenant(*key));
             let (mut model, mut held) = (Model::default(), Vec::new());
-            for op in ops {
+            for op in ops.into_iter().flatten() {
                 apply(&env, &queue, &mut model, &mut held, op).await;
                 assert_eq!(queue.len(), model.ready());
                 assert_eq!(queue.drained().now_or_never().is_some(), model.drained());

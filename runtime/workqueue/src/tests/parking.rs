@@ -4,7 +4,7 @@ use windlass_env::Env;
 use windlass_metrics::Metrics;
 
 use super::{ms, nothing_ready, ready, started};
-use crate::{Add, ParkReason, Parked, Priority, Queue, QueueOptions};
+use crate::{Add, ParkReason, Parked, Priority, Queue};
 
 const CLOSED: ParkReason = ParkReason("closed");
 const BROKEN: ParkReason = ParkReason("broken");
@@ -101,7 +101,7 @@ async fn shut_down_drops_parked_keys_so_that_a_drain_ends() {
 #[tokio::test(start_paused = true)]
 async fn depth_does_not_count_parked_keys() {
     let metrics = Metrics::new().workqueue("test");
-    let queue = Queue::new(Env::virtual_time(1), "test", QueueOptions::default(), metrics.clone());
+    let queue = Queue::new(Env::virtual_time(1), "test", metrics.clone());
     park(&queue, "a", Priority::NORMAL, CLOSED);
     assert_eq!((metrics.depth.get(), queue.len()), (0, 0));
     queue.release(&"a", CLOSED);

@@ -5,14 +5,15 @@ use std::time::Duration;
 use windlass_env::Env;
 
 use super::{all_ready, ms, nothing_ready, ready, started};
-use crate::{Add, Ageing, Priority, Queue, QueueOptions};
+use crate::schedule::AGED_AFTER;
+use crate::{Add, Priority, Queue};
 
 const HIGH: Priority = Priority::HIGH;
 const NORMAL: Priority = Priority::NORMAL;
 const LOW: Priority = Priority::LOW;
 
-fn ageing(env: &Env, ageing: Option<Ageing>) -> Queue<u32> {
-    Queue::new(env.clone(), "test", QueueOptions { ageing, ..QueueOptions::default() }, None)
+fn numbers(env: &Env) -> Queue<u32> {
+    Queue::new(env.clone(), "test", None)
 }
 
 /// Hands out and releases one key.
@@ -36,7 +37,7 @@ async fn five_levels_of_a_thousand_keys_come_in_order_whether_delayed_or_not() {
     const LEVELS: [i32; 5] = [10, 5, 0, -5, -10];
     for delay in [Duration::ZERO, Duration::from_secs(1)] {
         let env = Env::virtual_time(1);
-        let queue = ageing(&env, None);
+        let queue = numbers(&env);
         for n in 0..1_000 {
             for (level, priority) in (0..).zip(LEVELS) {
                 queue.add_with(level * 1_000 + n, Add::after(delay).priority(Priority(priority)));
@@ -128,8 +129,7 @@ async fn many_keys_are_added_at_once_as_if_one_by_one() {
 #[tokio::test(start_paused = true)]
 async fn a_low_priority_is_never_starved_however_many_higher_keys_keep_coming() {
     let env = Env::virtual_time(1);
-    let (after, share) = (Duration::from_secs(10), 8);
-    let queue = ageing(&env, Some(Ageing { after, share }));
+    let queue = numbers(&env);
     let low = 1_000_000..1_000_003;
     queue.add_all(low.clone(), LOW);
     queue.add(0);
@@ -148,22 +148,22 @@ async fn a_low_priority_is_never_starved_however_many_higher_keys_keep_coming() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_several_aged_levels_the_one_whose_next_key_waits_longest_has_the_turn() {
+async fn aged_level_whose_next_key_waits_longest_has_the_turn() {
     let env = Env::virtual_time(1);
-    let queue = ageing(&env, Some(Ageing { after: ms(10), share: 2 }));
+    let queue = numbers(&env);
     queue.add_with(1, Add::now().priority(Priority(-2)));
     env.sleep(ms(1)).await;
     queue.add_with(2, Add::now().priority(Priority(-1)));
-    env.sleep(ms(10)).await;
-    queue.add_all(10..20, NORMAL);
-    let order: Vec<u32> = (0..6).map(|_| next(&queue)).collect();
-    assert_eq!(order, [10, 1, 11, 2, 12, 13]);
+    env.sleep(AGED_AFTER).await;
+    queue.add_all(10..30, NORMAL);
+    let order: Vec<u32> = (0..18).map(|_| next(&queue)).collect();
+    assert_eq!(order, [10, 11, 12, 13, 14, 15, 16, 1, 17, 18, 19, 20, 21, 22, 23, 2, 24, 25]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_old_keys_of_low_priority_takes_its_share_and_no_more() {
     let env = Env::virtual_time(1);
-    let queue = ageing(&env, Some(Ageing::default()));
+    let queue = numbers(&env);
     queue.add_all(0..100_000, LOW);
     env.sleep(Duration::from_secs(3600)).await;
     queue.add_all(200_000..200_070, NORMAL);
@@ -173,49 +173,26 @@ async fn a_flood_of_old_keys_of_low_priority_takes_its_share_and_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_ageing_priorities_are_strict_and_ageing_can_be_set_later() {
+async fn priorities_are_strict_until_a_key_has_waited_ten_seconds() {
     let env = Env::virtual_time(1);
-    let queue = ageing(&env, None);
+    let queue = numbers(&env);
     queue.add_with(1, Add::now().priority(LOW));
-    env.sleep(Duration::from_secs(3600)).await;
-    queue.add_all(10..20, NORMAL);
-    assert!((10..15).all(|expected| next(&queue) == expected));
-    queue.replace_ageing(Some(Ageing { after: ms(1), share: 0 }));
+    queue.add_all(10..40, NORMAL);
+    env.sleep(AGED_AFTER - ms(1)).await;
+    assert!((10..30).all(|expected| next(&queue) == expected));
     env.sleep(ms(1)).await;
-    assert_eq!(next(&queue), 1, "a share of zero is one: always");
-    assert_eq!(next(&queue), 15);
+    assert!((30..37).all(|expected| next(&queue) == expected));
+    assert_eq!([next(&queue), next(&queue)], [1, 37], "the eighth turn since then");
 }
 
 #[tokio::test(start_paused = true)]
 async fn any_number_of_priorities_may_come_and_go() {
     let env = Env::virtual_time(1);
-    let queue = ageing(&env, None);
+    let queue = numbers(&env);
     for round in 0..3 {
         let priority = |key: u32| Priority(i32::try_from(key * 37 % 100).unwrap_or_default() + round);
         (0..100).for_each(|key| queue.add_with(key, Add::now().priority(priority(key))));
         let handed: Vec<Priority> = (0..100).map(|_| priority(next(&queue))).collect();
         assert!(handed.is_sorted_by(|a, b| a >= b), "{handed:?}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn ageing_that_is_switched_on_later_counts_from_then() {
-    const AFTER: Duration = Duration::from_secs(10);
-    let env = Env::virtual_time(1);
-    let queue = ageing(&env, None);
-    env.sleep(Duration::from_secs(100)).await;
-    queue.add_with(0, Add::now().priority(LOW));
-    queue.add_with(1, Add::now().priority(LOW));
-    let held = {
-        queue.add_with(2, Add::now().priority(HIGH));
-        ready(&queue)
-    };
-    queue.add_with(2, Add::now().priority(LOW));
-    env.sleep(ms(1)).await;
-    queue.replace_ageing(Some(Ageing { after: AFTER, share: 1 }));
-    drop(held);
-    (10..13).for_each(|key| queue.add(key));
-    assert_eq!([next(&queue), next(&queue)], [10, 11], "nothing has waited for long");
-    env.sleep(AFTER).await;
-    assert_eq!([(); 4].map(|()| next(&queue)), [0, 1, 2, 12], "now all of low priority have");
 }

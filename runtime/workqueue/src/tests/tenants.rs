@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use windlass_env::Env;
 
-use super::{all_ready, before_the_slash, ready, shared};
-use crate::{Add, Priority, Queue, QueueOptions, Tenancy};
+use super::{all_ready, before_the_slash, ready, shared, started};
+use crate::{Add, Priority, Queue};
 
 /// A key as controllers have it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,14 +19,16 @@ fn named(namespace: &str, name: u32) -> Named {
     Named { namespace: namespace.into(), name }
 }
 
-fn by_namespace(env: &Env, tenancy: Tenancy<Named>) -> Queue<Named> {
-    Queue::new(env.clone(), "test", QueueOptions { tenancy, ..QueueOptions::default() }, None)
+fn by_namespace(env: &Env) -> Queue<Named> {
+    let queue = Queue::new(env.clone(), "test", None);
+    queue.fair_by(|key: &Named| &*key.namespace);
+    queue
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_tenant_with_a_hundred_thousand_keys_does_not_make_another_wait_for_them() {
     let env = Env::virtual_time(1);
-    let queue = by_namespace(&env, Tenancy::by(|key: &Named| &*key.namespace));
+    let queue = by_namespace(&env);
     queue.add_all((0..100_000).map(|name| named("big", name)), Priority::NORMAL);
     queue.add_all((0..3).map(|name| named("small", name)), Priority::NORMAL);
     let first: Vec<Named> = (0..8).map(|_| ready(&queue).key().clone()).collect();
@@ -37,7 +39,7 @@ async fn a_tenant_with_a_hundred_thousand_keys_does_not_make_another_wait_for_th
 
 #[tokio::test(start_paused = true)]
 async fn tenants_take_turns_and_each_ones_keys_keep_their_order() {
-    let queue = shared(&Env::virtual_time(1), Tenancy::by(before_the_slash));
+    let queue = shared(&Env::virtual_time(1));
     for key in ["a/1", "a/2", "a/3", "b/1", "b/2", "c/1", "a/4"] {
         queue.add(key);
     }
@@ -45,18 +47,8 @@ async fn tenants_take_turns_and_each_ones_keys_keep_their_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenant_has_as_many_turns_in_a_row_as_its_weight_and_zero_is_one() {
-    let tenancy = Tenancy::by(before_the_slash).weight("b", 2).weight("c", 0);
-    let queue = shared(&Env::virtual_time(1), tenancy);
-    for key in ["a/1", "a/2", "a/3", "b/1", "b/2", "b/3", "c/1", "c/2"] {
-        queue.add(key);
-    }
-    assert_eq!(all_ready(&queue), ["a/1", "b/1", "b/2", "c/1", "a/2", "b/3", "c/2", "a/3"]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_priority_comes_before_a_tenants_turn() {
-    let queue = shared(&Env::virtual_time(1), Tenancy::by(before_the_slash));
+    let queue = shared(&Env::virtual_time(1));
     queue.add("a/low");
     queue.add("b/low");
     queue.add_with("a/1", Add::now().priority(Priority::HIGH));
@@ -66,7 +58,7 @@ async fn a_priority_comes_before_a_tenants_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tenant_who_comes_back_stands_at_the_end_of_the_round() {
-    let queue = shared(&Env::virtual_time(1), Tenancy::by(before_the_slash));
+    let queue = shared(&Env::virtual_time(1));
     ["a/1", "b/1", "b/2", "c/1"].into_iter().for_each(|key| queue.add(key));
     drop(ready(&queue));
     queue.add("a/2");
@@ -75,7 +67,7 @@ async fn a_tenant_who_comes_back_stands_at_the_end_of_the_round() {
 
 #[tokio::test(start_paused = true)]
 async fn a_raised_key_leaves_its_tenants_others_where_they_were() {
-    let queue = shared(&Env::virtual_time(1), Tenancy::by(before_the_slash));
+    let queue = shared(&Env::virtual_time(1));
     ["a/1", "a/2", "a/3", "b/1"].into_iter().for_each(|key| queue.add(key));
     queue.add_with("a/2", Add::now().priority(Priority::HIGH));
     assert_eq!(all_ready(&queue), ["a/2", "a/1", "b/1", "a/3"]);
@@ -84,7 +76,7 @@ async fn a_raised_key_leaves_its_tenants_others_where_they_were() {
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_run_again_and_one_that_comes_due_belong_to_their_tenant_too() {
     let env = Env::virtual_time(1);
-    let queue = shared(&env, Tenancy::by(before_the_slash));
+    let queue = shared(&env);
     queue.add("a/again");
     let held = ready(&queue);
     queue.add("a/again");
@@ -96,10 +88,10 @@ async fn a_key_that_is_run_again_and_one_that_comes_due_belong_to_their_tenant_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_tenancy_holds_for_keys_that_come_later() {
-    let queue = shared(&Env::virtual_time(1), Tenancy::none());
+async fn fair_by_applies_to_keys_that_come_later() {
+    let (_env, queue) = started();
     ["a/1", "a/2", "b/1"].into_iter().for_each(|key| queue.add(key));
-    queue.replace_tenancy(Tenancy::by(before_the_slash));
+    queue.fair_by(before_the_slash);
     ["c/1", "d/1", "c/2"].into_iter().for_each(|key| queue.add(key));
     assert_eq!(all_ready(&queue), ["a/1", "c/1", "d/1", "a/2", "c/2", "b/1"]);
 }
@@ -107,27 +99,26 @@ async fn another_tenancy_holds_for_keys_that_come_later() {
 #[tokio::test(start_paused = true)]
 async fn tenants_who_are_gone_are_forgotten_and_their_places_given_to_others() {
     let env = Env::virtual_time(1);
-    let queue = by_namespace(&env, Tenancy::by(|key: &Named| &*key.namespace).weight("tenant-7", 3));
+    let queue = by_namespace(&env);
     for round in 0..3 {
         for tenant in 0..2_000 {
             queue.add(named(&format!("tenant-{tenant}"), round));
             drop(ready(&queue));
         }
     }
-    (0..6).for_each(|name| queue.add(named("tenant-7", name)));
+    (0..3).for_each(|name| queue.add(named("tenant-7", name)));
     (0..2).for_each(|name| queue.add(named("other", name)));
-    let order: Vec<String> = (0..8).map(|_| ready(&queue).key().namespace.to_string()).collect();
-    let (seven, other) = ("tenant-7", "other");
-    assert_eq!(order, [seven, seven, seven, other, seven, seven, seven, other], "the weight is remembered");
+    let order: Vec<String> = (0..5).map(|_| ready(&queue).key().namespace.to_string()).collect();
+    assert_eq!(order, ["tenant-7", "other", "tenant-7", "other", "tenant-7"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenancy_that_panics_costs_the_caller_its_add_and_nobody_else_anything() {
-    let tenancy = Tenancy::by(|key: &&'static str| {
+async fn panic_in_fair_by_loses_only_the_add_that_caused_it() {
+    let (_env, queue) = started();
+    queue.fair_by(|key| {
         assert!(*key != "broken", "broken");
         before_the_slash(key)
     });
-    let queue = shared(&Env::virtual_time(1), tenancy);
     queue.add("a/1");
     assert!(windlass_env::caught_now(|| queue.add("broken")).is_err());
     assert!(!queue.cancel_delayed(&"broken"));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use windlass_env::Env;
 
-use crate::{Queue, QueueOptions};
+use crate::Queue;
 
 /// How often each key is added. An interpreter takes a thousand times as long; it is to see many orders of a few adds
 /// and not one order of many.
@@ -19,7 +19,7 @@ const ROUNDS: u32 = if cfg!(miri) { 5 } else { 2_000 };
 const LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 100_000 } else { 60 });
 
 fn queue(env: &Env) -> Queue<u32> {
-    Queue::new(env.clone(), "threads", QueueOptions::default(), None)
+    Queue::new(env.clone(), "threads", None)
 }
 
 /// Waits on this thread.

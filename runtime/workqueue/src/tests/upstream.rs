@@ -10,11 +10,11 @@ use windlass_env::Env;
 use windlass_metrics::Metrics;
 
 use super::{Journal, all_ready, ms, nothing_ready, noting_worker, ready, started, try_get};
-use crate::{Add, Priority, Queue, QueueOptions, per_key_limiter};
+use crate::{Add, Priority, Queue, per_key_limiter};
 
 #[tokio::test(start_paused = true)]
 async fn fifty_producers_and_ten_workers_leave_nothing_behind_and_nothing_comes_after_shut_down() {
-    let (env, queue) = (Env::virtual_time(1), numbers(None));
+    let (env, queue) = (Env::virtual_time(1), numbers());
     let runs = Arc::<Mutex<BTreeMap<u32, u32>>>::default();
     for producer in 0..50 {
         let (inner, queue) = (env.clone(), queue.clone());
@@ -44,7 +44,7 @@ async fn fifty_producers_and_ten_workers_leave_nothing_behind_and_nothing_comes_
 
 #[tokio::test(start_paused = true)]
 async fn workers_that_add_their_own_key_while_they_hold_it_see_it_again_also_during_shut_down() {
-    let (env, queue) = (Env::virtual_time(1), numbers(None));
+    let (env, queue) = (Env::virtual_time(1), numbers());
     let runs = Arc::<Mutex<BTreeMap<u32, u32>>>::default();
     queue.add_all(0..50, Priority::NORMAL);
     for worker in 0..10 {
@@ -77,7 +77,7 @@ async fn a_key_that_is_done_with_is_dropped() {
     #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     struct Big(Arc<str>);
     let env = Env::virtual_time(1);
-    let queue = Queue::new(env, "test", QueueOptions::default(), None);
+    let queue = Queue::new(env, "test", None);
     let big: Arc<str> = "big".into();
     let seen: Weak<str> = Arc::downgrade(&big);
     queue.add(Big(big));
@@ -171,8 +171,8 @@ async fn a_later_delay_does_not_put_off_an_earlier_one_and_counts_again_once_it_
 #[tokio::test(start_paused = true)]
 async fn attempts_of_each_key_are_counted_apart_and_cleared_by_forgetting() {
     let env = Env::virtual_time(1);
-    let options = QueueOptions { limiter: per_key_limiter(), ..QueueOptions::default() };
-    let queue = Queue::new(env.clone(), "test", options, None);
+    let queue = Queue::new(env.clone(), "test", None);
+    queue.replace_limiter(per_key_limiter());
     for _ in 0..2 {
         queue.add_rate_limited("one");
     }
@@ -188,7 +188,7 @@ async fn attempts_of_each_key_are_counted_apart_and_cleared_by_forgetting() {
 #[tokio::test(start_paused = true)]
 async fn depth_follows_a_key_from_its_delay_to_its_worker_by_priority() {
     let (env, metrics) = (Env::virtual_time(1), Metrics::new());
-    let queue = Queue::new(env, "test", QueueOptions::default(), metrics.workqueue("test"));
+    let queue = Queue::new(env, "test", metrics.workqueue("test"));
     let depth = |priority: i32| {
         let start = format!("windlass_workqueue_priority_depth{{name=\"test\",priority=\"{priority}\"}} ");
         metrics.encode().lines().find_map(|line| line.strip_prefix(&start).map(str::to_owned))
@@ -209,7 +209,7 @@ async fn depth_follows_a_key_from_its_delay_to_its_worker_by_priority() {
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_without_metrics_does_all_the_same() {
-    let queue = numbers(None);
+    let queue = numbers();
     queue.add_all([3, 1, 2], Priority::NORMAL);
     let order: Vec<u32> = (0..3).map(|_| *ready(&queue).key()).collect();
     assert_eq!(order, [3, 1, 2]);
@@ -217,7 +217,7 @@ async fn a_queue_without_metrics_does_all_the_same() {
 
 #[tokio::test(start_paused = true)]
 async fn a_large_queue_of_random_priorities_and_delays_can_be_emptied() {
-    let (env, queue) = (Env::virtual_time(1), numbers(None));
+    let (env, queue) = (Env::virtual_time(1), numbers());
     let mut rng = env.rng("plan");
     for round in 0..20 {
         for key in 0..1_000 {
@@ -231,7 +231,6 @@ async fn a_large_queue_of_random_priorities_and_delays_can_be_emptied() {
     }
 }
 
-fn numbers(ageing: Option<crate::Ageing>) -> Queue<u32> {
-    let options = QueueOptions { ageing, ..QueueOptions::default() };
-    Queue::new(Env::virtual_time(1), "test", options, None)
+fn numbers() -> Queue<u32> {
+    Queue::new(Env::virtual_time(1), "test", None)
 }

@@ -9,10 +9,10 @@ use windlass_env::{Env, Instant, Rng};
 use windlass_metrics::Metrics;
 
 use super::ms;
-use crate::{Queue, QueueOptions};
+use crate::Queue;
 
 fn queue(env: &Env) -> Queue<u32> {
-    Queue::new(env.clone(), "q", QueueOptions::default(), Metrics::new().workqueue("q"))
+    Queue::new(env.clone(), "q", Metrics::new().workqueue("q"))
 }
 
 fn paused<F: Future>(future: F) -> F::Output {

@@ -4,7 +4,7 @@
 //! the code that runs, not a copy of it. `cargo test -p windlass-workqueue --test models` runs the models, and so does
 //! a plain `cargo test`. Each is bounded by the number of times a thread may be interrupted where it need not be.
 //!
-//! What they do not see: the clock and timers, which are `env`'s; delays are left to the tests beside the code.
+//! What they do not see: the clock and timers, which are `env`'s; delays and ages are left to the tests beside the code.
 
 // The models use a part of what the modules offer.
 #![allow(dead_code, unreachable_pub, unused_imports)]
@@ -25,8 +25,6 @@ mod key;
 mod limiter;
 #[path = "../../src/meter.rs"]
 mod meter;
-#[path = "../../src/options.rs"]
-mod options;
 #[path = "../../src/park.rs"]
 mod park;
 #[path = "../../src/queue.rs"]
@@ -63,7 +61,6 @@ use windlass_env::Env;
 pub use crate::add::{Add, Priority, When};
 pub use crate::key::Key;
 pub use crate::limiter::RateLimiter;
-pub use crate::options::{Ageing, QueueOptions, Tenancy};
 pub use crate::park::{ParkReason, Parked};
 pub use crate::queue::{Item, Queue};
 pub use crate::whereabouts::{Due, Waiting, Whereabouts};
@@ -76,8 +73,7 @@ fn in_every_order(interruptions: usize, scenario: impl Fn() + Send + Sync + 'sta
 }
 
 fn queue() -> Queue<u8> {
-    let options = QueueOptions { ageing: None, ..QueueOptions::default() };
-    Queue::new(Env::virtual_time(1), "model", options, None)
+    Queue::new(Env::virtual_time(1), "model", None)
 }
 
 /// Polls once, with a waker that wakes nobody.

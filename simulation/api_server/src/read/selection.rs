@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use serde_json::Value;
-use windlass_object::shard::{self, ShardField, ShardSelector};
+use windlass_object::shard::{self, ShardField};
 
-use super::{FieldSelector, LabelSelector};
+use super::{FieldSelector, LabelSelector, ShardSelector};
 use crate::storage::{Key, Stored};
 
 /// Which objects of a collection are meant. The default is all of them.

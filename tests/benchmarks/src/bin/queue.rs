@@ -27,7 +27,7 @@ use windlass_benchmarks::peer::Peer;
 use windlass_env::Env;
 use windlass_metrics::{Metrics, WorkqueueMetrics};
 use windlass_object::ObjectKey;
-use windlass_workqueue::{Key, Priority, Queue, QueueOptions, Tenancy};
+use windlass_workqueue::{Key, Priority, Queue};
 
 /// As many as the peers' benchmarks add before they get the first.
 const KEYS: u32 = 1000;
@@ -59,7 +59,7 @@ fn main() -> Result<()> {
 
 type Measurement = fn() -> Result<Sample>;
 
-/// Our side of each workload. `all features`: metrics, ageing and ten tenants; `at once`: added by one call.
+/// Our side of each workload. `all features`: metrics and ten tenants; `at once`: added by one call.
 const OURS: &[(&str, &str, Measurement)] = &[
     ("Ints", "windlass", || add_get_done(&bare(), ints())),
     ("Ints", "windlass at once", || add_all_get_done(&bare(), ints())),
@@ -84,21 +84,20 @@ fn object_keys() -> Vec<ObjectKey> {
     (0..KEYS).map(|n| ObjectKey::namespaced(&format!("namespace-{}", n % 10), &format!("name-{n}"))).collect()
 }
 
-/// What client-go's queue without a name is: no metrics, no clock.
+/// What client-go's queue without a name is: no metrics.
 fn bare<K: Key>() -> Queue<K> {
-    let options = QueueOptions { ageing: None, ..QueueOptions::default() };
-    Queue::new(Env::system("benchmark"), "q", options, None)
+    Queue::new(Env::system("benchmark"), "q", None)
 }
 
 /// As controllers use it.
 fn measured<K: Key>() -> Queue<K> {
-    Queue::new(Env::system("benchmark"), "q", QueueOptions::default(), queue_metrics())
+    Queue::new(Env::system("benchmark"), "q", queue_metrics())
 }
 
 fn everything() -> Queue<ObjectKey> {
-    let tenancy = Tenancy::by(|key: &ObjectKey| key.namespace().unwrap_or_default());
-    let options = QueueOptions { tenancy, ..QueueOptions::default() };
-    Queue::new(Env::system("benchmark"), "q", options, queue_metrics())
+    let queue = measured();
+    queue.fair_by(|key: &ObjectKey| key.namespace().unwrap_or_default());
+    queue
 }
 
 fn queue_metrics() -> WorkqueueMetrics {

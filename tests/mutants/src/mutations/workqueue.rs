@@ -36,8 +36,8 @@ pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "delayed add keeps the latest time",
         file: "runtime/workqueue/src/queue.rs",
-        before: "drop(self.shared.change_timed(|state, now| state.add_after(now, key, delay, priority)));",
-        after: r#"drop(self.shared.change_timed(|state, now| {
+        before: "drop(self.shared.change(|state, now| state.add_after(now, key, delay, priority)));",
+        after: r#"drop(self.shared.change(|state, now| {
             if windlass_env::has_defect("delayed add keeps the latest time") {
                 state.cancel_delayed(&key);
             }
@@ -70,16 +70,15 @@ pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "low priorities never age",
         file: "runtime/workqueue/src/schedule.rs",
-        before: "let ageing = self.ageing?;",
-        after: r#"let ageing = self.ageing.filter(|_| !windlass_env::has_defect("low priorities never age"))?;"#,
+        before: "(now - added >= AGED_AFTER).then_some(level)",
+        after: r#"let ages = !windlass_env::has_defect("low priorities never age");
+        (ages && now - added >= AGED_AFTER).then_some(level)"#,
     },
     Mutation {
         name: "tenant never yields",
         file: "runtime/workqueue/src/schedule.rs",
-        before: "served.credit = served.credit.saturating_sub(1);",
-        after: r#"if !windlass_env::has_defect("tenant never yields") {
-            served.credit = served.credit.saturating_sub(1);
-        }"#,
+        before: "if served.head != NONE {",
+        after: r#"if served.head != NONE && !windlass_env::has_defect("tenant never yields") {"#,
     },
     Mutation {
         name: "some keys overtake older keys",

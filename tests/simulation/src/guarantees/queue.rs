@@ -11,7 +11,7 @@ use jiff::SignedDuration;
 use windlass_env::{Env, Instant, Rng, Task, caught};
 use windlass_metrics::Metrics;
 use windlass_testing::{FaultKind, Faults, Plan, What};
-use windlass_workqueue::{Add, Exponential, Item, Priority, Queue, QueueOptions, Tenancy};
+use windlass_workqueue::{Add, Exponential, Item, Priority, Queue};
 
 use self::model::{Key, Model, Order};
 use crate::guarantees::family::{Family, ON_PURPOSE, play};
@@ -105,14 +105,11 @@ impl World {
             1 => Order::Priorities,
             _ => Order::Tenants,
         };
-        let mut options = QueueOptions {
-            limiter: Box::new(Exponential::new(FIRST_RETRY, LAST_RETRY)),
-            ..QueueOptions::default()
-        };
+        let queue = Queue::new(env.clone(), "test", Metrics::new().workqueue("test"));
+        queue.replace_limiter(Box::new(Exponential::new(FIRST_RETRY, LAST_RETRY)));
         if order == Order::Tenants {
-            options.tenancy = Tenancy::by(|key| model::tenant(*key));
+            queue.fair_by(|key| model::tenant(*key));
         }
-        let queue = Queue::new(env.clone(), "test", options, Metrics::new().workqueue("test"));
         let shared = Shared {
             model: Model::new(order),
             idle: BTreeMap::new(),

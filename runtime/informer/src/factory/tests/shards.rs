@@ -12,7 +12,7 @@ use windlass_api_server::ApiServerOptions;
 use windlass_api_server::faults::{Asked, Fault, Plan, What};
 use windlass_object::shard::{Division, HashRange, Ranges, ShardField, ShardId, hash, selector};
 use windlass_object::{
-    DecodeError, Decoder, Representation, ResourceKind, Typed, TypedDecoder, Verb, request,
+    DecodeError, Decoder, ObjectDecoder, Representation, ResourceKind, Typed, Verb, request,
 };
 
 use super::world::*;
@@ -345,7 +345,7 @@ async fn own_writes_are_waited_for_in_the_shard_they_were_made_in() {
 /// Decodes, and counts.
 struct Counting(Arc<AtomicUsize>);
 
-struct CountingDecoder(Arc<AtomicUsize>, TypedDecoder<ConfigMap>);
+struct CountingDecoder(Arc<AtomicUsize>, ObjectDecoder<ConfigMap>);
 
 impl Representation for Counting {
     type Object = ConfigMap;
