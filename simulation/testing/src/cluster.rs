@@ -9,7 +9,6 @@ use kube::api::PostParams;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use windlass_client::ClientOptions;
 use windlass_controller::Registration;
 use windlass_env::Env;
 use windlass_manager::ManagerConfig;
@@ -61,8 +60,7 @@ impl Cluster {
 
     /// Runs controllers that no fault strikes and no oracle judges, as part of the world: nodes, for instance.
     pub fn run_beside(&self, name: &str, registrations: impl IntoIterator<Item = Registration>) {
-        let client = ClientOptions { qps: 0.0, ..self.config.client.clone() };
-        let config = ManagerConfig { election: None, shards: None, client, ..self.config.clone() };
+        let config = ManagerConfig { election: None, shards: None, ..self.config.clone() };
         let registrations = registrations.into_iter().collect();
         self.world.start(Process { name: name.to_owned(), registrations, config, tested: false });
     }

@@ -11,7 +11,7 @@ use http::Uri;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use windlass_api_server::{ApiServer, ApiServerOptions};
-use windlass_client::{ClientOptions, Clients, Fence};
+use windlass_client::{Clients, Fence};
 use windlass_controller::Registration;
 use windlass_env::{Env, TaskError};
 use windlass_manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals};
@@ -86,8 +86,7 @@ pub async fn with_controllers<T>(
         let uri = Uri::from_static("http://kubernetes.default.svc");
         Clients::over_service(env.clone(), served, uri, config.client.clone(), metrics, fence)
     };
-    let client = ClientOptions { qps: 0.0, ..ClientOptions::default() };
-    let config = ManagerConfig { election: None, client, ..ManagerConfig::new(user) };
+    let config = ManagerConfig { election: None, ..ManagerConfig::new(user) };
     let manager = Manager::with_clients(env.clone(), config, connect)?;
     let manager = registrations.into_iter().fold(manager, Manager::register);
     let metrics = manager.metrics().clone();

@@ -9,6 +9,7 @@ use jiff::SignedDuration;
 use windlass_api_server::faults::{Fault, Network, Plan, What, Who};
 use windlass_client::{Clients, Fence};
 use windlass_controller::Registration;
+use windlass_election::Election;
 use windlass_env::{Env, Instant, Task, TaskError};
 use windlass_manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger};
 use windlass_metrics::Metrics;
@@ -29,6 +30,9 @@ const LINGERS: Duration = Duration::from_secs(60);
 
 /// How often the judge looks for shards that nobody works on.
 const LOOK_AT_SHARDS: Duration = Duration::from_millis(100);
+
+/// The default namespace of clients over a service.
+const NAMESPACE: &str = "default";
 
 /// Everything there is in one run.
 pub(crate) struct World {
@@ -76,12 +80,12 @@ struct Living {
 impl Process {
     /// What it stands for, if it is elected, on a clock of this rate, beside others of which this is the fastest.
     fn candidate(&self, rate: (u32, u32), fastest: (u32, u32)) -> Option<Candidate> {
-        let election = self.config.election.as_ref()?;
+        let Election { namespace, config: election } = self.config.election.clone()?.resolve(NAMESPACE);
         let shares = self.config.shards.is_some();
         Some(Candidate {
             deadline: true_time(election.renew_deadline, rate),
             lease_duration: true_time(election.lease_duration, fastest),
-            lease: (election.lease_namespace.clone(), election.lease_name.clone()),
+            lease: (namespace, election.lease_name),
             shares,
         })
     }
