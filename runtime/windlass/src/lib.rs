@@ -83,7 +83,7 @@
 //!         "spec": { "ports": [{ "port": 80 }] },
 //!     });
 //!     cluster.create(&object::<Service>(web)).await;
-//!     cluster.eventually("the labels are mirrored", |now| tier_of_mirror(now) == Some("front")).await;
+//!     cluster.eventually("the labels are mirrored", is_mirrored).await;
 //! }
 //! # }
 //! ```

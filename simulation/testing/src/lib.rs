@@ -19,7 +19,8 @@
 //!     let pod: Pod = object(json!({ "metadata": { "name": "web" }, "spec": { "containers": containers } }));
 //!     cluster.create(&pod).await;
 //!     let runs = |world: &windlass_testing::Snapshot| {
-//!         world.get("Pod", "web").is_some_and(|pod| pod["status"]["phase"] == "Running")
+//!         let phase = world.get::<Pod>("web").and_then(|pod| pod.status?.phase);
+//!         phase.as_deref() == Some("Running")
 //!     };
 //!     cluster.eventually("the pod runs", runs).await;
 //! }

@@ -4,19 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http::Uri;
 use jiff::SignedDuration;
 use windlass_api_server::faults::{Fault, Network, Plan, What, Who};
-use windlass_client::{Clients, Fence};
 use windlass_controller::Registration;
 use windlass_election::Election;
 use windlass_env::{Env, Instant, Task, TaskError};
 use windlass_manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger};
-use windlass_metrics::Metrics;
 
 use crate::flaw::Flaw;
 use crate::judge::{Candidate, Judge, identity};
 use crate::judged::judged;
+use crate::local::over;
 use crate::probe::{self, Caches, Look};
 use crate::rights::undeclared;
 use crate::vacancies::Terms;
@@ -405,11 +403,7 @@ impl World {
         if let Some(election) = &mut config.election {
             election.identity = config.identity.clone();
         }
-        let connect = move |env: &Env, config: &ManagerConfig, metrics: &Metrics, fence: Arc<dyn Fence>| {
-            let uri = Uri::from_static("http://kubernetes.default.svc");
-            Clients::over_service(env.clone(), line, uri, config.client.clone(), metrics, fence)
-        };
-        let manager = Manager::with_clients(env.clone(), config, connect)?;
+        let manager = Manager::with_clients(env.clone(), config, over(line))?;
         let judges_reads = process.tested && self.judges_reads;
         let judged = |registration: Registration| {
             if judges_reads { judged(registration, &self.judge, env) } else { registration }
