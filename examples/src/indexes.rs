@@ -77,7 +77,6 @@ fn fingerprint(parts: impl Iterator<Item: Hash>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use kube::Api;
     use kube::api::{Patch, PatchParams};
     use serde_json::{Value, json};
     use windlass::testing::{Cluster, Snapshot, object};
@@ -114,7 +113,7 @@ mod tests {
     }
 
     fn restarted_for(now: &Snapshot, name: &str) -> Option<String> {
-        annotation(&now.typed::<Deployment>(name)?).cloned()
+        annotation(&now.get::<Deployment>(name)?).cloned()
     }
 
     #[test]
@@ -141,7 +140,7 @@ mod tests {
         cluster.settle().await;
         let before = cluster.snapshot();
 
-        let maps = Api::<ConfigMap>::namespaced(cluster.client(), "default");
+        let maps = cluster.api::<ConfigMap>();
         let blue = Patch::Merge(json!({ "data": { "color": "blue" } }));
         maps.patch("colors", &PatchParams::default(), &blue).await.expect("it is there");
         let web = restarted_for(&before, "web");
@@ -157,7 +156,7 @@ mod tests {
         let red = fingerprint([settings("colors", "red").data].into_iter().flatten());
         cluster.eventually("web runs in red", |now| restarted_for(now, "web") == Some(red.clone())).await;
 
-        let maps = Api::<ConfigMap>::namespaced(cluster.client(), "default");
+        let maps = cluster.api::<ConfigMap>();
         let to_blue = Patch::Merge(json!({ "data": { "color": "blue" } }));
         maps.patch("colors", &PatchParams::default(), &to_blue).await.expect("it is there");
         let blue = fingerprint([settings("colors", "blue").data].into_iter().flatten());

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     fn labelled(now: &Snapshot, name: &str) -> Option<String> {
-        now.typed::<Node>(name)?.labels().get(RACK).cloned()
+        now.get::<Node>(name)?.labels().get(RACK).cloned()
     }
 
     /// What the data center does: it sets machines up, moves and removes them, while the cluster runs.

@@ -167,14 +167,14 @@ impl Dns {
 
 #[cfg(test)]
 mod tests {
+    use kube::CustomResourceExt;
     use kube::api::{DeleteParams, Patch, PatchParams};
-    use kube::{Api, CustomResourceExt};
     use windlass::testing::{Cluster, Snapshot, object};
 
     use super::*;
 
     fn is_ready(now: &Snapshot) -> bool {
-        let status = now.typed::<Site>("web").and_then(|site| site.status);
+        let status = now.get::<Site>("web").and_then(|site| site.status);
         status.is_some_and(|it| it.conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True"))
     }
 
@@ -186,23 +186,23 @@ mod tests {
         let spec = json!({ "domain": "web.example.com", "image": "web:1", "replicas": 2 });
         cluster.create(&object::<Site>(json!({ "metadata": { "name": "web" }, "spec": spec }))).await;
         let has_children = |now: &Snapshot| {
-            now.get("Deployment", "web").is_some() && now.get("Service", "web").is_some() && !is_ready(now)
+            now.get::<Deployment>("web").is_some() && now.get::<Service>("web").is_some() && !is_ready(now)
         };
         cluster.eventually("the site has its children", has_children).await;
 
-        let deployments = Api::<Deployment>::default_namespaced(cluster.client());
+        let deployments = cluster.api::<Deployment>();
         let status = Patch::Merge(json!({ "status": { "replicas": 2, "readyReplicas": 2 } }));
         deployments.patch_status("web", &PatchParams::default(), &status).await.expect("it exists");
         cluster.eventually("the site is ready", is_ready).await;
         assert_eq!(dns.domains(), BTreeSet::from(["web.example.com".to_owned()]));
 
         deployments.delete("web", &DeleteParams::default()).await.expect("it exists");
-        let is_mended = |now: &Snapshot| now.get("Deployment", "web").is_some() && !is_ready(now);
+        let is_mended = |now: &Snapshot| now.get::<Deployment>("web").is_some() && !is_ready(now);
         cluster.eventually("the Deployment is there again, and not ready", is_mended).await;
 
-        let sites = Api::<Site>::default_namespaced(cluster.client());
+        let sites = cluster.api::<Site>();
         sites.delete("web", &DeleteParams::default()).await.expect("it exists");
-        cluster.eventually("the site is gone", |now| now.get("Site", "web").is_none()).await;
+        cluster.eventually("the site is gone", |now| now.get::<Site>("web").is_none()).await;
         assert!(dns.domains().is_empty(), "the finalizer saw to it");
     }
 

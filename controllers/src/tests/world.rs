@@ -59,7 +59,7 @@ impl World {
 
     async fn prepare(&mut self, registration: &Registration) -> Workers {
         let (env, metrics) = (self.env.clone(), self.metrics.clone());
-        let options = ClientOptions { qps: 0.0, ..ClientOptions::default() };
+        let options = ClientOptions::default();
         let uri = http::Uri::from_static("http://api");
         let fence = Arc::clone(&self.fence);
         let clients = Clients::over_service(env.clone(), self.api.line(), uri, options, &metrics, fence);

@@ -75,10 +75,10 @@ mod tests {
     use windlass::testing::{Cluster, Snapshot, object};
 
     use super::*;
-    use kube::Api;
 
-    fn tier_of_mirror(now: &Snapshot) -> Option<&str> {
-        now.get("ConfigMap", "web")?["metadata"]["labels"]["tier"].as_str()
+    fn is_mirrored(now: &Snapshot) -> bool {
+        now.get::<ConfigMap>("web")
+            .is_some_and(|map| map.labels().get("tier").is_some_and(|it| it == "front"))
     }
 
     #[windlass::simulation(hours = 1, faults = all)]
@@ -89,7 +89,7 @@ mod tests {
             "spec": { "ports": [{ "port": 80 }] },
         });
         cluster.create(&object::<Service>(web)).await;
-        cluster.eventually("the labels are mirrored", |now| tier_of_mirror(now) == Some("front")).await;
+        cluster.eventually("the labels are mirrored", is_mirrored).await;
     }
 
     #[windlass::simulation(crashes = all)]
@@ -97,13 +97,12 @@ mod tests {
         cluster.run([Registration::of::<LabelMirror>()]);
         let web = json!({ "metadata": { "name": "web" }, "spec": { "ports": [{ "port": 80 }] } });
         cluster.create(&object::<Service>(web)).await;
-        cluster.eventually("there is a mirror", |now| now.get("ConfigMap", "web").is_some()).await;
+        cluster.eventually("there is a mirror", |now| now.get::<ConfigMap>("web").is_some()).await;
 
-        let mirrors = Api::<ConfigMap>::namespaced(cluster.client(), "default");
+        let mirrors = cluster.api::<ConfigMap>();
         let scribble = Patch::Merge(json!({ "metadata": { "labels": { "tier": "back" } } }));
         mirrors.patch("web", &PatchParams::default(), &scribble).await.expect("the mirror is there");
-        let mended =
-            |now: &Snapshot| now.typed::<ConfigMap>("web").is_some_and(|map| map.labels().is_empty());
+        let mended = |now: &Snapshot| now.get::<ConfigMap>("web").is_some_and(|map| map.labels().is_empty());
         cluster.eventually("the mirror is mended", mended).await;
     }
 
@@ -118,10 +117,10 @@ mod tests {
         });
         cluster.create(&object::<Service>(web)).await;
         cluster.pass(Duration::from_secs(600)).await;
-        assert_eq!(cluster.snapshot().typed::<ConfigMap>("web"), Some(precious));
+        assert_eq!(cluster.snapshot().get::<ConfigMap>("web"), Some(precious));
 
-        let maps = Api::<ConfigMap>::namespaced(cluster.client(), "default");
+        let maps = cluster.api::<ConfigMap>();
         maps.delete("web", &DeleteParams::default()).await.expect("it is there");
-        cluster.eventually("the labels are mirrored", |now| tier_of_mirror(now) == Some("front")).await;
+        cluster.eventually("the labels are mirrored", is_mirrored).await;
     }
 }

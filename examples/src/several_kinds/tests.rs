@@ -1,6 +1,8 @@
+use kube::CustomResourceExt;
+use std::collections::BTreeMap;
+
 use kube::api::DeleteParams;
-use kube::{Api, CustomResourceExt};
-use serde_json::{Value, json};
+use serde_json::json;
 use windlass::testing::{Cluster, Snapshot, object};
 
 use super::*;
@@ -37,29 +39,32 @@ async fn two_sites_of_which_one_goes(cluster: Cluster) {
     for name in ["web", "shop"] {
         cluster.create(&site(name)).await;
     }
-    let listed = |now: &Snapshot| directory(now).as_object().is_some_and(|lines| lines.len() == 2);
+    let listed = |now: &Snapshot| directory(now).is_some_and(|lines| lines.len() == 2);
     cluster.eventually("both sites are in the directory", listed).await;
-    let both = |now: &Snapshot, kind: &str| ["web", "shop"].iter().all(|name| now.get(kind, name).is_some());
-    let deployed = |now: &Snapshot| both(now, "Deployment") && both(now, "Service");
+    let is_deployed = |now: &Snapshot, name: &str| {
+        now.get::<Deployment>(name).is_some() && now.get::<Service>(name).is_some()
+    };
+    let deployed = |now: &Snapshot| ["web", "shop"].iter().all(|name| is_deployed(now, name));
     cluster.eventually("both sites are deployed", deployed).await;
 
-    let deployments = Api::<Deployment>::namespaced(cluster.client(), "default");
+    let deployments = cluster.api::<Deployment>();
     let ready = Patch::Merge(json!({ "status": { "replicas": 2, "readyReplicas": 2 } }));
     deployments.patch_status("web", &PatchParams::default(), &ready).await.expect("it is deployed");
     let reported = |now: &Snapshot| {
-        let status = now.typed::<Site>("web").and_then(|site| site.status);
+        let status = now.get::<Site>("web").and_then(|site| site.status);
         status.is_some_and(|status| status.ready_replicas == 2)
     };
     cluster.eventually("web tells that it is ready", reported).await;
 
-    let sites = Api::<Site>::namespaced(cluster.client(), "default");
+    let sites = cluster.api::<Site>();
     sites.delete("shop", &DeleteParams::default()).await.expect("it is there");
-    cluster.eventually("shop is gone", |now| now.get("Site", "shop").is_none()).await;
-    assert_eq!(directory(&cluster.snapshot()), json!({ "default.web": "web.default.svc" }));
+    cluster.eventually("shop is gone", |now| now.get::<Site>("shop").is_none()).await;
+    let left = BTreeMap::from([("default.web".to_owned(), "web.default.svc".to_owned())]);
+    assert_eq!(directory(&cluster.snapshot()), Some(left));
 }
 
-fn directory(now: &Snapshot) -> Value {
-    now.get("ConfigMap", DIRECTORY).map_or(Value::Null, |directory| directory["data"].clone())
+fn directory(now: &Snapshot) -> Option<BTreeMap<String, String>> {
+    now.get::<ConfigMap>(DIRECTORY)?.data
 }
 
 #[windlass::simulation(crashes = all)]

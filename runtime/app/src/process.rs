@@ -36,8 +36,8 @@ impl App {
     pub(crate) fn manifests(self, asked: &arguments::Manifests) -> Result<String, Error> {
         let mut options = ManifestOptions::new(asked.namespace.as_deref().unwrap_or("default"));
         options.watch_namespaces.clone_from(&asked.watch_namespaces);
-        let mut config = config(self.name, "manifests", &Run::default(), true);
-        put_lease(&mut config, asked.lease_namespace.as_deref().unwrap_or(&options.namespace));
+        let run = Run { lease_namespace: asked.lease_namespace.clone(), ..Run::default() };
+        let mut config = config(self.name, "manifests", &run, true);
         self.configure.into_iter().for_each(|change| change(&mut config));
         let mut registry = registry(self.registrations)?;
         if asked.install_crds {
@@ -61,7 +61,6 @@ impl App {
             .map_err(|source| Error::System { what: "listen for signals", source })?;
         let Cluster { config: cluster, source } = infer_config(run.kubeconfig.as_deref()).await?;
         let mut config = config(self.name, &identity(&env), &run, in_pod());
-        put_lease(&mut config, run.lease_namespace.as_deref().unwrap_or(&cluster.default_namespace));
         self.configure.into_iter().for_each(|change| change(&mut config));
         let server = cluster.cluster_url.to_string();
         tracing::info!(identity = config.identity, server, %source, "{} starts", self.name);
@@ -94,10 +93,9 @@ fn in_pod() -> bool {
 /// The configuration that the arguments ask for.
 fn config(name: &str, identity: &str, run: &Run, in_pod: bool) -> ManagerConfig {
     let mut config = ManagerConfig::new(identity).named(name);
-    // The number of requests in flight and the server's priority and fairness bound what is sent.
-    config.client.qps = 0.0;
-    if !run.leader_elect {
-        config.election = None;
+    config.election = config.election.filter(|_| run.leader_elect);
+    if let Some(election) = &mut config.election {
+        election.lease_namespace.clone_from(&run.lease_namespace);
     }
     if !run.namespaces.is_empty() {
         config.cache.namespaces = Some(NamespaceSet::of(run.namespaces.iter().cloned()));
@@ -109,13 +107,6 @@ fn config(name: &str, identity: &str, run: &Run, in_pod: bool) -> ManagerConfig 
         false => AdminConfig::new(address),
     });
     config
-}
-
-/// Chooses the namespace of the Lease, if there is one.
-fn put_lease(config: &mut ManagerConfig, namespace: &str) {
-    if let Some(election) = &mut config.election {
-        namespace.clone_into(&mut election.lease_namespace);
-    }
 }
 
 /// Logs to stderr, unless the process has a log already.

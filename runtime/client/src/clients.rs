@@ -188,6 +188,11 @@ impl Clients {
         Self::build(env, config, options, metrics, fence, credentials, wires)
     }
 
+    /// Returns the namespace of requests that name none: the Pod's in a cluster, the context's outside.
+    pub fn default_namespace(&self) -> &str {
+        &self.shared.config.default_namespace
+    }
+
     fn build(
         env: Env,
         config: Config,

@@ -5,10 +5,10 @@ use std::time::Duration;
 /// How clients behave.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientOptions {
-    /// Requests per second and identity, in the long run. Default 20, as kube-controller-manager's. Zero or less: no
-    /// limit. Otherwise from [`LEAST_QPS`](Self::LEAST_QPS) to [`MOST_QPS`](Self::MOST_QPS).
+    /// Requests per second and identity, in the long run. Default 0. Zero or less is no limit: the number of requests in
+    /// flight and the server's priority and fairness bound the load. Otherwise from [`LEAST_QPS`](Self::LEAST_QPS) to [`MOST_QPS`](Self::MOST_QPS).
     pub qps: f64,
-    /// Requests per identity at once, after a pause. Default 30, as kube-controller-manager's. Zero counts as one; at most
+    /// Requests per identity at once, after a pause, if `qps` limits them. Default 30, as kube-controller-manager's. Zero counts as one; at most
     /// [`MOST_BURST`](Self::MOST_BURST).
     pub burst: u32,
     /// The name servers log. Identities append theirs: `windlass/0.1.0/replicaset-controller`.
@@ -31,7 +31,7 @@ pub struct ClientOptions {
 impl Default for ClientOptions {
     fn default() -> Self {
         Self {
-            qps: 20.0,
+            qps: 0.0,
             burst: 30,
             user_agent: concat!("windlass/", env!("CARGO_PKG_VERSION")).into(),
             request_timeout: Duration::from_secs(60),

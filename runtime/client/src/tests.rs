@@ -64,14 +64,14 @@ struct World {
 
 impl World {
     fn new(serve: impl Fn(&Seen) -> Reply + Clone + Send + Sync + 'static) -> Self {
-        Self::with(ClientOptions { qps: 0.0, ..ClientOptions::default() }, |_| Arc::new(OpenFence), serve)
+        Self::with(ClientOptions::default(), |_| Arc::new(OpenFence), serve)
     }
 
     fn fenced(
         fence: &Arc<TestFence>,
         serve: impl Fn(&Seen) -> Reply + Clone + Send + Sync + 'static,
     ) -> Self {
-        let options = ClientOptions { qps: 0.0, ..ClientOptions::default() };
+        let options = ClientOptions::default();
         Self::with(options, |_| Arc::clone(fence) as Arc<dyn Fence>, serve)
     }
 

@@ -229,7 +229,7 @@ impl World {
     /// As [`ready`](Self::ready), where replicas share keys.
     fn ready_in(&self, ownership: Arc<dyn KeyOwnership>, registration: Registration) -> Readied {
         let (env, metrics) = (self.env.clone(), self.metrics.clone());
-        let options = ClientOptions { qps: 0.0, ..ClientOptions::default() };
+        let options = ClientOptions::default();
         let uri = http::Uri::from_static("http://api");
         let clients =
             Clients::over_service(env.clone(), self.api.line(), uri, options, &metrics, Arc::new(OpenFence))

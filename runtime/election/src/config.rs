@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use windlass_object::ObjectKey;
+
 /// What a renewal must leave of the renew deadline when the next one is due. A write is sent only while at least 1 s is
 /// left of it, and the renewal that moves it is granted another to be answered: with less than both, the fence would
 /// hold back every write of a replica that leads.
@@ -14,8 +16,9 @@ const LEAST_FOR_WRITES: Duration = Duration::from_secs(2);
 pub struct ElectionConfig {
     /// Name of the Lease. Default `windlass`. All replicas of one deployment share it.
     pub lease_name: String,
-    /// Namespace of the Lease. Default `kube-system`, where upstream's control plane keeps its own.
-    pub lease_namespace: String,
+    /// Namespace of the Lease. Default `None`: the default namespace of the cluster's configuration, which is the Pod's
+    /// namespace in a cluster and the context's outside.
+    pub lease_namespace: Option<String>,
     /// What this replica writes as the holder. It must be unique per *incarnation*: a restarted process that reuses
     /// its predecessor's identity would take the predecessor's lease for its own.
     pub identity: String,
@@ -33,6 +36,22 @@ pub struct ElectionConfig {
     /// Who decides. Default `None`: the replicas among themselves. Otherwise the API server's coordinator does, which
     /// chooses among candidates.
     pub coordinated: Option<CoordinatedConfig>,
+}
+
+/// An election whose namespace is known: the input of electors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Election {
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// The other settings. [`ElectionConfig::lease_namespace`] has no further effect.
+    pub config: ElectionConfig,
+}
+
+impl Election {
+    /// Returns the key of the Lease. In an election of shards, its name is the prefix of all Lease names.
+    pub fn lease(&self) -> ObjectKey {
+        ObjectKey::namespaced(&self.namespace, &self.config.lease_name)
+    }
 }
 
 /// What a replica tells the API server's coordinator of itself. The API server must have the feature gate
@@ -78,11 +97,11 @@ impl CoordinatedConfig {
 }
 
 impl ElectionConfig {
-    /// The defaults, which are upstream's, under this identity.
+    /// The defaults under this identity. The durations are upstream's.
     pub fn new(identity: impl Into<String>) -> Self {
         Self {
             lease_name: "windlass".to_owned(),
-            lease_namespace: "kube-system".to_owned(),
+            lease_namespace: None,
             identity: identity.into(),
             lease_duration: Duration::from_secs(15),
             renew_deadline: Duration::from_secs(10),
@@ -90,6 +109,13 @@ impl ElectionConfig {
             release_on_exit: true,
             coordinated: None,
         }
+    }
+
+    /// Returns the election in the configured namespace, or in `default_namespace`, which is that of the cluster's
+    /// configuration.
+    pub fn resolve(self, default_namespace: &str) -> Election {
+        let namespace = self.lease_namespace.as_deref().unwrap_or(default_namespace);
+        Election { namespace: namespace.to_owned(), config: self }
     }
 
     /// Checks each value and the relations between them.
@@ -105,11 +131,11 @@ impl ElectionConfig {
 
     fn validate_names(&self) -> Result<(), ElectionConfigError> {
         let names = [
-            ("lease name", &self.lease_name),
-            ("lease namespace", &self.lease_namespace),
-            ("identity", &self.identity),
+            ("lease name", Some(&self.lease_name)),
+            ("lease namespace", self.lease_namespace.as_ref()),
+            ("identity", Some(&self.identity)),
         ];
-        match names.into_iter().find(|(_, value)| value.is_empty()) {
+        match names.into_iter().find(|(_, value)| value.is_some_and(String::is_empty)) {
             Some((what, _)) => Err(ElectionConfigError::Empty { what }),
             None => Ok(()),
         }
@@ -273,5 +299,15 @@ mod tests {
     fn a_retry_period_of_zero_and_empty_names_are_refused() {
         assert_eq!(with(15_000, 10_000, 0).validate(), Err(ElectionConfigError::RetryZero));
         assert_eq!(ElectionConfig::new("").validate(), Err(ElectionConfigError::Empty { what: "identity" }));
+        let unnamed = ElectionConfig { lease_namespace: Some(String::new()), ..ElectionConfig::new("me") };
+        assert_eq!(unnamed.validate(), Err(ElectionConfigError::Empty { what: "lease namespace" }));
+    }
+
+    #[test]
+    fn lease_is_in_default_namespace_unless_configured() {
+        let config = ElectionConfig::new("me");
+        assert_eq!(config.clone().resolve("shop").lease(), ObjectKey::namespaced("shop", "windlass"));
+        let config = ElectionConfig { lease_namespace: Some("leases".to_owned()), ..config };
+        assert_eq!(config.resolve("shop").lease(), ObjectKey::namespaced("leases", "windlass"));
     }
 }

@@ -30,7 +30,7 @@ use windlass_env::cell::{Publisher, cell};
 use windlass_env::{Env, Instant};
 use windlass_object::time;
 
-use crate::config::{CoordinatedConfig, ElectionConfig};
+use crate::config::{CoordinatedConfig, Election};
 use crate::error::{ElectionError, LeaseError};
 use crate::record::strictly_after;
 
@@ -67,13 +67,14 @@ pub(crate) struct Candidate {
 
 impl Candidate {
     /// The candidate of this configuration, if it is one of a coordinated election.
-    pub(crate) fn of(env: &Env, client: &kube::Client, config: &ElectionConfig) -> Option<Self> {
+    pub(crate) fn of(env: &Env, client: &kube::Client, election: &Election) -> Option<Self> {
+        let Election { namespace, config } = election;
         Some(Self {
             env: env.clone(),
-            api: Api::namespaced(client.clone(), &config.lease_namespace),
+            api: Api::namespaced(client.clone(), namespace),
             name: config.identity.clone(),
             lease: config.lease_name.clone(),
-            namespace: config.lease_namespace.clone(),
+            namespace: namespace.clone(),
             config: config.coordinated.clone()?,
             unled_since: cell(None).0,
             lease_duration: config.lease_duration,
@@ -248,10 +249,10 @@ mod tests {
                 answer(404, &missing)
             }))
         });
-        let mut config = ElectionConfig::new("me");
+        let mut config = crate::ElectionConfig::new("me");
         config.coordinated = Some(CoordinatedConfig::new("1.0.0"));
         let client = kube::Client::new(service, "default");
-        let candidate = Candidate::of(&env, &client, &config).expect("coordinated");
+        let candidate = Candidate::of(&env, &client, &config.resolve("kube-system")).expect("coordinated");
         assert!(env.timeout(Duration::from_secs(10), candidate.stand()).await.is_err(), "it stands");
         assert_eq!(methods.lock().expect("not poisoned")[..4].join(" "), "GET PUT GET POST");
     }
@@ -270,10 +271,10 @@ mod tests {
             });
             std::future::ready(Ok::<_, BoxError>(answer(200, &candidate)))
         });
-        let mut config = ElectionConfig::new("me");
+        let mut config = crate::ElectionConfig::new("me");
         config.coordinated = Some(CoordinatedConfig::new("1.0.0"));
         let client = kube::Client::new(service, "default");
-        let candidate = Candidate::of(&env, &client, &config).expect("coordinated");
+        let candidate = Candidate::of(&env, &client, &config.resolve("kube-system")).expect("coordinated");
         let stands = async || {
             let stand = candidate.clone().stand();
             assert!(env.timeout(Duration::from_secs(100), stand).await.is_err(), "it stands");

@@ -12,9 +12,10 @@ use windlass_client::RawClient;
 use windlass_env::cell::{self, Observer, Publisher};
 use windlass_env::{Env, Instant, Rng};
 use windlass_metrics::{ElectionMetrics, Metrics};
+use windlass_object::ObjectKey;
 
 use crate::clocks::Clocks;
-use crate::config::{ElectionConfig, ElectionConfigError};
+use crate::config::{Election, ElectionConfig, ElectionConfigError};
 use crate::coordinated::Candidate;
 use crate::error::{ElectionError, LeaseError, LeaseLost, LossReason};
 use crate::fence::LeaderFence;
@@ -32,6 +33,7 @@ const JITTER: f64 = 1.2;
 /// One replica's part in an election.
 pub struct Elector {
     env: Env,
+    lease: ObjectKey,
     config: ElectionConfig,
     api: LeaseApi,
     watch: LeaseWatch,
@@ -76,27 +78,30 @@ impl Elector {
     /// If one `env` is given to two electors of the same Lease, whose random pauses would be the same.
     pub fn new(
         env: Env,
-        config: ElectionConfig,
+        election: Election,
         client: kube::Client,
         watch: RawClient,
         fence: Arc<LeaderFence>,
         metrics: &Metrics,
     ) -> Result<Self, ElectionConfigError> {
-        config.validate()?;
-        let lease = format!("{}/{}", config.lease_namespace, config.lease_name);
-        let metrics = metrics.election(&config.lease_name);
+        election.config.validate()?;
+        let lease_state = LeaseState::new(LeaseParams::from_config(&election), &election.config.lease_name);
+        let candidate = Candidate::of(&env, &client, &election);
+        let api = LeaseApi::new(env.clone(), client, watch, &election);
+        let (lease, config) = (election.lease(), election.config);
+        let metrics = metrics.election(lease.name());
         metrics.master_status.set(0);
-        let lease_state = LeaseState::new(LeaseParams::from_config(&config), &config.lease_name);
         let clocks = Arc::new(Clocks::new(env.clone(), config.allowance()));
         fence.watch(Arc::clone(&clocks));
         Ok(Self {
-            candidate: Candidate::of(&env, &client, &config),
-            api: LeaseApi::new(env.clone(), client, watch, &config),
-            watch: LeaseWatch::new(env.clone(), &config.lease_name),
+            candidate,
+            api,
+            watch: LeaseWatch::new(env.clone(), lease.name()),
             leadership: cell::cell(Leadership::Following { holder: None }).0,
             preferred: cell::cell(None).0,
             rng: env.rng(&format!("election/{lease}")),
             env,
+            lease,
             config,
             fence,
             clocks,
@@ -135,7 +140,7 @@ impl Elector {
     /// A check that fails once the lease is held here, has not been renewed for its duration and 20 s more, and
     /// nobody has stepped down: the task that holds it is stuck.
     pub fn health(&self) -> HealthCheck {
-        self.last_renewal.health(self.env.clone(), self.lease_name(), self.config.lease_duration)
+        self.last_renewal.health(self.env.clone(), self.lease.to_string(), self.config.lease_duration)
     }
 
     /// Stands by until this replica leads, then returns with the fence open. Returns at once while it leads.
@@ -331,7 +336,7 @@ impl Elector {
         self.metrics.master_status.set(1);
         self.leadership.set(Leadership::Leading);
         self.note_whether_led();
-        tracing::info!(lease = %self.lease_name(), identity = %self.config.identity, "became leader");
+        tracing::info!(lease = %self.lease, identity = %self.config.identity, "became leader");
         Ok(())
     }
 }
@@ -379,7 +384,7 @@ impl Elector {
         let Role::Leading { yield_by, .. } = &mut self.role else { return true };
         let until = *yield_by.get_or_insert(now + self.config.lease_duration);
         if self.preferred.get().as_deref() != Some(preferred) {
-            tracing::info!(lease = %self.lease_name(), preferred, "the coordinator wants another replica to lead");
+            tracing::info!(lease = %self.lease, preferred, "the coordinator wants another replica to lead");
             self.preferred.set(Some(preferred.to_owned()));
         }
         now >= until
@@ -407,7 +412,7 @@ impl Elector {
     fn lose(&mut self, reason: LossReason) -> LeaseLost {
         self.step_down(Leadership::Lost);
         self.lease_state.lose();
-        tracing::warn!(lease = %self.lease_name(), identity = %self.config.identity, %reason, "stopped leading");
+        tracing::warn!(lease = %self.lease, identity = %self.config.identity, %reason, "stopped leading");
         LeaseLost { reason }
     }
 
@@ -430,7 +435,7 @@ impl Elector {
             }
             match self.write(WritePurpose::Release, written).await {
                 Ok(_) => {
-                    tracing::info!(lease = %self.lease_name(), identity = %self.config.identity, "released the lease");
+                    tracing::info!(lease = %self.lease, identity = %self.config.identity, "released the lease");
                     return Ok(());
                 }
                 // Somebody touched the Lease in between: whether it is still ours is for the next look to say.
@@ -448,7 +453,7 @@ impl Elector {
 impl Elector {
     /// Fetches the Lease.
     async fn fetch(&mut self) -> Result<(), LeaseError> {
-        let lease = self.api.get(&self.config.lease_name).await?;
+        let lease = self.api.get(self.lease.name()).await?;
         self.lease_state.on_fetched(lease, self.env.now());
         self.publish_holder();
         Ok(())
@@ -474,7 +479,7 @@ impl Elector {
         let holder = view.holder().filter(|holder| *holder != self.config.identity).map(str::to_owned);
         let following = Leadership::Following { holder };
         if matches!(self.role, Role::Standby) && self.leadership.get() != following {
-            tracing::info!(lease = %self.lease_name(), holder = view.holder(), "the lease is held");
+            tracing::info!(lease = %self.lease, holder = view.holder(), "the lease is held");
             self.leadership.set(following);
         }
     }
@@ -483,7 +488,7 @@ impl Elector {
     fn complain(&mut self, what: &str, failure: &LeaseError) {
         let complaint = failure.to_string();
         if self.complaint.as_ref() != Some(&complaint) {
-            tracing::warn!(lease = %self.lease_name(), error = %complaint, "{what}");
+            tracing::warn!(lease = %self.lease, error = %complaint, "{what}");
             self.complaint = Some(complaint);
         }
     }
@@ -494,10 +499,6 @@ impl Elector {
 
     fn spread(&mut self) -> Duration {
         self.rng.between(Duration::ZERO, self.config.spread())
-    }
-
-    fn lease_name(&self) -> String {
-        format!("{}/{}", self.config.lease_namespace, self.config.lease_name)
     }
 }
 
@@ -519,7 +520,7 @@ async fn stand_in_vain<T>(candidate: Option<Candidate>) -> T {
 impl fmt::Debug for Elector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Elector")
-            .field("lease", &self.lease_name())
+            .field("lease", &self.lease)
             .field("identity", &self.config.identity)
             .field("role", &self.role)
             .finish_non_exhaustive()

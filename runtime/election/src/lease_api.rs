@@ -8,7 +8,7 @@ use windlass_client::{FrameStream, ListQuery, RawClient, RequestError, WatchQuer
 use windlass_env::Env;
 use windlass_object::{ResourceKind, ResourceVersion};
 
-use crate::config::ElectionConfig;
+use crate::config::Election;
 use crate::error::LeaseError;
 use crate::lease_state::LeaseWrite;
 
@@ -35,14 +35,14 @@ pub enum WatchScope<'a> {
 }
 
 impl LeaseApi {
-    /// Returns access to the Leases of the namespace in `config`.
-    pub fn new(env: Env, client: kube::Client, raw: RawClient, config: &ElectionConfig) -> Self {
+    /// Returns access to the Leases of the namespace of `election`.
+    pub fn new(env: Env, client: kube::Client, raw: RawClient, election: &Election) -> Self {
         Self {
             env,
-            api: Api::namespaced(client, &config.lease_namespace),
+            api: Api::namespaced(client, &election.namespace),
             raw,
-            namespace: config.lease_namespace.clone(),
-            attempt: config.attempt(),
+            namespace: election.namespace.clone(),
+            attempt: election.config.attempt(),
         }
     }
 

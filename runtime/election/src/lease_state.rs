@@ -17,7 +17,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use windlass_env::{Env, Instant};
 use windlass_object::time;
 
-use crate::config::ElectionConfig;
+use crate::config::Election;
 use crate::error::{LeaseError, LossReason};
 use crate::observed_lease::{ElectionAction, ObservedLease, decide, decide_coordinated};
 use crate::record::{Claim, LeaseRecord, strictly_after};
@@ -32,11 +32,11 @@ pub struct LeaseParams {
     pub identity: String,
     /// The lease duration as the Lease states it.
     pub lease_seconds: i32,
-    /// See [`ElectionConfig::lease_duration`].
+    /// See [`ElectionConfig::lease_duration`](crate::ElectionConfig::lease_duration).
     pub lease_duration: Duration,
-    /// See [`ElectionConfig::renew_deadline`].
+    /// See [`ElectionConfig::renew_deadline`](crate::ElectionConfig::renew_deadline).
     pub renew_deadline: Duration,
-    /// See [`ElectionConfig::retry_period`].
+    /// See [`ElectionConfig::retry_period`](crate::ElectionConfig::retry_period).
     pub retry_period: Duration,
     /// The timeout of one renewal or request.
     pub attempt: Duration,
@@ -46,10 +46,10 @@ pub struct LeaseParams {
 }
 
 impl LeaseParams {
-    /// Returns the parameters in `config`.
-    pub fn from_config(config: &ElectionConfig) -> Arc<Self> {
+    /// Returns the parameters of `election`.
+    pub fn from_config(Election { namespace, config }: &Election) -> Arc<Self> {
         Arc::new(Self {
-            namespace: config.lease_namespace.clone(),
+            namespace: namespace.clone(),
             identity: config.identity.clone(),
             lease_seconds: config.lease_seconds(),
             lease_duration: config.lease_duration,
@@ -474,7 +474,8 @@ mod tests {
     }
 
     fn tenure(coordinated: bool) -> LeaseState {
-        let mut params = (*LeaseParams::from_config(&ElectionConfig::new("baz"))).clone();
+        let mut params =
+            (*LeaseParams::from_config(&crate::ElectionConfig::new("baz").resolve("kube-system"))).clone();
         params.coordinated = coordinated;
         LeaseState::new(Arc::new(params), "bar")
     }

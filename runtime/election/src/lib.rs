@@ -76,7 +76,7 @@ pub mod lease {
     pub use crate::record::LeaseRecord;
 }
 
-pub use config::{CoordinatedConfig, CoordinatedStrategy, ElectionConfig, ElectionConfigError};
+pub use config::{CoordinatedConfig, CoordinatedStrategy, Election, ElectionConfig, ElectionConfigError};
 pub use elector::Elector;
 pub use error::{ElectionError, LeaseLost, LossReason};
 pub use fence::LeaderFence;

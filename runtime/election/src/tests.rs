@@ -67,8 +67,9 @@ impl Replica {
         let client = server.client(fate);
         let raw = RawClient::new(client.clone(), env.clone());
         let (fence, metrics) = (LeaderFence::new(env.clone()), Metrics::new());
-        let config = ElectionConfig::new(env.instance());
-        let elector = Elector::new(env.clone(), config, client, raw, fence.clone(), &metrics).expect("valid");
+        let election = ElectionConfig::new(env.instance()).resolve("kube-system");
+        let elector =
+            Elector::new(env.clone(), election, client, raw, fence.clone(), &metrics).expect("valid");
         Self { env, elector, fence, metrics }
     }
 
@@ -597,7 +598,8 @@ async fn coordinated(world: &Env, server: &LeaseServer) -> (Elector, Arc<LeaderF
     let (raw, fence) = (RawClient::new(server.deaf_client(), env.clone()), LeaderFence::new(env.clone()));
     let mut config = ElectionConfig::new("standby");
     config.coordinated = Some(crate::CoordinatedConfig::new("1.0.0"));
-    let elector = Elector::new(env, config, server.deaf_client(), raw, fence.clone(), &Metrics::new());
+    let election = config.resolve("kube-system");
+    let elector = Elector::new(env, election, server.deaf_client(), raw, fence.clone(), &Metrics::new());
     (elector.expect("valid"), fence)
 }
 

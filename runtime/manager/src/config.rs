@@ -7,7 +7,7 @@ use std::time::Duration;
 use windlass_admin::{AdminConfig, AdminConfigError};
 use windlass_client::{ClientOptions, ClientOptionsError};
 use windlass_controller::CacheSync;
-use windlass_election::{ElectionConfig, ElectionConfigError};
+use windlass_election::{Election, ElectionConfig, ElectionConfigError};
 use windlass_sharding::{ShardsConfig, ShardsConfigError};
 
 use crate::cache::CacheOptions;
@@ -128,7 +128,8 @@ impl ManagerConfig {
             return Err(ConfigError::ResyncTooShort { period: self.cache.resync });
         }
         self.client.validate()?;
-        if let Some(shards) = self.sharding()? {
+        // The other rules hold in every namespace.
+        if let Some(shards) = self.sharding("default")? {
             shards.validate()?;
         }
         if let Some(admin) = &self.admin {
@@ -148,13 +149,18 @@ impl ManagerConfig {
         options
     }
 
-    /// How replicas share shards, if they do.
+    /// Returns the election with its namespace, which is `default_namespace` unless it is configured.
+    pub(crate) fn election(&self, default_namespace: &str) -> Option<Election> {
+        self.election.clone().map(|election| election.resolve(default_namespace))
+    }
+
+    /// Returns how replicas share shards, if they do. See [`election`](Self::election) for the namespace.
     ///
     /// # Errors
     /// When sharding contradicts the election.
-    pub(crate) fn sharding(&self) -> Result<Option<ShardsConfig>, ConfigError> {
+    pub(crate) fn sharding(&self, default_namespace: &str) -> Result<Option<ShardsConfig>, ConfigError> {
         let Some(shards) = self.shards else { return Ok(None) };
-        let Some(election) = self.election.clone() else {
+        let Some(election) = self.election(default_namespace) else {
             return Err(ConfigError::ShardsUnelected { shards: shards.get() });
         };
         Ok(Some(ShardsConfig { election, shards }))

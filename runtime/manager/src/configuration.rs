@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use windlass_admin::{About, Access, AdminConfig, Holdings, Tls};
 use windlass_client::{ClientOptions, Identities};
 use windlass_controller::CacheSync;
-use windlass_election::{CoordinatedConfig, ElectionConfig};
+use windlass_election::{CoordinatedConfig, Election, ElectionConfig};
 
 use windlass_informer::Selectors;
 
@@ -20,19 +20,21 @@ use crate::config::ManagerConfig;
 /// What the manager's part is called.
 const MANAGER: &str = "manager.windlass.dev";
 
-/// What the pages of a manager with this configuration show.
-pub(crate) fn about(config: &ManagerConfig, holdings: Holdings) -> About {
+/// Returns what the pages of a manager with this configuration show. `election` is that of the configuration with its
+/// namespace.
+pub(crate) fn about(config: &ManagerConfig, election: Option<&Election>, holdings: Holdings) -> About {
     let mut configuration = config.configuration.clone();
-    configuration.insert(MANAGER.to_owned(), manager(config));
+    configuration.insert(MANAGER.to_owned(), manager(config, election));
     About { component: config.name.clone(), flags: config.flags.clone(), configuration, holdings }
 }
 
-fn manager(config: &ManagerConfig) -> Value {
+fn manager(config: &ManagerConfig, resolved: Option<&Election>) -> Value {
     let ManagerConfig {
         name,
         identity,
         controllers,
-        election,
+        // Shown with its namespace.
+        election: _,
         shards,
         admin,
         // A page of its own.
@@ -53,7 +55,7 @@ fn manager(config: &ManagerConfig) -> Value {
         "name": name,
         "identity": identity,
         "controllers": controllers.entries(),
-        "leaderElection": election.as_ref().map(self::election),
+        "leaderElection": resolved.map(election),
         "shards": shards,
         "featureGates": feature_gates.iter().map(|(gate, on)| (gate.name, on)).collect::<BTreeMap<_, _>>(),
         "admin": admin.as_ref().map(self::admin),
@@ -85,10 +87,10 @@ fn cache(cache: &CacheOptions) -> Value {
     })
 }
 
-fn election(config: &ElectionConfig) -> Value {
+fn election(Election { namespace, config }: &Election) -> Value {
     let ElectionConfig {
         lease_name,
-        lease_namespace,
+        lease_namespace: _,
         identity,
         lease_duration,
         renew_deadline,
@@ -97,7 +99,7 @@ fn election(config: &ElectionConfig) -> Value {
         coordinated,
     } = config;
     json!({
-        "resourceNamespace": lease_namespace,
+        "resourceNamespace": namespace,
         "resourceName": lease_name,
         "identity": identity,
         "leaseDuration": text(*lease_duration),

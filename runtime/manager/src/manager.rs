@@ -8,7 +8,7 @@ use windlass_admin::{AdminParts, Health, Holdings, Pages};
 use windlass_client::{ClientError, Clients, Fence, OpenFence};
 use windlass_controller::host::{Host, Prepared, Triggers};
 use windlass_controller::{Registration, RunsOn, Trigger};
-use windlass_election::{ElectionConfig, Elector, HealthCheck, LeaderFence};
+use windlass_election::{Election, Elector, HealthCheck, LeaderFence};
 use windlass_env::{Aside, Env};
 use windlass_informer::{FactoryOptions, InformerFactory};
 use windlass_metrics::Metrics;
@@ -177,17 +177,25 @@ impl Manager {
         self.explain(&prepared, &factory, shards.as_ref())?;
         self.triggers.refuse_undeclared();
         let Self { env, config, connect, metrics, health, pages, runnables, .. } = self;
-        let (clients, stand) = match (&shards, config.sharding()?) {
-            (Some(shards), Some(sharing)) => {
-                connect_and_shard(connect, &env, &config, sharing, &metrics, shards, &factory)?
-            }
-            _ => connect_and_elect(connect, &env, &config, &metrics)?,
+        let leader_fence = LeaderFence::new(env.clone());
+        let fence: Arc<dyn Fence> = match (&shards, &config.election) {
+            (Some(shards), _) => shards.table.fence(),
+            (None, Some(_)) => Arc::clone(&leader_fence) as _,
+            (None, None) => Arc::new(OpenFence),
+        };
+        let clients = connect(&env, &config, &metrics, fence)?;
+        let election = config.election(clients.default_namespace());
+        let sharding = config.sharding(clients.default_namespace())?;
+        let stand = match (&shards, sharding, election.clone()) {
+            (Some(shards), Some(sharding), _) => shard(&env, sharding, &clients, &metrics, shards, &factory)?,
+            (_, _, Some(election)) => elect(&env, election, &clients, leader_fence, &metrics)?,
+            (_, _, None) => Stand::Unopposed,
         };
         let admin_parts = AdminParts {
             metrics: metrics.clone(),
             health: health.clone(),
             pages,
-            about: about(&config, holdings(&stand, config.shards, shards.as_ref())),
+            about: about(&config, election.as_ref(), holdings(&stand, config.shards, shards.as_ref())),
             reviews: clients.for_reviews()?,
         };
         let phase = Phase::new();
@@ -303,7 +311,7 @@ enum Stand {
     /// Nothing: nobody is elected.
     Unopposed,
     /// Its lease.
-    Elected(ElectionConfig, Aside, Elector),
+    Elected(Election, Aside, Elector),
     /// The shards that are held.
     Sharded(ShardCoordinator, HealthCheck),
 }
@@ -313,8 +321,7 @@ fn holdings(stand: &Stand, shards: Option<NonZeroU16>, context: Option<&ShardCon
     let holding = match stand {
         Stand::Unopposed => None,
         Stand::Elected(election, _, elector) => {
-            let lease = format!("{}/{}", election.lease_namespace, election.lease_name);
-            Some(Holding::Lease(lease, elector.leadership()))
+            Some(Holding::Lease(election.lease().to_string(), elector.leadership()))
         }
         Stand::Sharded(..) => {
             context.zip(shards).map(|(context, shards)| Holding::Shards(context.table.clone(), shards))
@@ -323,47 +330,40 @@ fn holdings(stand: &Stand, shards: Option<NonZeroU16>, context: Option<&ShardCon
     holdings::shown(holding)
 }
 
-/// The clients behind their fence, and what opens it.
-fn connect_and_elect(
-    connect: Connect,
+/// Returns what opens the fence of a leader.
+fn elect(
     env: &Env,
-    config: &ManagerConfig,
+    election: Election,
+    clients: &Clients,
+    fence: Arc<LeaderFence>,
     metrics: &Metrics,
-) -> Result<(Clients, Stand), ManagerError> {
-    let Some(election) = config.election.clone() else {
-        let clients = connect(env, config, metrics, Arc::new(OpenFence))?;
-        return Ok((clients, Stand::Unopposed));
-    };
-    let fence = LeaderFence::new(env.clone());
-    let clients = connect(env, config, metrics, Arc::clone(&fence) as _)?;
+) -> Result<Stand, ManagerError> {
     let aside = env.aside("elections").map_err(ManagerError::NoThread)?;
     // What an elector's client keeps to itself belongs on the same thread.
     let (client, watch) = (aside.within(|| clients.for_election())?, clients.for_informers()?);
     let elector = Elector::new(env.clone(), election.clone(), client, watch, fence, metrics)
         .map_err(ConfigError::Election)?;
-    Ok((clients, Stand::Elected(election, aside, elector)))
+    Ok(Stand::Elected(election, aside, elector))
 }
 
-/// The clients, and what opens the fences of the shards that are held.
-fn connect_and_shard(
-    connect: Connect,
+/// Returns what opens the fences of the shards that are held.
+fn shard(
     env: &Env,
-    config: &ManagerConfig,
-    election: ShardsConfig,
+    config: ShardsConfig,
+    clients: &Clients,
     metrics: &Metrics,
     shards: &ShardContext,
     factory: &InformerFactory,
-) -> Result<(Clients, Stand), ManagerError> {
-    let clients = connect(env, config, metrics, shards.table.fence())?;
+) -> Result<Stand, ManagerError> {
     let aside = env.aside("elections").map_err(ManagerError::NoThread)?;
     // What an elector's client keeps to itself belongs on the same thread.
     let (client, reader) = (aside.within(|| clients.for_election())?, clients.for_informers()?);
-    let lease = format!("{}/{}", election.election.lease_namespace, election.election.lease_name);
-    let elector = ShardElector::new(env.clone(), election, client, reader.clone(), metrics)
+    let lease = config.election.lease().to_string();
+    let elector = ShardElector::new(env.clone(), config, client, reader.clone(), metrics)
         .map_err(ConfigError::Shards)?;
     let health = elector.health();
     let coordinator = ShardCoordinator::new(aside, elector, lease, shards.clone(), factory.clone(), reader);
-    Ok((clients, Stand::Sharded(coordinator, health)))
+    Ok(Stand::Sharded(coordinator, health))
 }
 
 fn assemble_team(stand: Stand, prepared: Vec<Prepared>, parts: Parts) -> Team {
@@ -371,7 +371,7 @@ fn assemble_team(stand: Stand, prepared: Vec<Prepared>, parts: Parts) -> Team {
         Stand::Unopposed => (Leadership::Unopposed, None),
         Stand::Sharded(coordinator, _) => (Leadership::Sharded(Box::new(coordinator)), None),
         Stand::Elected(election, aside, elector) => {
-            let lease = format!("{}/{}", election.lease_namespace, election.lease_name);
+            let lease = election.lease().to_string();
             let standing = standing_by(lease.clone(), elector.leadership());
             prepared.iter().for_each(|one| one.insight().stand(standing.clone()));
             let elected = Elected::new(parts.env.clone(), aside, lease, elector);

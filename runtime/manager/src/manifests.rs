@@ -45,7 +45,8 @@ pub struct Manifests {
 /// Where a process runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestOptions {
-    /// The namespace of the process, its account and its Lease.
+    /// The namespace of the process and its account. Also that of its Lease, unless
+    /// [`ElectionConfig::lease_namespace`](windlass_election::ElectionConfig::lease_namespace) is set.
     pub namespace: String,
     /// The namespaces whose objects controllers see; empty for those of [`CacheOptions`](crate::CacheOptions), which may be
     /// all. Roles then hold in these alone, except for kinds without namespaces.
@@ -274,7 +275,7 @@ impl Writer<'_> {
         let names = if self.config.shards.is_some() { Vec::new() } else { vec![lease] };
         let rules = policy(rules.iter().flat_map(|rule| cut_down(rule, &names)));
         let (name, namespace) = (self.config.name.clone(), self.options.namespace.clone());
-        let within = election.lease_namespace.clone();
+        let within = election.lease_namespace.clone().unwrap_or_else(|| namespace.clone());
         self.in_namespace(&format!("{name}-leader-election"), &within, &name, &namespace, rules);
     }
 
@@ -415,7 +416,7 @@ mod tests {
 
     fn config() -> ManagerConfig {
         let mut config = ManagerConfig::new("test").named("keeper");
-        config.election.as_mut().expect("elected").lease_namespace = "leases".to_owned();
+        config.election.as_mut().expect("elected").lease_namespace = Some("leases".to_owned());
         config
     }
 
@@ -447,6 +448,12 @@ mod tests {
         let subjects = made.cluster_role_bindings[0].subjects.as_ref().expect("bound");
         assert_eq!((subjects[0].name.as_str(), subjects[0].namespace.as_deref()), ("keeper", Some("ops")));
         assert_eq!(made.service_accounts.len(), 1);
+    }
+
+    #[test]
+    fn lease_is_in_namespace_of_process_unless_configured() {
+        let made = manifests(&ManagerConfig::new("test").named("keeper"), &[]);
+        assert_eq!(made.roles[0].metadata.namespace.as_deref(), Some("ops"));
     }
 
     #[test]

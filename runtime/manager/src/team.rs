@@ -15,7 +15,7 @@
 use futures_util::future;
 use k8s_openapi::api::core::v1::ObjectReference;
 use windlass_controller::RunsOn;
-use windlass_election::{ElectionConfig, Predecessor};
+use windlass_election::{Election, Predecessor};
 use windlass_env::Env;
 use windlass_events::{NewEvent, Recorder};
 use windlass_informer::InformerFactory;
@@ -45,7 +45,7 @@ pub(crate) struct Common {
 pub(crate) struct Team {
     pub(crate) leadership: Leadership,
     /// What it stands for, if it is elected.
-    pub(crate) election: Option<ElectionConfig>,
+    pub(crate) election: Option<Election>,
     pub(crate) controllers: Controllers,
     /// What its controllers' caches lack.
     pub(crate) needs: Needs,
@@ -125,11 +125,11 @@ impl Team {
     async fn lead(&mut self, common: &Common) -> Result<(), ManagerError> {
         self.needs.met(&common.env).await?;
         if let Some(election) = &self.election {
-            tracing::info!(lease = %election.lease_name, identity = %election.identity, "standing by");
+            tracing::info!(lease = %election.lease(), identity = %election.config.identity, "standing by");
         }
         self.predecessor = self.leadership.acquire().await?;
         if let Some(election) = &self.election {
-            tracing::info!(lease = %election.lease_name, identity = %election.identity, "leading");
+            tracing::info!(lease = %election.lease(), identity = %election.config.identity, "leading");
         }
         self.tell(common, "became leader");
         Ok(())
@@ -138,7 +138,7 @@ impl Team {
     /// Records what has come of the election, if there is one, on its Lease.
     fn tell(&self, common: &Common, what: &str) {
         if let (Some(election), Some(events)) = (&self.election, &common.election_events) {
-            let note = format!("{} {what}", election.identity);
+            let note = format!("{} {what}", election.config.identity);
             events.publish(&lease(election), &NewEvent::normal("LeaderElection", note));
         }
     }
@@ -241,12 +241,12 @@ impl Team {
 }
 
 /// The Lease as events name it.
-fn lease(election: &ElectionConfig) -> ObjectReference {
+fn lease(election: &Election) -> ObjectReference {
     ObjectReference {
         api_version: Some("coordination.k8s.io/v1".to_owned()),
         kind: Some("Lease".to_owned()),
-        namespace: Some(election.lease_namespace.clone()),
-        name: Some(election.lease_name.clone()),
+        namespace: Some(election.namespace.clone()),
+        name: Some(election.config.lease_name.clone()),
         ..ObjectReference::default()
     }
 }

@@ -107,7 +107,7 @@ fn done_by(replica: &str) -> String {
 }
 
 const MAP: &str = "/api/v1/namespaces/shop/configmaps/web";
-const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windlass";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/windlass";
 
 /// One API server and a clock. Once it is gone, so are all tasks of the managers in it, or the test fails.
 struct World {

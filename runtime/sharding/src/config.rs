@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use windlass_election::{ElectionConfig, ElectionConfigError};
+use windlass_election::{Election, ElectionConfigError};
 
 /// The maximum number of shards: each costs a Lease that is renewed every few seconds, and a watch per kind.
 pub(crate) const MAX_SHARDS: u16 = 256;
@@ -17,7 +17,7 @@ pub struct ShardsConfig {
     /// `<prefix>-shard-<number>`, `<prefix>-member-<hash of the identity>` and `<prefix>-shards`, which holds the plan.
     /// `release_on_exit` controls whether [`release_all`](super::ShardElector::release_all) releases the Leases; a shard
     /// that moves to another replica is always released. Coordinated election is not supported.
-    pub election: ElectionConfig,
+    pub election: Election,
     /// The number of shards that this replica wants. The plan changes to it once all live replicas want the same number.
     pub shards: NonZeroU16,
 }
@@ -29,14 +29,15 @@ impl ShardsConfig {
     ///
     /// The first rule broken.
     pub fn validate(&self) -> Result<(), ShardsConfigError> {
-        self.election.validate()?;
-        if self.election.coordinated.is_some() {
+        let election = &self.election.config;
+        election.validate()?;
+        if election.coordinated.is_some() {
             return Err(ShardsConfigError::Coordinated);
         }
         if self.shards.get() > MAX_SHARDS {
             return Err(ShardsConfigError::TooMany { shards: self.shards.get() });
         }
-        let prefix = &self.election.lease_name;
+        let prefix = &election.lease_name;
         if prefix.len() > MAX_PREFIX_LENGTH {
             return Err(ShardsConfigError::PrefixTooLong { prefix: prefix.clone() });
         }

@@ -72,13 +72,14 @@ impl ShardElector {
     ) -> Result<Self, ShardsConfigError> {
         config.validate()?;
         let ShardsConfig { election, shards } = config;
-        let names = LeaseNames::new(&election.lease_name);
-        let rng = env.rng(&format!("shards/{}/{}", election.lease_namespace, election.lease_name));
-        let last_renewal = LastRenewal::default();
-        let lease = format!("{}/{}-shard-*", election.lease_namespace, election.lease_name);
+        let params = LeaseParams::from_config(&election);
         let api = LeaseApi::new(env.clone(), client, watch, &election);
+        let (prefix, election) = (election.lease(), election.config);
+        let names = LeaseNames::new(prefix.name());
+        let rng = env.rng(&format!("shards/{prefix}"));
+        let last_renewal = LastRenewal::default();
         Ok(Self {
-            engine: Engine::new(LeaseParams::from_config(&election), &election.lease_name, shards, rng),
+            engine: Engine::new(params, prefix.name(), shards, rng),
             requests: LeaseRequests::new(env.clone(), api, names.selector()),
             names,
             release_on_exit: election.release_on_exit,
@@ -88,9 +89,9 @@ impl ShardElector {
             events: VecDeque::new(),
             releasing: BTreeSet::new(),
             overview: cell::cell(ShardsOverview::default()).0,
-            health: last_renewal.health(env.clone(), lease, election.lease_duration),
+            health: last_renewal.health(env.clone(), format!("{prefix}-shard-*"), election.lease_duration),
             last_renewal,
-            gauges: metrics.shards(&election.lease_name),
+            gauges: metrics.shards(prefix.name()),
             metrics: metrics.clone(),
             env,
         })

@@ -214,7 +214,10 @@ mod tests {
         let env = Env::system("seat");
         let client = kube::Client::new(ApiServer::new(&env, ApiServerOptions::default()), "default");
         let reader = RawClient::new(client.clone(), env.clone());
-        let config = ShardsConfig { election: ElectionConfig::new("seat"), shards: NonZeroU16::MIN };
+        let config = ShardsConfig {
+            election: ElectionConfig::new("seat").resolve("kube-system"),
+            shards: NonZeroU16::MIN,
+        };
         let elector = ShardElector::new(env.clone(), config, client, reader, &Metrics::new());
         let mut task =
             ShardElectorTask::new(env.aside("seat").expect("a thread"), elector.expect("a valid election"));
@@ -234,7 +237,7 @@ mod tests {
         let client = kube::Client::new(scene.line(), "default");
         let reader = RawClient::new(client.clone(), one.clone());
         let shards = NonZeroU16::new(2).expect("some");
-        let config = ShardsConfig { election: ElectionConfig::new("one"), shards };
+        let config = ShardsConfig { election: ElectionConfig::new("one").resolve("kube-system"), shards };
         let elector = ShardElector::new(one.clone(), config, client, reader, &Metrics::new());
         let mut task =
             ShardElectorTask::new(one.aside("seat").expect("a thread"), elector.expect("a valid election"));

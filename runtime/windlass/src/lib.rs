@@ -83,7 +83,7 @@
 //!         "spec": { "ports": [{ "port": 80 }] },
 //!     });
 //!     cluster.create(&object::<Service>(web)).await;
-//!     cluster.eventually("the labels are mirrored", |now| tier_of_mirror(now) == Some("front")).await;
+//!     cluster.eventually("the labels are mirrored", is_mirrored).await;
 //! }
 //! # }
 //! ```
@@ -166,7 +166,7 @@ pub mod env {
 /// Events for the users of a cluster.
 pub mod events {
     #[doc(inline)]
-    pub use windlass_events::{EventType, Recorded, Recorder, reference};
+    pub use windlass_events::{NewEvent, Recorded, Recorder};
 }
 
 /// The cache: listers, indexes, events with their causes, sources of your own.
@@ -216,8 +216,7 @@ pub mod sharding {
 pub mod workqueue {
     #[doc(inline)]
     pub use windlass_workqueue::{
-        Bucket, Exponential, FastSlow, MaxOf, MaxWait, Priority, RateLimiter, Tenancy, default_limiter,
-        per_key_limiter,
+        Bucket, Exponential, Priority, RateLimiter, default_limiter, per_key_limiter,
     };
 }
 

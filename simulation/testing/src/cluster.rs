@@ -5,16 +5,16 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::api::PostParams;
+use kube::{Api, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use windlass_client::ClientOptions;
-use windlass_controller::Registration;
+use windlass_controller::{ApiScope, Registration};
 use windlass_env::Env;
 use windlass_manager::ManagerConfig;
 
 use crate::flaw::Flaw;
+use crate::local::{api, create};
 use crate::nodes::{self, NodeOptions};
 use crate::state::ClusterState;
 use crate::world::{Process, World};
@@ -61,8 +61,7 @@ impl Cluster {
 
     /// Runs controllers that no fault strikes and no oracle judges, as part of the world: nodes, for instance.
     pub fn run_beside(&self, name: &str, registrations: impl IntoIterator<Item = Registration>) {
-        let client = ClientOptions { qps: 0.0, ..self.config.client.clone() };
-        let config = ManagerConfig { election: None, shards: None, client, ..self.config.clone() };
+        let config = ManagerConfig { election: None, shards: None, ..self.config.clone() };
         let registrations = registrations.into_iter().collect();
         self.world.start(Process { name: name.to_owned(), registrations, config, tested: false });
     }
@@ -87,22 +86,23 @@ impl Cluster {
         self.user.sleep(time).await;
     }
 
+    /// The user's client for the objects of `K`: in the namespace `default`, if `K` has namespaces.
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope: ApiScope<K>>,
+    {
+        api(self.client())
+    }
+
     /// Creates an object.
     ///
     /// # Panics
     /// When the server refuses it.
     pub async fn create<K>(&self, object: &K) -> K
     where
-        K: kube::Resource<DynamicType = ()> + Serialize + DeserializeOwned,
+        K: Resource<DynamicType = ()> + Serialize + DeserializeOwned,
     {
-        let name = object.meta().name.clone().unwrap_or_default();
-        let path = K::url_path(&(), object.meta().namespace.as_deref());
-        let created = async {
-            let bytes = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
-            let request = kube::core::Request::new(path).create(&PostParams::default(), bytes);
-            self.client().request(request.map_err(kube::Error::BuildRequest)?).await
-        };
-        created.await.unwrap_or_else(|error| panic!("{} {name:?} cannot be created: {error}", K::kind(&())))
+        create(&self.client, object).await
     }
 
     /// Kills a process as a crash does; a supervisor starts it again. The replicas are called `a`, `b` and so on.
@@ -178,15 +178,19 @@ impl Snapshot {
         self.all(kind).count()
     }
 
-    /// The object of that kind and name, in whatever namespace.
-    pub fn get(&self, kind: &str, name: &str) -> Option<&Value> {
-        self.all(kind).find(|object| object["metadata"]["name"].as_str() == Some(name))
-    }
-
-    /// The same, typed.
-    pub fn typed<K: kube::Resource<DynamicType = ()> + DeserializeOwned>(&self, name: &str) -> Option<K> {
-        let object = self.get(&K::kind(&()), name)?;
-        serde_json::from_value(object.clone()).ok()
+    /// Returns the object of that kind and name, in whatever namespace. `None` if there is none.
+    ///
+    /// # Panics
+    /// When the object cannot be decoded.
+    pub fn get<K>(&self, name: &str) -> Option<K>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        let kind = K::kind(&());
+        let is_named = |object: &&Value| object["metadata"]["name"].as_str() == Some(name);
+        let object = self.all(&kind).filter(is_named).find(|object| group_of(object) == K::group(&()))?;
+        let decoded = K::deserialize(object);
+        Some(decoded.unwrap_or_else(|error| panic!("{kind} {name:?} cannot be decoded: {error}")))
     }
 
     /// Everything there is.
@@ -198,6 +202,12 @@ impl Snapshot {
     pub fn state(&self) -> ClusterState {
         ClusterState::of(&self.objects)
     }
+}
+
+/// The API group of an object; empty for the core group.
+fn group_of(object: &Value) -> &str {
+    let version = object["apiVersion"].as_str().unwrap_or_default();
+    version.split_once('/').map_or("", |(group, _)| group)
 }
 
 /// `a`, `b`, ... and `r26` and so on after `z`.

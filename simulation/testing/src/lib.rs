@@ -19,7 +19,8 @@
 //!     let pod: Pod = object(json!({ "metadata": { "name": "web" }, "spec": { "containers": containers } }));
 //!     cluster.create(&pod).await;
 //!     let runs = |world: &windlass_testing::Snapshot| {
-//!         world.get("Pod", "web").is_some_and(|pod| pod["status"]["phase"] == "Running")
+//!         let phase = world.get::<Pod>("web").and_then(|pod| pod.status?.phase);
+//!         phase.as_deref() == Some("Running")
 //!     };
 //!     cluster.eventually("the pod runs", runs).await;
 //! }
@@ -50,8 +51,9 @@
 //! - no task is left behind by a process that ended, or by the world.
 //!
 //! A simulation refuses real clusters, sockets and real time. Tests that want a server and no simulation have
-//! [`client`], [`with_controllers`] and [`check_rights`].
+//! [`client`], [`with_controllers`] and [`check_rights`]; [`Bench`] reconciles one key at a time.
 
+mod bench;
 mod campaign;
 mod cluster;
 mod flaw;
@@ -76,6 +78,7 @@ mod world;
 pub use windlass_api_server as api_server;
 pub use windlass_api_server::faults::{Fault, Plan, Server, What};
 
+pub use crate::bench::{Bench, Reconciled, Recorded, SentRequest};
 pub use crate::campaign::{Tally, exhaustive_crash, random_plans, replay, shorten, simulate};
 pub use crate::cluster::{Cluster, Snapshot};
 pub use crate::flaw::{Failure, Flaw};

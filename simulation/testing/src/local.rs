@@ -7,12 +7,17 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::future::{self, Either};
-use http::Uri;
+use http::{Request, Response, Uri};
+use kube::api::PostParams;
+use kube::{Api, Client, Resource};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tower::Service;
+use windlass_api_server::body::Body;
 use windlass_api_server::{ApiServer, ApiServerOptions};
-use windlass_client::{ClientOptions, Clients, Fence};
-use windlass_controller::Registration;
+use windlass_client::{ClientError, Clients, Fence};
+use windlass_controller::{ApiScope, BoxError, Registration};
 use windlass_env::{Env, TaskError};
 use windlass_manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals};
 use windlass_metrics::Metrics;
@@ -62,6 +67,48 @@ where
     serde_json::from_value(manifest).unwrap_or_else(|error| panic!("this is no {}: {error}", K::kind(&())))
 }
 
+/// The client for the objects of `K`: in the client's namespace, if `K` has namespaces.
+pub(crate) fn api<K>(client: Client) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope: ApiScope<K>>,
+{
+    let namespace = client.default_namespace().to_owned();
+    <K::Scope as ApiScope<K>>::api(client, &namespace)
+}
+
+/// Creates an object in the namespace that it names.
+///
+/// # Panics
+/// When the server rejects it.
+pub(crate) async fn create<K>(client: &Client, object: &K) -> K
+where
+    K: Resource<DynamicType = ()> + Serialize + DeserializeOwned,
+{
+    let name = object.meta().name.clone().unwrap_or_default();
+    let path = K::url_path(&(), object.meta().namespace.as_deref());
+    let created = async {
+        let bytes = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+        let request = kube::core::Request::new(path).create(&PostParams::default(), bytes);
+        client.request(request.map_err(kube::Error::BuildRequest)?).await
+    };
+    created.await.unwrap_or_else(|error| panic!("{} {name:?} cannot be created: {error}", K::kind(&())))
+}
+
+/// Connects a manager to a server in the process.
+pub(crate) fn over<S>(
+    service: S,
+) -> impl FnOnce(&Env, &ManagerConfig, &Metrics, Arc<dyn Fence>) -> Result<Clients, ClientError>
+where
+    S: Service<Request<kube::client::Body>, Response = Response<Body>> + Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+{
+    move |env, config, metrics, fence| {
+        let uri = Uri::from_static("http://kubernetes.default.svc");
+        Clients::over_service(env.clone(), service, uri, config.client.clone(), metrics, fence)
+    }
+}
+
 /// Runs controllers on this server as `user` for as long as `script` takes, then stops them in order.
 ///
 /// There are no faults, no election and no limit of requests; [`Simulation`](crate::Simulation) has all three.
@@ -82,13 +129,8 @@ pub async fn with_controllers<T>(
 ) -> Result<T, ManagerError> {
     let env = env.incarnation(user, 0);
     let served = server.as_user(user);
-    let connect = move |env: &Env, config: &ManagerConfig, metrics: &Metrics, fence: Arc<dyn Fence>| {
-        let uri = Uri::from_static("http://kubernetes.default.svc");
-        Clients::over_service(env.clone(), served, uri, config.client.clone(), metrics, fence)
-    };
-    let client = ClientOptions { qps: 0.0, ..ClientOptions::default() };
-    let config = ManagerConfig { election: None, client, ..ManagerConfig::new(user) };
-    let manager = Manager::with_clients(env.clone(), config, connect)?;
+    let config = ManagerConfig { election: None, ..ManagerConfig::new(user) };
+    let manager = Manager::with_clients(env.clone(), config, over(served))?;
     let manager = registrations.into_iter().fold(manager, Manager::register);
     let metrics = manager.metrics().clone();
     let (trigger, signals) = ShutdownSignals::manual();

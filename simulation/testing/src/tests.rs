@@ -279,7 +279,7 @@ fn terminated(habit: Habit, times: u32, faults: Vec<Fault>) -> Result<String, Fl
         cluster.create(&ConfigMap { metadata, ..ConfigMap::default() }).await;
         cluster.pass(Duration::from_secs(1)).await;
         (0..times).for_each(|_| ["a", "b"].iter().for_each(|name| cluster.terminate(name)));
-        cluster.eventually("there is a Secret", |now| now.get("Secret", "web").is_some()).await;
+        cluster.eventually("there is a Secret", |now| now.get::<Secret>("web").is_some()).await;
     };
     let simulation = Simulation::of(3)
         .plan(Plan { seed: 3, faults })

@@ -4,18 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http::Uri;
 use jiff::SignedDuration;
 use windlass_api_server::faults::{Fault, Network, Plan, What, Who};
-use windlass_client::{Clients, Fence};
 use windlass_controller::Registration;
+use windlass_election::Election;
 use windlass_env::{Env, Instant, Task, TaskError};
 use windlass_manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger};
-use windlass_metrics::Metrics;
 
 use crate::flaw::Flaw;
 use crate::judge::{Candidate, Judge, identity};
 use crate::judged::judged;
+use crate::local::over;
 use crate::probe::{self, Caches, Look};
 use crate::rights::undeclared;
 use crate::vacancies::Terms;
@@ -29,6 +28,9 @@ const LINGERS: Duration = Duration::from_secs(60);
 
 /// How often the judge looks for shards that nobody works on.
 const LOOK_AT_SHARDS: Duration = Duration::from_millis(100);
+
+/// The default namespace of clients over a service.
+const NAMESPACE: &str = "default";
 
 /// Everything there is in one run.
 pub(crate) struct World {
@@ -76,12 +78,12 @@ struct Living {
 impl Process {
     /// What it stands for, if it is elected, on a clock of this rate, beside others of which this is the fastest.
     fn candidate(&self, rate: (u32, u32), fastest: (u32, u32)) -> Option<Candidate> {
-        let election = self.config.election.as_ref()?;
+        let Election { namespace, config: election } = self.config.election.clone()?.resolve(NAMESPACE);
         let shares = self.config.shards.is_some();
         Some(Candidate {
             deadline: true_time(election.renew_deadline, rate),
             lease_duration: true_time(election.lease_duration, fastest),
-            lease: (election.lease_namespace.clone(), election.lease_name.clone()),
+            lease: (namespace, election.lease_name),
             shares,
         })
     }
@@ -401,11 +403,7 @@ impl World {
         if let Some(election) = &mut config.election {
             election.identity = config.identity.clone();
         }
-        let connect = move |env: &Env, config: &ManagerConfig, metrics: &Metrics, fence: Arc<dyn Fence>| {
-            let uri = Uri::from_static("http://kubernetes.default.svc");
-            Clients::over_service(env.clone(), line, uri, config.client.clone(), metrics, fence)
-        };
-        let manager = Manager::with_clients(env.clone(), config, connect)?;
+        let manager = Manager::with_clients(env.clone(), config, over(line))?;
         let judges_reads = process.tested && self.judges_reads;
         let judged = |registration: Registration| {
             if judges_reads { judged(registration, &self.judge, env) } else { registration }

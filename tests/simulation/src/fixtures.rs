@@ -1,7 +1,7 @@
 //! A user with a few habits, and the objects that the scripts begin with.
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::{Endpoints, Namespace, Pod, Service};
+use k8s_openapi::api::core::v1::{EndpointSubset, Endpoints, Namespace, Pod, Service};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
@@ -145,10 +145,9 @@ fn is_ready(pod: &Value) -> bool {
 }
 
 fn addresses(world: &Snapshot, service: &str) -> usize {
-    let endpoints = world.get("Endpoints", service);
-    let subsets = endpoints.and_then(|it| it["subsets"].as_array());
-    let count = |subset: &Value| subset["addresses"].as_array().map_or(0, Vec::len);
-    subsets.map_or(0, |subsets| subsets.iter().map(count).sum())
+    let subsets = world.get::<Endpoints>(service).and_then(|endpoints| endpoints.subsets);
+    let addresses = |subset: &EndpointSubset| subset.addresses.as_ref().map_or(0, Vec::len);
+    subsets.map_or(0, |subsets| subsets.iter().map(addresses).sum())
 }
 
 /// A ReplicaSet of that many pods, in the namespace of every script.

@@ -1,7 +1,7 @@
 //! The scripts.
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Endpoints, Service};
 use serde_json::json;
 use windlass_controllers::{Options, registrations};
 use windlass_testing::Cluster;
@@ -74,7 +74,7 @@ pub async fn delete(cluster: Cluster) {
     user.ready("web", 0).await;
     user.delete::<ReplicaSet>("web").await;
     user.delete::<Service>("web").await;
-    let gone = |world: &windlass_testing::Snapshot| world.get("Endpoints", "web").is_none();
+    let gone = |world: &windlass_testing::Snapshot| world.get::<Endpoints>("web").is_none();
     cluster.eventually("the Endpoints are gone", gone).await;
 }
 

@@ -21,7 +21,7 @@ use windlass_metrics::Metrics;
 use windlass_object::{ObjectKey, Verb};
 use windlass_simulation::wanted;
 
-const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windlass";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/windlass";
 const MARKED: &str = "/api/v1/namespaces/shop/configmaps/marked";
 /// How many objects a page of a list has.
 const PAGE: usize = 500;

@@ -66,7 +66,7 @@ pub(super) fn configure(
     }
     let election = ElectionConfig {
         lease_name: name.value.0.clone(),
-        lease_namespace: namespace.value.0,
+        lease_namespace: Some(namespace.value.0),
         lease_duration: lease_duration.value.0,
         renew_deadline: renew_deadline.value.0,
         retry_period: retry_period.value.0,

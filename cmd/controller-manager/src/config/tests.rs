@@ -50,7 +50,8 @@ fn defaults_are_those_of_upstream() {
     let election = manager.election.expect("on by default");
     let durations = [election.lease_duration, election.renew_deadline, election.retry_period];
     assert_eq!(durations.map(|duration| duration.as_secs()), [15, 10, 2]);
-    assert_eq!((&*election.lease_namespace, &*election.lease_name), ("kube-system", "windlass"));
+    assert_eq!(election.lease_namespace.as_deref(), Some("kube-system"));
+    assert_eq!(election.lease_name, "windlass");
     assert_eq!((&*election.identity, election.coordinated), ("me", None));
 }
 

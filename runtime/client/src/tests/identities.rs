@@ -105,7 +105,7 @@ impl Book {
 }
 
 fn options() -> ClientOptions {
-    ClientOptions { qps: 0.0, identities: Identities::service_accounts(), ..ClientOptions::default() }
+    ClientOptions { identities: Identities::service_accounts(), ..ClientOptions::default() }
 }
 
 fn world(shelf: &Shelf) -> World {

@@ -76,8 +76,7 @@ fn what_a_role_lacks_is_found_however_the_controller_wraps_it() {
 async fn under_an_account() -> (Vec<String>, Vec<Option<String>>) {
     let env = Env::virtual_time(3);
     let server = ApiServer::new(&env, ApiServerOptions::default());
-    let options =
-        ClientOptions { qps: 0.0, identities: Identities::service_accounts(), ..ClientOptions::default() };
+    let options = ClientOptions { identities: Identities::service_accounts(), ..ClientOptions::default() };
     let (uri, metrics, fence) = (http::Uri::from_static("http://api"), Metrics::new(), Arc::new(OpenFence));
     let clients =
         Clients::over_service(env.incarnation("manager", 0), server.clone(), uri, options, &metrics, fence);

@@ -68,7 +68,7 @@ const CHANGES: &[Change] = &[
     ("controllers", |config| config.controllers = ControllerSelection::parse(["*", "-other"])),
     ("election", |config| config.election = None),
     ("election.lease_name", |config| elected(config).lease_name = "other".to_owned()),
-    ("election.lease_namespace", |config| elected(config).lease_namespace = "other".to_owned()),
+    ("election.lease_namespace", |config| elected(config).lease_namespace = Some("other".to_owned())),
     ("election.identity", |config| elected(config).identity = "other".to_owned()),
     ("election.lease_duration", |config| elected(config).lease_duration = OTHER),
     ("election.renew_deadline", |config| elected(config).renew_deadline = OTHER),
@@ -145,7 +145,8 @@ fn reviewed(
 
 /// What the pages show of a configuration.
 fn shown(config: &ManagerConfig) -> Value {
-    let About { component, flags, configuration, holdings: _ } = about(config, Holdings::default());
+    let About { component, flags, configuration, holdings: _ } =
+        about(config, config.election("default").as_ref(), Holdings::default());
     json!([component, flags, configuration])
 }
 
@@ -196,6 +197,12 @@ fn no_field_of_a_configuration_is_left_out_when_it_is_looked_at_what_is_shown() 
         .filter(|path| !known.contains(path.as_str()) && !has_known_below(path) && !is_private(path))
         .collect();
     assert_eq!(forgotten, Vec::<&String>::new(), "what does `/configz` show of these?");
+}
+
+#[test]
+fn namespace_of_lease_is_shown_when_it_is_the_default() {
+    let shown = &shown(&ManagerConfig::new("me"))[2]["manager.windlass.dev"];
+    assert_eq!(shown["leaderElection"]["resourceNamespace"], "default");
 }
 
 #[test]

@@ -61,16 +61,16 @@ async fn an_elected_replica_shows_its_lease_and_who_holds_it() {
     world.fail("leases", What::Unavailable);
     let one = world.show(ManagerConfig::new("one"));
     world.pass(5).await;
-    assert_eq!(one.held(), ["Lease kube-system/windlass: nobody is known to hold it"]);
+    assert_eq!(one.held(), ["Lease default/windlass: nobody is known to hold it"]);
     world.api.meddle(|_| None);
     world.pass(30).await;
     let two = world.show(ManagerConfig::new("two"));
     world.pass(5).await;
-    assert_eq!(one.held(), ["Lease kube-system/windlass: held here"]);
-    assert_eq!(two.held(), ["Lease kube-system/windlass: held by one"]);
+    assert_eq!(one.held(), ["Lease default/windlass: held here"]);
+    assert_eq!(two.held(), ["Lease default/windlass: held by one"]);
     one.stop().await;
     world.pass(5).await;
-    assert_eq!(two.held(), ["Lease kube-system/windlass: held here"], "as it is when it is looked at");
+    assert_eq!(two.held(), ["Lease default/windlass: held here"], "as it is when it is looked at");
     two.stop().await;
 }
 
@@ -82,7 +82,7 @@ async fn a_replica_that_lost_its_lease_says_so_for_as_long_as_it_is_there() {
     world.api.put(LEASE, json!({ "spec": { "holderIdentity": "other" } }));
     let Shown { replica, pages } = one;
     assert!(matches!(replica.ended().await, Err(ManagerError::LeaseLost { .. })));
-    assert_eq!(held(&pages), ["Lease kube-system/windlass: lost"]);
+    assert_eq!(held(&pages), ["Lease default/windlass: lost"]);
 }
 
 #[tokio::test(start_paused = true)]

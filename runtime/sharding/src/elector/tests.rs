@@ -23,7 +23,7 @@ fn seconds(seconds: u64) -> Duration {
 
 fn config(identity: &str, shards: u16) -> ShardsConfig {
     let shards = NonZeroU16::new(shards).expect("some");
-    ShardsConfig { election: ElectionConfig::new(identity), shards }
+    ShardsConfig { election: ElectionConfig::new(identity).resolve("kube-system"), shards }
 }
 
 fn elector(env: &Env, server: &ApiServer, shards: u16, metrics: &Metrics) -> ShardElector {
@@ -168,11 +168,11 @@ async fn each_term_has_its_own_fence_that_release_closes() {
 #[test]
 fn invalid_shards_config_is_rejected_with_its_reason() {
     let mut coordinated = config("me", 4);
-    coordinated.election.coordinated = Some(windlass_election::CoordinatedConfig::new("1.0.0"));
+    coordinated.election.config.coordinated = Some(windlass_election::CoordinatedConfig::new("1.0.0"));
     assert_eq!(coordinated.validate(), Err(ShardsConfigError::Coordinated));
     assert_eq!(config("me", 257).validate(), Err(ShardsConfigError::TooMany { shards: 257 }));
     let mut long = config("me", 4);
-    long.election.lease_name = "a".repeat(64);
+    long.election.config.lease_name = "a".repeat(64);
     assert!(long.validate().expect_err("too long").to_string().contains("63 characters"));
     assert!(config("", 4).validate().is_err());
     assert_eq!(config("me", 256).validate(), Ok(()));

@@ -43,7 +43,7 @@ async fn elector(plane: &Plane, lease: &str, identity: &str, version: &str) -> R
     };
     let raw = RawClient::new(client.clone(), env.clone());
     let fence = LeaderFence::new(env.clone());
-    Ok(Elector::new(env, config, client, raw, fence, &Metrics::new())?)
+    Ok(Elector::new(env, config.resolve("kube-system"), client, raw, fence, &Metrics::new())?)
 }
 
 fn quiet() -> PlaneOptions {

@@ -73,12 +73,12 @@ impl Subject {
 
 fn config(namespace: &str, request_timeout: Duration) -> ManagerConfig {
     let election = ElectionConfig {
-        lease_namespace: namespace.to_owned(),
+        lease_namespace: Some(namespace.to_owned()),
         // Longer than any test runs: what is tested is work under a lease, not the loss of it.
         lease_duration: Duration::from_secs(900),
         renew_deadline: Duration::from_secs(600),
         ..ElectionConfig::new("stormy")
     };
-    let client = ClientOptions { qps: 0.0, request_timeout, ..ClientOptions::default() };
+    let client = ClientOptions { request_timeout, ..ClientOptions::default() };
     ManagerConfig { election: Some(election), client, ..ManagerConfig::new("stormy") }
 }

@@ -48,7 +48,7 @@ pub(super) const DEFECTS: &[Mutation] = &[
         before: "let ShardsConfig { election, shards } = config;",
         after: r#"let ShardsConfig { mut election, shards } = config;
         if windlass_env::has_defect("shard lease outlives its duration") {
-            election.lease_duration *= 3;
+            election.config.lease_duration *= 3;
         }"#,
     },
 ];

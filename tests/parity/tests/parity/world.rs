@@ -78,7 +78,7 @@ impl World {
         let api = Scene::new(&env, Plan { seed: 11, faults });
         api.put("/api/v1/namespaces/shop", json!({}));
         let (metrics, rights) = (Metrics::new(), Rights::default());
-        let options = ClientOptions { qps: 0.0, ..ClientOptions::default() };
+        let options = ClientOptions::default();
         let wire = Authorised { line: api.line(), rights: rights.clone() };
         let uri = http::Uri::from_static("http://api");
         let clients = Clients::over_service(env.clone(), wire, uri, options, &metrics, Arc::new(OpenFence));

@@ -78,7 +78,7 @@ fn script(probe: &Arc<Probe>) -> impl AsyncFnOnce(Cluster) {
         for name in ["bad", "panics", TRIPS, "a", "b", "c"] {
             cluster.create(&source(name, "1")).await;
         }
-        let sources: Api<ConfigMap> = Api::namespaced(cluster.client(), "default");
+        let sources = cluster.api::<ConfigMap>();
         let changes =
             [("a", "2"), ("b", "2"), (TRIPS, "2"), ("a", "3"), ("panics", "2"), ("a", "4"), ("c", "5")];
         for (name, value) in changes {

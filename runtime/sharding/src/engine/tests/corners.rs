@@ -208,8 +208,10 @@ type State<'a> = (u64, u64, Option<(&'a str, i32)>, Option<&'a str>);
 fn predecessor_after(states: &[State<'_>], seen_by_answer: bool) -> Predecessor {
     let division = Division::even(NonZeroU16::new(2).expect("two"));
     let (low, high) = (division.ranges(ShardId(0)), division.ranges(ShardId(1)));
-    let mut cache =
-        LeaseCache::new(LeaseNames::new("windlass"), LeaseParams::from_config(&ElectionConfig::new("me")));
+    let mut cache = LeaseCache::new(
+        LeaseNames::new("windlass"),
+        LeaseParams::from_config(&ElectionConfig::new("me").resolve("kube-system")),
+    );
     cache.on_list(None, Vec::new(), Instant::ORIGIN, Instant::ORIGIN);
     cache.on_watch_event(state(2, 1, (2, low), None, Some("5")), Instant::ORIGIN);
     for (index, (version, generation, held, told)) in states.iter().enumerate() {

@@ -168,11 +168,11 @@ impl World {
     pub(super) fn start(&mut self, shards: u16, rate: u64) -> usize {
         let number = self.replicas.len();
         let name = format!("replica-{number}");
-        let config = ElectionConfig::new(&name);
+        let election = ElectionConfig::new(&name).resolve("kube-system");
         let rng = self.env.incarnation(&name, 0).rng("shards");
         let wanted = NonZeroU16::new(shards).expect("some shards");
         self.replicas.push(Replica {
-            engine: Engine::new(LeaseParams::from_config(&config), "windlass", wanted, rng),
+            engine: Engine::new(LeaseParams::from_config(&election), "windlass", wanted, rng),
             name,
             alive: true,
             wire: Wire::Good,

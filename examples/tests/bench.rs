@@ -1,0 +1,27 @@
+//! One reconcile at a time: what a controller returns and sends, step by step.
+
+use k8s_openapi::api::core::v1::Service;
+use serde_json::json;
+use windlass::prelude::*;
+use windlass::testing::{Bench, object};
+use windlass_examples::kept_disks::{DiskKeeper, GIVEN, WANTED};
+
+#[tokio::test]
+async fn disk_is_applied_before_the_service_names_it() {
+    let mut bench = Bench::of::<DiskKeeper>(()).await;
+    let service = json!({
+        "metadata": { "name": "web", "annotations": { WANTED: "1Gi" } },
+        "spec": { "ports": [{ "port": 80 }] },
+    });
+    bench.create(&object::<Service>(service)).await;
+
+    let web = ObjectKey::namespaced("default", "web");
+    let first = bench.reconcile(&web).await;
+    assert_eq!(first.result.expect("both writes succeed"), Outcome::Done);
+    let [disk, note] = &first.requests[..] else { panic!("{:?}", first.requests) };
+    assert_eq!(disk.to_string(), "PATCH /api/v1/namespaces/default/persistentvolumeclaims/web");
+    assert_eq!(note.body["metadata"]["annotations"][GIVEN], "web");
+
+    let second = bench.reconcile(&web).await;
+    assert!(second.requests.is_empty(), "nothing is left to do: {:?}", second.requests);
+}

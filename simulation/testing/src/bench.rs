@@ -1,0 +1,387 @@
+//! One controller whose reconciles run one at a time, when a test requests them.
+//!
+//! Guarantees:
+//! - The controller runs in a [`Manager`] with its informers, writers and rules, on an API server in the process. Only the
+//!   time of its reconciles is the test's.
+//! - When a reconcile begins, the caches contain everything that the server holds.
+//! - The clock is virtual. It advances only while every task waits, and only as long as a method of [`Bench`] runs.
+//!
+//! It refuses faults, several controllers and retries: a [`Simulation`](crate::Simulation) has them.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, Either, FutureExt as _, ready, select};
+use http::{Method, Request, Response, header};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::client::Body;
+use kube::{Api, Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::oneshot;
+use tower::Service;
+use windlass_api_server::ApiServer;
+use windlass_api_server::faults::Server as _;
+use windlass_controller::host::ReconcileLayer;
+use windlass_controller::{
+    ApiScope, BoxError, Controller, Outcome, ReconcileError, Registration, Trigger, terminal,
+};
+use windlass_env::{Env, Task, caught};
+use windlass_manager::{
+    ControllerSelection, Explainer, Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger,
+};
+use windlass_metrics::Metrics;
+use windlass_object::ObjectKey;
+use windlass_object::request::ResourcePath;
+
+use crate::local::{api, client_of, create, over, server};
+use crate::rights::undeclared;
+
+/// The user of the controller's requests, and the name of the trigger.
+const BENCH: &str = "bench";
+
+/// The smallest step of tokio's clock. It passes once every task waits: then every event has reached its cache.
+const STEP: Duration = Duration::from_millis(1);
+
+/// How long a requested reconcile can take, and the caches before it.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A controller on a test bench; see the [module](self). Dropping it stops the controller.
+pub struct Bench {
+    env: Env,
+    client: Client,
+    wire: Wire,
+    gate: Arc<Gate>,
+    trigger: Trigger,
+    metrics: Metrics,
+    explainer: Explainer,
+    manager: Task<Result<(), ManagerError>>,
+    /// The manager stops when it fires.
+    _stop: ShutdownTrigger,
+    controller: &'static str,
+    /// The versions of the events that were reported.
+    events: BTreeMap<ObjectKey, String>,
+}
+
+/// What one reconcile did.
+#[derive(Debug)]
+pub struct Reconciled {
+    /// What it returned. It is an error too if the controller made a request that its setup does not declare, and
+    /// dropped the error.
+    pub result: Result<Outcome, ReconcileError>,
+    /// The requests of the reconcile, in the order in which they were sent. Without those of informers, and without events.
+    pub requests: Vec<SentRequest>,
+    /// The events that it recorded or repeated.
+    pub events: Vec<Recorded>,
+}
+
+/// A request that a controller sent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SentRequest {
+    /// The method.
+    pub method: Method,
+    /// The path.
+    pub path: String,
+    /// The query, without the question mark.
+    pub query: String,
+    /// The body; null if there is none.
+    pub body: Value,
+}
+
+/// An event that a controller recorded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recorded {
+    /// `Normal` or `Warning`.
+    pub type_: String,
+    /// The reason.
+    pub reason: String,
+    /// The note.
+    pub note: String,
+    /// The object of the event.
+    pub regarding: ObjectReference,
+}
+
+impl Bench {
+    /// Returns a bench for the controller `C`. The server has the definitions that its setup declares
+    /// ([`Setup::crd`](windlass_controller::Setup::crd)).
+    ///
+    /// Pauses the clock of the tokio runtime if it is not paused.
+    ///
+    /// # Panics
+    /// When the setup fails. Outside of a tokio runtime with one thread.
+    pub async fn of<C: Controller>(config: C::Config) -> Bench {
+        let registration = Registration::with::<C>(config);
+        Self::run(registration).await
+    }
+
+    async fn run(registration: Registration) -> Bench {
+        pause_clock();
+        let (world, controller) = (Env::virtual_time(1), registration.descriptor());
+        let (server, env) = (server(&world.incarnation("server", 0)), world.incarnation(BENCH, 0));
+        let declaration = registration.declaration(&world);
+        let declaration = declaration.unwrap_or_else(|error| panic!("{}: {error}", controller.name));
+        let client = client_of(&server);
+        for definition in &declaration.definitions {
+            create(&client, definition).await;
+        }
+        let gate = Arc::new(Gate::default());
+        let layer = Arc::clone(&gate);
+        let registration = registration
+            .tuned(|setup| drop(setup.trigger(BENCH, 1)))
+            .layered(move |_| Arc::clone(&layer) as _);
+        let wire = Wire::new(server.as_user(BENCH), controller.client_name);
+        let config = ManagerConfig {
+            election: None,
+            controllers: ControllerSelection::parse([controller.name]),
+            ..ManagerConfig::new(BENCH)
+        };
+        let manager = Manager::with_clients(env.clone(), config, over(wire.clone()));
+        let manager = manager.unwrap_or_else(|error| panic!("{error}")).register(registration);
+        let (stop, signals) = ShutdownSignals::manual();
+        Bench {
+            client,
+            wire,
+            gate,
+            trigger: manager.trigger(controller.name, BENCH),
+            metrics: manager.metrics().clone(),
+            explainer: manager.explainer().clone(),
+            manager: env.spawn("manager", manager.run(signals)),
+            _stop: stop,
+            controller: controller.name,
+            events: BTreeMap::new(),
+            env,
+        }
+    }
+
+    /// Reconciles `key` once, on caches that contain everything that the server holds.
+    ///
+    /// # Panics
+    /// When the reconcile panics, with its message. When the key is not reconciled within ten minutes of virtual time,
+    /// with the reason.
+    pub async fn reconcile(&mut self, key: &ObjectKey) -> Reconciled {
+        self.env.sleep(STEP).await;
+        let before = undeclared(&self.metrics);
+        self.wire.take();
+        let result = self.gate.request(key);
+        self.trigger.try_send(key.clone()).unwrap_or_else(|error| panic!("{error}"));
+        let ended = self.env.timeout(PATIENCE, select(result, &mut self.manager)).await;
+        let result = match ended {
+            Ok(Either::Left((Ok(Ok(result)), _))) => result,
+            Ok(Either::Left((Ok(Err(message)), _))) => panic!("the reconcile of {key} panicked: {message}"),
+            Ok(Either::Left((Err(_), _))) => {
+                panic!("the reconcile of {key} was dropped: {}", self.explained(key))
+            }
+            Ok(Either::Right((end, _))) => panic!("the controller ended: {end:?}"),
+            Err(_) => panic!("{key} was not reconciled: {}", self.explained(key)),
+        };
+        // Its tasks end, and its events reach the server.
+        self.env.sleep(STEP).await;
+        let rejected = undeclared(&self.metrics).filter(|now| Some(now) != before.as_ref());
+        let result = match (result, rejected) {
+            (Ok(_), Some(requests)) => Err(terminal(format!("requests are not declared: {requests}"))),
+            (result, _) => result,
+        };
+        Reconciled { result, requests: self.wire.take(), events: self.new_events() }
+    }
+
+    /// Creates an object.
+    ///
+    /// # Panics
+    /// When the server rejects it.
+    pub async fn create<K>(&self, object: &K) -> K
+    where
+        K: Resource<DynamicType = ()> + Serialize + DeserializeOwned,
+    {
+        create(&self.client, object).await
+    }
+
+    /// Returns a client for the objects of `K`: in the namespace `default`, if `K` has namespaces.
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope: ApiScope<K>>,
+    {
+        api(self.client.clone())
+    }
+
+    /// Returns the clock of the controller.
+    pub fn env(&self) -> &Env {
+        &self.env
+    }
+
+    fn explained(&self, key: &ObjectKey) -> String {
+        let explained = self.explainer.explain(self.controller, key);
+        explained.map_or_else(|error| error.to_string(), |explanation| explanation.to_string())
+    }
+
+    /// Returns the events that are new or repeated since the last call, in the order of their versions.
+    fn new_events(&mut self) -> Vec<Recorded> {
+        let mut found = Vec::new();
+        for event in self.wire.server.objects().into_iter().filter(|object| object["kind"] == "Event") {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let metadata = &event["metadata"];
+            let key = ObjectKey::new(metadata["namespace"].as_str(), &text(&metadata["name"]));
+            let version = text(&metadata["resourceVersion"]);
+            if self.events.insert(key, version.clone()).as_ref() != Some(&version) {
+                found.push((version.parse::<u64>().unwrap_or_default(), Recorded::of(&event)));
+            }
+        }
+        found.sort_by_key(|(version, _)| *version);
+        found.into_iter().map(|(_, event)| event).collect()
+    }
+}
+
+impl Recorded {
+    /// Reads an event of either API group.
+    fn of(event: &Value) -> Self {
+        let field = |names: [&str; 2]| names.map(|name| &event[name]).into_iter().find(|it| !it.is_null());
+        let text = |names| field(names).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let regarding = field(["regarding", "involvedObject"]).cloned().unwrap_or_default();
+        Self {
+            type_: text(["type", "type"]),
+            reason: text(["reason", "reason"]),
+            note: text(["note", "message"]),
+            regarding: serde_json::from_value(regarding).unwrap_or_default(),
+        }
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.env.kill();
+    }
+}
+
+impl fmt::Debug for Bench {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bench").field("controller", &self.controller).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for SentRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method, self.path)
+    }
+}
+
+/// Pauses the clock of the runtime, unless a test did.
+fn pause_clock() {
+    let env = Env::virtual_time(0);
+    let now = env.now();
+    // A clock that runs has a resolution of nanoseconds.
+    let runs = (0..1_000).any(|_| env.now() != now);
+    if runs {
+        tokio::time::pause();
+    }
+}
+
+/// Lets a reconcile pass if the test requested it. The queue also has keys of objects that changed: they are done at once.
+#[derive(Default)]
+struct Gate(Mutex<Option<Requested>>);
+
+struct Requested {
+    key: ObjectKey,
+    answer: oneshot::Sender<Result<Result<Outcome, ReconcileError>, String>>,
+}
+
+impl Gate {
+    fn request(&self, key: &ObjectKey) -> oneshot::Receiver<Result<Result<Outcome, ReconcileError>, String>> {
+        let (answer, result) = oneshot::channel();
+        *self.lock() = Some(Requested { key: key.clone(), answer });
+        result
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Requested>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ReconcileLayer for Gate {
+    fn around<'a>(
+        &'a self,
+        key: &'a ObjectKey,
+        reconcile: BoxFuture<'a, Result<Outcome, ReconcileError>>,
+    ) -> BoxFuture<'a, Result<Outcome, ReconcileError>> {
+        let Some(Requested { answer, .. }) = self.lock().take_if(|requested| requested.key == *key) else {
+            return ready(Ok(Outcome::Done)).boxed();
+        };
+        async move {
+            // The bench may have been dropped.
+            let _unheard = answer.send(caught(reconcile).await);
+            Ok(Outcome::Done)
+        }
+        .boxed()
+    }
+}
+
+/// The controller's connection to the server, which records the requests of one identity.
+#[derive(Clone)]
+struct Wire {
+    server: ApiServer,
+    identity: &'static str,
+    sent: Arc<Mutex<Vec<SentRequest>>>,
+}
+
+impl Wire {
+    fn new(server: ApiServer, identity: &'static str) -> Self {
+        Self { server, identity, sent: Arc::default() }
+    }
+
+    fn take(&self) -> Vec<SentRequest> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    /// Whether the controller itself sent the request, and not an informer or its event recorder.
+    fn is_recorded<B>(&self, request: &Request<B>) -> bool {
+        let agent = request.headers().get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
+        let sender = agent.and_then(|agent| agent.rsplit('/').next());
+        let resource = ResourcePath::parse(request.uri().path()).map(|path| path.resource);
+        sender == Some(self.identity) && resource.as_deref() != Some("events")
+    }
+
+    fn record(&self, request: &Request<Body>, body: &[u8]) {
+        let sent = SentRequest {
+            method: request.method().clone(),
+            path: request.uri().path().to_owned(),
+            query: request.uri().query().unwrap_or_default().to_owned(),
+            body: serde_json::from_slice(body).unwrap_or_default(),
+        };
+        self.lock().push(sent);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<SentRequest>> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Service<Request<Body>> for Wire {
+    type Response = Response<windlass_api_server::body::Body>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let mut wire = self.clone();
+        async move {
+            let is_recorded = wire.is_recorded(&request);
+            let (parts, body) = request.into_parts();
+            let body = body.collect_bytes().await?;
+            let request = Request::from_parts(parts, Body::from(body.clone()));
+            if is_recorded {
+                wire.record(&request, &body);
+            }
+            let Ok(answer) = wire.server.call(request).await;
+            Ok(answer)
+        }
+        .boxed()
+    }
+}
