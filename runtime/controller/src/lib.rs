@@ -64,12 +64,12 @@ pub use crate::core::standing::{Held, Holder, Standing};
 pub use crate::declared::{Declaration, DeclaredRules, UNDECLARED};
 pub use crate::descriptor::{Descriptor, RunsOn};
 pub use crate::enqueue::enqueuer::{
-    Enqueuer, all_of, by_any_owner, by_any_owner_of, by_index, by_owner, by_owner_of, by_self,
+    Enqueuer, Owners, all_of, by_any_owner, by_index, by_label, by_owner, by_owner_kind, by_self,
 };
 pub use crate::enqueue::poll::Polled;
 pub use crate::enqueue::predicate;
 pub use crate::enqueue::predicate::{
-    Predicate, annotations_changed, generation_changed, labels_changed, resource_version_changed,
+    Predicate, annotations_changed, changed, generation_changed, labels_changed, resource_version_changed,
 };
 pub use crate::enqueue::quarantine::Quarantined;
 pub use crate::enqueue::source::TaskContext;

@@ -10,7 +10,7 @@ use super::*;
 use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::predicate::{annotations_changed, any, generation_changed, labels_changed, not};
 use crate::enqueue::wiring::{Guarded, Wiring};
-use crate::{Predicate, WatchError, by_any_owner, by_owner, by_owner_of, to_keys};
+use crate::{Owners, Predicate, WatchError, by_any_owner, by_owner, by_owner_kind, to_keys};
 use windlass_informer::indexes::by_label;
 
 fn secret(name: &str) -> String {
@@ -180,8 +180,8 @@ async fn kinds_known_only_at_run_time_are_watched_like_any_other() {
     let _workers = world
         .watcher(|setup| {
             setup.watch_dynamic(widgets()).primary().when(generation_changed());
-            let kind = ResourceKind::of::<ConfigMap>();
-            setup.watch_dynamic(ResourceKind::of::<Secret>()).enqueue(by_owner_of(kind));
+            let by_map = by_owner_kind(ResourceKind::of::<ConfigMap>(), Owners::Controller);
+            setup.watch_dynamic(ResourceKind::of::<Secret>()).enqueue(by_map);
         })
         .await;
     world.pass(1).await;
