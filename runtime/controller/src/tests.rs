@@ -7,6 +7,7 @@ mod fresh;
 mod parking;
 mod polls;
 mod queueing;
+mod replacing;
 mod rights;
 mod runnables;
 mod sources;

@@ -54,7 +54,7 @@ impl<K: Writable> Controller for Calling<K> {
 }
 
 /// Runs `act` once; returns its result.
-async fn once<K, F>(
+pub(super) async fn once<K, F>(
     world: &World,
     grant: fn(WriterBuilder<'_, K>) -> Writer<K>,
     act: impl Fn(Writer<K>, Context, Arc<K>) -> F + Send + Sync + 'static,
@@ -72,7 +72,7 @@ where
     result.expect("it was called")
 }
 
-fn label(map: &mut ConfigMap) {
+pub(super) fn label(map: &mut ConfigMap) {
     map.metadata.labels.get_or_insert_default().insert("tier".to_owned(), "front".to_owned());
 }
 

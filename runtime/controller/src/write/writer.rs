@@ -18,7 +18,7 @@ use crate::error::{ReconcileError, WriteError};
 use crate::setup::Setup;
 use crate::write::apply_history::ApplyHistory;
 use crate::write::caller::Caller;
-use crate::write::request::{Core, Intent, Operation};
+use crate::write::request::{Core, Intent, Operation, bytes, tidy};
 
 /// A Rust type whose objects can be written: k8s-openapi's, and those that derive `CustomResource`.
 pub trait Writable:
@@ -250,7 +250,7 @@ impl<K: Writable> Writer<K> {
     /// # Errors
     /// As the server answers: an object of that name that exists already is an error too.
     pub async fn create(&self, cx: &dyn Caller, object: &K) -> WriteResult<K> {
-        let answer = self.core.create(cx, object.meta(), &encoded(object)?).await?;
+        let answer = self.core.create(cx, object.meta(), bytes(object)?).await?;
         Ok(Written { object: decoded(&answer)?, change: Change::Created })
     }
 
@@ -259,7 +259,7 @@ impl<K: Writable> Writer<K> {
     /// # Errors
     /// As the server answers; 409 if the object is not what `current` says any more.
     pub async fn update(&self, cx: &dyn Caller, current: &K, change: impl FnOnce(&mut K)) -> WriteResult<K> {
-        self.written(current, self.core.update(cx, intent(current, change)?).await?)
+        self.written(current, self.core.update(cx, intent(current, change, bytes)?).await?)
     }
 
     /// Changes a copy of `current`, and sends what differs. The server ignores changes of the status of a kind that has it
@@ -268,7 +268,7 @@ impl<K: Writable> Writer<K> {
     /// # Errors
     /// As the server answers; 409 if the object is not what `current` says any more.
     pub async fn patch(&self, cx: &dyn Caller, current: &K, change: impl FnOnce(&mut K)) -> WriteResult<K> {
-        self.written(current, self.core.patch(cx, intent(current, change)?).await?)
+        self.written(current, self.core.patch(cx, intent(current, change, encoded)?).await?)
     }
 
     /// Changes the status in a copy of `current`, and sends what differs in the status. Other changes are not sent.
@@ -281,7 +281,7 @@ impl<K: Writable> Writer<K> {
         current: &K,
         change: impl FnOnce(&mut K),
     ) -> WriteResult<K> {
-        self.written(current, self.core.update_status(cx, intent(current, change)?).await?)
+        self.written(current, self.core.update_status(cx, intent(current, change, encoded)?).await?)
     }
 
     /// Applies `desired`, without its status: fields that are set are the field manager's, others are left alone. Creates
@@ -395,24 +395,15 @@ impl<K: Writable> Writer<K> {
     }
 }
 
-fn intent<K: Writable>(current: &K, change: impl FnOnce(&mut K)) -> Result<Intent<'_>, WriteError> {
+fn intent<K: Writable, T>(
+    current: &K,
+    change: impl FnOnce(&mut K),
+    encode: fn(&K) -> Result<T, WriteError>,
+) -> Result<Intent<'_, T>, WriteError> {
     let mut changed = current.clone();
     change(&mut changed);
-    let (before, mut after) = (encoded(current)?, encoded(&changed)?);
-    drop_empty_metadata(&before, &mut after);
-    Ok(Intent { meta: current.meta(), before, after })
-}
-
-/// Takes empty labels and the like out of metadata that had none: closures leave them behind, and they mean nothing.
-fn drop_empty_metadata(before: &Value, after: &mut Value) {
-    let is_empty = |value: &Value| match value {
-        Value::Object(fields) => fields.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        _ => false,
-    };
-    if let Some(metadata) = after["metadata"].as_object_mut() {
-        metadata.retain(|field, value| !is_empty(value) || before["metadata"].get(field).is_some());
-    }
+    tidy(current.meta(), changed.meta_mut());
+    Ok(Intent { meta: current.meta(), before: encode(current)?, after: encode(&changed)? })
 }
 
 fn encoded(object: &impl Serialize) -> Result<Value, WriteError> {
