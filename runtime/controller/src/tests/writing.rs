@@ -310,7 +310,7 @@ impl Controller for Parent {
     }
 }
 
-fn put_service(world: &World, name: &str, more: &str) {
+pub(super) fn put_service(world: &World, name: &str, more: &str) {
     let spec = json!({ "ports": [{ "port": 80 }] });
     let service = json!({ "metadata": { "annotations": { "more": more } }, "spec": spec });
     world.api.put(&format!("/api/v1/namespaces/shop/services/{name}"), service);

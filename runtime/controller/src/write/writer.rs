@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use kube::Resource;
 use kube::api::DeleteParams;
+use kube::core::ObjectMeta;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -262,6 +263,30 @@ impl<K: Writable> Writer<K> {
         self.written(current, self.core.update(cx, intent(current, change, bytes)?).await?)
     }
 
+    /// Brings the object of `key` to the state that `change` makes: replaces it as [`update`](Self::update) does, or creates
+    /// it from `K::default()` if `current` is `None`. A created object has the name and namespace of `key`, whatever `change`
+    /// sets. Takes the grants [`create`](WriterBuilder::create) and [`update`](WriterBuilder::update).
+    ///
+    /// # Errors
+    /// As the server answers; 409 if the object is not what `current` says any more, or exists although `current` is `None`.
+    pub async fn create_or_update(
+        &self,
+        cx: &dyn Caller,
+        key: &ObjectKey,
+        current: Option<&K>,
+        change: impl FnOnce(&mut K),
+    ) -> WriteResult<K>
+    where
+        K: Default,
+    {
+        self.core.granted(Operation::Create)?;
+        self.core.granted(Operation::Update)?;
+        match current {
+            Some(current) => self.update(cx, current, change).await,
+            None => self.create(cx, &made(key, change)).await,
+        }
+    }
+
     /// Changes a copy of `current`, and sends what differs. The server ignores changes of the status of a kind that has it
     /// as a subresource: [`update_status`](Self::update_status) is for those.
     ///
@@ -404,6 +429,21 @@ fn intent<K: Writable, T>(
     change(&mut changed);
     tidy(current.meta(), changed.meta_mut());
     Ok(Intent { meta: current.meta(), before: encode(current)?, after: encode(&changed)? })
+}
+
+/// The object that is created under `key`.
+fn made<K: Writable + Default>(key: &ObjectKey, change: impl FnOnce(&mut K)) -> K {
+    let mut object = K::default();
+    // Before the change, which can read the key, and after it, which can replace the metadata.
+    set_key(object.meta_mut(), key);
+    change(&mut object);
+    set_key(object.meta_mut(), key);
+    object
+}
+
+fn set_key(meta: &mut ObjectMeta, key: &ObjectKey) {
+    meta.name = Some(key.name().to_owned());
+    meta.namespace = key.namespace().map(str::to_owned);
 }
 
 fn encoded(object: &impl Serialize) -> Result<Value, WriteError> {
