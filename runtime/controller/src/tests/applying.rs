@@ -2,8 +2,12 @@
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
 
+use kube::api::DeleteParams;
+use kube::core::DynamicObject;
+
+use super::watching::{define_widgets, widget, widgets};
 use super::*;
-use crate::{Enqueuer, Writer};
+use crate::{Change, Deletion, Enqueuer, Writer};
 
 const SET: &str = "/apis/apps/v1/namespaces/shop/replicasets/m";
 
@@ -98,4 +102,57 @@ async fn apply_is_always_sent_if_the_cache_does_not_contain_the_object() {
     let _workers = applying(&world, others).await;
     world.pass(10).await;
     assert!(world.work().len() > 5, "{:?}", world.work());
+}
+
+/// Applies and patches a widget, then deletes it.
+struct Widgets {
+    cached: Lister<DynamicObject>,
+    writer: Writer<DynamicObject>,
+}
+
+impl Controller for Widgets {
+    const NAME: &'static str = "widgets";
+    type Config = ();
+
+    fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
+        let cached = setup.watch_dynamic(widgets()).primary().lister();
+        let writer = setup.writer_dynamic(widgets()).apply().patch().delete().cached_by(&cached).build();
+        Ok(Self { cached, writer })
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let mut desired = DynamicObject::new(key.name(), &widgets().api_resource()).within("shop");
+        desired.data = json!({ "spec": { "size": 1 } });
+        let Some(present) = self.cached.get(key)? else {
+            self.writer.apply(cx, &desired).await?;
+            return Ok(Outcome::Done);
+        };
+        if present.data["spec"]["size"] == 2 {
+            let deleted = self.writer.delete(cx, &present, &DeleteParams::default()).await?;
+            assert_eq!(deleted, Deletion::Accepted);
+            return Ok(Outcome::Paused("deleted"));
+        }
+        assert_eq!(self.writer.apply(cx, &desired).await?.change, Change::None);
+        self.writer.patch(cx, &present, |it| it.data["spec"]["size"] = json!(2)).await?;
+        Ok(Outcome::Done)
+    }
+
+    fn started(&self, queue: &Enqueuer) {
+        queue.add(ObjectKey::namespaced("shop", "w"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn kind_known_only_at_run_time_is_written_like_any_other() {
+    let world = World::with(&[]);
+    define_widgets(&world);
+    let declared = Registration::of::<Widgets>().declaration(&Env::virtual_time(1)).expect("set up").rules;
+    assert!(declared.iter().any(|rule| rule.resource == "widgets" && rule.verbs.contains(&Verb::Delete)));
+    let _workers = world.start_with(Registration::of::<Widgets>()).await;
+    world.pass(1).await;
+    let first: Vec<_> = world.work().into_iter().take(3).collect();
+    let of_widget = |method: &str| {
+        first.iter().filter(|line| line.contains(method) && line.contains(&widget("w"))).count()
+    };
+    assert_eq!((of_widget("PATCH"), of_widget("DELETE")), (2, 1), "{first:?}");
 }

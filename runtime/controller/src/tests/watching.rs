@@ -24,7 +24,7 @@ fn owned_by(owners: &[(&str, &str, bool)]) -> serde_json::Value {
 
 const WIDGETS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com";
 
-fn widgets() -> ResourceKind {
+pub(super) fn widgets() -> ResourceKind {
     ResourceKind {
         group: "example.com".into(),
         version: "v1".into(),
@@ -34,7 +34,7 @@ fn widgets() -> ResourceKind {
     }
 }
 
-fn define_widgets(world: &World) {
+pub(super) fn define_widgets(world: &World) {
     let schema =
         json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
     let version = json!({ "name": "v1", "served": true, "storage": true, "schema": schema });
@@ -45,7 +45,7 @@ fn define_widgets(world: &World) {
     world.api.put(WIDGETS, json!({ "spec": spec }));
 }
 
-fn widget(name: &str) -> String {
+pub(super) fn widget(name: &str) -> String {
     format!("/apis/example.com/v1/namespaces/shop/widgets/{name}")
 }
 

@@ -137,8 +137,7 @@ impl<C: Watchable + Writable, O: Watchable> OwnedBuilder<'_, C, O> {
             setup.uses::<C>([Verb::Get]);
         }
         // An owner reference that blocks the owner's deletion takes the right to set the owner's finalizers.
-        let (declared, _) = setup.declared();
-        declared.uses(&parent, "/finalizers", &[Verb::Update]);
+        setup.declared().uses(&parent, "/finalizers", &[Verb::Update]);
         let watch = setup.watch::<C>().selecting(selection);
         let watch = predicates.into_iter().fold(watch, |watch, predicate| watch.when(predicate));
         let children = watch.enqueue(|child| by_owner::<O>(child)).lister();

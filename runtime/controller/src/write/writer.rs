@@ -6,37 +6,27 @@ use std::sync::Arc;
 
 use kube::Resource;
 use kube::api::DeleteParams;
-use kube::core::ObjectMeta;
+use kube::core::{DynamicObject, ObjectMeta};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use windlass_env::Env;
 use windlass_informer::Lister;
-use windlass_object::{ObjectKey, ResourceKind, Scoped, Verb};
+use windlass_object::{ObjectKey, ResourceKind, Verb};
 
 use crate::declared::Declared;
+use crate::enqueue::watch::Watchable;
 use crate::error::{ReconcileError, WriteError};
 use crate::setup::Setup;
 use crate::write::apply_history::ApplyHistory;
 use crate::write::caller::Caller;
 use crate::write::request::{Core, Intent, Operation, bytes, tidy};
 
-/// A Rust type whose objects can be written: k8s-openapi's, and those that derive `CustomResource`.
-pub trait Writable:
-    Resource<DynamicType = (), Scope: Scoped> + Clone + Serialize + DeserializeOwned + Send + Sync + 'static
-{
-}
+/// A Rust type whose objects can be written: k8s-openapi's, those that derive `CustomResource`, and kube's
+/// [`DynamicObject`].
+pub trait Writable: Resource + Clone + Serialize + DeserializeOwned + Send + Sync + 'static {}
 
-impl<K> Writable for K where
-    K: Resource<DynamicType = (), Scope: Scoped>
-        + Clone
-        + Serialize
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static
-{
-}
+impl<K> Writable for K where K: Resource + Clone + Serialize + DeserializeOwned + Send + Sync + 'static {}
 
 /// Grants a [`Writer`] its operations. Each grant declares the rule that its requests need.
 pub struct WriterBuilder<'s, K> {
@@ -119,19 +109,43 @@ pub enum Deletion {
 
 impl Setup {
     /// Declares a writer of `K`: the operations that are granted to it are all that it sends.
-    pub fn writer<K: Writable>(&mut self) -> WriterBuilder<'_, K> {
-        let (env, metrics) = (self.env().clone(), self.metrics().clone());
-        let (declared, descriptor) = self.declared();
-        let core = Core {
-            kind: ResourceKind::of::<K>(),
+    pub fn writer<K: Watchable + Writable>(&mut self) -> WriterBuilder<'_, K> {
+        self.writer_of(ResourceKind::of::<K>())
+    }
+
+    /// Declares a writer of objects of a kind known only at run time, as [`writer`](Self::writer) does. The objects have their
+    /// `apiVersion` and `kind`, as those of a lister and of [`DynamicObject::new`] have.
+    ///
+    /// # Examples
+    /// ```
+    /// # use kube::core::DynamicObject;
+    /// # use windlass_controller::{Setup, Writer};
+    /// # use windlass_object::ResourceKind;
+    /// # fn declare(setup: &mut Setup, kind: ResourceKind) -> Writer<DynamicObject> {
+    /// let objects = setup.watch_dynamic(kind.clone()).lister();
+    /// setup.writer_dynamic(kind).apply().cached_by(&objects).build()
+    /// # }
+    /// ```
+    pub fn writer_dynamic(&mut self, kind: ResourceKind) -> WriterBuilder<'_, DynamicObject> {
+        self.writer_of(kind)
+    }
+
+    fn writer_of<K>(&mut self, kind: ResourceKind) -> WriterBuilder<'_, K> {
+        let (env, core) = (self.env().clone(), self.write_core(kind));
+        WriterBuilder { declared: self.declared(), env, core, cached: None }
+    }
+
+    fn write_core(&self, kind: ResourceKind) -> Core {
+        let descriptor = self.descriptor();
+        Core {
+            kind,
             granted: [].into(),
             finalizer: None,
             field_manager: None,
             controller: descriptor.client_name,
             forced: true,
-            noop_writes: metrics.reconcile(descriptor.name).noop_writes,
-        };
-        WriterBuilder { declared, env, core, cached: None }
+            noop_writes: self.metrics().reconcile(descriptor.name).noop_writes,
+        }
     }
 }
 
