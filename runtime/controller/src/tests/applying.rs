@@ -1,6 +1,7 @@
 //! Applies through a writer that knows a cache: which are sent, and which are not.
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 
 use kube::api::DeleteParams;
 use kube::core::DynamicObject;
@@ -102,6 +103,50 @@ async fn apply_is_always_sent_if_the_cache_does_not_contain_the_object() {
     let _workers = applying(&world, others).await;
     world.pass(10).await;
     assert!(world.work().len() > 5, "{:?}", world.work());
+}
+
+/// Applies a PriorityClass every second: a kind with a generation that never moves.
+struct Classes(Writer<PriorityClass>);
+
+impl Controller for Classes {
+    const NAME: &'static str = "classes";
+    type Config = ();
+
+    fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
+        let classes = setup.watch::<PriorityClass>().lister();
+        Ok(Self(setup.writer::<PriorityClass>().apply().cached_by(&classes).build()))
+    }
+
+    async fn reconcile(&self, _: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let mut class = PriorityClass {
+            value: Some(7),
+            description: Some("ours".to_owned()),
+            ..PriorityClass::default()
+        };
+        class.metadata.name = Some("m".to_owned());
+        self.0.apply(cx, &class).await?;
+        Ok(Outcome::RequeueAfter(Duration::from_secs(1)))
+    }
+
+    fn started(&self, queue: &Enqueuer) {
+        queue.add(ObjectKey::cluster("m"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_that_no_generation_counts_is_undone() {
+    const CLASS: &str = "/apis/scheduling.k8s.io/v1/priorityclasses/m";
+    let world = World::with(&[]);
+    let _workers = world.start_with(Registration::of::<Classes>()).await;
+    world.pass(10).await;
+    assert_eq!(world.work().len(), 1, "{:?}", world.work());
+    world.api.put(CLASS, json!({ "description": "theirs" }));
+    assert_eq!(world.api.object(CLASS).expect("there")["metadata"]["generation"], 1);
+    world.pass(10).await;
+    assert_eq!(
+        (&world.api.object(CLASS).expect("there")["description"], world.work().len()),
+        (&json!("ours"), 2)
+    );
 }
 
 /// Applies and patches a widget, then deletes it.

@@ -235,8 +235,8 @@ impl<K: Writable> WriterBuilder<'_, K> {
     }
 
     /// Has apply send nothing if that would change nothing: this process applied the same last, and in the cache of `lister`
-    /// the object still has the same UID, generation (of kinds without one: resource version), labels, annotations,
-    /// finalizers and owner references as after that apply. An object that the cache does not contain is always applied.
+    /// the object still has the UID and the content that it had after that apply. The status is no part of the content. An
+    /// object that the cache does not contain is always applied.
     #[must_use]
     pub fn cached_by(mut self, lister: &Lister<K>) -> Self {
         let history = Arc::new(ApplyHistory::new(&self.env));
@@ -353,12 +353,15 @@ impl<K: Writable> Writer<K> {
         let present = lister.cached(&key);
         // Read after the object: an epoch that begins in between must not be taken for the object's.
         let epoch = lister.progress().epoch;
-        if let Some(object) = present.filter(|it| history.is_unchanged(&key, &document, it.meta(), epoch)) {
+        if let Some(object) = present
+            && history.is_unchanged(&key, &document, object.meta(), epoch, || encoded(&*object))?
+        {
             return Ok(Written { object, change: Change::None });
         }
         let pending = history.begin(key, &document, epoch);
         let object: Arc<K> = decoded(&self.core.apply(cx, meta, "", uid, document).await?)?;
-        history.complete(pending, object.meta(), |key| lister.cached(key).is_some());
+        let is_cached = |key: &ObjectKey| lister.cached(key).is_some();
+        history.complete(pending, object.meta(), encoded(&*object)?, is_cached);
         Ok(Written { object, change: Change::Updated })
     }
 
