@@ -58,6 +58,9 @@ mod write;
 
 use windlass_object::ObjectKey;
 
+#[doc(inline)]
+pub use windlass_client::RequestOptions;
+
 pub use crate::consistency::freshness::ReadYourWrites;
 pub use crate::core::activity::Busy;
 pub use crate::core::standing::{Held, Holder, Standing};

@@ -2,6 +2,7 @@
 
 mod applying;
 mod caches;
+mod dry_runs;
 mod explaining;
 mod fresh;
 mod parking;

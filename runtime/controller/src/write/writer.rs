@@ -274,7 +274,7 @@ impl<K: Writable> Writer<K> {
     /// # Errors
     /// As the server answers; 409 if the object is not what `current` says any more.
     pub async fn update(&self, cx: &dyn Caller, current: &K, change: impl FnOnce(&mut K)) -> WriteResult<K> {
-        self.written(current, self.core.update(cx, intent(current, change, bytes)?).await?)
+        self.written(cx, current, self.core.update(cx, intent(current, change, bytes)?).await?)
     }
 
     /// Brings the object of `key` to the state that `change` makes: replaces it as [`update`](Self::update) does, or creates
@@ -307,7 +307,7 @@ impl<K: Writable> Writer<K> {
     /// # Errors
     /// As the server answers; 409 if the object is not what `current` says any more.
     pub async fn patch(&self, cx: &dyn Caller, current: &K, change: impl FnOnce(&mut K)) -> WriteResult<K> {
-        self.written(current, self.core.patch(cx, intent(current, change, encoded)?).await?)
+        self.written(cx, current, self.core.patch(cx, intent(current, change, encoded)?).await?)
     }
 
     /// Changes the status in a copy of `current`, and sends what differs in the status. Other changes are not sent.
@@ -320,7 +320,7 @@ impl<K: Writable> Writer<K> {
         current: &K,
         change: impl FnOnce(&mut K),
     ) -> WriteResult<K> {
-        self.written(current, self.core.update_status(cx, intent(current, change, encoded)?).await?)
+        self.written(cx, current, self.core.update_status(cx, intent(current, change, encoded)?).await?)
     }
 
     /// Applies `desired`, without its status: fields that are set are the field manager's, others are left alone. Creates
@@ -346,7 +346,8 @@ impl<K: Writable> Writer<K> {
     pub(super) async fn apply_to(&self, cx: &dyn Caller, desired: &K, uid: Option<&str>) -> WriteResult<K> {
         let (meta, key) = (desired.meta(), ObjectKey::of(desired.meta()));
         let document = self.core.applicable(encoded(desired)?, "")?;
-        let Some(Cached { lister, history }) = &self.cached else {
+        // The answer to a dry run is not the state of the object.
+        let Some(Cached { lister, history }) = self.cached.as_ref().filter(|_| !cx.is_dry_run()) else {
             let answer = self.core.apply(cx, meta, "", uid, document).await?;
             return Ok(Written { object: decoded(&answer)?, change: Change::Updated });
         };
@@ -427,12 +428,14 @@ impl<K: Writable> Writer<K> {
         }
     }
 
-    fn written(&self, current: &K, answer: Option<String>) -> WriteResult<K> {
+    fn written(&self, cx: &dyn Caller, current: &K, answer: Option<String>) -> WriteResult<K> {
         let Some(answer) = answer else {
             return Ok(Written { object: Arc::new(current.clone()), change: Change::None });
         };
         let object: Arc<K> = decoded(&answer)?;
-        self.core.count_noop(current.meta(), object.meta());
+        if !cx.is_dry_run() {
+            self.core.count_noop(current.meta(), object.meta());
+        }
         Ok(Written { object, change: Change::Updated })
     }
 }
