@@ -287,9 +287,9 @@ pub(super) fn bytes(object: &impl Serialize) -> Result<Vec<u8>, WriteError> {
     serde_json::to_vec(object).map_err(WriteError::Encoding)
 }
 
-/// Has the changed object differ in nothing that means nothing: it keeps the version and the UID that were read, and has no
-/// empty labels and the like where there were none, which closures leave behind.
-pub(super) fn tidy(read: &ObjectMeta, changed: &mut ObjectMeta) {
+/// Removes differences without a meaning: the changed object keeps the version and the UID that were read, and loses empty
+/// labels and the like where there were none. Closures leave these behind.
+pub(super) fn restore_unchanged(read: &ObjectMeta, changed: &mut ObjectMeta) {
     changed.resource_version.clone_from(&read.resource_version);
     changed.uid.clone_from(&read.uid);
     changed.labels.take_if(|it| it.is_empty() && read.labels.is_none());

@@ -20,7 +20,7 @@ use crate::error::{ReconcileError, WriteError};
 use crate::setup::Setup;
 use crate::write::apply_history::ApplyHistory;
 use crate::write::caller::Caller;
-use crate::write::request::{Core, Intent, Operation, bytes, tidy};
+use crate::write::request::{Core, Intent, Operation, bytes, restore_unchanged};
 
 /// A Rust type whose objects can be written: k8s-openapi's, those that derive `CustomResource`, and kube's
 /// [`DynamicObject`].
@@ -203,7 +203,7 @@ impl<K: Writable> WriterBuilder<'_, K> {
     }
 
     /// Grants requests on a subresource that have no method here, such as `binding` or `scale`: they are sent by
-    /// [`Context::api`]. The name `finalizers` grants references that block the deletion of these objects.
+    /// [`Context::api`](crate::Context::api). The name `finalizers` grants references that block the deletion of these objects.
     #[must_use]
     pub fn subresource(self, name: &'static str, verb: Verb) -> Self {
         self.declared.uses(&self.core.kind, &format!("/{name}"), &[verb]);
@@ -447,7 +447,7 @@ fn intent<K: Writable, T>(
 ) -> Result<Intent<'_, T>, WriteError> {
     let mut changed = current.clone();
     change(&mut changed);
-    tidy(current.meta(), changed.meta_mut());
+    restore_unchanged(current.meta(), changed.meta_mut());
     Ok(Intent { meta: current.meta(), before: encode(current)?, after: encode(&changed)? })
 }
 
