@@ -40,6 +40,7 @@ use crate::{
         limit::{Limit, Limiter},
         over,
         repeat::Repeat,
+        request_options::RequestOptions,
         turn::During,
         wire::{ServiceWire, Wire},
         write_log::{Log, OpenWrites, WriteLog},
@@ -420,6 +421,7 @@ impl Shared {
             fence: None,
             turn: None,
             open: OpenWrites::default(),
+            options: RequestOptions::default(),
             draining: self.draining.observe(),
         }
     }
@@ -470,6 +472,7 @@ pub struct ControllerClients {
     /// Closed when these clients write no more; `None` for clients that write as long as the process does.
     turn: Option<Observer<()>>,
     open: OpenWrites,
+    options: RequestOptions,
     draining: Observer<bool>,
 }
 
@@ -490,6 +493,18 @@ impl ControllerClients {
     #[must_use]
     pub fn during(&self, turn: Observer<()>, open: OpenWrites) -> Self {
         Self { turn: Some(turn), open, ..self.clone() }
+    }
+
+    /// The same identity, whose clients send requests with these options. An option that is not set keeps its value, so a dry
+    /// run stays one. The log of a [`worker`](Self::worker) records no dry run.
+    #[must_use]
+    pub fn with(&self, options: RequestOptions) -> Self {
+        Self { options: options.over(self.options), ..self.clone() }
+    }
+
+    /// The options of its clients.
+    pub fn options(&self) -> RequestOptions {
+        self.options
     }
 
     /// A client whose writes nobody keeps a log of, and that [`Clients::drain`] leaves alone: for events, which are
@@ -536,6 +551,7 @@ impl ControllerClients {
             Some(turn) => before(During(turn), next),
             None => next,
         };
+        let next = if self.options == RequestOptions::default() { next } else { before(self.options, next) };
         kube::Client::new(AsService(before(self.count.clone(), next)), self.namespace.as_ref())
     }
 }

@@ -1,8 +1,8 @@
 //! The steps every request passes, and how they are put together.
 //!
-//! From outer to inner: count, fence slot, declared verbs, write log, drain, repeat, limiter, in flight, reachability,
+//! From outer to inner: count, request options, turn, fence slot, declared verbs, write log, drain, repeat, limiter, in flight, reachability,
 //! deadline, base URI, credentials, extra headers, gate, wire. The gate acquires a connection from the wire before it lets
-//! a request leave. The first five belong to one user of the stack; everything from there inwards is shared by all users of
+//! a request leave. The first seven belong to one user of the stack; everything from there inwards is shared by all users of
 //! an identity. The election's stack has neither drain nor repeat, limiter or bound. The informers' stack has no repeat:
 //! they obey a 429 themselves, so that their waits are known.
 //!
@@ -20,6 +20,7 @@ pub(crate) mod gate;
 pub(crate) mod in_flight;
 pub(crate) mod limit;
 pub(crate) mod repeat;
+pub(crate) mod request_options;
 pub(crate) mod turn;
 pub(crate) mod wire;
 pub(crate) mod write_log;
@@ -36,7 +37,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt as _, TryFutureExt as _};
-use http::{Request, Response};
+use http::{Request, Response, Uri, uri::PathAndQuery};
 use http_body_util::{BodyExt as _, Collected, Limited, combinators::UnsyncBoxBody};
 use kube::client::Body;
 use tower::{BoxError, Service, ServiceExt as _};
@@ -201,6 +202,17 @@ pub(crate) fn copy(request: &Request<Body>) -> Option<Request<Body>> {
     *copy.headers_mut() = request.headers().clone();
     *copy.extensions_mut() = request.extensions().clone();
     Some(copy)
+}
+
+/// Sets a parameter of the query, in the place of one of that name.
+pub(crate) fn with_parameter(uri: &Uri, name: &str, value: &str) -> Result<Uri, BoxError> {
+    let others = uri.query().into_iter().flat_map(|query| query.split('&'));
+    let kept = others.filter(|pair| !pair.is_empty() && pair.split('=').next() != Some(name));
+    let parameter = format!("{name}={value}");
+    let query: Vec<&str> = kept.chain([parameter.as_str()]).collect();
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(PathAndQuery::try_from(format!("{}?{}", uri.path(), query.join("&")))?);
+    Ok(Uri::from_parts(parts)?)
 }
 
 /// An answer that is short: of one that is not, no more is read than fits.

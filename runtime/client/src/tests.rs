@@ -7,6 +7,7 @@ mod logged;
 mod paused;
 mod raw;
 mod repeated;
+mod request_options;
 mod rotated;
 mod secrets;
 mod sockets;
@@ -49,6 +50,8 @@ struct Seen {
     headers: HeaderMap,
     /// How long the body is, in bytes.
     length: Option<u64>,
+    /// The body, if it is not a stream.
+    body: Bytes,
     at: Instant,
 }
 
@@ -85,7 +88,8 @@ impl World {
         let service = service_fn(move |request: Request<Body>| {
             let (parts, body) = request.into_parts();
             let (length, at) = (http_body::Body::size_hint(&body).exact(), clock.now());
-            let it = Seen { method: parts.method, uri: parts.uri, headers: parts.headers, length, at };
+            let body = body.collect().now_or_never().and_then(Result::ok).unwrap_or_default().to_bytes();
+            let it = Seen { method: parts.method, uri: parts.uri, headers: parts.headers, length, body, at };
             log.lock().unwrap().push(it.clone());
             serve(&it).map(Ok::<_, BoxError>)
         });

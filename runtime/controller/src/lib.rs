@@ -59,16 +59,19 @@ mod write;
 
 use windlass_object::ObjectKey;
 
+#[doc(inline)]
+pub use windlass_client::RequestOptions;
+
 pub use crate::consistency::freshness::ReadYourWrites;
 pub use crate::declared::UNDECLARED;
 pub use crate::descriptor::{Descriptor, RunsOn};
 pub use crate::enqueue::enqueuer::{
-    Enqueuer, all_of, by_any_owner, by_any_owner_of, by_index, by_owner, by_owner_of, by_self,
+    Enqueuer, Owners, all_of, by_any_owner, by_index, by_label, by_owner, by_owner_kind, by_self,
 };
 pub use crate::enqueue::poll::Polled;
 pub use crate::enqueue::predicate;
 pub use crate::enqueue::predicate::{
-    Predicate, annotations_changed, generation_changed, labels_changed, resource_version_changed,
+    Predicate, annotations_changed, changed, generation_changed, labels_changed, resource_version_changed,
 };
 pub use crate::enqueue::source::TaskContext;
 pub use crate::enqueue::timer::Timer;

@@ -403,9 +403,9 @@ impl Setup {
         self.wired.needs_queue(call);
     }
 
-    /// For writers: where their rules are declared, and who they write as.
-    pub(crate) fn declared(&mut self) -> (&mut Declared, Descriptor) {
-        (&mut self.declared, self.descriptor)
+    /// For writers: where their rules are declared.
+    pub(crate) fn declared(&mut self) -> &mut Declared {
+        &mut self.declared
     }
 
     /// Declares that requests with these verbs are made on `K`, beyond what watching it needs. An uncached get is a

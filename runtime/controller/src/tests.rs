@@ -2,11 +2,13 @@
 
 mod applying;
 mod caches;
+mod dry_runs;
 mod explaining;
 mod fresh;
 mod parking;
 mod polls;
 mod queueing;
+mod replacing;
 mod rights;
 mod runnables;
 mod sources;

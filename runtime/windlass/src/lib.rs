@@ -139,12 +139,12 @@ pub mod controller {
     #[doc(inline)]
     pub use windlass_controller::{
         ApiScope, BoxError, CacheSync, Caller, Change, Context, Controller, Deletion, Descriptor, Enqueuer,
-        Outcome, Owned, OwnedBuilder, Polled, Predicate, ReadYourWrites, ReconcileError, Registration,
-        Runnable, RunnableContext, RunsOn, Setup, SetupError, TaskContext, Timer, Trigger, TriggerError,
-        UNDECLARED, Watch, WatchError, Watchable, Watches, Writable, WriteError, WriteResult, Writer,
-        WriterBuilder, Written, all_of, annotations_changed, by_any_owner, by_any_owner_of, by_index,
-        by_owner, by_owner_of, by_self, generation_changed, labels_changed, not_yet, predicate,
-        resource_version_changed, retry, retry_after, terminal,
+        Outcome, Owned, OwnedBuilder, Owners, Polled, Predicate, ReadYourWrites, ReconcileError,
+        Registration, RequestOptions, Runnable, RunnableContext, RunsOn, Setup, SetupError, TaskContext,
+        Timer, Trigger, TriggerError, UNDECLARED, Watch, WatchError, Watchable, Watches, Writable,
+        WriteError, WriteResult, Writer, WriterBuilder, Written, all_of, annotations_changed, by_any_owner,
+        by_index, by_label, by_owner, by_owner_kind, by_self, changed, generation_changed, labels_changed,
+        not_yet, predicate, resource_version_changed, retry, retry_after, terminal,
     };
 }
 

@@ -24,7 +24,7 @@ use windlass_object::{
     request::{RequestInfo, parameter},
 };
 
-use super::{Answer, Next, Notes, Step, gate::Due};
+use super::{Answer, Next, Notes, Step, gate::Due, request_options::time_limit};
 use crate::error::{DeadlineError, SilentError};
 
 /// What a watch may be silent for beyond its own timeout: the way of the server's last words.
@@ -49,16 +49,17 @@ pub(crate) struct Deadline {
 impl Step for Deadline {
     async fn handle(self, mut request: Request<Body>, next: Next) -> Answer {
         let (notes, sent) = (Notes::of(&mut request), self.env.now());
+        let within = time_limit(&request, self.within);
         let limit = if notes.info().is_watch() {
             Limit::Silence(watch_timeout(request.uri().query()) + SILENCE_GRACE)
         } else if is_list(notes.info()) {
-            Limit::Progress { sent, within: self.within }
+            Limit::Progress { sent, within }
         } else {
-            Limit::Total { sent, within: self.within }
+            Limit::Total { sent, within }
         };
-        request.extensions_mut().insert(Due(sent + self.within));
-        let answer = self.env.timeout(self.within, next.send(request)).await;
-        let response = answer.map_err(|_| DeadlineError { within: self.within })??;
+        request.extensions_mut().insert(Due(sent + within));
+        let answer = self.env.timeout(within, next.send(request)).await;
+        let response = answer.map_err(|_| DeadlineError { within })??;
         Ok(response.map(|body| TimedBody::new(body, self.env, limit).boxed_unsync()))
     }
 }

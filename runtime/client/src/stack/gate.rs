@@ -37,7 +37,7 @@
 use std::{fmt, future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use futures_util::future::{BoxFuture, Either, FutureExt as _, pending, select};
-use http::{Request, Uri, uri::PathAndQuery};
+use http::{Request, Uri};
 use kube::client::Body;
 use tower::BoxError;
 use windlass_env::{Env, Instant};
@@ -45,6 +45,7 @@ use windlass_env::{Env, Instant};
 use super::{
     Answer, Carry, Next, Notes, Step,
     wire::{SendError, Wire},
+    with_parameter,
 };
 use crate::error::{FencedError, KilledError};
 
@@ -100,6 +101,9 @@ impl Step for Behind {
 
 /// With less than this left before the fence closes, nothing is sent: the request could not be answered in time.
 const MIN_REMAINING: Duration = Duration::from_secs(1);
+
+/// No longer time is named to the server. Go's durations end after 292 years, and a server works for minutes at most.
+const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// When the caller of a request stops waiting for its answer.
 #[derive(Copy, Clone, Debug)]
@@ -219,13 +223,7 @@ impl Gate {
 
 /// Replaces the `timeout` parameter. The server reads a Go duration, and takes zero for "no limit": never that.
 fn with_timeout(uri: &Uri, within: Duration) -> Result<Uri, BoxError> {
-    let others = uri.query().into_iter().flat_map(|query| query.split('&'));
-    let kept = others.filter(|pair| !pair.is_empty() && *pair != "timeout" && !pair.starts_with("timeout="));
-    let timeout = format!("timeout={}ms", within.as_millis().max(1));
-    let query: Vec<&str> = kept.chain([timeout.as_str()]).collect();
-    let mut parts = uri.clone().into_parts();
-    parts.path_and_query = Some(PathAndQuery::try_from(format!("{}?{}", uri.path(), query.join("&")))?);
-    Ok(Uri::from_parts(parts)?)
+    with_parameter(uri, "timeout", &format!("{}ms", within.min(MAX_TIMEOUT).as_millis().max(1)))
 }
 
 #[cfg(test)]
@@ -247,5 +245,11 @@ mod tests {
     fn the_timeout_is_never_zero() {
         let uri = with_timeout(&"/p".parse().unwrap(), Duration::from_nanos(1)).unwrap();
         assert_eq!(uri, "/p?timeout=1ms");
+    }
+
+    #[test]
+    fn timeout_of_a_request_without_limit_is_a_go_duration() {
+        let uri = with_timeout(&"/p".parse().unwrap(), Duration::MAX).unwrap();
+        assert_eq!(uri, "/p?timeout=86400000ms");
     }
 }

@@ -20,7 +20,9 @@ use tower::BoxError;
 use windlass_env::Env;
 use windlass_object::wire;
 
-use super::{Answer, Next, Notes, ResponseBody, Step, copy, count::Meter, full, read};
+use super::{
+    Answer, Next, Notes, ResponseBody, Step, copy, count::Meter, full, read, request_options::time_limit,
+};
 use crate::error::{advised_by_headers, advised_by_status};
 
 /// How often a request is sent at most, as other clients of the API do.
@@ -42,7 +44,7 @@ impl Step for Repeat {
         if notes.info().is_watch() {
             return next.send(request).await;
         }
-        let until = self.env.now() + self.within;
+        let until = self.env.now() + time_limit(&request, self.within);
         for _ in 1..MOST_TRIES {
             // A body that is a stream can be sent once only.
             let Some(again) = copy(&request) else { break };

@@ -79,16 +79,41 @@ where
     move |_| lister.keys()
 }
 
-/// What [`by_owner`] does, for owners of a kind known only at run time.
-pub fn by_owner_of<K: Resource>(kind: ResourceKind) -> impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + 'static {
-    move |object| controlling(object.meta(), &kind)
+/// The key of the object that the label `key` names, in the namespace of the changed object. An object without the label, or
+/// with an empty value, has none. The index function [`indexes::by_label`](windlass_informer::indexes::by_label) returns
+/// the value itself.
+///
+/// # Examples
+/// ```
+/// # use k8s_openapi::api::core::v1::Pod;
+/// # use windlass_controller::{Setup, by_label};
+/// # fn declare(setup: &mut Setup) {
+/// setup.watch::<Pod>().enqueue(by_label("example.com/site"));
+/// # }
+/// ```
+pub fn by_label<K: Resource>(key: &str) -> impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + use<K> {
+    let key = key.to_owned();
+    move |object| named_by_label(object.meta(), &key).into_iter().collect()
 }
 
-/// What [`by_any_owner`] does, for owners of a kind known only at run time.
-pub fn by_any_owner_of<K: Resource>(
+/// The owners of an object that a mapper takes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Owners {
+    /// The owner that controls the object.
+    Controller,
+    /// All owners, whether they control the object or not.
+    All,
+}
+
+/// As [`by_owner`] or [`by_any_owner`], for owners of a kind known only at run time.
+pub fn by_owner_kind<K: Resource>(
     kind: ResourceKind,
+    owners: Owners,
 ) -> impl Fn(&K) -> Vec<ObjectKey> + Send + Sync + 'static {
-    move |object| owning(object.meta(), &kind)
+    move |object| match owners {
+        Owners::Controller => controlling(object.meta(), &kind),
+        Owners::All => owning(object.meta(), &kind),
+    }
 }
 
 /// Where handlers put keys. It knows the priority that what happened deserves, which keys rest in quarantine, and which
@@ -244,6 +269,11 @@ impl fmt::Debug for Enqueuer {
     }
 }
 
+fn named_by_label(meta: &ObjectMeta, key: &str) -> Option<ObjectKey> {
+    let name = meta.labels.as_ref()?.get(key).filter(|name| !name.is_empty())?;
+    Some(ObjectKey::new(meta.namespace.as_deref(), name))
+}
+
 fn controlling(meta: &ObjectMeta, kind: &ResourceKind) -> Vec<ObjectKey> {
     key_of_owner(meta, kind, controller_of(meta)).into_iter().collect()
 }
@@ -329,9 +359,24 @@ mod tests {
         assert_eq!(by_any_owner::<ReplicaSet>(&pod), [web.clone(), api.clone()]);
         assert_eq!(by_owner::<ReplicaSet>(&pod), std::slice::from_ref(&web));
         let kind = ResourceKind::of::<ReplicaSet>();
-        assert_eq!(by_any_owner_of(kind.clone())(&pod), [web.clone(), api]);
-        assert_eq!(by_owner_of(kind)(&pod), [web]);
+        assert_eq!(by_owner_kind(kind.clone(), Owners::All)(&pod), [web.clone(), api]);
+        assert_eq!(by_owner_kind(kind, Owners::Controller)(&pod), [web]);
         assert_eq!(by_any_owner::<ReplicaSet>(&Pod::default()), []);
+    }
+
+    #[test]
+    fn label_names_an_object_in_the_same_namespace() {
+        let mut pod = owned("v1", "Node", None);
+        let mut labelled = |value: &str| {
+            pod.metadata.labels = Some([("site".to_owned(), value.to_owned())].into());
+            by_label("site")(&pod)
+        };
+        assert_eq!(labelled("web"), [ObjectKey::namespaced("shop", "web")]);
+        assert_eq!(labelled(""), []);
+        let mut node = Node::default();
+        assert_eq!(by_label("site")(&node), []);
+        node.metadata.labels = Some([("site".to_owned(), "web".to_owned())].into());
+        assert_eq!(by_label("site")(&node), [ObjectKey::cluster("web")]);
     }
 
     #[test]

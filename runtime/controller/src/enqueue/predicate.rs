@@ -95,6 +95,22 @@ pub fn annotations_changed<O: Resource + 'static>() -> Predicate<O> {
     maps_differ(|meta| meta.annotations.as_ref()).named("annotations_changed")
 }
 
+/// Updates in which that part of the object differs. The part is a value of its own, such as a number or a clone.
+///
+/// # Examples
+/// ```
+/// # use k8s_openapi::api::core::v1::Pod;
+/// # use windlass_controller::{Predicate, changed};
+/// let phase: Predicate<Pod> = changed(|pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone()));
+/// ```
+pub fn changed<O, T>(part: impl Fn(&O) -> T + Send + Sync + 'static) -> Predicate<O>
+where
+    O: 'static,
+    T: PartialEq,
+{
+    Predicate::of_update(move |old: &O, new: &O| part(old) != part(new)).named("changed")
+}
+
 /// Events of objects whose labels `selector` matches in the newest state. An object that no longer matches does not
 /// pass: whoever must hear of that says `any([labelled(..), labels_changed()])`.
 pub fn labelled<O: Resource + 'static>(selector: LabelSelector) -> Predicate<O> {
@@ -178,11 +194,13 @@ mod tests {
             ("annotation", updated(|meta| meta.annotations = one("note", "x"))),
             ("empty maps", updated(|meta| (meta.labels, meta.annotations) = (Some(Strings::new()), None))),
         ];
-        let table: [(Predicate<Pod>, &str); 4] = [
+        let version = |pod: &Pod| pod.metadata.resource_version.clone();
+        let table: [(Predicate<Pod>, &str); 5] = [
             (generation_changed(), "generation"),
             (resource_version_changed(), "version"),
             (labels_changed(), "label"),
             (annotations_changed(), "annotation"),
+            (changed(version), "version"),
         ];
         for (predicate, wanted) in table {
             for (what, event) in &changes {

@@ -8,6 +8,7 @@ use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tracing::Instrument as _;
+use windlass_client::RequestOptions;
 use windlass_env::{Env, Task};
 use windlass_events::Recorder;
 use windlass_object::condition::ConditionStatus;
@@ -66,6 +67,38 @@ impl Context {
         K: Resource<DynamicType = (), Scope: ApiScope<K>>,
     {
         K::Scope::api(self.client().clone(), at.namespace().unwrap_or_default())
+    }
+
+    /// Returns a context whose requests have these options: those of [`client`](Self::client), [`api`](Self::api) and of
+    /// writers that it is passed to. An option that is not set keeps its value.
+    ///
+    /// In a dry run the server checks a write and answers as if it had written. Read-your-writes does not wait for it, and no
+    /// writer records it. The rest has its effect: events are recorded, and the cleanup of
+    /// [`finalize`](crate::Writer::finalize) runs.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::time::Duration;
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # use kube::api::LogParams;
+    /// # use windlass_controller::{Context, ReconcileError, RequestOptions};
+    /// # use windlass_object::ObjectKey;
+    /// # async fn follow(key: &ObjectKey, cx: &Context) -> Result<(), ReconcileError> {
+    /// let mut options = RequestOptions::default();
+    /// options.timeout = Some(Duration::MAX);
+    /// let log = LogParams { follow: true, ..LogParams::default() };
+    /// let lines = cx.with(options).api::<Pod>(key).log_stream(key.name(), &log).await?;
+    /// # drop(lines);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with(&self, options: RequestOptions) -> Self {
+        Self { turn: Arc::new(self.turn.with(options)), ..self.clone() }
+    }
+
+    pub(crate) fn options(&self) -> RequestOptions {
+        self.turn.options()
     }
 
     /// Reads an object past the cache; `None` if it does not exist. `setup` declares that by

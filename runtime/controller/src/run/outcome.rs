@@ -43,6 +43,48 @@ impl Outcome {
             }
         }
     }
+
+    /// Returns the outcome that looks again earlier, for a reconcile of several parts. Of two at the same time, the one with
+    /// the higher priority; one that states a priority precedes one that keeps the key's. An outcome that looks again
+    /// precedes one that does not, and [`Paused`](Self::Paused) precedes [`Done`](Self::Done), because it has a reason. Of
+    /// two reasons the first stays.
+    #[must_use]
+    pub fn sooner(self, other: Outcome) -> Outcome {
+        match (self.requeue(), other.requeue()) {
+            (Some((one, _)), Some((another, _))) if one != another => {
+                if one < another {
+                    self
+                } else {
+                    other
+                }
+            }
+            (Some((_, one)), Some((_, another))) => {
+                if one >= another {
+                    self
+                } else {
+                    other
+                }
+            }
+            (Some(_), None) => self,
+            (None, Some(_)) => other,
+            (None, None) => {
+                if self == Outcome::Done {
+                    other
+                } else {
+                    self
+                }
+            }
+        }
+    }
+
+    /// When to look again, and at which priority if the outcome states one.
+    fn requeue(self) -> Option<(Duration, Option<Priority>)> {
+        match self {
+            Outcome::Done | Outcome::Paused(_) => None,
+            Outcome::RequeueAfter(after) => Some((after, None)),
+            Outcome::RequeueAt { after, priority } => Some((after, Some(priority))),
+        }
+    }
 }
 
 /// How one attempt at a key ended.
@@ -107,6 +149,28 @@ fn settle_failure(error: &ReconcileError, attempts: u32, max_retries: Option<u32
 mod tests {
     use super::*;
     use crate::error::{not_yet, retry, retry_after, terminal};
+
+    #[test]
+    fn sooner_outcome_is_the_earlier_then_the_more_urgent() {
+        let (soon, late) =
+            (Outcome::RequeueAfter(Duration::from_secs(1)), Outcome::RequeueAfter(Duration::from_secs(2)));
+        let paused = Outcome::paused("as told");
+        let in_order = [
+            soon.at(Priority::HIGH),
+            soon.at(Priority::LOW),
+            soon,
+            late.at(Priority::HIGH),
+            late,
+            paused,
+            Outcome::Done,
+        ];
+        for (at, one) in in_order.into_iter().enumerate() {
+            for another in in_order.into_iter().skip(at) {
+                assert_eq!((one.sooner(another), another.sooner(one)), (one, one), "{one:?} {another:?}");
+            }
+        }
+        assert_eq!(paused.sooner(Outcome::paused("for another reason")), paused);
+    }
 
     const FORBIDDEN: &str =
         r#"User "me" cannot create resource "pods" in API group "" in the namespace "web""#;

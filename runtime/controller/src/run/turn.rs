@@ -8,7 +8,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use windlass_client::{ControllerClients, DeclaredVerbs, OpenWrites, WriteLog as _};
+use windlass_client::{ControllerClients, DeclaredVerbs, OpenWrites, RequestOptions, WriteLog as _};
 use windlass_env::cell::{Publisher, cell};
 use windlass_env::{Env, TaskGroup};
 
@@ -51,6 +51,23 @@ impl Turn {
             tasks: TaskGroup::new(env.clone()),
         };
         OpenTurn { turn: Arc::new(turn), open: Some(publisher) }
+    }
+
+    /// The same turn, with a client that sends requests with these options.
+    pub(crate) fn with(&self, options: RequestOptions) -> Self {
+        Self {
+            clients: self.clients.with(options),
+            declared: Arc::clone(&self.declared),
+            log: Arc::clone(&self.log),
+            writes: self.writes.clone(),
+            client: OnceLock::new(),
+            tasks: self.tasks.clone(),
+        }
+    }
+
+    /// The options of its client.
+    pub(crate) fn options(&self) -> RequestOptions {
+        self.clients.options()
     }
 
     /// Returns the client of this turn.

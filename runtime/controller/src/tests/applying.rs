@@ -1,9 +1,14 @@
 //! Applies through a writer that knows a cache: which are sent, and which are not.
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 
+use kube::api::DeleteParams;
+use kube::core::DynamicObject;
+
+use super::watching::{define_widgets, widget, widgets};
 use super::*;
-use crate::{Enqueuer, Writer};
+use crate::{Change, Deletion, Enqueuer, Writer};
 
 const SET: &str = "/apis/apps/v1/namespaces/shop/replicasets/m";
 
@@ -98,4 +103,101 @@ async fn apply_is_always_sent_if_the_cache_does_not_contain_the_object() {
     let _workers = applying(&world, others).await;
     world.pass(10).await;
     assert!(world.work().len() > 5, "{:?}", world.work());
+}
+
+/// Applies a PriorityClass every second: a kind with a generation that never moves.
+struct Classes(Writer<PriorityClass>);
+
+impl Controller for Classes {
+    const NAME: &'static str = "classes";
+    type Config = ();
+
+    fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
+        let classes = setup.watch::<PriorityClass>().lister();
+        Ok(Self(setup.writer::<PriorityClass>().apply().cached_by(&classes).build()))
+    }
+
+    async fn reconcile(&self, _: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let mut class = PriorityClass {
+            value: Some(7),
+            description: Some("ours".to_owned()),
+            ..PriorityClass::default()
+        };
+        class.metadata.name = Some("m".to_owned());
+        self.0.apply(cx, &class).await?;
+        Ok(Outcome::RequeueAfter(Duration::from_secs(1)))
+    }
+
+    fn started(&self, queue: &Enqueuer) {
+        queue.add(ObjectKey::cluster("m"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_that_no_generation_counts_is_undone() {
+    const CLASS: &str = "/apis/scheduling.k8s.io/v1/priorityclasses/m";
+    let world = World::with(&[]);
+    let _workers = world.start_with(Registration::of::<Classes>()).await;
+    world.pass(10).await;
+    assert_eq!(world.work().len(), 1, "{:?}", world.work());
+    world.api.put(CLASS, json!({ "description": "theirs" }));
+    assert_eq!(world.api.object(CLASS).expect("there")["metadata"]["generation"], 1);
+    world.pass(10).await;
+    assert_eq!(
+        (&world.api.object(CLASS).expect("there")["description"], world.work().len()),
+        (&json!("ours"), 2)
+    );
+}
+
+/// Applies and patches a widget, then deletes it.
+struct Widgets {
+    cached: Lister<DynamicObject>,
+    writer: Writer<DynamicObject>,
+}
+
+impl Controller for Widgets {
+    const NAME: &'static str = "widgets";
+    type Config = ();
+
+    fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
+        let cached = setup.watch_dynamic(widgets()).primary().lister();
+        let writer = setup.writer_dynamic(widgets()).apply().patch().delete().cached_by(&cached).build();
+        Ok(Self { cached, writer })
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
+        let mut desired = DynamicObject::new(key.name(), &widgets().api_resource()).within("shop");
+        desired.data = json!({ "spec": { "size": 1 } });
+        let Some(present) = self.cached.get(key)? else {
+            self.writer.apply(cx, &desired).await?;
+            return Ok(Outcome::Done);
+        };
+        if present.data["spec"]["size"] == 2 {
+            let deleted = self.writer.delete(cx, &present, &DeleteParams::default()).await?;
+            assert_eq!(deleted, Deletion::Accepted);
+            return Ok(Outcome::Paused("deleted"));
+        }
+        assert_eq!(self.writer.apply(cx, &desired).await?.change, Change::None);
+        self.writer.patch(cx, &present, |it| it.data["spec"]["size"] = json!(2)).await?;
+        Ok(Outcome::Done)
+    }
+
+    fn started(&self, queue: &Enqueuer) {
+        queue.add(ObjectKey::namespaced("shop", "w"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn kind_known_only_at_run_time_is_written_like_any_other() {
+    let world = World::with(&[]);
+    define_widgets(&world);
+    let declared = Registration::of::<Widgets>().declaration(&Env::virtual_time(1)).expect("set up").rules;
+    assert!(declared.iter().any(|rule| rule.resource == "widgets" && rule.verbs.contains(&Verb::Delete)));
+    let _workers = world.start_with(Registration::of::<Widgets>()).await;
+    world.pass(1).await;
+    let first: Vec<_> = world.work().into_iter().take(3).collect();
+    let of_widget = |method: &str| {
+        first.iter().filter(|line| line.contains(method) && line.contains(&widget("w"))).count()
+    };
+    assert_eq!((of_widget("PATCH"), of_widget("DELETE")), (2, 1), "{first:?}");
 }

@@ -11,7 +11,7 @@ use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::predicate::{annotations_changed, any, generation_changed, labels_changed, not};
 use crate::enqueue::wiring::{Guarded, Wiring};
 use crate::host::to_keys;
-use crate::{Predicate, WatchError, by_any_owner, by_owner, by_owner_of};
+use crate::{Owners, Predicate, WatchError, by_any_owner, by_owner, by_owner_kind};
 use windlass_informer::indexes::by_label;
 
 fn secret(name: &str) -> String {
@@ -25,7 +25,7 @@ fn owned_by(owners: &[(&str, &str, bool)]) -> serde_json::Value {
 
 const WIDGETS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com";
 
-fn widgets() -> ResourceKind {
+pub(super) fn widgets() -> ResourceKind {
     ResourceKind {
         group: "example.com".into(),
         version: "v1".into(),
@@ -35,7 +35,7 @@ fn widgets() -> ResourceKind {
     }
 }
 
-fn define_widgets(world: &World) {
+pub(super) fn define_widgets(world: &World) {
     let schema =
         json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
     let version = json!({ "name": "v1", "served": true, "storage": true, "schema": schema });
@@ -46,7 +46,7 @@ fn define_widgets(world: &World) {
     world.api.put(WIDGETS, json!({ "spec": spec }));
 }
 
-fn widget(name: &str) -> String {
+pub(super) fn widget(name: &str) -> String {
     format!("/apis/example.com/v1/namespaces/shop/widgets/{name}")
 }
 
@@ -181,8 +181,8 @@ async fn kinds_known_only_at_run_time_are_watched_like_any_other() {
     let _workers = world
         .watcher(|setup| {
             setup.watch_dynamic(widgets()).primary().when(generation_changed());
-            let kind = ResourceKind::of::<ConfigMap>();
-            setup.watch_dynamic(ResourceKind::of::<Secret>()).enqueue(by_owner_of(kind));
+            let by_map = by_owner_kind(ResourceKind::of::<ConfigMap>(), Owners::Controller);
+            setup.watch_dynamic(ResourceKind::of::<Secret>()).enqueue(by_map);
         })
         .await;
     world.pass(1).await;

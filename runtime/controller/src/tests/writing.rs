@@ -6,12 +6,12 @@ use kube::api::DeleteParams;
 use windlass_informer::KindOptions;
 
 use super::*;
-use crate::{Change, Deletion, Owned, Writable, WriteError, Writer, WriterBuilder};
+use crate::{Change, Deletion, Owned, Watchable, Writable, WriteError, Writer, WriterBuilder};
 
 const FINALIZER: &str = "example.com/cleanup";
 
 /// A controller that calls `act` once, with a writer of `K` and the object `shop/m` as the server has it.
-struct Once<K: Writable> {
+struct Once<K: Watchable + Writable> {
     grant: fn(WriterBuilder<'_, K>) -> Writer<K>,
     act: Act<K>,
 }
@@ -23,14 +23,14 @@ type Acting = BoxFuture<'static, Result<(), ReconcileError>>;
 /// What that call came to.
 type Results = Arc<Mutex<Vec<Result<(), ReconcileError>>>>;
 
-struct Calling<K: Writable> {
+struct Calling<K: Watchable + Writable> {
     writer: Writer<K>,
     objects: Lister<K>,
     once: Arc<Once<K>>,
     results: Results,
 }
 
-impl<K: Writable> Controller for Calling<K> {
+impl<K: Watchable + Writable> Controller for Calling<K> {
     const NAME: &'static str = "calling";
     type Config = (Arc<Once<K>>, Results);
 
@@ -54,13 +54,13 @@ impl<K: Writable> Controller for Calling<K> {
 }
 
 /// Runs `act` once; returns its result.
-async fn once<K, F>(
+pub(super) async fn once<K, F>(
     world: &World,
     grant: fn(WriterBuilder<'_, K>) -> Writer<K>,
     act: impl Fn(Writer<K>, Context, Arc<K>) -> F + Send + Sync + 'static,
 ) -> Result<(), ReconcileError>
 where
-    K: Writable,
+    K: Watchable + Writable,
     F: Future<Output = Result<(), ReconcileError>> + Send + 'static,
 {
     let once = Once { grant, act: Box::new(move |writer, cx, object| Box::pin(act(writer, cx, object))) };
@@ -72,7 +72,7 @@ where
     result.expect("it was called")
 }
 
-fn label(map: &mut ConfigMap) {
+pub(super) fn label(map: &mut ConfigMap) {
     map.metadata.labels.get_or_insert_default().insert("tier".to_owned(), "front".to_owned());
 }
 
@@ -310,7 +310,7 @@ impl Controller for Parent {
     }
 }
 
-fn put_service(world: &World, name: &str, more: &str) {
+pub(super) fn put_service(world: &World, name: &str, more: &str) {
     let spec = json!({ "ports": [{ "port": 80 }] });
     let service = json!({ "metadata": { "annotations": { "more": more } }, "spec": spec });
     world.api.put(&format!("/api/v1/namespaces/shop/services/{name}"), service);

@@ -3,20 +3,25 @@
 //! Guarantees:
 //! - An apply counts as done only if its answer arrived, and no other apply to the same object overlapped with it.
 //! - It holds for the object with the UID of that answer, and as long as the cache shows the state of that answer: the
-//!   same generation (of kinds without one: the same resource version), labels, annotations, finalizers and owner
-//!   references. A cache that detects a restored server shows no such state any more.
+//!   same resource version, or the same content apart from the status and the metadata that the server keeps. A cache
+//!   that detects a restored server shows no such state any more.
 //! - Memory: a fixed size for each object, for at most twice as many objects as the cache contains, and a few more.
 //!
 //! After a restart nothing is known, so each object is applied once.
+//!
+//! It refuses to trust `metadata.generation`: kinds such as PriorityClass set it when an object is created, and keep it when
+//! the object changes.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kube::core::ObjectMeta;
-use serde_json::{Value, json};
+use serde_json::Value;
 use windlass_env::Env;
 use windlass_object::ObjectKey;
+
+use crate::error::WriteError;
 
 /// Up to this many objects are recorded before the first sweep.
 const SWEPT_FROM: usize = 64;
@@ -44,13 +49,13 @@ enum Record {
 }
 
 /// An apply, and the object as it was after that. Documents are kept as hashes.
-#[derive(PartialEq, Eq)]
 struct State {
     desired: u64,
-    /// Of the cache: in each epoch the server assigns the same versions and generations again.
+    /// Of the cache: in each epoch the server assigns the same versions again.
     epoch: u64,
     uid: Option<String>,
-    present: u64,
+    version: Option<String>,
+    content: u64,
 }
 
 /// An apply that was sent.
@@ -67,17 +72,29 @@ impl ApplyHistory {
         Self { seed: env.hash_seed("applies"), records: Mutex::new(records) }
     }
 
-    /// Whether the last apply to the object was one of `desired`, and nothing changed since: the cache contains `present`,
-    /// and was in `epoch` after that was read.
+    /// Whether the last apply to the object was one of `desired`, and nothing changed since. The cache contains `present`, and
+    /// was in `epoch` after that was read; `object` encodes it, if its version does not decide.
     pub(super) fn is_unchanged(
         &self,
         key: &ObjectKey,
         desired: &Value,
         present: &ObjectMeta,
         epoch: u64,
-    ) -> bool {
-        let state = self.state(self.hash(desired), present, epoch);
-        matches!(self.lock().by_key.get(key), Some(Record::Complete(last)) if *last == state)
+        object: impl FnOnce() -> Result<Value, WriteError>,
+    ) -> Result<bool, WriteError> {
+        let desired = self.hash(desired);
+        let content = match self.lock().by_key.get(key) {
+            Some(Record::Complete(last))
+                if last.desired == desired && last.epoch == epoch && last.uid == present.uid =>
+            {
+                if last.version.is_some() && last.version == present.resource_version {
+                    return Ok(true);
+                }
+                last.content
+            }
+            Some(_) | None => return Ok(false),
+        };
+        Ok(content == self.hash_content(object()?))
     }
 
     /// Records that `desired` is sent, while the cache is in `epoch`. Until [`complete`](Self::complete) nothing is known about the object.
@@ -90,15 +107,17 @@ impl ApplyHistory {
         PendingApply { key, number, desired, epoch }
     }
 
-    /// Records the answer to an apply.
+    /// Records the answer to an apply: its metadata, and the whole object.
     pub(super) fn complete(
         &self,
         pending: PendingApply,
         answer: &ObjectMeta,
+        object: Value,
         is_cached: impl Fn(&ObjectKey) -> bool,
     ) {
         let PendingApply { key, number, desired, epoch } = pending;
-        let state = self.state(desired, answer, epoch);
+        let (uid, version) = (answer.uid.clone(), answer.resource_version.clone());
+        let state = State { desired, epoch, uid, version, content: self.hash_content(object) };
         let mut records = self.lock();
         // Which of two applies that overlap reached the server first is unknown: neither counts.
         let last = records.by_key.remove(&key);
@@ -108,14 +127,16 @@ impl ApplyHistory {
         records.sweep(is_cached);
     }
 
-    fn state(&self, desired: u64, meta: &ObjectMeta, epoch: u64) -> State {
-        let version = meta.resource_version.as_ref().filter(|_| meta.generation.is_none());
-        let labels: BTreeMap<_, _> = meta.labels.iter().flatten().collect();
-        let annotations: BTreeMap<_, _> = meta.annotations.iter().flatten().collect();
-        let finalizers: Vec<_> = meta.finalizers.iter().flatten().collect();
-        let owners: Vec<_> = meta.owner_references.iter().flatten().collect();
-        let present = json!([meta.generation, version, labels, annotations, finalizers, owners]);
-        State { desired, epoch, uid: meta.uid.clone(), present: self.hash(&present) }
+    /// The hash of what an apply can change.
+    fn hash_content(&self, mut object: Value) -> u64 {
+        if let Some(fields) = object.as_object_mut() {
+            fields.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind" | "status"));
+        }
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            let of_server = ["resourceVersion", "generation", "managedFields"];
+            metadata.retain(|name, _| !of_server.contains(&name.as_str()));
+        }
+        self.hash(&object)
     }
 
     fn hash(&self, document: &Value) -> u64 {
@@ -142,6 +163,8 @@ impl Records {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn key(number: usize) -> ObjectKey {
@@ -152,56 +175,88 @@ mod tests {
         ApplyHistory::new(&Env::virtual_time(1))
     }
 
-    fn meta(change: impl FnOnce(&mut ObjectMeta)) -> ObjectMeta {
-        let mut meta = ObjectMeta { uid: Some("u".into()), generation: Some(1), ..ObjectMeta::default() };
-        change(&mut meta);
-        meta
+    fn present(change: impl FnOnce(&mut Value)) -> Value {
+        let mut object =
+            json!({ "metadata": { "uid": "u", "resourceVersion": "1", "generation": 1 }, "spec": 1 });
+        change(&mut object);
+        object
     }
 
-    /// Applies `desired`, which the server answers with `answer`.
-    fn apply(history: &ApplyHistory, desired: &Value, answer: &ObjectMeta) {
-        history.complete(history.begin(key(1), desired, 1), answer, |_| true);
+    fn meta(object: &Value) -> ObjectMeta {
+        serde_json::from_value(object["metadata"].clone()).expect("metadata")
+    }
+
+    fn complete(history: &ApplyHistory, pending: PendingApply) {
+        let answer = present(|_| ());
+        history.complete(pending, &meta(&answer), answer, |_| true);
+    }
+
+    /// Applies `desired`, which the server answers with [`present`].
+    fn apply(history: &ApplyHistory, desired: &Value) {
+        complete(history, history.begin(key(1), desired, 1));
+    }
+
+    fn is_unchanged(history: &ApplyHistory, desired: &Value, present: Value, epoch: u64) -> bool {
+        history.is_unchanged(&key(1), desired, &meta(&present), epoch, || Ok(present)).expect("encoded")
     }
 
     #[test]
-    fn apply_is_unchanged_until_bytes_or_metadata_change() {
+    fn apply_is_unchanged_until_bytes_or_content_change() {
         let (history, desired) = (history(), json!({ "spec": 1 }));
-        apply(&history, &desired, &meta(|_| ()));
-        let is_unchanged = |desired: &Value, present| history.is_unchanged(&key(1), desired, &present, 1);
-        assert!(is_unchanged(&desired, meta(|_| ())));
-        // An empty map is none, and kinds with a generation have a new version with every status.
-        assert!(is_unchanged(&desired, meta(|it| it.labels = Some(BTreeMap::new()))));
-        assert!(is_unchanged(&desired, meta(|it| it.resource_version = Some("9".into()))));
-        assert!(!is_unchanged(&json!({ "spec": 2 }), meta(|_| ())));
+        apply(&history, &desired);
+        let unchanged = |present| is_unchanged(&history, &desired, present, 1);
+        assert!(unchanged(present(|_| ())));
+        // A status comes with a new version, and managers of fields with every write.
+        assert!(unchanged(present(|it| {
+            it["metadata"]["resourceVersion"] = json!("9");
+            it["metadata"]["managedFields"] = json!([{ "manager": "another" }]);
+            it["status"] = json!({ "ready": true });
+        })));
+        assert!(!is_unchanged(&history, &json!({ "spec": 2 }), present(|_| ()), 1));
+        assert!(!is_unchanged(&history, &desired, present(|_| ()), 2), "the server was restored");
+        // No change has a new generation: kinds exist that never count it.
         let changed = [
-            meta(|it| it.uid = Some("another".into())),
-            meta(|it| it.generation = Some(2)),
-            meta(|it| it.labels = Some([("a".into(), "b".into())].into())),
-            meta(|it| it.annotations = Some([("a".into(), "b".into())].into())),
-            meta(|it| it.finalizers = Some(vec!["a".into()])),
-            meta(|it| it.owner_references = Some(vec![Default::default()])),
+            ("/metadata/uid", json!("another")),
+            ("/spec", json!(2)),
+            ("/metadata/labels", json!({ "a": "b" })),
+            ("/metadata/annotations", json!({ "a": "b" })),
+            ("/metadata/finalizers", json!(["a"])),
+            (
+                "/metadata/ownerReferences",
+                json!([{ "apiVersion": "v1", "kind": "Node", "name": "n", "uid": "o" }]),
+            ),
         ];
-        assert!(!history.is_unchanged(&key(1), &desired, &meta(|_| ()), 2), "the server was restored");
-        assert!(!changed.into_iter().any(|present| is_unchanged(&desired, present)));
+        for (path, value) in changed {
+            let present = present(|it| {
+                let (parent, name) = path.rsplit_once('/').expect("a path");
+                it.pointer_mut(parent).expect("there")[name] = value;
+                it["metadata"]["resourceVersion"] = json!("9");
+            });
+            assert!(!unchanged(present), "{path}");
+        }
     }
 
+    /// A transform has the cache show another content than the answer.
     #[test]
-    fn resource_version_counts_for_kinds_without_generation() {
-        let (history, desired) = (history(), json!({ "data": 1 }));
-        let at = |version: &str| {
-            meta(|it| (it.generation, it.resource_version) = (None, Some(version.to_owned())))
+    fn object_is_unchanged_while_its_version_is_that_of_the_answer() {
+        let (history, desired) = (history(), json!({ "spec": 1 }));
+        apply(&history, &desired);
+        let transformed = |version: &str| {
+            present(|it| {
+                it["spec"].take();
+                it["metadata"]["resourceVersion"] = json!(version);
+            })
         };
-        apply(&history, &desired, &at("7"));
-        assert!(history.is_unchanged(&key(1), &desired, &at("7"), 1));
-        assert!(!history.is_unchanged(&key(1), &desired, &at("8"), 1));
+        assert!(is_unchanged(&history, &desired, transformed("1"), 1));
+        assert!(!is_unchanged(&history, &desired, transformed("2"), 1));
     }
 
     #[test]
     fn apply_without_answer_is_not_recorded() {
         let (history, desired) = (history(), json!({ "spec": 1 }));
-        apply(&history, &desired, &meta(|_| ()));
+        apply(&history, &desired);
         let _failed = history.begin(key(1), &desired, 1);
-        assert!(!history.is_unchanged(&key(1), &desired, &meta(|_| ()), 1));
+        assert!(!is_unchanged(&history, &desired, present(|_| ()), 1));
     }
 
     #[test]
@@ -213,8 +268,8 @@ mod tests {
             if !first_answers_first {
                 pending.reverse();
             }
-            pending.into_iter().for_each(|pending| history.complete(pending, &meta(|_| ()), |_| true));
-            assert!(![&one, &other].iter().any(|it| history.is_unchanged(&key(1), it, &meta(|_| ()), 1)));
+            pending.into_iter().for_each(|pending| complete(&history, pending));
+            assert!(![&one, &other].iter().any(|it| is_unchanged(&history, it, present(|_| ()), 1)));
         }
     }
 
@@ -224,12 +279,10 @@ mod tests {
         let cached = 0..100;
         let is_cached = |it: &ObjectKey| cached.clone().any(|number| key(number) == *it);
         for number in 0..2000 {
-            history.complete(history.begin(key(number), &desired, 1), &meta(|_| ()), is_cached);
+            let (pending, answer) = (history.begin(key(number), &desired, 1), present(|_| ()));
+            history.complete(pending, &meta(&answer), answer, is_cached);
             assert!(history.lock().by_key.len() <= 200);
         }
-        assert!(
-            history.is_unchanged(&key(99), &desired, &meta(|_| ()), 1),
-            "a record of a cached object stays"
-        );
+        assert!(is_unchanged(&history, &desired, present(|_| ()), 1), "a record of a cached object stays");
     }
 }

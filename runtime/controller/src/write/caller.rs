@@ -9,6 +9,9 @@ use crate::runnable::RunnableContext;
 pub trait Caller: Sealed + fmt::Debug + Send + Sync {
     /// The client that sends what is written.
     fn client(&self) -> &kube::Client;
+
+    /// Whether its writes are dry runs.
+    fn is_dry_run(&self) -> bool;
 }
 
 pub trait Sealed {}
@@ -19,6 +22,10 @@ impl Caller for Context {
     fn client(&self) -> &kube::Client {
         Context::client(self)
     }
+
+    fn is_dry_run(&self) -> bool {
+        self.options().dry_run
+    }
 }
 
 impl Sealed for RunnableContext {}
@@ -26,5 +33,9 @@ impl Sealed for RunnableContext {}
 impl Caller for RunnableContext {
     fn client(&self) -> &kube::Client {
         RunnableContext::client(self)
+    }
+
+    fn is_dry_run(&self) -> bool {
+        false
     }
 }

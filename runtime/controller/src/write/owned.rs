@@ -4,8 +4,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use kube::api::{DeleteParams, Preconditions};
+use kube::core::ObjectMeta;
 use windlass_informer::indexes::by_controller_uid;
 use windlass_informer::{Index, Lister, Selection, Unreadable};
 use windlass_object::owner::{controller_of, controller_reference, is_controlled_by};
@@ -73,7 +75,7 @@ impl<C: Watchable + Writable, O: Watchable> OwnedBuilder<'_, C, O> {
         self
     }
 
-    /// Grants [`Owned::create`].
+    /// Grants [`Owned::create`]; with [`update`](Self::update) also [`Owned::create_or_update`].
     #[must_use]
     pub fn create(mut self) -> Self {
         self.grants.create = true;
@@ -135,8 +137,7 @@ impl<C: Watchable + Writable, O: Watchable> OwnedBuilder<'_, C, O> {
             setup.uses::<C>([Verb::Get]);
         }
         // An owner reference that blocks the owner's deletion takes the right to set the owner's finalizers.
-        let (declared, _) = setup.declared();
-        declared.uses(&parent, "/finalizers", &[Verb::Update]);
+        setup.declared().uses(&parent, "/finalizers", &[Verb::Update]);
         let watch = setup.watch::<C>().selecting(selection);
         let watch = predicates.into_iter().fold(watch, |watch, predicate| watch.when(predicate));
         let children = watch.enqueue(|child| by_owner::<O>(child)).lister();
@@ -208,6 +209,33 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
         self.writer.create(cx, &child).await
     }
 
+    /// Brings the child of `key` to the state that `change` makes: replaces the child that the cache shows, or creates one. See
+    /// [`Writer::create_or_update`].
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply), by what the cache shows; 409 if the object is not what the cache shows.
+    pub async fn create_or_update(
+        &self,
+        cx: &dyn Caller,
+        owner: &O,
+        key: &ObjectKey,
+        change: impl FnOnce(&mut C),
+    ) -> WriteResult<C>
+    where
+        C: Default,
+    {
+        check_namespace::<C>(owner.meta(), key)?;
+        let present = self.children.get(key).map_err(WriteError::Unreadable)?;
+        if let Some(present) = &present {
+            self.check_owner(owner, present)?;
+        }
+        let change = |child: &mut C| {
+            change(child);
+            set_owner(child.meta_mut(), controller_reference(owner));
+        };
+        self.writer.create_or_update(cx, key, present.as_deref(), change).await
+    }
+
     /// Deletes the owner's children that `keep` rejects, and are not being deleted; returns how many.
     ///
     /// # Errors
@@ -246,21 +274,16 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
 
     /// The child as it is written.
     fn prepared(&self, owner: &O, mut child: C) -> Result<C, WriteError> {
-        let (meta, reference) = (child.meta_mut(), controller_reference(owner));
+        let meta = child.meta_mut();
         if meta.generate_name.is_none() {
             meta.name = meta.name.take().or_else(|| owner.meta().name.clone());
         }
         if ResourceKind::of::<C>().scope == Scope::Namespaced {
             meta.namespace = meta.namespace.take().or_else(|| owner.meta().namespace.clone());
         }
-        let crosses = owner.meta().namespace.is_some() && meta.namespace != owner.meta().namespace;
-        let references = meta.owner_references.get_or_insert_default();
-        references.retain(|present| present.uid != reference.uid);
-        references.push(reference);
-        match crosses {
-            true => Err(WriteError::CrossNamespace { child: named(&child) }),
-            false => Ok(child),
-        }
+        set_owner(meta, controller_reference(owner));
+        check_namespace::<C>(owner.meta(), &ObjectKey::of(meta))?;
+        Ok(child)
     }
 
     /// The child of that name, as the cache shows it.
@@ -271,7 +294,8 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
     }
 
     fn check_owner(&self, owner: &O, present: &C) -> Result<(), WriteError> {
-        let not_owned = |by: String| Err(WriteError::NotOwned { child: named(present), by });
+        let not_owned =
+            |by: String| Err(WriteError::NotOwned { child: named::<C>(&ObjectKey::of(present.meta())), by });
         match controller_of(present.meta()) {
             Some(controller) if Some(&controller.uid) == owner.meta().uid.as_ref() => Ok(()),
             Some(other) => not_owned(format!("{} {}", other.kind, other.name)),
@@ -281,8 +305,26 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
     }
 }
 
-fn named<C: Watchable>(child: &C) -> String {
-    format!("{} {}", ResourceKind::of::<C>(), ObjectKey::of(child.meta()))
+/// Adds the reference, in the place of an earlier one to the same owner: another order would be a change.
+fn set_owner(child: &mut ObjectMeta, reference: OwnerReference) {
+    let references = child.owner_references.get_or_insert_default();
+    match references.iter_mut().find(|present| present.uid == reference.uid) {
+        Some(present) => *present = reference,
+        None => references.push(reference),
+    }
+}
+
+fn check_namespace<C: Watchable>(owner: &ObjectMeta, child: &ObjectKey) -> Result<(), WriteError> {
+    match owner.namespace.as_deref() {
+        Some(namespace) if child.namespace() != Some(namespace) => {
+            Err(WriteError::CrossNamespace { child: named::<C>(child) })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn named<C: Watchable>(child: &ObjectKey) -> String {
+    format!("{} {child}", ResourceKind::of::<C>())
 }
 
 impl<C: Resource, O> fmt::Debug for OwnedBuilder<'_, C, O> {

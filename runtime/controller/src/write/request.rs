@@ -6,6 +6,7 @@ use http::{Method, Request};
 use kube::api::DeleteParams;
 use kube::core::{ObjectMeta, Status};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
+use serde::Serialize;
 use serde_json::{Value, json};
 use windlass_metrics::IntCounter;
 use windlass_object::{ResourceKind, Scope};
@@ -62,11 +63,11 @@ pub(super) struct Core {
     pub(super) noop_writes: IntCounter,
 }
 
-/// An object as it was read, and as it is to be.
-pub(super) struct Intent<'a> {
+/// An object as it was read, and as it is to be: encoded, as a document or as the bytes of one.
+pub(super) struct Intent<'a, T> {
     pub(super) meta: &'a ObjectMeta,
-    pub(super) before: Value,
-    pub(super) after: Value,
+    pub(super) before: T,
+    pub(super) after: T,
 }
 
 impl Core {
@@ -82,42 +83,44 @@ impl Core {
         &self,
         cx: &dyn Caller,
         meta: &ObjectMeta,
-        object: &Value,
+        object: Vec<u8>,
     ) -> Result<String, WriteError> {
         self.granted(Operation::Create)?;
         let uri = self.collection(meta)?;
-        self.send(cx, Method::POST, self.with_manager(uri), "application/json", Some(object)).await
+        self.send(cx, Method::POST, self.with_manager(uri), "application/json", object).await
     }
 
-    /// Replaces the object; returns the answer, or nothing if nothing would change.
+    /// Replaces the object; returns the answer, or nothing if nothing would change. Both states contain the version and the
+    /// UID that were read.
     pub(super) async fn update(
         &self,
         cx: &dyn Caller,
-        intent: Intent<'_>,
+        Intent { meta, before, after }: Intent<'_, Vec<u8>>,
     ) -> Result<Option<String>, WriteError> {
         self.granted(Operation::Update)?;
-        match intent.before == intent.after {
-            true => Ok(None),
-            false => self.change(cx, PUT, intent.meta, "", intent.after).await.map(Some),
+        if before == after {
+            return Ok(None);
         }
+        self.lock(meta)?;
+        self.change(cx, PUT, meta, "", after).await.map(Some)
     }
 
     /// Patches what differs; returns the answer, or nothing if nothing differs.
     pub(super) async fn patch(
         &self,
         cx: &dyn Caller,
-        intent: Intent<'_>,
+        intent: Intent<'_, Value>,
     ) -> Result<Option<String>, WriteError> {
         self.granted(Operation::Patch)?;
         let Some(patch) = difference(&intent.before, &intent.after) else { return Ok(None) };
-        self.change(cx, MERGE, intent.meta, "", patch).await.map(Some)
+        self.change(cx, MERGE, intent.meta, "", self.locked(patch, intent.meta)?).await.map(Some)
     }
 
     /// Patches or replaces the status; returns the answer, or nothing if the status does not differ.
     pub(super) async fn update_status(
         &self,
         cx: &dyn Caller,
-        Intent { meta, mut before, mut after }: Intent<'_>,
+        Intent { meta, mut before, mut after }: Intent<'_, Value>,
     ) -> Result<Option<String>, WriteError> {
         let is_put = self.granted.contains(&Operation::StatusUpdate);
         if !is_put {
@@ -127,9 +130,10 @@ impl Core {
         let Some(patch) = difference(&old, &new) else { return Ok(None) };
         if is_put {
             before["status"] = new;
-            return self.change(cx, PUT, meta, "/status", before).await.map(Some);
+            return self.change(cx, PUT, meta, "/status", self.locked(before, meta)?).await.map(Some);
         }
-        self.change(cx, MERGE, meta, "/status", json!({ "status": patch })).await.map(Some)
+        let patch = self.locked(json!({ "status": patch }), meta)?;
+        self.change(cx, MERGE, meta, "/status", patch).await.map(Some)
     }
 
     /// Puts the list of finalizers in the place of the one that was read; returns the answer.
@@ -139,7 +143,8 @@ impl Core {
         meta: &ObjectMeta,
         finalizers: &[String],
     ) -> Result<String, WriteError> {
-        self.change(cx, MERGE, meta, "", json!({ "metadata": { "finalizers": finalizers } })).await
+        let patch = self.locked(json!({ "metadata": { "finalizers": finalizers } }), meta)?;
+        self.change(cx, MERGE, meta, "", patch).await
     }
 
     /// What an apply of `desired` sends.
@@ -163,7 +168,7 @@ impl Core {
         }
         let manager = escaped(self.field_manager.as_deref().unwrap_or(self.controller));
         let uri = format!("{}?fieldManager={manager}&force={}", self.path(meta, subresource)?, self.forced);
-        self.send(cx, Method::PATCH, uri, "application/apply-patch+yaml", Some(&desired)).await
+        self.send(cx, Method::PATCH, uri, "application/apply-patch+yaml", bytes(&desired)?).await
     }
 
     /// Counts a locked write that changed nothing: a change that the server takes back each time, for instance.
@@ -179,7 +184,7 @@ impl Core {
         cx: &dyn Caller,
         meta: &ObjectMeta,
     ) -> Result<Option<String>, WriteError> {
-        match self.send(cx, Method::GET, self.path(meta, "")?, "application/json", None).await {
+        match self.send(cx, Method::GET, self.path(meta, "")?, "application/json", Vec::new()).await {
             Ok(answer) => Ok(Some(answer)),
             Err(WriteError::Request(kube::Error::Api(status))) if is_not_found(&status) => Ok(None),
             Err(error) => Err(error),
@@ -197,8 +202,8 @@ impl Core {
         let uid = meta.uid.clone().ok_or_else(|| self.lacks("UID"))?;
         let mut params = params.clone();
         params.preconditions.get_or_insert_default().uid = Some(uid);
-        let body = serde_json::to_value(&params).map_err(WriteError::Encoding)?;
-        match self.send(cx, Method::DELETE, self.path(meta, "")?, "application/json", Some(&body)).await {
+        let body = bytes(&params)?;
+        match self.send(cx, Method::DELETE, self.path(meta, "")?, "application/json", body).await {
             Ok(_) => Ok(true),
             Err(WriteError::Request(kube::Error::Api(status)))
                 if is_not_found(&status) || is_another_object(&status) =>
@@ -209,18 +214,17 @@ impl Core {
         }
     }
 
-    /// Sends a change of the object that was read, which the server refuses if the object is another by now.
+    /// Sends a change of the object that was read. The body is [locked](Self::lock).
     async fn change(
         &self,
         cx: &dyn Caller,
         (method, content): (Method, &'static str),
         meta: &ObjectMeta,
         subresource: &str,
-        mut document: Value,
+        body: Vec<u8>,
     ) -> Result<String, WriteError> {
-        self.lock(&mut document, meta)?;
         let uri = self.with_manager(self.path(meta, subresource)?);
-        self.send(cx, method, uri, content, Some(&document)).await
+        self.send(cx, method, uri, content, body).await
     }
 
     async fn send(
@@ -229,10 +233,8 @@ impl Core {
         method: Method,
         uri: String,
         content: &'static str,
-        body: Option<&Value>,
+        body: Vec<u8>,
     ) -> Result<String, WriteError> {
-        let body =
-            body.map(serde_json::to_vec).transpose().map_err(WriteError::Encoding)?.unwrap_or_default();
         let request = Request::builder().method(method).uri(uri).header("content-type", content).body(body);
         let request = request.map_err(|error| WriteError::Request(kube::Error::HttpError(error)))?;
         cx.client().request_text(request).await.map_err(|error| match windlass_client::turn_over(&error) {
@@ -241,13 +243,19 @@ impl Core {
         })
     }
 
-    /// Has the server refuse the write unless the object is still the one that was read.
-    fn lock(&self, document: &mut Value, meta: &ObjectMeta) -> Result<(), WriteError> {
-        let version = meta.resource_version.as_ref().ok_or_else(|| self.lacks("resource version"))?;
-        let uid = meta.uid.as_ref().ok_or_else(|| self.lacks("UID"))?;
+    /// The version and the UID that were read. With them in its body, the server refuses a write unless the object is still
+    /// the one that was read.
+    fn lock<'a>(&self, meta: &'a ObjectMeta) -> Result<(&'a str, &'a str), WriteError> {
+        let version = meta.resource_version.as_deref().ok_or_else(|| self.lacks("resource version"))?;
+        let uid = meta.uid.as_deref().ok_or_else(|| self.lacks("UID"))?;
+        Ok((version, uid))
+    }
+
+    fn locked(&self, mut document: Value, meta: &ObjectMeta) -> Result<Vec<u8>, WriteError> {
+        let (version, uid) = self.lock(meta)?;
         let metadata = &mut document["metadata"];
         (metadata["resourceVersion"], metadata["uid"]) = (json!(version), json!(uid));
-        Ok(())
+        bytes(&document)
     }
 
     fn collection(&self, meta: &ObjectMeta) -> Result<String, WriteError> {
@@ -272,6 +280,22 @@ impl Core {
     fn lacks(&self, what: &'static str) -> WriteError {
         WriteError::Incomplete { kind: self.kind.to_string(), lacks: what }
     }
+}
+
+/// The body of a request.
+pub(super) fn bytes(object: &impl Serialize) -> Result<Vec<u8>, WriteError> {
+    serde_json::to_vec(object).map_err(WriteError::Encoding)
+}
+
+/// Removes differences without a meaning: the changed object keeps the version and the UID that were read, and loses empty
+/// labels and the like where there were none. Closures leave these behind.
+pub(super) fn restore_unchanged(read: &ObjectMeta, changed: &mut ObjectMeta) {
+    changed.resource_version.clone_from(&read.resource_version);
+    changed.uid.clone_from(&read.uid);
+    changed.labels.take_if(|it| it.is_empty() && read.labels.is_none());
+    changed.annotations.take_if(|it| it.is_empty() && read.annotations.is_none());
+    changed.finalizers.take_if(|it| it.is_empty() && read.finalizers.is_none());
+    changed.owner_references.take_if(|it| it.is_empty() && read.owner_references.is_none());
 }
 
 /// Characters that have no meaning in a path or a query.

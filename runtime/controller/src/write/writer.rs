@@ -6,36 +6,27 @@ use std::sync::Arc;
 
 use kube::Resource;
 use kube::api::DeleteParams;
+use kube::core::{DynamicObject, ObjectMeta};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use windlass_env::Env;
 use windlass_informer::Lister;
-use windlass_object::{ObjectKey, ResourceKind, Scoped, Verb};
+use windlass_object::{ObjectKey, ResourceKind, Verb};
 
 use crate::declared::Declared;
+use crate::enqueue::watch::Watchable;
 use crate::error::{ReconcileError, WriteError};
 use crate::setup::Setup;
 use crate::write::apply_history::ApplyHistory;
 use crate::write::caller::Caller;
-use crate::write::request::{Core, Intent, Operation};
+use crate::write::request::{Core, Intent, Operation, bytes, restore_unchanged};
 
-/// A Rust type whose objects can be written: k8s-openapi's, and those that derive `CustomResource`.
-pub trait Writable:
-    Resource<DynamicType = (), Scope: Scoped> + Clone + Serialize + DeserializeOwned + Send + Sync + 'static
-{
-}
+/// A Rust type whose objects can be written: k8s-openapi's, those that derive `CustomResource`, and kube's
+/// [`DynamicObject`].
+pub trait Writable: Resource + Clone + Serialize + DeserializeOwned + Send + Sync + 'static {}
 
-impl<K> Writable for K where
-    K: Resource<DynamicType = (), Scope: Scoped>
-        + Clone
-        + Serialize
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static
-{
-}
+impl<K> Writable for K where K: Resource + Clone + Serialize + DeserializeOwned + Send + Sync + 'static {}
 
 /// Grants a [`Writer`] its operations. Each grant declares the rule that its requests need.
 pub struct WriterBuilder<'s, K> {
@@ -118,19 +109,43 @@ pub enum Deletion {
 
 impl Setup {
     /// Declares a writer of `K`: the operations that are granted to it are all that it sends.
-    pub fn writer<K: Writable>(&mut self) -> WriterBuilder<'_, K> {
-        let (env, metrics) = (self.env().clone(), self.metrics().clone());
-        let (declared, descriptor) = self.declared();
-        let core = Core {
-            kind: ResourceKind::of::<K>(),
+    pub fn writer<K: Watchable + Writable>(&mut self) -> WriterBuilder<'_, K> {
+        self.writer_of(ResourceKind::of::<K>())
+    }
+
+    /// Declares a writer of objects of a kind known only at run time, as [`writer`](Self::writer) does. The objects have their
+    /// `apiVersion` and `kind`, as those of a lister and of [`DynamicObject::new`] have.
+    ///
+    /// # Examples
+    /// ```
+    /// # use kube::core::DynamicObject;
+    /// # use windlass_controller::{Setup, Writer};
+    /// # use windlass_object::ResourceKind;
+    /// # fn declare(setup: &mut Setup, kind: ResourceKind) -> Writer<DynamicObject> {
+    /// let objects = setup.watch_dynamic(kind.clone()).lister();
+    /// setup.writer_dynamic(kind).apply().cached_by(&objects).build()
+    /// # }
+    /// ```
+    pub fn writer_dynamic(&mut self, kind: ResourceKind) -> WriterBuilder<'_, DynamicObject> {
+        self.writer_of(kind)
+    }
+
+    fn writer_of<K>(&mut self, kind: ResourceKind) -> WriterBuilder<'_, K> {
+        let (env, core) = (self.env().clone(), self.write_core(kind));
+        WriterBuilder { declared: self.declared(), env, core, cached: None }
+    }
+
+    fn write_core(&self, kind: ResourceKind) -> Core {
+        let descriptor = self.descriptor();
+        Core {
+            kind,
             granted: [].into(),
             finalizer: None,
             field_manager: None,
             controller: descriptor.client_name,
             forced: true,
-            noop_writes: metrics.reconcile(descriptor.name).noop_writes,
-        };
-        WriterBuilder { declared, env, core, cached: None }
+            noop_writes: self.metrics().reconcile(descriptor.name).noop_writes,
+        }
     }
 }
 
@@ -220,8 +235,8 @@ impl<K: Writable> WriterBuilder<'_, K> {
     }
 
     /// Has apply send nothing if that would change nothing: this process applied the same last, and in the cache of `lister`
-    /// the object still has the same UID, generation (of kinds without one: resource version), labels, annotations,
-    /// finalizers and owner references as after that apply. An object that the cache does not contain is always applied.
+    /// the object still has the UID and the content that it had after that apply. The status is no part of the content. An
+    /// object that the cache does not contain is always applied.
     #[must_use]
     pub fn cached_by(mut self, lister: &Lister<K>) -> Self {
         let history = Arc::new(ApplyHistory::new(&self.env));
@@ -250,7 +265,7 @@ impl<K: Writable> Writer<K> {
     /// # Errors
     /// As the server answers: an object of that name that exists already is an error too.
     pub async fn create(&self, cx: &dyn Caller, object: &K) -> WriteResult<K> {
-        let answer = self.core.create(cx, object.meta(), &encoded(object)?).await?;
+        let answer = self.core.create(cx, object.meta(), bytes(object)?).await?;
         Ok(Written { object: decoded(&answer)?, change: Change::Created })
     }
 
@@ -259,7 +274,31 @@ impl<K: Writable> Writer<K> {
     /// # Errors
     /// As the server answers; 409 if the object is not what `current` says any more.
     pub async fn update(&self, cx: &dyn Caller, current: &K, change: impl FnOnce(&mut K)) -> WriteResult<K> {
-        self.written(current, self.core.update(cx, intent(current, change)?).await?)
+        self.written(cx, current, self.core.update(cx, intent(current, change, bytes)?).await?)
+    }
+
+    /// Brings the object of `key` to the state that `change` makes: replaces it as [`update`](Self::update) does, or creates
+    /// it from `K::default()` if `current` is `None`. A created object has the name and namespace of `key`, whatever `change`
+    /// sets. Takes the grants [`create`](WriterBuilder::create) and [`update`](WriterBuilder::update).
+    ///
+    /// # Errors
+    /// As the server answers; 409 if the object is not what `current` says any more, or exists although `current` is `None`.
+    pub async fn create_or_update(
+        &self,
+        cx: &dyn Caller,
+        key: &ObjectKey,
+        current: Option<&K>,
+        change: impl FnOnce(&mut K),
+    ) -> WriteResult<K>
+    where
+        K: Default,
+    {
+        self.core.granted(Operation::Create)?;
+        self.core.granted(Operation::Update)?;
+        match current {
+            Some(current) => self.update(cx, current, change).await,
+            None => self.create(cx, &made(key, change)).await,
+        }
     }
 
     /// Changes a copy of `current`, and sends what differs. The server ignores changes of the status of a kind that has it
@@ -268,7 +307,7 @@ impl<K: Writable> Writer<K> {
     /// # Errors
     /// As the server answers; 409 if the object is not what `current` says any more.
     pub async fn patch(&self, cx: &dyn Caller, current: &K, change: impl FnOnce(&mut K)) -> WriteResult<K> {
-        self.written(current, self.core.patch(cx, intent(current, change)?).await?)
+        self.written(cx, current, self.core.patch(cx, intent(current, change, encoded)?).await?)
     }
 
     /// Changes the status in a copy of `current`, and sends what differs in the status. Other changes are not sent.
@@ -281,7 +320,7 @@ impl<K: Writable> Writer<K> {
         current: &K,
         change: impl FnOnce(&mut K),
     ) -> WriteResult<K> {
-        self.written(current, self.core.update_status(cx, intent(current, change)?).await?)
+        self.written(cx, current, self.core.update_status(cx, intent(current, change, encoded)?).await?)
     }
 
     /// Applies `desired`, without its status: fields that are set are the field manager's, others are left alone. Creates
@@ -307,19 +346,23 @@ impl<K: Writable> Writer<K> {
     pub(super) async fn apply_to(&self, cx: &dyn Caller, desired: &K, uid: Option<&str>) -> WriteResult<K> {
         let (meta, key) = (desired.meta(), ObjectKey::of(desired.meta()));
         let document = self.core.applicable(encoded(desired)?, "")?;
-        let Some(Cached { lister, history }) = &self.cached else {
+        // The answer to a dry run is not the state of the object.
+        let Some(Cached { lister, history }) = self.cached.as_ref().filter(|_| !cx.is_dry_run()) else {
             let answer = self.core.apply(cx, meta, "", uid, document).await?;
             return Ok(Written { object: decoded(&answer)?, change: Change::Updated });
         };
         let present = lister.cached(&key);
         // Read after the object: an epoch that begins in between must not be taken for the object's.
         let epoch = lister.progress().epoch;
-        if let Some(object) = present.filter(|it| history.is_unchanged(&key, &document, it.meta(), epoch)) {
+        if let Some(object) = present
+            && history.is_unchanged(&key, &document, object.meta(), epoch, || encoded(&*object))?
+        {
             return Ok(Written { object, change: Change::None });
         }
         let pending = history.begin(key, &document, epoch);
         let object: Arc<K> = decoded(&self.core.apply(cx, meta, "", uid, document).await?)?;
-        history.complete(pending, object.meta(), |key| lister.cached(key).is_some());
+        let is_cached = |key: &ObjectKey| lister.cached(key).is_some();
+        history.complete(pending, object.meta(), encoded(&*object)?, is_cached);
         Ok(Written { object, change: Change::Updated })
     }
 
@@ -385,34 +428,42 @@ impl<K: Writable> Writer<K> {
         }
     }
 
-    fn written(&self, current: &K, answer: Option<String>) -> WriteResult<K> {
+    fn written(&self, cx: &dyn Caller, current: &K, answer: Option<String>) -> WriteResult<K> {
         let Some(answer) = answer else {
             return Ok(Written { object: Arc::new(current.clone()), change: Change::None });
         };
         let object: Arc<K> = decoded(&answer)?;
-        self.core.count_noop(current.meta(), object.meta());
+        if !cx.is_dry_run() {
+            self.core.count_noop(current.meta(), object.meta());
+        }
         Ok(Written { object, change: Change::Updated })
     }
 }
 
-fn intent<K: Writable>(current: &K, change: impl FnOnce(&mut K)) -> Result<Intent<'_>, WriteError> {
+fn intent<K: Writable, T>(
+    current: &K,
+    change: impl FnOnce(&mut K),
+    encode: fn(&K) -> Result<T, WriteError>,
+) -> Result<Intent<'_, T>, WriteError> {
     let mut changed = current.clone();
     change(&mut changed);
-    let (before, mut after) = (encoded(current)?, encoded(&changed)?);
-    drop_empty_metadata(&before, &mut after);
-    Ok(Intent { meta: current.meta(), before, after })
+    restore_unchanged(current.meta(), changed.meta_mut());
+    Ok(Intent { meta: current.meta(), before: encode(current)?, after: encode(&changed)? })
 }
 
-/// Takes empty labels and the like out of metadata that had none: closures leave them behind, and they mean nothing.
-fn drop_empty_metadata(before: &Value, after: &mut Value) {
-    let is_empty = |value: &Value| match value {
-        Value::Object(fields) => fields.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        _ => false,
-    };
-    if let Some(metadata) = after["metadata"].as_object_mut() {
-        metadata.retain(|field, value| !is_empty(value) || before["metadata"].get(field).is_some());
-    }
+/// The object that is created under `key`.
+fn made<K: Writable + Default>(key: &ObjectKey, change: impl FnOnce(&mut K)) -> K {
+    let mut object = K::default();
+    // Before the change, which can read the key, and after it, which can replace the metadata.
+    set_key(object.meta_mut(), key);
+    change(&mut object);
+    set_key(object.meta_mut(), key);
+    object
+}
+
+fn set_key(meta: &mut ObjectMeta, key: &ObjectKey) {
+    meta.name = Some(key.name().to_owned());
+    meta.namespace = key.namespace().map(str::to_owned);
 }
 
 fn encoded(object: &impl Serialize) -> Result<Value, WriteError> {
