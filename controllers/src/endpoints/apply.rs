@@ -1,7 +1,7 @@
 //! Requests for Endpoints, and what users are told when one fails.
 
 use k8s_openapi::api::core::v1::{Endpoints, Service};
-use kube::api::{DeleteParams, Preconditions};
+use kube::api::{DeleteParams, PartialObjectMeta, Preconditions};
 use windlass_controller::{Context, ReconcileError, WriteError, Writer};
 use windlass_object::ObjectKey;
 
@@ -64,7 +64,7 @@ impl<'a> EndpointsApi<'a> {
         let preconditions = uid.map(|uid| Preconditions { uid: Some(uid), resource_version: None });
         // Not by the writer, which needs a UID and takes Endpoints of another UID for deleted.
         let params = DeleteParams { preconditions, ..DeleteParams::default() };
-        match self.cx.api::<Endpoints>(key).delete(key.name(), &params).await {
+        match self.cx.api::<PartialObjectMeta<Endpoints>>(key).delete(key.name(), &params).await {
             Ok(_) => Ok(()),
             Err(error) if is_not_found(&error) => Ok(()),
             Err(error) => Err(error.into()),

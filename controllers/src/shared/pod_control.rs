@@ -10,7 +10,8 @@ use std::error::Error;
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::Resource as _;
+use kube::api::{DeleteParams, PartialObjectMeta, Patch, PatchParams, PostParams, Request};
 use serde_json::Value;
 use windlass_controller::{Context, Deletion, WriteError, Writer};
 use windlass_events::NewEvent;
@@ -80,7 +81,7 @@ impl<'a> PodControl<'a> {
         if pod.metadata.labels.as_ref().is_none_or(|labels| labels.is_empty()) {
             return Err(CreateError::NoLabels);
         }
-        match self.api().create(&PostParams::default(), pod).await {
+        match self.post(pod).await {
             Ok(created) => {
                 self.tell("SuccessfulCreate", &format!("Created pod: {}", pods::name(&created.metadata)));
                 Ok(())
@@ -116,11 +117,16 @@ impl<'a> PodControl<'a> {
     /// # Errors
     /// Whatever the request failed with.
     pub(crate) async fn patch(&self, pod: &ObjectMeta, patch: &Value) -> Result<(), kube::Error> {
-        self.api().patch(pods::name(pod), &PatchParams::default(), &Patch::Strategic(patch)).await.map(drop)
+        let api = self.cx.api::<PartialObjectMeta<Pod>>(self.key);
+        api.patch(pods::name(pod), &PatchParams::default(), &Patch::Strategic(patch)).await.map(drop)
     }
 
-    fn api(&self) -> Api<Pod> {
-        self.cx.api(self.key)
+    /// Decodes the metadata of the answer alone.
+    async fn post(&self, pod: &Pod) -> Result<PartialObjectMeta<Pod>, kube::Error> {
+        let body = serde_json::to_vec(pod).map_err(kube::Error::SerdeError)?;
+        let request = Request::new(Pod::url_path(&(), self.key.namespace()));
+        let request = request.create(&PostParams::default(), body).map_err(kube::Error::BuildRequest)?;
+        self.cx.client().request(request).await
     }
 
     fn tell(&self, reason: &str, note: &str) {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use kube::api::PartialObjectMeta;
 use windlass_controller::{Context, ReconcileError, Setup, WriteError, Writer, retry};
 use windlass_object::owner::controller_reference;
 use windlass_object::{LabelSelector, ObjectKey, Verb};
@@ -124,9 +125,9 @@ impl<'a, R: Replicated> Work<'a, R> {
     /// its way out would be deleted with it.
     async fn recheck(&self) -> Result<(), String> {
         let recheck = |reason: String| format!("can't recheck DeletionTimestamp: {reason}");
-        let fresh = self.cx.api::<R>(self.key).get(self.key.name()).await;
+        let fresh = self.cx.api::<PartialObjectMeta<R>>(self.key).get(self.key.name()).await;
         let fresh = fresh.map_err(|error| recheck(describe(&error)))?;
-        let (got, wanted) = (pods::uid(fresh.meta()), pods::uid(self.owner.meta()));
+        let (got, wanted) = (pods::uid(&fresh.metadata), pods::uid(self.owner.meta()));
         if got != wanted {
             let kind = R::kind(&());
             return Err(recheck(format!(
@@ -134,7 +135,7 @@ impl<'a, R: Replicated> Work<'a, R> {
                 self.key
             )));
         }
-        match &fresh.meta().deletion_timestamp {
+        match &fresh.metadata.deletion_timestamp {
             Some(time) => {
                 let time = time.0.strftime("%Y-%m-%d %H:%M:%S +0000 UTC");
                 Err(format!("{} has just been deleted at {time}", self.key))

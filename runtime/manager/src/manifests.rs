@@ -131,7 +131,8 @@ impl Yaml {
     fn add<T: Serialize>(&mut self, objects: &[T]) {
         for object in objects {
             // By way of a JSON value, as an API server would get it: kinds and versions come first, empty fields are out.
-            let value = serde_json::to_value(object).expect("an object of the Kubernetes API is JSON");
+            let bytes = serde_json::to_vec(object).expect("an object of the Kubernetes API is JSON");
+            let value: serde_json::Value = serde_json::from_slice(&bytes).expect("it is JSON");
             let text = serde_saphyr::to_string(&value).expect("JSON is YAML");
             self.0.push_str("---\n");
             self.0.push_str(&text);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
+use kube::api::{GetParams, Request};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tracing::Instrument as _;
@@ -110,7 +111,15 @@ impl Context {
     where
         K: Resource<DynamicType = (), Scope: ApiScope<K>> + Clone + DeserializeOwned + fmt::Debug,
     {
-        self.api::<K>(key).get_opt(key.name()).await
+        let request = Request::new(self.api::<K>(key).resource_url()).get(key.name(), &GetParams::default());
+        match self.client().request_text(request.map_err(kube::Error::BuildRequest)?).await {
+            // From bytes, as caches decode: one decoder for every kind.
+            Ok(answer) => {
+                serde_json::from_slice(answer.as_bytes()).map(Some).map_err(kube::Error::SerdeError)
+            }
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Makes a condition about the present generation of `of`, stamped with the time. To be set by

@@ -466,12 +466,14 @@ fn set_key(meta: &mut ObjectMeta, key: &ObjectKey) {
     meta.namespace = key.namespace().map(str::to_owned);
 }
 
+/// By way of the bytes: a second serializer would compile the code of every kind a second time.
 fn encoded(object: &impl Serialize) -> Result<Value, WriteError> {
-    serde_json::to_value(object).map_err(WriteError::Encoding)
+    serde_json::from_slice(&bytes(object)?).map_err(WriteError::Encoding)
 }
 
+/// From bytes, as caches decode: one decoder for every kind.
 fn decoded<K: DeserializeOwned>(answer: &str) -> Result<Arc<K>, WriteError> {
-    serde_json::from_str(answer)
+    serde_json::from_slice(answer.as_bytes())
         .map(Arc::new)
         .map_err(|error| WriteError::Request(kube::Error::SerdeError(error)))
 }

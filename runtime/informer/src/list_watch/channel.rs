@@ -415,7 +415,8 @@ impl State {
 }
 
 fn writable(object: &impl Serialize) -> Result<Value, FeedError> {
-    serde_json::to_value(object).map_err(|error| FeedError::Unwritable(error.to_string()))
+    let bytes = serde_json::to_vec(object);
+    bytes.and_then(|it| serde_json::from_slice(&it)).map_err(|error| FeedError::Unwritable(error.to_string()))
 }
 
 /// The object at this version, and whose it is.
