@@ -88,7 +88,7 @@ mod tests {
         assert_eq!((tally.quiet.writes, tally.runs), (6, 12));
     }
 
-    #[windlass::simulation(minutes = 3, faults = all, plans = 20, caches = [Service])]
+    #[windlass::simulation(minutes = 3, faults = all, plans = 20, caches = [Service], rights = exact)]
     async fn random_faults_change_nothing(cluster: Cluster) {
         three_ask_for_disks(cluster).await;
     }

@@ -6,7 +6,7 @@ use windlass::prelude::*;
 use windlass::testing::{Bench, object};
 use windlass_examples::kept_disks::{DiskKeeper, GIVEN, WANTED};
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn disk_is_applied_before_the_service_names_it() {
     let mut bench = Bench::of::<DiskKeeper>(()).await;
     let service = json!({

@@ -44,10 +44,8 @@ pub(crate) struct Manifests {
     pub(crate) what: What,
     pub(crate) namespace: Option<String>,
     pub(crate) watch_namespaces: Vec<String>,
-    /// Where the Lease is, if not where the program is.
-    pub(crate) lease_namespace: Option<String>,
-    /// With the right to install definitions.
-    pub(crate) install_crds: bool,
+    /// How the program runs that gets the roles.
+    pub(crate) run: Run,
 }
 
 /// Which of the manifests.
@@ -121,10 +119,12 @@ fn manifests(name: &str, mut parser: Parser) -> Result<Command, lexopt::Error> {
             Arg::Long("watch-namespaces") => {
                 asked.watch_namespaces = namespaces("--watch-namespaces", &parser.value()?.string()?)?;
             }
+            Arg::Long("leader-elect") => asked.run.leader_elect = switch("leader-elect", &mut parser)?,
             Arg::Long("lease-namespace") => {
-                asked.lease_namespace = Some(namespace("--lease-namespace", &parser.value()?.string()?)?);
+                asked.run.lease_namespace = Some(namespace("--lease-namespace", &parser.value()?.string()?)?);
             }
-            Arg::Long("install-crds") => asked.install_crds = switch("install-crds", &mut parser)?,
+            Arg::Long("address") => asked.run.address = Some(address(&parser.value()?.string()?)?),
+            Arg::Long("install-crds") => asked.run.install_crds = switch("install-crds", &mut parser)?,
             Arg::Short('h') | Arg::Long("help") => return Ok(Command::Help(help(name))),
             other => return Err(other.unexpected()),
         }
@@ -212,8 +212,9 @@ manifests prints what the cluster must have, without a cluster: definitions, acc
 
   --namespace=NAME          the namespace of the program; default default
   --watch-namespaces=A,B    roles in these namespaces alone, for a program that runs with --namespaces=A,B
-  --lease-namespace=NAME    where the Lease is; default the namespace of the program
-  --install-crds=BOOL       with the right to install definitions, for a program that runs with --install-crds
+  --leader-elect=BOOL, --lease-namespace=NAME, --address=IP:PORT, --install-crds=BOOL
+                            as the program runs with them; roles contain what the election, the reviews of readers and
+                            the definitions need. The Lease is in the namespace of the program by default
 "
     )
 }
@@ -251,10 +252,16 @@ mod tests {
             what: What::Rbac,
             namespace: Some("ops".into()),
             watch_namespaces: vec!["blue".into(), "green".into()],
-            lease_namespace: Some("leases".into()),
-            install_crds: true,
+            run: Run {
+                leader_elect: false,
+                lease_namespace: Some("leases".into()),
+                address: Some("127.0.0.1:9".parse().expect("an address")),
+                install_crds: true,
+                ..Run::default()
+            },
         };
-        let words = "manifests rbac --lease-namespace=leases --namespace=ops --watch-namespaces blue,green --install-crds";
+        let words = "manifests rbac --lease-namespace=leases --namespace=ops --watch-namespaces blue,green --install-crds \
+                     --leader-elect=false --address=127.0.0.1:9";
         assert_eq!(parse(words), Ok(Command::Manifests(rbac)));
     }
 

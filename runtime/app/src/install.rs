@@ -37,7 +37,8 @@ impl Runnable for CrdInstaller {
     }
 }
 
-/// Applies these definitions, and waits until the server serves their kinds.
+/// Applies these definitions, and waits until the server serves every version of their kinds. An older release may have
+/// established them without the versions that are new. Another replica of the API server can be later.
 ///
 /// # Errors
 /// When the server refuses one, or does not serve it `within` this time: the error names the definition.
@@ -58,12 +59,35 @@ pub async fn install_crds(
         applied.map_err(|error| failed(&name, one_line(&error)))?;
         tracing::info!(definition = name, "applied");
     }
-    for name in crds.iter().map(ResourceExt::name_any) {
-        let established = env.timeout(within, established(env, &api, &name)).await;
-        let late = || failed(&name, format!("the server does not serve it after {within:?}"));
-        established.map_err(|_| late())?.map_err(|reason| failed(&name, reason))?;
+    for definition in crds {
+        let name = definition.name_any();
+        let served = env.timeout(within, served(env, client, definition)).await;
+        let late = || failed(&name, format!("the server does not serve all its versions after {within:?}"));
+        served.map_err(|_| late())?.map_err(|reason| failed(&name, reason))?;
     }
     Ok(())
+}
+
+/// Waits until a definition is established and the discovery lists its kind in every version that it serves.
+async fn served(env: &Env, client: &Client, definition: &CustomResourceDefinition) -> Result<(), String> {
+    established(env, &Api::all(client.clone()), &definition.name_any()).await?;
+    let spec = &definition.spec;
+    for version in spec.versions.iter().filter(|version| version.served) {
+        let version = format!("{}/{}", spec.group, version.name);
+        while !is_listed(client, &version, &spec.names.plural).await? {
+            env.sleep(LOOK_INTERVAL).await;
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether the discovery lists a resource. It needs no rule: every cluster lets accounts read the discovery.
+async fn is_listed(client: &Client, version: &str, plural: &str) -> Result<bool, String> {
+    match client.list_api_group_resources(version).await {
+        Ok(listed) => Ok(listed.resources.iter().any(|resource| resource.name == plural)),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+        Err(error) => Err(one_line(&error)),
+    }
 }
 
 async fn established(env: &Env, api: &Api<CustomResourceDefinition>, name: &str) -> Result<(), String> {
@@ -78,5 +102,75 @@ async fn established(env: &Env, api: &Api<CustomResourceDefinition>, name: &str)
             return Err(refused.message.clone().unwrap_or_else(|| "its names are taken".to_owned()));
         }
         env.sleep(LOOK_INTERVAL).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use http::Request;
+    use kube::client::Body;
+    use serde_json::json;
+    use tower::{ServiceExt as _, service_fn};
+    use windlass_api_server::{ApiServer, ApiServerOptions};
+
+    use super::*;
+
+    fn definition(versions: &[&str]) -> CustomResourceDefinition {
+        let schema = json!({ "openAPIV3Schema": { "type": "object" } });
+        let version = |name: &&str| json!({ "name": name, "served": true, "storage": *name == versions[0], "schema": schema });
+        let versions: Vec<_> = versions.iter().map(version).collect();
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": { "name": "sites.example.com" },
+            "spec": {
+                "group": "example.com",
+                "scope": "Namespaced",
+                "names": { "plural": "sites", "singular": "site", "kind": "Site", "listKind": "SiteList" },
+                "versions": versions,
+            },
+        });
+        serde_json::from_value(definition).expect("a definition")
+    }
+
+    /// A client of a server whose discovery lists v2 from the request of this number on; and the count of requests.
+    fn client(server: &ApiServer, from: u32) -> (Client, Arc<AtomicU32>) {
+        let (server, asked) = (server.clone(), Arc::<AtomicU32>::default());
+        let count = Arc::clone(&asked);
+        let service = service_fn(move |mut request: Request<Body>| {
+            let is_v2 = request.uri().path() == "/apis/example.com/v2";
+            if is_v2 && count.fetch_add(1, Ordering::Relaxed) + 1 < from {
+                *request.uri_mut() = http::Uri::from_static("/apis/example.com/none");
+            }
+            server.clone().oneshot(request)
+        });
+        (Client::new(service, "default"), asked)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn install_waits_for_new_version_of_established_definition() {
+        let env = Env::virtual_time(1);
+        let server = ApiServer::new(&env.incarnation("server", 0), ApiServerOptions::default());
+        let (client, asked) = client(&server, 3);
+        install_crds(&env, &client, &[definition(&["v1"])], INSTALL_TIMEOUT).await.expect("v1 is served");
+        assert_eq!(asked.load(Ordering::Relaxed), 0);
+        install_crds(&env, &client, &[definition(&["v1", "v2"])], INSTALL_TIMEOUT)
+            .await
+            .expect("v2 is served");
+        assert_eq!(asked.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn install_fails_when_a_version_is_not_served_in_time() {
+        let env = Env::virtual_time(1);
+        let server = ApiServer::new(&env.incarnation("server", 0), ApiServerOptions::default());
+        let (client, _) = client(&server, u32::MAX);
+        let installed =
+            install_crds(&env, &client, &[definition(&["v1", "v2"])], Duration::from_secs(5)).await;
+        let expected = "cannot install the definition sites.example.com: the server does not serve all its versions after 5s";
+        assert_eq!(installed.expect_err("v2 is never listed").to_string(), expected);
     }
 }

@@ -36,11 +36,10 @@ impl App {
     pub(crate) fn manifests(self, asked: &arguments::Manifests) -> Result<String, Error> {
         let mut options = ManifestOptions::new(asked.namespace.as_deref().unwrap_or("default"));
         options.watch_namespaces.clone_from(&asked.watch_namespaces);
-        let run = Run { lease_namespace: asked.lease_namespace.clone(), ..Run::default() };
-        let mut config = config(self.name, "manifests", &run, true);
+        let mut config = config(self.name, "manifests", &asked.run, true);
         self.configure.into_iter().for_each(|change| change(&mut config));
         let mut registry = registry(self.registrations)?;
-        if asked.install_crds {
+        if asked.run.install_crds {
             install(&mut registry, Vec::new())?;
         }
         let manifests = Manifests::of(&registry, &config, &options)?;
@@ -122,4 +121,25 @@ fn install_log(format: LogFormat) {
 fn print(text: &str) -> Result<(), Error> {
     let written = std::io::stdout().write_all(text.as_bytes());
     written.map_err(|source| Error::System { what: "write to stdout", source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifests(words: &str) -> String {
+        let words = words.split_whitespace().map(OsString::from).collect();
+        let Ok(Command::Manifests(asked)) = Command::parse("sites", words) else { panic!("it is a command") };
+        App::new("sites").manifests(&asked).expect("nothing is registered")
+    }
+
+    #[test]
+    fn roles_grant_election_and_reviews_only_to_programs_that_have_them() {
+        let all = manifests("manifests rbac");
+        assert!(all.contains("leases") && all.contains("tokenreviews"), "{all}");
+        let alone = manifests("manifests rbac --leader-elect=false");
+        assert!(!alone.contains("leases") && alone.contains("tokenreviews"), "{alone}");
+        let local = manifests("manifests rbac --address=127.0.0.1:8080");
+        assert!(local.contains("leases") && !local.contains("tokenreviews"), "{local}");
+    }
 }

@@ -177,20 +177,8 @@ impl Manager {
         self.explain(&prepared, &factory, shards.as_ref())?;
         self.triggers.refuse_undeclared();
         let Self { env, config, connect, metrics, health, pages, runnables, .. } = self;
-        let leader_fence = LeaderFence::new(env.clone());
-        let fence: Arc<dyn Fence> = match (&shards, &config.election) {
-            (Some(shards), _) => shards.table.fence(),
-            (None, Some(_)) => Arc::clone(&leader_fence) as _,
-            (None, None) => Arc::new(OpenFence),
-        };
-        let clients = connect(&env, &config, &metrics, fence)?;
-        let election = config.election(clients.default_namespace());
-        let sharding = config.sharding(clients.default_namespace())?;
-        let stand = match (&shards, sharding, election.clone()) {
-            (Some(shards), Some(sharding), _) => shard(&env, sharding, &clients, &metrics, shards, &factory)?,
-            (_, _, Some(election)) => elect(&env, election, &clients, leader_fence, &metrics)?,
-            (_, _, None) => Stand::Unopposed,
-        };
+        let (clients, election, stand) =
+            connect_fenced(connect, &env, &config, &metrics, shards.as_ref(), &factory)?;
         let admin_parts = AdminParts {
             metrics: metrics.clone(),
             health: health.clone(),
@@ -328,6 +316,32 @@ fn holdings(stand: &Stand, shards: Option<NonZeroU16>, context: Option<&ShardCon
         }
     };
     holdings::shown(holding)
+}
+
+/// Returns the clients behind their fence, the election with its namespace, and what opens the fence.
+fn connect_fenced(
+    connect: Connect,
+    env: &Env,
+    config: &ManagerConfig,
+    metrics: &Metrics,
+    shards: Option<&ShardContext>,
+    factory: &InformerFactory,
+) -> Result<(Clients, Option<Election>, Stand), ManagerError> {
+    let leader_fence = LeaderFence::new(env.clone());
+    let fence: Arc<dyn Fence> = match (shards, &config.election) {
+        (Some(shards), _) => shards.table.fence(),
+        (None, Some(_)) => Arc::clone(&leader_fence) as _,
+        (None, None) => Arc::new(OpenFence),
+    };
+    let clients = connect(env, config, metrics, fence)?;
+    let election = config.election(clients.default_namespace());
+    let sharding = config.sharding(clients.default_namespace())?;
+    let stand = match (shards, sharding, election.clone()) {
+        (Some(shards), Some(sharding), _) => shard(env, sharding, &clients, metrics, shards, factory)?,
+        (_, _, Some(election)) => elect(env, election, &clients, leader_fence, metrics)?,
+        (_, _, None) => Stand::Unopposed,
+    };
+    Ok((clients, election, stand))
 }
 
 /// Returns what opens the fence of a leader.

@@ -39,6 +39,7 @@ use crate::read::{
     self, FieldSelector, LabelSelector, ParseSelectorError, Selection, ShardSelector, WatchEvent,
 };
 use crate::registry::{Answer, DeleteOptions, Deleted, PatchKind, Target, WriteOptions, Written, convert};
+use crate::rights::Access;
 use crate::server::{ApiServer, Used};
 use crate::status::{Named, Status};
 use crate::storage::{Collection, Key, Stored};
@@ -148,6 +149,7 @@ impl Call {
             group: path.group.clone(),
             resource: path.resource_in_roles(),
         });
+        authorize(&server, &user, verb, &path, &query)?;
         if verb != Verb::Watch {
             query.check_timeout()?;
         }
@@ -303,6 +305,9 @@ impl Call {
         if matches!(kind, PatchKind::Merge | PatchKind::Strategic) {
             options.duplicates = patch.duplicates;
         }
+        if kind == PatchKind::Apply && !self.exists()? {
+            self.authorize_create()?;
+        }
         let written = self.server.registry().patch(&self.target, kind, patch.value, &options)?;
         if written.created {
             // The authorizer is asked for the right to create, too.
@@ -311,6 +316,19 @@ impl Call {
             self.server.record(Used { user, verb: Verb::Create, group, resource });
         }
         finish(&mut shape, StatusCode::OK, &written)
+    }
+
+    fn exists(&self) -> Result<bool, Status> {
+        let key = Key::new(self.target.namespace.as_str(), self.target.name.as_str());
+        Ok(read::get(self.server.view(), &self.collection, &key, "")?.is_some())
+    }
+
+    /// Checks the right to create the object of an apply.
+    fn authorize_create(&self) -> Result<(), Status> {
+        let Target { resource, namespace, .. } = &self.target;
+        let (group, plural) = (&*resource.group, &*resource.plural);
+        let access = Access { verb: Verb::Create, group, resource: plural, namespace, name: "" };
+        self.server.rights().check(&self.user, access)
     }
 
     fn delete_options(&self, body: &[u8]) -> Result<DeleteOptions, Status> {
@@ -408,6 +426,27 @@ fn route(
         return Err(refused(verb));
     }
     Ok(verb)
+}
+
+/// Checks the right of a user to send a request.
+fn authorize(
+    server: &ApiServer,
+    user: &str,
+    verb: Verb,
+    path: &ResourcePath,
+    query: &Query,
+) -> Result<(), Status> {
+    // Lists and watches of one object select it by name.
+    let selected = query.text("fieldSelector").split(',').find_map(|it| it.strip_prefix("metadata.name="));
+    let selected = selected.filter(|_| matches!(verb, Verb::List | Verb::Watch | Verb::DeleteCollection));
+    let access = Access {
+        verb,
+        group: &path.group,
+        resource: &path.resource_in_roles(),
+        namespace: path.namespace.as_deref().unwrap_or_default(),
+        name: path.name.as_deref().or(selected).unwrap_or_default(),
+    };
+    server.rights().check(user, access)
 }
 
 /// 405, in the words of upstream's router.

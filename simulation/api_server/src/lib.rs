@@ -17,12 +17,14 @@ mod go_duration;
 mod http;
 pub mod read;
 pub mod registry;
+mod rights;
 pub mod server;
 mod service;
 pub mod status;
 pub mod storage;
 mod tables;
 
+pub use self::rights::Grant;
 pub use self::server::{ApiServer, ApiServerOptions, Used};
 pub use self::service::ServeError;
 pub use self::status::Status;

@@ -17,6 +17,7 @@ use windlass_schema::Catalogue;
 
 use crate::read::ReadView;
 use crate::registry::Registry;
+use crate::rights::{Grant, Rights};
 use crate::storage::{Memory, MemoryOptions, Storage};
 
 /// What a server is made of.
@@ -43,6 +44,7 @@ struct Shared {
     env: Env,
     registry: Registry,
     used: Mutex<BTreeSet<Used>>,
+    rights: Rights,
     knows_shards: bool,
     stop: CancellationToken,
     replicas: AtomicU64,
@@ -75,6 +77,7 @@ impl ApiServer {
             env: env.clone(),
             registry: Registry::new(env, storage, catalogue),
             used: Mutex::default(),
+            rights: Rights::default(),
             knows_shards: sharded_list_and_watch,
             stop: CancellationToken::new(),
             replicas: AtomicU64::new(0),
@@ -112,6 +115,12 @@ impl ApiServer {
         self.shared.used.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Restricts `user` to these grants and those of earlier calls: other requests are answered with 403. A user without
+    /// restriction has every right.
+    pub fn restrict(&self, user: &str, grants: Vec<Grant>) {
+        self.shared.rights.restrict(user, grants);
+    }
+
     /// Ends watches and connections. Requests that come as values are still answered.
     pub fn stop(&self) {
         self.shared.stop.cancel();
@@ -140,6 +149,10 @@ impl ApiServer {
 
     pub(crate) fn user(&self) -> Option<&str> {
         self.user.as_deref()
+    }
+
+    pub(crate) fn rights(&self) -> &Rights {
+        &self.shared.rights
     }
 
     pub(crate) fn record(&self, used: Used) {

@@ -28,7 +28,8 @@ use crate::body::Body;
 use crate::faults::Server;
 use crate::http as requests;
 use crate::registry::convert;
-use crate::server::ApiServer;
+use crate::rights::Grant;
+use crate::server::{ApiServer, Used};
 
 impl ApiServer {
     /// Serves plain HTTP/1.1 until [`ApiServer::stop`], and returns when every connection has closed.
@@ -90,5 +91,13 @@ impl Server for ApiServer {
 
     fn revision(&self) -> Option<u64> {
         Some(self.view().storage().revision())
+    }
+
+    fn restrict(&self, user: &str, grants: Vec<Grant>) {
+        ApiServer::restrict(self, user, grants);
+    }
+
+    fn used(&self) -> BTreeSet<Used> {
+        ApiServer::used(self)
     }
 }

@@ -36,6 +36,7 @@ use proc_macro::TokenStream;
 /// | `replicas = 3` | how many processes run the controllers; 2 if nothing is said |
 /// | `caches = [Service]` | kinds whose caches have to equal the server in the end |
 /// | `resources = ["services"]` | resources that single faults may be about, beside pods, leases and events |
+/// | `rights = exact` | each process has its generated roles alone, and the campaign uses every rule that it declares |
 ///
 /// What is not among them is said with a `Simulation` of one's own.
 #[proc_macro_attribute]

@@ -81,6 +81,9 @@ fn world(arguments: &Arguments, campaign: &Campaign<'_>) -> Result<TokenStream> 
     if let Some(resources) = arguments.list("resources")? {
         world.extend(quote!(.resources([#(#resources),*])));
     }
+    if arguments.has_exact_rights()? {
+        world.extend(quote!(.exact_rights()));
+    }
     for kind in arguments.list("caches")?.unwrap_or_default() {
         world.extend(quote!(.caches_of::<#kind>()));
     }

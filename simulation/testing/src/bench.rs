@@ -53,7 +53,8 @@ const STEP: Duration = Duration::from_millis(1);
 /// How long a requested reconcile can take, and the caches before it.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A controller on a test bench; see the [module](self). Dropping it stops the controller.
+/// A controller in a manager on an API server in the process. Its reconciles run one at a time, when the test requests them,
+/// on caches that contain everything that the server holds. Dropping the bench stops the controller.
 pub struct Bench {
     env: Env,
     client: Client,
@@ -112,17 +113,15 @@ impl Bench {
     /// Returns a bench for the controller `C`. The server has the definitions that its setup declares
     /// ([`Setup::crd`](windlass_controller::Setup::crd)).
     ///
-    /// Pauses the clock of the tokio runtime if it is not paused.
-    ///
     /// # Panics
-    /// When the setup fails. Outside of a tokio runtime with one thread.
+    /// When the setup fails. Outside of a tokio runtime whose clock is paused: `#[tokio::test(start_paused = true)]`.
     pub async fn of<C: Controller>(config: C::Config) -> Bench {
         let registration = Registration::with::<C>(config);
         Self::run(registration).await
     }
 
     async fn run(registration: Registration) -> Bench {
-        pause_clock();
+        assert_paused();
         let (world, controller) = (Env::virtual_time(1), registration.descriptor());
         let (server, env) = (server(&world.incarnation("server", 0)), world.incarnation(BENCH, 0));
         let declaration = registration.declaration(&world);
@@ -270,15 +269,13 @@ impl fmt::Display for SentRequest {
     }
 }
 
-/// Pauses the clock of the runtime, unless a test did.
-fn pause_clock() {
+/// Checks that the clock of the runtime is paused: time passes only while every task waits.
+fn assert_paused() {
     let env = Env::virtual_time(0);
     let now = env.now();
     // A clock that runs has a resolution of nanoseconds.
-    let runs = (0..1_000).any(|_| env.now() != now);
-    if runs {
-        tokio::time::pause();
-    }
+    let is_paused = (0..1_000).all(|_| env.now() == now);
+    assert!(is_paused, "a bench needs a paused clock: write #[tokio::test(start_paused = true)]");
 }
 
 /// Lets a reconcile pass if the test requested it. The queue also has keys of objects that changed: they are done at once.

@@ -25,7 +25,9 @@ pub struct Tally {
 /// # Panics
 /// With the failure.
 pub fn simulate(simulation: Simulation, script: impl AsyncFnOnce(Cluster)) -> Report {
-    simulation.run(script).unwrap_or_else(|failure| panic!("{failure}"))
+    let report = simulation.run(script).unwrap_or_else(|failure| panic!("{failure}"));
+    simulation.check_unused().unwrap_or_else(|failure| panic!("{failure}"));
+    report
 }
 
 /// Runs a script without faults to count its writes, then twice for each of them: the writer dies just before the
@@ -48,6 +50,7 @@ pub fn exhaustive_crash(
             runs += 1;
         }
     }
+    simulation.check_unused()?;
     Ok(Tally { runs, quiet })
 }
 
@@ -71,6 +74,7 @@ pub fn random_plans(
             return Err(Box::new(shorten(&seeded, &quiet, failure, &script)));
         }
     }
+    simulation.check_unused()?;
     Ok(Tally { runs: count, quiet })
 }
 
@@ -84,7 +88,9 @@ pub fn replay(
     script: impl AsyncFn(Cluster),
 ) -> Result<Report, Box<Failure>> {
     let quiet = simulation.clone().plan(Plan::quiet(plan.seed)).run(&script)?;
-    Ok(simulation.clone().plan(plan).run_like(Some(&quiet), &script)?)
+    let report = simulation.clone().plan(plan).run_like(Some(&quiet), &script)?;
+    simulation.check_unused()?;
+    Ok(report)
 }
 
 /// Refuses a campaign of random plans that are not random, or are none.

@@ -159,6 +159,12 @@ pub enum Flaw {
         /// Controller, verb, group and resource of each, with how often.
         requests: String,
     },
+    /// The server denied a request, because the generated roles do not grant it.
+    #[error("the generated roles do not grant {0}: declare it in the setup of its sender")]
+    Forbidden(String),
+    /// No run of the campaign used these rules.
+    #[error("no run used these rules: remove them from the setup, or let the script need them\n{0}")]
+    UnusedRights(String),
     /// A campaign whose runs could not fail.
     #[error("the campaign proves nothing: {0}")]
     ProvesNothing(String),

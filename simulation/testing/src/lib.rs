@@ -46,6 +46,8 @@
 //! - no reconcile begins on a cache that does not contain what its key wrote before, by the server's account
 //!   ([`Simulation::judging_reads`]);
 //! - no shard is without a holder who works on it for longer than the election of shards promises;
+//! - no process uses a right that its generated roles lack, and none of its rules is unused
+//!   ([`Simulation::exact_rights`]);
 //! - caches hold what the server holds ([`Simulation::caches_of`]);
 //! - no more requests are sent than the faults explain, and no watch is opened again without a wait;
 //! - no task is left behind by a process that ended, or by the world.
@@ -56,6 +58,7 @@
 mod bench;
 mod campaign;
 mod cluster;
+mod exact;
 mod flaw;
 mod judge;
 mod judged;

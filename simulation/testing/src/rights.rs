@@ -75,7 +75,7 @@ fn used_by(server: &ApiServer, user: &str) -> Vec<Used> {
     server.used().into_iter().filter(|used| used.user == user).collect()
 }
 
-fn permits(rule: &Rule, used: &Used) -> bool {
+pub(crate) fn permits(rule: &Rule, used: &Used) -> bool {
     let covers = |pattern: &str, name: &str| pattern == ANY || pattern == name;
     covers(&rule.group, &used.group)
         && covers(&rule.resource, &used.resource)

@@ -15,6 +15,7 @@ use windlass_env::{Env, Vigil, caught};
 use windlass_manager::ManagerConfig;
 
 use crate::cluster::Cluster;
+use crate::exact::ExactRights;
 use crate::flaw::{Failure, Flaw};
 use crate::judge::Judge;
 use crate::plans::Faults;
@@ -54,6 +55,7 @@ pub struct Simulation {
     looks: Vec<Look>,
     converges: Duration,
     judges_reads: bool,
+    rights: Option<Arc<ExactRights>>,
     server: MakeServer,
     kept_records: usize,
     longest: Duration,
@@ -98,6 +100,7 @@ impl Simulation {
             looks: Vec::new(),
             converges: CONVERGES,
             judges_reads: true,
+            rights: None,
             server: Arc::new(server),
             kept_records: KEPT_RECORDS,
             longest: Duration::from_secs(6 * 3600),
@@ -190,6 +193,14 @@ impl Simulation {
         Simulation { judges_reads, ..self }
     }
 
+    /// Gives each process under test the roles of its [manifests](windlass_manager::Manifests) and nothing else: a run fails
+    /// if the server denies a request. A campaign fails if a setup declares a rule that none of its runs used. Rules that
+    /// the runtime adds (events, the election, `list` beside `watch`, finalizers of owners) do not count.
+    #[must_use]
+    pub fn exact_rights(self) -> Self {
+        Simulation { rights: Some(Arc::default()), ..self }
+    }
+
     /// Keeps the whole trace for [`Report::trace`]. By default only the end of it is kept, for failures.
     #[must_use]
     pub fn traced(self) -> Self {
@@ -232,6 +243,14 @@ impl Simulation {
         Ok(report)
     }
 
+    /// Fails if no run so far used a rule that a setup declares, where rights are exact.
+    pub(crate) fn check_unused(&self) -> Result<(), Box<Failure>> {
+        match self.rights.as_ref().and_then(|rights| rights.unused()) {
+            Some(flaw) => Err(Box::new(Failure { flaw, plan: self.planned(), trace: String::new() })),
+            None => Ok(()),
+        }
+    }
+
     /// The plan that a run follows.
     pub fn planned(&self) -> Plan {
         self.plan
@@ -260,6 +279,7 @@ impl Simulation {
             Arc::clone(judge),
             self.looks.clone(),
             (self.converges, self.judges_reads),
+            self.rights.clone(),
             others,
         );
         let result = {
@@ -279,6 +299,9 @@ impl Simulation {
             let done = async { work.await.unwrap_or_else(|message| Err(Flaw::Panicked(message))) };
             first_of(broken, done).await
         };
+        if let Some(rights) = &self.rights {
+            rights.add(world.network.server().used());
+        }
         world.end();
         drop(world);
         let left = left_behind(&env, alive).await;

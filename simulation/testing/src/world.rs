@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use http::HeaderValue;
 use jiff::SignedDuration;
 use windlass_api_server::faults::{Fault, Network, Plan, What, Who};
 use windlass_controller::Registration;
@@ -11,6 +12,7 @@ use windlass_election::Election;
 use windlass_env::{Env, Instant, Task, TaskError};
 use windlass_manager::{Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger};
 
+use crate::exact::{ExactRights, UserLine};
 use crate::flaw::Flaw;
 use crate::judge::{Candidate, Judge, identity};
 use crate::judged::judged;
@@ -41,6 +43,7 @@ pub(crate) struct World {
     pub(crate) looks: Vec<Look>,
     pub(crate) converges: Duration,
     judges_reads: bool,
+    pub(crate) rights: Option<Arc<ExactRights>>,
     /// Of the server and of the user, who live as long as the world.
     others: Vec<Env>,
     state: Mutex<State>,
@@ -403,6 +406,8 @@ impl World {
         if let Some(election) = &mut config.election {
             election.identity = config.identity.clone();
         }
+        let user = self.user(process, &config)?;
+        let line = UserLine { line, user, judge: Arc::clone(&self.judge) };
         let manager = Manager::with_clients(env.clone(), config, over(line))?;
         let judges_reads = process.tested && self.judges_reads;
         let judged = |registration: Registration| {
@@ -412,6 +417,15 @@ impl World {
         let manager = registrations.fold(manager, Manager::register);
         let probed = process.tested && !self.looks.is_empty();
         Ok(if probed { manager.register(probe::registration(&self.looks, caches)) } else { manager })
+    }
+
+    /// The user of a process with exact rights, restricted to its roles.
+    fn user(&self, process: &Process, config: &ManagerConfig) -> Result<Option<HeaderValue>, ManagerError> {
+        let Some(rights) = self.rights.as_ref().filter(|_| process.tested) else { return Ok(None) };
+        let probe = (!self.looks.is_empty()).then(|| probe::registration(&self.looks, &Caches::default()));
+        let registrations: Vec<_> = process.registrations.iter().cloned().chain(probe).collect();
+        let user = rights.restrict(&**self.network.server(), &registrations, config)?;
+        Ok(Some(HeaderValue::try_from(user).expect("names of accounts are headers")))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -424,6 +438,7 @@ impl World {
         judge: Arc<Judge>,
         looks: Vec<Look>,
         (converges, judges_reads): (Duration, bool),
+        rights: Option<Arc<ExactRights>>,
         others: Vec<Env>,
     ) -> Arc<Self> {
         let plan = network.plan().clone();
@@ -435,6 +450,7 @@ impl World {
             looks,
             converges,
             judges_reads,
+            rights,
             others,
             state: Mutex::default(),
         })

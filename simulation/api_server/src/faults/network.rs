@@ -1,6 +1,6 @@
 //! The wires of one world, and the server at their end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +19,8 @@ use super::journal::{Happening, Journal, Record, Who};
 use super::line::Line;
 use super::plan::{Fault, Plan, What};
 use crate::body::Body;
+use crate::rights::Grant;
+use crate::server::Used;
 
 /// How long a request may be under way that was sent while there was a stale replica.
 const UNDER_WAY: Duration = Duration::from_secs(60);
@@ -38,6 +40,19 @@ pub trait Server: Send + Sync + 'static {
     /// is asked for its objects each time.
     fn revision(&self) -> Option<u64> {
         None
+    }
+
+    /// Restricts `user` to these grants: see [`ApiServer::restrict`](crate::ApiServer::restrict).
+    ///
+    /// # Panics
+    /// Unless the server can enforce them.
+    fn restrict(&self, user: &str, grants: Vec<Grant>) {
+        panic!("this server does not enforce the {} rights of {user}", grants.len());
+    }
+
+    /// What users did: see [`ApiServer::used`](crate::ApiServer::used). Empty if the server does not record it.
+    fn used(&self) -> BTreeSet<Used> {
+        BTreeSet::new()
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use windlass_env::Env;
-use windlass_object::Verb;
+use windlass_object::{Rule, Verb};
 
 use super::*;
 use crate::{ApiServerOptions, Used};
@@ -130,6 +130,24 @@ async fn what_is_done_is_recorded_with_who_did_it() {
         resource: resource.into(),
     };
     assert_eq!(used, [expected("system:admin", "pods/status"), expected("system:mirror", "configmaps")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn apply_that_creates_takes_the_right_to_create() {
+    let server = server();
+    let rule = |verb| Rule::new("", "configmaps", [verb]);
+    let grant = |verb| Grant { namespace: Some("default".into()), names: Vec::new(), rule: rule(verb) };
+    server.restrict("keeper", vec![grant(Verb::Patch)]);
+    let maps = Api::<ConfigMap>::default_namespaced(Client::new(server.as_user("keeper"), "default"));
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "web" } });
+    let apply = async || maps.patch("web", &PatchParams::apply("keeper"), &Patch::Apply(&map)).await;
+    let kube::Error::Api(denied) = apply().await.expect_err("it would create") else { panic!("no answer") };
+    let message = "configmaps is forbidden: User \"keeper\" cannot create resource \"configmaps\" in API group \"\" in \
+                   the namespace \"default\"";
+    assert_eq!((denied.code, &*denied.message), (403, message));
+    server.restrict("keeper", vec![grant(Verb::Create)]);
+    apply().await.expect("both are granted");
+    apply().await.expect("it exists");
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,6 +20,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("replicas", "replicas = 3"),
     ("caches", "caches = [Service]"),
     ("resources", "resources = [\"services\"]"),
+    ("rights", "rights = exact"),
 ];
 
 /// The arguments by name, none of them twice.
@@ -157,6 +158,16 @@ impl Arguments {
             return Ok(Campaign::Once);
         };
         Ok(Campaign::Random(Drawn { faults, span, plans }))
+    }
+
+    /// Whether rights are exact.
+    pub(super) fn has_exact_rights(&self) -> Result<bool> {
+        match self.0.get("rights") {
+            Some(rights) if word(&rights.value).is_none_or(|word| word != "exact") => {
+                Err(rights.wrong("`exact` or not there"))
+            }
+            rights => Ok(rights.is_some()),
+        }
     }
 
     /// A whole number: at least `least`, if it can be seen here.

@@ -55,6 +55,7 @@ fn arguments_become_the_calls_that_mean_the_same() {
         ("crashes = all", "exhaustive_crash(&simulation,script)"),
         ("plan = printed()", "replay(&simulation,printed(),script)"),
         ("caches = [Service, v1::Pod]", "Simulation::of(1).caches_of::<Service>().caches_of::<v1::Pod>();"),
+        ("rights = exact", "Simulation::of(1).exact_rights();simulate("),
         ("resources = [\"services\", NAME]", "Simulation::of(1).resources([\"services\",NAME]);"),
     ];
     for (arguments, wanted) in table {

@@ -61,7 +61,7 @@ fn paths(reconciled: &Reconciled) -> Vec<String> {
     reconciled.requests.iter().map(ToString::to_string).collect()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn reconcile_returns_requests_in_order_and_events() {
     let (mut bench, key) = bench_with("web", json!({})).await;
     let done = bench.reconcile(&key).await;
@@ -86,7 +86,7 @@ async fn caches_contain_every_object_when_reconcile_begins() {
     assert_eq!(bench.reconcile(&key).await.requests.len(), 2);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn controller_reconciles_only_when_requested() {
     let (mut bench, key) = bench_with("web", json!({})).await;
     bench.env().sleep(Duration::from_secs(3600)).await;
@@ -96,7 +96,7 @@ async fn controller_reconciles_only_when_requested() {
     assert_eq!((other.result.expect("done"), other.requests, other.events), (Outcome::Done, vec![], vec![]));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn undeclared_request_is_the_error_although_the_controller_drops_it() {
     let (mut bench, key) = bench_with("web", json!({ "undeclared": "" })).await;
     let error = bench.reconcile(&key).await.result.expect_err("no rule permits it");
@@ -104,9 +104,15 @@ async fn undeclared_request_is_the_error_although_the_controller_drops_it() {
     assert!(error.to_string().contains(r#"resource="configmaps",verb="create""#), "{error}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn panic_of_a_reconcile_reaches_the_test() {
     let (mut bench, key) = bench_with("web", json!({ "panic": "" })).await;
     let message = caught(bench.reconcile(&key)).await.expect_err("it panics");
     assert_eq!(message, "the reconcile of default/web panicked: the map orders it");
+}
+
+#[tokio::test]
+async fn bench_requires_a_paused_clock() {
+    let message = caught(Bench::of::<Copier>(())).await.expect_err("the clock runs");
+    assert_eq!(message, "a bench needs a paused clock: write #[tokio::test(start_paused = true)]");
 }

@@ -1,0 +1,183 @@
+//! Exact rights: the processes of a campaign have the generated roles and nothing else, and use all that they declare.
+//!
+//! Guarantees:
+//! - The server denies what the roles of a process do not grant, and the run fails with the request.
+//! - A campaign fails if a setup declares a rule that no run used. The runtime itself adds rules that a run need not use:
+//!   those of the election, those for events, `list` beside `watch` (a server can send a list as a stream), and
+//!   `<resource>/finalizers`, which the API server checks without a request. They do not count.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use futures_util::future::{BoxFuture, FutureExt as _};
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use k8s_openapi::api::rbac::v1::{PolicyRule, Subject};
+use kube::client::Body;
+use tower::Service;
+use windlass_api_server::faults::{Line, LineError, Server};
+use windlass_api_server::{Grant, Used};
+use windlass_controller::Registration;
+use windlass_env::Env;
+use windlass_manager::{ManagerConfig, ManagerError, ManifestOptions, Manifests, Registry};
+use windlass_object::{Rule, Verb};
+
+use crate::flaw::Flaw;
+use crate::judge::Judge;
+use crate::rights::{permits, rules_of};
+
+/// The namespace of the accounts.
+const NAMESPACE: &str = "default";
+
+/// What the processes of a campaign declare and use.
+#[derive(Default)]
+pub(crate) struct ExactRights(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// By controller or runnable.
+    declared: BTreeMap<&'static str, Vec<Rule>>,
+    used: BTreeSet<Used>,
+}
+
+impl ExactRights {
+    /// Restricts the users of a process to its generated roles. Returns the user of the process.
+    pub(crate) fn restrict(
+        &self,
+        server: &dyn Server,
+        registrations: &[Registration],
+        config: &ManagerConfig,
+    ) -> Result<String, ManagerError> {
+        let mut registry = Registry::new();
+        for registration in registrations {
+            registry.register(registration.clone())?;
+        }
+        let manifests = Manifests::of(&registry, config, &ManifestOptions::new(NAMESPACE))?;
+        for (user, grants) in grants(&manifests) {
+            server.restrict(&user, grants);
+        }
+        for one in registry.declarations_for(&Env::virtual_time(0), config)? {
+            let is_own = registrations.iter().any(|it| it.descriptor().name == one.descriptor.name);
+            if is_own {
+                self.lock().declared.insert(one.descriptor.name, one.rules);
+            }
+        }
+        Ok(user(NAMESPACE, &config.name))
+    }
+
+    /// Adds what a run used.
+    pub(crate) fn add(&self, used: BTreeSet<Used>) {
+        self.lock().used.extend(used);
+    }
+
+    /// Returns the flaw of a campaign that left a declared rule unused.
+    pub(crate) fn unused(&self) -> Option<Flaw> {
+        let State { declared, used } = &*self.lock();
+        let unused: Vec<String> = declared
+            .iter()
+            .flat_map(|(controller, rules)| {
+                rules.iter().filter_map(move |rule| unused(controller, rule, used))
+            })
+            .collect();
+        (!unused.is_empty()).then(|| Flaw::UnusedRights(unused.join("\n")))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the part of a rule that was not used, as a line.
+fn unused(controller: &str, rule: &Rule, used: &BTreeSet<Used>) -> Option<String> {
+    if rule.resource == "events" || rule.resource.ends_with("/finalizers") {
+        return None;
+    }
+    let is_used = |verb: Verb| used.iter().any(|used| used.verb == verb && permits(rule, used));
+    let is_needed = |verb: Verb| is_used(verb) || (verb == Verb::List && is_used(Verb::Watch));
+    let idle: Vec<Verb> = rule.verbs.iter().copied().filter(|verb| !is_needed(*verb)).collect();
+    let rule = Rule::new(rule.group.clone(), rule.resource.clone(), idle);
+    (!rule.verbs.is_empty()).then(|| format!("{controller}: {}", rule.to_yaml()))
+}
+
+/// Returns what the roles grant, by user.
+fn grants(manifests: &Manifests) -> BTreeMap<String, Vec<Grant>> {
+    let mut grants: BTreeMap<String, Vec<Grant>> = BTreeMap::new();
+    let mut bind = |subjects: Option<&Vec<Subject>>, namespace: Option<&String>, rules: &[PolicyRule]| {
+        for subject in subjects.into_iter().flatten() {
+            let user = user(subject.namespace.as_deref().unwrap_or_default(), &subject.name);
+            grants.entry(user).or_default().extend(rules.iter().flat_map(|rule| granted(namespace, rule)));
+        }
+    };
+    for binding in &manifests.cluster_role_bindings {
+        let is_bound = |name: Option<&String>| name == Some(&binding.role_ref.name);
+        for role in manifests.cluster_roles.iter().filter(|role| is_bound(role.metadata.name.as_ref())) {
+            bind(binding.subjects.as_ref(), None, role.rules.as_deref().unwrap_or_default());
+        }
+    }
+    for binding in &manifests.role_bindings {
+        // A Role and its binding have the same name and namespace.
+        for role in manifests.roles.iter().filter(|role| role.metadata == binding.metadata) {
+            let namespace = binding.metadata.namespace.as_ref();
+            bind(binding.subjects.as_ref(), namespace, role.rules.as_deref().unwrap_or_default());
+        }
+    }
+    grants
+}
+
+fn granted(namespace: Option<&String>, rule: &PolicyRule) -> impl Iterator<Item = Grant> + use<> {
+    let (namespace, names) = (namespace.cloned(), rule.resource_names.clone().unwrap_or_default());
+    let rules = rules_of(std::slice::from_ref(rule)).into_iter();
+    rules.map(move |rule| Grant { namespace: namespace.clone(), names: names.clone(), rule })
+}
+
+fn user(namespace: &str, account: &str) -> String {
+    format!("system:serviceaccount:{namespace}:{account}")
+}
+
+/// The line of a process with exact rights: its requests are those of a user, and 403 is a flaw.
+#[derive(Clone)]
+pub(crate) struct UserLine {
+    pub(crate) line: Line,
+    /// `None` for all rights.
+    pub(crate) user: Option<HeaderValue>,
+    pub(crate) judge: Arc<Judge>,
+}
+
+impl Service<Request<Body>> for UserLine {
+    type Response = Response<windlass_api_server::body::Body>;
+    type Error = LineError;
+    type Future = BoxFuture<'static, Result<Self::Response, LineError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LineError>> {
+        Service::<Request<Body>>::poll_ready(&mut self.line, cx)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let Some(user) = self.user.clone() else { return self.line.call(request) };
+        // A token stands for the account of a controller.
+        if !request.headers().contains_key(header::AUTHORIZATION) {
+            request.headers_mut().insert("impersonate-user", user);
+        }
+        let (judge, asked) =
+            (Arc::clone(&self.judge), format!("{} {}", request.method(), request.uri().path()));
+        let answer = self.line.call(request);
+        async move {
+            let answer = answer.await?;
+            if answer.status() == StatusCode::FORBIDDEN {
+                judge.object(Flaw::Forbidden(asked));
+            }
+            Ok(answer)
+        }
+        .boxed()
+    }
+}
+
+impl fmt::Debug for ExactRights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExactRights").finish_non_exhaustive()
+    }
+}

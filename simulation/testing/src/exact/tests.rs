@@ -1,0 +1,81 @@
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use serde_json::json;
+use windlass_controller::{Controller, Outcome, ReconcileError, Setup, SetupError, Writer};
+use windlass_informer::{Lister, NamespaceSet};
+use windlass_object::ObjectKey;
+
+use super::*;
+use crate::{Cluster, Plan, Simulation, object, replay};
+
+/// Copies each ConfigMap into a Secret, in the namespace that its data names.
+struct Copier {
+    maps: Lister<ConfigMap>,
+    secrets: Lister<Secret>,
+    secret: Writer<Secret>,
+}
+
+impl Controller for Copier {
+    const NAME: &'static str = "copier";
+    type Config = ();
+
+    fn setup(setup: &mut Setup, (): &()) -> Result<Self, SetupError> {
+        Ok(Self {
+            maps: setup.primary::<ConfigMap>().lister(),
+            secrets: setup.watch::<Secret>().lister(),
+            secret: setup.writer::<Secret>().create().build(),
+        })
+    }
+
+    async fn reconcile(
+        &self,
+        key: &ObjectKey,
+        cx: &windlass_controller::Context,
+    ) -> Result<Outcome, ReconcileError> {
+        let Some(map) = self.maps.get(key)? else { return Ok(Outcome::Done) };
+        let target = map.data.as_ref().and_then(|data| data.get("target")).map_or("default", String::as_str);
+        if self.secrets.get(&ObjectKey::namespaced(target, key.name()))?.is_none() {
+            let secret = json!({ "metadata": { "name": key.name(), "namespace": target } });
+            self.secret.create(cx, &object(secret)).await?;
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+/// The flaw of a campaign in which a ConfigMap names this namespace.
+fn campaign(simulation: &Simulation, registration: &Registration, target: &str) -> Option<Flaw> {
+    let script = async |cluster: Cluster| {
+        cluster.run([registration.clone()]);
+        let map = json!({ "metadata": { "name": "web" }, "data": { "target": target } });
+        cluster.create(&object::<ConfigMap>(map)).await;
+        cluster.eventually("there is a Secret", |now| now.get::<Secret>("web").is_some()).await;
+    };
+    replay(simulation, Plan::quiet(3), script).err().map(|failure| failure.flaw)
+}
+
+#[test]
+fn campaign_with_exact_rights_passes_when_it_uses_every_rule() {
+    let simulation = Simulation::of(3).caches_of::<Pod>().exact_rights();
+    assert_eq!(campaign(&simulation, &Registration::of::<Copier>(), "default"), None);
+}
+
+#[test]
+fn rule_that_no_run_uses_fails_the_campaign() {
+    let simulation = Simulation::of(3).exact_rights();
+    let wide = Registration::of::<Copier>().tuned(|setup| setup.uses::<Pod>([Verb::Get, Verb::Delete]));
+    let Some(Flaw::UnusedRights(rules)) = campaign(&simulation, &wide, "default") else {
+        panic!("it passes")
+    };
+    assert_eq!(rules, r#"copier: - { apiGroups: [""], resources: ["pods"], verbs: [get, delete] }"#);
+}
+
+#[test]
+fn request_outside_of_the_generated_roles_fails_the_run() {
+    let watched = |simulation: Simulation| {
+        simulation.configured(|config| config.cache.namespaces = Some(NamespaceSet::of(["default"])))
+    };
+    let copier = Registration::of::<Copier>();
+    let simulation = watched(Simulation::of(3).exact_rights());
+    assert_eq!(campaign(&simulation, &copier, "default"), None);
+    let flaw = campaign(&simulation, &copier, "kube-public");
+    assert_eq!(flaw, Some(Flaw::Forbidden("POST /api/v1/namespaces/kube-public/secrets".to_owned())));
+}
