@@ -6,10 +6,11 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientOptions {
     /// Requests per second and identity, in the long run. Default 0. Zero or less is no limit: the number of requests in
-    /// flight and the server's priority and fairness bound the load. Otherwise from [`LEAST_QPS`](Self::LEAST_QPS) to [`MOST_QPS`](Self::MOST_QPS).
+    /// flight and the server's priority and fairness bound the load. Otherwise from [`LEAST_QPS`](Self::LEAST_QPS) to
+    /// [`MOST_QPS`](Self::MOST_QPS).
     pub qps: f64,
-    /// Requests per identity at once, after a pause, if `qps` limits them. Default 30, as kube-controller-manager's. Zero counts as one; at most
-    /// [`MOST_BURST`](Self::MOST_BURST).
+    /// Requests per identity at once, after a pause, if `qps` limits them. Default 30, as kube-controller-manager's. Zero
+    /// counts as one; at most [`MOST_BURST`](Self::MOST_BURST).
     pub burst: u32,
     /// The name servers log. Identities append theirs: `windlass/0.1.0/replicaset-controller`.
     pub user_agent: String,

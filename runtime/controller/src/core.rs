@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use windlass_env::Env;
+use windlass_env::{Env, TaskGroup};
 use windlass_metrics::ReconcileMetrics;
 
 use crate::consistency::caches::{Cache, behind};
@@ -46,6 +46,8 @@ pub(crate) struct Core {
     pub(crate) stop: CancellationToken,
     pub(crate) phase: Phase,
     pub(crate) polls: Polls,
+    /// Tasks of reconciles that were dropped.
+    pub(crate) dropped_tasks: TaskGroup,
 }
 
 /// How often and how long a key is reconciled.

@@ -591,6 +591,7 @@ impl Setup {
             stop: CancellationToken::new(),
             phase: Phase::default(),
             polls: Polls { polls, tasks: TaskGroup::new(host.env.clone()) },
+            dropped_tasks: TaskGroup::new(host.env.clone()),
             env: host.env,
         };
         let parts = Parts {

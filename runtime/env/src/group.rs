@@ -23,7 +23,7 @@ struct Members {
     running: Vec<Member>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Member {
     abort: Option<AbortHandle>,
     /// Closed when the task has ended.
@@ -84,6 +84,14 @@ impl TaskGroup {
             let _closed = end.wait_until(|()| false).await;
             self.members().running.retain(|member| !member.end.is_closed());
         }
+    }
+
+    /// Makes the tasks of `aborted`, a group that was [aborted](Self::abort), tasks of this group as well.
+    pub fn adopt(&self, aborted: &TaskGroup) {
+        let mut running = aborted.members().running.clone();
+        let mut members = self.members();
+        members.running.append(&mut running);
+        members.running.retain(|member| !member.end.is_closed());
     }
 
     fn members(&self) -> MutexGuard<'_, Members> {

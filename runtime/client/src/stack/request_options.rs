@@ -28,6 +28,16 @@ pub struct RequestOptions {
 }
 
 impl RequestOptions {
+    /// Requests that can take this long.
+    pub fn within(timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), dry_run: false }
+    }
+
+    /// Writes that change nothing.
+    pub fn dry_run() -> Self {
+        Self { timeout: None, dry_run: true }
+    }
+
     /// These options, and those of `others` that are not set here.
     pub(crate) fn over(self, others: Self) -> Self {
         Self { timeout: self.timeout.or(others.timeout), dry_run: self.dry_run || others.dry_run }

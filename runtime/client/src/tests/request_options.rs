@@ -5,14 +5,6 @@ use kube::api::{DeleteParams, PostParams, Preconditions};
 use super::*;
 use crate::{RequestOptions, timed_out};
 
-fn timeout(timeout: Duration) -> RequestOptions {
-    RequestOptions { timeout: Some(timeout), dry_run: false }
-}
-
-fn dry_run() -> RequestOptions {
-    RequestOptions { timeout: None, dry_run: true }
-}
-
 fn worker(world: &World, options: RequestOptions) -> (kube::Client, Arc<TestLog>) {
     let log = Arc::<TestLog>::default();
     let clients = world.clients.for_controller("test-controller").unwrap().with(options);
@@ -23,7 +15,7 @@ fn worker(world: &World, options: RequestOptions) -> (kube::Client, Arc<TestLog>
 async fn timeout_replaces_that_of_the_process() {
     for limit in [1, 600] {
         let world = World::new(hang);
-        let (client, _log) = worker(&world, timeout(seconds(limit)));
+        let (client, _log) = worker(&world, RequestOptions::within(seconds(limit)));
         assert!(timed_out(&config_maps(client.clone()).get("a").await.unwrap_err()));
         assert_eq!(world.env.now().since_origin(), seconds(limit));
         assert!(timed_out(&create(&client).await.unwrap_err()));
@@ -48,7 +40,7 @@ async fn request_without_timeout_ends_with_its_answer() {
     let theirs = Arc::clone(&clock);
     let world = World::new(move |seen| late(theirs.lock().unwrap().clone().unwrap())(seen));
     *clock.lock().unwrap() = Some(world.env.clone());
-    let (client, _log) = worker(&world, timeout(Duration::MAX));
+    let (client, _log) = worker(&world, RequestOptions::within(Duration::MAX));
     config_maps(client.clone()).get("a").await.unwrap();
     create(&client).await.unwrap();
     assert_eq!(world.env.now().since_origin(), seconds(2 * 86_400));
@@ -57,7 +49,7 @@ async fn request_without_timeout_ends_with_its_answer() {
 #[tokio::test(start_paused = true)]
 async fn dry_run_marks_every_write_and_is_not_logged() {
     let world = World::new(answer(200, CREATED));
-    let (client, log) = worker(&world, dry_run());
+    let (client, log) = worker(&world, RequestOptions::dry_run());
     let maps = config_maps(client.clone());
     maps.get("a").await.unwrap();
     create(&client).await.unwrap();
@@ -76,7 +68,7 @@ async fn dry_run_marks_every_write_and_is_not_logged() {
 #[tokio::test(start_paused = true)]
 async fn dry_run_of_a_deletion_with_other_options_is_not_sent() {
     let world = World::new(answer(200, CREATED));
-    let (client, _log) = worker(&world, dry_run());
+    let (client, _log) = worker(&world, RequestOptions::dry_run());
     let request =
         http::Request::delete("/api/v1/namespaces/web/configmaps/a").body(b"a: b".to_vec()).unwrap();
     let error = client.request_text(request).await.unwrap_err();
@@ -88,8 +80,11 @@ async fn dry_run_of_a_deletion_with_other_options_is_not_sent() {
 async fn options_that_are_not_set_keep_their_value() {
     let world = World::new(answer(200, CREATED));
     let clients = world.clients.for_controller("test-controller").unwrap();
-    let both = clients.with(dry_run()).with(timeout(seconds(1))).options();
+    let both = clients.with(RequestOptions::dry_run()).with(RequestOptions::within(seconds(1))).options();
     assert_eq!(both, RequestOptions { timeout: Some(seconds(1)), dry_run: true });
-    assert_eq!(clients.with(timeout(seconds(1))).with(dry_run()).options(), both);
+    assert_eq!(
+        clients.with(RequestOptions::within(seconds(1))).with(RequestOptions::dry_run()).options(),
+        both
+    );
     assert_eq!(clients.options(), RequestOptions::default());
 }

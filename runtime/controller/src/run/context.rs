@@ -85,10 +85,9 @@ impl Context {
     /// # use windlass_controller::{Context, ReconcileError, RequestOptions};
     /// # use windlass_object::ObjectKey;
     /// # async fn follow(key: &ObjectKey, cx: &Context) -> Result<(), ReconcileError> {
-    /// let mut options = RequestOptions::default();
-    /// options.timeout = Some(Duration::MAX);
+    /// let cx = cx.with(RequestOptions::within(Duration::MAX));
     /// let log = LogParams { follow: true, ..LogParams::default() };
-    /// let lines = cx.with(options).api::<Pod>(key).log_stream(key.name(), &log).await?;
+    /// let lines = cx.api::<Pod>(key).log_stream(key.name(), &log).await?;
     /// # drop(lines);
     /// # Ok(())
     /// # }

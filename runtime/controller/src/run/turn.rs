@@ -2,7 +2,8 @@
 //!
 //! Guarantees:
 //! - Tasks of [`Context::spawn`](crate::Context::spawn) have ended before the key is settled. They are awaited when the
-//!   reconcile returns, and aborted when it is dropped or panics.
+//!   reconcile returns, and aborted when it is dropped or panics. A worker that is aborted waits for nothing:
+//!   [`Workers::ended`](crate::host::Workers::ended) waits for the tasks of its turn.
 //! - A write through the turn's client after the turn is over is not sent. One that is under way at that moment is
 //!   dropped, and its key waits for a consistent read, as after every write of unknown outcome.
 
@@ -29,6 +30,8 @@ pub(crate) struct Turn {
 /// A turn that is open until this is dropped.
 pub(crate) struct OpenTurn {
     turn: Arc<Turn>,
+    /// Has the tasks of turns that were dropped.
+    dropped: TaskGroup,
     /// Dropped when the turn is over: its client writes until then.
     open: Option<Publisher<()>>,
 }
@@ -39,6 +42,7 @@ impl Turn {
         clients: &ControllerClients,
         declared: Arc<dyn DeclaredVerbs>,
         log: KeyLog,
+        dropped: &TaskGroup,
     ) -> OpenTurn {
         let (publisher, open) = cell(());
         let writes = OpenWrites::default();
@@ -50,7 +54,7 @@ impl Turn {
             client: OnceLock::new(),
             tasks: TaskGroup::new(env.clone()),
         };
-        OpenTurn { turn: Arc::new(turn), open: Some(publisher) }
+        OpenTurn { turn: Arc::new(turn), dropped: dropped.clone(), open: Some(publisher) }
     }
 
     /// The same turn, with a client that sends requests with these options.
@@ -106,5 +110,6 @@ impl OpenTurn {
 impl Drop for OpenTurn {
     fn drop(&mut self) {
         self.close();
+        self.dropped.adopt(&self.turn.tasks);
     }
 }

@@ -223,10 +223,12 @@ impl Worker {
 
     /// Opens a turn of `key`, behind the fence of the key if it has one.
     fn open_turn(&self, key: &ObjectKey, fence: KeyFence) -> OpenTurn {
-        let (log, declared) = (self.core.gate.log(key), Arc::clone(&self.declared));
+        let Core { env, gate, dropped_tasks, .. } = &*self.core;
+        let open =
+            |clients| Turn::open(env, clients, Arc::clone(&self.declared), gate.log(key), dropped_tasks);
         match fence {
-            Some(fence) => Turn::open(&self.core.env, &self.clients.behind(fence), declared, log),
-            None => Turn::open(&self.core.env, &self.clients, declared, log),
+            Some(fence) => open(&self.clients.behind(fence)),
+            None => open(&self.clients),
         }
     }
 

@@ -99,7 +99,7 @@ impl Workers {
         watches.close();
     }
 
-    /// Waits until every worker has ended and the outcome of each of their writes is known. An outcome that is unknown 5 s
+    /// Waits until every worker and every task of a reconcile has ended, and the outcome of each of their writes is known. An outcome that is unknown 5 s
     /// after the last worker has ended stays unknown ([`Workers::written`]).
     ///
     /// # Cancel safety
@@ -110,6 +110,7 @@ impl Workers {
             let _ended = task.await;
             self.tasks.pop();
         }
+        self.core.dropped_tasks.ended().await;
         self.core.polls.tasks.ended().await;
         self.outcomes_resolved().await;
         while let Some(own) = self.own.last() {

@@ -6,12 +6,6 @@ use super::writing::{label, once};
 use super::*;
 use crate::{Change, Deletion, RequestOptions, Writer};
 
-fn dry_run() -> RequestOptions {
-    let mut options = RequestOptions::default();
-    options.dry_run = true;
-    options
-}
-
 #[tokio::test(start_paused = true)]
 async fn dry_run_of_a_writer_answers_and_changes_nothing() {
     let world = World::with(&["m"]);
@@ -20,7 +14,7 @@ async fn dry_run_of_a_writer_answers_and_changes_nothing() {
         &world,
         |writer| writer.create().update().patch().apply().delete().build(),
         |maps, cx, map| async move {
-            let cx = cx.with(dry_run());
+            let cx = cx.with(RequestOptions::dry_run());
             let labelled = |map: &ConfigMap| map.metadata.labels.as_ref().map(BTreeMap::len) == Some(1);
             assert!(labelled(&maps.patch(&cx, &map, label).await?.object));
             let updated = maps.update(&cx, &map, label).await?;
@@ -61,7 +55,7 @@ impl Controller for Rehearsing {
         let mut desired = ConfigMap::default();
         (desired.metadata.name, desired.metadata.namespace) = (Some("m".into()), Some("shop".into()));
         let (cx, colour) = match applied {
-            1 => (cx.with(dry_run()), "red"),
+            1 => (cx.with(RequestOptions::dry_run()), "red"),
             _ => (cx.clone(), "blue"),
         };
         desired.data = Some(BTreeMap::from([("colour".to_owned(), colour.to_owned())]));
@@ -89,7 +83,7 @@ async fn dry_run_is_not_waited_for_by_the_next_reconcile() {
     let world = World::with(&["m"]);
     let act = |_, cx: Context| async move {
         let patch = Patch::Merge(json!({ "data": { "late": "yes" } }));
-        api_of(&cx.with(dry_run())).patch("m", &PatchParams::default(), &patch).await?;
+        api_of(&cx.with(RequestOptions::dry_run())).patch("m", &PatchParams::default(), &patch).await?;
         Ok(Outcome::RequeueAfter(Duration::from_millis(1)))
     };
     let wire = |setup: &mut Setup| {

@@ -76,6 +76,32 @@ async fn write_under_way_at_the_end_of_its_reconcile_is_dropped() {
     assert!(next >= Duration::from_secs(2), "the key waits until the outcome is known: {next:?}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn workers_end_after_a_task_of_an_aborted_reconcile() {
+    let world = World::with(&["m"]);
+    let (began, mut begins) = tokio::sync::mpsc::unbounded_channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = Arc::new(Mutex::new(released));
+    let act = move |_, cx: Context| {
+        let (began, released) = (began.clone(), Arc::clone(&released));
+        async move {
+            drop(cx.spawn("blocked", async move {
+                began.send(()).expect("the test listens");
+                // An abort has no effect before this returns.
+                released.lock().expect("whole").recv().expect("the test releases it");
+            }));
+            std::future::pending::<()>().await;
+            Ok(Outcome::Done)
+        }
+    };
+    let mut workers = world.start_with(world.scripted(patches_maps, act)).await;
+    begins.recv().await.expect("the task runs");
+    workers.abort();
+    assert!(world.env.timeout(Duration::from_millis(200), workers.ended()).await.is_err(), "its task runs");
+    release.send(()).expect("the task waits");
+    workers.ended().await;
+}
+
 /// A controller whose first reconcile starts two tasks, the second from the first, and returns at once with `outcome`.
 async fn spawner(world: &World, tune: fn(&mut Setup), act: fn(&Context) -> bool) -> (Workers, Ends) {
     let ends: Ends = Arc::default();
