@@ -11,10 +11,10 @@
 //!   deadline or the caller's.
 //! - A worker learns of every write it made: that it took effect, or that nobody knows ([`WriteLog`]).
 //! - Nothing that may have taken effect is retried here: only the caller knows whether doing it twice does harm. What
-//!   a busy server turned away (429) and asks for again is sent again, up to ten times within a minute and never faster than it
-//!   asks, but for watches and the election; what it then still says is handed to the caller ([`retry_after`],
-//!   [`RequestError::TooManyRequests`]).
-//! - No identity has more than 64 requests on the wire, watches apart.
+//!   a busy server turned away (429) and asks for again is sent again, up to ten times within its time limit and never
+//!   faster than it asks, but for watches and the election; what it then still says is handed to the caller
+//!   ([`retry_after`], [`RequestError::TooManyRequests`]).
+//! - No identity has more than 64 requests on the wire, apart from watches and requests without a time limit.
 //! - After [`Clients::drain`] no worker's request waits: it leaves at once or fails.
 //! - A refusal by any layer leaves the client usable.
 //! - Controllers may each have a ServiceAccount of their own, and then nothing of the process's own credentials goes

@@ -112,8 +112,9 @@ impl ElectionConfig {
     }
 
     /// Returns the election in the configured namespace, or in `default_namespace`, which is that of the cluster's
-    /// configuration.
+    /// configuration. An empty one means `default`, as other clients read it.
     pub fn resolve(self, default_namespace: &str) -> Election {
+        let default_namespace = if default_namespace.is_empty() { "default" } else { default_namespace };
         let namespace = self.lease_namespace.as_deref().unwrap_or(default_namespace);
         Election { namespace: namespace.to_owned(), config: self }
     }
@@ -307,6 +308,7 @@ mod tests {
     fn lease_is_in_default_namespace_unless_configured() {
         let config = ElectionConfig::new("me");
         assert_eq!(config.clone().resolve("shop").lease(), ObjectKey::namespaced("shop", "windlass"));
+        assert_eq!(config.clone().resolve("").lease(), ObjectKey::namespaced("default", "windlass"));
         let config = ElectionConfig { lease_namespace: Some("leases".to_owned()), ..config };
         assert_eq!(config.resolve("shop").lease(), ObjectKey::namespaced("leases", "windlass"));
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::Either;
+use futures_util::future::{self, Either};
 use windlass_admin::{AdminParts, AdminServer};
 use windlass_client::{Fence, OpenFence, RawClient, one_line};
 use windlass_controller::RunsOn;
@@ -200,6 +200,8 @@ impl Process {
     async fn stop(&mut self) -> Result<(), ManagerError> {
         let budget = self.budget();
         let mut end = Ok(());
+        // While the controllers of the leader drain, these do.
+        self.everywhere.begin_stop(budget.left());
         for step in stop_order(&std::mem::take(&mut self.started)) {
             tracing::debug!(?step, "stopping");
             let stopped = self.stop_step(step, &budget).await;
@@ -270,8 +272,7 @@ impl Process {
 
     /// Ends everything at its next await. Nothing is written: fences are closed, or their leases expire.
     async fn abort(&mut self) {
-        Box::pin(self.team.abort(&self.common)).await;
-        self.everywhere.abort().await;
+        future::join(Box::pin(self.team.abort(&self.common)), self.everywhere.abort()).await;
         self.election_events.abort().await;
         if self.env.timeout(HURRY, self.common.factory.shutdown()).await.is_err() {
             tracing::warn!("informers did not stop in time");

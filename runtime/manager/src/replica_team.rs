@@ -1,9 +1,10 @@
 //! The controllers of every replica: they work whether this replica leads or not.
 //!
 //! Guarantees:
-//! - They start at the step of the runnables of every replica. Each waits for its own caches, and delays neither the
-//!   election nor another controller.
-//! - They stop before these runnables. Running reconciles finish in what is left of the shutdown timeout.
+//! - They start at the step of the runnables of every replica, after at most 30 s in which all caches are waited for. From
+//!   then on each waits for its own caches, and delays neither the election nor another controller.
+//! - They take no more keys once the process stops, and have ended before these runnables stop. Running reconciles finish
+//!   within the shutdown timeout.
 //! - Their writes pass no fence: a lost lease does not concern them, except that it ends the process.
 
 use std::sync::{Arc, OnceLock};
@@ -64,6 +65,14 @@ impl ReplicaTeam {
         }
     }
 
+    /// Has them take no more keys, and stop `within` this time.
+    pub(crate) fn begin_stop(&self, within: Duration) {
+        if let State::Working(Work { signals, .. }) = &self.state {
+            signals.within.get_or_init(|| within);
+            signals.stop.cancel();
+        }
+    }
+
     /// Stops them, and waits for running reconciles.
     ///
     /// # Errors
@@ -72,9 +81,8 @@ impl ReplicaTeam {
     /// # Cancel safety
     /// They have received the stop signal by then; calling it again waits for the rest.
     pub(crate) async fn stop(&mut self, within: Duration) -> Result<(), ManagerError> {
-        let State::Working(Work { signals, task }) = &mut self.state else { return Ok(()) };
-        signals.within.get_or_init(|| within);
-        signals.stop.cancel();
+        self.begin_stop(within);
+        let State::Working(Work { task, .. }) = &mut self.state else { return Ok(()) };
         let ended = task.await;
         self.state = State::Ended;
         // A panic has been logged under the name of the task.

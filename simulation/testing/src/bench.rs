@@ -79,7 +79,8 @@ pub struct Reconciled {
     pub result: Result<Outcome, ReconcileError>,
     /// The requests of the reconcile, in the order in which they were sent. Without those of informers, and without events.
     pub requests: Vec<SentRequest>,
-    /// The events that it recorded or repeated.
+    /// The events that the server has after it, new or repeated, as the recorder combined them: from the tenth note of one
+    /// reason about one object on they are one event, and of one object 25 pass at once.
     pub events: Vec<Recorded>,
 }
 

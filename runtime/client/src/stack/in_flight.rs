@@ -1,7 +1,8 @@
 //! Bounds how many requests of an identity are on the wire at once.
 //!
 //! HTTP/1 gives each its own connection: a server that slows down must not cost the process, and itself, ever more
-//! of them. Whoever comes first is sent first. Watches are exempt, since each of them stays for minutes.
+//! of them. Whoever comes first is sent first. Watches are exempt, since each of them stays for minutes,
+//! and so are requests without a time limit.
 
 use std::{
     pin::Pin,
@@ -18,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::BoxError;
 use windlass_env::Env;
 
-use super::{Answer, Next, Notes, ResponseBody, Step};
+use super::{Answer, Next, Notes, ResponseBody, Step, request_options::is_unlimited};
 
 /// How many requests of one identity may be on the wire: three seconds' worth of the default budget, and far more
 /// than a server that answers in time ever sees.
@@ -40,7 +41,8 @@ impl InFlight {
 impl Step for InFlight {
     async fn handle(self, mut request: Request<Body>, next: Next) -> Answer {
         let notes = Notes::of(&mut request);
-        if notes.info().is_watch() {
+        // Without an end, either: such a request would keep its place for ever.
+        if notes.info().is_watch() || is_unlimited(&request) {
             return next.send(request).await;
         }
         let came = self.env.now();

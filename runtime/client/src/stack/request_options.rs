@@ -18,9 +18,11 @@ use super::{Answer, Next, Notes, Step, with_parameter};
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RequestOptions {
-    /// How long a request can take once it is sent, to the last byte of its answer. `None` is the time limit of the process
-    /// ([`ClientOptions::request_timeout`](crate::ClientOptions)), `Duration::MAX` is no limit: for logs that are followed,
-    /// commands in containers, and forwarded ports.
+    /// How long a request can take once it is sent, to the last byte of its answer, and how long it is repeated while the
+    /// server is busy. `None` is the time limit of the process
+    /// ([`ClientOptions::request_timeout`](crate::ClientOptions::request_timeout)); `Duration::MAX` is no limit, for logs that
+    /// are followed: such a request does not count as one in flight. Lists and watches whose answer has begun end as those of
+    /// the process do.
     pub timeout: Option<Duration>,
     /// Whether writes are dry runs: the server checks them and answers as if it had written, and changes nothing. What it
     /// forwards to others, such as commands and the requests of a proxy, has an effect all the same.
@@ -68,6 +70,11 @@ struct Within(Duration);
 /// How long a request can take: its own time limit, or else that of the stack.
 pub(crate) fn time_limit(request: &Request<Body>, of_stack: Duration) -> Duration {
     request.extensions().get::<Within>().map_or(of_stack, |Within(limit)| *limit)
+}
+
+/// Whether a request has no time limit.
+pub(crate) fn is_unlimited(request: &Request<Body>) -> bool {
+    time_limit(request, Duration::ZERO) == Duration::MAX
 }
 
 async fn dry_run(request: Request<Body>) -> Result<Request<Body>, BoxError> {

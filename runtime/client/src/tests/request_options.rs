@@ -3,6 +3,7 @@
 use kube::api::{DeleteParams, PostParams, Preconditions};
 
 use super::*;
+use crate::stack::in_flight::MOST_IN_FLIGHT;
 use crate::{RequestOptions, timed_out};
 
 fn worker(world: &World, options: RequestOptions) -> (kube::Client, Arc<TestLog>) {
@@ -44,6 +45,19 @@ async fn request_without_timeout_ends_with_its_answer() {
     config_maps(client.clone()).get("a").await.unwrap();
     create(&client).await.unwrap();
     assert_eq!(world.env.now().since_origin(), seconds(2 * 86_400));
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_without_limit_leave_room_for_others() {
+    let world = World::new(hang);
+    let (endless, _log) = worker(&world, RequestOptions::within(Duration::MAX));
+    for _ in 0..MOST_IN_FLIGHT {
+        let maps = config_maps(endless.clone());
+        drop(world.env.spawn("endless", async move { maps.get("a").await.map(drop) }));
+    }
+    let (client, _log) = worker(&world, RequestOptions::default());
+    assert!(timed_out(&config_maps(client).get("a").await.unwrap_err()));
+    assert_eq!(world.seen().len(), MOST_IN_FLIGHT + 1);
 }
 
 #[tokio::test(start_paused = true)]

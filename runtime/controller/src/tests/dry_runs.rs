@@ -105,8 +105,7 @@ async fn context_with_a_timeout_ends_its_requests_by_it() {
         &world,
         |writer| writer.patch().build(),
         |maps, cx, map| async move {
-            let mut options = RequestOptions::default();
-            options.timeout = Some(Duration::from_secs(1));
+            let options = RequestOptions::within(Duration::from_secs(1));
             maps.patch(&cx.with(options), &map, label).await.map(drop).map_err(Into::into)
         },
     );

@@ -113,6 +113,8 @@ async fn create_or_update_sends_a_request_only_if_something_changes() {
             };
             let created = maps.create_or_update(&cx, &new, None, replace).await?;
             assert_eq!((created.change, ObjectKey::of(&created.metadata)), (Change::Created, new.clone()));
+            let same = maps.create_or_update(&cx, &new, Some(&created), replace).await?;
+            assert_eq!(same.change, Change::None, "the server's metadata is no part of a change");
             maps.create_or_update(&cx, &new, None, label).await.map(drop).map_err(Into::into)
         },
     );

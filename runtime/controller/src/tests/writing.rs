@@ -144,6 +144,11 @@ async fn operation_that_was_not_granted_sends_nothing_and_names_the_line_to_add(
     assert_eq!(world.work(), Vec::<String>::new());
 }
 
+fn replica_set_spec() -> serde_json::Value {
+    let pod = json!({ "metadata": { "labels": { "app": "m" } }, "spec": { "containers": [{ "name": "m", "image": "m" }] } });
+    json!({ "replicas": 3, "selector": { "matchLabels": { "app": "m" } }, "template": pod })
+}
+
 #[tokio::test(start_paused = true)]
 async fn status_is_written_alone_by_patch_and_by_put() {
     for grant in [
@@ -151,9 +156,7 @@ async fn status_is_written_alone_by_patch_and_by_put() {
         |writer: WriterBuilder<'_, ReplicaSet>| writer.status_update().build(),
     ] {
         let world = World::with(&[]);
-        let pod = json!({ "metadata": { "labels": { "app": "m" } }, "spec": { "containers": [{ "name": "m", "image": "m" }] } });
-        let spec = json!({ "replicas": 3, "selector": { "matchLabels": { "app": "m" } }, "template": pod });
-        world.api.put("/apis/apps/v1/namespaces/shop/replicasets/m", json!({ "spec": spec }));
+        world.api.put("/apis/apps/v1/namespaces/shop/replicasets/m", json!({ "spec": replica_set_spec() }));
         let result = once::<ReplicaSet, _>(&world, grant, |sets, cx, set| async move {
             let report = |set: &mut ReplicaSet| {
                 set.spec.get_or_insert_default().replicas = Some(7);
@@ -173,15 +176,17 @@ async fn status_is_written_alone_by_patch_and_by_put() {
 
 #[tokio::test(start_paused = true)]
 async fn write_that_the_server_ignores_is_counted() {
-    let world = World::with(&["m"]);
-    let result = once::<ConfigMap, _>(
+    let world = World::with(&[]);
+    world.api.put("/apis/apps/v1/namespaces/shop/replicasets/m", json!({ "spec": replica_set_spec() }));
+    let result = once::<ReplicaSet, _>(
         &world,
         |writer| writer.patch().build(),
-        |maps, cx, map| async move {
-            maps.patch(&cx, &map, label).await?;
-            let map = cx.get_live::<ConfigMap>(&ObjectKey::namespaced("shop", "m")).await?.expect("there");
-            let created = |map: &mut ConfigMap| map.metadata.creation_timestamp = None;
-            maps.patch(&cx, &map, created).await.map(drop).map_err(Into::into)
+        |sets, cx, set| async move {
+            let scaled = |set: &mut ReplicaSet| set.spec.get_or_insert_default().replicas = Some(7);
+            sets.patch(&cx, &set, scaled).await?;
+            let set = cx.get_live::<ReplicaSet>(&ObjectKey::namespaced("shop", "m")).await?.expect("there");
+            let reported = |set: &mut ReplicaSet| set.status.get_or_insert_default().replicas = 7;
+            sets.patch(&cx, &set, reported).await.map(drop).map_err(Into::into)
         },
     );
     result.await.expect("written");

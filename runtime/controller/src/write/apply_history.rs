@@ -5,7 +5,8 @@
 //! - It holds for the object with the UID of that answer, and as long as the cache shows the state of that answer: the
 //!   same resource version, or the same content apart from the status and the metadata that the server keeps. A cache
 //!   that detects a restored server shows no such state any more.
-//! - Memory: a fixed size for each object, for at most twice as many objects as the cache contains, and a few more.
+//! - Memory: a fixed size for each object, for at most twice as many objects as the cache contained at the last sweep, and a
+//!   few more. A sweep forgets objects that are not in the cache yet, too: these are applied once more.
 //!
 //! After a restart nothing is known, so each object is applied once.
 //!
@@ -98,9 +99,17 @@ impl ApplyHistory {
     }
 
     /// Records that `desired` is sent, while the cache is in `epoch`. Until [`complete`](Self::complete) nothing is known about the object.
-    pub(super) fn begin(&self, key: ObjectKey, desired: &Value, epoch: u64) -> PendingApply {
+    pub(super) fn begin(
+        &self,
+        key: ObjectKey,
+        desired: &Value,
+        epoch: u64,
+        is_cached: impl Fn(&ObjectKey) -> bool,
+    ) -> PendingApply {
         let desired = self.hash(desired);
         let mut records = self.lock();
+        // Here, because an apply that fails leaves its record.
+        records.sweep(is_cached);
         let number = records.next;
         records.next += 1;
         records.by_key.insert(key.clone(), Record::InFlight(number));
@@ -108,13 +117,7 @@ impl ApplyHistory {
     }
 
     /// Records the answer to an apply: its metadata, and the whole object.
-    pub(super) fn complete(
-        &self,
-        pending: PendingApply,
-        answer: &ObjectMeta,
-        object: Value,
-        is_cached: impl Fn(&ObjectKey) -> bool,
-    ) {
+    pub(super) fn complete(&self, pending: PendingApply, answer: &ObjectMeta, object: Value) {
         let PendingApply { key, number, desired, epoch } = pending;
         let (uid, version) = (answer.uid.clone(), answer.resource_version.clone());
         let state = State { desired, epoch, uid, version, content: self.hash_content(object) };
@@ -124,7 +127,6 @@ impl ApplyHistory {
         if matches!(last, Some(Record::InFlight(last)) if last == number) {
             records.by_key.insert(key, Record::Complete(state));
         }
-        records.sweep(is_cached);
     }
 
     /// The hash of what an apply can change.
@@ -188,12 +190,16 @@ mod tests {
 
     fn complete(history: &ApplyHistory, pending: PendingApply) {
         let answer = present(|_| ());
-        history.complete(pending, &meta(&answer), answer, |_| true);
+        history.complete(pending, &meta(&answer), answer);
+    }
+
+    fn begin(history: &ApplyHistory, desired: &Value) -> PendingApply {
+        history.begin(key(1), desired, 1, |_| true)
     }
 
     /// Applies `desired`, which the server answers with [`present`].
     fn apply(history: &ApplyHistory, desired: &Value) {
-        complete(history, history.begin(key(1), desired, 1));
+        complete(history, begin(history, desired));
     }
 
     fn is_unchanged(history: &ApplyHistory, desired: &Value, present: Value, epoch: u64) -> bool {
@@ -255,7 +261,7 @@ mod tests {
     fn apply_without_answer_is_not_recorded() {
         let (history, desired) = (history(), json!({ "spec": 1 }));
         apply(&history, &desired);
-        let _failed = history.begin(key(1), &desired, 1);
+        let _failed = begin(&history, &desired);
         assert!(!is_unchanged(&history, &desired, present(|_| ()), 1));
     }
 
@@ -264,7 +270,7 @@ mod tests {
         let (one, other) = (json!({ "spec": 1 }), json!({ "spec": 2 }));
         for first_answers_first in [true, false] {
             let history = history();
-            let mut pending = vec![history.begin(key(1), &one, 1), history.begin(key(1), &other, 1)];
+            let mut pending = vec![begin(&history, &one), begin(&history, &other)];
             if !first_answers_first {
                 pending.reverse();
             }
@@ -279,8 +285,11 @@ mod tests {
         let cached = 0..100;
         let is_cached = |it: &ObjectKey| cached.clone().any(|number| key(number) == *it);
         for number in 0..2000 {
-            let (pending, answer) = (history.begin(key(number), &desired, 1), present(|_| ()));
-            history.complete(pending, &meta(&answer), answer, is_cached);
+            let pending = history.begin(key(number), &desired, 1, is_cached);
+            // The later applies fail.
+            if number < 1000 {
+                complete(&history, pending);
+            }
             assert!(history.lock().by_key.len() <= 200);
         }
         assert!(is_unchanged(&history, &desired, present(|_| ()), 1), "a record of a cached object stays");

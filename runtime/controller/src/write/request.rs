@@ -98,7 +98,7 @@ impl Core {
         Intent { meta, before, after }: Intent<'_, Vec<u8>>,
     ) -> Result<Option<String>, WriteError> {
         self.granted(Operation::Update)?;
-        if before == after {
+        if is_same(&before, &after) {
             return Ok(None);
         }
         self.lock(meta)?;
@@ -203,7 +203,12 @@ impl Core {
         let mut params = params.clone();
         params.preconditions.get_or_insert_default().uid = Some(uid);
         let body = bytes(&params)?;
-        match self.send(cx, Method::DELETE, self.path(meta, "")?, "application/json", body).await {
+        let mut uri = self.path(meta, "")?;
+        if params.dry_run {
+            // The server reads the body, and the write log the query.
+            uri.push_str("?dryRun=All");
+        }
+        match self.send(cx, Method::DELETE, uri, "application/json", body).await {
             Ok(_) => Ok(true),
             Err(WriteError::Request(kube::Error::Api(status)))
                 if is_not_found(&status) || is_another_object(&status) =>
@@ -287,11 +292,28 @@ pub(super) fn bytes(object: &impl Serialize) -> Result<Vec<u8>, WriteError> {
     serde_json::to_vec(object).map_err(WriteError::Encoding)
 }
 
-/// Removes differences without a meaning: the changed object keeps the version and the UID that were read, and loses empty
-/// labels and the like where there were none. Closures leave these behind.
+/// Whether two bodies are one document. The order of keys, which a `HashMap` changes, means nothing, and keeps the length.
+fn is_same(before: &[u8], after: &[u8]) -> bool {
+    let parsed = |body| serde_json::from_slice::<Value>(body).ok();
+    before == after || (before.len() == after.len() && parsed(before) == parsed(after))
+}
+
+/// Removes differences without a meaning: the changed object keeps its identity and what the server sets, also when a closure
+/// replaces the metadata, and loses empty labels and the like where there were none. Closures leave these behind.
 pub(super) fn restore_unchanged(read: &ObjectMeta, changed: &mut ObjectMeta) {
     changed.resource_version.clone_from(&read.resource_version);
     changed.uid.clone_from(&read.uid);
+    changed.name.clone_from(&read.name);
+    changed.namespace.clone_from(&read.namespace);
+    changed.generate_name.clone_from(&read.generate_name);
+    changed.generation = read.generation;
+    changed.creation_timestamp.clone_from(&read.creation_timestamp);
+    changed.deletion_timestamp.clone_from(&read.deletion_timestamp);
+    changed.deletion_grace_period_seconds = read.deletion_grace_period_seconds;
+    changed.self_link.clone_from(&read.self_link);
+    if changed.managed_fields.is_none() {
+        changed.managed_fields.clone_from(&read.managed_fields);
+    }
     changed.labels.take_if(|it| it.is_empty() && read.labels.is_none());
     changed.annotations.take_if(|it| it.is_empty() && read.annotations.is_none());
     changed.finalizers.take_if(|it| it.is_empty() && read.finalizers.is_none());
@@ -373,5 +395,14 @@ mod tests {
         {
             assert!(!is_another_object(&other), "{other:?}");
         }
+    }
+
+    #[test]
+    fn bodies_are_the_same_whatever_the_order_of_their_keys() {
+        let body = br#"{"a":1,"b":[2,3]}"#;
+        assert!(is_same(body, body));
+        assert!(is_same(body, br#"{"b":[2,3],"a":1}"#));
+        assert!(!is_same(body, br#"{"a":1,"b":[3,2]}"#));
+        assert!(!is_same(body, br#"{"a":1,"b":[2,30]}"#));
     }
 }

@@ -359,10 +359,9 @@ impl<K: Writable> Writer<K> {
         {
             return Ok(Written { object, change: Change::None });
         }
-        let pending = history.begin(key, &document, epoch);
+        let pending = history.begin(key, &document, epoch, |key| lister.cached(key).is_some());
         let object: Arc<K> = decoded(&self.core.apply(cx, meta, "", uid, document).await?)?;
-        let is_cached = |key: &ObjectKey| lister.cached(key).is_some();
-        history.complete(pending, object.meta(), encoded(&*object)?, is_cached);
+        history.complete(pending, object.meta(), encoded(&*object)?);
         Ok(Written { object, change: Change::Updated })
     }
 

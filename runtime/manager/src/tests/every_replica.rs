@@ -89,6 +89,21 @@ async fn every_replica_controller_stops_with_its_process_after_its_reconcile() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn every_replica_controller_takes_no_key_while_led_ones_drain() {
+    let world = World::new();
+    let one = world.start_herald(ManagerConfig::new("one"));
+    world.pass(3).await;
+    assert_eq!(world.scribbled(), json!(begun_by("one")));
+    one.trigger.fire();
+    world.pass(1).await;
+    world.api.put("/api/v1/namespaces/shop/configmaps/late", json!({}));
+    assert!(one.ended().await.is_ok());
+    assert_eq!((world.scribbled(), world.seen_by("one")), (json!(done_by("one")), json!("done")));
+    let late = world.api.object("/api/v1/namespaces/shop/configmaps/late").expect("the map");
+    assert_eq!(late["data"]["one"], Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
 async fn every_replica_controller_stops_when_the_lease_is_lost() {
     let world = World::new();
     let one = world.start_herald(ManagerConfig::new("one"));
