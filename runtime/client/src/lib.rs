@@ -4,8 +4,8 @@
 //! - Limits are per identity, and first come is first served.
 //! - Every request is counted by verb, resource and code, also one that was refused here or given up by its caller.
 //! - Every request ends: answered, or failed at its deadline, unless its caller set none ([`RequestOptions`]). A watch never
-//!   stays silent for longer than its own timeout and 30 s. A list whose answer has begun within the deadline can take longer while bytes arrive: at most 30 s
-//!   without one, and 16 KiB per second on average.
+//!   stays silent for longer than its own timeout and 30 s. A list whose answer has begun within the deadline can take
+//!   longer while bytes arrive: at most 30 s without one, and 16 KiB per second on average.
 //! - No write leaves without the fence's consent, asked once its connection is established, and one in flight is dropped
 //!   with its connection when the fence closes ([`Fence`]). The server is told not to work on a write beyond the fence's
 //!   deadline or the caller's.

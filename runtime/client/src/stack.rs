@@ -204,7 +204,7 @@ pub(crate) fn copy(request: &Request<Body>) -> Option<Request<Body>> {
     Some(copy)
 }
 
-/// Sets a parameter of the query, in the place of one of that name.
+/// Sets a parameter of the query; replaces one of that name.
 pub(crate) fn with_parameter(uri: &Uri, name: &str, value: &str) -> Result<Uri, BoxError> {
     let others = uri.query().into_iter().flat_map(|query| query.split('&'));
     let kept = others.filter(|pair| !pair.is_empty() && pair.split('=').next() != Some(name));

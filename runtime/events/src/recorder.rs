@@ -210,9 +210,8 @@ fn is_dns_subdomain(name: &str) -> bool {
 #[derive(Clone, Debug, Default)]
 pub struct Log(Arc<Mutex<Vec<Recorded>>>);
 
-/// One event in a [`Log`].
+/// An event with its object.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub struct Recorded {
     /// The object that the event is about.
     pub regarding: ObjectReference,

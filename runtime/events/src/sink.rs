@@ -45,9 +45,9 @@ pub fn recorder(env: Env, stream: &str, component: &str, metrics: &Metrics) -> (
 
 /// Sends recorded events to the API server, one after the other.
 ///
-/// A repeat of the same event patches the count of the first; the tenth different note of one reason about one
-/// object, with one action and one related object, within ten minutes begins one Event that stands for all further ones; of one type about one object 25
-/// events pass at once, then one in five minutes. Of each the last 4096 are remembered, unless
+/// A repeat of the same event patches the count of the first. The tenth different note of one reason about one object, with
+/// one action and one related object, within ten minutes begins one Event that stands for all further ones. Of one type
+/// about one object 25 events pass at once, then one in five minutes. Of each the last 4096 are remembered, unless
 /// [`remembering`](Self::remembering) says otherwise.
 pub struct Sink {
     env: Env,

@@ -180,13 +180,9 @@ impl Controllers {
 
     async fn all_ended(&mut self, within: Duration) -> Result<(), ManagerError> {
         let env = self.parts.env.clone();
-        let (begun, mut left) = (env.now(), within);
+        let (begun, interval, mut left) = (env.now(), PATIENT_INTERVAL.min(within / 3), within);
         loop {
-            if env
-                .timeout(PATIENT_INTERVAL.min(within / 3).min(left), ended(&mut self.working, &self.remains))
-                .await
-                .is_ok()
-            {
+            if env.timeout(interval.min(left), ended(&mut self.working, &self.remains)).await.is_ok() {
                 return Ok(());
             }
             let (waited, stragglers) = (env.now().saturating_duration_since(begun), self.stragglers());

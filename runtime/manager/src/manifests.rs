@@ -16,7 +16,7 @@ use serde::Serialize;
 use windlass_client::Identities;
 use windlass_controller::host::Declaration;
 use windlass_env::Env;
-use windlass_object::{Rule, Verb};
+use windlass_object::{Rule, Verb, json};
 
 use crate::config::ManagerConfig;
 use crate::error::ManagerError;
@@ -131,8 +131,7 @@ impl Yaml {
     fn add<T: Serialize>(&mut self, objects: &[T]) {
         for object in objects {
             // By way of a JSON value, as an API server would get it: kinds and versions come first, empty fields are out.
-            let bytes = serde_json::to_vec(object).expect("an object of the Kubernetes API is JSON");
-            let value: serde_json::Value = serde_json::from_slice(&bytes).expect("it is JSON");
+            let value = json::value(object).expect("an object of the Kubernetes API is JSON");
             let text = serde_saphyr::to_string(&value).expect("JSON is YAML");
             self.0.push_str("---\n");
             self.0.push_str(&text);

@@ -7,10 +7,11 @@
 //!   within the shutdown timeout.
 //! - Their writes pass no fence: a lost lease does not concern them, except that it ends the process.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::Either;
+use tokio::sync::SetOnce;
 use tokio_util::sync::CancellationToken;
 use windlass_env::{Env, Task};
 
@@ -39,10 +40,8 @@ struct Work {
 
 #[derive(Clone, Default)]
 struct Signals {
-    /// They take no more keys, and running reconciles finish.
-    stop: CancellationToken,
-    /// How long these can take; set before the stop signal.
-    within: Arc<OnceLock<Duration>>,
+    /// They take no more keys, and running reconciles finish within this time.
+    stop: Arc<SetOnce<Duration>>,
     /// All ends at the next await.
     abort: CancellationToken,
 }
@@ -68,8 +67,8 @@ impl ReplicaTeam {
     /// Has them take no more keys, and stop `within` this time.
     pub(crate) fn begin_stop(&self, within: Duration) {
         if let State::Working(Work { signals, .. }) = &self.state {
-            signals.within.get_or_init(|| within);
-            signals.stop.cancel();
+            // The first signal counts.
+            let _sent_before = signals.stop.set(within);
         }
     }
 
@@ -126,10 +125,10 @@ async fn work_and_drain(
     signals: &Signals,
     runnables: &Runnables,
 ) -> Result<(), ManagerError> {
-    match first(signals.stop.cancelled(), controllers.start(None)).await {
-        Either::Left(()) | Either::Right(Ok(())) => {}
+    match first(signals.stop.wait(), controllers.start(None)).await {
+        Either::Left(_) | Either::Right(Ok(())) => {}
         Either::Right(Err(failure)) => runnables.fail(failure),
     }
-    signals.stop.cancelled().await;
-    controllers.drain(signals.within.get().copied().unwrap_or_default()).await
+    let within = *signals.stop.wait().await;
+    controllers.drain(within).await
 }

@@ -13,6 +13,7 @@
 //! It refuses to know about clients, caches and queues; they know about it.
 
 pub mod condition;
+pub mod json;
 mod key;
 mod kind;
 pub mod owner;

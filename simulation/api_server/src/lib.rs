@@ -9,7 +9,8 @@
 //! - A watch from a version tells every change after it, in order, or says that it cannot (410).
 //! - Everything timed or random comes from the `Env` it was given.
 //!
-//! It refuses to be a place for data that matters: it keeps objects in memory, and rights are recorded, not enforced.
+//! It refuses to be a place for data that matters: it keeps objects in memory. It records rights, and enforces those of users
+//! that [`ApiServer::restrict`] names.
 
 pub mod body;
 pub mod faults;

@@ -19,7 +19,6 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, Either, FutureExt as _, ready, select};
 use http::{Method, Request, Response, header};
-use k8s_openapi::api::core::v1::ObjectReference;
 use kube::client::Body;
 use kube::{Api, Client, Resource};
 use serde::Serialize;
@@ -34,6 +33,7 @@ use windlass_controller::{
     ApiScope, BoxError, Controller, Outcome, ReconcileError, Registration, Trigger, terminal,
 };
 use windlass_env::{Env, Task, caught};
+use windlass_events::{NewEvent, Recorded};
 use windlass_manager::{
     ControllerSelection, Explainer, Manager, ManagerConfig, ManagerError, ShutdownSignals, ShutdownTrigger,
 };
@@ -95,19 +95,6 @@ pub struct SentRequest {
     pub query: String,
     /// The body; null if there is none.
     pub body: Value,
-}
-
-/// An event that a controller recorded.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Recorded {
-    /// `Normal` or `Warning`.
-    pub type_: String,
-    /// The reason.
-    pub reason: String,
-    /// The note.
-    pub note: String,
-    /// The object of the event.
-    pub regarding: ObjectReference,
 }
 
 impl Bench {
@@ -229,7 +216,7 @@ impl Bench {
             let key = ObjectKey::new(metadata["namespace"].as_str(), &text(&metadata["name"]));
             let version = text(&metadata["resourceVersion"]);
             if self.events.insert(key, version.clone()).as_ref() != Some(&version) {
-                found.push((version.parse::<u64>().unwrap_or_default(), Recorded::of(&event)));
+                found.push((version.parse::<u64>().unwrap_or_default(), recorded(&event)));
             }
         }
         found.sort_by_key(|(version, _)| *version);
@@ -237,18 +224,18 @@ impl Bench {
     }
 }
 
-impl Recorded {
-    /// Reads an event of either API group.
-    fn of(event: &Value) -> Self {
-        let field = |names: [&str; 2]| names.map(|name| &event[name]).into_iter().find(|it| !it.is_null());
-        let text = |names| field(names).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let regarding = field(["regarding", "involvedObject"]).cloned().unwrap_or_default();
-        Self {
-            type_: text(["type", "type"]),
-            reason: text(["reason", "reason"]),
-            note: text(["note", "message"]),
-            regarding: serde_json::from_value(regarding).unwrap_or_default(),
-        }
+/// Reads an event of either API group.
+fn recorded(event: &Value) -> Recorded {
+    let field = |names: [&str; 2]| names.map(|name| &event[name]).into_iter().find(|it| !it.is_null());
+    let text = |names| field(names).and_then(Value::as_str).unwrap_or_default();
+    let regarding = field(["regarding", "involvedObject"]).cloned().unwrap_or_default();
+    let (reason, note) = (text(["reason", "reason"]), text(["note", "message"]));
+    Recorded {
+        regarding: serde_json::from_value(regarding).unwrap_or_default(),
+        event: match text(["type", "type"]) {
+            "Warning" => NewEvent::warning(reason, note),
+            _ => NewEvent::normal(reason, note),
+        },
     }
 }
 

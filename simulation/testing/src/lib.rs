@@ -81,7 +81,7 @@ mod world;
 pub use windlass_api_server as api_server;
 pub use windlass_api_server::faults::{Fault, Plan, Server, What};
 
-pub use crate::bench::{Bench, Reconciled, Recorded, SentRequest};
+pub use crate::bench::{Bench, Reconciled, SentRequest};
 pub use crate::campaign::{Tally, exhaustive_crash, random_plans, replay, shorten, simulate};
 pub use crate::cluster::{Cluster, Snapshot};
 pub use crate::flaw::{Failure, Flaw};

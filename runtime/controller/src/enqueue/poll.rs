@@ -150,7 +150,7 @@ impl Poll {
         answer.iter().filter(|(key, value)| !is_same(key, value)).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Puts `answer` in the place of the last one; returns the keys that vanish.
+    /// Replaces the last answer; returns the keys that vanish.
     fn replace(&self, answer: Values, queue: &Enqueuer) -> Vec<ObjectKey> {
         let answer = Arc::new(answer);
         let old = std::mem::replace(&mut self.state().values, Arc::clone(&answer));

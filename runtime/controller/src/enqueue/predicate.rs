@@ -95,7 +95,7 @@ pub fn annotations_changed<O: Resource + 'static>() -> Predicate<O> {
     maps_differ(|meta| meta.annotations.as_ref()).named("annotations_changed")
 }
 
-/// Updates in which that part of the object differs. The part is a value of its own, such as a number or a clone.
+/// Updates in which that part of the object differs. The closure returns it by value: a number or a clone.
 ///
 /// # Examples
 /// ```

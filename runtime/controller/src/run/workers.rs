@@ -99,8 +99,8 @@ impl Workers {
         watches.close();
     }
 
-    /// Waits until every worker and every task of a reconcile has ended, and the outcome of each of their writes is known. An outcome that is unknown 5 s
-    /// after the last worker has ended stays unknown ([`Workers::written`]).
+    /// Waits until every worker and every task of a reconcile has ended, and the outcome of each of their writes is known. An
+    /// outcome that is unknown 5 s after the last worker has ended stays unknown ([`Workers::written`]).
     ///
     /// # Cancel safety
     /// May be dropped and called again.

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use windlass_env::Env;
 use windlass_informer::Lister;
-use windlass_object::{ObjectKey, ResourceKind, Verb};
+use windlass_object::{ObjectKey, ResourceKind, Verb, json};
 
 use crate::declared::Declared;
 use crate::enqueue::watch::Watchable;
@@ -465,9 +465,8 @@ fn set_key(meta: &mut ObjectMeta, key: &ObjectKey) {
     meta.namespace = key.namespace().map(str::to_owned);
 }
 
-/// By way of the bytes: a second serializer would compile the code of every kind a second time.
 fn encoded(object: &impl Serialize) -> Result<Value, WriteError> {
-    serde_json::from_slice(&bytes(object)?).map_err(WriteError::Encoding)
+    json::value(object).map_err(WriteError::Encoding)
 }
 
 /// From bytes, as caches decode: one decoder for every kind.

@@ -24,7 +24,7 @@ use serde_json::Value;
 use windlass_client::{FrameStream, RequestError, VersionMatch};
 use windlass_env::cell::{Observer, Publisher, cell};
 use windlass_env::{Env, Instant};
-use windlass_object::{Frame, ObjectKey, RawList, ResourceVersion, WireError, wire};
+use windlass_object::{Frame, ObjectKey, RawList, ResourceVersion, WireError, json, wire};
 
 use super::{ListRequest, ListerWatcher, Selection, WatchListRequest, WatchRequest, refusals};
 
@@ -415,8 +415,7 @@ impl State {
 }
 
 fn writable(object: &impl Serialize) -> Result<Value, FeedError> {
-    let bytes = serde_json::to_vec(object);
-    bytes.and_then(|it| serde_json::from_slice(&it)).map_err(|error| FeedError::Unwritable(error.to_string()))
+    json::value(object).map_err(|error| FeedError::Unwritable(error.to_string()))
 }
 
 /// The object at this version, and whose it is.

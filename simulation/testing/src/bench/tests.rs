@@ -70,9 +70,9 @@ async fn reconcile_returns_requests_in_order_and_events() {
     assert_eq!(paths(&done), expected);
     assert_eq!(done.requests[1].body["metadata"]["name"], "web");
     assert_eq!(done.result.expect("it is copied"), Outcome::Done);
-    let [event] = &done.events[..] else { panic!("{:?}", done.events) };
-    assert_eq!((&*event.type_, &*event.reason, &*event.note), ("Normal", "Copied", "copied web"));
-    assert_eq!(event.regarding.name.as_deref(), Some("web"));
+    let [Recorded { regarding, event }] = &done.events[..] else { panic!("{:?}", done.events) };
+    assert_eq!((event.type_(), &*event.reason, &*event.note), ("Normal", "Copied", "copied web"));
+    assert_eq!(regarding.name.as_deref(), Some("web"));
 }
 
 #[tokio::test(start_paused = true)]
