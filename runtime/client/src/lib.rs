@@ -27,6 +27,7 @@
 //! The stack is built from kube's parts, not with `ClientBuilder::try_from`, which retries creates that may have
 //! taken effect and knows no deadline.
 
+mod answer;
 mod clients;
 mod config;
 mod connect;
@@ -42,6 +43,7 @@ mod stack;
 mod tests;
 
 pub use self::{
+    answer::send,
     clients::{Clients, ControllerClients},
     config::{Cluster, ClusterSource, ConfigError, infer_config, load_config},
     error::{

@@ -6,7 +6,7 @@
 //!   it after [`OUTAGE`] and nothing was answered meanwhile, so that a request which is sent again after a recovery does
 //!   not report an outage.
 //! - An **outage** is a time of at least [`OUTAGE`] without an answer, in which a request was unanswered. Its end, the
-//!   first answer, is a **recovery**.
+//!   first answer, is a **recovery**. A deadline that passes sooner proves no outage: its sender was in a hurry.
 //! - Callers that wait for the server go on after the first answer, evenly spread over [`SPREAD`] and no more than one
 //!   per [`GAP`] unless more than 75 of them wait.
 //! - From [`OUTAGE`] after the first unanswered request on, as long as none is answered, one waiting caller goes on every
@@ -31,7 +31,7 @@ use windlass_env::{
 };
 
 use crate::{
-    error::{CredentialsError, FencedError, IdentityError, KilledError},
+    error::{CredentialsError, DeadlineError, FencedError, IdentityError, KilledError},
     progress::RequestProgress,
     stack::{Answer, Next, Step},
 };
@@ -63,8 +63,8 @@ struct Inner {
 #[derive(Debug)]
 struct State {
     last_answer: Option<Instant>,
-    /// Since when nothing was answered, if a request was unanswered since the last answer.
-    silent_since: Option<Instant>,
+    /// Begins with the first unanswered request since the last answer.
+    silence: Option<Silence>,
     /// How many callers wait.
     waiting: u32,
     /// When the next caller can go on after an answer.
@@ -72,10 +72,17 @@ struct State {
     next_probe: Instant,
 }
 
+#[derive(Copy, Clone, Debug)]
+struct Silence {
+    since: Instant,
+    /// Whether more than a short deadline speaks for an outage.
+    is_proven: bool,
+}
+
 impl State {
     /// When a caller that waits can probe, as far as is known now; `None` while nothing is unanswered.
     fn probe_at(&self) -> Option<Instant> {
-        self.silent_since.map(|since| self.next_probe.max(since + OUTAGE))
+        self.silence.map(|it| self.next_probe.max(it.since + OUTAGE))
     }
 }
 
@@ -102,7 +109,7 @@ impl Reachability {
     pub(crate) fn new(env: Env) -> Self {
         let state = State {
             last_answer: None,
-            silent_since: None,
+            silence: None,
             waiting: 0,
             next_slot: Instant::ORIGIN,
             next_probe: Instant::ORIGIN,
@@ -196,12 +203,12 @@ impl Reachability {
 
     fn answered(&self) {
         let now = self.inner.env.now();
-        let silent_since = {
+        let silence = {
             let mut state = self.lock();
             state.last_answer = Some(now);
-            state.silent_since.take()
+            state.silence.take()
         };
-        if let Some(since) = silent_since
+        if let Some(Silence { since, is_proven: true }) = silence
             && now.saturating_duration_since(since) >= OUTAGE
         {
             tracing::info!(silent_for = ?now.saturating_duration_since(since), "server answers again");
@@ -211,11 +218,13 @@ impl Reachability {
         self.inner.answers.update(|answers| *answers += 1);
     }
 
-    /// A request that was sent at `sent` has not been answered.
-    fn unanswered(&self, sent: Instant) {
+    /// A request that was sent at `sent` has not been answered; with `in_time` if that means its deadline.
+    fn unanswered(&self, sent: Instant, in_time: bool) {
+        let now = self.inner.env.now();
         let mut state = self.lock();
         let since = state.last_answer.map_or(sent, |last| last.max(sent));
-        state.silent_since.get_or_insert(since);
+        let silence = state.silence.get_or_insert(Silence { since, is_proven: false });
+        silence.is_proven |= !in_time || now.saturating_duration_since(silence.since) >= OUTAGE;
     }
 
     /// No code of others runs under this lock, so poison cannot mean a broken state.
@@ -260,7 +269,9 @@ impl Step for Sense {
         if let Some(reachability) = pending.reachability.take() {
             match &answer {
                 Ok(response) if is_answer(response.status()) => reachability.answered(),
-                Err(error) if !is_ours(error.as_ref()) => reachability.unanswered(pending.sent),
+                Err(error) if !is_ours(error.as_ref()) => {
+                    reachability.unanswered(pending.sent, error.is::<DeadlineError>());
+                }
                 Ok(_) | Err(_) => {}
             }
         }
@@ -279,7 +290,7 @@ impl Drop for Pending {
         let Some(reachability) = self.reachability.take() else { return };
         let is_long = reachability.inner.env.now().saturating_duration_since(self.sent) >= OUTAGE;
         if is_long && !reachability.has_answered_since(self.sent) {
-            reachability.unanswered(self.sent);
+            reachability.unanswered(self.sent, false);
         }
     }
 }
@@ -323,7 +334,23 @@ mod tests {
         {
             let reachability = Reachability::new(env.clone());
             drop_after(&env, &reachability, wait, answer).await;
-            assert_eq!(reachability.lock().silent_since.is_some(), unanswered, "{wait:?}, {answer}");
+            assert_eq!(reachability.lock().silence.is_some(), unanswered, "{wait:?}, {answer}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn short_deadline_is_no_outage_until_the_silence_is_long() {
+        let (env, short) = (Env::virtual_time(1), Duration::from_millis(200));
+        for (misses, recoveries) in [(1, 0), (20, 1)] {
+            let reachability = Reachability::new(env.clone());
+            for _ in 0..misses {
+                let sent = env.now();
+                env.sleep(short).await;
+                reachability.unanswered(sent, true);
+            }
+            env.sleep(OUTAGE).await;
+            reachability.answered();
+            assert_eq!(reachability.inner.recovery.get().number, recoveries, "{misses} misses");
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A *level* holds the keys of one priority, a *lane* those of one tenant in one level, first in, first out. The lanes
 //! of a level form a ring and take turns. The highest level that has keys is served. A lower one whose next key has
-//! waited for [`AGED_AFTER`] is served every [`AGED_SHARE`]th turn, so that it does not starve.
+//! waited for [`AGED_AFTER`] is served every [`AGED_SHARE`]th turn, so that it does not starve. A next key that is raised is
+//! its tenant's turn, so that no tenant whose keys are raised starves another one.
 
 use std::time::Duration;
 
@@ -123,7 +124,11 @@ impl Schedule {
         }
         let tenant = self.lanes[lane].tenant;
         let level = self.level(self.lanes[lane].priority);
+        let is_next = self.next_of(level) == slot;
         self.unlink(level, slot);
+        if is_next {
+            self.pass(level, lane);
+        }
         self.push(slot, tenant, priority, added);
         true
     }
@@ -160,11 +165,16 @@ impl Schedule {
         let Link { added, lane, .. } = self.links[slot];
         self.passed_over = passed_over;
         self.unlink(level, slot);
-        let served = &self.lanes[lane];
-        if served.head != NONE {
-            self.levels[level].current = served.after;
+        self.pass(level, lane);
+        Waited { added, priority: self.lanes[lane].priority }
+    }
+
+    /// A lane that still has keys has had its turn.
+    #[inline]
+    fn pass(&mut self, level: usize, lane: usize) {
+        if self.lanes[lane].head != NONE {
+            self.levels[level].current = self.lanes[lane].after;
         }
-        Waited { added, priority: served.priority }
     }
 
     /// The level below `top` whose next key has waited longest, if that is long enough.

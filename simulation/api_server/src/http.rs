@@ -293,7 +293,11 @@ impl Call {
         let format = media::format(&self.parts.headers)?;
         let mut options = self.write_options(None)?;
         let object = self.object(body, format, &mut options)?;
+        if self.server.registry().creates_by_update(&self.target) {
+            self.authorize_create()?;
+        }
         let written = self.server.registry().update(&self.target, object, &options)?;
+        self.record_creation(&written);
         finish(&mut shape, StatusCode::OK, &written)
     }
 
@@ -305,26 +309,29 @@ impl Call {
         if matches!(kind, PatchKind::Merge | PatchKind::Strategic) {
             options.duplicates = patch.duplicates;
         }
-        if kind == PatchKind::Apply && !self.exists()? {
+        if kind == PatchKind::Apply {
             self.authorize_create()?;
         }
         let written = self.server.registry().patch(&self.target, kind, patch.value, &options)?;
+        self.record_creation(&written);
+        finish(&mut shape, StatusCode::OK, &written)
+    }
+
+    /// Records that an update or an apply took the right to create.
+    fn record_creation(&self, written: &Written) {
         if written.created {
-            // The authorizer is asked for the right to create, too.
             let ResourceInfo { group, plural, .. } = &*self.target.resource;
             let (user, group, resource) = (self.user.clone(), group.to_string(), plural.to_string());
             self.server.record(Used { user, verb: Verb::Create, group, resource });
         }
-        finish(&mut shape, StatusCode::OK, &written)
     }
 
-    fn exists(&self) -> Result<bool, Status> {
-        let key = Key::new(self.target.namespace.as_str(), self.target.name.as_str());
-        Ok(read::get(self.server.view(), &self.collection, &key, "")?.is_some())
-    }
-
-    /// Checks the right to create the object of an apply.
+    /// Checks the right to create the object of an update or an apply, if there is none.
     fn authorize_create(&self) -> Result<(), Status> {
+        let key = Key::new(self.target.namespace.as_str(), self.target.name.as_str());
+        if read::get(self.server.view(), &self.collection, &key, "")?.is_some() {
+            return Ok(());
+        }
         let Target { resource, namespace, .. } = &self.target;
         let (group, plural) = (&*resource.group, &*resource.plural);
         let access = Access { verb: Verb::Create, group, resource: plural, namespace, name: "" };

@@ -25,7 +25,7 @@ pub mod status;
 pub mod storage;
 mod tables;
 
-pub use self::rights::Grant;
+pub use self::rights::{DenialObserver, Grant};
 pub use self::server::{ApiServer, ApiServerOptions, Used};
 pub use self::service::ServeError;
 pub use self::status::Status;

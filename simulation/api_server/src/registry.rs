@@ -44,6 +44,7 @@ use serde_json::Value;
 use windlass_env::{Env, Rng};
 use windlass_schema::{Catalogue, ResourceInfo};
 
+use self::kinds::Kind;
 pub use self::request::{
     Answer, DeleteOptions, Deleted, FieldValidation, PatchKind, Propagation, Target, WriteOptions, Written,
 };
@@ -81,6 +82,14 @@ impl Served {
     /// The definition of a custom resource.
     pub(crate) fn definition(&self, resource: &ResourceInfo) -> Option<&Arc<custom::Definition>> {
         self.custom.get(&(resource.group.clone(), resource.plural.clone()))
+    }
+
+    /// What the kind of a resource does.
+    fn kind_of(&self, resource: &ResourceInfo) -> &'static Kind {
+        match self.definition(resource) {
+            Some(_) => &kinds::CUSTOM,
+            None => kinds::of(&resource.group, &resource.plural),
+        }
     }
 }
 
@@ -139,6 +148,11 @@ impl Registry {
         let mut writer = self.write();
         let to = writer.current(to)?;
         writer.put(&to, body, options)
+    }
+
+    /// Whether an update of this target creates it if it is absent.
+    pub fn creates_by_update(&self, to: &Target) -> bool {
+        !to.is_subresource() && self.served().kind_of(&to.resource).create_on_update
     }
 
     /// Patches the object, or the part of it that a subresource stands for.

@@ -3,12 +3,14 @@
 //! Guarantees:
 //! - A user who is not restricted has every right.
 //! - A restricted user has the rights that a grant covers. Other requests about objects are answered with 403, before
-//!   anything else is checked, in the words of upstream's RBAC authorizer.
+//!   anything else is checked, in the words of upstream's RBAC authorizer. The observer of denials hears of each, also if
+//!   the answer is lost.
 //!
 //! It refuses to read roles and bindings from storage: tests give the grants.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use windlass_object::{Rule, Verb};
 
@@ -25,6 +27,9 @@ pub struct Grant {
     pub rule: Rule,
 }
 
+/// What hears of each denied request, such as `create secrets in kube-public`.
+pub type DenialObserver = Arc<dyn Fn(String) + Send + Sync>;
+
 /// A request, as an authorizer sees it.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Access<'a> {
@@ -39,15 +44,26 @@ pub(crate) struct Access<'a> {
 }
 
 /// The grants of restricted users.
-#[derive(Debug, Default)]
-pub(crate) struct Rights(Mutex<BTreeMap<String, Vec<Grant>>>);
+#[derive(Default)]
+pub(crate) struct Rights(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    users: BTreeMap<String, Vec<Grant>>,
+    observer: Option<DenialObserver>,
+}
 
 impl Rights {
     /// Restricts `user` to these grants, beside those that the user has.
     pub(crate) fn restrict(&self, user: &str, grants: Vec<Grant>) {
-        let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = users.entry(user.to_owned()).or_default();
+        let mut state = self.lock();
+        let known = state.users.entry(user.to_owned()).or_default();
         known.extend(grants.into_iter().filter(|grant| !known.contains(grant)).collect::<Vec<_>>());
+    }
+
+    /// Sets who hears of denials.
+    pub(crate) fn observe_denials(&self, observer: DenialObserver) {
+        self.lock().observer = Some(observer);
     }
 
     /// Checks the access of `user`.
@@ -55,11 +71,22 @@ impl Rights {
     /// # Errors
     /// 403 if no grant covers it.
     pub(crate) fn check(&self, user: &str, access: Access<'_>) -> Result<(), Status> {
-        let users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match users.get(user) {
-            Some(grants) if !grants.iter().any(|grant| grant.covers(access)) => Err(access.denied(user)),
-            _ => Ok(()),
+        let observer = {
+            let state = self.lock();
+            let Some(grants) = state.users.get(user) else { return Ok(()) };
+            if grants.iter().any(|grant| grant.covers(access)) {
+                return Ok(());
+            }
+            state.observer.clone()
+        };
+        if let Some(observer) = observer {
+            observer(access.to_string());
         }
+        Err(access.denied(user))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -84,6 +111,19 @@ impl Access<'_> {
         let why = format!("User {user:?} cannot {verb} resource {resource:?} in API group {group:?} {place}");
         let plural = resource.split('/').next().unwrap_or_default();
         Status::forbidden(Named { group, resource: plural }, name, &why)
+    }
+}
+
+impl fmt::Display for Access<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Access { verb, group, resource, namespace, name } = self;
+        write!(f, "{verb} {resource}")?;
+        for (before, part) in [(".", group), (" ", name), (" in ", namespace)] {
+            if !part.is_empty() {
+                write!(f, "{before}{part}")?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -121,11 +161,15 @@ mod tests {
         let rights = Rights::default();
         assert!(rights.check("keeper", POD).is_ok(), "nothing restricts the user");
         rights.restrict("keeper", vec![grant(None, &[], &[Verb::List])]);
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let hears = Arc::clone(&heard);
+        rights.observe_denials(Arc::new(move |denied| hears.lock().expect("no panic").push(denied)));
         let denied = rights.check("keeper", POD).expect_err("no grant has the verb");
         let message = "pods \"web\" is forbidden: User \"keeper\" cannot get resource \"pods\" in API group \"\" in the \
                        namespace \"shop\"";
         assert_eq!((denied.code, &*denied.message), (403, message));
         rights.restrict("keeper", vec![grant(None, &[], &[Verb::Get])]);
         assert!(rights.check("keeper", POD).is_ok());
+        assert_eq!(*heard.lock().expect("no panic"), ["get pods web in shop"]);
     }
 }

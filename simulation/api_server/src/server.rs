@@ -17,7 +17,7 @@ use windlass_schema::Catalogue;
 
 use crate::read::ReadView;
 use crate::registry::Registry;
-use crate::rights::{Grant, Rights};
+use crate::rights::{DenialObserver, Grant, Rights};
 use crate::storage::{Memory, MemoryOptions, Storage};
 
 /// What a server is made of.
@@ -119,6 +119,11 @@ impl ApiServer {
     /// restriction has every right.
     pub fn restrict(&self, user: &str, grants: Vec<Grant>) {
         self.shared.rights.restrict(user, grants);
+    }
+
+    /// Has `observer` hear of each request that is denied because of [`restrict`](Self::restrict). It replaces the last one.
+    pub fn observe_denials(&self, observer: DenialObserver) {
+        self.shared.rights.observe_denials(observer);
     }
 
     /// Ends watches and connections. Requests that come as values are still answered.

@@ -28,7 +28,7 @@ use crate::body::Body;
 use crate::faults::Server;
 use crate::http as requests;
 use crate::registry::convert;
-use crate::rights::Grant;
+use crate::rights::{DenialObserver, Grant};
 use crate::server::{ApiServer, Used};
 
 impl ApiServer {
@@ -93,8 +93,9 @@ impl Server for ApiServer {
         Some(self.view().storage().revision())
     }
 
-    fn restrict(&self, user: &str, grants: Vec<Grant>) {
+    fn restrict(&self, user: &str, grants: Vec<Grant>, observer: DenialObserver) {
         ApiServer::restrict(self, user, grants);
+        self.observe_denials(observer);
     }
 
     fn used(&self) -> BTreeSet<Used> {

@@ -1,8 +1,9 @@
 //! Exact rights: the processes of a campaign have the generated roles and nothing else, and use all that they declare.
 //!
 //! Guarantees:
-//! - The server denies what the roles of a process do not grant, and the run fails with the request.
-//! - A campaign fails if a setup declares a rule that no run used. The runtime itself adds rules that a run need not use:
+//! - The server denies what the roles of a process do not grant, and the run fails with the request, also if its answer is
+//!   lost. Other refusals with 403, such as those of a quota, are for the process to handle.
+//! - A campaign fails if a setup declares a rule that no request of such a process used. The runtime itself adds rules that a run need not use:
 //!   those of the election, those for events, `list` beside `watch` (a server can send a list as a stream), and
 //!   `<resource>/finalizers`, which the API server checks without a request. They do not count.
 
@@ -14,13 +15,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use futures_util::future::{BoxFuture, FutureExt as _};
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Request, header};
 use k8s_openapi::api::rbac::v1::{PolicyRule, Subject};
 use kube::client::Body;
 use tower::Service;
 use windlass_api_server::faults::{Line, LineError, Server};
-use windlass_api_server::{Grant, Used};
+use windlass_api_server::{DenialObserver, Grant, Used};
 use windlass_controller::Registration;
 use windlass_env::Env;
 use windlass_manager::{ManagerConfig, ManagerError, ManifestOptions, Manifests, Registry};
@@ -41,6 +41,8 @@ pub(crate) struct ExactRights(Mutex<State>);
 struct State {
     /// By controller or runnable.
     declared: BTreeMap<&'static str, Vec<Rule>>,
+    /// The users that are restricted.
+    users: BTreeSet<String>,
     used: BTreeSet<Used>,
 }
 
@@ -51,14 +53,18 @@ impl ExactRights {
         server: &dyn Server,
         registrations: &[Registration],
         config: &ManagerConfig,
+        judge: &Arc<Judge>,
     ) -> Result<String, ManagerError> {
         let mut registry = Registry::new();
         for registration in registrations {
             registry.register(registration.clone())?;
         }
         let manifests = Manifests::of(&registry, config, &ManifestOptions::new(NAMESPACE))?;
+        let judge = Arc::clone(judge);
+        let observer: DenialObserver = Arc::new(move |denied| judge.object(Flaw::Forbidden(denied)));
         for (user, grants) in grants(&manifests) {
-            server.restrict(&user, grants);
+            server.restrict(&user, grants, Arc::clone(&observer));
+            self.lock().users.insert(user);
         }
         for one in registry.declarations_for(&Env::virtual_time(0), config)? {
             let is_own = registrations.iter().any(|it| it.descriptor().name == one.descriptor.name);
@@ -69,14 +75,15 @@ impl ExactRights {
         Ok(user(NAMESPACE, &config.name))
     }
 
-    /// Adds what a run used.
+    /// Adds what the restricted users of a run used.
     pub(crate) fn add(&self, used: BTreeSet<Used>) {
-        self.lock().used.extend(used);
+        let State { users, used: all, .. } = &mut *self.lock();
+        all.extend(used.into_iter().filter(|used| users.contains(&used.user)));
     }
 
     /// Returns the flaw of a campaign that left a declared rule unused.
     pub(crate) fn unused(&self) -> Option<Flaw> {
-        let State { declared, used } = &*self.lock();
+        let State { declared, used, .. } = &*self.lock();
         let unused: Vec<String> = declared
             .iter()
             .flat_map(|(controller, rules)| {
@@ -138,41 +145,31 @@ fn user(namespace: &str, account: &str) -> String {
     format!("system:serviceaccount:{namespace}:{account}")
 }
 
-/// The line of a process with exact rights: its requests are those of a user, and 403 is a flaw.
+/// The line of a process with exact rights: its requests are those of a user.
 #[derive(Clone)]
 pub(crate) struct UserLine {
     pub(crate) line: Line,
     /// `None` for all rights.
     pub(crate) user: Option<HeaderValue>,
-    pub(crate) judge: Arc<Judge>,
 }
 
 impl Service<Request<Body>> for UserLine {
-    type Response = Response<windlass_api_server::body::Body>;
+    type Response = <Line as Service<Request<Body>>>::Response;
     type Error = LineError;
-    type Future = BoxFuture<'static, Result<Self::Response, LineError>>;
+    type Future = <Line as Service<Request<Body>>>::Future;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LineError>> {
         Service::<Request<Body>>::poll_ready(&mut self.line, cx)
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let Some(user) = self.user.clone() else { return self.line.call(request) };
         // A token stands for the account of a controller.
-        if !request.headers().contains_key(header::AUTHORIZATION) {
+        if let Some(user) = self.user.clone()
+            && !request.headers().contains_key(header::AUTHORIZATION)
+        {
             request.headers_mut().insert("impersonate-user", user);
         }
-        let (judge, asked) =
-            (Arc::clone(&self.judge), format!("{} {}", request.method(), request.uri().path()));
-        let answer = self.line.call(request);
-        async move {
-            let answer = answer.await?;
-            if answer.status() == StatusCode::FORBIDDEN {
-                judge.object(Flaw::Forbidden(asked));
-            }
-            Ok(answer)
-        }
-        .boxed()
+        self.line.call(request)
     }
 }
 

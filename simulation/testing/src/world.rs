@@ -407,7 +407,7 @@ impl World {
             election.identity = config.identity.clone();
         }
         let user = self.user(process, &config)?;
-        let line = UserLine { line, user, judge: Arc::clone(&self.judge) };
+        let line = UserLine { line, user };
         let manager = Manager::with_clients(env.clone(), config, over(line))?;
         let judges_reads = process.tested && self.judges_reads;
         let judged = |registration: Registration| {
@@ -424,7 +424,7 @@ impl World {
         let Some(rights) = self.rights.as_ref().filter(|_| process.tested) else { return Ok(None) };
         let probe = (!self.looks.is_empty()).then(|| probe::registration(&self.looks, &Caches::default()));
         let registrations: Vec<_> = process.registrations.iter().cloned().chain(probe).collect();
-        let user = rights.restrict(&**self.network.server(), &registrations, config)?;
+        let user = rights.restrict(&**self.network.server(), &registrations, config, &self.judge)?;
         Ok(Some(HeaderValue::try_from(user).expect("names of accounts are headers")))
     }
 

@@ -275,6 +275,43 @@ async fn finalizer_stays_until_the_cleanup_succeeds() {
     assert_eq!(map["metadata"]["finalizers"], json!(["example.com/others"]));
 }
 
+#[tokio::test(start_paused = true)]
+async fn finalizer_of_an_object_that_is_gone_needs_no_removal() {
+    let world = World::with(&["m"]);
+    world.api.put(&path("m"), json!({ "metadata": { "finalizers": [FINALIZER] } }));
+    world.api.remove(&path("m"));
+    let result = once::<ConfigMap, _>(
+        &world,
+        |writer| writer.finalizer(FINALIZER).patch().build(),
+        |maps, cx, map| async move {
+            assert!(map.metadata.deletion_timestamp.is_some(), "it is being deleted");
+            maps.patch(&cx, &map, |map| map.metadata.finalizers = None).await?;
+            let cleanup = async { Ok::<_, WriteError>(()) };
+            assert!(maps.finalize(&cx, &map, cleanup).await?.is_none());
+            Ok(())
+        },
+    );
+    result.await.expect("finalized");
+    assert!(world.api.object(&path("m")).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn apply_says_whether_it_created_the_object() {
+    let world = World::with(&["m"]);
+    let result = once::<ConfigMap, _>(
+        &world,
+        |writer| writer.apply().build(),
+        |maps, cx, _| async move {
+            let named = json!({ "metadata": { "name": "n", "namespace": "shop" } });
+            let desired: ConfigMap = serde_json::from_value(named).expect("a ConfigMap");
+            assert_eq!(maps.apply(&cx, &desired).await?.change, Change::Created);
+            assert_eq!(maps.apply(&cx, &desired).await?.change, Change::Updated);
+            Ok(())
+        },
+    );
+    result.await.expect("applied");
+}
+
 /// Keeps ConfigMaps for each Service: one of its name, and one for each name in its annotation `more`.
 struct Parent {
     services: Lister<Service>,

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use http::{Method, Request};
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
 use kube::api::DeleteParams;
 use kube::core::{ObjectMeta, Status};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
@@ -63,6 +64,13 @@ pub(super) struct Core {
     pub(super) noop_writes: IntCounter,
 }
 
+/// The answer to a write: the object.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) body: Bytes,
+    pub(super) is_created: bool,
+}
+
 /// An object as it was read, and as it is to be: encoded, as a document or as the bytes of one.
 pub(super) struct Intent<'a, T> {
     pub(super) meta: &'a ObjectMeta,
@@ -84,7 +92,7 @@ impl Core {
         cx: &dyn Caller,
         meta: &ObjectMeta,
         object: Vec<u8>,
-    ) -> Result<String, WriteError> {
+    ) -> Result<Answer, WriteError> {
         self.granted(Operation::Create)?;
         let uri = self.collection(meta)?;
         self.send(cx, Method::POST, self.with_manager(uri), "application/json", object).await
@@ -96,7 +104,7 @@ impl Core {
         &self,
         cx: &dyn Caller,
         Intent { meta, before, after }: Intent<'_, Vec<u8>>,
-    ) -> Result<Option<String>, WriteError> {
+    ) -> Result<Option<Answer>, WriteError> {
         self.granted(Operation::Update)?;
         if is_same(&before, &after) {
             return Ok(None);
@@ -110,7 +118,7 @@ impl Core {
         &self,
         cx: &dyn Caller,
         intent: Intent<'_, Value>,
-    ) -> Result<Option<String>, WriteError> {
+    ) -> Result<Option<Answer>, WriteError> {
         self.granted(Operation::Patch)?;
         let Some(patch) = difference(&intent.before, &intent.after) else { return Ok(None) };
         self.change(cx, MERGE, intent.meta, "", self.locked(patch, intent.meta)?).await.map(Some)
@@ -121,7 +129,7 @@ impl Core {
         &self,
         cx: &dyn Caller,
         Intent { meta, mut before, mut after }: Intent<'_, Value>,
-    ) -> Result<Option<String>, WriteError> {
+    ) -> Result<Option<Answer>, WriteError> {
         let is_put = self.granted.contains(&Operation::StatusUpdate);
         if !is_put {
             self.granted(Operation::Status)?;
@@ -142,9 +150,19 @@ impl Core {
         cx: &dyn Caller,
         meta: &ObjectMeta,
         finalizers: &[String],
-    ) -> Result<String, WriteError> {
+    ) -> Result<Answer, WriteError> {
         let patch = self.locked(json!({ "metadata": { "finalizers": finalizers } }), meta)?;
         self.change(cx, MERGE, meta, "", patch).await
+    }
+
+    /// Puts the list without the granted finalizer in the place of the one that was read, unless the object is gone.
+    pub(super) async fn remove_finalizer(
+        &self,
+        cx: &dyn Caller,
+        meta: &ObjectMeta,
+        others: &[String],
+    ) -> Result<(), WriteError> {
+        unless_gone(self.set_finalizers(cx, meta, others).await).map(drop)
     }
 
     /// What an apply of `desired` sends.
@@ -162,7 +180,7 @@ impl Core {
         subresource: &str,
         uid: Option<&str>,
         mut desired: Value,
-    ) -> Result<String, WriteError> {
+    ) -> Result<Answer, WriteError> {
         if let Some(uid) = uid {
             desired["metadata"]["uid"] = json!(uid);
         }
@@ -183,12 +201,8 @@ impl Core {
         &self,
         cx: &dyn Caller,
         meta: &ObjectMeta,
-    ) -> Result<Option<String>, WriteError> {
-        match self.send(cx, Method::GET, self.path(meta, "")?, "application/json", Vec::new()).await {
-            Ok(answer) => Ok(Some(answer)),
-            Err(WriteError::Request(kube::Error::Api(status))) if is_not_found(&status) => Ok(None),
-            Err(error) => Err(error),
-        }
+    ) -> Result<Option<Answer>, WriteError> {
+        unless_gone(self.send(cx, Method::GET, self.path(meta, "")?, "application/json", Vec::new()).await)
     }
 
     /// Deletes the object with this UID; `false` if it is gone already.
@@ -227,7 +241,7 @@ impl Core {
         meta: &ObjectMeta,
         subresource: &str,
         body: Vec<u8>,
-    ) -> Result<String, WriteError> {
+    ) -> Result<Answer, WriteError> {
         let uri = self.with_manager(self.path(meta, subresource)?);
         self.send(cx, method, uri, content, body).await
     }
@@ -239,10 +253,11 @@ impl Core {
         uri: String,
         content: &'static str,
         body: Vec<u8>,
-    ) -> Result<String, WriteError> {
+    ) -> Result<Answer, WriteError> {
         let request = Request::builder().method(method).uri(uri).header("content-type", content).body(body);
         let request = request.map_err(|error| WriteError::Request(kube::Error::HttpError(error)))?;
-        cx.client().request_text(request).await.map_err(|error| match windlass_client::turn_over(&error) {
+        let answer = windlass_client::send(cx.client(), request).await;
+        answer.map(Answer::from).map_err(|error| match windlass_client::turn_over(&error) {
             Some(over) => WriteError::TurnOver(*over),
             None => WriteError::Request(error),
         })
@@ -287,6 +302,12 @@ impl Core {
     }
 }
 
+impl From<Response<Bytes>> for Answer {
+    fn from(response: Response<Bytes>) -> Self {
+        Self { is_created: response.status() == StatusCode::CREATED, body: response.into_body() }
+    }
+}
+
 /// The body of a request.
 pub(super) fn bytes(object: &impl Serialize) -> Result<Vec<u8>, WriteError> {
     serde_json::to_vec(object).map_err(WriteError::Encoding)
@@ -327,6 +348,14 @@ const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove
 
 fn escaped(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, UNRESERVED)
+}
+
+/// `None` if the object is gone.
+fn unless_gone(answer: Result<Answer, WriteError>) -> Result<Option<Answer>, WriteError> {
+    match answer {
+        Err(WriteError::Request(kube::Error::Api(status))) if is_not_found(&status) => Ok(None),
+        answer => answer.map(Some),
+    }
 }
 
 fn is_not_found(status: &Status) -> bool {

@@ -20,7 +20,7 @@ use crate::error::{ReconcileError, WriteError};
 use crate::setup::Setup;
 use crate::write::apply_history::ApplyHistory;
 use crate::write::caller::Caller;
-use crate::write::request::{Core, Intent, Operation, bytes, restore_unchanged};
+use crate::write::request::{Answer, Core, Intent, Operation, bytes, restore_unchanged};
 
 /// A Rust type whose objects can be written: k8s-openapi's, those that derive `CustomResource`, and kube's
 /// [`DynamicObject`].
@@ -349,7 +349,7 @@ impl<K: Writable> Writer<K> {
         // The answer to a dry run is not the state of the object.
         let Some(Cached { lister, history }) = self.cached.as_ref().filter(|_| !cx.is_dry_run()) else {
             let answer = self.core.apply(cx, meta, "", uid, document).await?;
-            return Ok(Written { object: decoded(&answer)?, change: Change::Updated });
+            return Ok(Written { object: decoded(&answer)?, change: change(&answer) });
         };
         let present = lister.cached(&key);
         // Read after the object: an epoch that begins in between must not be taken for the object's.
@@ -360,9 +360,10 @@ impl<K: Writable> Writer<K> {
             return Ok(Written { object, change: Change::None });
         }
         let pending = history.begin(key, &document, epoch, |key| lister.cached(key).is_some());
-        let object: Arc<K> = decoded(&self.core.apply(cx, meta, "", uid, document).await?)?;
+        let answer = self.core.apply(cx, meta, "", uid, document).await?;
+        let object: Arc<K> = decoded(&answer)?;
         history.complete(pending, object.meta(), encoded(&*object)?);
-        Ok(Written { object, change: Change::Updated })
+        Ok(Written { object, change: change(&answer) })
     }
 
     /// Reads the object of that name past the cache.
@@ -394,7 +395,8 @@ impl<K: Writable> Writer<K> {
     /// | is being deleted | no | nothing | `None` |
     ///
     /// `cleanup` is a future and not a closure: it is polled in the third case only. It must not change the object itself:
-    /// the finalizer is removed from the object that was read, and a change in between makes that a conflict.
+    /// the finalizer is removed from the object that was read, and a change in between makes that a conflict. It must be
+    /// idempotent: it runs again after a failure, and if the cache still has the object after it is gone.
     ///
     /// # Errors
     /// That of `cleanup`, and as the server answers. The finalizer then stays.
@@ -420,14 +422,14 @@ impl<K: Writable> Writer<K> {
             (true, true) => {
                 cleanup.await?;
                 let others: Vec<String> = present.into_iter().filter(|finalizer| finalizer != name).collect();
-                self.core.set_finalizers(cx, meta, &others).await?;
+                self.core.remove_finalizer(cx, meta, &others).await?;
                 Ok(None)
             }
             (true, false) => Ok(None),
         }
     }
 
-    fn written(&self, cx: &dyn Caller, current: &K, answer: Option<String>) -> WriteResult<K> {
+    fn written(&self, cx: &dyn Caller, current: &K, answer: Option<Answer>) -> WriteResult<K> {
         let Some(answer) = answer else {
             return Ok(Written { object: Arc::new(current.clone()), change: Change::None });
         };
@@ -469,9 +471,14 @@ fn encoded(object: &impl Serialize) -> Result<Value, WriteError> {
     json::value(object).map_err(WriteError::Encoding)
 }
 
+/// What an apply did.
+fn change(answer: &Answer) -> Change {
+    if answer.is_created { Change::Created } else { Change::Updated }
+}
+
 /// From bytes, as caches decode: one decoder for every kind.
-fn decoded<K: DeserializeOwned>(answer: &str) -> Result<Arc<K>, WriteError> {
-    serde_json::from_slice(answer.as_bytes())
+fn decoded<K: DeserializeOwned>(answer: &Answer) -> Result<Arc<K>, WriteError> {
+    serde_json::from_slice(&answer.body)
         .map(Arc::new)
         .map_err(|error| WriteError::Request(kube::Error::SerdeError(error)))
 }

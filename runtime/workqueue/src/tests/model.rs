@@ -164,6 +164,7 @@ impl Model {
             self.adds += u64::from(fresh);
         } else if let Some((old, since)) = self.waiting(key) {
             if old < priority {
+                self.pass_if_next(key, old);
                 self.take_out(key);
                 self.push(key, priority, since);
             }
@@ -187,6 +188,14 @@ impl Model {
             let mut keys = lanes.iter().flat_map(|lane| &lane.keys);
             keys.find(|(other, _)| *other == key).map(|(_, added)| (priority.0, *added))
         })
+    }
+
+    /// A next key that is raised is its tenant's turn.
+    fn pass_if_next(&mut self, key: u8, priority: Priority) {
+        let lanes = self.levels.get_mut(&Reverse(priority)).expect("it waits there");
+        if lanes[0].keys[0].0 == key && lanes[0].keys.len() > 1 {
+            lanes.rotate_left(1);
+        }
     }
 
     fn take_out(&mut self, key: u8) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use windlass_env::Env;
 
 use super::{all_ready, ms, nothing_ready, ready, started};
-use crate::schedule::AGED_AFTER;
+use crate::schedule::{AGED_AFTER, AGED_SHARE};
 use crate::{Add, Priority, Queue};
 
 const HIGH: Priority = Priority::HIGH;
@@ -195,4 +195,25 @@ async fn any_number_of_priorities_may_come_and_go() {
         let handed: Vec<Priority> = (0..100).map(|_| priority(next(&queue))).collect();
         assert!(handed.is_sorted_by(|a, b| a >= b), "{handed:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_whose_keys_are_raised_does_not_starve_another_of_low_priority() {
+    let env = Env::virtual_time(1);
+    let queue: Queue<String> = Queue::new(env.clone(), "test", None);
+    queue.fair_by(|key: &String| key.split('/').next().unwrap_or_default());
+    let add = |key: String, priority| queue.add_with(key, Add::now().priority(priority));
+    add("busy/0".into(), LOW);
+    add("other/0".into(), LOW);
+    for second in 1..=2 * AGED_AFTER.as_secs() {
+        // The busy tenant always has a key of low priority, and none of them is old.
+        add(format!("busy/{second}"), LOW);
+        add(format!("busy/{}", second - 1), HIGH);
+        (0..AGED_SHARE).for_each(|n| add(format!("urgent/{n}"), HIGH));
+        env.sleep(Duration::from_secs(1)).await;
+        if (0..AGED_SHARE).any(|_| ready(&queue).key() == "other/0") {
+            return;
+        }
+    }
+    panic!("the key of the other tenant is never handed out");
 }

@@ -19,7 +19,7 @@ use super::journal::{Happening, Journal, Record, Who};
 use super::line::Line;
 use super::plan::{Fault, Plan, What};
 use crate::body::Body;
-use crate::rights::Grant;
+use crate::rights::{DenialObserver, Grant};
 use crate::server::Used;
 
 /// How long a request may be under way that was sent while there was a stale replica.
@@ -42,11 +42,13 @@ pub trait Server: Send + Sync + 'static {
         None
     }
 
-    /// Restricts `user` to these grants: see [`ApiServer::restrict`](crate::ApiServer::restrict).
+    /// Restricts `user` to these grants: see [`ApiServer::restrict`](crate::ApiServer::restrict). `observer` hears of the
+    /// denied requests of all restricted users.
     ///
     /// # Panics
     /// Unless the server can enforce them.
-    fn restrict(&self, user: &str, grants: Vec<Grant>) {
+    fn restrict(&self, user: &str, grants: Vec<Grant>, observer: DenialObserver) {
+        let _ = observer;
         panic!("this server does not enforce the {} rights of {user}", grants.len());
     }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::invalid::FieldErrors;
-use super::kinds::{self, Kind};
+use super::kinds::Kind;
 use super::request::{Answer, Target, WriteOptions, Written};
 use super::transform::{self, Managing};
 use super::writer::{self, Writer};
@@ -165,11 +165,7 @@ impl Writer<'_> {
 
     /// What the kind of a resource does.
     pub(crate) fn kind_of(&self, resource: &windlass_schema::ResourceInfo) -> &'static Kind {
-        if self.definition(resource).is_some() {
-            &kinds::CUSTOM
-        } else {
-            kinds::of(&resource.group, &resource.plural)
-        }
+        self.served.kind_of(resource)
     }
 
     /// Whether the object's status is written through a subresource.

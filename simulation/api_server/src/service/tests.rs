@@ -151,6 +151,23 @@ async fn apply_that_creates_takes_the_right_to_create() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn update_that_creates_takes_the_right_to_create() {
+    let server = server();
+    let rule = |verb| Rule::new("coordination.k8s.io", "leases", [verb]);
+    let grant = |verb| Grant { namespace: None, names: Vec::new(), rule: rule(verb) };
+    server.restrict("keeper", vec![grant(Verb::Update)]);
+    let lease =
+        json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": "turn" } });
+    let path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/turn";
+    let keeper = server.as_user("keeper");
+    let (code, _, denied) = ask(&keeper, "PUT", path, lease.clone()).await;
+    assert_eq!(code, 403, "{denied}");
+    server.restrict("keeper", vec![grant(Verb::Create)]);
+    assert_eq!(ask(&keeper, "PUT", path, lease).await.0, 201);
+    assert!(server.used().iter().any(|used| used.verb == Verb::Create && used.resource == "leases"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn paths_that_lead_nowhere_are_refused_as_upstream_refuses_them() {
     let server = server();
     let nothing = "the server could not find the requested resource";

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use serde_json::json;
 use windlass_controller::{Controller, Outcome, ReconcileError, Setup, SetupError, Writer};
@@ -5,7 +7,7 @@ use windlass_informer::{Lister, NamespaceSet};
 use windlass_object::ObjectKey;
 
 use super::*;
-use crate::{Cluster, Plan, Simulation, object, replay};
+use crate::{Cluster, Fault, Plan, Simulation, What, object, replay};
 
 /// Copies each ConfigMap into a Secret, in the namespace that its data names.
 struct Copier {
@@ -43,13 +45,22 @@ impl Controller for Copier {
 
 /// The flaw of a campaign in which a ConfigMap names this namespace.
 fn campaign(simulation: &Simulation, registration: &Registration, target: &str) -> Option<Flaw> {
+    campaign_of(simulation, registration, target, Plan::quiet(3))
+}
+
+fn campaign_of(
+    simulation: &Simulation,
+    registration: &Registration,
+    target: &str,
+    plan: Plan,
+) -> Option<Flaw> {
     let script = async |cluster: Cluster| {
         cluster.run([registration.clone()]);
         let map = json!({ "metadata": { "name": "web" }, "data": { "target": target } });
         cluster.create(&object::<ConfigMap>(map)).await;
         cluster.eventually("there is a Secret", |now| now.get::<Secret>("web").is_some()).await;
     };
-    replay(simulation, Plan::quiet(3), script).err().map(|failure| failure.flaw)
+    replay(simulation, plan, script).err().map(|failure| failure.flaw)
 }
 
 #[test]
@@ -77,5 +88,27 @@ fn request_outside_of_the_generated_roles_fails_the_run() {
     let simulation = watched(Simulation::of(3).exact_rights());
     assert_eq!(campaign(&simulation, &copier, "default"), None);
     let flaw = campaign(&simulation, &copier, "kube-public");
-    assert_eq!(flaw, Some(Flaw::Forbidden("POST /api/v1/namespaces/kube-public/secrets".to_owned())));
+    assert_eq!(flaw, Some(Flaw::Forbidden("create secrets in kube-public".to_owned())));
+}
+
+#[test]
+fn refusal_of_a_quota_is_no_flaw() {
+    let simulation = Simulation::of(3).caches_of::<Pod>().exact_rights();
+    let plan = Plan { faults: vec![quota_for_a_while()], ..Plan::quiet(3) };
+    assert_eq!(campaign_of(&simulation, &Registration::of::<Copier>(), "default", plan), None);
+}
+
+/// Has every creation of a Secret fail in the first minute.
+fn quota_for_a_while() -> Fault {
+    Fault::during(Duration::from_secs(60), What::QuotaExceeded).on("secrets")
+}
+
+#[test]
+fn requests_of_the_script_are_no_use_of_a_rule() {
+    let simulation = Simulation::of(3).exact_rights();
+    let wide = Registration::of::<Copier>().tuned(|setup| setup.uses::<ConfigMap>([Verb::Create]));
+    let Some(Flaw::UnusedRights(rules)) = campaign(&simulation, &wide, "default") else {
+        panic!("it passes")
+    };
+    assert_eq!(rules, r#"copier: - { apiGroups: [""], resources: ["configmaps"], verbs: [create] }"#);
 }
