@@ -24,7 +24,7 @@ pub use self::{
     },
     identity::{IdentityCause, IdentityError},
     request::RequestError,
-    text::one_line,
+    text::{one_line, one_line_with_rule},
 };
 pub(crate) use advice::{LONGEST_REFUSAL, advised_by_headers, advised_by_status};
 pub(crate) use chain::find;
@@ -154,6 +154,16 @@ mod tests {
         assert_eq!(one_line(&kube::Error::Api(refused.boxed())), "pods \"web\" is forbidden");
         let silent = Status::failure("", "Forbidden").with_code(403);
         assert!(one_line(&kube::Error::Api(silent.boxed())).contains("Forbidden"));
+    }
+
+    #[test]
+    fn refusal_of_the_authorizer_is_told_with_the_rule_to_add() {
+        let message = r#"pods is forbidden: User "me" cannot list resource "pods" in API group "" at the cluster scope"#;
+        let refused = Status::failure(message, "Forbidden").with_code(403);
+        let told = r#"me may not list pods; add to a cluster role: - { apiGroups: [""], resources: ["pods"], verbs: [list] }"#;
+        assert_eq!(one_line_with_rule(&RequestError::from_status(refused, None)), told);
+        let other = kube::Error::Service("busy".into());
+        assert_eq!(one_line_with_rule(&other), one_line(&other));
     }
 
     #[test]

@@ -49,7 +49,8 @@ pub use self::{
     error::{
         ClientError, CredentialsError, DeadlineError, Denial, DrainingError, FencedError, IdentityCause,
         IdentityError, KilledError, NotDeclaredError, RequestError, SilentError, TurnOverError, denial,
-        draining, killed, one_line, refusal, retry_after, timed_out, turn_over, undeclared,
+        draining, killed, one_line, one_line_with_rule, refusal, retry_after, timed_out, turn_over,
+        undeclared,
     },
     options::{ClientOptions, ClientOptionsError, Identities},
     progress::RequestProgress,

@@ -8,7 +8,7 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::core::Status;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use windlass_client::one_line;
+use windlass_client::{one_line, one_line_with_rule};
 use windlass_env::{Env, Rng};
 use windlass_metrics::{EventMetrics, Metrics};
 
@@ -150,7 +150,7 @@ impl Sink {
             kube::Error::Api(status) if status.is_already_exists() => {
                 tracing::debug!(%error, "an event of this name exists");
             }
-            error => tracing::error!(error = one_line(error), "an event was refused"),
+            error => tracing::error!(error = one_line_with_rule(error), "an event was refused"),
         }
     }
 

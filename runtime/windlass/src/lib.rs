@@ -223,9 +223,10 @@ pub mod workqueue {
 /// What the file of a controller or runnable needs, and the `main` beside it: `use windlass::prelude::*;`.
 pub mod prelude {
     pub use windlass_controller::{
-        BoxError, Context, Controller, Enqueuer, Outcome, Owned, Polled, ReconcileError, Registration,
-        Runnable, RunnableContext, RunsOn, Setup, SetupError, Timer, Writer, all_of, by_index, by_owner,
-        by_self, generation_changed, labels_changed, not_yet, retry, retry_after, terminal,
+        BoxError, Change, Context, Controller, Enqueuer, Outcome, Owned, Polled, ReconcileError,
+        Registration, Runnable, RunnableContext, RunsOn, Setup, SetupError, Timer, WriteError, Writer,
+        all_of, by_index, by_label, by_owner, by_self, generation_changed, labels_changed, not_yet, retry,
+        retry_after, terminal,
     };
     pub use windlass_env::Env;
     pub use windlass_informer::{Index, Lister, Selection};

@@ -4,11 +4,12 @@ use std::error::Error;
 
 use windlass_object::Status;
 
-use super::{chain::causes, credentials::CredentialsError};
+use super::{chain::causes, credentials::CredentialsError, denial};
 
 /// An error with its causes on one line, none of them said twice.
 ///
-/// Of an API server's refusal its message is told, and not the whole status. Of kube's errors about credentials, which quote secrets, only what a [`CredentialsError`] says is told.
+/// Of an API server's refusal its message is told, and not the whole status. Of kube's errors about credentials, which
+/// quote secrets, only what a [`CredentialsError`] says is told.
 pub fn one_line(error: &(dyn Error + 'static)) -> String {
     if let Some(safe) = CredentialsError::among(error) {
         return safe.to_string();
@@ -23,6 +24,11 @@ pub fn one_line(error: &(dyn Error + 'static)) -> String {
         }
     }
     line
+}
+
+/// An error on one line: of the authorizer's refusal the rule to add, otherwise as [`one_line`].
+pub fn one_line_with_rule(error: &(dyn Error + 'static)) -> String {
+    denial(error).map_or_else(|| one_line(error), |denial| denial.to_string())
 }
 
 fn told(cause: &(dyn Error + 'static)) -> String {

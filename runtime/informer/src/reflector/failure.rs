@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use windlass_client::RequestError;
+use windlass_client::{RequestError, one_line_with_rule};
 use windlass_env::caught_now;
 use windlass_object::ResourceVersion;
 
@@ -80,7 +80,8 @@ impl WatchErrorHandler for LogWatchErrors {
         {
             return tracing::debug!(%informer, %error, ?after, "a watch was cut off; it is resumed");
         }
-        tracing::warn!(%informer, %during, %error, %next, ?after, "an informer cannot follow its source");
+        let error = one_line_with_rule(error);
+        tracing::warn!(%informer, %during, error, %next, ?after, "an informer cannot follow its source");
     }
 }
 
