@@ -47,7 +47,7 @@
 //! comes first. So a key of low priority waits for 10 s, and then for at most eight turns per key before it that has
 //! waited as long. The higher priority keeps seven turns in eight, however many old keys the lower one has. A key that is
 //! raised keeps its age, but younger keys can precede it, so it can wait for another 10 s. Likewise, a tenant whose next key
-//! is raised before it is 10 s old uses its turn, and can delay the tenants after it by these 10 s.
+//! is raised uses its turn, and can delay the tenants after it by up to 10 s and seven turns.
 //!
 //! What it refuses: bounded length, and workers that get several keys at once. An add never waits and never fails.
 

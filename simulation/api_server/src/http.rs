@@ -294,7 +294,7 @@ impl Call {
         let mut options = self.write_options(None)?;
         let object = self.object(body, format, &mut options)?;
         if self.server.registry().creates_by_update(&self.target) {
-            self.authorize_create()?;
+            self.authorize_create(&object)?;
         }
         let written = self.server.registry().update(&self.target, object, &options)?;
         self.record_creation(&written);
@@ -310,7 +310,7 @@ impl Call {
             options.duplicates = patch.duplicates;
         }
         if kind == PatchKind::Apply {
-            self.authorize_create()?;
+            self.authorize_create(&patch.value)?;
         }
         let written = self.server.registry().patch(&self.target, kind, patch.value, &options)?;
         self.record_creation(&written);
@@ -326,15 +326,19 @@ impl Call {
         }
     }
 
-    /// Checks the right to create the object of an update or an apply, if there is none.
-    fn authorize_create(&self) -> Result<(), Status> {
+    /// Checks the right to create the object of an update or an apply, if that would create it. A body with a UID and a
+    /// subresource create nothing.
+    fn authorize_create(&self, body: &Value) -> Result<(), Status> {
+        if self.target.is_subresource() || body["metadata"]["uid"].is_string() {
+            return Ok(());
+        }
         let key = Key::new(self.target.namespace.as_str(), self.target.name.as_str());
         if read::get(self.server.view(), &self.collection, &key, "")?.is_some() {
             return Ok(());
         }
-        let Target { resource, namespace, .. } = &self.target;
+        let Target { resource, namespace, name, .. } = &self.target;
         let (group, plural) = (&*resource.group, &*resource.plural);
-        let access = Access { verb: Verb::Create, group, resource: plural, namespace, name: "" };
+        let access = Access { verb: Verb::Create, group, resource: plural, namespace, name };
         self.server.rights().check(&self.user, access)
     }
 

@@ -230,13 +230,15 @@ fn recorded(event: &Value) -> Recorded {
     let text = |names| field(names).and_then(Value::as_str).unwrap_or_default();
     let regarding = field(["regarding", "involvedObject"]).cloned().unwrap_or_default();
     let (reason, note) = (text(["reason", "reason"]), text(["note", "message"]));
-    Recorded {
-        regarding: serde_json::from_value(regarding).unwrap_or_default(),
-        event: match text(["type", "type"]) {
-            "Warning" => NewEvent::warning(reason, note),
-            _ => NewEvent::normal(reason, note),
-        },
-    }
+    let mut recorded = match text(["type", "type"]) {
+        "Warning" => NewEvent::warning(reason, note),
+        _ => NewEvent::normal(reason, note),
+    };
+    recorded.action = event["action"].as_str().filter(|it| !it.is_empty()).map(str::to_owned);
+    recorded.related = serde_json::from_value(event["related"].clone()).ok();
+    let annotations = event["metadata"]["annotations"].clone();
+    recorded.annotations = serde_json::from_value(annotations).unwrap_or_default();
+    Recorded { regarding: serde_json::from_value(regarding).unwrap_or_default(), event: recorded }
 }
 
 impl Drop for Bench {

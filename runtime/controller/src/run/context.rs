@@ -20,6 +20,7 @@ use crate::core::Core;
 use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::watches::Watches;
 use crate::run::turn::Turn;
+use crate::write::is_not_found;
 
 /// The means of one reconcile. Cheap to clone into tasks that the reconcile [spawns](Self::spawn).
 #[derive(Clone)]
@@ -116,7 +117,7 @@ impl Context {
             Ok(answer) => {
                 serde_json::from_slice(answer.as_bytes()).map(Some).map_err(kube::Error::SerdeError)
             }
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            Err(kube::Error::Api(status)) if is_not_found(&status) => Ok(None),
             Err(error) => Err(error),
         }
     }

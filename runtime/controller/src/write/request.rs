@@ -358,8 +358,11 @@ fn unless_gone(answer: Result<Answer, WriteError>) -> Result<Option<Answer>, Wri
     }
 }
 
-fn is_not_found(status: &Status) -> bool {
-    status.code == 404 && status.reason == "NotFound"
+/// Whether the server says that it has no object of that name. A page that says 404, of a proxy or for a path that is not
+/// served, names no object.
+pub(crate) fn is_not_found(status: &Status) -> bool {
+    let names = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
+    status.code == 404 && status.reason == "NotFound" && names
 }
 
 /// Whether a deletion was refused because another object has the name. Other conflicts leave the object where it is.
@@ -425,6 +428,18 @@ mod tests {
             [conflict(409, versions), conflict(409, "the object has been modified"), conflict(422, stored)]
         {
             assert!(!is_another_object(&other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn only_an_answer_that_names_an_object_means_that_there_is_none() {
+        let status = |body: &[u8]| windlass_object::wire::status(404, body);
+        let details = r#""details":{"name":"web","kind":"pods"}"#;
+        let head = r#"{"kind":"Status","status":"Failure","reason":"NotFound","code":404"#;
+        assert!(is_not_found(&status(format!("{head},{details}}}").as_bytes())));
+        let unserved = format!(r#"{head},"details":{{}}}}"#);
+        for other in ["404 page not found", "<html>Not Found</html>", &*unserved] {
+            assert!(!is_not_found(&status(other.as_bytes())), "{other}");
         }
     }
 

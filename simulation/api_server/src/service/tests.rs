@@ -142,9 +142,12 @@ async fn apply_that_creates_takes_the_right_to_create() {
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "web" } });
     let apply = async || maps.patch("web", &PatchParams::apply("keeper"), &Patch::Apply(&map)).await;
     let kube::Error::Api(denied) = apply().await.expect_err("it would create") else { panic!("no answer") };
-    let message = "configmaps is forbidden: User \"keeper\" cannot create resource \"configmaps\" in API group \"\" in \
-                   the namespace \"default\"";
+    let message = "configmaps \"web\" is forbidden: User \"keeper\" cannot create resource \"configmaps\" in API group \
+                   \"\" in the namespace \"default\"";
     assert_eq!((denied.code, &*denied.message), (403, message));
+    let other = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "web", "uid": "other" } });
+    let conflict = maps.patch("web", &PatchParams::apply("keeper"), &Patch::Apply(&other)).await;
+    assert!(matches!(conflict, Err(kube::Error::Api(status)) if status.code == 409), "it would create nothing");
     server.restrict("keeper", vec![grant(Verb::Create)]);
     apply().await.expect("both are granted");
     apply().await.expect("it exists");
@@ -162,6 +165,9 @@ async fn update_that_creates_takes_the_right_to_create() {
     let keeper = server.as_user("keeper");
     let (code, _, denied) = ask(&keeper, "PUT", path, lease.clone()).await;
     assert_eq!(code, 403, "{denied}");
+    let mut gone = lease.clone();
+    gone["metadata"]["uid"] = json!("gone");
+    assert_eq!(ask(&keeper, "PUT", path, gone).await.0, 409, "it would create nothing");
     server.restrict("keeper", vec![grant(Verb::Create)]);
     assert_eq!(ask(&keeper, "PUT", path, lease).await.0, 201);
     assert!(server.used().iter().any(|used| used.verb == Verb::Create && used.resource == "leases"));

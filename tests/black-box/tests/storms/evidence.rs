@@ -1,4 +1,4 @@
-//! What the network saw: which pods were made, what faults struck, who was told that history is gone.
+//! What the network saw: which pods were made, what faults struck, what was listed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -81,14 +81,18 @@ impl Evidence {
         count
     }
 
-    /// How many watches of this resource the server told that their version is gone.
-    pub(crate) fn told_expired(&self, resource: &str) -> usize {
-        let expired = |record: &&Record| match &record.what {
-            Happening::Served { asked, code: 410, .. } => asked.is_watch() && asked.resource == resource,
-            Happening::Told { asked, frame, .. } => asked.resource == resource && is_expired(frame),
+    /// How many lists of this resource the server answered.
+    pub(crate) fn lists(&self, resource: &str) -> usize {
+        let listed = |record: &&Record| match &record.what {
+            Happening::Served { asked, code: 200, .. } => {
+                asked.method == Method::GET
+                    && asked.resource == resource
+                    && asked.name.is_empty()
+                    && !asked.is_watch()
+            }
             _ => false,
         };
-        self.0.iter().filter(expired).count()
+        self.0.iter().filter(listed).count()
     }
 
     /// What was asked and what came of it, for whoever has to find out why.
@@ -105,11 +109,6 @@ impl Evidence {
 
 pub(crate) fn creates_a_pod(asked: &Asked) -> bool {
     asked.method == Method::POST && asked.resource == "pods" && asked.subresource.is_empty()
-}
-
-fn is_expired(frame: &[u8]) -> bool {
-    let event = parsed(frame);
-    event["type"] == "ERROR" && event["object"]["code"] == 410
 }
 
 fn parsed(text: &[u8]) -> Value {

@@ -77,8 +77,8 @@ pub(super) const DEFECTS: &[Mutation] = &[
     Mutation {
         name: "tenant never yields",
         file: "runtime/workqueue/src/schedule.rs",
-        before: "if served.head != NONE {",
-        after: r#"if served.head != NONE && !windlass_env::has_defect("tenant never yields") {"#,
+        before: "if self.lanes[lane].head != NONE {",
+        after: r#"if self.lanes[lane].head != NONE && !windlass_env::has_defect("tenant never yields") {"#,
     },
     Mutation {
         name: "some keys overtake older keys",
