@@ -145,9 +145,13 @@ async fn apply_that_creates_takes_the_right_to_create() {
     let message = "configmaps \"web\" is forbidden: User \"keeper\" cannot create resource \"configmaps\" in API group \
                    \"\" in the namespace \"default\"";
     assert_eq!((denied.code, &*denied.message), (403, message));
-    let other = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "web", "uid": "other" } });
+    let other =
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "web", "uid": "other" } });
     let conflict = maps.patch("web", &PatchParams::apply("keeper"), &Patch::Apply(&other)).await;
-    assert!(matches!(conflict, Err(kube::Error::Api(status)) if status.code == 409), "it would create nothing");
+    assert!(
+        matches!(conflict, Err(kube::Error::Api(status)) if status.code == 409),
+        "it would create nothing"
+    );
     server.restrict("keeper", vec![grant(Verb::Create)]);
     apply().await.expect("both are granted");
     apply().await.expect("it exists");

@@ -81,14 +81,14 @@ impl Evidence {
         count
     }
 
-    /// How many lists of this resource the server answered.
+    /// How many lists of this resource the server answered, in pages or as a stream.
     pub(crate) fn lists(&self, resource: &str) -> usize {
         let listed = |record: &&Record| match &record.what {
             Happening::Served { asked, code: 200, .. } => {
                 asked.method == Method::GET
                     && asked.resource == resource
                     && asked.name.is_empty()
-                    && !asked.is_watch()
+                    && (!asked.is_watch() || asked.uri.contains("sendInitialEvents=true"))
             }
             _ => false,
         };
