@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use kube::Client;
-use windlass_object::wire;
+use windlass_object::{Status, wire};
 
 /// Sends a request; returns the answer with its complete body.
 ///
@@ -20,4 +20,28 @@ pub async fn send(client: &Client, request: Request<Vec<u8>>) -> kube::Result<Re
         return Ok(Response::from_parts(head, body));
     }
     Err(kube::Error::Api(wire::status(head.status.as_u16(), &body).boxed()))
+}
+
+/// Returns whether the server says that it has no object of that name. A page that says 404, of a proxy or for a path that
+/// is not served, names no object.
+pub fn is_not_found(status: &Status) -> bool {
+    let names = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
+    status.code == 404 && status.reason == "NotFound" && names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_answer_that_names_an_object_means_that_there_is_none() {
+        let status = |body: &[u8]| wire::status(404, body);
+        let details = r#""details":{"name":"web","kind":"pods"}"#;
+        let head = r#"{"kind":"Status","status":"Failure","reason":"NotFound","code":404"#;
+        assert!(is_not_found(&status(format!("{head},{details}}}").as_bytes())));
+        let unserved = format!(r#"{head},"details":{{}}}}"#);
+        for other in ["404 page not found", "<html>Not Found</html>", &*unserved] {
+            assert!(!is_not_found(&status(other.as_bytes())), "{other}");
+        }
+    }
 }

@@ -51,8 +51,8 @@ mod layer;
 mod registration;
 mod run;
 mod runnable;
+mod scope;
 mod setup;
-
 #[cfg(test)]
 mod tests;
 mod write;
@@ -82,9 +82,10 @@ pub use crate::error::{
     BoxError, ReconcileError, SetupError, WriteError, not_yet, retry, retry_after, terminal,
 };
 pub use crate::registration::Registration;
-pub use crate::run::context::{ApiScope, Context};
+pub use crate::run::context::Context;
 pub use crate::run::outcome::Outcome;
 pub use crate::runnable::{Runnable, RunnableContext};
+pub use crate::scope::ApiScope;
 pub use crate::setup::{CacheSync, Setup};
 pub use crate::write::{
     Caller, Change, Deletion, Owned, OwnedBuilder, Writable, WriteResult, Writer, WriterBuilder, Written,

@@ -23,5 +23,4 @@ mod writer;
 
 pub use self::caller::Caller;
 pub use self::owned::{Owned, OwnedBuilder};
-pub(crate) use self::request::is_not_found;
 pub use self::writer::{Change, Deletion, Writable, WriteResult, Writer, WriterBuilder, Written};

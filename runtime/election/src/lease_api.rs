@@ -1,10 +1,14 @@
 //! The requests for Leases, each with a timeout. No decisions.
 
+use std::fmt;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::Request;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Api, DeleteParams, PostParams, Preconditions};
-use windlass_client::{FrameStream, ListQuery, RawClient, RequestError, WatchQuery};
+use kube::api::{DeleteParams, GetParams, PostParams, Preconditions};
+use kube::core::request;
+use windlass_client::{FrameStream, ListQuery, RawClient, RequestError, WatchQuery, is_not_found, send};
 use windlass_env::Env;
 use windlass_object::{ResourceKind, ResourceVersion};
 
@@ -16,10 +20,10 @@ use crate::lease_state::LeaseWrite;
 const WATCH_TIMEOUT: Duration = Duration::from_secs(290);
 
 /// Access to the Leases of one namespace.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct LeaseApi {
     env: Env,
-    api: Api<Lease>,
+    client: kube::Client,
     raw: RawClient,
     namespace: String,
     attempt: Duration,
@@ -37,29 +41,28 @@ pub enum WatchScope<'a> {
 impl LeaseApi {
     /// Returns access to the Leases of the namespace of `election`.
     pub fn new(env: Env, client: kube::Client, raw: RawClient, election: &Election) -> Self {
-        Self {
-            env,
-            api: Api::namespaced(client, &election.namespace),
-            raw,
-            namespace: election.namespace.clone(),
-            attempt: election.config.attempt(),
-        }
+        Self { env, client, raw, namespace: election.namespace.clone(), attempt: election.config.attempt() }
     }
 
     /// The Lease, or `None` if there is none. Never served from a cache, since no version is given.
     pub async fn get(&self, name: &str) -> Result<Option<Lease>, LeaseError> {
-        self.bounded(self.api.get_opt(name)).await
+        match self.answer(self.requests().get(name, &GetParams::default())).await? {
+            Ok(lease) => Ok(Some(decode(&lease)?)),
+            Err(kube::Error::Api(status)) if is_not_found(&status) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Creates or replaces a Lease. Of one that exists, exactly the state on which the write builds is replaced;
     /// [`LeaseError::Conflict`] otherwise. A success means that the Lease has a new version.
     pub async fn write(&self, write: &LeaseWrite) -> Result<Lease, LeaseError> {
         let (lease, params) = (&write.lease, PostParams::default());
+        let body = serde_json::to_vec(lease).map_err(kube::Error::SerdeError)?;
         if !write.exists {
-            return self.bounded(self.api.create(&params, lease)).await;
+            return decode(&self.answer(self.requests().create(&params, body)).await??);
         }
         let name = lease.metadata.name.as_deref().unwrap_or_default();
-        let written = self.bounded(self.api.replace(name, &params, lease)).await?;
+        let written = decode(&self.answer(self.requests().replace(name, &params, body)).await??)?;
         if written.metadata.resource_version == lease.metadata.resource_version {
             return Err(LeaseError::Unchanged(written.metadata.resource_version.unwrap_or_default()));
         }
@@ -74,7 +77,7 @@ impl LeaseApi {
         };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         let name = lease.metadata.name.as_deref().unwrap_or_default();
-        match self.bounded(self.api.delete(name, &params)).await {
+        match self.answer(self.requests().delete(name, &params)).await?.map_err(LeaseError::from) {
             Ok(_) | Err(LeaseError::NotFound(_)) => Ok(()),
             Err(failure) => Err(failure),
         }
@@ -89,9 +92,7 @@ impl LeaseApi {
             Ok(answer) => answer.map_err(|error| LeaseError::Request(error.to_string()))?,
             Err(_) => return Err(LeaseError::Timeout(self.attempt)),
         };
-        let leases = raw.items.iter().map(|item| serde_json::from_slice(item)).collect::<Result<_, _>>();
-        let leases =
-            leases.map_err(|error| LeaseError::Request(format!("a listed lease cannot be read: {error}")))?;
+        let leases = raw.items.iter().map(|item| decode(item)).collect::<Result<_, _>>()?;
         Ok((raw.version, leases))
     }
 
@@ -113,10 +114,34 @@ impl LeaseApi {
         self.env.timeout(self.attempt, granted).await.unwrap_or(Err(RequestError::Deadline))
     }
 
-    async fn bounded<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, LeaseError> {
-        match self.env.timeout(self.attempt, request).await {
-            Ok(answer) => Ok(answer?),
+    fn requests(&self) -> request::Request {
+        request::Request::new(ResourceKind::of::<Lease>().url_path(Some(&self.namespace)))
+    }
+
+    /// Sends a request; returns the body of the answer.
+    async fn answer(
+        &self,
+        request: Result<Request<Vec<u8>>, request::Error>,
+    ) -> Result<kube::Result<Bytes>, LeaseError> {
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        match self.env.timeout(self.attempt, send(&self.client, request)).await {
+            Ok(answer) => Ok(answer.map(http::Response::into_body)),
             Err(_) => Err(LeaseError::Timeout(self.attempt)),
         }
     }
+}
+
+impl fmt::Debug for LeaseApi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaseApi").field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}
+
+/// Decodes a Lease: the one place, because each instance of the decoder is machine code.
+///
+/// # Errors
+/// [`LeaseError::Request`] if it is no Lease.
+pub fn decode(lease: &[u8]) -> Result<Lease, LeaseError> {
+    serde_json::from_slice(lease)
+        .map_err(|error| LeaseError::Request(format!("a lease cannot be decoded: {error}")))
 }

@@ -11,7 +11,8 @@ use windlass_client::{FrameStream, RequestError};
 use windlass_env::{Env, Instant};
 use windlass_object::wire::Frame;
 
-use crate::lease_api::{LeaseApi, WatchScope};
+use crate::error::LeaseError;
+use crate::lease_api::{LeaseApi, WatchScope, decode};
 
 /// What a standby learned.
 #[derive(Debug)]
@@ -50,8 +51,8 @@ enum End {
     Request(#[from] RequestError),
     #[error("the server ended the watch: {0}")]
     Server(String),
-    #[error("the lease in the watch cannot be read: {0}")]
-    Lease(#[from] serde_json::Error),
+    #[error("{0}")]
+    Lease(#[from] LeaseError),
 }
 
 impl LeaseWatch {
@@ -118,11 +119,11 @@ impl LeaseWatch {
 fn sighting(frame: Option<Result<Frame, RequestError>>, name: &str) -> Result<Option<Sighting>, End> {
     match frame.ok_or(End::Stream)?? {
         Frame::Added(raw) | Frame::Modified(raw) => {
-            let lease: Lease = serde_json::from_slice(&raw)?;
+            let lease = decode(&raw)?;
             Ok(is_named(&lease, name).then(|| Sighting::Changed(Box::new(lease))))
         }
         Frame::Deleted(raw) => {
-            let lease: Lease = serde_json::from_slice(&raw)?;
+            let lease = decode(&raw)?;
             Ok(is_named(&lease, name).then_some(Sighting::Deleted))
         }
         Frame::Bookmark { .. } | Frame::Unknown(_) => Ok(None),

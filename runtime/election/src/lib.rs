@@ -68,7 +68,7 @@ pub mod lease {
     pub use crate::clocks::Clocks;
     pub use crate::error::LeaseError;
     pub use crate::leadership::LastRenewal;
-    pub use crate::lease_api::{LeaseApi, WatchScope};
+    pub use crate::lease_api::{LeaseApi, WatchScope, decode};
     pub use crate::lease_state::{
         LeaseParams, LeaseState, LeaseWrite, RenewAction, TimePoint, WriteContext, WritePurpose,
     };

@@ -7,7 +7,7 @@ use futures_util::future::{self, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 use k8s_openapi::api::coordination::v1::Lease;
 use windlass_client::{FrameStream, RequestError};
-use windlass_election::lease::{LeaseApi, LeaseError, WatchScope};
+use windlass_election::lease::{self, LeaseApi, LeaseError, WatchScope};
 use windlass_env::Env;
 use windlass_object::wire::Frame;
 
@@ -133,5 +133,5 @@ async fn next_frame(watch: &mut Option<FrameStream>) -> Option<Result<Frame, Req
 
 /// Parses a Lease. An invalid frame ends the watch; the list that follows reports the error.
 fn parse(raw: &[u8]) -> Option<Lease> {
-    serde_json::from_slice(raw).ok()
+    lease::decode(raw).ok()
 }

@@ -89,7 +89,7 @@ impl Cluster {
     /// The user's client for the objects of `K`: in the namespace `default`, if `K` has namespaces.
     pub fn api<K>(&self) -> Api<K>
     where
-        K: Resource<DynamicType = (), Scope: ApiScope<K>>,
+        K: Resource<DynamicType = (), Scope: ApiScope>,
     {
         api(self.client())
     }

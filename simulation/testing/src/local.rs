@@ -70,10 +70,10 @@ where
 /// The client for the objects of `K`: in the client's namespace, if `K` has namespaces.
 pub(crate) fn api<K>(client: Client) -> Api<K>
 where
-    K: Resource<DynamicType = (), Scope: ApiScope<K>>,
+    K: Resource<DynamicType = (), Scope: ApiScope>,
 {
     let namespace = client.default_namespace().to_owned();
-    <K::Scope as ApiScope<K>>::api(client, &namespace)
+    K::Scope::api(client, &namespace)
 }
 
 /// Creates an object in the namespace that it names.

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kube::Resource;
-use windlass_controller::{Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError};
+use windlass_controller::{
+    Context, Controller, Outcome, ReconcileError, Registration, Setup, SetupError, Watchable,
+};
 use windlass_informer::Lister;
 use windlass_object::ObjectKey;
 
@@ -27,14 +28,7 @@ pub(crate) type Look = Arc<dyn Fn(&mut Setup) -> Box<dyn Cache> + Send + Sync>;
 pub(crate) struct Caches(Arc<Mutex<Vec<Arc<dyn Cache>>>>);
 
 /// How to look at the caches of `K`.
-pub(crate) fn look_at<K>() -> Look
-where
-    K: Resource<DynamicType = (), Scope: windlass_object::Scoped>
-        + serde::de::DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
-{
+pub(crate) fn look_at<K: Watchable>() -> Look {
     Arc::new(|setup| Box::new(Typed { lister: setup.watch::<K>().lister() }))
 }
 
@@ -55,24 +49,11 @@ impl fmt::Debug for Caches {
     }
 }
 
-struct Typed<
-    K: Resource<DynamicType = (), Scope: windlass_object::Scoped>
-        + serde::de::DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
-> {
+struct Typed<K: Watchable> {
     lister: Lister<K>,
 }
 
-impl<K> Cache for Typed<K>
-where
-    K: Resource<DynamicType = (), Scope: windlass_object::Scoped>
-        + serde::de::DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
-{
+impl<K: Watchable> Cache for Typed<K> {
     fn kind(&self) -> (String, String) {
         (K::group(&()).into_owned(), K::kind(&()).into_owned())
     }

@@ -11,6 +11,7 @@ use tokio::runtime::{Builder, Handle};
 use windlass_api_server::faults::{Fault, Journal, Network, Plan, Server, What};
 use windlass_api_server::{ApiServer, ApiServerOptions};
 use windlass_client::ClientOptions;
+use windlass_controller::Watchable;
 use windlass_env::{Env, Vigil, caught};
 use windlass_manager::ManagerConfig;
 
@@ -165,14 +166,7 @@ impl Simulation {
 
     /// Compares the caches of `K` in every process with what the server holds, in the end. The processes watch `K` then.
     #[must_use]
-    pub fn caches_of<K>(mut self) -> Self
-    where
-        K: kube::Resource<DynamicType = (), Scope: windlass_object::Scoped>
-            + serde::de::DeserializeOwned
-            + Send
-            + Sync
-            + 'static,
-    {
+    pub fn caches_of<K: Watchable>(mut self) -> Self {
         self.looks.push(look_at::<K>());
         self
     }

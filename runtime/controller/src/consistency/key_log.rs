@@ -20,6 +20,10 @@ impl KeyLog {
         Self { env, ledger, caches, key }
     }
 
+    pub(crate) fn key(&self) -> &ObjectKey {
+        &self.key
+    }
+
     /// Whether the server and the caches are of different epochs: the version of a created object is not later than the
     /// version of a cache before the create. Other writes prove nothing: without a change they return the old version.
     fn is_of_other_epoch(write: &Write) -> bool {

@@ -17,15 +17,16 @@ use crate::enqueue::pause::{Pause, resume};
 use crate::enqueue::predicate::Predicate;
 use crate::enqueue::wiring::{Attach, Replay, Wired, attach};
 use crate::error::SetupError;
+use crate::scope::ApiScope;
 
 /// A Rust type whose objects can be watched: k8s-openapi's, and those that derive `CustomResource`.
 pub trait Watchable:
-    Resource<DynamicType = (), Scope: Scoped> + DeserializeOwned + Send + Sync + 'static
+    Resource<DynamicType = (), Scope: Scoped + ApiScope> + DeserializeOwned + Send + Sync + 'static
 {
 }
 
 impl<K> Watchable for K where
-    K: Resource<DynamicType = (), Scope: Scoped> + DeserializeOwned + Send + Sync + 'static
+    K: Resource<DynamicType = (), Scope: Scoped + ApiScope> + DeserializeOwned + Send + Sync + 'static
 {
 }
 

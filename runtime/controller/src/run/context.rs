@@ -3,24 +3,24 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::api::{GetParams, Request};
 use kube::{Api, Resource};
-use serde::de::DeserializeOwned;
 use tracing::Instrument as _;
-use windlass_client::RequestOptions;
+use windlass_client::{RequestOptions, is_not_found, send};
 use windlass_env::{Env, Task};
 use windlass_events::Recorder;
 use windlass_object::condition::ConditionStatus;
-use windlass_object::{ObjectKey, time};
+use windlass_object::{ObjectKey, ResourceKind, time};
 use windlass_workqueue::Priority;
 
 use crate::core::Core;
 use crate::enqueue::enqueuer::Enqueuer;
+use crate::enqueue::watch::Watchable;
 use crate::enqueue::watches::Watches;
 use crate::run::turn::Turn;
-use crate::write::is_not_found;
+use crate::scope::ApiScope;
 
 /// The means of one reconcile. Cheap to clone into tasks that the reconcile [spawns](Self::spawn).
 #[derive(Clone)]
@@ -46,6 +46,11 @@ impl Context {
         Self { turn, core, events, attempts, span, priority }
     }
 
+    /// Returns the key of this reconcile.
+    pub fn key(&self) -> &ObjectKey {
+        self.turn.key()
+    }
+
     /// Returns the client of this reconcile. It is rate-limited, fenced by leadership, and rejects requests that the
     /// controller did not declare. The next reconcile of this key waits until the caches reflect what the client wrote.
     ///
@@ -66,7 +71,7 @@ impl Context {
     /// Outside of a tokio runtime.
     pub fn api<K>(&self, at: &ObjectKey) -> Api<K>
     where
-        K: Resource<DynamicType = (), Scope: ApiScope<K>>,
+        K: Resource<DynamicType = (), Scope: ApiScope>,
     {
         K::Scope::api(self.client().clone(), at.namespace().unwrap_or_default())
     }
@@ -107,16 +112,17 @@ impl Context {
     ///
     /// # Errors
     /// As the server answers, except that the object does not exist.
-    pub async fn get_live<K>(&self, key: &ObjectKey) -> Result<Option<K>, kube::Error>
-    where
-        K: Resource<DynamicType = (), Scope: ApiScope<K>> + Clone + DeserializeOwned + fmt::Debug,
-    {
-        let request = Request::new(self.api::<K>(key).resource_url()).get(key.name(), &GetParams::default());
-        match self.client().request_text(request.map_err(kube::Error::BuildRequest)?).await {
-            // From bytes, as caches decode: one decoder for every kind.
-            Ok(answer) => {
-                serde_json::from_slice(answer.as_bytes()).map(Some).map_err(kube::Error::SerdeError)
-            }
+    pub async fn get_live<K: Watchable>(&self, key: &ObjectKey) -> Result<Option<K>, kube::Error> {
+        let answer = self.live(&ResourceKind::of::<K>(), key).await?;
+        // From bytes, as caches decode: one decoder for every kind.
+        answer.map(|it| serde_json::from_slice(&it)).transpose().map_err(kube::Error::SerdeError)
+    }
+
+    async fn live(&self, kind: &ResourceKind, key: &ObjectKey) -> Result<Option<Bytes>, kube::Error> {
+        let requests = Request::new(kind.url_path(key.namespace()));
+        let request = requests.get(key.name(), &GetParams::default()).map_err(kube::Error::BuildRequest)?;
+        match send(self.client(), request).await {
+            Ok(answer) => Ok(Some(answer.into_body())),
             Err(kube::Error::Api(status)) if is_not_found(&status) => Ok(None),
             Err(error) => Err(error),
         }
@@ -197,24 +203,6 @@ impl Context {
         F: Future<Output: Send + 'static> + Send + 'static,
     {
         self.turn.tasks().spawn(name, task.instrument(self.span.clone()))
-    }
-}
-
-/// The scope of a kind, which says where its objects are found.
-pub trait ApiScope<K> {
-    /// The client for the objects of `K`. A kind without namespaces ignores `namespace`.
-    fn api(client: kube::Client, namespace: &str) -> Api<K>;
-}
-
-impl<K: Resource<DynamicType = (), Scope = Self>> ApiScope<K> for NamespaceResourceScope {
-    fn api(client: kube::Client, namespace: &str) -> Api<K> {
-        Api::namespaced(client, namespace)
-    }
-}
-
-impl<K: Resource<DynamicType = (), Scope = Self>> ApiScope<K> for ClusterResourceScope {
-    fn api(client: kube::Client, _: &str) -> Api<K> {
-        Api::all(client)
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 use windlass_client::{ControllerClients, DeclaredVerbs, OpenWrites, RequestOptions, WriteLog as _};
 use windlass_env::cell::{Publisher, cell};
 use windlass_env::{Env, TaskGroup};
+use windlass_object::ObjectKey;
 
 use crate::consistency::key_log::KeyLog;
 
@@ -67,6 +68,11 @@ impl Turn {
             client: OnceLock::new(),
             tasks: self.tasks.clone(),
         }
+    }
+
+    /// Its key.
+    pub(crate) fn key(&self) -> &ObjectKey {
+        self.log.key()
     }
 
     /// The options of its client.

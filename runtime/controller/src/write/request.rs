@@ -9,6 +9,7 @@ use kube::core::{ObjectMeta, Status};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde::Serialize;
 use serde_json::{Value, json};
+use windlass_client::is_not_found;
 use windlass_metrics::IntCounter;
 use windlass_object::{ResourceKind, Scope};
 
@@ -358,13 +359,6 @@ fn unless_gone(answer: Result<Answer, WriteError>) -> Result<Option<Answer>, Wri
     }
 }
 
-/// Whether the server says that it has no object of that name. A page that says 404, of a proxy or for a path that is not
-/// served, names no object.
-pub(crate) fn is_not_found(status: &Status) -> bool {
-    let names = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
-    status.code == 404 && status.reason == "NotFound" && names
-}
-
 /// Whether a deletion was refused because another object has the name. Other conflicts leave the object where it is.
 fn is_another_object(status: &Status) -> bool {
     // Upstream refuses in two places, each in its own words.
@@ -428,18 +422,6 @@ mod tests {
             [conflict(409, versions), conflict(409, "the object has been modified"), conflict(422, stored)]
         {
             assert!(!is_another_object(&other), "{other:?}");
-        }
-    }
-
-    #[test]
-    fn only_an_answer_that_names_an_object_means_that_there_is_none() {
-        let status = |body: &[u8]| windlass_object::wire::status(404, body);
-        let details = r#""details":{"name":"web","kind":"pods"}"#;
-        let head = r#"{"kind":"Status","status":"Failure","reason":"NotFound","code":404"#;
-        assert!(is_not_found(&status(format!("{head},{details}}}").as_bytes())));
-        let unserved = format!(r#"{head},"details":{{}}}}"#);
-        for other in ["404 page not found", "<html>Not Found</html>", &*unserved] {
-            assert!(!is_not_found(&status(other.as_bytes())), "{other}");
         }
     }
 

@@ -302,7 +302,7 @@ fn object(object: &Value) -> Answer {
 fn refusal(code: u16, reason: &str, message: &str) -> Answer {
     let status = json!({
         "apiVersion": "v1", "kind": "Status", "status": "Failure",
-        "code": code, "reason": reason, "message": message,
+        "code": code, "reason": reason, "message": message, "details": { "name": "windlass", "kind": "leases" },
     });
     let mut answer = object(&status);
     *answer.status_mut() = StatusCode::from_u16(code).expect("a status code");
