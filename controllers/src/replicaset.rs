@@ -20,9 +20,8 @@ use windlass_object::time::seconds;
 use windlass_object::{LabelSelector, ObjectKey, SelectorError};
 
 use crate::Options;
-use crate::shared::replica_status::ReplicaStatus;
 use crate::shared::replica_sync::{ReplicaSync, Settings};
-use crate::shared::replicated::Replicated;
+use crate::shared::replicated::{ReplicaStatus, Replicated};
 use crate::shared::victims::Costs;
 
 /// The ReplicaSet controller.

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::apps::v1::{ReplicaSetCondition, ReplicaSetStatus};
 
-use crate::shared::replica_status::ReplicaStatus;
+use crate::shared::replicated::ReplicaStatus;
 
 /// What the API wrote. An absent status is one in which nothing was counted yet.
 pub(super) fn read(status: Option<&ReplicaSetStatus>) -> ReplicaStatus<ReplicaSetCondition> {

@@ -9,8 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use windlass_object::time::seconds;
 
 use crate::shared::fixtures::{at, bare_pod, being_deleted, labels, ready_pod, with_labels, with_phase};
-use crate::shared::replica_status::{Holdings, ReplicaStatus, calculate};
-use crate::shared::replicated::Replicated;
+use crate::shared::replica_status::{Holdings, calculate};
+use crate::shared::replicated::{ReplicaStatus, Replicated};
 
 const NAME: &[(&str, &str)] = &[("name", "foo")];
 const FULL: &[(&str, &str)] = &[("name", "foo"), ("type", "production")];

@@ -11,29 +11,10 @@ use windlass_object::LabelSelector;
 use windlass_object::condition;
 
 use super::pods;
-use super::replicated::Replicated;
+use super::replicated::{ReplicaStatus, Replicated};
 
 /// The type of the condition that says pods could not be created or deleted.
 const REPLICA_FAILURE: &str = "ReplicaFailure";
-
-/// What the statuses of all replicated kinds hold; fields absent on the wire are zero.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ReplicaStatus<C> {
-    /// All active pods.
-    pub(crate) replicas: i32,
-    /// Those that carry every label of the template.
-    pub(crate) fully_labeled: i32,
-    /// Those that are ready.
-    pub(crate) ready: i32,
-    /// Those that have been ready for long enough.
-    pub(crate) available: i32,
-    /// Pods on their way out, where they are reported.
-    pub(crate) terminating: Option<i32>,
-    /// The generation of the spec this was computed from.
-    pub(crate) observed_generation: i64,
-    /// What else there is to say.
-    pub(crate) conditions: Vec<C>,
-}
 
 /// The pods an owner has, at the start of a sync.
 #[derive(Clone, Copy, Debug)]

@@ -16,8 +16,7 @@ use super::adoption::{Claim, adopt_patch, claim, release_patch};
 use super::api_errors::{aggregate, describe, is_invalid, is_not_found};
 use super::pod_control::PodControl;
 use super::pods;
-use super::replica_status::ReplicaStatus;
-use super::replicated::Replicated;
+use super::replicated::{ReplicaStatus, Replicated};
 
 /// What is written for one replicated kind.
 #[derive(Debug)]

@@ -11,8 +11,6 @@ use serde::de::DeserializeOwned;
 use windlass_object::condition::Condition;
 use windlass_object::{LabelSelector, SelectorError};
 
-use super::replica_status::ReplicaStatus;
-
 /// An owner that keeps a number of equal pods.
 pub(crate) trait Replicated:
     Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -54,4 +52,23 @@ pub(crate) trait Replicated:
 
     /// A `ReplicaFailure` condition that has just become true.
     fn failure(reason: &str, message: String, at: Timestamp) -> Self::Condition;
+}
+
+/// What the statuses of all replicated kinds hold; fields absent on the wire are zero.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ReplicaStatus<C> {
+    /// All active pods.
+    pub(crate) replicas: i32,
+    /// Those that carry every label of the template.
+    pub(crate) fully_labeled: i32,
+    /// Those that are ready.
+    pub(crate) ready: i32,
+    /// Those that have been ready for long enough.
+    pub(crate) available: i32,
+    /// Pods on their way out, where they are reported.
+    pub(crate) terminating: Option<i32>,
+    /// The generation of the spec this was computed from.
+    pub(crate) observed_generation: i64,
+    /// What else there is to say.
+    pub(crate) conditions: Vec<C>,
 }
