@@ -21,7 +21,8 @@ use windlass_object::{GroupResource, Representation, ResourceKind, Scoped, Typed
 use self::in_use::Hold;
 pub use self::in_use::InUse;
 pub use self::kinds::{KindOptions, Kinds};
-pub use self::options::{FactoryOptions, Selectors};
+pub use self::options::FactoryOptions;
+pub use self::selectors::Selectors;
 use crate::erased::Codec;
 use crate::error::{Laggard, NotSynced};
 use crate::informer::{Informer, VersionSource};
@@ -34,6 +35,7 @@ mod definitions;
 mod in_use;
 mod kinds;
 mod options;
+mod selectors;
 
 /// Makes, keeps and starts informers. Cheap to clone; clones are one factory.
 #[derive(Clone)]

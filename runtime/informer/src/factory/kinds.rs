@@ -9,7 +9,7 @@ use std::sync::Arc;
 use kube::Resource;
 use windlass_object::{GroupResource, ResourceKind, Scoped};
 
-use super::options::Selectors;
+use super::selectors::Selectors;
 use crate::erased::Object;
 use crate::namespaces::NamespaceSet;
 use crate::settings::Transform;

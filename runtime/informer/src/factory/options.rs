@@ -6,6 +6,7 @@ use std::time::Duration;
 use windlass_object::ResourceKind;
 
 use super::kinds::Kinds;
+use super::selectors::{Selectors, both};
 use crate::list_watch::Selection;
 use crate::namespaces::NamespaceSet;
 use crate::settings::{Settings, Transform};
@@ -45,15 +46,6 @@ pub struct FactoryOptions {
     /// Tells this factory's random numbers from those of another in the same [`Env`](windlass_env::Env). Two factories
     /// of one name in one Env cannot both start an informer of the same kind.
     pub name: String,
-}
-
-/// By which labels and fields to select, as the API spells them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selectors {
-    /// A label selector: `app=web,tier!=cache`.
-    pub labels: Option<String>,
-    /// A field selector: `spec.nodeName=node-1`.
-    pub fields: Option<String>,
 }
 
 impl Default for FactoryOptions {
@@ -120,13 +112,5 @@ impl FactoryOptions {
             selection.shards = Shards::Held;
         }
         selection
-    }
-}
-
-/// Selectors that both hold; one said twice is said once.
-fn both(one: Option<String>, other: Option<&str>) -> Option<String> {
-    match (one, other) {
-        (Some(one), Some(other)) if one != other => Some(format!("{one},{other}")),
-        (one, other) => one.or_else(|| other.map(str::to_owned)),
     }
 }
