@@ -8,6 +8,7 @@
 //! - Every refusal is a `Status`, but where upstream answers with plain text.
 
 mod answer;
+mod causes;
 mod elsewhere;
 mod identity;
 mod media;

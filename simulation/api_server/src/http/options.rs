@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::http::query::{check_dry_run, not_supported};
+use super::causes::{check_dry_run, not_supported};
 use crate::registry::{DeleteOptions, Propagation};
 use crate::status::{Cause, Status};
 

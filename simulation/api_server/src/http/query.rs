@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use windlass_object::Verb;
 
+use super::causes::{cause, check_dry_run, forbidden, not_supported, required};
+use super::options::{DeleteBody, Preconditions};
 use crate::go_duration::go_duration;
 use crate::read::{ListOptions, WatchOptions};
 use crate::registry::{FieldValidation, PatchKind, WriteOptions};
@@ -157,17 +159,17 @@ impl Query {
     }
 
     /// The parameters as the fields of a `DeleteOptions`, for deletions without a body.
-    pub(crate) fn delete(&self) -> Result<super::options::DeleteBody, Status> {
-        Ok(super::options::DeleteBody {
+    pub(crate) fn delete(&self) -> Result<DeleteBody, Status> {
+        Ok(DeleteBody {
             grace_period_seconds: self.integer("gracePeriodSeconds")?,
             orphan_dependents: self.boolean("orphanDependents"),
             propagation_policy: self.0.get("propagationPolicy").and_then(|it| it.first()).cloned(),
             dry_run: self.all("dryRun").to_vec(),
-            preconditions: super::options::Preconditions {
+            preconditions: Preconditions {
                 uid: Some(self.text("uid")).filter(|uid| !uid.is_empty()).map(str::to_owned),
                 resource_version: None,
             },
-            ..super::options::DeleteBody::default()
+            ..DeleteBody::default()
         })
     }
 }
@@ -211,33 +213,6 @@ fn check_field_manager(manager: &str, causes: &mut Vec<Cause>) {
             format!("Invalid value: {manager:?}: invalid character U+{code:04X} (at position {position})");
         causes.push(cause("FieldValueInvalid", "fieldManager", message));
     }
-}
-
-/// Checks the values of `dryRun`, wherever they came from.
-pub(crate) fn check_dry_run(values: &[String], causes: &mut Vec<Cause>) {
-    if values.iter().any(|value| value != "All") {
-        let shown = serde_json::to_string(values).unwrap_or_default();
-        causes.push(not_supported("dryRun", &shown, &["All"]));
-    }
-}
-
-fn cause(reason: &str, field: &str, message: String) -> Cause {
-    Cause { reason: reason.to_owned(), message, field: field.to_owned() }
-}
-
-fn required(field: &str, why: &str) -> Cause {
-    cause("FieldValueRequired", field, format!("Required value: {why}"))
-}
-
-fn forbidden(field: &str, why: &str) -> Cause {
-    cause("FieldValueForbidden", field, format!("Forbidden: {why}"))
-}
-
-/// A value that is none of the supported ones. `shown` is the value as it is to be quoted.
-pub(crate) fn not_supported(field: &str, shown: &str, supported: &[&str]) -> Cause {
-    let supported: Vec<_> = supported.iter().map(|it| format!("{it:?}")).collect();
-    let message = format!("Unsupported value: {shown}: supported values: {}", supported.join(", "));
-    cause("FieldValueNotSupported", field, message)
 }
 
 #[cfg(test)]
