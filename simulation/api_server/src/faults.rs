@@ -31,6 +31,9 @@ mod network;
 mod plan;
 mod refusals;
 mod scene;
+mod sender;
+mod server;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -38,6 +41,7 @@ mod watch;
 pub use self::asked::Asked;
 pub use self::journal::{Happening, Journal, Record, Who, Witness};
 pub use self::line::{Line, LineError};
-pub use self::network::{Network, Server};
+pub use self::network::Network;
 pub use self::plan::{Fault, Plan, What};
 pub use self::scene::Scene;
+pub use self::server::Server;

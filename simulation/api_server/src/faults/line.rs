@@ -5,7 +5,7 @@
 use std::fmt;
 use std::future::pending;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,15 +16,16 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tower::Service;
-use windlass_env::{Env, Rng, caught};
+use windlass_env::{Env, caught};
 
 use super::asked::Asked;
 use super::connection::{Bounds, Times, Way, timeout_of};
 use super::fate::{End, Fate, Threat};
-use super::journal::{Happening, Who};
-use super::network::Shared;
-use super::plan::{Fault, What};
+use super::journal::Happening;
+use super::plan::What;
 use super::refusals;
+use super::sender::SenderEnd;
+use super::shared::Shared;
 use super::watch::{Watched, poison};
 use crate::body::Body;
 use crate::status::Status;
@@ -39,35 +40,6 @@ pub struct Line {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the connection was reset")]
 pub struct LineError;
-
-pub(super) struct SenderEnd {
-    pub(super) network: Arc<Shared>,
-    pub(super) who: Who,
-    sender: Env,
-    chance: Mutex<Chance>,
-    counted: bool,
-    bounds: Bounds,
-}
-
-/// Where everything random about a line comes from.
-pub(super) struct Chance {
-    latency: Rng,
-    pub(super) threats: Vec<Threat>,
-    hand: Option<Hand>,
-    /// Whether nothing gets through until somebody mends the line.
-    pub(super) cut: bool,
-}
-
-/// Somebody who chooses faults while things happen.
-struct Hand {
-    choose: Choose,
-    threat: Threat,
-}
-
-type Choose = Box<dyn FnMut(&Asked) -> Option<What> + Send>;
-
-/// One way takes between one and this many milliseconds, when nothing goes wrong.
-const LATENCY_MS: u64 = 3;
 
 type Answer = Result<Response<Body>, LineError>;
 
@@ -87,18 +59,9 @@ impl Line {
         network: &Arc<Shared>,
         sender: &Env,
         threats: Vec<Threat>,
-        (counted, bounds): (bool, Bounds),
+        bounds: (bool, Bounds),
     ) -> Line {
-        let latency = network.stream(sender, "latency");
-        let end = SenderEnd {
-            network: Arc::clone(network),
-            who: Who { instance: sender.instance().into(), life: sender.life() },
-            sender: sender.clone(),
-            chance: Mutex::new(Chance { latency, threats, hand: None, cut: false }),
-            counted,
-            bounds,
-        };
-        Line { end: Arc::new(end) }
+        Line { end: Arc::new(SenderEnd::new(network, sender, threats, bounds)) }
     }
 
     /// From now on what `choose` names goes wrong too, beside the plan: for tests that know by what has happened, not
@@ -108,9 +71,7 @@ impl Line {
     /// concern one of these leaves it alone. What ends a watch comes in the place of an event. The next call replaces
     /// what the one before chose.
     pub fn meddle(&self, choose: impl FnMut(&Asked) -> Option<What> + Send + 'static) {
-        let mut chance = self.end.chance();
-        let threat = chance.hand.take().map_or_else(|| self.end.threat_by_hand(), |hand| hand.threat);
-        chance.hand = Some(Hand { choose: Box::new(choose), threat });
+        self.end.meddle(Box::new(choose));
     }
 
     /// From now on nothing gets through, until [`Line::mend`]: requests and answers are lost silently, and an open
@@ -305,57 +266,6 @@ impl SenderEnd {
     /// Whether nothing gets through at this moment.
     fn is_cut_off(&self) -> bool {
         self.chance().cut || self.open_at(self.network.now()) > self.network.now()
-    }
-
-    /// When something gets through that could be told at `at`.
-    pub(super) fn open_at(&self, at: Duration) -> Duration {
-        let chance = self.chance();
-        let cuts = chance.threats.iter().map(|threat| &threat.fault).filter(|it| it.what == What::Partition);
-        cuts.filter(|cut| cut.is_on(at)).map(|cut| cut.ends()).max().unwrap_or(at)
-    }
-
-    /// When a watch of `asked` delivers what it could deliver at `at`.
-    pub(super) fn delivered_at(&self, asked: &Asked, at: Duration) -> Duration {
-        let open = self.open_at(at);
-        let chance = self.chance();
-        let held = chance.threats.iter().map(|threat| &threat.fault).filter(|it| it.what == What::WatchHeld);
-        let held = held.filter(|it| it.is_on(open) && it.matches(asked));
-        held.map(|it| it.ends()).max().unwrap_or(open)
-    }
-
-    pub(super) fn record(&self, what: Happening) {
-        self.network.record(self.who.clone(), what);
-    }
-
-    pub(super) fn struck(&self, id: u64, how: impl Into<String>) {
-        self.record(Happening::Struck { id, how: how.into() });
-    }
-
-    fn note(&self, text: String) {
-        self.record(Happening::Note(text));
-    }
-
-    fn threat_by_hand(&self) -> Threat {
-        let rng = self.network.stream(&self.sender, "by hand");
-        Threat { index: usize::MAX, fault: Fault::during(Duration::MAX, What::Forbidden), rng }
-    }
-
-    pub(super) fn chance(&self) -> MutexGuard<'_, Chance> {
-        self.chance.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Chance {
-    /// How long one way takes.
-    pub(super) fn leg(&mut self) -> Duration {
-        Duration::from_millis(1 + self.latency.below(LATENCY_MS))
-    }
-
-    /// The fault that is chosen by hand for a request, or for an event of a watch.
-    pub(super) fn by_hand(&mut self, asked: &Asked) -> Option<&mut Threat> {
-        let hand = self.hand.as_mut()?;
-        hand.threat.fault.what = (hand.choose)(asked)?;
-        Some(&mut hand.threat)
     }
 }
 

@@ -18,8 +18,9 @@ use windlass_env::Env;
 use super::asked::Asked;
 use super::journal::{Happening, Journal};
 use super::line::Line;
-use super::network::{Network, Server as _};
+use super::network::Network;
 use super::plan::{Plan, What};
+use super::server::Server as _;
 use crate::server::{ApiServer, ApiServerOptions};
 use crate::storage::{Change, Collection, Expected, Key};
 

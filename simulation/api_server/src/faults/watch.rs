@@ -17,9 +17,9 @@ use windlass_env::Instant;
 use super::asked::Asked;
 use super::fate::Threat;
 use super::journal::Happening;
-use super::line::SenderEnd;
 use super::plan::{Fault, What};
 use super::refusals;
+use super::sender::SenderEnd;
 use crate::body::{Body, BodyError};
 
 /// A fault that ends a watch strikes within this time of its opening: clients open them anew every few minutes.

@@ -1,0 +1,158 @@
+//! What the lines of one network share: the world, the server, the plan, the journal, and the count of writes.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use windlass_env::Env;
+
+use super::asked::Asked;
+use super::fate::Threat;
+use super::journal::{Happening, Journal, Record, Who};
+use super::plan::{Fault, Plan, What};
+use super::server::Server;
+
+/// How long a request may be under way that was sent while there was a stale replica.
+const UNDER_WAY: Duration = Duration::from_secs(60);
+
+/// The shared part of a network.
+pub(super) struct Shared {
+    /// Whose time is true, and whose tasks the wires are.
+    pub(super) world: Env,
+    pub(super) server: Arc<dyn Server>,
+    pub(super) plan: Plan,
+    pub(super) journal: Journal,
+    requests: AtomicU64,
+    writes: Mutex<Writes>,
+    /// By the fault's place in the plan.
+    stale: Mutex<BTreeMap<usize, Arc<dyn Server>>>,
+    /// What there was at one revision.
+    seen: Mutex<Option<(u64, Arc<Vec<Value>>)>>,
+}
+
+#[derive(Default)]
+struct Writes {
+    all: u64,
+    of: BTreeMap<Arc<str>, u64>,
+}
+
+impl Shared {
+    pub(super) fn new(world: &Env, server: Arc<dyn Server>, plan: Plan, journal: Journal) -> Self {
+        Shared {
+            world: world.clone(),
+            server,
+            plan,
+            journal,
+            requests: AtomicU64::new(0),
+            writes: Mutex::default(),
+            stale: Mutex::default(),
+            seen: Mutex::default(),
+        }
+    }
+
+    /// Starts a task for each stale replica of the plan.
+    pub(super) fn keep_stale_replicas(self: &Arc<Self>) {
+        let stopping = self.plan.faults.iter().enumerate();
+        for (index, fault) in stopping.filter(|(_, fault)| fault.what == What::StaleReplica) {
+            let replica = Arc::clone(self).stale_replica(index, fault.begins(), fault.ends());
+            drop(self.world.spawn("stale replica", replica));
+        }
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.world.now().since_origin()
+    }
+
+    pub(super) fn record(&self, who: Who, what: Happening) {
+        self.journal.record(Record { at: self.now(), who, what });
+    }
+
+    pub(super) fn next_request(&self) -> u64 {
+        self.requests.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// How many writes were counted.
+    pub(super) fn writes(&self) -> u64 {
+        self.counts().all
+    }
+
+    /// Counts a write; tells whether its sender dies of it, and whether it takes effect nevertheless.
+    pub(super) fn count_write(&self, instance: &Arc<str>, asked: &Asked) -> Option<bool> {
+        if !asked.is_work() {
+            return None;
+        }
+        let mut writes = self.counts();
+        writes.all += 1;
+        let all = writes.all;
+        let own = writes.of.entry(Arc::clone(instance)).or_default();
+        *own += 1;
+        let own = *own;
+        drop(writes);
+        self.plan.faults.iter().find_map(|fault| {
+            let What::CrashAtWrite { write, after_effect } = fault.what else { return None };
+            let count = if fault.instance.is_some() { own } else { all };
+            (fault.concerns(instance) && count == write).then_some(after_effect)
+        })
+    }
+
+    /// Every object there is at the server now.
+    pub(super) fn objects(&self) -> Arc<Vec<Value>> {
+        let Some(revision) = self.server.revision() else {
+            return Arc::new(self.server.objects());
+        };
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*seen {
+            Some((at, objects)) if *at == revision => Arc::clone(objects),
+            _ => {
+                let objects = Arc::new(self.server.objects());
+                *seen = Some((revision, Arc::clone(&objects)));
+                objects
+            }
+        }
+    }
+
+    /// The server that answers, given the stale replica that was drawn.
+    pub(super) fn server_for(&self, stale: Option<usize>) -> Arc<dyn Server> {
+        let replicas = self.stale.lock().unwrap_or_else(PoisonError::into_inner);
+        let replica = stale.and_then(|index| replicas.get(&index));
+        Arc::clone(replica.unwrap_or(&self.server))
+    }
+
+    /// Keeps a replica that stops at `from`, with what there was then, for as long as requests may reach it.
+    async fn stale_replica(self: Arc<Self>, index: usize, from: Duration, until: Duration) {
+        let replicas = || self.stale.lock().unwrap_or_else(PoisonError::into_inner);
+        self.world.sleep_until(windlass_env::Instant::ORIGIN + from).await;
+        let replica = self.server.stale();
+        replicas().insert(index, replica);
+        self.world.sleep_until(windlass_env::Instant::ORIGIN + until + UNDER_WAY).await;
+        replicas().remove(&index);
+    }
+
+    pub(super) fn threats(&self, sender: &Env) -> Vec<Threat> {
+        let mut taken: BTreeMap<String, u64> = BTreeMap::new();
+        let concerned =
+            self.plan.faults.iter().enumerate().filter(|(_, fault)| fault.concerns(sender.instance()));
+        concerned
+            .map(|(index, fault)| {
+                // Named after its content, not its place: taking one fault out of a plan leaves the draws of the
+                // others alone. Equal faults are told apart by a number.
+                let content = fault.to_string();
+                let twins = taken.entry(content.clone()).or_default();
+                *twins += 1;
+                let rng = self.stream(sender, &format!("fault {twins} {content}"));
+                Threat { index, fault: Fault::clone(fault), rng }
+            })
+            .collect()
+    }
+
+    /// A stream of the world's, so that the sender's own draws are what they would be without faults.
+    pub(super) fn stream(&self, sender: &Env, what: &str) -> windlass_env::Rng {
+        self.world.rng(&format!("wire of {}/{}: {what}", sender.instance(), sender.life()))
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Writes> {
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
