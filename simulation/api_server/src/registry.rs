@@ -10,9 +10,11 @@
 //!
 //! It refuses to know of HTTP: paths, media types and query parameters have become values before they come here.
 
+mod autoscalers;
 pub(crate) mod convert;
 mod create;
 mod custom;
+mod definition;
 mod delete;
 mod field_labels;
 mod initial;
@@ -27,9 +29,11 @@ mod quota;
 mod request;
 mod reviews;
 mod scale;
+mod served;
 mod subresources;
 #[cfg(test)]
 mod tests;
+mod token_requests;
 mod tokens;
 mod transform;
 mod update;
@@ -41,15 +45,15 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
-use windlass_env::{Env, Rng};
+use windlass_env::Env;
 use windlass_schema::{Catalogue, ResourceInfo};
 
-use self::kinds::Kind;
 pub use self::request::{
     Answer, DeleteOptions, Deleted, FieldValidation, PatchKind, Propagation, Target, WriteOptions, Written,
 };
+use self::served::Served;
 use self::tokens::Tokens;
-use self::writer::Writer;
+use self::writer::{State, Writer};
 use crate::read::{FieldTable, ListOptions, Selection};
 use crate::status::Status;
 use crate::storage::Storage;
@@ -62,35 +66,6 @@ pub struct Registry {
     served: Mutex<Arc<Served>>,
     tokens: Mutex<Tokens>,
     state: Mutex<State>,
-}
-
-/// What is served at one time.
-#[derive(Clone, Debug)]
-pub(crate) struct Served {
-    /// The resources.
-    pub(crate) catalogue: Arc<Catalogue>,
-    /// What defines the custom ones, by group and plural.
-    pub(crate) custom: BTreeMap<(String, String), Arc<custom::Definition>>,
-}
-
-/// What writes need beside the storage. Held by one write at a time.
-struct State {
-    rng: Rng,
-}
-
-impl Served {
-    /// The definition of a custom resource.
-    pub(crate) fn definition(&self, resource: &ResourceInfo) -> Option<&Arc<custom::Definition>> {
-        self.custom.get(&(resource.group.clone(), resource.plural.clone()))
-    }
-
-    /// What the kind of a resource does.
-    fn kind_of(&self, resource: &ResourceInfo) -> &'static Kind {
-        match self.definition(resource) {
-            Some(_) => &kinds::CUSTOM,
-            None => kinds::of(&resource.group, &resource.plural),
-        }
-    }
 }
 
 impl Registry {
@@ -152,7 +127,7 @@ impl Registry {
 
     /// Whether an update of this target creates it if it is absent.
     pub fn creates_by_update(&self, to: &Target) -> bool {
-        !to.is_subresource() && self.served().kind_of(&to.resource).create_on_update
+        !to.is_subresource() && kinds::kind_of(&self.served(), &to.resource).create_on_update
     }
 
     /// Patches the object, or the part of it that a subresource stands for.

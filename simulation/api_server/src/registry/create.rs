@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::invalid::FieldErrors;
-use super::kinds::Kind;
+use super::kinds::{self, Kind};
 use super::request::{Answer, Target, WriteOptions, Written};
 use super::transform::{self, Managing};
-use super::writer::{self, Writer};
+use super::writer::Writer;
 use super::{convert, meta, names, quota, reviews, value};
 use crate::status::{Cause, Status};
 
@@ -165,7 +165,7 @@ impl Writer<'_> {
 
     /// What the kind of a resource does.
     pub(crate) fn kind_of(&self, resource: &windlass_schema::ResourceInfo) -> &'static Kind {
-        self.served.kind_of(resource)
+        kinds::kind_of(&self.served, resource)
     }
 
     /// Whether the object's status is written through a subresource.
@@ -281,9 +281,4 @@ pub(crate) fn in_namespace(to: &Target, object: &mut Value) -> Result<(), Status
 /// The `Success` that some posts are answered with.
 pub(crate) fn success(code: u16) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code})
-}
-
-/// A `Time` of the writer's clock, for kinds that keep one.
-pub(crate) fn stamp(writer: &Writer<'_>) -> Value {
-    Value::String(writer::seconds(writer.env.wall()))
 }

@@ -16,9 +16,11 @@ mod volumes;
 mod workloads;
 
 use serde_json::Value;
+use windlass_schema::ResourceInfo;
 
 use super::invalid::FieldErrors;
 use super::names::{self, NameRule};
+use super::served::Served;
 use super::value;
 use super::writer::Writer;
 use crate::status::Status;
@@ -119,7 +121,7 @@ const PLAIN: Kind = Kind {
 const NAMED: Kind = Kind { name: names::subdomain_name, ..PLAIN };
 
 /// Custom kinds.
-pub(crate) static CUSTOM: Kind = Kind { unconditional_update: false, ..NAMED };
+static CUSTOM: Kind = Kind { unconditional_update: false, ..NAMED };
 
 static OTHER: Kind = PLAIN;
 static OTHER_NAMED: Kind = NAMED;
@@ -129,8 +131,16 @@ static SPECIFIED: Kind = Kind { generation: &[&["spec"]], ..NAMED };
 static WEBHOOKS: Kind = Kind { generation: &[&["webhooks"]], unconditional_update: false, ..NAMED };
 static POLICIES: Kind = Kind { generation: &[&["spec"]], unconditional_update: false, ..NAMED };
 
+/// What the kind of a resource does.
+pub(crate) fn kind_of(served: &Served, resource: &ResourceInfo) -> &'static Kind {
+    match served.definition(resource) {
+        Some(_) => &CUSTOM,
+        None => of(&resource.group, &resource.plural),
+    }
+}
+
 /// The kind of a built-in resource.
-pub(crate) fn of(group: &str, plural: &str) -> &'static Kind {
+fn of(group: &str, plural: &str) -> &'static Kind {
     match (group, plural) {
         ("", "pods") => &pods::PODS,
         ("", "replicationcontrollers") => &workloads::REPLICATION_CONTROLLERS,

@@ -194,14 +194,6 @@ fn unfit(shown: &str, why: &str) -> Status {
     Status::invalid("", "", "", causes)
 }
 
-/// The refusal of a patch that does not fit.
-pub(crate) fn inapplicable() -> Status {
-    let mut status =
-        Status::new(422, "Invalid", "the server rejected our request due to an error in our request");
-    status.details = Some(Box::default());
-    status
-}
-
 /// A value as upstream prints the maps it decoded a patch into.
 fn go_map(shown: &Value) -> String {
     fn fields(fields: &Map<String, Value>) -> String {

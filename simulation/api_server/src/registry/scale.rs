@@ -4,23 +4,15 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::definition::Paths;
 use super::invalid::FieldErrors;
 use super::request::{Answer, PatchKind, Target, WriteOptions, Written};
+use super::served::Served;
 use super::update::uid_text;
 use super::writer::{MODIFIED, Writer};
-use super::{Served, convert, labels, transform, value};
+use super::{convert, labels, transform, value};
 use crate::status::Status;
 use crate::storage::Stored;
-
-/// Where a kind keeps what a scale shows.
-pub(crate) struct Paths {
-    /// The replicas wanted.
-    pub(crate) wanted: Vec<String>,
-    /// The replicas seen.
-    pub(crate) seen: Vec<String>,
-    /// The selector in writing.
-    pub(crate) selector: Option<Vec<String>>,
-}
 
 /// The scale of an object.
 pub(crate) fn of(served: &Served, to: &Target, object: &Value) -> Result<Value, Status> {

@@ -8,8 +8,7 @@ use windlass_schema::check::{self, Decoded, Strictness};
 use windlass_schema::{Catalogue, ResourceInfo, Schema};
 
 use super::convert;
-use super::custom::Definition;
-use super::patch::inapplicable;
+use super::definition::Definition;
 use super::request::{FieldValidation, PatchKind};
 use super::value;
 use crate::status::{Cause, Details, Status};
@@ -164,6 +163,14 @@ pub(crate) fn patch(
         }
         PatchError::Failed(why) => Status::new(500, "", why),
     })
+}
+
+/// The refusal of a patch that does not fit.
+fn inapplicable() -> Status {
+    let mut status =
+        Status::new(422, "Invalid", "the server rejected our request due to an error in our request");
+    status.details = Some(Box::default());
+    status
 }
 
 /// Lays what a manager wants over what is there.

@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use serde_json::Value;
-use windlass_env::Env;
+use windlass_env::{Env, Rng};
 use windlass_schema::ResourceInfo;
 
-use super::custom::Definition;
+use super::definition::Definition;
 use super::request::{Answer, Target};
+use super::served::Served;
 use super::tokens::Tokens;
-use super::{Served, State, convert, kinds, value};
+use super::{autoscalers, convert, value};
 use crate::status::{Named, Status};
 use crate::storage::{Change, Collection, Expected, Key, Storage, StorageError, Stored};
 
@@ -23,6 +24,11 @@ pub(crate) struct Writer<'a> {
     pub(crate) served: Arc<Served>,
     pub(crate) tokens: &'a Mutex<Tokens>,
     pub(crate) state: MutexGuard<'a, State>,
+}
+
+/// What writes need beside the storage. Held by one write at a time.
+pub(crate) struct State {
+    pub(crate) rng: Rng,
 }
 
 /// The place of an object.
@@ -174,7 +180,7 @@ fn kept(object: Value, old: Option<&Value>) -> Value {
         Cow::Owned(converted) => Some(converted),
     };
     let Some(mut converted) = converted else { return object };
-    (kinds::of("autoscaling", "horizontalpodautoscalers").defaults)(&mut converted);
+    autoscalers::defaults(&mut converted);
     converted
 }
 

@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use super::super::create::stamp;
 use super::super::invalid::FieldErrors;
 use super::super::writer::Writer;
 use super::super::{convert, meta, names, value};
@@ -135,7 +134,7 @@ fn prepare_create(writer: &mut Writer<'_>, pod: &mut Value) -> Result<(), Status
             "reason": "SchedulingGated",
             "message": "Scheduling is blocked due to non-empty scheduling gates",
             "lastProbeTime": null,
-            "lastTransitionTime": stamp(writer),
+            "lastTransitionTime": writer.now(),
         });
         value::set(pod, &["status", "conditions"], json!([condition]));
     }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::invalid::FieldErrors;
-use super::super::{labels, names, value};
+use super::super::{autoscalers, labels, names, value};
 use super::{Dependents, Kind, NAMED, PLAIN, intervals, join, not_negative};
 
 /// What disruption budgets do.
@@ -21,16 +21,7 @@ pub(super) static DISRUPTION_BUDGETS: Kind = Kind {
 
 /// What autoscalers do.
 pub(super) static AUTOSCALERS: Kind = Kind {
-    defaults: |object| {
-        value::default(object, &["spec", "minReplicas"], 1);
-        if value::text(object, &["apiVersion"]) == "autoscaling/v2"
-            && value::is_empty(object, &["spec", "metrics"])
-        {
-            let target = json!({"type": "Utilization", "averageUtilization": 80});
-            let metric = json!({"type": "Resource", "resource": {"name": "cpu", "target": target}});
-            value::set(object, &["spec", "metrics"], json!([metric]));
-        }
-    },
+    defaults: autoscalers::defaults,
     validate: autoscaler,
     validate_update: |new, _, errors| autoscaler(new, errors),
     ..NAMED

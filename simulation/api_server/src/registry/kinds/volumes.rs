@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use super::super::create::stamp;
 use super::super::invalid::FieldErrors;
 use super::super::{names, quantity, value};
 use super::{Kind, NAMED, one_of};
@@ -30,11 +29,7 @@ pub(super) static PERSISTENT_VOLUMES: Kind = Kind {
         value::default(object, &["status", "phase"], "Pending");
     },
     prepare_create: |writer, object| {
-        value::set(
-            object,
-            &["status"],
-            json!({"phase": "Pending", "lastPhaseTransitionTime": stamp(writer)}),
-        );
+        value::set(object, &["status"], json!({"phase": "Pending", "lastPhaseTransitionTime": writer.now()}));
         // Admission keeps volumes that are in use.
         protect(object, "kubernetes.io/pv-protection");
         Ok(())
