@@ -1,17 +1,30 @@
-//! The rule about modules: within a crate, what one top-level module uses never leads back to it.
+//! The rule about modules: what a module uses of its siblings, the modules of one folder, never leads back to it.
 //!
-//! It follows paths that name a module (`crate::queue::..`). Not followed are names that the root of a crate exports again,
-//! methods of a type of another module, and what the modules of one folder use of each other. Tests may use anything.
+//! It follows paths from `crate`, `self` and `super`, in imports and elsewhere, and the names that imports of a module add
+//! to it: with `pub use self::request::Target` in `registry.rs`, `super::Target` leads to `registry/request.rs`. What is
+//! below a module counts as the module. Items of a common parent lead nowhere, and globs and methods of a type of another
+//! module are not followed. Tests may use anything.
+
+mod paths;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use self::paths::{Path, imports, paths};
 use super::tree::{Finding, RustFile, Tree};
 
 /// Where the crates are.
 const CRATES: &[&str] = &["runtime/", "simulation/", "controllers/", "cmd/"];
 
-/// Which module uses which, and where.
-type Uses = BTreeMap<String, BTreeMap<String, (String, usize)>>;
+/// More imports of imports are not followed; two that name each other have no end.
+const MAX_IMPORTS: usize = 8;
+
+/// Which sibling each module of a folder uses, and where.
+type Uses<'a> = BTreeMap<&'a str, BTreeMap<&'a str, (&'a str, usize)>>;
+
+/// The production modules of one crate: what their imports add to them, by the path from the root of the crate.
+struct Modules<'a> {
+    imports: BTreeMap<Path<'a>, BTreeMap<&'a str, Path<'a>>>,
+}
 
 /// A module that is part of a cycle cannot be understood, tested or moved without the others.
 pub(super) fn modules_form_no_cycle(tree: &Tree) -> Vec<Finding> {
@@ -21,94 +34,112 @@ pub(super) fn modules_form_no_cycle(tree: &Tree) -> Vec<Finding> {
             crates.entry(folder).or_default().push(file);
         }
     }
-    crates.values().flat_map(|files| cycles(&uses(files))).collect()
+    let folders =
+        |files: &Vec<RustFile<'_>>| -> Vec<Finding> { folders(files).values().flat_map(cycles).collect() };
+    crates.values().flat_map(folders).collect()
 }
 
-/// The top-level module of a file; none for the root of the crate, and for tests.
-fn module_of(path: &str) -> Option<&str> {
+/// The path of a file's module from the root of its crate; none for tests and for other programs.
+fn module_of(path: &str) -> Option<Path<'_>> {
     let (_, within) = path.split_once("/src/")?;
-    let is_test = within.split('/').any(|part| ["tests", "tests.rs", "threads.rs", "bin"].contains(&part));
-    let top = within.split('/').next()?.trim_end_matches(".rs");
-    (!is_test && !["lib", "main"].contains(&top)).then_some(top)
+    let mut module: Path<'_> = within.trim_end_matches(".rs").split('/').collect();
+    if module.iter().any(|part| ["tests", "threads", "bin"].contains(part)) {
+        return None;
+    }
+    if matches!(module[..], ["lib" | "main"]) || module.last() == Some(&"mod") {
+        module.pop();
+    }
+    Some(module)
 }
 
-fn uses(files: &[RustFile<'_>]) -> Uses {
-    let modules: BTreeSet<&str> = files.iter().filter_map(|file| module_of(&file.file.path)).collect();
-    let mut uses = Uses::new();
+/// What the modules of each folder use of each other.
+fn folders<'a>(files: &'a [RustFile<'_>]) -> BTreeMap<Path<'a>, Uses<'a>> {
+    let modules = Modules::of(files);
+    let mut folders: BTreeMap<Path<'_>, Uses<'_>> = BTreeMap::new();
     for file in files {
-        let Some(from) = module_of(&file.file.path) else { continue };
-        for (at, name) in named(file) {
-            if name != from && modules.contains(name) {
-                let place = || (file.file.path.clone(), file.code.line_of(at));
-                uses.entry(from.to_owned()).or_default().entry(name.to_owned()).or_insert_with(place);
+        let Some(module) = module_of(&file.file.path) else { continue };
+        for (at, path) in paths(file) {
+            let target = modules.resolve(&module, &path, 0);
+            let shared = module.iter().zip(&target).take_while(|(a, b)| a == b).count();
+            if let (Some(from), Some(to)) = (module.get(shared), target.get(shared)) {
+                let place = || (file.file.path.as_str(), file.code.line_of(at));
+                let uses = folders.entry(module[..shared].to_vec()).or_default();
+                uses.entry(from).or_default().entry(to).or_insert_with(place);
             }
         }
     }
-    uses
+    folders
 }
 
-/// The names that follow the root of the crate in the paths of a file, outside its tests.
-fn named<'a>(file: &'a RustFile<'_>) -> Vec<(usize, &'a str)> {
-    let code = file.code.text();
-    let end = code.find("#[cfg(test)]\nmod tests {").unwrap_or(code.len());
-    let is_top = !file.file.path.split_once("/src/").is_some_and(|(_, within)| within.contains('/'));
-    let roots: &[&str] = if is_top { &["crate::", "super::"] } else { &["crate::"] };
-    let mut found = Vec::new();
-    for root in roots {
-        for at in file.occurrences(root).filter(|at| *at < end) {
-            let path = at + root.len();
-            if code[path..].starts_with('{') {
-                let close = file.code.closing(path).unwrap_or(path);
-                found.extend(first_names(&code[path + 1..close.max(path + 1)]).map(|name| (at, name)));
-            } else {
-                found.push((at, first_word(&code[path..])));
+impl<'a> Modules<'a> {
+    fn of(files: &'a [RustFile<'_>]) -> Self {
+        let mut all: BTreeMap<Path<'a>, BTreeMap<&str, Path<'_>>> = BTreeMap::new();
+        for file in files {
+            if let Some(module) = module_of(&file.file.path) {
+                for above in 0..module.len() {
+                    all.entry(module[..above].to_vec()).or_default();
+                }
+                all.entry(module).or_default().extend(imports(file));
             }
         }
+        Self { imports: all }
     }
-    found
-}
 
-/// The first name of each path in a group: `a::{b, c}, d` has `a` and `d`.
-fn first_names(group: &str) -> impl Iterator<Item = &str> {
-    let mut depth = 0_usize;
-    let paths = group.split(move |c| {
-        match c {
-            '{' => depth += 1,
-            '}' => depth = depth.saturating_sub(1),
-            _ => {}
+    /// Returns the module that has the item of this path, which stands in `from`.
+    fn resolve(&self, from: &[&'a str], path: &[&'a str], imports: usize) -> Path<'a> {
+        let (mut at, mut rest) = (from.to_vec(), path);
+        while let [name, after @ ..] = rest {
+            match *name {
+                "crate" => at.clear(),
+                "self" => {}
+                "super" => drop(at.pop()),
+                name => {
+                    let child: Path<'_> = at.iter().copied().chain([name]).collect();
+                    if !self.imports.contains_key(&child) {
+                        return self.imported(at, name, after, imports);
+                    }
+                    at = child;
+                }
+            }
+            rest = after;
         }
-        c == ',' && depth == 0
-    });
-    paths.map(|path| first_word(path.trim_start()))
+        at
+    }
+
+    /// Follows the import that adds a name to a module. Without one, it is an item of the module's own.
+    fn imported(&self, module: Path<'a>, name: &str, after: &[&'a str], imports: usize) -> Path<'a> {
+        let import = self.imports.get(&module).and_then(|names| names.get(name));
+        let Some(import) = import.filter(|_| imports < MAX_IMPORTS) else { return module };
+        let path: Path<'_> = import.iter().chain(after).copied().collect();
+        self.resolve(&module, &path, imports + 1)
+    }
 }
 
-fn first_word(text: &str) -> &str {
-    text.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default()
-}
-
-/// One finding for each use that leads back to where it is.
-fn cycles(uses: &Uses) -> Vec<Finding> {
+/// One finding for each use between two modules of a cycle.
+fn cycles(uses: &Uses<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (from, used) in uses {
-        for (to, (path, line)) in used {
-            if reaches(uses, to, from) {
-                let message =
-                    format!("{from} uses {to}, which leads back to it: move what both need below them");
-                findings.push(Finding { path: path.clone(), line: *line, message });
-            }
+        let members: Vec<_> =
+            uses.keys().copied().filter(|it| reaches(uses, from, it) && reaches(uses, it, from)).collect();
+        for (to, (path, line)) in used.iter().filter(|(to, _)| members.contains(to)) {
+            let message = format!(
+                "{from} uses {to}, which leads back to it, in the cycle of {}: move what both need below them",
+                members.join(", ")
+            );
+            findings.push(Finding { path: (*path).to_owned(), line: *line, message });
         }
     }
     findings
 }
 
-fn reaches(uses: &Uses, from: &str, to: &str) -> bool {
+fn reaches(uses: &Uses<'_>, from: &str, to: &str) -> bool {
     let (mut seen, mut left) = (BTreeSet::from([from]), vec![from]);
     while let Some(module) = left.pop() {
         if module == to {
             return true;
         }
-        let next = uses.get(module).into_iter().flat_map(BTreeMap::keys);
-        left.extend(next.map(String::as_str).filter(|next| seen.insert(next)));
+        let next = uses.get(module).into_iter().flat_map(BTreeMap::keys).copied();
+        left.extend(next.filter(|next| seen.insert(next)));
     }
     false
 }
@@ -117,9 +148,22 @@ fn reaches(uses: &Uses, from: &str, to: &str) -> bool {
 mod tests {
     use super::*;
 
+    fn found(files: &[(&str, &str)]) -> Vec<(String, usize, String)> {
+        let found = modules_form_no_cycle(&Tree::of(files)).into_iter();
+        found.map(|it| (it.path.replace("runtime/a/src/", ""), it.line, it.message)).collect()
+    }
+
+    fn places(files: &[(&str, &str)]) -> Vec<(String, usize)> {
+        found(files).into_iter().map(|(path, line, _)| (path, line)).collect()
+    }
+
+    fn at(path: &str, line: usize) -> (String, usize) {
+        (path.to_owned(), line)
+    }
+
     #[test]
     fn a_cycle_of_modules_is_found_and_tests_may_close_one() {
-        let tree = Tree::of(&[
+        let found = places(&[
             ("runtime/a/src/lib.rs", "mod queue; mod state; mod worker;"),
             ("runtime/a/src/queue.rs", "use crate::{Key, state::{worker, State}};"),
             ("runtime/a/src/state/inner.rs", "// crate::queue\nuse crate::worker::Worker;"),
@@ -128,8 +172,66 @@ mod tests {
             ("runtime/b/src/state.rs", "use crate::Queue;\n#[cfg(test)]\nmod tests {\nuse crate::queue;\n}"),
             ("runtime/b/src/state/tests.rs", "use crate::queue;"),
         ]);
-        let found: Vec<_> = modules_form_no_cycle(&tree).into_iter().map(|it| (it.path, it.line)).collect();
-        let in_a = |file: &str, line| (format!("runtime/a/src/{file}.rs"), line);
-        assert_eq!(found, [in_a("queue", 1), in_a("state/inner", 2), in_a("worker", 1)]);
+        assert_eq!(found, [at("queue.rs", 1), at("state/inner.rs", 2), at("worker.rs", 1)]);
+    }
+
+    #[test]
+    fn a_cycle_within_a_folder_names_its_members_and_each_use() {
+        let found = found(&[
+            ("runtime/a/src/http.rs", "mod options; mod query; mod media;\nuse self::query::Query;"),
+            ("runtime/a/src/http/media.rs", "use super::options::Options;"),
+            (
+                "runtime/a/src/http/options.rs",
+                "use crate::registry;\nuse super::Meta;\nuse super::query::list;",
+            ),
+            (
+                "runtime/a/src/http/query.rs",
+                "fn f() -> crate::http::options::Options {}\nuse super::options::A;",
+            ),
+            ("runtime/a/src/registry.rs", ""),
+        ]);
+        let members =
+            "which leads back to it, in the cycle of options, query: move what both need below them";
+        assert_eq!(
+            found,
+            [
+                ("http/options.rs".to_owned(), 3, format!("options uses query, {members}")),
+                ("http/query.rs".to_owned(), 1, format!("query uses options, {members}")),
+            ]
+        );
+    }
+
+    #[test]
+    fn modules_below_a_sibling_count_as_the_sibling() {
+        let found = places(&[
+            ("runtime/a/src/registry/kinds.rs", "mod pods;"),
+            ("runtime/a/src/registry/kinds/pods.rs", "use super::super::create;\nuse super::Kind;"),
+            ("runtime/a/src/registry/create.rs", "use super::kinds;"),
+        ]);
+        assert_eq!(found, [at("registry/create.rs", 1), at("registry/kinds/pods.rs", 1)]);
+    }
+
+    #[test]
+    fn names_that_a_parent_imports_are_followed() {
+        let found = places(&[
+            ("runtime/a/src/lib.rs", "mod registry; mod service;\npub use registry::Target;"),
+            ("runtime/a/src/registry.rs", "pub use self::request::{Target, Verb as Method};"),
+            ("runtime/a/src/registry/request.rs", "use super::writer;"),
+            ("runtime/a/src/registry/writer.rs", "use super::{Registry,\nMethod};"),
+            ("runtime/a/src/registry/kinds.rs", "use crate::service;"),
+            ("runtime/a/src/service.rs", "use crate::Target;"),
+        ]);
+        let registry = [at("registry/kinds.rs", 1), at("service.rs", 1)];
+        let below = [at("registry/request.rs", 1), at("registry/writer.rs", 1)];
+        assert_eq!(found, [registry, below].concat());
+    }
+
+    #[test]
+    fn imports_that_name_each_other_end() {
+        let found = places(&[
+            ("runtime/a/src/b.rs", "pub use crate::c::X;"),
+            ("runtime/a/src/c.rs", "pub use crate::b::X;"),
+        ]);
+        assert_eq!(found, [at("b.rs", 1), at("c.rs", 1)]);
     }
 }
