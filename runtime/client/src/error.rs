@@ -145,7 +145,7 @@ mod tests {
     fn a_refused_connection_is_found_below_any_wrapping() {
         let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
         let error = kube::Error::Service(Box::new(kube::Error::ReadEvents(refused)));
-        assert!(RequestError::from(error).is_connection_refused());
+        assert!(matches!(RequestError::from(error), RequestError::ConnectionRefused(_)));
     }
 
     #[test]

@@ -20,7 +20,7 @@ const ANY: &str = "*";
 
 /// A set of permissions, merged by group and resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeclaredRules {
+pub(crate) struct DeclaredRules {
     groups: BTreeMap<String, Resources>,
     /// The resources that are known to have no namespaces, by group and plural.
     cluster: BTreeSet<(String, String)>,
@@ -28,7 +28,7 @@ pub struct DeclaredRules {
 
 impl DeclaredRules {
     /// Adds `verbs` on `resource` (with its `/subresource`) of `group`.
-    pub fn add(&mut self, group: &str, resource: &str, verbs: impl IntoIterator<Item = Verb>) {
+    fn add(&mut self, group: &str, resource: &str, verbs: impl IntoIterator<Item = Verb>) {
         let resources = self.groups.entry(group.to_owned()).or_default();
         resources.entry(resource.to_owned()).or_default().extend(verbs);
     }
@@ -42,7 +42,7 @@ impl DeclaredRules {
     }
 
     /// One rule per group and resource, in order of group and resource.
-    pub fn rules(&self) -> Vec<Rule> {
+    pub(crate) fn rules(&self) -> Vec<Rule> {
         let of_group = |(group, resources): (&String, &Resources)| -> Vec<Rule> {
             let rule = |(resource, verbs): (&String, &BTreeSet<Verb>)| {
                 Rule::new(group.clone(), resource.clone(), verbs.iter().copied())

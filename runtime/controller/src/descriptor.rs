@@ -65,11 +65,6 @@ impl Descriptor {
         Self { queue_name, ..self }
     }
 
-    /// Runs only when named explicitly (`enabled = false`), or also through `*` (`true`, the default).
-    pub const fn with_enabled_by_default(self, enabled: bool) -> Self {
-        Self { enabled_by_default: enabled, ..self }
-    }
-
     /// Runs on these replicas. A controller on [every replica](RunsOn::EveryReplica) starts without leadership, once its
     /// caches are synced. Its writes pass no fence, so every replica writes; with shards it sees every shard.
     pub const fn on(self, runs_on: RunsOn) -> Self {
@@ -87,6 +82,6 @@ impl Descriptor {
 
     /// Runs only when named explicitly.
     pub const fn disabled_by_default(self) -> Self {
-        self.with_enabled_by_default(false)
+        Self { enabled_by_default: false, ..self }
     }
 }

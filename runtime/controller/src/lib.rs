@@ -28,7 +28,7 @@
 //! - Nothing reaches the queue before [`Prepared::start`](host::Prepared::start): a standby keeps warm caches and an empty
 //!   queue, so a long wait for leadership costs no memory, and a new leader sees every object once, as after a restart.
 //! - Of every key it can be said why it has not been reconciled, in one line that names the cause
-//!   ([`Workers::explain`](host::Workers::explain)). That costs no allocation for a reconcile that succeeds, and memory for
+//!   ([`Insight::explain`](host::Insight::explain)). That costs no allocation for a reconcile that succeeds, and memory for
 //!   a bounded number of keys.
 //! - A key that is paused, or that another replica owns ([`KeyOwnership`](windlass_sharding::KeyOwnership)), is not reconciled.
 //! - A key whose own object exists and cannot be decoded is not reconciled until the object is readable or deleted
@@ -95,10 +95,8 @@ pub use crate::write::{
 pub mod host {
     pub use crate::core::activity::Busy;
     pub use crate::core::standing::{Held, Holder, Standing};
-    pub use crate::declared::{Declaration, DeclaredRules};
-    pub use crate::enqueue::quarantine::Quarantined;
+    pub use crate::declared::Declaration;
     pub use crate::enqueue::trigger::Triggers;
-    pub use crate::enqueue::watch::to_keys;
     pub use crate::explain::{
         CachedObject, Explanation, FailingKey, Insight, LastError, LastRun, Moment, Overview, Queued,
         SeenObject, Situation, State, UndecodedObject, WaitingKey,

@@ -492,7 +492,7 @@ impl Setup {
     }
 
     /// How many keys are remembered that nothing is the matter with, for whoever asks what became of them
-    /// ([`Workers::explain`](crate::host::Workers::explain)): the most recent ones. Default 10,000, for about three megabytes.
+    /// ([`Insight::explain`](crate::host::Insight::explain)): the most recent ones. Default 10,000, for about three megabytes.
     /// Those that are queued, delayed, running, failing or in quarantine are remembered in any case.
     pub fn remember(&mut self, keys: usize) {
         self.needs_queue("remember");

@@ -4,11 +4,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use windlass_client::Denial;
 use windlass_object::ResourceKind;
 
 use crate::budget::OverBudget;
 use crate::list_watch::Selection;
-use crate::presence::Denial;
 
 /// Why a handler could not be added, or a transform not be set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

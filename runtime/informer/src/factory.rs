@@ -110,23 +110,10 @@ impl InformerFactory {
         representation: R,
         selection: Selection,
     ) -> SharedInformer<R::Object> {
-        let namespaces = self.inner.options.namespaces_of(&representation.kind());
-        self.informer_over(representation, selection, namespaces)
-    }
-
-    /// Like [`informer`](Self::informer), over another set of namespaces than the factory's, or over all namespaces if
-    /// that is `None`.
-    ///
-    /// # Panics
-    ///
-    /// Outside a tokio runtime, if the factory has been started.
-    pub fn informer_over<R: Representation>(
-        &self,
-        representation: R,
-        selection: Selection,
-        namespaces: Option<NamespaceSet>,
-    ) -> SharedInformer<R::Object> {
-        SharedInformer::of(self.informer_narrowed(Codec::of(representation), selection, namespaces))
+        let codec = Codec::of(representation);
+        let selection = self.inner.options.narrow(&codec.kind, selection);
+        let namespaces = self.inner.options.namespaces_of(&codec.kind);
+        SharedInformer::of(self.informer_of(codec, selection, namespaces))
     }
 
     /// The informer of that kind, selection and representation, as long as somebody uses it: the last who drops what was
@@ -153,16 +140,6 @@ impl InformerFactory {
     /// Whether the stored objects of this resource differ from the server's ([`KindOptions::transform`]).
     pub fn has_transform(&self, resource: &GroupResource) -> bool {
         self.inner.options.kinds.has_transform(resource)
-    }
-
-    fn informer_narrowed(
-        &self,
-        codec: Codec,
-        selection: Selection,
-        namespaces: Option<NamespaceSet>,
-    ) -> Arc<Informer> {
-        let selection = self.inner.options.narrow(&codec.kind, selection);
-        self.informer_of(codec, selection, namespaces)
     }
 
     /// Of exactly this selection, for good.
@@ -291,14 +268,6 @@ impl InformerFactory {
         let state = self.inner.lock();
         let running = state.informers.iter().filter(|(_, one)| one.is_running());
         running.filter_map(|(it, one)| one.stuck_for().map(|stuck| (it.kind.clone(), stuck))).collect()
-    }
-
-    /// The running informers that may be missing changes right now, with what they last failed at: until they are
-    /// out of it, their caches may be older than a watch that works would leave them.
-    pub fn troubled(&self) -> Vec<(ResourceKind, String)> {
-        let state = self.inner.lock();
-        let running = state.informers.iter().filter(|(_, one)| one.is_running());
-        running.filter_map(|(it, one)| one.trouble().map(|trouble| (it.kind.clone(), trouble))).collect()
     }
 
     /// What there are informers of, in order.

@@ -88,7 +88,7 @@ pub use crate::list_watch::{
 pub use crate::lister::Lister;
 pub use crate::namespaces::NamespaceSet;
 pub use crate::partition::{Departure, Partition, Site};
-pub use crate::presence::{Denial, Presence};
+pub use crate::presence::Presence;
 pub use crate::reader::Unreadable;
 pub use crate::reflector::{During, LogWatchErrors, NextStep, WatchErrorHandler, WatchFailure};
 pub use crate::shards::{Shard, ShardSet, Shards, ShardsOverlap};

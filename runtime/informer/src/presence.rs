@@ -12,10 +12,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use windlass_client::RequestError;
+use windlass_client::{Denial, RequestError};
 use windlass_env::Instant;
 use windlass_env::cell::{Observer, Publisher, cell};
-use windlass_object::{GroupResource, ResourceKind, Rule, Verb};
+use windlass_object::{ResourceKind, Rule, Verb};
 
 use crate::partition::Partition;
 
@@ -35,19 +35,6 @@ pub enum Presence {
     Absent,
     /// It may, but not to this process.
     Forbidden(Denial),
-}
-
-/// What this process must not do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Denial {
-    /// What it tried.
-    pub verb: Verb,
-    /// On which resource.
-    pub resource: GroupResource,
-    /// In which namespace; `None` for all of them, and for resources that live in none.
-    pub namespace: Option<String>,
-    /// What a role has to say for the informer to work: [`Rule::to_yaml`] writes it as it is pasted into one.
-    pub rule: Rule,
 }
 
 /// What the reflectors of one informer have found. Cheap to clone; clones are one.
@@ -197,9 +184,9 @@ impl Sighting {
     }
 
     fn denial(&self, verb: Verb) -> Denial {
-        let resource = self.kind.group_resource();
-        let rule = Rule::new(resource.group.clone(), resource.resource.clone(), [Verb::List, Verb::Watch]);
-        Denial { verb, resource, namespace: self.namespace.clone(), rule }
+        let ResourceKind { group, plural, .. } = &self.kind;
+        let rule = Rule::new(group.clone(), plural.clone(), [Verb::List, Verb::Watch]);
+        Denial { user: None, verb, namespace: self.namespace.clone(), rule }
     }
 }
 
@@ -211,19 +198,6 @@ impl Presence {
             Presence::Unknown => 1,
             Presence::Absent => 2,
             Presence::Forbidden(_) => 3,
-        }
-    }
-}
-
-impl fmt::Display for Denial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Denial { verb, resource, namespace, rule } = self;
-        let rule = rule.to_yaml();
-        match namespace {
-            Some(namespace) => {
-                write!(f, "may not {verb} {resource} in namespace {namespace}; add to a role there: {rule}")
-            }
-            None => write!(f, "may not {verb} {resource}; add to a cluster role: {rule}"),
         }
     }
 }

@@ -58,8 +58,7 @@ pub enum Shards {
 /// Two shards of one set have hashes in common.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "shard {joining} cannot join: it overlaps shard {member}, which is held. Let that leave first, or replace the whole \
-     set at once"
+    "shard {joining} cannot join: it overlaps shard {member}, which is held; remove shard {member} first"
 )]
 pub struct ShardsOverlap {
     /// The one that is not let in.
@@ -99,21 +98,6 @@ impl ShardSet {
         let mut left = false;
         self.members.update(|members| left = Arc::make_mut(members).remove(&shard).is_some());
         left
-    }
-
-    /// Makes it a set of these shards, at once: what is in both, with the same ranges, stays untouched.
-    ///
-    /// # Errors
-    ///
-    /// [`ShardsOverlap`] if two of them have hashes in common; nothing is changed then.
-    pub fn replace(&self, shards: BTreeMap<ShardId, Ranges>) -> Result<(), ShardsOverlap> {
-        for (joining, ranges) in &shards {
-            if let Some((member, _)) = shards.range(..joining).find(|(_, before)| before.overlaps(ranges)) {
-                return Err(ShardsOverlap { joining: *joining, member: *member });
-            }
-        }
-        self.members.set(Arc::new(shards));
-        Ok(())
     }
 
     /// The shards, with what each owns.
@@ -198,9 +182,7 @@ mod tests {
         assert_eq!(set.join(ShardId(0), lower.clone()), Ok(true));
         assert_eq!(set.join(ShardId(0), lower.clone()), Ok(false));
         let overlap = ShardsOverlap { joining: ShardId(1), member: ShardId(0) };
-        assert_eq!(set.join(ShardId(1), Ranges::whole()), Err(overlap.clone()));
-        let both = BTreeMap::from([(ShardId(0), lower.clone()), (ShardId(1), Ranges::whole())]);
-        assert_eq!(set.replace(both), Err(overlap));
+        assert_eq!(set.join(ShardId(1), Ranges::whole()), Err(overlap));
         assert_eq!(*set.members(), BTreeMap::from([(ShardId(0), lower)]));
         assert_eq!(set.join(ShardId(1), upper), Ok(true));
         assert_eq!(set.shard_of(u64::MAX), Some(ShardId(1)));

@@ -63,22 +63,6 @@ impl Registry {
         self.controllers.iter().map(Registration::descriptor).collect()
     }
 
-    /// The canonical names.
-    pub fn names(&self) -> Vec<&'static str> {
-        self.descriptors().iter().map(|one| one.name).collect()
-    }
-
-    /// The aliases, each with the name it stands for.
-    pub fn aliases(&self) -> Vec<(&'static str, &'static str)> {
-        let of = |one: Descriptor| one.aliases.iter().map(move |alias| (*alias, one.name));
-        self.descriptors().into_iter().flat_map(of).collect()
-    }
-
-    /// The names of the controllers that `*` does not switch on.
-    pub fn disabled_by_default(&self) -> Vec<&'static str> {
-        self.descriptors().iter().filter(|one| !one.enabled_by_default).map(|one| one.name).collect()
-    }
-
     /// The controllers that `selection` switches on.
     ///
     /// # Errors
@@ -87,18 +71,6 @@ impl Registry {
         let names = selection.resolve(&self.descriptors())?;
         let selected = self.controllers.iter().filter(|one| names.contains(&one.descriptor().name));
         Ok(selected.cloned().collect())
-    }
-
-    /// What every controller declares, then what every runnable does, and last what a process that is elected by a Lease
-    /// needs [for itself](Self::PROCESS), without a cluster: what roles, charts and documentation are written from.
-    /// [`Registry::declarations_for`] returns the same of one configuration.
-    ///
-    /// # Errors
-    /// When a controller or runnable cannot be set up.
-    pub fn declarations(&self, env: &Env) -> Result<Vec<Declaration>, ManagerError> {
-        let process = std::iter::once_with(|| Ok(process(vec![leases(&BY_LEASE)])));
-        let registered = self.controllers.iter().chain(&self.runnables);
-        registered.map(|one| declaration(one, env)).chain(process).collect()
     }
 
     /// What a process with this configuration asks of the API server, and nothing else: the controllers that it selects,

@@ -511,7 +511,8 @@ async fn a_second_registration_of_one_name_or_alias_is_an_error() {
         .expect("the first of its name");
     let error = registry.register(named(Descriptor::new("author").with_aliases(&["writer"]))).unwrap_err();
     assert_eq!(error.to_string(), "the name \"writer\" is registered twice: by scribe and by author");
-    assert_eq!((registry.names(), registry.aliases()), (vec!["scribe"], vec![("writer", "scribe")]));
+    let registered: Vec<_> = registry.descriptors().iter().map(|one| (one.name, one.aliases)).collect();
+    assert_eq!(registered, [("scribe", &["writer"][..])]);
 }
 
 /// What was asked of the API server, as resource and verb, off the counter of requests.
@@ -542,7 +543,7 @@ async fn declarations_name_every_request_of_a_whole_run() {
 
     let mut registry = Registry::new();
     registry.register(Registration::of::<Scribe>()).expect("the first of its name");
-    let declarations = registry.declarations(&world.env).expect("declared");
+    let declarations = registry.declarations_for(&world.env, &ManagerConfig::new("one")).expect("declared");
     let names: Vec<_> = declarations.iter().map(|one| one.descriptor.name).collect();
     assert_eq!(names, ["scribe", Registry::PROCESS.name]);
     let granted = |rule: &Rule| -> Vec<_> {

@@ -30,11 +30,6 @@ pub fn find<'a, C: Condition>(conditions: &'a [C], of_type: &str) -> Option<&'a 
     conditions.iter().find(|condition| condition.of_type() == of_type)
 }
 
-/// Whether the condition of a type stands and is `True`.
-pub fn is_true<C: Condition>(conditions: &[C], of_type: &str) -> bool {
-    find(conditions, of_type).is_some_and(|condition| condition.status() == "True")
-}
-
 /// Puts a condition in the place of the one of its type, or at the end, and says whether anything changed.
 ///
 /// The time of the last transition is kept when the status stays what it was: a new reason or message is no
@@ -172,7 +167,6 @@ mod tests {
         assert!(set(&mut conditions, ready("False", "Starting", 1)));
         assert!(set(&mut conditions, ready("True", "Started", 2)));
         assert_eq!(conditions, [ready("True", "Started", 2)]);
-        assert!(is_true(&conditions, "Ready"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use kube::core::{ApiResource, ClusterResourceScope, NamespaceResourceScope, Resource};
+use kube::core::{ClusterResourceScope, NamespaceResourceScope, Resource};
 
 /// Whether the objects of a resource live in namespaces.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,17 +63,6 @@ impl ResourceKind {
         match self.group.as_ref() {
             "" => self.version.to_string(),
             group => format!("{group}/{}", self.version),
-        }
-    }
-
-    /// The kind as `kube::Api` and `DynamicObject` expect it.
-    pub fn api_resource(&self) -> ApiResource {
-        ApiResource {
-            group: self.group.to_string(),
-            version: self.version.to_string(),
-            api_version: self.api_version(),
-            kind: self.kind.to_string(),
-            plural: self.plural.to_string(),
         }
     }
 

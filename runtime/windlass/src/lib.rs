@@ -173,9 +173,9 @@ pub mod events {
 pub mod informer {
     #[doc(inline)]
     pub use windlass_informer::{
-        Cause, ChannelSource, Coverage, Denial, Event, FeedError, Index, IndexValue, KindOptions, Lag,
-        ListRequest, Lister, ListerWatcher, NamespaceSet, Observation, Presence, Progress, Resync, Selection,
-        Selectors, Unreadable, WatchListRequest, WatchRequest, indexes,
+        Cause, ChannelSource, Coverage, Event, FeedError, Index, IndexValue, KindOptions, Lag, ListRequest,
+        Lister, ListerWatcher, NamespaceSet, Observation, Presence, Progress, Resync, Selection, Selectors,
+        Unreadable, WatchListRequest, WatchRequest, indexes,
     };
 }
 

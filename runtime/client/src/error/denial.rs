@@ -1,4 +1,4 @@
-//! What a role lacks, read off the API server's refusal.
+//! What a role lacks, mostly read off the API server's refusal.
 //!
 //! A 403 may come from the authorizer, and then a rule is missing, or from admission, as when a quota is used up, and
 //! then none is. Only the first is a [`Denial`]. Which of the two it is stands in the server's words alone; the sentence
@@ -9,18 +9,18 @@ use std::{error::Error, fmt};
 use windlass_object::{Rule, Status, Verb};
 
 /// A request that the server's authorizer refused: who may not do what, and the rule that would let them.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// Who asked, as the server knows them: `system:serviceaccount:kube-system:replicaset-controller`.
-    pub user: String,
+    /// Who asked, as the server knows them: `system:serviceaccount:kube-system:replicaset-controller`. `None` for an
+    /// informer: the process asked.
+    pub user: Option<String>,
     /// What was to be done.
     pub verb: Verb,
-    /// The API group; empty for the core group.
-    pub group: String,
-    /// The resource, with its subresource: `pods/status`.
-    pub resource: String,
     /// In which namespace; `None` for all of them, and for resources that live in none.
     pub namespace: Option<String>,
+    /// What a role must contain: the verb on the resource, or `list` and `watch` for an informer. [`Rule::to_yaml`] writes
+    /// it as an item of a role.
+    pub rule: Rule,
 }
 
 impl Denial {
@@ -40,28 +40,28 @@ impl Denial {
             Some(rest) => Some(quoted(rest)?.0),
             None => None,
         };
-        Some(Self { user, verb: verb.parse().ok()?, group, resource, namespace })
-    }
-
-    /// What a role has to say for the request to pass: [`Rule::to_yaml`] writes it as it is pasted into one.
-    pub fn rule(&self) -> Rule {
-        Rule::new(self.group.clone(), self.resource.clone(), [self.verb])
+        let verb: Verb = verb.parse().ok()?;
+        Some(Self { user: Some(user), verb, namespace, rule: Rule::new(group, resource, [verb]) })
     }
 }
 
 /// One line, with the rule at its end.
 impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Denial { user, verb, group, resource, namespace } = self;
+        let Denial { user, verb, namespace, rule } = self;
+        let Rule { group, resource, .. } = rule;
+        if let Some(user) = user {
+            write!(f, "{user} ")?;
+        }
         let dot = if group.is_empty() { "" } else { "." };
-        write!(f, "{user} may not {verb} {resource}{dot}{group}")?;
+        write!(f, "may not {verb} {resource}{dot}{group}")?;
         match namespace {
             Some(namespace) => {
                 write!(f, " in namespace {namespace}; add to a role there, or to a cluster role: ")?;
             }
             None => f.write_str("; add to a cluster role: ")?,
         }
-        f.write_str(&self.rule().to_yaml())
+        f.write_str(&rule.to_yaml())
     }
 }
 
@@ -127,9 +127,14 @@ mod tests {
                 ("", Verb::DeleteCollection, "", "pods", Some("b")),
             ),
         ] {
-            let Denial { user, verb, group, resource, namespace } = Denial::of(&forbidden(message)).unwrap();
-            let found = (user.as_str(), verb, group.as_str(), resource.as_str(), namespace.as_deref());
-            assert_eq!(found, expected);
+            let (user, verb, group, resource, namespace) = expected;
+            let expected = Denial {
+                user: Some(user.to_owned()),
+                verb,
+                namespace: namespace.map(str::to_owned),
+                rule: Rule::new(group, resource, [verb]),
+            };
+            assert_eq!(Denial::of(&forbidden(message)), Some(expected));
         }
     }
 
@@ -161,7 +166,7 @@ mod tests {
         let error = Wrapped(kube::Error::Api(Box::new(forbidden(POD))));
         assert_eq!(denial(&error).map(|it| it.verb), Some(Verb::Create));
         let raw = RequestError::from_status(forbidden(POD), None);
-        assert_eq!(denial(&raw).map(|it| it.resource), Some("pods".to_owned()));
+        assert_eq!(denial(&raw).map(|it| it.rule), Some(Rule::new("", "pods", [Verb::Create])));
         let both = BoxError::from(format!("[can't recheck DeletionTimestamp: {POD}, and something else]"));
         assert_eq!(denial(both.as_ref()).and_then(|it| it.namespace), Some("web".to_owned()));
         let itself = denial(&raw).unwrap();

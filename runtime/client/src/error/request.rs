@@ -102,11 +102,6 @@ impl RequestError {
         })
     }
 
-    /// Nobody listens at the server's address.
-    pub fn is_connection_refused(&self) -> bool {
-        matches!(self, RequestError::ConnectionRefused(_))
-    }
-
     /// There is no such object, or no such resource.
     pub fn is_not_found(&self) -> bool {
         self.status().is_some_and(Status::is_not_found)

@@ -212,7 +212,7 @@ async fn what_the_process_itself_may_not_do_for_its_accounts_is_told_with_the_ru
     let rule = r#"me may not create serviceaccounts/token in namespace kube-system; add to a role there, or to a cluster role: - { apiGroups: [""], resources: ["serviceaccounts/token"], verbs: [create] }"#;
     assert!(told.ends_with(rule), "{told}");
     let Some(Denial { user, verb, .. }) = denial(&error) else { panic!("{error:?}") };
-    assert_eq!((user.as_str(), verb), ("me", Verb::Create));
+    assert_eq!((user.as_deref(), verb), (Some("me"), Verb::Create));
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use windlass_client::Denial;
 use windlass_env::Instant;
-use windlass_object::Verb;
+use windlass_object::Rule;
 
 /// How long a rule that lacks is not told again.
 const QUIET: Duration = Duration::from_secs(60);
 
 /// Who lacks which rule. Whether it was in one namespace or another makes no other rule.
-type Lack = (String, Verb, String, String);
+type Lack = (Option<String>, Rule);
 
 /// Bounded by what the controller declares.
 #[derive(Debug, Default)]
@@ -21,8 +21,7 @@ pub(crate) struct Denials(Mutex<BTreeMap<Lack, Instant>>);
 impl Denials {
     /// Whether this is worth telling now.
     pub(crate) fn is_news(&self, denial: &Denial, now: Instant) -> bool {
-        let Denial { user, verb, group, resource, namespace: _ } = denial;
-        let lack = (user.clone(), *verb, group.clone(), resource.clone());
+        let lack = (denial.user.clone(), denial.rule.clone());
         // No code of others runs under this lock, so poison cannot mean a broken map.
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let news = told.get(&lack).is_none_or(|last| now.saturating_duration_since(*last) >= QUIET);
@@ -35,17 +34,18 @@ impl Denials {
 
 #[cfg(test)]
 mod tests {
+    use windlass_object::Verb;
+
     use super::*;
 
     #[test]
     fn a_rule_that_lacks_is_told_once_a_minute_however_many_keys_and_namespaces_lack_it() {
         let denials = Denials::default();
         let in_namespace = |verb, namespace: &str| Denial {
-            user: "me".into(),
+            user: Some("me".into()),
             verb,
-            group: String::new(),
-            resource: "pods".into(),
             namespace: Some(namespace.into()),
+            rule: Rule::new("", "pods", [verb]),
         };
         let at = |second| Instant::ORIGIN + Duration::from_secs(second);
         assert!(denials.is_news(&in_namespace(Verb::Create, "a"), at(0)));

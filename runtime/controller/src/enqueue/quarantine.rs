@@ -7,7 +7,7 @@
 //! happened.
 //!
 //! Resting is never silent: it is logged as an error, counted in `windlass_quarantined_keys`, told by
-//! [`Workers::quarantined`](crate::host::Workers::quarantined) and by the manager's health page.
+//! [`Insight::overview`](crate::host::Insight::overview) and by the manager's health page.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ pub(crate) const PANICS: u32 = 15;
 
 /// A key that rests because its reconcile keeps panicking.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Quarantined {
+pub(crate) struct Quarantined {
     /// The key.
     pub key: ObjectKey,
     /// How many times in a row its reconcile has panicked.

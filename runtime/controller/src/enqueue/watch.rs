@@ -229,7 +229,7 @@ impl<T: Resource + Send + Sync + 'static> fmt::Debug for Watch<'_, T> {
 }
 
 /// A handler that enqueues the keys that `map` finds in the old and the new state.
-pub fn to_keys<O>(
+pub(crate) fn to_keys<O>(
     map: impl Fn(&O) -> Vec<ObjectKey> + Send + 'static,
 ) -> impl FnMut(&Event<Arc<O>>, &Enqueuer) + Send + 'static {
     move |event, queue| queue.add_all(keys_of(event, |object| map(object)))

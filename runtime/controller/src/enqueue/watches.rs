@@ -113,7 +113,7 @@ impl Watches {
 
     /// Watches the objects of `representation` that `selection` leaves, under a name of this controller's own, and
     /// gives read access to their cache, which fills in the background. `handle` is called with every change, first
-    /// with one `Added` for each object there is; [`to_keys`](crate::host::to_keys) makes one of a mapper.
+    /// with one `Added` for each object there is.
     ///
     /// To add what is there already, under the same name, changes nothing and gives the same cache: a reconcile may
     /// say each time what it needs.

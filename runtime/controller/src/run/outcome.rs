@@ -22,16 +22,11 @@ pub enum Outcome {
         priority: Priority,
     },
     /// Nothing is done for now, on purpose, and nothing more until something changes: whoever asks why is told this
-    /// reason. Made by [`Outcome::paused`].
+    /// reason.
     Paused(&'static str),
 }
 
 impl Outcome {
-    /// Nothing is done until something changes, for this reason: `Outcome::paused("spec.paused is set")`.
-    pub fn paused(reason: &'static str) -> Self {
-        Outcome::Paused(reason)
-    }
-
     /// Asks for another priority than the one the key had: `Outcome::RequeueAfter(delay).at(Priority::HIGH)`. Means
     /// nothing where nothing is asked for again.
     #[must_use]
@@ -154,7 +149,7 @@ mod tests {
     fn sooner_outcome_is_the_earlier_then_the_more_urgent() {
         let (soon, late) =
             (Outcome::RequeueAfter(Duration::from_secs(1)), Outcome::RequeueAfter(Duration::from_secs(2)));
-        let paused = Outcome::paused("as told");
+        let paused = Outcome::Paused("as told");
         let in_order = [
             soon.at(Priority::HIGH),
             soon.at(Priority::LOW),
@@ -169,7 +164,7 @@ mod tests {
                 assert_eq!((one.sooner(another), another.sooner(one)), (one, one), "{one:?} {another:?}");
             }
         }
-        assert_eq!(paused.sooner(Outcome::paused("for another reason")), paused);
+        assert_eq!(paused.sooner(Outcome::Paused("for another reason")), paused);
     }
 
     const FORBIDDEN: &str =
@@ -227,7 +222,7 @@ mod tests {
                 Some(0),
                 Settlement::ForgetThenAfter(after, None),
             ),
-            ("paused", returned(Ok(Outcome::paused("as told"))), 3, Some(0), Settlement::Forget),
+            ("paused", returned(Ok(Outcome::Paused("as told"))), 3, Some(0), Settlement::Forget),
             ("forbidden", returned(Err(retry(FORBIDDEN))), 99, Some(0), Settlement::AwaitRole),
             (
                 "forbidden, and nothing to be done",

@@ -8,17 +8,15 @@ use std::time::Duration;
 use futures_util::future::{self, Either};
 use windlass_env::{Instant, Task};
 use windlass_informer::InformerFactory;
-use windlass_object::{GroupResource, ObjectKey, ResourceVersion};
+use windlass_object::{GroupResource, ResourceVersion};
 
 use crate::consistency::doubts::{DoubtResolver, STOP_TIMEOUT};
 use crate::core::Core;
 use crate::core::activity::Busy;
 use crate::core::standing::Standing;
-use crate::enqueue::quarantine::Quarantined;
 use crate::enqueue::source::{Source, TaskContext};
 use crate::enqueue::trigger::Trigger;
 use crate::enqueue::wiring::Replay;
-use crate::explain::{Explanation, Insight};
 use crate::run::steward::Steward;
 use crate::run::worker::Worker;
 
@@ -151,27 +149,15 @@ impl Workers {
         self.steward().written()
     }
 
-    /// See [`Steward::retire`].
-    ///
-    /// # Cancel safety
-    /// The keys that wait are forgotten when it is first polled; calling it again waits for the rest.
-    pub async fn retire(&self, gone: impl Fn(&ObjectKey) -> bool) {
-        self.steward().retire(gone).await;
-    }
-
     /// Brings keys to these workers, and takes them away.
     pub fn steward(&self) -> Steward {
         Steward { core: Arc::clone(&self.core), replays: Arc::clone(&self.replays) }
     }
 
-    /// Says why `key` has not been reconciled, or what became of it.
-    pub fn explain(&self, key: &ObjectKey) -> Explanation {
-        self.insight().explain(key)
-    }
-
-    /// A look into this controller, for whoever answers questions about it.
-    pub fn insight(&self) -> Insight {
-        Insight::new(Arc::clone(&self.core))
+    /// Returns the answers that [`Prepared::insight`](crate::host::Prepared::insight) gives.
+    #[cfg(test)]
+    pub(crate) fn insight(&self) -> crate::explain::Insight {
+        crate::explain::Insight::new(Arc::clone(&self.core))
     }
 
     /// The keys that workers have now.
@@ -179,13 +165,8 @@ impl Workers {
         self.core.activity.busy()
     }
 
-    /// The keys that rest until their next change, because their reconcile panicked too often in a row.
-    pub fn quarantined(&self) -> Vec<Quarantined> {
-        self.core.keys.quarantine.resting()
-    }
-
-    /// Says, whenever it is asked, how many keys are in quarantine; nothing if none is. Which they are is in the log, and
-    /// told by [`Workers::quarantined`]: pages are read by more people than objects are.
+    /// Says, whenever it is asked, how many keys are in quarantine; nothing if none is. Which they are is in the log and in
+    /// the controller's [`Overview`](crate::host::Overview): health pages are read by more people than objects are.
     pub fn quarantine_notice(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static + use<> {
         let quarantine = self.core.keys.quarantine.clone();
         move || {
@@ -231,7 +212,7 @@ impl std::fmt::Debug for Workers {
         f.debug_struct("Workers")
             .field("name", &self.name())
             .field("activity", &self.core.activity)
-            .field("quarantined", &self.quarantined())
+            .field("quarantined", &self.core.keys.quarantine.resting())
             .finish_non_exhaustive()
     }
 }

@@ -4,7 +4,7 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 
 use kube::api::DeleteParams;
-use kube::core::DynamicObject;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 
 use super::watching::{define_widgets, widget, widgets};
 use super::*;
@@ -166,7 +166,8 @@ impl Controller for Widgets {
     }
 
     async fn reconcile(&self, key: &ObjectKey, cx: &Context) -> Result<Outcome, ReconcileError> {
-        let mut desired = DynamicObject::new(key.name(), &widgets().api_resource()).within("shop");
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Widget"));
+        let mut desired = DynamicObject::new(key.name(), &resource).within("shop");
         desired.data = json!({ "spec": { "size": 1 } });
         let Some(present) = self.cached.get(key)? else {
             self.writer.apply(cx, &desired).await?;

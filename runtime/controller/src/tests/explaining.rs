@@ -373,7 +373,7 @@ async fn a_paused_key_is_not_reconciled_whatever_asks_and_is_at_once_when_its_an
 #[tokio::test(start_paused = true)]
 async fn a_reconcile_may_pause_its_key_with_a_reason() {
     let world = World::with(&["m"]);
-    let act = |_, _| async { Ok(Outcome::paused("spec.suspend is set")) };
+    let act = |_, _| async { Ok(Outcome::Paused("spec.suspend is set")) };
     let workers = world.start_with(world.scripted(watch_maps, act)).await;
     world.pass(3600).await;
     assert_eq!(world.diary.names(), ["m"]);
@@ -485,7 +485,7 @@ async fn keys_that_are_taken_away_are_forgotten_and_the_hand_over_waits_for_thos
     assert_says(&workers.insight(), "z-next", "limited by at_most: 1 of class \"z\"");
     scope.keep_up_to('m');
     let begun = world.env.now();
-    workers.retire(|key| scope.is_gone(key)).await;
+    workers.steward().retire(|key| scope.is_gone(key)).await;
     let waited = world.env.now().saturating_duration_since(begun);
     assert!(waited > Duration::from_secs(2) && waited < Duration::from_secs(4), "{waited:?}");
     world.diary.names();
@@ -510,7 +510,7 @@ async fn a_key_whose_cache_is_waited_for_is_handed_over_at_once() {
     assert_eq!(workers.busy().len(), 1, "the worker waits for the cache");
     let begun = world.env.now();
     scope.keep_up_to('a');
-    workers.retire(|key| scope.is_gone(key)).await;
+    workers.steward().retire(|key| scope.is_gone(key)).await;
     assert_eq!(world.env.now(), begun);
     assert_eq!(workers.busy(), []);
 }
@@ -552,7 +552,7 @@ async fn what_is_reconciled_when_its_lease_is_lost_is_dropped_at_once_and_counts
     let told = assert_says(&workers.insight(), "m", "backing off: ");
     assert!(first_line(&told).contains("dropped where it stood: the lease of its shard was lost"), "{told}");
     scope.keep_up_to('a');
-    workers.retire(|key| scope.is_gone(key)).await;
+    workers.steward().retire(|key| scope.is_gone(key)).await;
     assert_eq!(world.diary.names(), ["m"]);
     world.pass(60).await;
     assert_eq!(world.diary.names(), Vec::<String>::new(), "it is another's");
@@ -634,7 +634,7 @@ async fn a_key_that_waits_for_its_own_write_names_the_cache_that_is_behind() {
     let workers = world.start().await;
     for _ in 0..300 {
         world.env.sleep(Duration::from_millis(100)).await;
-        if first_line(&workers.explain(&key("counter"))).starts_with("waiting for its own write") {
+        if first_line(&workers.insight().explain(&key("counter"))).starts_with("waiting for its own write") {
             break;
         }
     }

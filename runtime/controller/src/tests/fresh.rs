@@ -213,10 +213,12 @@ async fn a_cache_that_cannot_be_filled_for_a_while_is_waited_for() {
 async fn what_was_written_to_a_namespace_that_is_not_followed_is_swept() {
     let world = World::with(&["m"]);
     let wire = |setup: &mut Setup| drop(setup.primary::<ConfigMap>());
-    let Readied { factory, .. } = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
-    let namespaces = NamespaceSet::of(["shop"]);
-    let maps = windlass_object::Typed::<ConfigMap>::new();
-    let informer = factory.informer_over(maps, Default::default(), Some(namespaces));
+    let Readied { resources, .. } = world.ready(world.scripted(wire, |_, _| async { Ok(Outcome::Done) }));
+    let namespaces = Some(NamespaceSet::of(["shop"]));
+    let options = FactoryOptions { name: "shop".into(), namespaces, ..FactoryOptions::default() };
+    let factory = InformerFactory::new(world.env.clone(), world.metrics.clone(), options);
+    factory.start(Arc::new(ApiSources::new(resources.reader)));
+    let informer = factory.typed::<ConfigMap>();
     assert!(informer.synced().await);
     let caches = Caches::default();
     caches.add(Cache::of(informer.erased()));

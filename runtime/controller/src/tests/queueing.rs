@@ -331,9 +331,9 @@ async fn a_key_that_panics_again_and_again_rests_until_its_next_change_and_says_
     world.pass(2500).await;
     assert_eq!(world.diary.times("panics").len(), 3, "neither the clock nor a resync wakes it");
     assert_eq!(world.diary.times("calm").len(), 3, "other keys are looked at with every resync");
-    let resting = workers.quarantined();
-    assert_eq!((resting.len(), resting[0].panics, resting[0].key.name()), (1, 3, "panics"));
-    assert!(resting[0].message.contains("as told"));
+    assert_eq!(workers.insight().overview().quarantined, ["shop/panics"]);
+    let cause = workers.insight().explain(&ObjectKey::namespaced("shop", "panics")).cause;
+    assert!(cause.contains("panicked 3 times") && cause.contains("as told"), "{cause}");
     assert_eq!(world.metrics.reconcile("scripted").quarantined.get(), 1);
     assert!(workers.quarantine_notice()().is_some() && format!("{workers:?}").contains("as told"));
     assert!(workers.health(Duration::from_secs(60))().is_ok(), "a restart would not mend it");
@@ -363,10 +363,10 @@ async fn a_key_in_quarantine_is_free_again_once_a_try_does_not_panic() {
     };
     let workers = world.start_with(world.scripted(wire, act)).await;
     world.pass(10).await;
-    assert_eq!(workers.quarantined().len(), 1);
+    assert_eq!(workers.insight().overview().quarantined.len(), 1);
     world.put("m");
     world.pass(10).await;
-    assert_eq!((workers.quarantined(), workers.quarantine_notice()()), (Vec::new(), None));
+    assert_eq!((workers.insight().overview().quarantined.len(), workers.quarantine_notice()()), (0, None));
     assert_eq!(world.metrics.reconcile("scripted").quarantined.get(), 0);
 }
 

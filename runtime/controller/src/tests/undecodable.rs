@@ -47,7 +47,7 @@ async fn key_of_undecodable_object_is_reconciled_once_it_is_readable() {
     }
     world.pass(3600).await;
     assert_eq!(world.diary.names(), ["n"], "whatever asks for it");
-    let told = workers.explain(&key("m")).cause;
+    let told = workers.insight().explain(&key("m")).cause;
     assert!(told.starts_with("quarantined object: configmaps.v1 at version "), "{told}");
     break_map(&world, "m");
     world.pass(3600).await;
@@ -55,7 +55,7 @@ async fn key_of_undecodable_object_is_reconciled_once_it_is_readable() {
     mend_map(&world, "m");
     world.pass(1).await;
     assert_eq!(world.diary.names(), ["m"]);
-    assert_eq!(workers.explain(&key("m")).cause, "done: nothing to do until something changes");
+    assert_eq!(workers.insight().explain(&key("m")).cause, "done: nothing to do until something changes");
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,7 +66,7 @@ async fn key_of_undecodable_object_is_reconciled_once_it_is_deleted() {
     world.pass(3600).await;
     assert_eq!(world.diary.names(), ["m"], "once, as deleted");
     assert_eq!(
-        workers.explain(&key("m")).cause,
+        workers.insight().explain(&key("m")).cause,
         "done: nothing left to do, and no cache holds an object of that name"
     );
 }
@@ -87,11 +87,11 @@ async fn key_that_failed_forgets_its_failures_while_undecodable() {
     let world = World::with(&["fails"]);
     let workers = world.start().await;
     world.pass(60).await;
-    assert!(workers.explain(&key("fails")).failures > 10);
+    assert!(workers.insight().explain(&key("fails")).failures > 10);
     break_map(&world, "fails");
     world.pass(3600).await;
     world.diary.names();
-    assert_eq!(workers.explain(&key("fails")).failures, 0);
+    assert_eq!(workers.insight().explain(&key("fails")).failures, 0);
     world.pass(3600).await;
     assert_eq!(world.diary.names(), Vec::<String>::new());
 }

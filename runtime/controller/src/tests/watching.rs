@@ -9,8 +9,8 @@ use windlass_object::{Dynamic, ResourceKind, Scope};
 use super::*;
 use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::predicate::{annotations_changed, any, generation_changed, labels_changed, not};
+use crate::enqueue::watch::to_keys;
 use crate::enqueue::wiring::{Guarded, Wiring};
-use crate::host::to_keys;
 use crate::{Owners, Predicate, WatchError, by_any_owner, by_owner, by_owner_kind};
 use windlass_informer::indexes::by_label;
 

@@ -212,21 +212,20 @@ async fn who_waits_for_sync_is_told_when_the_informer_is_shut_down() {
 #[tokio::test(start_paused = true)]
 async fn an_informer_is_in_trouble_from_a_failure_until_it_follows_again() {
     let (rig, server) = rig();
-    assert_eq!(rig.factory.troubled(), [], "what was never started misses nothing it should have");
     rig.start(&server);
     rig.settle().await;
-    assert_eq!(rig.factory.troubled(), []);
+    assert_eq!(rig.informer.trouble(), None);
     server.cut(Some(refusal(500, "InternalError")));
     server.fail_next(refusal(503, "ServiceUnavailable"));
     rig.settle().await;
-    let [(kind, trouble)] = rig.factory.troubled().try_into().expect("one is in trouble");
-    assert!(kind.plural == "configmaps" && trouble.contains("50"), "{trouble}");
+    let trouble = rig.informer.trouble().expect("it failed");
+    assert!(trouble.contains("50"), "{trouble}");
     server.heal();
     rig.env.sleep(Duration::from_secs(60)).await;
-    assert_eq!(rig.factory.troubled(), []);
+    assert_eq!(rig.informer.trouble(), None);
     rig.env.kill();
     rig.settle().await;
-    assert_eq!(rig.factory.troubled().len(), 1, "a dead informer follows nothing");
+    assert!(rig.informer.trouble().is_some(), "a dead informer follows nothing");
 }
 
 #[tokio::test(start_paused = true)]

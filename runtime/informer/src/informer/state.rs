@@ -54,18 +54,6 @@ impl Informer {
         if in_time || self.has_synced() { Ok(()) } else { Err(NotSynced { laggards: self.laggards() }) }
     }
 
-    /// Waits until the first list of one namespace is in the store, which may have joined later than others; `false` if
-    /// the informer is stopped before that.
-    ///
-    /// # Cancel safety
-    /// Dropping the future withdraws the wait.
-    pub async fn namespace_synced(&self, namespace: &str) -> bool {
-        let mut progress = self.progress.observe();
-        let listed = progress.wait_until(|progress| progress.has_listed(namespace));
-        let stopped = self.stop.cancelled();
-        matches!(future::select(pin!(listed), pin!(stopped)).await, Either::Left((Ok(_), _)))
-    }
-
     /// Waits until the first lists of all namespaces or shards that are wanted by then are in the store; `false` if the
     /// informer is stopped before that. The same as [`synced`](Self::synced) for one that follows no set.
     ///
@@ -89,11 +77,6 @@ impl Informer {
     /// first.
     pub fn presence(&self) -> Presence {
         self.following.board.presence()
-    }
-
-    /// Whether the source serves the kind, as it comes and goes.
-    pub fn presence_changes(&self) -> Observer<Presence> {
-        self.following.board.observe()
     }
 
     /// Says that something was done about a kind that is not served, or must not be read: it is asked for at once, and
@@ -126,11 +109,6 @@ impl Informer {
     /// the log. It may be set before the informer is started or at any time after; the last one set is told.
     pub fn on_watch_error(&self, handler: impl WatchErrorHandler) {
         drop(self.following.trouble.tell(Arc::new(handler)));
-    }
-
-    /// How many times an index function panicked.
-    pub fn index_panics(&self) -> u64 {
-        self.lock().writer.index_panics()
     }
 
     /// Whether the informer has been started, and is not stopped. Answered at once, however busy the informer
@@ -212,7 +190,7 @@ impl Informer {
 
     /// Waits until there is nothing to wait for; also ends when the informer does.
     pub(crate) async fn settled(&self) {
-        let mut presence = self.presence_changes();
+        let mut presence = self.following.board.observe();
         let absent = presence.wait_until(|presence| *presence == Presence::Absent);
         future::select(pin!(self.synced()), pin!(absent)).await;
     }

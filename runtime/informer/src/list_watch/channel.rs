@@ -4,7 +4,7 @@
 //! - Every change gets a version of its own, later than all before it, and watches tell the changes in that order.
 //! - What it remembers is bounded: who asks for changes that are forgotten, or falls so far behind, is told that
 //!   the version has expired, as an API server tells it, and lists anew.
-//! - What goes wrong with real sources can be made to go wrong here: lost connections, compaction, refusals.
+//! - What goes wrong with real sources can be made to go wrong here: lost connections and compaction.
 //!
 //! It refuses selectors: all it selects by is the namespace.
 
@@ -94,7 +94,6 @@ struct State {
     forgotten: u64,
     /// The last time that all watches ended, and how.
     cut: Cut,
-    failures: VecDeque<RequestError>,
     watches: usize,
 }
 
@@ -136,7 +135,6 @@ impl ChannelSource {
             left: 0,
             forgotten: 0,
             cut: Cut::default(),
-            failures: VecDeque::new(),
             watches: 0,
         };
         let shared = Shared { env: env.clone(), state: Mutex::new(state), happenings: cell(0).0 };
@@ -222,16 +220,6 @@ impl ChannelSource {
         self.shared.happened();
     }
 
-    /// Breaks every watch off, as a lost connection does.
-    pub fn disconnect(&self) {
-        self.cut(Some(RequestError::Transport("the feed was disconnected".to_owned())));
-    }
-
-    /// Refuses the next request with this error. Called several times, it refuses as many.
-    pub fn refuse_next(&self, error: RequestError) {
-        self.shared.lock().failures.push_back(error);
-    }
-
     /// How many watches are open.
     pub fn watches(&self) -> usize {
         self.shared.lock().watches
@@ -247,11 +235,7 @@ impl ChannelSource {
         if self.selection.labels.is_some() || self.selection.fields.is_some() {
             return Err(RequestError::Unsupported("a feed cannot select by labels or fields"));
         }
-        let mut state = self.shared.lock();
-        match state.failures.pop_front() {
-            Some(error) => Err(error),
-            None => Ok(state),
-        }
+        Ok(self.shared.lock())
     }
 
     fn shows(&self, key: &ObjectKey) -> bool {

@@ -302,7 +302,6 @@ async fn runnable_sends_what_it_declares_and_roles_contain_it() {
     let events = Rule::new("", "events", [Verb::Create, Verb::Patch]);
     assert_eq!(declared[1].rules, [Rule::new("", "configmaps", [Verb::Patch]), events.clone()]);
     assert_eq!(declared[2].rules, [events]);
-    assert_eq!(manager.registry().declarations(&env).expect("declared").len(), 4);
 
     let one = world.start_manager((env, manager));
     world.pass(5).await;

@@ -63,11 +63,6 @@ impl Ranges {
         self.0.is_empty()
     }
 
-    /// Whether every hash is in them.
-    pub fn is_whole(&self) -> bool {
-        self.0.first() == Some(&HashRange::WHOLE)
-    }
-
     /// Whether the hash is in them.
     pub fn contains(&self, hash: u64) -> bool {
         let at_or_before = self.0.partition_point(|range| range.start <= hash);
@@ -262,7 +257,6 @@ mod tests {
         let upper = HashRange::new(1 << 63, RING).unwrap();
         assert!(upper.contains(u64::MAX) && !upper.contains((1 << 63) - 1));
         assert_eq!(upper.to_string(), "0x8000000000000000-0x10000000000000000");
-        assert!(Ranges::whole().is_whole() && !Ranges::from(upper).is_whole() && !Ranges::none().is_whole());
     }
 
     #[test]

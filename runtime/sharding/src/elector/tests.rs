@@ -11,7 +11,7 @@ use windlass_election::{ElectionConfig, Written};
 use windlass_env::cell::Observer;
 use windlass_env::{Env, Task};
 use windlass_metrics::Metrics;
-use windlass_object::shard::ShardId;
+use windlass_object::shard::{Ranges, ShardId};
 use windlass_object::{GroupResource, ResourceVersion};
 
 use super::{ShardElector, ShardEvent, ShardsOverview};
@@ -141,7 +141,7 @@ async fn each_term_has_its_own_fence_that_release_closes() {
     let ShardEvent::Acquired { shard, ranges, fence, .. } = elector.next().await else {
         panic!("nothing else can come first")
     };
-    assert!(shard == ShardId(0) && ranges.is_whole());
+    assert!(shard == ShardId(0) && ranges == Ranges::whole());
     assert_eq!(elector.health()(), Ok(()));
     // Dropped again and again, at any await, it goes on.
     for _ in 0..400 {

@@ -110,5 +110,6 @@ fn takes(node: &Node, pod: &Pod) -> bool {
 
 fn is_ready(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
-    condition::is_true(conditions.unwrap_or_default(), "Ready")
+    let ready = condition::find(conditions.unwrap_or_default(), "Ready");
+    ready.is_some_and(|ready| ready.status == "True")
 }

@@ -10,7 +10,6 @@ use windlass::informer::{NamespaceSet, Selection};
 use windlass::object::{Dynamic, ResourceKind, Scope, Typed};
 use windlass::prelude::*;
 use windlass::testing::api_server::faults::Asked;
-use windlass_controller::host::to_keys;
 use windlass_informer::FactoryOptions;
 
 use crate::world::{Diary, World, act, controller, map, noting};
@@ -218,7 +217,7 @@ async fn a_controller_adds_a_watch_and_removes_it_while_it_runs() {
                         "widgets",
                         Dynamic::new(widgets()),
                         Selection::default(),
-                        to_keys(by_self),
+                        |event, queue| queue.add_all(by_self(&**event.object())),
                     );
                     drop(added.expect("declared"));
                 }

@@ -160,9 +160,9 @@ async fn nothing_is_left_of_a_key_whose_last_reconcile_failed_while_it_was_hande
     world.pass(2).await;
     assert_eq!(workers.busy().len(), 2);
     scope.keep_up_to('m');
-    workers.retire(|key| scope.is_gone(key)).await;
-    assert_eq!(workers.quarantined(), []);
-    let attempts = |name: &str| workers.explain(&key(name)).failures;
+    workers.steward().retire(|key| scope.is_gone(key)).await;
+    assert_eq!(workers.insight().overview().quarantined, Vec::<String>::new());
+    let attempts = |name: &str| workers.insight().explain(&key(name)).failures;
     assert_eq!((attempts("z-panics"), attempts("z-fails")), (0, 0));
     let overview = workers.insight().overview();
     assert_eq!((overview.failing, overview.remembered, overview.depth), (0, 0, 0));

@@ -3,13 +3,13 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::DynamicObject;
-use windlass_client::RequestError;
+use windlass_client::{Denial, RequestError};
 use windlass_object::{Rule, Verb};
 
 use super::world::*;
 use super::*;
 use crate::Event;
-use crate::presence::{Denial, Presence};
+use crate::presence::Presence;
 use crate::testing::refreshed_within;
 
 type Widgets = SharedInformer<DynamicObject>;
@@ -335,8 +335,8 @@ async fn a_missing_right_blocks_only_its_own_informer_and_is_told_as_the_rule_to
     world.start();
     let behind = world.factory.wait_for_sync(Some(SECOND * 5)).await.unwrap_err();
     let denial = Denial {
+        user: None,
         verb: Verb::List,
-        resource: secrets.kind().group_resource(),
         namespace: None,
         rule: Rule::new("", "secrets", [Verb::List, Verb::Watch]),
     };

@@ -64,7 +64,7 @@ async fn a_namespace_that_joins_brings_its_objects_and_one_that_leaves_takes_its
     let (world, namespaces, informer, log) = followed().await;
     told(&log);
     assert!(namespaces.insert("c") && !namespaces.insert("c"));
-    assert!(informer.namespace_synced("c").await);
+    assert!(informer.members_synced().await);
     world.pass(SECOND).await;
     assert_eq!(told(&log), ["+c/x InitialList"]);
     assert!(namespaces.remove("a") && !namespaces.remove("a"));
@@ -204,7 +204,7 @@ async fn a_namespace_that_must_not_be_read_holds_up_no_other_and_is_named_with_w
     assert_eq!(
         behind.to_string(),
         "1 informer(s) not synced: configmaps.v1 (namespace b): may not list configmaps in namespace b; add to a role \
-         there: - { apiGroups: [\"\"], resources: [\"configmaps\"], verbs: [list, watch] }"
+         there, or to a cluster role: - { apiGroups: [\"\"], resources: [\"configmaps\"], verbs: [list, watch] }"
     );
     let written = world.put("a", "x", "first");
     assert!(VersionSource::reached_in(&*informer, Some("a").into(), written, SECOND).await);
@@ -225,7 +225,7 @@ async fn an_informer_waits_for_the_namespaces_it_began_with_and_not_for_those_th
     namespaces.insert("c");
     world.pass(SECOND).await;
     assert!(informer.has_synced());
-    assert!(world.env.timeout(SECOND, informer.namespace_synced("c")).await.is_err());
+    assert!(world.env.timeout(SECOND, informer.members_synced()).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
@@ -254,7 +254,7 @@ async fn an_empty_set_follows_nothing_and_has_synced_and_may_grow() {
     assert!(VersionSource::reached(&*informer, written.clone(), SECOND).await, "nothing will ever be seen");
     assert!(world.requests(Verb::List, "configmaps").is_empty());
     namespaces.insert("a");
-    assert!(informer.namespace_synced("a").await);
+    assert!(informer.members_synced().await);
     world.pass(SECOND).await;
     assert_eq!(told(&log), ["+a/x InitialList"]);
     namespaces.remove("a");
@@ -269,28 +269,11 @@ async fn kinds_without_namespaces_and_selections_of_one_ignore_the_set() {
     world.put("c", "x", "first");
     let cluster = world.factory.typed::<Namespace>();
     let one = world.factory.informer(Typed::<ConfigMap>::new(), Selection::in_namespace("c"));
-    let all = world.factory.informer_over(Typed::<ConfigMap>::new(), Selection::default(), None);
     world.start();
     world.factory.wait_for_sync(Some(MINUTE)).await.expect("synced");
     assert!(!cluster.is_filtered() && cluster.lister().len() >= 3);
-    assert_eq!((held(&one), held(&all)), (vec!["c/x=first".to_owned()], vec!["c/x=first".to_owned()]));
-    assert!(cluster.namespaces().is_none() && one.namespaces().is_none() && all.namespaces().is_none());
-}
-
-#[tokio::test(start_paused = true)]
-async fn informers_over_different_sets_are_different_and_over_the_same_set_the_same() {
-    let (one, other) = (NamespaceSet::of(["a"]), NamespaceSet::of(["a"]));
-    let world = World::over(&one);
-    let of = |set: &NamespaceSet| {
-        world.factory.informer_over(Typed::<ConfigMap>::new(), Selection::default(), Some(set.clone()))
-    };
-    let (first, again, second) = (world.factory.typed::<ConfigMap>(), of(&one.clone()), of(&other));
-    assert!(Arc::ptr_eq(first.erased(), again.erased()) && !Arc::ptr_eq(first.erased(), second.erased()));
-    world.put("b", "x", "first");
-    world.start();
-    other.insert("b");
-    world.pass(SECOND).await;
-    assert_eq!((held(&first).len(), held(&second).len()), (0, 1));
+    assert_eq!(held(&one), ["c/x=first"]);
+    assert!(cluster.namespaces().is_none() && one.namespaces().is_none());
 }
 
 #[tokio::test(start_paused = true)]
