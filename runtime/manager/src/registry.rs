@@ -19,7 +19,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Under what name [`Registry::declarations`] tells what the process needs for itself, whichever controllers run.
+    /// The name under which [`Registry::declarations_for`] returns what the process needs for itself.
     /// Its rules hold in the namespace of the Lease; but for `create`, those of leases can be cut down to its name.
     pub const PROCESS: Descriptor = Descriptor::new("leader-election");
 
