@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, Uri, header};
+use http::{Extensions, HeaderValue, Request, Response, Uri, header};
 use kube::{
     Config,
     client::{Body, ConfigExt as _},
@@ -41,6 +41,7 @@ use crate::{
         over,
         repeat::Repeat,
         request_options::RequestOptions,
+        tag::Tags,
         turn::During,
         wire::{ServiceWire, Wire},
         write_log::{Log, OpenWrites, WriteLog},
@@ -422,6 +423,7 @@ impl Shared {
             turn: None,
             open: OpenWrites::default(),
             options: RequestOptions::default(),
+            tags: Extensions::new(),
             draining: self.draining.observe(),
         }
     }
@@ -473,6 +475,8 @@ pub struct ControllerClients {
     turn: Option<Observer<()>>,
     open: OpenWrites,
     options: RequestOptions,
+    /// What each request carries to the wire.
+    tags: Extensions,
     draining: Observer<bool>,
 }
 
@@ -500,6 +504,15 @@ impl ControllerClients {
     #[must_use]
     pub fn with(&self, options: RequestOptions) -> Self {
         Self { options: options.over(self.options), ..self.clone() }
+    }
+
+    /// The same identity, whose requests carry `tag` in their extensions, for observers of the wire. It replaces a tag of
+    /// the same type.
+    #[must_use]
+    pub fn tagged<T: Clone + Send + Sync + 'static>(&self, tag: T) -> Self {
+        let mut tags = self.tags.clone();
+        tags.insert(tag);
+        Self { tags, ..self.clone() }
     }
 
     /// The options of its clients.
@@ -552,6 +565,7 @@ impl ControllerClients {
             None => next,
         };
         let next = if self.options == RequestOptions::default() { next } else { before(self.options, next) };
+        let next = if self.tags.is_empty() { next } else { before(Tags(self.tags.clone()), next) };
         kube::Client::new(AsService(before(self.count.clone(), next)), self.namespace.as_ref())
     }
 }

@@ -60,6 +60,7 @@ pub use self::{
         declared::DeclaredVerbs,
         gate::{Fence, FenceState, OpenFence},
         request_options::RequestOptions,
+        tag::DryRun,
         write_log::{CacheState, OpenWrites, Write, WriteLog, WriteTarget},
     },
 };

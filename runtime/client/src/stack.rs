@@ -1,9 +1,9 @@
 //! The steps every request passes, and how they are put together.
 //!
-//! From outer to inner: count, request options, turn, fence slot, declared verbs, write log, drain, repeat, limiter, in
-//! flight, reachability, deadline, base URI, credentials, extra headers, gate, wire. The gate acquires a connection from the
-//! wire before it lets a request leave. The first seven belong to one user of the stack; everything from there inwards is
-//! shared by all users of an identity. The election's stack has neither drain nor repeat, limiter or bound. The informers'
+//! From outer to inner: count, tags, request options, turn, fence slot, declared verbs, write log, drain, repeat, limiter,
+//! in flight, reachability, deadline, base URI, credentials, extra headers, gate, wire. The gate acquires a connection from
+//! the wire before it lets a request leave. The first eight belong to one user of the stack; everything from there inwards
+//! is shared by all users of an identity. The election's stack has neither drain nor repeat, limiter or bound. The informers'
 //! stack has no repeat: they obey a 429 themselves, so that their waits are known.
 //!
 //! Credentials are kube's layer for those of the process, or the tokens of a controller's account: outside of the gate,
@@ -21,6 +21,7 @@ pub(crate) mod in_flight;
 pub(crate) mod limit;
 pub(crate) mod repeat;
 pub(crate) mod request_options;
+pub(crate) mod tag;
 pub(crate) mod turn;
 pub(crate) mod wire;
 pub(crate) mod write_log;

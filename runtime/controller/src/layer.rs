@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
+use windlass_client::ControllerClients;
 use windlass_informer::VersionSource;
 use windlass_object::{GroupResource, ObjectKey};
 
@@ -27,6 +28,13 @@ pub trait ReconcileLayer: Send + Sync + 'static {
         key: &'a ObjectKey,
         reconcile: BoxFuture<'a, Result<Outcome, ReconcileError>>,
     ) -> BoxFuture<'a, Result<Outcome, ReconcileError>>;
+
+    /// Returns the clients of a turn of `key`, which begins, made of those of the controller. The default changes nothing.
+    /// It is called before [`around`](Self::around), and before the next turn of the key.
+    fn clients(&self, key: &ObjectKey, clients: ControllerClients) -> ControllerClients {
+        let _key = key;
+        clients
+    }
 }
 
 /// The caches that one controller reads, as far as their versions go.
@@ -62,6 +70,10 @@ impl Reconcile for Layered {
 
     fn started(&self, queue: &Enqueuer) {
         self.inner.started(queue);
+    }
+
+    fn clients(&self, key: &ObjectKey, clients: ControllerClients) -> ControllerClients {
+        self.layer.clients(key, self.inner.clients(key, clients))
     }
 }
 

@@ -86,6 +86,30 @@ pub enum Flaw {
         /// The version of the cache.
         cache: String,
     },
+    /// A write was sent through the turn of a reconcile that has ended.
+    #[error("{who} wrote {request} at {at:?} through a finished turn of {key}")]
+    TurnOver {
+        /// Which process.
+        who: String,
+        /// The request.
+        request: String,
+        /// Which controller and key.
+        key: String,
+        /// When.
+        at: Duration,
+    },
+    /// A write of a context in dry-run mode was sent as any other: the server executes it.
+    #[error("{who} sent {request} at {at:?} in a dry run of {key}, without dryRun=All")]
+    NotDry {
+        /// Which process.
+        who: String,
+        /// The request.
+        request: String,
+        /// Which controller and key.
+        key: String,
+        /// When.
+        at: Duration,
+    },
     /// Nobody worked on a shard for longer than the election promises.
     #[error(
         "nobody works on {shard} at {at:?}, and nobody has since {since:?}: within {within:?} of {counted_from:?} \

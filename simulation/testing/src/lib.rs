@@ -45,6 +45,8 @@
 //! - no write is sent, or takes effect, without a lease, later than the lease permits, or while another replica holds it;
 //! - no reconcile begins on a cache that does not contain what its key wrote before, by the server's account
 //!   ([`Simulation::judging_reads`]);
+//! - no write is sent through the turn of a reconcile that was dropped, or that the next of its key follows;
+//! - every write of a context in dry-run mode is sent as a dry run;
 //! - no shard is without a holder who works on it for longer than the election of shards promises;
 //! - no process uses a right that its generated roles lack, and none of its rules is unused
 //!   ([`Simulation::exact_rights`]);
@@ -74,6 +76,7 @@ mod state;
 mod story;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod vacancies;
 mod watchdog;
 mod world;

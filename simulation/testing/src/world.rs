@@ -19,6 +19,7 @@ use crate::judged::judged;
 use crate::local::over;
 use crate::probe::{self, Caches, Look};
 use crate::rights::undeclared;
+use crate::turns::{TurnLine, with_judged_turns};
 use crate::vacancies::Terms;
 
 /// How long a process that ended stays away, unless a fault says longer: what a kubelet takes to start it again.
@@ -408,9 +409,15 @@ impl World {
         }
         let user = self.user(process, &config)?;
         let line = UserLine { line, user };
-        let manager = Manager::with_clients(env.clone(), config, over(line))?;
+        let manager = if process.tested {
+            let (judge, world) = (Arc::clone(&self.judge), self.env.clone());
+            Manager::with_clients(env.clone(), config, over(TurnLine { line, who, judge, world }))?
+        } else {
+            Manager::with_clients(env.clone(), config, over(line))?
+        };
         let judges_reads = process.tested && self.judges_reads;
         let judged = |registration: Registration| {
+            let registration = if process.tested { with_judged_turns(registration) } else { registration };
             if judges_reads { judged(registration, &self.judge, env) } else { registration }
         };
         let registrations = process.registrations.iter().cloned().map(judged);

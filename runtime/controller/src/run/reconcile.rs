@@ -1,6 +1,7 @@
 //! A controller as workers see it.
 
 use async_trait::async_trait;
+use windlass_client::ControllerClients;
 use windlass_object::ObjectKey;
 
 use crate::Controller;
@@ -14,6 +15,11 @@ use crate::run::outcome::Outcome;
 pub(crate) trait Reconcile: Send + Sync {
     async fn reconcile(&self, key: &ObjectKey, context: &Context) -> Result<Outcome, ReconcileError>;
     fn started(&self, queue: &Enqueuer);
+    /// Returns the clients of a turn of `key` that begins, made of those of the controller.
+    fn clients(&self, key: &ObjectKey, clients: ControllerClients) -> ControllerClients {
+        let _key = key;
+        clients
+    }
 }
 
 #[async_trait]

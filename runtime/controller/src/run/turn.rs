@@ -9,7 +9,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use windlass_client::{ControllerClients, DeclaredVerbs, OpenWrites, RequestOptions, WriteLog as _};
+use windlass_client::{ControllerClients, DeclaredVerbs, DryRun, OpenWrites, RequestOptions, WriteLog as _};
 use windlass_env::cell::{Publisher, cell};
 use windlass_env::{Env, TaskGroup};
 use windlass_object::ObjectKey;
@@ -60,8 +60,10 @@ impl Turn {
 
     /// The same turn, with a client that sends requests with these options.
     pub(crate) fn with(&self, options: RequestOptions) -> Self {
+        let clients = self.clients.with(options);
         Self {
-            clients: self.clients.with(options),
+            // The tag does not depend on how options are merged and sent, so that observers can judge that.
+            clients: if options.dry_run { clients.tagged(DryRun) } else { clients },
             declared: Arc::clone(&self.declared),
             log: Arc::clone(&self.log),
             writes: self.writes.clone(),

@@ -224,12 +224,12 @@ impl Worker {
     /// Opens a turn of `key`, behind the fence of the key if it has one.
     fn open_turn(&self, key: &ObjectKey, fence: KeyFence) -> OpenTurn {
         let Core { env, gate, dropped_tasks, .. } = &*self.core;
-        let open =
-            |clients| Turn::open(env, clients, Arc::clone(&self.declared), gate.log(key), dropped_tasks);
-        match fence {
-            Some(fence) => open(&self.clients.behind(fence)),
-            None => open(&self.clients),
-        }
+        let clients = match fence {
+            Some(fence) => self.clients.behind(fence),
+            None => self.clients.clone(),
+        };
+        let clients = self.controller.clients(key, clients);
+        Turn::open(env, &clients, Arc::clone(&self.declared), gate.log(key), dropped_tasks)
     }
 
     /// What `reconcile` comes to, or an error once it has taken longer than the controller allows.

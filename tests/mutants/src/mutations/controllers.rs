@@ -31,6 +31,19 @@ pub(super) const DEFECTS: &[Mutation] = &[
 "#,
     },
     Mutation {
+        name: "writes after their turn",
+        file: "runtime/client/src/stack/turn.rs",
+        before: "if !notes.info().is_mutating() {",
+        after: r#"if !notes.info().is_mutating() || windlass_env::has_defect("writes after their turn") {"#,
+    },
+    Mutation {
+        name: "dry run that writes",
+        file: "runtime/client/src/stack/request_options.rs",
+        before: "if self.dry_run && Notes::of(&mut request).info().is_mutating() {",
+        after: r#"let is_dry = self.dry_run && !windlass_env::has_defect("dry run that writes");
+        if is_dry && Notes::of(&mut request).info().is_mutating() {"#,
+    },
+    Mutation {
         name: "controllers started twice",
         file: "controllers/src/lib.rs",
         before: "        Registration::with::<EndpointsController>(options.clone()),\n    ]\n",

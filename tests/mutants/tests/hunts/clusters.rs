@@ -13,6 +13,7 @@ use windlass_testing::{Fault, Flaw, Plan, Report, Simulation, What};
 
 use crate::plans;
 use crate::scripts::Script;
+use crate::strays;
 
 pub(crate) const ALONE: Family = Family {
     name: "alone",
@@ -54,6 +55,10 @@ pub(crate) const BURSTS: Family = Family {
 pub(crate) const SHARDS: Family =
     Family { name: "shards", draw: one_replica_fails, run: run_shards, regressions: &[] };
 
+/// A controller with dry runs, and with tasks that outlive its reconciles.
+pub(crate) const TURNS: Family =
+    Family { name: "turns", draw: plans::anything, run: run_turns, regressions: &[] };
+
 pub(crate) fn busy(draw: fn(u64) -> Plan) -> Family {
     Family { name: "busy", draw, run: |plan| run(Script::Busy, false, plan), regressions: &[] }
 }
@@ -81,6 +86,11 @@ fn run(script: Script, judges_reads: bool, plan: &Plan) -> Result<u64, String> {
 
 fn run_shards(plan: &Plan) -> Result<u64, String> {
     let run = shards::simulation(plan.seed).plan(plan.clone()).run(shards::tenants);
+    run.map(|report| report.writes).map_err(|failure| described(&failure.flaw))
+}
+
+fn run_turns(plan: &Plan) -> Result<u64, String> {
+    let run = Simulation::of(1).plan(plan.clone()).run(strays::play);
     run.map(|report| report.writes).map_err(|failure| described(&failure.flaw))
 }
 

@@ -2,7 +2,7 @@
 
 use windlass_simulation::guarantees::controller;
 
-use crate::clusters::{ALONE, BUSY_JUDGING_READS, FLICKER, SUCCESSION, busy};
+use crate::clusters::{ALONE, BUSY_JUDGING_READS, FLICKER, SUCCESSION, TURNS, busy};
 use crate::{hunt, plans};
 
 #[test]
@@ -22,6 +22,17 @@ fn conflict_without_requeue_is_reported() {
 #[test]
 fn leaked_task_is_reported() {
     hunt(&["reconcile leaks a task"], &busy(plans::anything), 30, &["LeftBehind {"]);
+}
+
+/// No built-in controller writes so, or has dry runs.
+#[test]
+fn write_of_a_stray_task_is_reported() {
+    hunt(&["writes after their turn"], &TURNS, 3, &["TurnOver {"]);
+}
+
+#[test]
+fn write_in_a_dry_run_is_reported() {
+    hunt(&["dry run that writes"], &TURNS, 3, &["NotDry {"]);
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod election;
 mod informer;
 mod plans;
 mod scripts;
+mod strays;
 mod workqueue;
 
 use windlass_mutants::{defects, with_defects};
