@@ -668,6 +668,8 @@ impl Setup {
 
     fn keys(&mut self, wiring: &Wiring) -> Keys {
         let own = if self.reconcile_undecodable { Vec::new() } else { self.wired.own.clone() };
+        let undecodable = Undecodable::new(wiring.queue.of(Asker::Event), own);
+        undecodable.measure(&self.host.metrics, self.reconcile_metrics.undecodable.clone());
         Keys {
             queue: self.queue(),
             history: self.history.clone(),
@@ -675,7 +677,7 @@ impl Setup {
             limits: std::mem::take(&mut self.limits),
             pauses: std::mem::take(&mut self.wired.pauses),
             triggers: std::mem::take(&mut self.triggers),
-            undecodable: Undecodable::new(wiring.queue.of(Asker::Event), own),
+            undecodable,
             ownership: Arc::clone(&self.host.ownership),
             gone: Notify::new(),
         }

@@ -296,6 +296,8 @@ pub struct ReconcileMetrics {
     pub timeouts: IntCounter,
     /// Keys that rest because their reconcile panicked too often in a row.
     pub quarantined: IntGauge,
+    /// Keys that are not reconciled because their own object cannot be decoded.
+    pub undecodable: IntGauge,
     /// Reconciles put off because the cache was older than the controller's own last write.
     pub stale_skips: IntCounter,
     /// Writes that changed nothing.
@@ -338,6 +340,7 @@ impl ReconcileMetrics {
             panics: families.counter(&names::RECONCILE_PANICS, labels),
             timeouts: families.counter(&names::RECONCILE_TIMEOUTS, labels),
             quarantined: families.gauge(&names::QUARANTINED_KEYS, labels),
+            undecodable: families.gauge(&names::UNDECODABLE_KEYS, labels),
             stale_skips: families.counter(&names::STALE_SYNC_SKIPS, labels),
             noop_writes: families.counter(&names::NOOP_WRITES, labels),
         }

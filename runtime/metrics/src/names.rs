@@ -195,6 +195,8 @@ families! {
         "Reconciles that were dropped because they took longer than their controller allows.";
     QUARANTINED_KEYS: Kind::Gauge, Count, "windlass_quarantined_keys", CONTROLLER_LABELS,
         "Keys that rest until their next change because their reconcile panicked too often in a row.";
+    UNDECODABLE_KEYS: Kind::Gauge, Count, "windlass_undecodable_keys", CONTROLLER_LABELS,
+        "Keys that are not reconciled because their own object cannot be decoded.";
     STALE_SYNC_SKIPS: Kind::Counter, Count, "windlass_stale_sync_skips_total", CONTROLLER_LABELS,
         "Reconciles put off because the cache had not yet seen the controller's own last write.";
     NOOP_WRITES: Kind::Counter, Count, "windlass_noop_writes_total", CONTROLLER_LABELS,

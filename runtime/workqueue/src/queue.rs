@@ -110,6 +110,11 @@ impl<K: Key> Queue<K> {
         self.shared.change(|state, _now| state.parked(reason))
     }
 
+    /// How many keys are parked for `reason`.
+    pub fn count_parked(&self, reason: ParkReason) -> usize {
+        self.shared.change(|state, _now| state.count_parked(reason))
+    }
+
     /// Whether `key` is parked for `reason`.
     pub fn is_parked(&self, key: &K, reason: ParkReason) -> bool {
         self.whereabouts(key).parked.is_some_and(|parked| parked.reason == reason)

@@ -176,6 +176,11 @@ impl<K: Key> State<K> {
         keys
     }
 
+    /// How many keys are parked for `reason`.
+    pub(crate) fn count_parked(&self, reason: ParkReason) -> usize {
+        self.parked.values().filter(|parked| parked.reason == reason).count()
+    }
+
     /// Takes back the keys that wait and of which `gone` says so. Returns those that have left.
     pub(crate) fn withdraw(&mut self, gone: impl Fn(&K) -> bool) -> Vec<K> {
         let mut left = Vec::new();

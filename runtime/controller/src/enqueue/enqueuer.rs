@@ -243,6 +243,11 @@ impl Enqueuer {
         self.queue.is_parked(key, reason)
     }
 
+    /// How many keys are parked for `reason`.
+    pub(crate) fn count_parked(&self, reason: ParkReason) -> usize {
+        self.queue.count_parked(reason)
+    }
+
     /// Queues `key`, as urgent as it was, if it is parked for `reason`. The worker that takes it checks its ownership.
     pub(crate) fn release(&self, key: &ObjectKey, reason: ParkReason) {
         if self.is_parked(key, reason) {

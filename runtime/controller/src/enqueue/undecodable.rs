@@ -6,12 +6,14 @@
 //! - A parked key is released once its object is readable or deleted. An informer tells no handler of the deletion of an
 //!   object that it never held, so a task compares the caches themselves.
 //! - An object that no key was parked for brings no key.
+//! - `windlass_undecodable_keys` shows the number of parked keys.
 //!
 //! A reconcile that runs when its object becomes undecodable goes on to its end.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use windlass_informer::UndecodableObjects;
+use windlass_metrics::{IntGauge, Metrics};
 use windlass_object::ObjectKey;
 use windlass_workqueue::ParkReason;
 
@@ -37,6 +39,15 @@ impl Undecodable {
     pub(crate) fn new(queue: Enqueuer, caches: Vec<Cache>) -> Self {
         let checked = Mutex::new(vec![UndecodableObjects::default(); caches.len()]);
         Self(Arc::new(Inner { queue, caches, checked }))
+    }
+
+    /// Shows the number of parked keys in `gauge` whenever the metrics are gathered.
+    pub(crate) fn measure(&self, metrics: &Metrics, gauge: IntGauge) {
+        let undecodable = Arc::downgrade(&self.0);
+        metrics.on_gather(Box::new(move || {
+            let parked = undecodable.upgrade().map_or(0, |it| it.queue.count_parked(UNDECODABLE));
+            gauge.set(i64::try_from(parked).unwrap_or(i64::MAX));
+        }));
     }
 
     /// How many caches there are to [follow](Self::follow).

@@ -72,6 +72,33 @@ async fn key_of_undecodable_object_is_reconciled_once_it_is_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn gauge_shows_how_many_keys_are_withheld() {
+    let world = World::with(&["a", "b", "c"]);
+    let mut workers = world.watcher(watch_maps).await;
+    world.pass(1).await;
+    let shown = || {
+        let name = "windlass_undecodable_keys{";
+        let encoded = world.metrics.encode();
+        let line = encoded.lines().find(|line| line.starts_with(name)).map(str::to_owned);
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<u32>().ok())
+    };
+    assert_eq!(shown(), Some(0));
+    ["a", "b", "c"].iter().for_each(|name| break_map(&world, name));
+    world.pass(1).await;
+    assert_eq!(shown(), Some(3));
+    break_map(&world, "a");
+    world.pass(1).await;
+    assert_eq!(shown(), Some(3), "another version of one that is withheld");
+    mend_map(&world, "a");
+    world.api.remove(&path("b"));
+    world.pass(1).await;
+    assert_eq!(shown(), Some(1));
+    workers.stop();
+    workers.ended().await;
+    assert_eq!(shown(), Some(0), "of a controller that has ended");
+}
+
+#[tokio::test(start_paused = true)]
 async fn undecodable_object_that_nobody_asked_for_brings_no_key_when_deleted() {
     let world = World::with(&["m", "n"]);
     break_map(&world, "m");

@@ -441,7 +441,9 @@ proptest! {
                 }
                 for reason in REASONS {
                     let parked = model.parked.iter().filter(|(_, parked)| parked.reason == reason);
-                    assert_eq!(queue.parked(reason), parked.map(|(key, _)| *key).collect::<Vec<_>>());
+                    let parked: Vec<_> = parked.map(|(key, _)| *key).collect();
+                    assert_eq!(queue.count_parked(reason), parked.len());
+                    assert_eq!(queue.parked(reason), parked);
                 }
             }
         });
