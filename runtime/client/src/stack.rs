@@ -3,8 +3,8 @@
 //! From outer to inner: count, tags, request options, turn, fence slot, declared verbs, write log, drain, repeat, limiter,
 //! in flight, reachability, deadline, base URI, credentials, extra headers, gate, wire. The gate acquires a connection from
 //! the wire before it lets a request leave. The first eight belong to one user of the stack; everything from there inwards
-//! is shared by all users of an identity. The election's stack has neither drain nor repeat, limiter or bound. The informers'
-//! stack has no repeat: they obey a 429 themselves, so that their waits are known.
+//! is shared by all users of an identity. The election's stack has neither drain nor repeat, limiter or bound. The
+//! informers' stack has no repeat: they obey a 429 themselves, so that their waits are known.
 //!
 //! Credentials are kube's layer for those of the process, or the tokens of a controller's account: outside of the gate,
 //! since whoever had to wait for a token must meet the fence after that.

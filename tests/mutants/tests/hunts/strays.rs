@@ -1,5 +1,5 @@
-//! A controller that does what the runtime must keep from having an effect: writes of tasks that outlive their reconcile, and
-//! dry runs.
+//! A controller that does what the runtime must keep from having an effect: writes of tasks that outlive their
+//! reconcile, and dry runs.
 
 use std::time::Duration;
 
