@@ -2,7 +2,7 @@
 //!
 //! A Deployment names the ConfigMaps that its pods read. Which Deployments read a given one is the question the other
 //! way round, and an index answers it without looking at every Deployment: it is kept up to date as objects change, and
-//! reading it waits for nobody.
+//! reading it waits for nobody. A Deployment that reads no ConfigMap keeps its pods: it gets no annotation.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher as _};

@@ -9,6 +9,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use windlass_object::request::{ResourceRequest, parameter};
 use windlass_object::{GroupResource, Head, ObjectKey, ResourceVersion, Uid, Verb, wire};
 
@@ -56,6 +57,9 @@ pub struct Write {
     pub uid: Option<Uid>,
     /// The version it now has. `None` when the answer carries none, as for an object that is gone at once.
     pub version: Option<ResourceVersion>,
+    /// Whether an update removed the last finalizer of an object that is being deleted, and so the object. The version is then
+    /// the one that the object had before.
+    pub is_removed: bool,
     /// The result of [`WriteLog::cached`] before the write was sent.
     pub cached: CacheState,
 }
@@ -185,16 +189,18 @@ impl OpenWrite {
         let (parts, body) = response.into_parts();
         let body = body.collect().await?.to_bytes();
         if let Some(written) = written(&body) {
-            self.record(written);
+            let is_removed = self.target.as_ref().is_some_and(|target| is_removed(target, &body));
+            self.record(written, is_removed);
         }
         Ok(Response::from_parts(parts, full(body)))
     }
 
-    fn record(&mut self, written: Written) {
+    fn record(&mut self, written: Written, is_removed: bool) {
         let Some(target) = self.target.take() else { return };
         let Written { key, uid, version } = written;
         let cached = std::mem::take(&mut self.cached);
-        self.log.wrote(Write { key: key.or_else(|| target.key()), uid, version, cached, target });
+        let key = key.or_else(|| target.key());
+        self.log.wrote(Write { key, uid, version, is_removed, cached, target });
     }
 }
 
@@ -240,6 +246,30 @@ fn written(body: &Bytes) -> Option<Written> {
     let status: StatusBody = serde_json::from_slice(body).ok()?;
     (status.kind == "Status")
         .then(|| Written { uid: status.details.uid.map(Into::into), ..Written::default() })
+}
+
+/// Whether an update removed the object. The API server decides by the same fields, apart from the finalizers in the spec of
+/// a Namespace.
+fn is_removed(target: &WriteTarget, body: &[u8]) -> bool {
+    let is_update = matches!(target.verb, Verb::Update | Verb::Patch);
+    is_update
+        && target.resource != GroupResource::new("", "namespaces")
+        && serde_json::from_slice(body).is_ok_and(|Deleted { metadata }| {
+            metadata.deletion_grace_period_seconds == Some(0) && metadata.finalizers.is_empty()
+        })
+}
+
+#[derive(Deserialize)]
+struct Deleted {
+    metadata: DeletedMeta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DeletedMeta {
+    deletion_grace_period_seconds: Option<i64>,
+    #[serde(default)]
+    finalizers: Vec<IgnoredAny>,
 }
 
 #[derive(Deserialize)]

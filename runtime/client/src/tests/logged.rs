@@ -32,6 +32,7 @@ async fn a_write_is_logged_with_what_its_answer_says() {
         key: Some(ObjectKey::namespaced("web", "a")),
         uid: Some("u-1".into()),
         version: Some(ResourceVersion::new("12")),
+        is_removed: false,
         cached: CacheState::default(),
     };
     assert_eq!((log.wrote(), log.ambiguous()), (vec![expected], vec![]));
@@ -60,6 +61,24 @@ async fn a_deletion_is_logged_with_its_version_or_with_its_uid() {
     config_maps(client).delete("a", &DeleteParams::default()).await.unwrap();
     let Write { key, uid, version, .. } = log.wrote()[0].clone();
     assert_eq!((key, uid, version), (Some(ObjectKey::namespaced("web", "a")), Some("u-1".into()), None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn update_that_removes_the_last_finalizer_removes_an_object_that_is_being_deleted() {
+    let cases = [
+        (r#"{"metadata":{"name":"a","deletionGracePeriodSeconds":0}}"#, true),
+        (r#"{"metadata":{"name":"a","deletionGracePeriodSeconds":0,"finalizers":[]}}"#, true),
+        (r#"{"metadata":{"name":"a","deletionGracePeriodSeconds":0,"finalizers":["example.com/b"]}}"#, false),
+        (r#"{"metadata":{"name":"a","deletionGracePeriodSeconds":30}}"#, false),
+        (r#"{"metadata":{"name":"a","finalizers":[]}}"#, false),
+    ];
+    for (object, expected) in cases {
+        let world = World::new(answer(200, object));
+        let (client, log) = worker(&world);
+        let patch = Patch::Merge(serde_json::json!({ "metadata": { "finalizers": null } }));
+        config_maps(client).patch("a", &PatchParams::default(), &patch).await.unwrap();
+        assert_eq!(log.wrote()[0].is_removed, expected, "{object}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

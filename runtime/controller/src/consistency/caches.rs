@@ -10,6 +10,15 @@ use windlass_informer::{Informer, Laggard, NotSynced, Presence, Selection, Site,
 use windlass_object::shard::ShardField;
 use windlass_object::{GroupResource, ObjectKey, ResourceKind, ResourceVersion, Uid};
 
+/// What the cache must show of a deletion.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum End {
+    /// That it is under way.
+    Begun,
+    /// That the object is gone.
+    Complete,
+}
+
 /// One cache. Clones are the same cache.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache(Arc<Informer>);
@@ -23,10 +32,11 @@ impl Cache {
         Arc::<Informer>::clone(&self.0)
     }
 
-    /// Whether the end of this very object shows: it is not there, or its deletion is under way.
-    pub(crate) fn shows_end(&self, key: &ObjectKey, uid: &Uid) -> bool {
+    /// Whether this end of this very object shows.
+    pub(crate) fn shows_end(&self, key: &ObjectKey, uid: &Uid, end: End) -> bool {
         let ends = |meta: &ObjectMeta| {
-            meta.uid.as_deref() != Some(uid.as_str()) || meta.deletion_timestamp.is_some()
+            meta.uid.as_deref() != Some(uid.as_str())
+                || (end == End::Begun && meta.deletion_timestamp.is_some())
         };
         self.with_metadata(key, ends).unwrap_or(true)
     }

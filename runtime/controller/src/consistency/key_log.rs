@@ -4,7 +4,7 @@ use windlass_client::{CacheState, Write, WriteLog, WriteTarget};
 use windlass_env::{Env, Instant};
 use windlass_object::{GroupResource, ObjectKey, Uid, Verb};
 
-use crate::consistency::caches::Caches;
+use crate::consistency::caches::{Caches, End};
 use crate::consistency::writes::{Ledger, NO_EPOCH, Place, SharedLedger};
 
 /// The write log of one reconcile: what its client writes belongs to this key, however long the client is kept.
@@ -84,7 +84,7 @@ impl WriteLog for KeyLog {
         let ended = ended(&write);
         // A cache reflects the deletion of an object that it contained when the object is gone. A cache that did not contain
         // it can receive it later, so its version must pass a consistent read.
-        let is_followed = ended.as_ref().is_some_and(|(_, uid)| write.cached.uid.as_ref() == Some(uid));
+        let is_followed = ended.as_ref().is_some_and(|(_, uid, _)| write.cached.uid.as_ref() == Some(uid));
         if write.version.is_none() && !is_followed {
             return self.ambiguous(write.target);
         }
@@ -123,10 +123,14 @@ fn changed(target: &WriteTarget) -> GroupResource {
 }
 
 /// The object that a write deleted, if the answer says which. Its name alone would not do: another may bear it by now.
-fn ended(write: &Write) -> Option<(ObjectKey, Uid)> {
+fn ended(write: &Write) -> Option<(ObjectKey, Uid, End)> {
     let deletes = write.target.verb == Verb::Delete && write.target.subresource.is_none();
-    let object = write.key.clone().zip(write.uid.clone());
-    object.filter(|_| deletes)
+    let end = match write.is_removed {
+        true => End::Complete,
+        false if deletes => End::Begun,
+        false => return None,
+    };
+    Some((write.key.clone()?, write.uid.clone()?, end))
 }
 
 impl std::fmt::Debug for KeyLog {

@@ -68,5 +68,5 @@ pub(crate) fn is_listed(id: CacheId, cache: &Cache, wanted: &Wanted) -> bool {
 
 /// Whether the cache shows the end of everything that was deleted.
 pub(crate) fn shows_ends(cache: &Cache, wanted: &Wanted) -> bool {
-    wanted.deleted.iter().all(|(key, uid)| cache.shows_end(key, uid))
+    wanted.deleted.iter().all(|(key, uid, end)| cache.shows_end(key, uid, *end))
 }

@@ -20,7 +20,7 @@ use windlass_env::cell::{Observer, Publisher, cell};
 use windlass_informer::{RefreshTicket, Site};
 use windlass_object::{GroupResource, ObjectKey, ResourceVersion, Uid};
 
-use crate::consistency::caches::CacheId;
+use crate::consistency::caches::{CacheId, End};
 
 /// How long a write of unknown outcome can still take effect. The client has closed its connection, and a server stops
 /// working on a request whose connection is closed; what it had sent to its storage by then is applied within
@@ -67,7 +67,7 @@ pub(crate) struct Wanted {
     /// The highest version written, if a version is known.
     pub(crate) version: Option<ResourceVersion>,
     /// The objects that were deleted.
-    pub(crate) deleted: BTreeSet<(ObjectKey, Uid)>,
+    pub(crate) deleted: BTreeSet<(ObjectKey, Uid, End)>,
     /// Since when the outcome of a write is unknown.
     pub(crate) doubt: Option<Instant>,
     /// The epoch of the cache when this was recorded.
@@ -159,7 +159,7 @@ impl Ledger {
         &mut self,
         key: &ObjectKey,
         place: &Place,
-        object: (ObjectKey, Uid),
+        object: (ObjectKey, Uid, End),
         epoch: u64,
         now: Instant,
     ) {
@@ -616,13 +616,14 @@ mod tests {
     async fn deletions_are_waited_for_by_uid_beside_the_highest_version() {
         let now = Env::virtual_time(1).now();
         let (mut ledger, web) = (Ledger::default(), ObjectKey::namespaced("shop", "web-1"));
-        ledger.deleted(&key(), &place(), (web.clone(), "u1".into()), 0, now);
+        ledger.deleted(&key(), &place(), (web.clone(), "u1".into(), End::Begun), 0, now);
         assert_eq!((only(&ledger).version, only(&ledger).doubt), (None, None), "no version is known");
         ledger.wrote(&key(), &place(), &version(5), 0, now);
-        ledger.deleted(&key(), &place(), (web.clone(), "u2".into()), 0, now);
+        ledger.deleted(&key(), &place(), (web.clone(), "u2".into(), End::Complete), 0, now);
         let wanted = only(&ledger);
         assert_eq!(wanted.version, Some(version(5)));
-        assert_eq!(wanted.deleted, BTreeSet::from([(web.clone(), "u1".into()), (web, "u2".into())]));
+        let deleted = [(web.clone(), "u1".into(), End::Begun), (web, "u2".into(), End::Complete)];
+        assert_eq!(wanted.deleted, BTreeSet::from(deleted));
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU16;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
@@ -13,7 +14,7 @@ use windlass_object::shard::{self, Division, ShardId};
 
 use super::*;
 use crate::ReadYourWrites;
-use crate::consistency::caches::{Cache, Caches};
+use crate::consistency::caches::{Cache, Caches, End};
 use crate::consistency::writes::{Place, Wanted};
 
 async fn count_with(mode: ReadYourWrites) -> (World, Workers) {
@@ -94,16 +95,59 @@ async fn the_end_of_an_object_is_known_by_its_uid_and_not_by_its_name() {
         || Uid::from(world.api.object(&path("m")).expect("there")["metadata"]["uid"].as_str().expect("one"));
     let key = ObjectKey::namespaced("shop", "m");
     let first = uid();
-    assert!(!cache.shows_end(&key, &first));
-    assert!(cache.shows_end(&key, &Uid::from("another")), "another of that name is no reason to wait");
+    assert!(!cache.shows_end(&key, &first, End::Begun));
+    assert!(
+        cache.shows_end(&key, &Uid::from("another"), End::Complete),
+        "another of that name is no reason to wait"
+    );
     world.api.delete(&path("m"));
     world.put("m");
     world.pass(1).await;
-    assert!(cache.shows_end(&key, &first) && !cache.shows_end(&key, &uid()));
+    assert!(cache.shows_end(&key, &first, End::Complete) && !cache.shows_end(&key, &uid(), End::Begun));
     world.api.put(&path("m"), json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
     world.api.delete(&path("m"));
     world.pass(1).await;
-    assert!(cache.shows_end(&key, &uid()), "its deletion is under way");
+    assert!(cache.shows_end(&key, &uid(), End::Begun), "its deletion is under way");
+    assert!(!cache.shows_end(&key, &uid(), End::Complete), "it waits for a finalizer");
+}
+
+/// Removes the finalizer of the ConfigMap that its key names, once it is being deleted, and comes back at once. Returns how
+/// often it did.
+async fn finalizer(world: &World) -> (Workers, Arc<AtomicU32>) {
+    let maps: Arc<Mutex<Option<Lister<ConfigMap>>>> = Arc::default();
+    let (theirs, cleanups) = (Arc::clone(&maps), Arc::new(AtomicU32::new(0)));
+    let wire = move |setup: &mut Setup| {
+        setup.uses::<ConfigMap>([Verb::Patch]);
+        *theirs.lock().expect("whole") = Some(setup.primary::<ConfigMap>().lister());
+    };
+    let count = Arc::clone(&cleanups);
+    let act = move |key: ObjectKey, cx: Context| {
+        let map = maps.lock().expect("whole").as_ref().expect("set up").cached(&key);
+        let ends = map.is_some_and(|map| map.metadata.deletion_timestamp.is_some());
+        let count = Arc::clone(&count);
+        async move {
+            if ends {
+                count.fetch_add(1, Ordering::Relaxed);
+                let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+                api_of(&cx).patch(key.name(), &PatchParams::default(), &patch).await?;
+                return Ok(Outcome::RequeueAfter(Duration::from_millis(1)));
+            }
+            Ok(Outcome::Done)
+        }
+    };
+    (world.start_with(world.scripted(wire, act)).await, cleanups)
+}
+
+#[tokio::test(start_paused = true)]
+async fn cleanup_does_not_run_again_on_a_cache_that_still_has_the_object() {
+    let world = World::with(&["m"]);
+    world.api.put(&path("m"), json!({ "metadata": { "finalizers": ["example.com/hold"] } }));
+    let (_workers, cleanups) = finalizer(&world).await;
+    world.api.meddle(|_| Some(LATE));
+    world.api.remove(&path("m"));
+    world.pass(60).await;
+    assert!(world.api.object(&path("m")).is_none(), "the finalizer is removed");
+    assert_eq!(cleanups.load(Ordering::Relaxed), 1);
 }
 
 /// Evicts the Pod that its key names, if the cache shows it, and comes back at once.

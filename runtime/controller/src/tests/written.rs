@@ -72,7 +72,7 @@ async fn a_deletion_whose_answer_names_no_uid_is_waited_for_by_a_fresh_read() {
     world.api.delete(&path("m"));
     let target = target(Verb::Delete, "m");
     let cached = log.cached(&target);
-    log.wrote(Write { target, key: Some(key.clone()), uid: None, version: None, cached });
+    log.wrote(Write { target, key: Some(key.clone()), uid: None, version: None, is_removed: false, cached });
     let is_held = || gate.caches.all()[0].held(&key).is_some();
     assert!(matches!(gate.pass(&key).await, Freshness::Stale { .. }), "the cache still shows it");
     assert!(is_held());
@@ -111,7 +111,7 @@ async fn write_at_a_version_that_the_cache_had_passed_before_is_waited_for_by_a_
     let wrote = |verb: Verb, name: &str, version: &str| {
         let (target, version) = (target(verb, name), Some(ResourceVersion::new(version)));
         let (cached, key) = (log.cached(&target), Some(ObjectKey::namespaced("shop", name)));
-        log.wrote(Write { target, key, uid: None, version, cached });
+        log.wrote(Write { target, key, uid: None, version, is_removed: false, cached });
     };
     let before = lists();
     // An update without a change returns the version of the object.
@@ -134,7 +134,7 @@ async fn deletion_of_an_object_that_the_cache_never_contained_is_waited_for_by_a
     let delete = |name: &str, uid: Option<windlass_object::Uid>| {
         let target = target(Verb::Delete, name);
         let (cached, key) = (log.cached(&target), Some(ObjectKey::namespaced("shop", name)));
-        log.wrote(Write { target, key, uid, version: None, cached });
+        log.wrote(Write { target, key, uid, version: None, is_removed: false, cached });
     };
     let held = gate.caches.all()[0].held(&key).and_then(|(_, uid)| uid);
     world.api.delete(&path("m"));

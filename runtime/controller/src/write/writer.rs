@@ -396,7 +396,7 @@ impl<K: Writable> Writer<K> {
     ///
     /// `cleanup` is a future and not a closure: it is polled in the third case only. It must not change the object itself:
     /// the finalizer is removed from the object that was read, and a change in between makes that a conflict. It must be
-    /// idempotent: it runs again after a failure, and if the cache still has the object after it is gone.
+    /// idempotent: it runs again if the finalizer could not be removed, or if the process died before.
     ///
     /// # Errors
     /// That of `cleanup`, and as the server answers. The finalizer then stays.
