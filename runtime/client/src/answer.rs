@@ -22,6 +22,17 @@ pub async fn send(client: &Client, request: Request<Vec<u8>>) -> kube::Result<Re
     Err(kube::Error::Api(wire::status(head.status.as_u16(), &body).boxed()))
 }
 
+/// Makes `None` of the answer that the server has no object of that name.
+///
+/// # Errors
+/// Other failures, as they are.
+pub fn found<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
+    match answer {
+        Err(kube::Error::Api(status)) if is_not_found(&status) => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
 /// Returns whether the server says that it has no object of that name. A page that says 404, of a proxy or for a path that
 /// is not served, names no object.
 pub fn is_not_found(status: &Status) -> bool {
@@ -34,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_answer_that_names_an_object_means_that_there_is_none() {
+    fn only_an_answer_that_names_an_object_means_not_found() {
         let status = |body: &[u8]| wire::status(404, body);
         let details = r#""details":{"name":"web","kind":"pods"}"#;
         let head = r#"{"kind":"Status","status":"Failure","reason":"NotFound","code":404"#;

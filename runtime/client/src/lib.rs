@@ -43,7 +43,7 @@ mod stack;
 mod tests;
 
 pub use self::{
-    answer::{is_not_found, send},
+    answer::{found, is_not_found, send},
     clients::{Clients, ControllerClients},
     config::{Cluster, ClusterSource, ConfigError, infer_config, load_config},
     error::{

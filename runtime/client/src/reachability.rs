@@ -218,13 +218,13 @@ impl Reachability {
         self.inner.answers.update(|answers| *answers += 1);
     }
 
-    /// A request that was sent at `sent` has not been answered; with `in_time` if that means its deadline.
-    fn unanswered(&self, sent: Instant, in_time: bool) {
+    /// A request that was sent at `sent` has not been answered: `by_deadline` if only because its deadline has passed.
+    fn unanswered(&self, sent: Instant, by_deadline: bool) {
         let now = self.inner.env.now();
         let mut state = self.lock();
         let since = state.last_answer.map_or(sent, |last| last.max(sent));
         let silence = state.silence.get_or_insert(Silence { since, is_proven: false });
-        silence.is_proven |= !in_time || now.saturating_duration_since(silence.since) >= OUTAGE;
+        silence.is_proven |= !by_deadline || now.saturating_duration_since(silence.since) >= OUTAGE;
     }
 
     /// No code of others runs under this lock, so poison cannot mean a broken state.

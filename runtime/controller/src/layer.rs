@@ -29,11 +29,11 @@ pub trait ReconcileLayer: Send + Sync + 'static {
         reconcile: BoxFuture<'a, Result<Outcome, ReconcileError>>,
     ) -> BoxFuture<'a, Result<Outcome, ReconcileError>>;
 
-    /// Returns the clients of a turn of `key`, which begins, made of those of the controller. The default changes nothing.
+    /// Returns the clients of a turn of `key`, which begins, if they are not those of the controller. The default is `None`.
     /// It is called before [`around`](Self::around), and before the next turn of the key.
-    fn clients(&self, key: &ObjectKey, clients: ControllerClients) -> ControllerClients {
-        let _key = key;
-        clients
+    fn clients(&self, key: &ObjectKey, clients: &ControllerClients) -> Option<ControllerClients> {
+        let (_key, _clients) = (key, clients);
+        None
     }
 }
 
@@ -72,8 +72,9 @@ impl Reconcile for Layered {
         self.inner.started(queue);
     }
 
-    fn clients(&self, key: &ObjectKey, clients: ControllerClients) -> ControllerClients {
-        self.layer.clients(key, self.inner.clients(key, clients))
+    fn clients(&self, key: &ObjectKey, clients: &ControllerClients) -> Option<ControllerClients> {
+        let inner = self.inner.clients(key, clients);
+        self.layer.clients(key, inner.as_ref().unwrap_or(clients)).or(inner)
     }
 }
 

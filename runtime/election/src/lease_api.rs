@@ -8,7 +8,7 @@ use http::Request;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DeleteParams, GetParams, PostParams, Preconditions};
 use kube::core::request;
-use windlass_client::{FrameStream, ListQuery, RawClient, RequestError, WatchQuery, is_not_found, send};
+use windlass_client::{FrameStream, ListQuery, RawClient, RequestError, WatchQuery, found, send};
 use windlass_env::Env;
 use windlass_object::{ResourceKind, ResourceVersion};
 
@@ -46,11 +46,8 @@ impl LeaseApi {
 
     /// The Lease, or `None` if there is none. Never served from a cache, since no version is given.
     pub async fn get(&self, name: &str) -> Result<Option<Lease>, LeaseError> {
-        match self.answer(self.requests().get(name, &GetParams::default())).await? {
-            Ok(lease) => Ok(Some(decode(&lease)?)),
-            Err(kube::Error::Api(status)) if is_not_found(&status) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        let answer = self.answer(self.requests().get(name, &GetParams::default())).await?;
+        found(answer)?.map(|lease| decode(&lease)).transpose()
     }
 
     /// Creates or replaces a Lease. Of one that exists, exactly the state on which the write builds is replaced;

@@ -94,18 +94,18 @@ impl ReconcileLayer for Turns {
         })
     }
 
-    fn clients(&self, key: &ObjectKey, clients: ControllerClients) -> ControllerClients {
+    fn clients(&self, key: &ObjectKey, clients: &ControllerClients) -> Option<ControllerClients> {
         let name = format!("{} {key}", self.controller);
         let turn = Arc::new(Turn { key: name, over: AtomicBool::new(false) });
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(previous) = last.insert(key.clone(), Arc::clone(&turn)) {
             previous.end();
         }
-        clients.tagged(turn)
+        Some(clients.tagged(turn))
     }
 }
 
-/// The line of a process whose turns are judged.
+/// The line of a process, on which tagged requests are judged.
 #[derive(Clone)]
 pub(crate) struct TurnLine<S> {
     pub(crate) line: S,
@@ -116,7 +116,7 @@ pub(crate) struct TurnLine<S> {
 }
 
 impl<S> TurnLine<S> {
-    /// What is wrong with a request that leaves now.
+    /// Returns the flaw of a request that leaves now.
     fn flaw(&self, request: &Request<Body>) -> Option<Flaw> {
         let turn = request.extensions().get::<Arc<Turn>>()?;
         let (method, uri) = (request.method(), request.uri());

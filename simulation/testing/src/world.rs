@@ -409,12 +409,8 @@ impl World {
         }
         let user = self.user(process, &config)?;
         let line = UserLine { line, user };
-        let manager = if process.tested {
-            let (judge, world) = (Arc::clone(&self.judge), self.env.clone());
-            Manager::with_clients(env.clone(), config, over(TurnLine { line, who, judge, world }))?
-        } else {
-            Manager::with_clients(env.clone(), config, over(line))?
-        };
+        let line = TurnLine { line, who, judge: Arc::clone(&self.judge), world: self.env.clone() };
+        let manager = Manager::with_clients(env.clone(), config, over(line))?;
         let judges_reads = process.tested && self.judges_reads;
         let judged = |registration: Registration| {
             let registration = if process.tested { with_judged_turns(registration) } else { registration };

@@ -18,7 +18,7 @@ pub struct Denial {
     pub verb: Verb,
     /// In which namespace; `None` for all of them, and for resources that live in none.
     pub namespace: Option<String>,
-    /// What a role must contain: the verb on the resource, or `list` and `watch` for an informer. [`Rule::to_yaml`] writes
+    /// The rule that a role must contain: the verb on the resource, or `list` and `watch` for an informer. [`Rule::to_yaml`] writes
     /// it as an item of a role.
     pub rule: Rule,
 }

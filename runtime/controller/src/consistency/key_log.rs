@@ -125,12 +125,8 @@ fn changed(target: &WriteTarget) -> GroupResource {
 /// The object that a write deleted, if the answer says which. Its name alone would not do: another may bear it by now.
 fn ended(write: &Write) -> Option<(ObjectKey, Uid, End)> {
     let deletes = write.target.verb == Verb::Delete && write.target.subresource.is_none();
-    let end = match write.is_removed {
-        true => End::Complete,
-        false if deletes => End::Begun,
-        false => return None,
-    };
-    Some((write.key.clone()?, write.uid.clone()?, end))
+    let end = if write.is_removed { Some(End::Complete) } else { deletes.then_some(End::Begun) };
+    Some((write.key.clone()?, write.uid.clone()?, end?))
 }
 
 impl std::fmt::Debug for KeyLog {

@@ -4,11 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::Response;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::api::{GetParams, Request};
 use kube::{Api, Resource};
 use tracing::Instrument as _;
-use windlass_client::{RequestOptions, is_not_found, send};
+use windlass_client::{RequestOptions, found, send};
 use windlass_env::{Env, Task};
 use windlass_events::Recorder;
 use windlass_object::condition::ConditionStatus;
@@ -121,11 +122,7 @@ impl Context {
     async fn live(&self, kind: &ResourceKind, key: &ObjectKey) -> Result<Option<Bytes>, kube::Error> {
         let requests = Request::new(kind.url_path(key.namespace()));
         let request = requests.get(key.name(), &GetParams::default()).map_err(kube::Error::BuildRequest)?;
-        match send(self.client(), request).await {
-            Ok(answer) => Ok(Some(answer.into_body())),
-            Err(kube::Error::Api(status)) if is_not_found(&status) => Ok(None),
-            Err(error) => Err(error),
-        }
+        Ok(found(send(self.client(), request).await)?.map(Response::into_body))
     }
 
     /// Makes a condition about the present generation of `of`, stamped with the time. To be set by

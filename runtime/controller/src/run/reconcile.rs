@@ -15,10 +15,10 @@ use crate::run::outcome::Outcome;
 pub(crate) trait Reconcile: Send + Sync {
     async fn reconcile(&self, key: &ObjectKey, context: &Context) -> Result<Outcome, ReconcileError>;
     fn started(&self, queue: &Enqueuer);
-    /// Returns the clients of a turn of `key` that begins, made of those of the controller.
-    fn clients(&self, key: &ObjectKey, clients: ControllerClients) -> ControllerClients {
-        let _key = key;
-        clients
+    /// Returns the clients of a turn of `key` that begins, if they are not those of the controller.
+    fn clients(&self, key: &ObjectKey, clients: &ControllerClients) -> Option<ControllerClients> {
+        let (_key, _clients) = (key, clients);
+        None
     }
 }
 

@@ -224,12 +224,11 @@ impl Worker {
     /// Opens a turn of `key`, behind the fence of the key if it has one.
     fn open_turn(&self, key: &ObjectKey, fence: KeyFence) -> OpenTurn {
         let Core { env, gate, dropped_tasks, .. } = &*self.core;
-        let clients = match fence {
-            Some(fence) => self.clients.behind(fence),
-            None => self.clients.clone(),
-        };
-        let clients = self.controller.clients(key, clients);
-        Turn::open(env, &clients, Arc::clone(&self.declared), gate.log(key), dropped_tasks)
+        let fenced = fence.map(|fence| self.clients.behind(fence));
+        let clients = fenced.as_ref().unwrap_or(&self.clients);
+        let layered = self.controller.clients(key, clients);
+        let clients = layered.as_ref().unwrap_or(clients);
+        Turn::open(env, clients, Arc::clone(&self.declared), gate.log(key), dropped_tasks)
     }
 
     /// What `reconcile` comes to, or an error once it has taken longer than the controller allows.

@@ -145,7 +145,7 @@ impl Core {
         self.change(cx, MERGE, meta, "/status", patch).await.map(Some)
     }
 
-    /// Puts the list of finalizers in the place of the one that was read; returns the answer.
+    /// Replaces the list of finalizers that was read; returns the answer.
     pub(super) async fn set_finalizers(
         &self,
         cx: &dyn Caller,
@@ -156,7 +156,7 @@ impl Core {
         self.change(cx, MERGE, meta, "", patch).await
     }
 
-    /// Puts the list without the granted finalizer in the place of the one that was read, unless the object is gone.
+    /// Replaces the list of finalizers by the one without the granted finalizer, unless the object is gone.
     pub(super) async fn remove_finalizer(
         &self,
         cx: &dyn Caller,

@@ -39,7 +39,7 @@ impl World {
 
     /// Begins a turn; returns its clients.
     fn begin(&self) -> ControllerClients {
-        self.turns.clients(&self.key, self.clients.clone())
+        self.turns.clients(&self.key, &self.clients).expect("they are tagged")
     }
 
     /// Runs a reconcile for one poll, and drops it.
