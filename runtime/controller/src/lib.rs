@@ -48,6 +48,7 @@ mod enqueue;
 mod error;
 mod explain;
 mod layer;
+mod live;
 mod registration;
 mod run;
 mod runnable;

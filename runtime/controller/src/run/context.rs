@@ -3,13 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::Response;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kube::api::{GetParams, Request};
 use kube::{Api, Resource};
 use tracing::Instrument as _;
-use windlass_client::{RequestOptions, found, send};
+use windlass_client::RequestOptions;
 use windlass_env::{Env, Task};
 use windlass_events::Recorder;
 use windlass_object::condition::ConditionStatus;
@@ -20,6 +17,7 @@ use crate::core::Core;
 use crate::enqueue::enqueuer::Enqueuer;
 use crate::enqueue::watch::Watchable;
 use crate::enqueue::watches::Watches;
+use crate::live::live;
 use crate::run::turn::Turn;
 use crate::scope::ApiScope;
 
@@ -114,15 +112,9 @@ impl Context {
     /// # Errors
     /// As the server answers, except that the object does not exist.
     pub async fn get_live<K: Watchable>(&self, key: &ObjectKey) -> Result<Option<K>, kube::Error> {
-        let answer = self.live(&ResourceKind::of::<K>(), key).await?;
+        let answer = live(self.client(), &ResourceKind::of::<K>(), key).await?;
         // From bytes, as caches decode: one decoder for every kind.
         answer.map(|it| serde_json::from_slice(&it)).transpose().map_err(kube::Error::SerdeError)
-    }
-
-    async fn live(&self, kind: &ResourceKind, key: &ObjectKey) -> Result<Option<Bytes>, kube::Error> {
-        let requests = Request::new(kind.url_path(key.namespace()));
-        let request = requests.get(key.name(), &GetParams::default()).map_err(kube::Error::BuildRequest)?;
-        Ok(found(send(self.client(), request).await)?.map(Response::into_body))
     }
 
     /// Makes a condition about the present generation of `of`, stamped with the time. To be set by

@@ -6,14 +6,14 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use kube::api::DeleteParams;
 use kube::core::{ObjectMeta, Status};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde::Serialize;
 use serde_json::{Value, json};
 use windlass_client::is_not_found;
 use windlass_metrics::IntCounter;
-use windlass_object::{ResourceKind, Scope};
+use windlass_object::{ObjectKey, ResourceKind, Scope};
 
 use crate::error::WriteError;
+use crate::live::{escaped, live};
 use crate::write::caller::Caller;
 use crate::write::difference::difference;
 
@@ -198,12 +198,10 @@ impl Core {
     }
 
     /// Reads the object past the cache, for a decision about a write; `None` if there is none.
-    pub(super) async fn live(
-        &self,
-        cx: &dyn Caller,
-        meta: &ObjectMeta,
-    ) -> Result<Option<Answer>, WriteError> {
-        unless_gone(self.send(cx, Method::GET, self.path(meta, "")?, "application/json", Vec::new()).await)
+    pub(super) async fn live(&self, cx: &dyn Caller, meta: &ObjectMeta) -> Result<Option<Bytes>, WriteError> {
+        // Without a name or a namespace the path would be that of a collection.
+        self.path(meta, "")?;
+        live(cx.client(), &self.kind, &ObjectKey::of(meta)).await.map_err(failed)
     }
 
     /// Deletes the object with this UID; `false` if it is gone already.
@@ -257,11 +255,7 @@ impl Core {
     ) -> Result<Answer, WriteError> {
         let request = Request::builder().method(method).uri(uri).header("content-type", content).body(body);
         let request = request.map_err(|error| WriteError::Request(kube::Error::HttpError(error)))?;
-        let answer = windlass_client::send(cx.client(), request).await;
-        answer.map(Answer::from).map_err(|error| match windlass_client::turn_over(&error) {
-            Some(over) => WriteError::TurnOver(*over),
-            None => WriteError::Request(error),
-        })
+        windlass_client::send(cx.client(), request).await.map(Answer::from).map_err(failed)
     }
 
     /// The version and the UID that were read. With them in its body, the server refuses a write unless the object is still
@@ -344,11 +338,12 @@ pub(super) fn restore_unchanged(read: &ObjectMeta, changed: &mut ObjectMeta) {
     changed.owner_references.take_if(|it| it.is_empty() && read.owner_references.is_none());
 }
 
-/// Characters that have no meaning in a path or a query.
-const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-
-fn escaped(text: &str) -> PercentEncode<'_> {
-    utf8_percent_encode(text, UNRESERVED)
+/// Returns why a request failed.
+fn failed(error: kube::Error) -> WriteError {
+    match windlass_client::turn_over(&error) {
+        Some(over) => WriteError::TurnOver(*over),
+        None => WriteError::Request(error),
+    }
 }
 
 /// `None` if the object is gone.

@@ -266,7 +266,7 @@ impl<K: Writable> Writer<K> {
     /// As the server answers: an object of that name that exists already is an error too.
     pub async fn create(&self, cx: &dyn Caller, object: &K) -> WriteResult<K> {
         let answer = self.core.create(cx, object.meta(), bytes(object)?).await?;
-        Ok(Written { object: decoded(&answer)?, change: Change::Created })
+        Ok(Written { object: decoded(&answer.body)?, change: Change::Created })
     }
 
     /// Changes a copy of `current`, and replaces the object with it.
@@ -339,7 +339,7 @@ impl<K: Writable> Writer<K> {
     pub async fn apply_status(&self, cx: &dyn Caller, desired: &K) -> WriteResult<K> {
         let document = self.core.applicable(encoded(desired)?, "/status")?;
         let answer = self.core.apply(cx, desired.meta(), "/status", None, document).await?;
-        Ok(Written { object: decoded(&answer)?, change: Change::Updated })
+        Ok(Written { object: decoded(&answer.body)?, change: Change::Updated })
     }
 
     /// As [`apply`](Self::apply); with a UID to the object that has it only.
@@ -349,7 +349,7 @@ impl<K: Writable> Writer<K> {
         // The answer to a dry run is not the state of the object.
         let Some(Cached { lister, history }) = self.cached.as_ref().filter(|_| !cx.is_dry_run()) else {
             let answer = self.core.apply(cx, meta, "", uid, document).await?;
-            return Ok(Written { object: decoded(&answer)?, change: change(&answer) });
+            return Ok(Written { object: decoded(&answer.body)?, change: change(&answer) });
         };
         let present = lister.cached(&key);
         // Read after the object: an epoch that begins in between must not be taken for the object's.
@@ -361,14 +361,14 @@ impl<K: Writable> Writer<K> {
         }
         let pending = history.begin(key, &document, epoch, |key| lister.cached(key).is_some());
         let answer = self.core.apply(cx, meta, "", uid, document).await?;
-        let object: Arc<K> = decoded(&answer)?;
+        let object: Arc<K> = decoded(&answer.body)?;
         history.complete(pending, object.meta(), encoded(&*object)?);
         Ok(Written { object, change: change(&answer) })
     }
 
     /// Reads the object of that name past the cache.
     pub(super) async fn live(&self, cx: &dyn Caller, object: &K) -> Result<Option<Arc<K>>, WriteError> {
-        self.core.live(cx, object.meta()).await?.map(|answer| decoded(&answer)).transpose()
+        self.core.live(cx, object.meta()).await?.map(|body| decoded(&body)).transpose()
     }
 
     /// Deletes the object with the UID of `object`.
@@ -417,7 +417,7 @@ impl<K: Writable> Writer<K> {
             (false, true) => Ok(Some(Arc::clone(object))),
             (false, false) => {
                 let finalizers: Vec<String> = present.into_iter().chain([name.to_owned()]).collect();
-                Ok(Some(decoded(&self.core.set_finalizers(cx, meta, &finalizers).await?)?))
+                Ok(Some(decoded(&self.core.set_finalizers(cx, meta, &finalizers).await?.body)?))
             }
             (true, true) => {
                 cleanup.await?;
@@ -433,7 +433,7 @@ impl<K: Writable> Writer<K> {
         let Some(answer) = answer else {
             return Ok(Written { object: Arc::new(current.clone()), change: Change::None });
         };
-        let object: Arc<K> = decoded(&answer)?;
+        let object: Arc<K> = decoded(&answer.body)?;
         if !cx.is_dry_run() {
             self.core.count_noop(current.meta(), object.meta());
         }
@@ -477,8 +477,8 @@ fn change(answer: &Answer) -> Change {
 }
 
 /// From bytes, as caches decode: one decoder for every kind.
-fn decoded<K: DeserializeOwned>(answer: &Answer) -> Result<Arc<K>, WriteError> {
-    serde_json::from_slice(&answer.body)
+fn decoded<K: DeserializeOwned>(body: &[u8]) -> Result<Arc<K>, WriteError> {
+    serde_json::from_slice(body)
         .map(Arc::new)
         .map_err(|error| WriteError::Request(kube::Error::SerdeError(error)))
 }

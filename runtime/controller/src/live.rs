@@ -1,0 +1,27 @@
+//! Reads of single objects past the caches: a context and the writers of children send the same request.
+
+use bytes::Bytes;
+use http::Response;
+use kube::api::{GetParams, Request};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
+use windlass_client::{found, send};
+use windlass_object::{ObjectKey, ResourceKind};
+
+/// Characters that have no meaning in a path or a query.
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Returns the object of that key from the server, or `None` if it does not exist.
+pub(crate) async fn live(
+    client: &kube::Client,
+    kind: &ResourceKind,
+    key: &ObjectKey,
+) -> Result<Option<Bytes>, kube::Error> {
+    let (requests, name) = (Request::new(kind.url_path(key.namespace())), escaped(key.name()).to_string());
+    let request = requests.get(&name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
+    Ok(found(send(client, request).await)?.map(Response::into_body))
+}
+
+/// Returns a text as a part of a path or a query.
+pub(crate) fn escaped(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, UNRESERVED)
+}
