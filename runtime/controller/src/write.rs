@@ -15,9 +15,11 @@
 //! It refuses to read: what the caller read decides.
 
 mod apply_history;
+mod cached_apply;
 mod caller;
 mod difference;
 mod owned;
+mod ownership;
 mod request;
 mod writer;
 

@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use kube::Resource;
+use kube::core::ObjectMeta;
 use serde::de::DeserializeOwned;
 use windlass_env::caught_now;
 use windlass_informer::{Cause, Event, Lister, Selection, SharedInformer};
-use windlass_object::{ObjectKey, Scoped};
+use windlass_object::{ObjectKey, ResourceKind, Scoped};
 use windlass_workqueue::Priority;
 
 use crate::consistency::caches::Cache;
@@ -189,23 +190,33 @@ impl<'s, T: Resource + Send + Sync + 'static> Watch<'s, T> {
     fn replay(&mut self, map: Map<T>) -> Replay {
         let (predicates, priority) = (self.predicates.clone(), self.priority);
         let informer = self.informer().clone();
-        Arc::new(move |wiring, wanted| {
-            let sighting = Sighting::of(&informer.kind().to_string());
-            let queue = wiring.queue.of_watch(sighting).caused_by(Cause::InitialList, wiring.background);
-            let queue = priority.map_or_else(|| queue.clone(), |priority| queue.at(priority));
+        let kind = informer.kind().clone();
+        let each: Each = Box::new(move |queue, found| {
             for object in informer.lister().list() {
                 let event = Event::Added { object, cause: Cause::InitialList };
-                let keys = caught_now(|| match queue.lets_in(&event, &predicates) {
-                    true => keys_of(&event, |object| map(object)),
-                    false => Vec::new(),
-                });
-                match keys {
-                    Ok(keys) => queue.add_all(keys.into_iter().filter(|key| wanted(key))),
-                    Err(message) => wiring.panicked(&informer.kind().kind, event.object().meta(), &message),
-                }
+                let keys = || keys_of(&event, |object| map(object));
+                let is_let_in = || queue.lets_in(&event, &predicates);
+                found(event.object().meta(), caught_now(|| is_let_in().then(keys).unwrap_or_default()));
             }
-        })
+        });
+        replay(kind, priority, each)
     }
+}
+
+/// Calls a function with every object of a cache, and with its keys or the message of a panic of users' code.
+type Each = Box<dyn Fn(&Enqueuer, &mut dyn FnMut(&ObjectMeta, Result<Vec<ObjectKey>, String>)) + Send + Sync>;
+
+/// The replay of a watch with objects of any type.
+fn replay(kind: ResourceKind, priority: Option<Priority>, each: Each) -> Replay {
+    Arc::new(move |wiring, wanted| {
+        let sighting = Sighting::of(&kind.to_string());
+        let queue = wiring.queue.of_watch(sighting).caused_by(Cause::InitialList, wiring.background);
+        let queue = priority.map_or_else(|| queue.clone(), |priority| queue.at(priority));
+        each(&queue, &mut |object, keys| match keys {
+            Ok(keys) => queue.add_all(keys.into_iter().filter(|key| wanted(key))),
+            Err(message) => wiring.panicked(&kind.kind, object, &message),
+        });
+    })
 }
 
 /// What is declared by the watch as a whole: its cache, and the own keys of a primary one.

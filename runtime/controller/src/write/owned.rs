@@ -4,22 +4,20 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
-use kube::api::{DeleteParams, Preconditions};
-use kube::core::ObjectMeta;
 use windlass_informer::indexes::by_controller_uid;
 use windlass_informer::{Index, Lister, Selection, Unreadable};
-use windlass_object::owner::{controller_of, controller_reference, is_controlled_by};
-use windlass_object::{ObjectKey, ResourceKind, Scope, Uid, Verb};
+use windlass_object::owner::{controller_reference, is_controlled_by};
+use windlass_object::{ObjectKey, ResourceKind, Uid};
 
 use crate::enqueue::enqueuer::by_owner;
 use crate::enqueue::predicate::Predicate;
 use crate::enqueue::watch::Watchable;
-use crate::error::{SetupError, WriteError};
+use crate::error::WriteError;
 use crate::setup::Setup;
 use crate::write::caller::Caller;
-use crate::write::writer::{Deletion, Grants, Writable, WriteResult, Writer};
+use crate::write::ownership;
+use crate::write::writer::{Grants, Writable, WriteResult, Writer};
 
 /// Declares [`Owned`] children: what is written of them, and which are watched.
 pub struct OwnedBuilder<'s, C: Resource, O> {
@@ -121,23 +119,7 @@ impl<C: Watchable + Writable, O: Watchable> OwnedBuilder<'_, C, O> {
     pub fn build(self) -> Owned<C, O> {
         let Self { setup, grants, selection, predicates, adopts, owner } = self;
         let (child, parent) = (ResourceKind::of::<C>(), ResourceKind::of::<O>());
-        let selection = match (child.scope, parent.scope) {
-            (Scope::Cluster, Scope::Namespaced) => {
-                let message =
-                    format!("{parent} cannot own it: its objects have a namespace, and {child} have none");
-                setup.fail(SetupError::Watch { kind: child.to_string(), message });
-                selection
-            }
-            // Children are divided by their namespaces, and their owners are not.
-            (Scope::Namespaced, Scope::Cluster) => selection.of_every_shard(),
-            (Scope::Namespaced, Scope::Namespaced) | (Scope::Cluster, Scope::Cluster) => selection,
-        };
-        if grants.apply {
-            // A child that the cache does not show is read before it is applied for the first time.
-            setup.uses::<C>([Verb::Get]);
-        }
-        // An owner reference that blocks the owner's deletion takes the right to set the owner's finalizers.
-        setup.declared().uses(&parent, "/finalizers", &[Verb::Update]);
+        let selection = ownership::declare(setup, &child, &parent, grants, selection);
         let watch = setup.watch::<C>().selecting(selection);
         let watch = predicates.into_iter().fold(watch, |watch, predicate| watch.when(predicate));
         let children = watch.enqueue(|child| by_owner::<O>(child)).lister();
@@ -182,19 +164,14 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
     /// [`WriteError::CrossNamespace`] if it would be in another namespace, and as the server answers.
     pub async fn apply(&self, cx: &dyn Caller, owner: &O, desired: C) -> WriteResult<C> {
         let child = self.prepared(owner, desired)?;
-        let cached = self.cached(&child)?;
-        let present = match cached {
+        let present = match self.cached(&child)? {
             Some(present) => Some(present),
             None => self.writer.live(cx, &child).await?,
         };
-        match present {
-            Some(present) => {
-                self.check_owner(owner, &present)?;
-                let uid = present.meta().uid.as_deref().unwrap_or_default();
-                self.writer.apply_to(cx, &child, Some(uid)).await
-            }
-            None => self.writer.apply(cx, &child).await,
-        }
+        let Some(present) = present else { return self.writer.apply(cx, &child).await };
+        self.check_owner(owner, &present)?;
+        let uid = present.meta().uid.as_deref().unwrap_or_default();
+        self.writer.apply_to(cx, &child, Some(uid)).await
     }
 
     /// Creates the child: see [`Writer::create`].
@@ -224,14 +201,14 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
     where
         C: Default,
     {
-        check_namespace::<C>(owner.meta(), key)?;
+        ownership::check_namespace(self.writer.kind(), key, owner.meta())?;
         let present = self.children.get(key).map_err(WriteError::Unreadable)?;
         if let Some(present) = &present {
             self.check_owner(owner, present)?;
         }
         let change = |child: &mut C| {
             change(child);
-            set_owner(child.meta_mut(), controller_reference(owner));
+            ownership::set_owner(child.meta_mut(), controller_reference(owner));
         };
         self.writer.create_or_update(cx, key, present.as_deref(), change).await
     }
@@ -247,19 +224,9 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
         keep: impl Fn(&C) -> bool + Send,
     ) -> Result<usize, WriteError> {
         let children = self.of(owner).map_err(WriteError::Unreadable)?;
-        let rejected =
-            children.into_iter().filter(|child| child.meta().deletion_timestamp.is_none() && !keep(child));
-        let mut deleted = 0;
-        for child in rejected.collect::<Vec<_>>() {
-            // With the version too: what made `keep` reject it may have changed unseen.
-            let resource_version = child.meta().resource_version.clone();
-            let preconditions = Some(Preconditions { resource_version, ..Preconditions::default() });
-            let params = DeleteParams { preconditions, ..DeleteParams::default() };
-            if self.writer.delete(cx, &child, &params).await? == Deletion::Accepted {
-                deleted += 1;
-            }
-        }
-        Ok(deleted)
+        let living = children.iter().filter(|child| child.meta().deletion_timestamp.is_none());
+        let rejected: Vec<_> = living.filter(|child| !keep(child)).map(|child| child.meta()).collect();
+        self.writer.delete_all(cx, &rejected).await
     }
 
     /// All children in the cache, whoever controls them.
@@ -274,15 +241,8 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
 
     /// The child as it is written.
     fn prepared(&self, owner: &O, mut child: C) -> Result<C, WriteError> {
-        let meta = child.meta_mut();
-        if meta.generate_name.is_none() {
-            meta.name = meta.name.take().or_else(|| owner.meta().name.clone());
-        }
-        if ResourceKind::of::<C>().scope == Scope::Namespaced {
-            meta.namespace = meta.namespace.take().or_else(|| owner.meta().namespace.clone());
-        }
-        set_owner(meta, controller_reference(owner));
-        check_namespace::<C>(owner.meta(), &ObjectKey::of(meta))?;
+        let reference = controller_reference(owner);
+        ownership::prepare(self.writer.kind(), child.meta_mut(), owner.meta(), reference)?;
         Ok(child)
     }
 
@@ -294,37 +254,8 @@ impl<C: Watchable + Writable, O: Watchable> Owned<C, O> {
     }
 
     fn check_owner(&self, owner: &O, present: &C) -> Result<(), WriteError> {
-        let not_owned =
-            |by: String| Err(WriteError::NotOwned { child: named::<C>(&ObjectKey::of(present.meta())), by });
-        match controller_of(present.meta()) {
-            Some(controller) if Some(&controller.uid) == owner.meta().uid.as_ref() => Ok(()),
-            Some(other) => not_owned(format!("{} {}", other.kind, other.name)),
-            None if self.adopts => Ok(()),
-            None => not_owned("no object".to_owned()),
-        }
+        ownership::check_owner(self.writer.kind(), present.meta(), owner.meta(), self.adopts)
     }
-}
-
-/// Adds the reference, in the place of an earlier one to the same owner: another order would be a change.
-fn set_owner(child: &mut ObjectMeta, reference: OwnerReference) {
-    let references = child.owner_references.get_or_insert_default();
-    match references.iter_mut().find(|present| present.uid == reference.uid) {
-        Some(present) => *present = reference,
-        None => references.push(reference),
-    }
-}
-
-fn check_namespace<C: Watchable>(owner: &ObjectMeta, child: &ObjectKey) -> Result<(), WriteError> {
-    match owner.namespace.as_deref() {
-        Some(namespace) if child.namespace() != Some(namespace) => {
-            Err(WriteError::CrossNamespace { child: named::<C>(child) })
-        }
-        _ => Ok(()),
-    }
-}
-
-fn named<C: Watchable>(child: &ObjectKey) -> String {
-    format!("{} {child}", ResourceKind::of::<C>())
 }
 
 impl<C: Resource, O> fmt::Debug for OwnedBuilder<'_, C, O> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Preconditions};
 use kube::core::{ObjectMeta, Status};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -16,6 +16,7 @@ use crate::error::WriteError;
 use crate::live::{escaped, live};
 use crate::write::caller::Caller;
 use crate::write::difference::difference;
+use crate::write::writer::Change;
 
 /// Replaces the object.
 const PUT: (Method, &str) = (Method::PUT, "application/json");
@@ -70,6 +71,18 @@ pub(super) struct Core {
 pub(super) struct Answer {
     pub(super) body: Bytes,
     pub(super) is_created: bool,
+}
+
+/// The next step of a finalizer. Lists are the object's finalizers after that step.
+pub(super) enum Finalizing {
+    /// The object lives and has the finalizer.
+    Present,
+    /// The object lives and gets the finalizer.
+    Add(Vec<String>),
+    /// The object is being deleted, and loses the finalizer after the cleanup.
+    Remove(Vec<String>),
+    /// The object is being deleted, and does not have the finalizer.
+    Absent,
 }
 
 /// An object as it was read, and as it is to be: encoded, as a document or as the bytes of one.
@@ -143,6 +156,20 @@ impl Core {
         }
         let patch = self.locked(json!({ "status": patch }), meta)?;
         self.change(cx, MERGE, meta, "/status", patch).await.map(Some)
+    }
+
+    /// Returns the next step of the granted finalizer of the object.
+    pub(super) fn finalizing(&self, meta: &ObjectMeta) -> Result<Finalizing, WriteError> {
+        self.granted(Operation::Finalizer)?;
+        let (present, name) =
+            (meta.finalizers.as_deref().unwrap_or_default(), self.finalizer.unwrap_or_default());
+        let others = present.iter().filter(|finalizer| *finalizer != name).cloned();
+        Ok(match (meta.deletion_timestamp.is_some(), present.iter().any(|finalizer| finalizer == name)) {
+            (false, true) => Finalizing::Present,
+            (false, false) => Finalizing::Add(others.chain([name.to_owned()]).collect()),
+            (true, true) => Finalizing::Remove(others.collect()),
+            (true, false) => Finalizing::Absent,
+        })
     }
 
     /// Replaces the list of finalizers that was read; returns the answer.
@@ -232,6 +259,23 @@ impl Core {
         }
     }
 
+    /// Deletes the objects with these UIDs and versions; returns how many of them the server deletes.
+    pub(super) async fn delete_all(
+        &self,
+        cx: &dyn Caller,
+        objects: &[&ObjectMeta],
+    ) -> Result<usize, WriteError> {
+        let mut deleted = 0;
+        for meta in objects {
+            // With the version too: the reason for the deletion may have changed unseen.
+            let resource_version = meta.resource_version.clone();
+            let preconditions = Some(Preconditions { resource_version, ..Preconditions::default() });
+            let params = DeleteParams { preconditions, ..DeleteParams::default() };
+            deleted += usize::from(self.delete(cx, meta, &params).await?);
+        }
+        Ok(deleted)
+    }
+
     /// Sends a change of the object that was read. The body is [locked](Self::lock).
     async fn change(
         &self,
@@ -294,6 +338,13 @@ impl Core {
 
     fn lacks(&self, what: &'static str) -> WriteError {
         WriteError::Incomplete { kind: self.kind.to_string(), lacks: what }
+    }
+}
+
+impl Answer {
+    /// Returns what the apply with this answer did.
+    pub(super) fn change(&self) -> Change {
+        if self.is_created { Change::Created } else { Change::Updated }
     }
 }
 

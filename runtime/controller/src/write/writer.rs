@@ -1,6 +1,7 @@
 //! Writers with the type of their objects: they encode and decode, and leave the rest to [`Core`].
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -18,9 +19,9 @@ use crate::declared::Declared;
 use crate::enqueue::watch::Watchable;
 use crate::error::{ReconcileError, WriteError};
 use crate::setup::Setup;
-use crate::write::apply_history::ApplyHistory;
+use crate::write::cached_apply::{Apply, CachedApply, typed};
 use crate::write::caller::Caller;
-use crate::write::request::{Answer, Core, Intent, Operation, bytes, restore_unchanged};
+use crate::write::request::{Answer, Core, Finalizing, Intent, Operation, bytes, restore_unchanged};
 
 /// A Rust type whose objects can be written: k8s-openapi's, those that derive `CustomResource`, and kube's
 /// [`DynamicObject`].
@@ -33,13 +34,8 @@ pub struct WriterBuilder<'s, K> {
     declared: &'s mut Declared,
     env: Env,
     core: Core,
-    cached: Option<Cached<K>>,
-}
-
-/// Has applies that would change nothing skipped.
-struct Cached<K> {
-    lister: Lister<K>,
-    history: Arc<ApplyHistory>,
+    cached: Option<CachedApply>,
+    object: PhantomData<fn() -> K>,
 }
 
 /// What a builder of children grants to their writer.
@@ -72,7 +68,9 @@ pub(super) struct Grants {
 /// ```
 pub struct Writer<K> {
     core: Arc<Core>,
-    cached: Option<Cached<K>>,
+    /// Set if applies that would change nothing are not sent.
+    cached: Option<Arc<CachedApply>>,
+    object: PhantomData<fn() -> K>,
 }
 
 /// What a write led to.
@@ -132,7 +130,7 @@ impl Setup {
 
     fn writer_of<K>(&mut self, kind: ResourceKind) -> WriterBuilder<'_, K> {
         let (env, core) = (self.env().clone(), self.write_core(kind));
-        WriterBuilder { declared: self.declared(), env, core, cached: None }
+        WriterBuilder { declared: self.declared(), env, core, cached: None, object: PhantomData }
     }
 
     fn write_core(&self, kind: ResourceKind) -> Core {
@@ -239,14 +237,13 @@ impl<K: Writable> WriterBuilder<'_, K> {
     /// object that the cache does not contain is always applied.
     #[must_use]
     pub fn cached_by(mut self, lister: &Lister<K>) -> Self {
-        let history = Arc::new(ApplyHistory::new(&self.env));
-        self.cached = Some(Cached { lister: lister.clone(), history });
+        self.cached = Some(CachedApply::new(&self.env, lister));
         self
     }
 
     /// The writer.
     pub fn build(self) -> Writer<K> {
-        Writer { core: Arc::new(self.core), cached: self.cached }
+        Writer { core: Arc::new(self.core), cached: self.cached.map(Arc::new), object: PhantomData }
     }
 
     fn grant<const N: usize>(mut self, operation: Operation, subresource: &str, verbs: [Verb; N]) -> Self {
@@ -344,26 +341,28 @@ impl<K: Writable> Writer<K> {
 
     /// As [`apply`](Self::apply); with a UID to the object that has it only.
     pub(super) async fn apply_to(&self, cx: &dyn Caller, desired: &K, uid: Option<&str>) -> WriteResult<K> {
-        let (meta, key) = (desired.meta(), ObjectKey::of(desired.meta()));
         let document = self.core.applicable(encoded(desired)?, "")?;
         // The answer to a dry run is not the state of the object.
-        let Some(Cached { lister, history }) = self.cached.as_ref().filter(|_| !cx.is_dry_run()) else {
-            let answer = self.core.apply(cx, meta, "", uid, document).await?;
-            return Ok(Written { object: decoded(&answer.body)?, change: change(&answer) });
+        let Some(cached) = self.cached.as_ref().filter(|_| !cx.is_dry_run()) else {
+            let answer = self.core.apply(cx, desired.meta(), "", uid, document).await?;
+            return Ok(Written { object: decoded(&answer.body)?, change: answer.change() });
         };
-        let present = lister.cached(&key);
-        // Read after the object: an epoch that begins in between must not be taken for the object's.
-        let epoch = lister.progress().epoch;
-        if let Some(object) = present
-            && history.is_unchanged(&key, &document, object.meta(), epoch, || encoded(&*object))?
-        {
-            return Ok(Written { object, change: Change::None });
-        }
-        let pending = history.begin(key, &document, epoch, |key| lister.cached(key).is_some());
-        let answer = self.core.apply(cx, meta, "", uid, document).await?;
-        let object: Arc<K> = decoded(&answer.body)?;
-        history.complete(pending, object.meta(), encoded(&*object)?);
-        Ok(Written { object, change: change(&answer) })
+        let apply = Apply { meta: desired.meta(), uid, document };
+        let (object, change) = cached.send(&self.core, cx, apply).await?;
+        Ok(Written { object: typed(object), change })
+    }
+
+    pub(super) fn kind(&self) -> &ResourceKind {
+        &self.core.kind
+    }
+
+    /// Deletes these objects; returns how many of them the server deletes.
+    pub(super) async fn delete_all(
+        &self,
+        cx: &dyn Caller,
+        objects: &[&ObjectMeta],
+    ) -> Result<usize, WriteError> {
+        self.core.delete_all(cx, objects).await
     }
 
     /// Reads the object of that name past the cache.
@@ -409,23 +408,16 @@ impl<K: Writable> Writer<K> {
     where
         ReconcileError: From<E>,
     {
-        self.core.granted(Operation::Finalizer)?;
-        let (meta, name) = (object.meta(), self.core.finalizer.unwrap_or_default());
-        let present = meta.finalizers.clone().unwrap_or_default();
-        let has_it = present.iter().any(|finalizer| finalizer == name);
-        match (meta.deletion_timestamp.is_some(), has_it) {
-            (false, true) => Ok(Some(Arc::clone(object))),
-            (false, false) => {
-                let finalizers: Vec<String> = present.into_iter().chain([name.to_owned()]).collect();
-                Ok(Some(decoded(&self.core.set_finalizers(cx, meta, &finalizers).await?.body)?))
-            }
-            (true, true) => {
+        let meta = object.meta();
+        match self.core.finalizing(meta)? {
+            Finalizing::Present => Ok(Some(Arc::clone(object))),
+            Finalizing::Add(all) => Ok(Some(decoded(&self.core.set_finalizers(cx, meta, &all).await?.body)?)),
+            Finalizing::Remove(others) => {
                 cleanup.await?;
-                let others: Vec<String> = present.into_iter().filter(|finalizer| finalizer != name).collect();
                 self.core.remove_finalizer(cx, meta, &others).await?;
                 Ok(None)
             }
-            (true, false) => Ok(None),
+            Finalizing::Absent => Ok(None),
         }
     }
 
@@ -467,17 +459,12 @@ fn set_key(meta: &mut ObjectMeta, key: &ObjectKey) {
     meta.namespace = key.namespace().map(str::to_owned);
 }
 
-fn encoded(object: &impl Serialize) -> Result<Value, WriteError> {
+pub(super) fn encoded(object: &impl Serialize) -> Result<Value, WriteError> {
     json::value(object).map_err(WriteError::Encoding)
 }
 
-/// What an apply did.
-fn change(answer: &Answer) -> Change {
-    if answer.is_created { Change::Created } else { Change::Updated }
-}
-
 /// From bytes, as caches decode: one decoder for every kind.
-fn decoded<K: DeserializeOwned>(body: &[u8]) -> Result<Arc<K>, WriteError> {
+pub(super) fn decoded<K: DeserializeOwned>(body: &[u8]) -> Result<Arc<K>, WriteError> {
     serde_json::from_slice(body)
         .map(Arc::new)
         .map_err(|error| WriteError::Request(kube::Error::SerdeError(error)))
@@ -493,13 +480,7 @@ impl<K> Deref for Written<K> {
 
 impl<K> Clone for Writer<K> {
     fn clone(&self) -> Self {
-        Self { core: Arc::clone(&self.core), cached: self.cached.clone() }
-    }
-}
-
-impl<K> Clone for Cached<K> {
-    fn clone(&self) -> Self {
-        Self { lister: self.lister.clone(), history: Arc::clone(&self.history) }
+        Self { core: Arc::clone(&self.core), cached: self.cached.clone(), object: PhantomData }
     }
 }
 

@@ -1,0 +1,98 @@
+//! The rules by which objects own their children, for kinds of any type.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::core::ObjectMeta;
+use windlass_informer::Selection;
+use windlass_object::owner::controller_of;
+use windlass_object::{ObjectKey, ResourceKind, Scope, Verb};
+
+use crate::error::{SetupError, WriteError};
+use crate::setup::Setup;
+use crate::write::writer::Grants;
+
+/// Declares the requests and checks the scopes of children. Returns the selection of their watch.
+pub(super) fn declare(
+    setup: &mut Setup,
+    child: &ResourceKind,
+    parent: &ResourceKind,
+    grants: Grants,
+    selection: Selection,
+) -> Selection {
+    if grants.apply {
+        // A child that the cache does not show is read before it is applied for the first time.
+        setup.declared().uses(child, "", &[Verb::Get]);
+    }
+    // An owner reference that blocks the owner's deletion takes the right to set the owner's finalizers.
+    setup.declared().uses(parent, "/finalizers", &[Verb::Update]);
+    match (child.scope, parent.scope) {
+        (Scope::Cluster, Scope::Namespaced) => {
+            let message =
+                format!("{parent} cannot own it: its objects have a namespace, and {child} have none");
+            setup.fail(SetupError::Watch { kind: child.to_string(), message });
+            selection
+        }
+        // Children are divided by their namespaces, and their owners are not.
+        (Scope::Namespaced, Scope::Cluster) => selection.of_every_shard(),
+        (Scope::Namespaced, Scope::Namespaced) | (Scope::Cluster, Scope::Cluster) => selection,
+    }
+}
+
+/// Gives a child its owner, and the owner's name and namespace where it has none.
+pub(super) fn prepare(
+    kind: &ResourceKind,
+    child: &mut ObjectMeta,
+    owner: &ObjectMeta,
+    reference: OwnerReference,
+) -> Result<(), WriteError> {
+    if child.generate_name.is_none() {
+        child.name = child.name.take().or_else(|| owner.name.clone());
+    }
+    if kind.scope == Scope::Namespaced {
+        child.namespace = child.namespace.take().or_else(|| owner.namespace.clone());
+    }
+    set_owner(child, reference);
+    check_namespace(kind, &ObjectKey::of(child), owner)
+}
+
+/// Adds the reference, in the place of an earlier one to the same owner: another order would be a change.
+pub(super) fn set_owner(child: &mut ObjectMeta, reference: OwnerReference) {
+    let references = child.owner_references.get_or_insert_default();
+    match references.iter_mut().find(|present| present.uid == reference.uid) {
+        Some(present) => *present = reference,
+        None => references.push(reference),
+    }
+}
+
+/// Returns an error if the child is in another namespace than its owner.
+pub(super) fn check_namespace(
+    kind: &ResourceKind,
+    child: &ObjectKey,
+    owner: &ObjectMeta,
+) -> Result<(), WriteError> {
+    match owner.namespace.as_deref() {
+        Some(namespace) if child.namespace() != Some(namespace) => {
+            Err(WriteError::CrossNamespace { child: named(kind, child) })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns an error if the owner neither controls the child nor adopts it.
+pub(super) fn check_owner(
+    kind: &ResourceKind,
+    child: &ObjectMeta,
+    owner: &ObjectMeta,
+    adopts: bool,
+) -> Result<(), WriteError> {
+    let not_owned = |by: String| Err(WriteError::NotOwned { child: named(kind, &ObjectKey::of(child)), by });
+    match controller_of(child) {
+        Some(controller) if Some(&controller.uid) == owner.uid.as_ref() => Ok(()),
+        Some(other) => not_owned(format!("{} {}", other.kind, other.name)),
+        None if adopts => Ok(()),
+        None => not_owned("no object".to_owned()),
+    }
+}
+
+fn named(kind: &ResourceKind, child: &ObjectKey) -> String {
+    format!("{kind} {child}")
+}
