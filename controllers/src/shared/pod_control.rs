@@ -104,7 +104,7 @@ impl<'a> PodControl<'a> {
                 self.tell("SuccessfulDelete", &format!("Deleted pod: {}", pods::name(&pod.metadata)));
                 Ok(())
             }
-            Ok(Deletion::AlreadyGone) => Ok(()),
+            Ok(_) => Ok(()),
             Err(error) => {
                 self.warn("FailedDelete", "Error deleting", &error);
                 Err(DeleteError(error))

@@ -32,6 +32,7 @@ const SECOND_LOOK: Duration = Duration::from_secs(1);
 
 /// Why there is no certificate to serve with. Never quotes a file.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CertificateError {
     /// A file cannot be read.
     #[error("reading {}: {source}", path.display())]

@@ -135,6 +135,7 @@ fn is_pattern(path: &str) -> bool {
 
 /// Why an [`AdminConfig`] cannot be run with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum AdminConfigError {
     /// Tokens would cross a network in the clear.
     #[error(

@@ -7,6 +7,7 @@ use crate::config::AdminConfigError;
 
 /// Why an admin server does not start.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum AdminError {
     /// The configuration contradicts itself.
     #[error(transparent)]

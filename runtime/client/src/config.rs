@@ -50,6 +50,7 @@ pub struct Cluster {
 
 /// Where the configuration of a cluster was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ClusterSource {
     /// In this file, under this context.
     File {
@@ -135,6 +136,7 @@ async fn in_files(mut paths: Vec<PathBuf>) -> Result<Cluster, ConfigError> {
 
 /// The configuration of the cluster could not be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// There is no such file, or it may not be read.
     #[error("cannot read kubeconfig {}: {reason}; name a readable file with --kubeconfig", path.display())]

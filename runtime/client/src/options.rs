@@ -74,6 +74,7 @@ impl ClientOptions {
 
 /// Limits that cannot be kept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ClientOptionsError {
     /// The rate is too low, too high or no number.
     #[error(

@@ -182,6 +182,7 @@ fn undeclared<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a NotDeclaredErr
 
 /// Why a [`Writer`](crate::Writer) did not write, or what the server answered.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum WriteError {
     /// The request failed, or its answer could not be decoded.
     #[error("{0}")]
@@ -275,6 +276,7 @@ pub(crate) struct LeaseLost;
 
 /// Why a controller could not be set up or started.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SetupError {
     /// The controller refused its configuration.
     #[error("{0}")]

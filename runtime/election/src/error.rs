@@ -14,6 +14,7 @@ pub struct LeaseLost {
 
 /// What ended a term.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum LossReason {
     /// The Lease names somebody else. Work may already go on there.
     #[error("{holder} holds it")]
@@ -46,6 +47,7 @@ pub enum LossReason {
 
 /// What ends an attempt to acquire or to release for good.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ElectionError {
     /// The API server calls the Lease invalid; the same Lease will be invalid the next time too.
     #[error("the API server refuses the lease as invalid: {message}")]
@@ -78,6 +80,7 @@ pub enum ElectionError {
 
 /// Why one request about the Lease failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum LeaseError {
     /// The Lease, or its namespace, does not exist.
     #[error("not found: {0}")]

@@ -12,6 +12,7 @@ use crate::list_watch::Selection;
 
 /// Why a handler could not be added, or a transform not be set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum InformerError {
     /// The informer has been stopped and will tell nobody anything any more.
     #[error("the informer of {informer} has been shut down")]
@@ -67,6 +68,7 @@ pub struct Laggard {
 
 /// Why an informer is behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Lag {
     /// Its factory has not been started.
     NotStarted,

@@ -104,6 +104,7 @@ pub enum Delivery {
 
 /// Why a handler was ended without having been removed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum HandlerFailure {
     /// It asked for every event and fell behind.
     #[error(

@@ -169,6 +169,7 @@ impl ManagerConfig {
 
 /// Why a [`ManagerConfig`] cannot be run with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// A name is missing.
     #[error("the manager needs {what}, and it is empty")]

@@ -13,6 +13,7 @@ use crate::selection::UnknownController;
 
 /// Why [`Manager::run`](crate::Manager::run) did not end with a clean shutdown.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ManagerError {
     /// The configuration contradicts itself.
     #[error(transparent)]
@@ -150,6 +151,7 @@ pub struct RegistryError {
 
 /// Why a runnable was not added.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum AddError {
     /// The process shuts down, or its step has ended.
     #[error("the runnable {name} comes too late: the manager is stopping")]

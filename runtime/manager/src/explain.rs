@@ -45,6 +45,7 @@ struct State {
 
 /// A question about a controller that does not run in this process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum NoSuchController {
     /// Nobody is called so.
     #[error(transparent)]

@@ -161,6 +161,7 @@ impl FeatureGates {
 
 /// Why a gate cannot be added or chosen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FeatureGateError {
     /// Its name belongs to another.
     #[error("feature gate {0:?} is there already")]

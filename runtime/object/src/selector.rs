@@ -89,6 +89,7 @@ impl fmt::Display for LabelSelector {
 
 /// A selector that API servers would refuse.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SelectorError {
     /// The operator is none of `In`, `NotIn`, `Exists` and `DoesNotExist`.
     #[error("{operator:?} is not an operator of label selectors")]

@@ -32,6 +32,7 @@ pub use self::{
 
 /// Bytes that are not what the API's wire format says they should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum WireError {
     /// The body or stream is protobuf. JSON is asked for, so this is a server or proxy that ignores `Accept`.
     #[error("the server answered in protobuf although JSON was asked for")]

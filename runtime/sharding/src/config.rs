@@ -47,6 +47,7 @@ impl ShardsConfig {
 
 /// The rule that a [`ShardsConfig`] violates.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ShardsConfigError {
     /// A setting of the election is invalid.
     #[error(transparent)]

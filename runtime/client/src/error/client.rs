@@ -5,6 +5,7 @@ use crate::options::ClientOptionsError;
 
 /// A client could not be made.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ClientError {
     /// The process has installed no cryptography for TLS. A binary does so once, first thing in `main`.
     #[error(

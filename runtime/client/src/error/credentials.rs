@@ -11,6 +11,7 @@ use super::chain::find;
 
 /// Credentials could not be obtained or cannot be sent. Names no secret, no command and no output.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CredentialsError {
     /// The credential plugin ran and failed.
     #[error("credential plugin failed ({})", ended(*.code))]

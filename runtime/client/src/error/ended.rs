@@ -6,6 +6,7 @@ use windlass_object::Verb;
 
 /// A write that the fence held back.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FencedError {
     /// Leadership is not held, or about to end: the write was not sent.
     #[error("not sent: leadership is not held")]
@@ -17,6 +18,7 @@ pub enum FencedError {
 
 /// A write of a reconcile that has ended.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TurnOverError {
     /// The reconcile had ended before: the write was not sent.
     #[error(

@@ -34,6 +34,7 @@ impl IdentityError {
 
 /// Why an account or its token could not be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum IdentityCause {
     /// The namespace of the accounts is not there.
     #[error("there is no namespace {0:?}: create it, or keep the service accounts in another")]

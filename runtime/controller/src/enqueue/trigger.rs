@@ -61,6 +61,7 @@ const UNDECLARED_BOUND: usize = 1024;
 
 /// Why a key was not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TriggerError {
     /// As many keys wait as the trigger holds.
     #[error(

@@ -67,6 +67,7 @@ struct Identity {
 
 /// Why a watch could not be added.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum WatchError {
     /// Watches are added while the controller runs; before that, `setup` declares them.
     #[error(

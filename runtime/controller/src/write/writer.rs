@@ -87,6 +87,7 @@ pub struct Written<K> {
 
 /// What a write did.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Change {
     /// The object was created.
     Created,
@@ -98,6 +99,7 @@ pub enum Change {
 
 /// What a deletion led to.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Deletion {
     /// The server deletes the object, at once or after its finalizers.
     Accepted,

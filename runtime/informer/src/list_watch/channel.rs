@@ -66,6 +66,7 @@ pub struct ChannelSource {
 
 /// What was to be fed is no object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FeedError {
     /// It cannot be written as JSON.
     #[error("an object that cannot be written as JSON cannot be fed: {0}")]

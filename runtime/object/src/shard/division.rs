@@ -205,6 +205,7 @@ impl FromStr for Division {
 
 /// A text that is no division of the ring.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ParseDivisionError {
     /// What should be a shard's ranges is not.
     #[error(transparent)]

@@ -196,6 +196,7 @@ pub fn parse_bound(text: &str) -> Option<u128> {
 
 /// A text that names no ranges.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ParseRangesError {
     /// Not two bounds with a dash between them.
     #[error(
