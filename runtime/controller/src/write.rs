@@ -18,11 +18,14 @@ mod apply_history;
 mod cached_apply;
 mod caller;
 mod difference;
+mod encoding;
 mod owned;
 mod ownership;
 mod request;
 mod writer;
 
 pub use self::caller::Caller;
+pub use self::encoding::Writable;
 pub use self::owned::{Owned, OwnedBuilder};
-pub use self::writer::{Change, Deletion, Writable, WriteResult, Writer, WriterBuilder, Written};
+pub use self::request::Change;
+pub use self::writer::{Deletion, WriteResult, Writer, WriterBuilder, Written};

@@ -12,8 +12,8 @@ use windlass_object::ObjectKey;
 use crate::error::WriteError;
 use crate::write::apply_history::ApplyHistory;
 use crate::write::caller::Caller;
-use crate::write::request::{Answer, Core};
-use crate::write::writer::{Change, Writable, decoded, encoded};
+use crate::write::encoding::{Writable, decoded, encoded};
+use crate::write::request::{Answer, Change, Core};
 
 /// An object of any type, shared.
 pub(super) type Object = Arc<dyn Any + Send + Sync>;

@@ -16,8 +16,9 @@ use crate::enqueue::watch::Watchable;
 use crate::error::WriteError;
 use crate::setup::Setup;
 use crate::write::caller::Caller;
+use crate::write::encoding::Writable;
 use crate::write::ownership;
-use crate::write::writer::{Grants, Writable, WriteResult, Writer};
+use crate::write::writer::{Grants, WriteResult, Writer};
 
 /// Declares [`Owned`] children: what is written of them, and which are watched.
 pub struct OwnedBuilder<'s, C: Resource, O> {

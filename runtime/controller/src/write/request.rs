@@ -16,7 +16,6 @@ use crate::error::WriteError;
 use crate::live::{escaped, live};
 use crate::write::caller::Caller;
 use crate::write::difference::difference;
-use crate::write::writer::Change;
 
 /// Replaces the object.
 const PUT: (Method, &str) = (Method::PUT, "application/json");
@@ -71,6 +70,18 @@ pub(super) struct Core {
 pub(super) struct Answer {
     pub(super) body: Bytes,
     pub(super) is_created: bool,
+}
+
+/// What a write did.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Change {
+    /// The object was created.
+    Created,
+    /// A change was sent.
+    Updated,
+    /// Nothing was sent: nothing would have changed.
+    None,
 }
 
 /// The next step of a finalizer. Lists are the object's finalizers after that step.

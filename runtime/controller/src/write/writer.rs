@@ -5,15 +5,11 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use kube::Resource;
 use kube::api::DeleteParams;
 use kube::core::{DynamicObject, ObjectMeta};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 use windlass_env::Env;
 use windlass_informer::Lister;
-use windlass_object::{ObjectKey, ResourceKind, Verb, json};
+use windlass_object::{ObjectKey, ResourceKind, Verb};
 
 use crate::declared::Declared;
 use crate::enqueue::watch::Watchable;
@@ -21,13 +17,8 @@ use crate::error::{ReconcileError, WriteError};
 use crate::setup::Setup;
 use crate::write::cached_apply::{Apply, CachedApply, typed};
 use crate::write::caller::Caller;
-use crate::write::request::{Answer, Core, Finalizing, Intent, Operation, bytes, restore_unchanged};
-
-/// A Rust type whose objects can be written: k8s-openapi's, those that derive `CustomResource`, and kube's
-/// [`DynamicObject`].
-pub trait Writable: Resource + Clone + Serialize + DeserializeOwned + Send + Sync + 'static {}
-
-impl<K> Writable for K where K: Resource + Clone + Serialize + DeserializeOwned + Send + Sync + 'static {}
+use crate::write::encoding::{Writable, decoded, encoded};
+use crate::write::request::{Answer, Change, Core, Finalizing, Intent, Operation, bytes, restore_unchanged};
 
 /// Grants a [`Writer`] its operations. Each grant declares the rule that its requests need.
 pub struct WriterBuilder<'s, K> {
@@ -83,18 +74,6 @@ pub struct Written<K> {
     pub object: Arc<K>,
     /// What was done.
     pub change: Change,
-}
-
-/// What a write did.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Change {
-    /// The object was created.
-    Created,
-    /// A change was sent.
-    Updated,
-    /// Nothing was sent: nothing would have changed.
-    None,
 }
 
 /// What a deletion led to.
@@ -459,17 +438,6 @@ fn made<K: Writable + Default>(key: &ObjectKey, change: impl FnOnce(&mut K)) -> 
 fn set_key(meta: &mut ObjectMeta, key: &ObjectKey) {
     meta.name = Some(key.name().to_owned());
     meta.namespace = key.namespace().map(str::to_owned);
-}
-
-pub(super) fn encoded(object: &impl Serialize) -> Result<Value, WriteError> {
-    json::value(object).map_err(WriteError::Encoding)
-}
-
-/// From bytes, as caches decode: one decoder for every kind.
-pub(super) fn decoded<K: DeserializeOwned>(body: &[u8]) -> Result<Arc<K>, WriteError> {
-    serde_json::from_slice(body)
-        .map(Arc::new)
-        .map_err(|error| WriteError::Request(kube::Error::SerdeError(error)))
 }
 
 impl<K> Deref for Written<K> {
