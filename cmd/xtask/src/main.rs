@@ -53,8 +53,8 @@ enum Chore {
     Miri(miri::Arguments),
     /// Defects in a copy of the workspace, and the tests that must find each of them.
     Mutants(mutants::Arguments),
-    /// What clippy cannot say about this workspace.
-    Tidy,
+    /// The rules that clippy cannot express: module cycles, determinism, links, language.
+    Tidy(tidy::Arguments),
     /// What a change must pass: `lint`, then `test`.
     Ci,
 }
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
         Chore::Miri(arguments) => miri::run(&arguments),
         Chore::Mutants(arguments) => mutants::run(&arguments),
         Chore::Lint => lint::run(),
-        Chore::Tidy => tidy::run(&workspace::root()),
+        Chore::Tidy(arguments) => tidy::run_with(&arguments, &workspace::root()),
         Chore::Ci => ci::run(),
     };
     match outcome {

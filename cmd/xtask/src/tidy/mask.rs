@@ -3,18 +3,27 @@
 //! Guarantees: the same length in bytes as the source, newlines in the same places; a brace or word that is left is
 //! code. It is a lexer by hand, made for formatted code that compiles; it does not judge anything else.
 
+use std::ops::Range;
+
 /// The blanked text; offsets into it are offsets into the source.
 #[derive(Debug)]
 pub(crate) struct Masked {
     text: String,
+    blanks: Vec<Range<usize>>,
 }
 
 impl Masked {
     pub(crate) fn new(source: &str) -> Self {
-        let mut masker = Masker { source: source.as_bytes(), at: 0, out: source.as_bytes().to_vec() };
+        let mut masker =
+            Masker { source: source.as_bytes(), at: 0, out: source.as_bytes().to_vec(), blanks: Vec::new() };
         masker.run();
         // Whole literals are blanked, so what is left is valid; a lossy reading keeps broken input harmless.
-        Self { text: String::from_utf8_lossy(&masker.out).into_owned() }
+        Self { text: String::from_utf8_lossy(&masker.out).into_owned(), blanks: masker.blanks }
+    }
+
+    /// The offsets of each line comment, block comment and literal, in source order.
+    pub(crate) fn blanks(&self) -> &[Range<usize>] {
+        &self.blanks
     }
 
     pub(crate) fn text(&self) -> &str {
@@ -47,6 +56,7 @@ struct Masker<'a> {
     source: &'a [u8],
     at: usize,
     out: Vec<u8>,
+    blanks: Vec<Range<usize>>,
 }
 
 impl Masker<'_> {
@@ -72,6 +82,8 @@ impl Masker<'_> {
     }
 
     fn blank_to(&mut self, end: usize) {
+        let end = end.min(self.out.len());
+        self.blanks.push(self.at..end);
         for byte in &mut self.out[self.at..end] {
             if *byte != b'\n' {
                 *byte = b' ';

@@ -90,7 +90,7 @@ impl Tree {
             .iter()
             .filter(|file| file.path.ends_with(".rs"))
             .filter(move |file| prefixes.iter().any(|prefix| file.path.starts_with(prefix)))
-            .map(|file| RustFile { file, code: Masked::new(&file.text) })
+            .map(RustFile::new)
     }
 
     pub(crate) fn find(&self, path: &str) -> Option<&SourceFile> {
@@ -115,6 +115,12 @@ impl SourceFile {
 pub(crate) struct RustFile<'a> {
     pub(crate) file: &'a SourceFile,
     pub(crate) code: Masked,
+}
+
+impl<'a> RustFile<'a> {
+    pub(crate) fn new(file: &'a SourceFile) -> Self {
+        Self { file, code: Masked::new(&file.text) }
+    }
 }
 
 impl RustFile<'_> {
